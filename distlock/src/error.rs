@@ -1,0 +1,36 @@
+//! What can go wrong. Busy is not an error: it becomes one only when the caller's wait is over.
+
+use std::time::Duration;
+
+/// Why a lock was not taken or not released.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody else held the lock for as long as the caller was willing to wait.
+    #[error("the lock was still held by somebody else after {} ms", waited.as_millis())]
+    TimedOut {
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// The server did not answer, or answered with an error. Whatever the call may have left
+    /// there is given back in the background, and otherwise ends with its lease.
+    #[error("the lock's server failed: {0}")]
+    Backend(String),
+    /// The request was refused before a server was asked.
+    #[error("{field}: {limit}")]
+    BadRequest {
+        /// The offending field.
+        field: &'static str,
+        /// What it has to be.
+        limit: String,
+    },
+    /// This kind needs a server that the caller did not configure.
+    #[error("the lock kind needs {0}")]
+    Unsupported(&'static str),
+}
+
+#[cfg(feature = "redis")]
+impl From<::redis::RedisError> for LockError {
+    fn from(error: ::redis::RedisError) -> Self {
+        Self::Backend(error.to_string())
+    }
+}

@@ -1,0 +1,248 @@
+//! The composition root: from configuration to a running service.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use axum::Router;
+use distlock::{Backends, LockKind, LockOptions, Locks, locker};
+use secrecy::ExposeSecret;
+use sqlx::MySqlPool;
+use tokio::net::TcpListener;
+
+use crate::config::Serve;
+use crate::http::{self, Api, CodeDelivery, Limits};
+use crate::readiness::Readiness;
+use crate::sale::{Guards, Parts, Plant, Rules, Sale};
+use crate::store::{
+    self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisConnection, Replicas, SaleTables,
+    StoreError, Users, Vouchers,
+};
+use crate::telemetry;
+use crate::token::Tokens;
+
+/// How often a replica shows that it lives and looks at the others.
+const HEARTBEAT: Duration = Duration::from_secs(3);
+
+/// A service that is ready to serve.
+pub struct App {
+    router: Router,
+    listener: TcpListener,
+    limits: Limits,
+    sale: Sale,
+    readiness: Readiness,
+    surroundings: Surroundings,
+    servers: Servers,
+}
+
+impl App {
+    /// Connects, migrates and binds. Every error is a sentence about what is missing.
+    pub async fn start(config: &Serve) -> anyhow::Result<Self> {
+        config.check().map_err(|sentence| anyhow!(sentence))?;
+        telemetry::metrics();
+        let secret = config.jwt_secret.clone().unwrap_or_else(http::passing_secret);
+        let tokens = Tokens::new(&secret)?;
+        let address = config.address();
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
+        let address = listener.local_addr()?;
+        let servers = Servers::open(config).await?;
+        let replica = config.replica_id.clone().unwrap_or_else(|| address.to_string());
+        let surroundings = Surroundings {
+            replicas: Replicas::new(servers.pool.clone(), replica.clone(), config.settings()),
+            redis: servers.redis.clone(),
+            allow_mixed: config.allow_mixed,
+            allow_eviction: config.allow_eviction,
+        };
+        let readiness = Readiness::new(servers.health.clone());
+        let unfit = surroundings.look().await;
+        readiness.set_unfit(unfit.context("cannot use the schema; `seckill migrate` makes it")?);
+        let sale = sale(config, &servers)?;
+        let api = Api { replica, ..api(config, &servers, tokens, (&sale, &readiness)) };
+        Ok(Self {
+            router: http::router(api),
+            listener,
+            limits: Limits {
+                connections: config.max_connections as usize,
+                drain_delay: millis(config.drain_delay_ms),
+            },
+            sale,
+            readiness,
+            surroundings,
+            servers,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `end` resolves; then drains, finishes what is under way, and leaves.
+    pub async fn run(self, end: impl Future<Output = ()>) {
+        let Servers { pool, redis, health } = self.servers;
+        let (surroundings, readiness) = (self.surroundings.clone(), self.readiness.clone());
+        let background = [
+            tokio::spawn(store::watch(health, pool.clone(), redis)),
+            tokio::spawn(telemetry::upkeep()),
+            tokio::spawn(surroundings.keep_looking(readiness)),
+        ];
+        http::serve(self.listener, self.router, self.limits, self.readiness, end).await;
+        self.sale.finish().await;
+        for task in background {
+            task.abort();
+        }
+        if let Err(error) = self.surroundings.replicas.leave().await {
+            tracing::debug!(%error, "this replica is forgotten in a while");
+        }
+        pool.close().await;
+    }
+}
+
+/// The servers that everything lives on.
+struct Servers {
+    pool: MySqlPool,
+    redis: RedisConnection,
+    health: Health,
+}
+
+impl Servers {
+    async fn open(config: &Serve) -> anyhow::Result<Self> {
+        let (pool, redis) = tokio::try_join!(open_database(config), open_redis(config))?;
+        Ok(Self { pool, redis, health: Health::default() })
+    }
+}
+
+async fn open_database(config: &Serve) -> anyhow::Result<MySqlPool> {
+    let url = config.database.database_url.expose_secret();
+    if !config.no_migrate {
+        let steps = store::migrate(url, config.laboratory.lab)
+            .await
+            .context("cannot bring the database's schema up to date")?;
+        tracing::debug!(steps, "schema is up to date");
+    }
+    let naive = Guards::from(config.laboratory.guards) == Guards::Off;
+    let options = DatabaseOptions { url: url.to_owned(), pool_size: config.db_pool, naive };
+    store::database(&options).context("DATABASE_URL is not usable")
+}
+
+async fn open_redis(config: &Serve) -> anyhow::Result<RedisConnection> {
+    let redis = store::redis(config.redis_url.expose_secret()).await;
+    let redis = redis.context("cannot connect to REDIS_URL")?;
+    if !config.allow_eviction {
+        store::refuse_eviction(&redis).await.context("REDIS_URL (--allow-eviction ignores it)")?;
+    }
+    Ok(redis)
+}
+
+fn tables(config: &Serve) -> &'static SaleTables {
+    match Guards::from(config.laboratory.guards) {
+        Guards::On => &SaleTables::GUARDED,
+        Guards::Off => &SaleTables::UNGUARDED,
+    }
+}
+
+fn sale(config: &Serve, servers: &Servers) -> anyhow::Result<Sale> {
+    let Servers { pool, redis, health } = servers;
+    let kind: LockKind = config.lock.parse()?;
+    let locker = locker(kind, &Backends { redis: Some(redis.clone()) })?;
+    let rules = Rules {
+        scope: config.lock_scope.into(),
+        guards: config.laboratory.guards.into(),
+        lock_order: config.laboratory.lock_order.into(),
+        lock: LockOptions { wait: millis(config.lock_wait_ms), lease: millis(config.lease_ms) },
+        work: millis(config.laboratory.work_ms),
+        plant: config.laboratory.plant,
+        max_orders: config.max_orders as usize,
+    };
+    let parts = Parts {
+        orders: Orders::new(pool.clone(), tables(config)),
+        vouchers: Vouchers::new(pool.clone(), tables(config)),
+        ids: OrderIds::new(redis.clone()),
+        locks: Locks::new(locker),
+        health: health.clone(),
+        pool: pool.clone(),
+    };
+    Ok(Sale::new(rules, parts))
+}
+
+fn api(
+    config: &Serve,
+    servers: &Servers,
+    tokens: Tokens,
+    (sale, readiness): (&Sale, &Readiness),
+) -> Api {
+    let pool = &servers.pool;
+    let delivery = match (&config.login_code_outbox, config.dev) {
+        (_, true) => CodeDelivery::InAnswer,
+        (Some(path), _) if path.as_os_str() == "-" => CodeDelivery::Stdout,
+        (Some(path), _) => CodeDelivery::File(path.clone()),
+        (None, _) => CodeDelivery::Nowhere,
+    };
+    let plant = config.laboratory.plant;
+    let lab = [
+        config.laboratory.lab.then(|| "lab".to_owned()),
+        config.dev.then(|| "dev".to_owned()),
+        plant.map(|plant| format!("plant {plant:?}")),
+    ];
+    let lab: Vec<_> = lab.into_iter().flatten().collect();
+    Api {
+        users: Users::new(pool.clone()),
+        codes: Codes::new(servers.redis.clone()),
+        delivery,
+        tokens,
+        token_life: Duration::from_secs(u64::from(config.token_ttl_s)),
+        vouchers: Vouchers::new(pool.clone(), tables(config)),
+        orders: Orders::new(pool.clone(), tables(config)),
+        sale: sale.clone(),
+        pool: pool.clone(),
+        readiness: readiness.clone(),
+        replica: String::new(),
+        settings: config.settings(),
+        lab: (!lab.is_empty()).then(|| lab.join(", ")),
+        lying_audit: plant == Some(Plant::LyingAudit),
+        max_requests: config.max_requests as usize,
+    }
+}
+
+/// What may make this replica unfit although its servers answer.
+#[derive(Clone)]
+struct Surroundings {
+    replicas: Replicas,
+    redis: RedisConnection,
+    allow_mixed: bool,
+    allow_eviction: bool,
+}
+
+impl Surroundings {
+    /// Shows that this replica lives, and tells what speaks against it.
+    async fn look(&self) -> Result<Vec<String>, StoreError> {
+        let mut reasons = Vec::new();
+        if let Some((name, settings)) = self.replicas.heartbeat().await?
+            && !self.allow_mixed
+        {
+            reasons.push(format!("replica {name} locks differently ({settings})"));
+        }
+        if !self.allow_eviction
+            && let Err(StoreError::Unexpected(sentence)) = store::refuse_eviction(&self.redis).await
+        {
+            reasons.push(sentence);
+        }
+        Ok(reasons)
+    }
+
+    async fn keep_looking(self, readiness: Readiness) {
+        loop {
+            tokio::time::sleep(HEARTBEAT).await;
+            // A server that does not answer is the health watch's affair.
+            if let Ok(reasons) = self.look().await {
+                readiness.set_unfit(reasons);
+            }
+        }
+    }
+}
+
+fn millis(ms: u32) -> Duration {
+    Duration::from_millis(u64::from(ms))
+}

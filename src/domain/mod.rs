@@ -1,0 +1,35 @@
+//! Pure rules: ids, phones, vouchers, orders. No I/O stands here.
+
+mod ids;
+mod order;
+mod phone;
+mod voucher;
+
+pub use ids::{BadId, OrderId, UserId, VoucherId};
+pub use order::Order;
+pub use phone::{BadPhone, Phone};
+pub use voucher::{Phase, Status, Voucher, Window};
+
+/// What a user may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Buys.
+    Buyer,
+    /// Also keeps the vouchers.
+    Admin,
+}
+
+impl Role {
+    /// The name in tokens, in the database and in answers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Buyer => "buyer",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The role of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Buyer, Self::Admin].into_iter().find(|role| role.as_str() == name)
+    }
+}

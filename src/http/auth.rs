@@ -1,0 +1,51 @@
+//! Who is asking.
+
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+
+use super::Shared;
+use super::error::ApiError;
+use crate::domain::{Role, UserId};
+use crate::token::Identity;
+
+/// Somebody with a valid token.
+pub(super) struct Caller(pub(super) UserId);
+
+/// An admin with a valid token.
+pub(super) struct Admin;
+
+impl FromRequestParts<Shared> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
+        Ok(Self(identity(parts, api)?.user))
+    }
+}
+
+impl FromRequestParts<Shared> for Admin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
+        match identity(parts, api)?.role {
+            Role::Admin => Ok(Self),
+            Role::Buyer => Err(ApiError::Forbidden),
+        }
+    }
+}
+
+fn identity(parts: &Parts, api: &Shared) -> Result<Identity, ApiError> {
+    let mut given = parts.headers.get_all(AUTHORIZATION).iter();
+    let (Some(header), None) = (given.next(), given.next()) else {
+        return Err(ApiError::Unauthorized);
+    };
+    let (scheme, token) = header
+        .to_str()
+        .ok()
+        .and_then(|value| value.split_once(' '))
+        .ok_or(ApiError::Unauthorized)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(ApiError::Unauthorized);
+    }
+    api.tokens.verify(token.trim()).ok_or(ApiError::Unauthorized)
+}

@@ -1,0 +1,264 @@
+//! The only table from errors to status codes. Errors are problem+json (RFC 9457): the envelope
+//! writes the body, so that it can carry the request's id.
+
+use axum::Json;
+use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::domain::OrderId;
+use crate::sale::Refusal;
+use crate::store::StoreError;
+
+/// Everything that a request can end in but success.
+#[derive(Debug)]
+pub(super) enum ApiError {
+    /// A part of the request is wrong: which, and what it must be.
+    Invalid {
+        code: &'static str,
+        field: String,
+        limit: String,
+    },
+    BodyTooLarge,
+    BodyTooSlow,
+    NotJson,
+    Unauthorized,
+    Forbidden,
+    WrongCode,
+    TooManyCodes {
+        retry_after_s: u64,
+    },
+    LoginUnavailable,
+    NotFound,
+    OrderNotFound,
+    MethodNotAllowed,
+    HasOrders,
+    Refused(Refusal),
+    /// The order may or may not exist.
+    OutcomeUnknown(OrderId),
+    /// Too many requests at a time.
+    Overloaded,
+    Internal,
+}
+
+/// What a client is told; the body is written by the envelope.
+#[derive(Clone)]
+pub(super) struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    title: &'static str,
+    detail: String,
+    more: Map<String, Value>,
+    retry_after_s: Option<u64>,
+}
+
+impl Problem {
+    fn new(status: u16, code: &'static str, title: &'static str, detail: &str) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let (detail, more) = (detail.to_owned(), Map::new());
+        Self { status, code, title, detail, more, retry_after_s: None }
+    }
+
+    fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+
+    /// A 503 that proves that nothing was done.
+    fn not_executed(code: &'static str, title: &'static str, detail: &str) -> Self {
+        Self::new(503, code, title, detail).with("executed", false).retry_after(1)
+    }
+
+    /// Writes the answer's body.
+    pub(super) fn fill(self, response: &mut Response, request_id: &str) {
+        let mut body = Map::new();
+        body.insert("type".into(), format!("/problems/{}", self.code).into());
+        body.insert("title".into(), self.title.into());
+        body.insert("status".into(), self.status.as_u16().into());
+        body.insert("code".into(), self.code.into());
+        body.insert("detail".into(), self.detail.into());
+        body.insert("request_id".into(), request_id.into());
+        body.extend(self.more);
+        *response.body_mut() = Value::Object(body).to_string().into();
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+    }
+}
+
+impl From<ApiError> for Problem {
+    fn from(error: ApiError) -> Self {
+        use ApiError as E;
+        match error {
+            E::Invalid { code, field, limit } => {
+                Self::new(400, code, "Invalid request", &format!("{field}: {limit}"))
+                    .with("field", field)
+            }
+            E::BodyTooLarge => {
+                Self::new(413, "body_too_large", "Body too large", "body: at most 16384 bytes")
+            }
+            E::BodyTooSlow => {
+                Self::new(408, "body_too_slow", "Body too slow", "body: must arrive within 10 s")
+            }
+            E::NotJson => {
+                Self::new(415, "not_json", "Not JSON", "Content-Type: must be application/json")
+            }
+            E::Unauthorized => {
+                let detail = "A valid token is needed: Authorization: Bearer <token>.";
+                Self::new(401, "unauthorized", "Not logged in", detail)
+            }
+            E::Forbidden => Self::new(403, "forbidden", "Forbidden", "This is for admins."),
+            E::WrongCode => {
+                let detail = "The code is wrong, was used, or has ended. Ask for a new one.";
+                Self::new(401, "wrong_code", "Wrong code", detail)
+            }
+            E::TooManyCodes { retry_after_s } => {
+                let detail = "This phone had its login codes for today.";
+                let problem = Self::new(429, "too_many_codes", "Too many codes", detail);
+                problem.retry_after(retry_after_s)
+            }
+            E::LoginUnavailable => {
+                let detail = "This deployment has no way to deliver login codes.";
+                Self::new(503, "login_unavailable", "Login unavailable", detail)
+            }
+            E::NotFound => Self::new(404, "not_found", "Not found", "There is nothing here."),
+            E::OrderNotFound => {
+                Self::new(404, "order_not_found", "No such order", "You have no such order.")
+            }
+            E::MethodNotAllowed => {
+                let detail = "This address does not take that method.";
+                Self::new(405, "method_not_allowed", "Method not allowed", detail)
+            }
+            E::HasOrders => {
+                let detail = "The voucher has been sold and stays.";
+                Self::new(409, "has_orders", "Voucher was sold", detail)
+            }
+            E::Refused(refusal) => refused(refusal),
+            E::OutcomeUnknown(order) => {
+                let detail = "The database went away while the order was committed. \
+                              Ask for the order later: it exists, or it never will.";
+                Self::new(504, "outcome_unknown", "Outcome unknown", detail)
+                    .with("order_id", order.to_string())
+            }
+            E::Overloaded => overloaded(),
+            E::Internal => Self::new(500, "internal", "Internal error", "This is our fault."),
+        }
+    }
+}
+
+fn overloaded() -> Problem {
+    Problem::not_executed("overloaded", "Overloaded", "Too much at once; nothing was done.")
+}
+
+fn refused(refusal: Refusal) -> Problem {
+    let conflict = |code, title, detail: &str| Problem::new(409, code, title, detail);
+    match refusal {
+        Refusal::VoucherNotFound => {
+            Problem::new(404, "voucher_not_found", "No such voucher", "There is no such voucher.")
+        }
+        Refusal::NotOnSale => conflict("not_on_sale", "Not on sale", "It is not on sale."),
+        Refusal::NotStarted(at) => {
+            conflict("not_started", "Not started", "The sale has not begun.")
+                .with("starts_at", rfc3339(at))
+        }
+        Refusal::Ended(at) => {
+            conflict("ended", "Ended", "The sale is over.").with("ends_at", rfc3339(at))
+        }
+        Refusal::SoldOut => conflict("sold_out", "Sold out", "No unit is left."),
+        Refusal::AlreadyOrdered(order) => {
+            let problem = conflict("already_ordered", "Already bought", "One unit a person.");
+            match order {
+                Some(order) => problem.with("order_id", order.to_string()),
+                None => problem,
+            }
+        }
+        Refusal::InProgress => {
+            let detail = "Another purchase of yours is under way; this one did nothing.";
+            conflict("order_in_progress", "Purchase under way", detail).retry_after(1)
+        }
+        Refusal::LockLost => {
+            let detail = "The lock was lost in the middle; nothing was done.";
+            Problem::not_executed("lock_lost", "Lock lost", detail)
+        }
+        Refusal::Overloaded => overloaded(),
+        Refusal::Unavailable(server) => {
+            let detail = format!("The {server} does not answer; nothing was done.");
+            Problem::not_executed("dependency_unavailable", "Temporarily unavailable", &detail)
+        }
+        Refusal::Defect => ApiError::Internal.into(),
+    }
+}
+
+fn rfc3339(moment: OffsetDateTime) -> String {
+    moment.format(&Rfc3339).unwrap_or_default()
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Busy | StoreError::Conflict | StoreError::LockWait => Self::Overloaded,
+            StoreError::Unavailable { server, .. } | StoreError::NoAnswer { server } => {
+                tracing::warn!(%error, "a request was refused");
+                Self::Refused(Refusal::Unavailable(server))
+            }
+            StoreError::Duplicate(_) | StoreError::Unexpected(_) => {
+                tracing::error!(%error, "a request failed");
+                Self::Internal
+            }
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = ().into_response();
+        response.extensions_mut().insert(Problem::from(self));
+        response
+    }
+}
+
+/// What a panic in a handler is answered with. The panic itself is in the log.
+pub(super) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
+    ApiError::Internal.into_response()
+}
+
+/// 201 with the address of what was created.
+pub(super) fn created(address: &str, body: impl Serialize) -> Response {
+    let location = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("/"));
+    (StatusCode::CREATED, [(LOCATION, location)], Json(body)).into_response()
+}
+
+/// 202.
+pub(super) fn accepted(body: impl Serialize) -> Response {
+    (StatusCode::ACCEPTED, Json(body)).into_response()
+}
+
+/// 204.
+pub(super) fn no_content() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// 304.
+pub(super) fn not_modified() -> Response {
+    StatusCode::NOT_MODIFIED.into_response()
+}
+
+/// 200 if ready, otherwise 503, with the reasons.
+pub(super) fn readiness(reasons: &[String], settings: &str, lab: Option<&str>) -> Response {
+    let ready = reasons.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let body = json!({"ready": ready, "reasons": reasons, "settings": settings, "lab": lab});
+    (status, Json(body)).into_response()
+}

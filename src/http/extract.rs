@@ -1,0 +1,127 @@
+//! How input is checked: every refusal names the field and the limit.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use bytes::Bytes;
+use garde::Validate;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::BODY_BYTES;
+use super::error::ApiError;
+
+/// How long a body may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A JSON body that was parsed and checked. Unknown and repeated fields are refused.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+impl<S, T> FromRequest<S> for JsonBody<T>
+where
+    S: Send + Sync,
+    T: DeserializeOwned + Validate<Context = ()>,
+{
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        require_json(request.headers())?;
+        parse(&read(request.into_body()).await?).map(Self)
+    }
+}
+
+/// No body, or an empty object.
+pub(super) struct NoBody;
+
+#[derive(serde::Deserialize, Validate)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+impl<S: Send + Sync> FromRequest<S> for NoBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let (parts, body) = request.into_parts();
+        let body = read(body).await?;
+        if !body.is_empty() {
+            require_json(&parts.headers)?;
+            parse::<Nothing>(&body)?;
+        }
+        Ok(Self)
+    }
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(ApiError::NotJson) }
+}
+
+async fn read(body: Body) -> Result<Bytes, ApiError> {
+    match timeout(BODY_PATIENCE, to_bytes(body, BODY_BYTES)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) if is_too_large(&error) => Err(ApiError::BodyTooLarge),
+        Ok(Err(_)) => Err(invalid_body("body", "could not be read")),
+        Err(_) => Err(ApiError::BodyTooSlow),
+    }
+}
+
+fn is_too_large(error: &axum::Error) -> bool {
+    use std::error::Error;
+    error.source().is_some_and(<dyn Error>::is::<http_body_util::LengthLimitError>)
+}
+
+fn parse<T: DeserializeOwned + Validate<Context = ()>>(bytes: &[u8]) -> Result<T, ApiError> {
+    let value: T =
+        serde_json::from_slice(bytes).map_err(|error| invalid_body("body", &error.to_string()))?;
+    value.validate().map_err(|report| match report.iter().next() {
+        Some((path, error)) => invalid_body(&path.to_string(), error.message()),
+        None => invalid_body("body", "is not valid"),
+    })?;
+    Ok(value)
+}
+
+fn invalid_body(field: &str, limit: &str) -> ApiError {
+    ApiError::Invalid { code: "invalid_body", field: field.to_owned(), limit: limit.to_owned() }
+}
+
+/// The id in the path.
+pub(super) struct PathId<T>(pub(super) T);
+
+impl<S, T> FromRequestParts<S> for PathId<T>
+where
+    S: Send + Sync,
+    T: FromStr,
+    T::Err: std::fmt::Display,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let invalid =
+            |limit: String| ApiError::Invalid { code: "invalid_id", field: "id".to_owned(), limit };
+        let text = Path::<String>::from_request_parts(parts, state).await;
+        let Path(text) = text.map_err(|_| invalid("must be readable text".to_owned()))?;
+        text.parse().map(Self).map_err(|error: T::Err| invalid(error.to_string()))
+    }
+}
+
+/// The query string. Unknown parameters are refused.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let params = Query::<T>::from_request_parts(parts, state).await;
+        params.map(|Query(params)| Self(params)).map_err(|rejection| ApiError::Invalid {
+            code: "invalid_query",
+            field: "query".to_owned(),
+            limit: rejection.body_text(),
+        })
+    }
+}

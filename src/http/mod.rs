@@ -1,0 +1,101 @@
+//! HTTP: extract, call, answer. No rule of the business stands here.
+//!
+//! `error` is the only table from errors to status codes, `envelope` what every answer gets,
+//! `extract` how input is checked, `server` how connections are served and drained; the other
+//! files are the routes, one subject each.
+
+mod admin;
+mod auth;
+mod envelope;
+mod error;
+mod extract;
+mod login;
+mod ops;
+mod orders;
+mod page;
+mod server;
+mod views;
+mod vouchers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn, from_fn_with_state};
+use secrecy::SecretString;
+use tokio::sync::Semaphore;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::readiness::Readiness;
+use crate::sale::Sale;
+use crate::store::{Codes, Orders, Users, Vouchers};
+use crate::token::Tokens;
+use error::ApiError;
+pub use login::CodeDelivery;
+pub use server::{Limits, serve};
+
+/// The largest body that is read, in bytes.
+const BODY_BYTES: usize = 16 * 1024;
+
+/// What the routes need.
+pub struct Api {
+    /// Users.
+    pub users: Users,
+    /// Login codes.
+    pub codes: Codes,
+    /// How login codes reach their people.
+    pub delivery: CodeDelivery,
+    /// Tokens.
+    pub tokens: Tokens,
+    /// How long a token is good for.
+    pub token_life: Duration,
+    /// Vouchers.
+    pub vouchers: Vouchers,
+    /// Orders.
+    pub orders: Orders,
+    /// The purchase.
+    pub sale: Sale,
+    /// The pool, for the audit.
+    pub pool: sqlx::MySqlPool,
+    /// Whether this replica should be sent requests.
+    pub readiness: Readiness,
+    /// Who is asked: `X-Replica`.
+    pub replica: String,
+    /// How this replica locks, for `/readyz`.
+    pub settings: String,
+    /// What speaks against trusting this replica with a real sale: `lab`, `dev`, a plant.
+    pub lab: Option<String>,
+    /// Whether the audit is to lie (a planted bug of the laboratory).
+    pub lying_audit: bool,
+    /// The most requests at a time.
+    pub max_requests: usize,
+}
+
+type Shared = Arc<Api>;
+
+/// The whole service as one router.
+pub fn router(api: Api) -> Router {
+    let places = Arc::new(Semaphore::new(api.max_requests));
+    let api = Arc::new(api);
+    let routes = Router::new()
+        .merge(login::router())
+        .merge(vouchers::router())
+        .merge(admin::router())
+        .merge(orders::router())
+        .fallback(page::file)
+        .layer(from_fn_with_state(places, envelope::admit))
+        .merge(ops::router())
+        .method_not_allowed_fallback(async || ApiError::MethodNotAllowed);
+    routes
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(CatchPanicLayer::custom(error::panicked))
+        .layer(from_fn(envelope::secure))
+        .layer(from_fn_with_state(Arc::clone(&api), envelope::wrap))
+        .with_state(api)
+}
+
+/// A secret of this process, for `--dev` without `JWT_SECRET`.
+pub fn passing_secret() -> SecretString {
+    format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4()).into()
+}

@@ -1,0 +1,176 @@
+//! The purchase: checks, admission, lock, writer, answer.
+//!
+//! Everything before the lock may be dropped at any time and leaves nothing. From the lock on the
+//! work runs in a task of its own, which a client that hangs up cannot abort; it ends within its
+//! own time-outs. Nothing here knows HTTP or SQL.
+
+mod catalogue;
+mod naive;
+mod outcome;
+mod plant;
+mod section;
+mod single;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{LockName, LockOptions, Locks};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use crate::domain::{Phase, Status, UserId, VoucherId};
+use crate::store::{Health, OrderIds, Orders, Vouchers};
+use catalogue::Catalogue;
+pub use outcome::{Outcome, Refusal};
+pub use plant::Plant;
+use section::{Section, Ticket};
+
+/// What the lock's name is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// `lock:order:<userId>`: one purchase of a user at a time, whatever the voucher.
+    User,
+    /// `lock:voucher:<voucherId>`: one purchase of a voucher at a time.
+    Voucher,
+}
+
+/// Whether the database has the last word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guards {
+    /// Unique key and conditional stock update.
+    On,
+    /// The textbook's naive code, in tables of its own.
+    Off,
+}
+
+/// Where the lock is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockOrder {
+    /// Around the transaction, and freed after its commit.
+    Outside,
+    /// Inside it, and freed before its commit: the classic mistake, for the laboratory.
+    Inside,
+}
+
+/// How purchases are made.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// What the lock's name is made of.
+    pub scope: Scope,
+    /// Whether the database has the last word.
+    pub guards: Guards,
+    /// Where the lock is taken.
+    pub lock_order: LockOrder,
+    /// How long to wait for the lock, and how long it lives without its holder.
+    pub lock: LockOptions,
+    /// Extra time inside the section (laboratory).
+    pub work: Duration,
+    /// A deliberate bug (laboratory).
+    pub plant: Option<Plant>,
+    /// The most purchases at a time; more are refused at once.
+    pub max_orders: usize,
+}
+
+/// What purchases need.
+pub struct Parts {
+    /// The database's pool.
+    pub pool: sqlx::MySqlPool,
+    /// The orders.
+    pub orders: Orders,
+    /// The vouchers.
+    pub vouchers: Vouchers,
+    /// Numbers for orders.
+    pub ids: OrderIds,
+    /// The locks.
+    pub locks: Locks,
+    /// Whether the servers answer.
+    pub health: Health,
+}
+
+/// The sale. Cheap to clone.
+#[derive(Clone)]
+pub struct Sale {
+    rules: Arc<Rules>,
+    health: Health,
+    catalogue: Catalogue,
+    admission: Arc<Semaphore>,
+    section: Arc<Section>,
+    tasks: TaskTracker,
+}
+
+impl Sale {
+    /// A sale by those rules.
+    pub fn new(rules: Rules, parts: Parts) -> Self {
+        let rules = Arc::new(rules);
+        Self {
+            health: parts.health.clone(),
+            catalogue: Catalogue::new(parts.vouchers.clone()),
+            admission: Arc::new(Semaphore::new(rules.max_orders)),
+            section: Arc::new(Section::new(Arc::clone(&rules), parts)),
+            tasks: TaskTracker::new(),
+            rules,
+        }
+    }
+
+    /// Sells one unit of the voucher to the user, or says why not. Every refusal is definite: no
+    /// order was written and none will be.
+    pub async fn purchase(&self, user: UserId, voucher: VoucherId) -> Outcome {
+        let started = Instant::now();
+        let outcome = match self.admit(user, voucher).await {
+            Ok(work) => work.await,
+            Err(refusal) => Outcome::Refused(refusal),
+        };
+        metrics::counter!("seckill_orders_total", "outcome" => outcome.name()).increment(1);
+        metrics::histogram!("seckill_order_seconds").record(started.elapsed().as_secs_f64());
+        outcome
+    }
+
+    /// Waits until no purchase is under way, for the end of the process.
+    pub async fn finish(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.section.locks().flush().await;
+    }
+
+    /// The checks that need no lock; then the rest, started in a task of its own.
+    async fn admit(
+        &self,
+        user: UserId,
+        voucher: VoucherId,
+    ) -> Result<impl Future<Output = Outcome> + use<>, Refusal> {
+        if let Some(server) = self.health.down().first() {
+            return Err(Refusal::Unavailable(server));
+        }
+        let terms = self.catalogue.terms(voucher).await?.ok_or(Refusal::VoucherNotFound)?;
+        match (terms.status, terms.window.phase(terms.now())) {
+            (Status::Draft, _) => return Err(Refusal::NotOnSale),
+            (_, Phase::NotStarted) => return Err(Refusal::NotStarted(terms.window.starts_at)),
+            (_, Phase::Ended) => return Err(Refusal::Ended(terms.window.ends_at)),
+            (Status::OnSale, Phase::Open) => {}
+        }
+        let place = Arc::clone(&self.admission).try_acquire_owned();
+        let place = place.map_err(|_| Refusal::Overloaded)?;
+        let ticket = Ticket {
+            user,
+            voucher,
+            created_at: terms.now(),
+            terms,
+            lock: self.lock_name(user, voucher),
+        };
+        let section = Arc::clone(&self.section);
+        let task = self.tasks.spawn(async move {
+            let outcome = section.run(&ticket).await;
+            drop(place);
+            outcome
+        });
+        Ok(async move { task.await.unwrap_or(Outcome::Failed) })
+    }
+
+    fn lock_name(&self, user: UserId, voucher: VoucherId) -> LockName {
+        let name = match self.rules.scope {
+            Scope::User => format!("lock:order:{user}"),
+            Scope::Voucher => format!("lock:voucher:{voucher}"),
+        };
+        LockName::new(name).expect("a prefix and a number make a valid name")
+    }
+}

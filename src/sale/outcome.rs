@@ -1,0 +1,110 @@
+//! How a purchase can end.
+
+use distlock::LockError;
+use time::OffsetDateTime;
+
+use crate::domain::{Order, OrderId};
+use crate::store::StoreError;
+
+/// How a purchase ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The order is committed.
+    Bought(Order),
+    /// No order was written, and none will be.
+    Refused(Refusal),
+    /// The answer to COMMIT was lost and could not be found out: the order may exist.
+    Unknown(OrderId),
+    /// The purchase ended in a defect of ours; whether it had an effect is not known.
+    Failed,
+}
+
+/// Why a purchase was refused.
+#[derive(Debug, Clone, Copy)]
+pub enum Refusal {
+    /// There is no such voucher.
+    VoucherNotFound,
+    /// It is not for sale.
+    NotOnSale,
+    /// The sale has not begun; it does then.
+    NotStarted(OffsetDateTime),
+    /// The sale is over since then.
+    Ended(OffsetDateTime),
+    /// No unit is left.
+    SoldOut,
+    /// The user has bought it: this order, if it could be read.
+    AlreadyOrdered(Option<OrderId>),
+    /// Another purchase holds the lock.
+    InProgress,
+    /// The lock was lost before the order was committed; it was rolled back.
+    LockLost,
+    /// There is more to do than we can take.
+    Overloaded,
+    /// A server is away.
+    Unavailable(&'static str),
+    /// A defect of ours, before anything was written.
+    Defect,
+}
+
+impl Outcome {
+    /// The name in the metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Bought(_) => "bought",
+            Self::Unknown(_) => "unknown",
+            Self::Failed => "failed",
+            Self::Refused(refusal) => refusal.name(),
+        }
+    }
+}
+
+impl Refusal {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::VoucherNotFound => "voucher_not_found",
+            Self::NotOnSale => "not_on_sale",
+            Self::NotStarted(_) => "not_started",
+            Self::Ended(_) => "ended",
+            Self::SoldOut => "sold_out",
+            Self::AlreadyOrdered(_) => "already_ordered",
+            Self::InProgress => "order_in_progress",
+            Self::LockLost => "lock_lost",
+            Self::Overloaded => "overloaded",
+            Self::Unavailable(_) => "dependency_unavailable",
+            Self::Defect => "defect",
+        }
+    }
+}
+
+/// A failed statement of a transaction that was never committed, and so wrote nothing.
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Busy | StoreError::Conflict | StoreError::LockWait => Self::Overloaded,
+            StoreError::NoAnswer { server } | StoreError::Unavailable { server, .. } => {
+                tracing::warn!(%error, "a purchase was refused");
+                Self::Unavailable(server)
+            }
+            StoreError::Duplicate(_) | StoreError::Unexpected(_) => {
+                tracing::error!(%error, "a purchase failed");
+                Self::Defect
+            }
+        }
+    }
+}
+
+impl From<LockError> for Refusal {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::TimedOut { .. } => Self::InProgress,
+            LockError::Backend(_) => {
+                tracing::warn!(%error, "a purchase was refused");
+                Self::Unavailable("redis")
+            }
+            LockError::BadRequest { .. } | LockError::Unsupported(_) => {
+                tracing::error!(%error, "a purchase failed");
+                Self::Defect
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The locked section: one order, one transaction, one answer.
+//!
+//! Order of events: lock, BEGIN, the writer's statements, COMMIT, release. The lock is looked at
+//! before every statement and before COMMIT; once it is lost the transaction is rolled back. A
+//! COMMIT whose answer is lost is found out before anybody is answered and before the release.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{Guard, LockName, Locks, Loss};
+use time::OffsetDateTime;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use super::catalogue::Terms;
+use super::outcome::{Outcome, Refusal};
+use super::{Guards, LockOrder, Parts, Plant, Rules, naive, single};
+use crate::domain::{Order, UserId, VoucherId};
+use crate::store::{
+    CommitError, Duplicate, Entry, OrderIds, Orders, Resolution, StoreError, Transaction, resolve,
+};
+
+/// How often a transaction is tried that meets another one (1213) or an id that is taken.
+const TRIES: u32 = 5;
+
+/// A purchase that passed the checks.
+pub(super) struct Ticket {
+    pub(super) user: UserId,
+    pub(super) voucher: VoucherId,
+    pub(super) terms: Arc<Terms>,
+    pub(super) created_at: OffsetDateTime,
+    pub(super) lock: LockName,
+}
+
+/// Why a try ended without an order.
+pub(super) enum Stop {
+    /// For good.
+    Refused(Refusal),
+    /// Rolled back; may be tried again.
+    Failed(StoreError),
+    /// Nobody knows.
+    Unknown(crate::domain::OrderId),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+pub(super) struct Section {
+    pub(super) rules: Arc<Rules>,
+    pub(super) orders: Orders,
+    pool: sqlx::MySqlPool,
+    ids: OrderIds,
+    locks: Locks,
+}
+
+impl Section {
+    pub(super) fn new(rules: Arc<Rules>, parts: Parts) -> Self {
+        let Parts { pool, orders, ids, locks, .. } = parts;
+        Self { rules, orders, pool, ids, locks }
+    }
+
+    pub(super) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Runs the section to its end.
+    pub(super) async fn run(&self, ticket: &Ticket) -> Outcome {
+        let mut guard = match self.rules.lock_order {
+            LockOrder::Outside => match self.lock(ticket).await {
+                Ok(guard) => Some(guard),
+                Err(refusal) => return Outcome::Refused(refusal),
+            },
+            LockOrder::Inside => None,
+        };
+        let outcome = self.try_until_settled(ticket, &mut guard).await;
+        match (guard, &outcome) {
+            // Whoever came next could not know whether this order exists.
+            (Some(guard), Outcome::Unknown(_)) => guard.leave_to_lease(),
+            (guard, _) => release(guard).await,
+        }
+        outcome
+    }
+
+    async fn lock(&self, ticket: &Ticket) -> Result<Guard, Refusal> {
+        let started = Instant::now();
+        let outcome = self.locks.lock(&ticket.lock, &self.rules.lock).await;
+        metrics::histogram!("seckill_lock_wait_seconds").record(started.elapsed().as_secs_f64());
+        Ok(outcome?)
+    }
+
+    async fn try_until_settled(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Outcome {
+        for attempt in 1.. {
+            match self.try_once(ticket, guard).await {
+                Ok(entry) => return Outcome::Bought(order_of(ticket, &entry)),
+                Err(Stop::Refused(refusal)) => return Outcome::Refused(refusal),
+                Err(Stop::Unknown(order)) => return Outcome::Unknown(order),
+                Err(Stop::Failed(error)) if attempt < TRIES && may_be_retried(&error) => {
+                    sleep(jitter(attempt)).await;
+                }
+                Err(Stop::Failed(error)) => return Outcome::Refused(error.into()),
+            }
+        }
+        Outcome::Failed
+    }
+
+    async fn try_once(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Result<Entry, Stop> {
+        let entry = Entry {
+            id: self.ids.draw().await?,
+            user: ticket.user,
+            voucher: ticket.voucher,
+            price_cents: ticket.terms.price_cents,
+            created_at: ticket.created_at,
+        };
+        let mut tx = Transaction::open(&self.pool).await?;
+        if self.rules.lock_order == LockOrder::Inside {
+            *guard = Some(self.lock(ticket).await?);
+        }
+        let loss = guard.as_ref().map(Guard::loss);
+        let written = match self.rules.guards {
+            Guards::On => single::write(self, &mut tx, &entry, loss).await,
+            Guards::Off => naive::write(self, &mut tx, &entry, loss).await,
+        };
+        if let Err(stop) = written.and_then(|()| still_held(loss)) {
+            tx.rollback().await;
+            if self.rules.lock_order == LockOrder::Inside {
+                release(guard.take()).await;
+            }
+            return Err(self.explain(stop, &entry).await);
+        }
+        if self.rules.lock_order == LockOrder::Inside
+            || self.rules.plant == Some(Plant::ReleaseBeforeCommit)
+        {
+            release(guard.take()).await;
+        }
+        self.commit(tx, &entry).await?;
+        Ok(entry)
+    }
+
+    async fn commit(&self, tx: Transaction, entry: &Entry) -> Result<(), Stop> {
+        let connection_id = match tx.commit().await {
+            Ok(()) => return Ok(()),
+            Err(CommitError::Refused(error)) => return Err(error.into()),
+            Err(CommitError::Unknown(connection_id)) => connection_id,
+        };
+        match resolve(&self.pool, self.orders.tables, connection_id, entry.id).await {
+            Resolution::Committed => Ok(()),
+            Resolution::Absent => Err(Refusal::Unavailable("database").into()),
+            Resolution::Unknown => Err(Stop::Unknown(entry.id)),
+        }
+    }
+
+    /// A duplicate of the business key is the user's earlier order.
+    async fn explain(&self, stop: Stop, entry: &Entry) -> Stop {
+        let Stop::Failed(StoreError::Duplicate(Duplicate::Business)) = stop else { return stop };
+        // Only an extra for the answer: without it the refusal is as true.
+        let earlier = self.orders.of_pair(entry.user, entry.voucher).await.ok().flatten();
+        Stop::Refused(Refusal::AlreadyOrdered(earlier))
+    }
+}
+
+fn order_of(ticket: &Ticket, entry: &Entry) -> Order {
+    Order {
+        id: entry.id,
+        user_id: entry.user,
+        voucher_id: entry.voucher,
+        voucher_title: ticket.terms.title.clone(),
+        price_cents: entry.price_cents,
+        created_at: entry.created_at,
+    }
+}
+
+/// To be called before each statement.
+pub(super) fn still_held(loss: Option<Loss>) -> Result<(), Stop> {
+    match loss {
+        Some(loss) if loss.is_lost() => Err(Refusal::LockLost.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The order is settled by now: a release that fails only leaves the lock to its lease.
+async fn release(guard: Option<Guard>) {
+    let Some(guard) = guard else { return };
+    if let Err(error) = guard.release().await {
+        tracing::warn!(%error, "a lock could not be released and is left to its lease");
+    }
+}
+
+fn may_be_retried(error: &StoreError) -> bool {
+    matches!(error, StoreError::Conflict | StoreError::Duplicate(Duplicate::Primary))
+}
+
+/// 1 to 2 ms after the first try, doubling.
+fn jitter(attempt: u32) -> Duration {
+    let random = u32::from(Uuid::new_v4().as_bytes()[0]);
+    Duration::from_micros(u64::from((1000 + random * 4) << (attempt - 1).min(4)))
+}

@@ -1,0 +1,116 @@
+//! What a call to a server can end in. The texts stay inside: no answer carries SQL.
+
+use sqlx::mysql::MySqlDatabaseError;
+
+/// Which unique key a row ran into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duplicate {
+    /// The primary key.
+    Primary,
+    /// A key that stands for a rule of the business.
+    Business,
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No connection became free in time: there is more to do than the database can take.
+    #[error("no database connection became free in time")]
+    Busy,
+    /// The server did not answer in time; the call may still take effect there.
+    #[error("{server} did not answer in time")]
+    NoAnswer {
+        /// `database` or `redis`.
+        server: &'static str,
+    },
+    /// The server is away, or ended the connection.
+    #[error("{server} is not available: {reason}")]
+    Unavailable {
+        /// `database` or `redis`.
+        server: &'static str,
+        /// What was seen, for the log.
+        reason: String,
+    },
+    /// A deadlock (1213) or a changed snapshot (1020): the transaction is gone and may be retried.
+    #[error("the transaction met another one and was rolled back")]
+    Conflict,
+    /// A row stayed locked for too long (1205). Only the statement was undone: roll back.
+    #[error("a row stayed locked for too long")]
+    LockWait,
+    /// A row with that key exists.
+    #[error("a row with that key exists")]
+    Duplicate(Duplicate),
+    /// Anything else is a defect.
+    #[error("unexpected answer of a server: {0}")]
+    Unexpected(String),
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match &error {
+            sqlx::Error::PoolTimedOut => Self::Busy,
+            sqlx::Error::Io(_)
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::WorkerCrashed => {
+                Self::Unavailable { server: "database", reason: error.to_string() }
+            }
+            sqlx::Error::Database(answer) => match answer.try_downcast_ref() {
+                Some(answer) => from_answer(answer),
+                None => Self::Unexpected(error.to_string()),
+            },
+            _ => Self::Unexpected(error.to_string()),
+        }
+    }
+}
+
+fn from_answer(answer: &MySqlDatabaseError) -> StoreError {
+    let text = answer.message();
+    match answer.number() {
+        1213 | 1020 => StoreError::Conflict,
+        1205 => StoreError::LockWait,
+        1062 => StoreError::Duplicate(duplicate_key(text)),
+        // Too many connections, shutting down, killed, interrupted, read only.
+        1040 | 1053 | 1152 | 1184 | 1203 | 1290 | 1317 | 1836 | 1927 | 3024 | 1969 => {
+            StoreError::Unavailable { server: "database", reason: text.to_owned() }
+        }
+        number => StoreError::Unexpected(format!("{number}: {text}")),
+    }
+}
+
+/// `Duplicate entry '1' for key 'orders.PRIMARY'` in MySQL, `... for key 'PRIMARY'` in MariaDB.
+fn duplicate_key(message: &str) -> Duplicate {
+    let key = message.trim_end_matches('\'').rsplit('\'').next().unwrap_or_default();
+    if key.rsplit('.').next() == Some("PRIMARY") { Duplicate::Primary } else { Duplicate::Business }
+}
+
+impl From<redis::RedisError> for StoreError {
+    fn from(error: redis::RedisError) -> Self {
+        // A reply that the server meant is a defect of ours; everything else is the connection.
+        match error.kind() {
+            redis::ErrorKind::UnexpectedReturnType | redis::ErrorKind::Client => {
+                Self::Unexpected(error.to_string())
+            }
+            _ => Self::Unavailable { server: "redis", reason: error.to_string() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_duplicate_is_told_apart_as_both_databases_spell_it() {
+        for (key, expected) in [
+            ("PRIMARY", Duplicate::Primary),
+            ("orders.PRIMARY", Duplicate::Primary),
+            ("uq_orders_user_voucher", Duplicate::Business),
+            ("orders.uq_orders_user_voucher", Duplicate::Business),
+        ] {
+            let message = format!("Duplicate entry '1-2' for key '{key}'");
+            assert_eq!(duplicate_key(&message), expected, "{message}");
+        }
+    }
+}

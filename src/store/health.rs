@@ -1,0 +1,75 @@
+//! Whether the servers answer: looked at twice a second, so that a purchase need not find out the
+//! slow way that one of them is dead.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::aio::ConnectionManager;
+use sqlx::MySqlPool;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::{Session, StoreError};
+
+const EVERY: Duration = Duration::from_millis(300);
+/// A look that takes longer than this has failed.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// A server is called dead after this many failed looks in a row, and alive after one good one.
+const FAILURES: u32 = 2;
+
+/// What was seen last.
+#[derive(Clone, Default)]
+pub struct Health(Arc<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    database_down: AtomicBool,
+    redis_down: AtomicBool,
+}
+
+impl Health {
+    /// The servers that do not answer.
+    pub fn down(&self) -> Vec<&'static str> {
+        let seen = [("database", &self.0.database_down), ("redis", &self.0.redis_down)];
+        seen.into_iter().filter(|(_, down)| down.load(Ordering::Relaxed)).map(|s| s.0).collect()
+    }
+}
+
+/// Looks at both servers for ever; runs until it is dropped.
+pub async fn watch(health: Health, pool: MySqlPool, redis: ConnectionManager) {
+    let database = keep_looking("database", &health.0.database_down, || ask_database(&pool));
+    let redis = keep_looking("redis", &health.0.redis_down, || ask_redis(&redis));
+    tokio::join!(database, redis);
+}
+
+async fn keep_looking<F>(server: &'static str, down: &AtomicBool, ask: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), StoreError>>,
+{
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failures = 0;
+    loop {
+        ticks.tick().await;
+        let seen = timeout(PATIENCE, ask()).await;
+        failures = if matches!(seen, Ok(Ok(()))) { 0 } else { failures + 1 };
+        let is_down = failures >= FAILURES;
+        if down.swap(is_down, Ordering::Relaxed) != is_down {
+            tracing::warn!(server, is_down, "a server went away or came back");
+        }
+    }
+}
+
+/// A pool whose connections are all taken is busy, not dead.
+async fn ask_database(pool: &MySqlPool) -> Result<(), StoreError> {
+    if pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections() {
+        return Ok(());
+    }
+    let mut session = Session::open(pool).await?;
+    session.fetch_one(sqlx::query("SELECT 1")).await.map(drop)
+}
+
+async fn ask_redis(connection: &ConnectionManager) -> Result<(), StoreError> {
+    redis::cmd("PING").query_async::<()>(&mut connection.clone()).await?;
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! All SQL, and the Redis side of what the service keeps: login codes and order numbers.
+//!
+//! `session` is the only way to the database: every call has a time-out, and a connection whose
+//! state is in doubt is closed, never pooled. `tables` names the tables of the sale; the other
+//! files hold the statements, one subject each.
+
+mod audit;
+mod codes;
+mod error;
+mod health;
+mod migrate;
+mod order_ids;
+mod orders;
+mod pools;
+mod replicas;
+mod resolve;
+mod session;
+mod tables;
+mod users;
+mod vouchers;
+
+pub use audit::Audit;
+pub use codes::{CODE_LIFE, Codes, Issued};
+pub use error::{Duplicate, StoreError};
+pub use health::{Health, watch};
+pub use migrate::migrate;
+pub use order_ids::OrderIds;
+pub use orders::{Entry, Orders};
+pub use pools::{DatabaseOptions, RedisConnection, database, redis, refuse_eviction};
+pub use replicas::Replicas;
+pub use resolve::{Resolution, resolve};
+pub use session::{CommitError, Session, Transaction};
+pub use tables::SaleTables;
+pub use users::Users;
+pub use vouchers::{Change, Draft, Vouchers};

@@ -1,0 +1,61 @@
+//! Numbers for orders, drawn from Redis in blocks so that an order costs no extra round trip.
+
+use std::sync::Arc;
+
+use redis::aio::ConnectionManager;
+use time::{Date, OffsetDateTime};
+use tokio::sync::Mutex;
+
+use super::StoreError;
+use crate::domain::OrderId;
+
+/// Numbers fetched at once. What a replica does not use up is lost: the counter has 32 bits a day.
+const BLOCK: u64 = 256;
+/// The day's counter outlives its day, so that a late replica cannot start it anew.
+const COUNTER_LIFE_S: i64 = 172_800;
+
+/// Draws order ids: unique while Redis keeps its data; if it does not, the primary key has the
+/// last word and another one is drawn.
+#[derive(Clone)]
+pub struct OrderIds {
+    connection: ConnectionManager,
+    block: Arc<Mutex<Block>>,
+}
+
+struct Block {
+    day: Date,
+    next: u64,
+    end: u64,
+}
+
+impl OrderIds {
+    /// Ids from that Redis.
+    pub fn new(connection: ConnectionManager) -> Self {
+        let block = Block { day: Date::MIN, next: 0, end: 0 };
+        Self { connection, block: Arc::new(Mutex::new(block)) }
+    }
+
+    /// Another id.
+    pub async fn draw(&self) -> Result<OrderId, StoreError> {
+        let mut block = self.block.lock().await;
+        let now = OffsetDateTime::now_utc();
+        if block.next == block.end || block.day != now.date() {
+            *block = self.fetch(now.date()).await?;
+        }
+        let counter = block.next;
+        block.next += 1;
+        Ok(OrderId::compose(now, counter))
+    }
+
+    async fn fetch(&self, day: Date) -> Result<Block, StoreError> {
+        let key = format!("icr:order:{day}");
+        let (end,): (u64,) = redis::pipe()
+            .atomic()
+            .incr(&key, BLOCK)
+            .expire(&key, COUNTER_LIFE_S)
+            .ignore()
+            .query_async(&mut self.connection.clone())
+            .await?;
+        Ok(Block { day, next: end - BLOCK, end })
+    }
+}

@@ -1,0 +1,146 @@
+//! Orders: the statements of the purchase, and reading.
+
+use sqlx::mysql::MySqlRow;
+use sqlx::{MySqlPool, Row};
+use time::{OffsetDateTime, PrimitiveDateTime};
+
+use super::vouchers::naive;
+use super::{SaleTables, Session, StoreError, Transaction};
+use crate::domain::{Order, OrderId, UserId, VoucherId};
+
+/// An order about to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// Its id.
+    pub id: OrderId,
+    /// Who buys.
+    pub user: UserId,
+    /// What is bought.
+    pub voucher: VoucherId,
+    /// What it costs, in cents.
+    pub price_cents: u64,
+    /// When it was asked for, by the database's clock.
+    pub created_at: OffsetDateTime,
+}
+
+/// The orders of one pair of tables.
+#[derive(Clone)]
+pub struct Orders {
+    pool: MySqlPool,
+    /// The tables.
+    pub tables: &'static SaleTables,
+}
+
+impl Orders {
+    /// Orders in those tables.
+    pub fn new(pool: MySqlPool, tables: &'static SaleTables) -> Self {
+        Self { pool, tables }
+    }
+
+    /// Writes the order. [`StoreError::Duplicate`] tells which key was hit.
+    pub async fn insert(&self, tx: &mut Transaction, entry: &Entry) -> Result<(), StoreError> {
+        let query = sqlx::query(self.tables.insert_order)
+            .bind(entry.id.0)
+            .bind(entry.user.0)
+            .bind(entry.voucher.0)
+            .bind(entry.price_cents)
+            .bind(naive(entry.created_at));
+        tx.execute(query).await.map(drop)
+    }
+
+    /// Takes a unit if one is left; whether one was.
+    pub async fn take_unit(
+        &self,
+        tx: &mut Transaction,
+        voucher: VoucherId,
+    ) -> Result<bool, StoreError> {
+        let query = sqlx::query(self.tables.take_unit).bind(voucher.0);
+        Ok(tx.execute(query).await?.rows_affected() == 1)
+    }
+
+    /// Takes a unit whether or not one is left (a planted bug of the laboratory).
+    pub async fn take_unit_unchecked(
+        &self,
+        tx: &mut Transaction,
+        voucher: VoucherId,
+    ) -> Result<bool, StoreError> {
+        let query = sqlx::query(self.tables.take_unit_unchecked).bind(voucher.0);
+        Ok(tx.execute(query).await?.rows_affected() == 1)
+    }
+
+    /// How many orders of that voucher the user has, by a plain read.
+    pub async fn count_pair(
+        &self,
+        tx: &mut Transaction,
+        user: UserId,
+        voucher: VoucherId,
+    ) -> Result<i64, StoreError> {
+        let query = sqlx::query(self.tables.count_pair).bind(user.0).bind(voucher.0);
+        let row = tx.fetch_optional(query).await?;
+        row.map_or(Ok(0), |row| Ok(row.try_get(0)?))
+    }
+
+    /// Units left, by a plain read; `None` if the voucher is gone.
+    pub async fn read_stock(
+        &self,
+        tx: &mut Transaction,
+        voucher: VoucherId,
+    ) -> Result<Option<i32>, StoreError> {
+        let query = sqlx::query(self.tables.read_stock).bind(voucher.0);
+        let row = tx.fetch_optional(query).await?;
+        row.map(|row| Ok(row.try_get(0)?)).transpose()
+    }
+
+    /// Overwrites the stock, as the naive code does.
+    pub async fn write_stock(
+        &self,
+        tx: &mut Transaction,
+        voucher: VoucherId,
+        stock: i32,
+    ) -> Result<(), StoreError> {
+        let query = sqlx::query(self.tables.write_stock).bind(stock).bind(voucher.0);
+        tx.execute(query).await.map(drop)
+    }
+
+    /// The order that a user already has of a voucher.
+    pub async fn of_pair(
+        &self,
+        user: UserId,
+        voucher: VoucherId,
+    ) -> Result<Option<OrderId>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query(self.tables.find_pair).bind(user.0).bind(voucher.0);
+        let row = session.fetch_optional(query).await?;
+        row.map(|row| Ok(OrderId(row.try_get(0)?))).transpose()
+    }
+
+    /// One order of that user; somebody else's is not found.
+    pub async fn find(&self, user: UserId, order: OrderId) -> Result<Option<Order>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query(self.tables.find_order).bind(order.0).bind(user.0);
+        session.fetch_optional(query).await?.map(|row| order_of(&row)).transpose()
+    }
+
+    /// At most `limit` orders of that user with ids below `before`, newest first.
+    pub async fn list(
+        &self,
+        user: UserId,
+        before: OrderId,
+        limit: u32,
+    ) -> Result<Vec<Order>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query(self.tables.list_orders).bind(user.0).bind(before.0).bind(limit);
+        session.fetch_all(query).await?.iter().map(order_of).collect()
+    }
+}
+
+fn order_of(row: &MySqlRow) -> Result<Order, StoreError> {
+    Ok(Order {
+        id: OrderId(row.try_get(0)?),
+        user_id: UserId(row.try_get(1)?),
+        voucher_id: VoucherId(row.try_get(2)?),
+        voucher_title: row.try_get(3)?,
+        price_cents: row.try_get(4)?,
+        created_at: row.try_get::<PrimitiveDateTime, _>(5)?.assume_utc(),
+    })
+}

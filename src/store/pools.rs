@@ -1,0 +1,90 @@
+//! Connections to the two servers.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::{Executor, MySqlPool};
+use tokio::time::timeout;
+
+use super::StoreError;
+
+/// The one connection to Redis; clones use the same socket.
+pub type RedisConnection = ConnectionManager;
+
+/// How the pool is made.
+pub struct DatabaseOptions {
+    /// Where the database is.
+    pub url: String,
+    /// The most connections.
+    pub pool_size: u32,
+    /// Whether the session reads as the textbook's naive code does: REPEATABLE READ and, where the
+    /// server knows it, without the check of its snapshot. Otherwise READ COMMITTED, which locks
+    /// no gaps.
+    pub naive: bool,
+}
+
+/// How long a request waits for a connection of the pool.
+const ACQUIRE: Duration = Duration::from_secs(2);
+
+const ORDINARY: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+     SET SESSION innodb_lock_wait_timeout = 3";
+const NAIVE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+     SET SESSION innodb_lock_wait_timeout = 3";
+/// Known to MariaDB from 10.6.18 on; elsewhere an unknown variable, which is as good as off.
+const NO_SNAPSHOT_CHECK: &str = "SET SESSION innodb_snapshot_isolation = OFF";
+
+/// Makes the pool. Nothing is connected yet.
+pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, StoreError> {
+    let naive = options.naive;
+    let connect: MySqlConnectOptions = options.url.parse()?;
+    // A slow statement is not news here: a crowd queues for one row.
+    let connect = sqlx::ConnectOptions::disable_statement_logging(connect);
+    Ok(MySqlPoolOptions::new()
+        .max_connections(options.pool_size)
+        .acquire_timeout(ACQUIRE)
+        // A ping before every order would cost a round trip; `Transaction::open` passes over
+        // connections that died instead.
+        .test_before_acquire(false)
+        .after_connect(move |connection, _| {
+            Box::pin(async move {
+                connection.execute(sqlx::raw_sql(if naive { NAIVE } else { ORDINARY })).await?;
+                if naive {
+                    let _unknown = connection.execute(sqlx::raw_sql(NO_SNAPSHOT_CHECK)).await;
+                }
+                Ok(())
+            })
+        })
+        .connect_lazy_with(connect))
+}
+
+/// Connects to Redis. The connection comes back by itself; a command fails after half a second.
+pub async fn redis(url: &str) -> Result<ConnectionManager, StoreError> {
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(Duration::from_millis(500)))
+        .set_response_timeout(Some(Duration::from_millis(500)))
+        .set_number_of_retries(1)
+        .set_min_delay(Duration::from_millis(20))
+        .set_max_delay(Duration::from_millis(200));
+    let client = redis::Client::open(url)?;
+    let connecting = ConnectionManager::new_with_config(client, config);
+    match timeout(Duration::from_secs(5), connecting).await {
+        Ok(connection) => Ok(connection?),
+        Err(_) => Err(StoreError::NoAnswer { server: "redis" }),
+    }
+}
+
+/// Refuses a Redis that may evict keys: a lock that is evicted is a lock that two hold. Lock keys
+/// have a lease, so the `volatile-` policies evict them too. The error is a full sentence.
+pub async fn refuse_eviction(connection: &ConnectionManager) -> Result<(), StoreError> {
+    let info: String =
+        redis::cmd("INFO").arg("memory").query_async(&mut connection.clone()).await?;
+    let policy = info.lines().find_map(|line| line.trim().strip_prefix("maxmemory_policy:"));
+    match policy {
+        Some("noeviction") => Ok(()),
+        policy => Err(StoreError::Unexpected(format!(
+            "maxmemory-policy is {}, so Redis may evict a held lock; set it to noeviction",
+            policy.unwrap_or("not told")
+        ))),
+    }
+}

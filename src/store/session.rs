@@ -1,0 +1,191 @@
+//! The only way to the database.
+//!
+//! A connection goes back to the pool only if its last call was answered and no transaction is
+//! open. In every other case (a future dropped half way, a time-out, a broken link, a panic) it is
+//! closed, and the server rolls back what was open on it. This closes the trap of a cancelled
+//! BEGIN that hands an open transaction to the next borrower.
+
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlQueryResult, MySqlRow};
+use sqlx::pool::PoolConnection;
+use sqlx::query::Query;
+use sqlx::{MySql, MySqlPool, Row};
+use tokio::time::{error::Elapsed, timeout};
+
+use super::StoreError;
+
+type Statement<'q> = Query<'q, MySql, MySqlArguments>;
+
+/// The longest time for one statement. Longer than `innodb_lock_wait_timeout` of our sessions
+/// (3 s), so that the server's own answer comes first.
+const CALL: Duration = Duration::from_secs(5);
+/// How many stale connections `open_transaction` passes over: more than any pool holds.
+const STALE: usize = 1024;
+
+/// A borrowed connection outside a transaction.
+pub struct Session {
+    connection: Option<PoolConnection<MySql>>,
+    /// Whether the connection may go back to the pool.
+    clean: bool,
+}
+
+impl Session {
+    /// Borrows a connection, waiting no longer than the pool's own time-out.
+    pub async fn open(pool: &MySqlPool) -> Result<Self, StoreError> {
+        Ok(Self { connection: Some(pool.acquire().await?), clean: true })
+    }
+
+    /// Runs one statement.
+    pub async fn execute(&mut self, query: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
+        let outcome = timeout(CALL, query.execute(self.use_raw())).await;
+        self.settle(outcome)
+    }
+
+    /// Reads at most one row.
+    pub async fn fetch_optional(
+        &mut self,
+        query: Statement<'_>,
+    ) -> Result<Option<MySqlRow>, StoreError> {
+        let outcome = timeout(CALL, query.fetch_optional(self.use_raw())).await;
+        self.settle(outcome)
+    }
+
+    /// Reads exactly one row.
+    pub async fn fetch_one(&mut self, query: Statement<'_>) -> Result<MySqlRow, StoreError> {
+        let outcome = timeout(CALL, query.fetch_one(self.use_raw())).await;
+        self.settle(outcome)
+    }
+
+    /// Reads all rows; the statement bounds how many.
+    pub async fn fetch_all(&mut self, query: Statement<'_>) -> Result<Vec<MySqlRow>, StoreError> {
+        let outcome = timeout(CALL, query.fetch_all(self.use_raw())).await;
+        self.settle(outcome)
+    }
+
+    async fn raw(&mut self, sql: &'static str) -> Result<Vec<MySqlRow>, StoreError> {
+        let outcome = timeout(CALL, sqlx::raw_sql(sql).fetch_all(self.use_raw())).await;
+        self.settle(outcome)
+    }
+
+    /// The connection, in doubt until [`Self::settle`] has seen the answer.
+    fn use_raw(&mut self) -> &mut MySqlConnection {
+        self.clean = false;
+        self.connection.as_mut().expect("a session has its connection until it is dropped")
+    }
+
+    fn settle<T>(
+        &mut self,
+        outcome: Result<Result<T, sqlx::Error>, Elapsed>,
+    ) -> Result<T, StoreError> {
+        match outcome {
+            Ok(Ok(answer)) => {
+                self.clean = true;
+                Ok(answer)
+            }
+            Ok(Err(error)) => {
+                // An error that the server sent is an answer too; its connection is intact.
+                let error = StoreError::from(error);
+                self.clean = !matches!(error, StoreError::Unavailable { .. });
+                Err(error)
+            }
+            Err(_) => Err(StoreError::NoAnswer { server: "database" }),
+        }
+    }
+
+    /// Closes the connection instead of pooling it. Its socket is closed at once, without a
+    /// farewell that a hung server might never answer.
+    fn discard(&mut self) {
+        drop(self.connection.take().map(PoolConnection::detach));
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.clean {
+            self.discard();
+        }
+    }
+}
+
+/// An open transaction. Dropping it closes the connection, so the server rolls it back.
+pub struct Transaction {
+    session: Session,
+    /// The server's number of the connection, to KILL it by.
+    connection_id: u64,
+}
+
+/// How COMMIT failed.
+pub enum CommitError {
+    /// The server said no: nothing was written.
+    Refused(StoreError),
+    /// The answer was lost: nobody knows whether it was written. The connection is closed; this
+    /// is the server's number of it.
+    Unknown(u64),
+}
+
+impl Transaction {
+    /// Opens a transaction. A pooled connection that died in the meantime is passed over: nothing
+    /// has been sent on it that could have had an effect.
+    pub async fn open(pool: &MySqlPool) -> Result<Self, StoreError> {
+        for _ in 0..STALE {
+            let mut session = Session::open(pool).await?;
+            let opened = session.raw("START TRANSACTION; SELECT CONNECTION_ID()").await;
+            session.clean = false;
+            match opened {
+                Ok(rows) => {
+                    let id = rows.first().and_then(|row| row.try_get::<u64, _>(0).ok());
+                    let missing = || StoreError::Unexpected("no connection id".into());
+                    return Ok(Self { session, connection_id: id.ok_or_else(missing)? });
+                }
+                Err(StoreError::Unavailable { reason, .. }) => {
+                    tracing::debug!(reason, "a stale connection");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::Busy)
+    }
+
+    /// Runs one statement.
+    pub async fn execute(&mut self, query: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
+        let outcome = self.session.execute(query).await;
+        self.session.clean = false;
+        outcome
+    }
+
+    /// Reads at most one row.
+    pub async fn fetch_optional(
+        &mut self,
+        query: Statement<'_>,
+    ) -> Result<Option<MySqlRow>, StoreError> {
+        let outcome = self.session.fetch_optional(query).await;
+        self.session.clean = false;
+        outcome
+    }
+
+    /// Makes the transaction durable and gives the connection back.
+    pub async fn commit(mut self) -> Result<(), CommitError> {
+        match self.session.raw("COMMIT").await {
+            Ok(_) => Ok(()),
+            Err(error @ (StoreError::Conflict | StoreError::LockWait)) => {
+                self.session.clean = false;
+                Err(CommitError::Refused(error))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the answer to COMMIT is lost");
+                self.session.discard();
+                Err(CommitError::Unknown(self.connection_id))
+            }
+        }
+    }
+
+    /// Undoes everything and gives the connection back; if that fails the connection is closed,
+    /// which undoes everything as well.
+    pub async fn rollback(mut self) {
+        if let Err(error) = self.session.raw("ROLLBACK").await {
+            tracing::debug!(%error, "ROLLBACK failed; the connection is closed");
+            self.session.clean = false;
+        }
+    }
+}

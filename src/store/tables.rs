@@ -1,0 +1,143 @@
+//! The statements of the sale, for the real tables and for the laboratory's unguarded ones.
+
+/// Statements over one pair of order and stock tables.
+#[derive(Debug)]
+pub struct SaleTables {
+    /// The table of orders.
+    pub orders: &'static str,
+    /// The table of stock.
+    pub stock: &'static str,
+    pub(super) insert_order: &'static str,
+    pub(super) find_order: &'static str,
+    pub(super) lock_order: &'static str,
+    pub(super) list_orders: &'static str,
+    pub(super) find_pair: &'static str,
+    pub(super) count_pair: &'static str,
+    pub(super) any_order: &'static str,
+    pub(super) read_stock: &'static str,
+    pub(super) take_unit: &'static str,
+    pub(super) take_unit_unchecked: &'static str,
+    pub(super) write_stock: &'static str,
+    pub(super) insert_stock: &'static str,
+    pub(super) add_stock: &'static str,
+    pub(super) delete_stock: &'static str,
+    pub(super) list_vouchers: &'static str,
+    pub(super) find_voucher: &'static str,
+    pub(super) audit: &'static str,
+}
+
+macro_rules! order_columns {
+    () => {
+        "o.id, o.user_id, o.voucher_id, v.title, o.price_cents, o.created_at"
+    };
+}
+
+macro_rules! voucher_columns {
+    () => {
+        "v.id, v.title, v.description, v.price_cents, v.face_value_cents, v.starts_at, v.ends_at, \
+         v.status = 'on_sale' AS on_sale, s.stock, UTC_TIMESTAMP(3) AS server_time"
+    };
+}
+
+macro_rules! sale_tables {
+    ($orders:literal, $stock:literal) => {
+        SaleTables {
+            orders: $orders,
+            stock: $stock,
+            insert_order: concat!(
+                "INSERT INTO ",
+                $orders,
+                " (id, user_id, voucher_id, price_cents, created_at) \
+                 VALUES (?, ?, ?, ?, ?)"
+            ),
+            find_order: concat!(
+                "SELECT ",
+                order_columns!(),
+                " FROM ",
+                $orders,
+                " o \
+                 JOIN vouchers v ON v.id = o.voucher_id WHERE o.id = ? AND o.user_id = ?"
+            ),
+            lock_order: concat!("SELECT id FROM ", $orders, " WHERE id = ? FOR UPDATE"),
+            list_orders: concat!(
+                "SELECT ",
+                order_columns!(),
+                " FROM ",
+                $orders,
+                " o \
+                 JOIN vouchers v ON v.id = o.voucher_id \
+                 WHERE o.user_id = ? AND o.id < ? ORDER BY o.id DESC LIMIT ?"
+            ),
+            find_pair: concat!(
+                "SELECT id FROM ",
+                $orders,
+                " WHERE user_id = ? AND voucher_id = ? LIMIT 1"
+            ),
+            count_pair: concat!(
+                "SELECT COUNT(*) FROM ",
+                $orders,
+                " WHERE user_id = ? AND voucher_id = ?"
+            ),
+            any_order: concat!(
+                "SELECT id FROM ",
+                $orders,
+                " WHERE voucher_id = ? LIMIT 1 FOR UPDATE"
+            ),
+            read_stock: concat!("SELECT stock FROM ", $stock, " WHERE voucher_id = ?"),
+            take_unit: concat!(
+                "UPDATE ",
+                $stock,
+                " SET stock = stock - 1 WHERE voucher_id = ? AND stock >= 1"
+            ),
+            take_unit_unchecked: concat!(
+                "UPDATE ",
+                $stock,
+                " SET stock = stock - 1 WHERE voucher_id = ?"
+            ),
+            write_stock: concat!("UPDATE ", $stock, " SET stock = ? WHERE voucher_id = ?"),
+            insert_stock: concat!("INSERT INTO ", $stock, " (voucher_id, stock) VALUES (?, ?)"),
+            add_stock: concat!("UPDATE ", $stock, " SET stock = stock + ? WHERE voucher_id = ?"),
+            delete_stock: concat!("DELETE FROM ", $stock, " WHERE voucher_id = ?"),
+            list_vouchers: concat!(
+                "SELECT ",
+                voucher_columns!(),
+                " FROM vouchers v \
+                 JOIN ",
+                $stock,
+                " s ON s.voucher_id = v.id \
+                 WHERE v.status = 'on_sale' ORDER BY v.starts_at DESC, v.id DESC LIMIT 100"
+            ),
+            find_voucher: concat!(
+                "SELECT ",
+                voucher_columns!(),
+                " FROM vouchers v \
+                 JOIN ",
+                $stock,
+                " s ON s.voucher_id = v.id WHERE v.id = ?"
+            ),
+            audit: concat!(
+                "SELECT \
+                 (SELECT CAST(COALESCE(SUM(units), 0) AS SIGNED) FROM stock_grants \
+                   WHERE voucher_id = s.voucher_id), \
+                 CAST(s.stock AS SIGNED), COUNT(o.id), COUNT(DISTINCT o.user_id), \
+                 (SELECT COUNT(*) FROM (SELECT user_id FROM ",
+                $orders,
+                " WHERE voucher_id = ? \
+                   GROUP BY user_id HAVING COUNT(*) > 1) twice) \
+                 FROM ",
+                $stock,
+                " s LEFT JOIN ",
+                $orders,
+                " o ON o.voucher_id = s.voucher_id \
+                 WHERE s.voucher_id = ? GROUP BY s.voucher_id, s.stock"
+            ),
+        }
+    };
+}
+
+impl SaleTables {
+    /// The tables of the service.
+    pub const GUARDED: Self = sale_tables!("orders", "voucher_stock");
+    /// The tables of the laboratory's unguarded sale.
+    pub const UNGUARDED: Self = sale_tables!("lab_orders", "lab_stock");
+}

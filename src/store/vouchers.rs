@@ -1,0 +1,198 @@
+//! Vouchers: what customers read and what admins write.
+
+use sqlx::mysql::MySqlRow;
+use sqlx::{MySqlPool, Row};
+use time::{OffsetDateTime, PrimitiveDateTime};
+
+use super::{CommitError, SaleTables, Session, StoreError, Transaction};
+use crate::domain::{Status, Voucher, VoucherId, Window};
+
+/// A voucher about to be created.
+#[derive(Debug)]
+pub struct Draft {
+    /// What it is called.
+    pub title: String,
+    /// What it is good for.
+    pub description: String,
+    /// What it costs, in cents.
+    pub price_cents: u64,
+    /// What it is worth, in cents.
+    pub face_value_cents: u64,
+    /// When it is sold.
+    pub window: Window,
+    /// Its first units.
+    pub stock: u32,
+}
+
+/// How a change of a voucher ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It was made.
+    Done,
+    /// There is no such voucher.
+    NotFound,
+    /// It was sold already.
+    HasOrders,
+}
+
+/// The vouchers and their stock.
+#[derive(Clone)]
+pub struct Vouchers {
+    pool: MySqlPool,
+    tables: &'static SaleTables,
+}
+
+impl Vouchers {
+    /// Vouchers with the stock of those tables.
+    pub fn new(pool: MySqlPool, tables: &'static SaleTables) -> Self {
+        Self { pool, tables }
+    }
+
+    /// A voucher and the database's time, drafts included.
+    pub async fn find(
+        &self,
+        id: VoucherId,
+    ) -> Result<Option<(Voucher, OffsetDateTime)>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let row = session.fetch_optional(sqlx::query(self.tables.find_voucher).bind(id.0)).await?;
+        row.map(|row| Ok((voucher_of(&row)?, utc(&row, "server_time")?))).transpose()
+    }
+
+    /// At most 100 vouchers on sale, latest start first, and the database's time.
+    pub async fn list(&self) -> Result<(Vec<Voucher>, OffsetDateTime), StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let rows = session.fetch_all(sqlx::query(self.tables.list_vouchers)).await?;
+        let now = if let Some(row) = rows.first() {
+            utc(row, "server_time")?
+        } else {
+            let query = sqlx::query("SELECT UTC_TIMESTAMP(3) AS server_time");
+            utc(&session.fetch_one(query).await?, "server_time")?
+        };
+        Ok((rows.iter().map(voucher_of).collect::<Result<_, _>>()?, now))
+    }
+
+    /// Writes a new draft with its stock and first grant.
+    pub async fn create(&self, draft: &Draft) -> Result<VoucherId, StoreError> {
+        let mut tx = Transaction::open(&self.pool).await?;
+        let query = sqlx::query(
+            "INSERT INTO vouchers \
+             (title, description, price_cents, face_value_cents, starts_at, ends_at) \
+             VALUES (?, ?, ?, ?, ?, ?)",
+        )
+        .bind(&draft.title)
+        .bind(&draft.description)
+        .bind(draft.price_cents)
+        .bind(draft.face_value_cents)
+        .bind(naive(draft.window.starts_at))
+        .bind(naive(draft.window.ends_at));
+        let id = VoucherId(tx.execute(query).await?.last_insert_id());
+        let stock = sqlx::query(self.tables.insert_stock).bind(id.0).bind(draft.stock);
+        tx.execute(stock).await?;
+        grant(&mut tx, id, draft.stock).await?;
+        commit(tx).await?;
+        Ok(id)
+    }
+
+    /// Writes all descriptive fields of a voucher.
+    pub async fn update(&self, voucher: &Voucher) -> Result<Change, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query(
+            "UPDATE vouchers SET title = ?, description = ?, price_cents = ?, \
+             face_value_cents = ?, starts_at = ?, ends_at = ? WHERE id = ?",
+        )
+        .bind(&voucher.title)
+        .bind(&voucher.description)
+        .bind(voucher.price_cents)
+        .bind(voucher.face_value_cents)
+        .bind(naive(voucher.window.starts_at))
+        .bind(naive(voucher.window.ends_at))
+        .bind(voucher.id.0);
+        Ok(found(session.execute(query).await?.rows_affected()))
+    }
+
+    /// Shows a voucher to customers.
+    pub async fn put_on_sale(&self, id: VoucherId) -> Result<Change, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query("UPDATE vouchers SET status = 'on_sale' WHERE id = ?").bind(id.0);
+        Ok(found(session.execute(query).await?.rows_affected()))
+    }
+
+    /// Adds units, and a grant of them.
+    pub async fn add_stock(&self, id: VoucherId, units: u32) -> Result<Change, StoreError> {
+        let mut tx = Transaction::open(&self.pool).await?;
+        let query = sqlx::query(self.tables.add_stock).bind(units).bind(id.0);
+        if tx.execute(query).await?.rows_affected() == 0 {
+            tx.rollback().await;
+            return Ok(Change::NotFound);
+        }
+        grant(&mut tx, id, units).await?;
+        commit(tx).await?;
+        Ok(Change::Done)
+    }
+
+    /// Removes a voucher that was never sold. The stock row goes first: an order on its way waits
+    /// for it there, or has it already and makes this wait; so none is written for a voucher that
+    /// has gone.
+    pub async fn delete(&self, id: VoucherId) -> Result<Change, StoreError> {
+        let mut tx = Transaction::open(&self.pool).await?;
+        let stock = sqlx::query(self.tables.delete_stock).bind(id.0);
+        if tx.execute(stock).await?.rows_affected() == 0 {
+            tx.rollback().await;
+            return Ok(Change::NotFound);
+        }
+        let sold = tx.fetch_optional(sqlx::query(self.tables.any_order).bind(id.0)).await?;
+        if sold.is_some() {
+            tx.rollback().await;
+            return Ok(Change::HasOrders);
+        }
+        let grants = sqlx::query("DELETE FROM stock_grants WHERE voucher_id = ?").bind(id.0);
+        tx.execute(grants).await?;
+        tx.execute(sqlx::query("DELETE FROM vouchers WHERE id = ?").bind(id.0)).await?;
+        commit(tx).await?;
+        Ok(Change::Done)
+    }
+}
+
+async fn grant(tx: &mut Transaction, id: VoucherId, units: u32) -> Result<(), StoreError> {
+    let query = sqlx::query("INSERT INTO stock_grants (voucher_id, units) VALUES (?, ?)")
+        .bind(id.0)
+        .bind(units);
+    tx.execute(query).await.map(drop)
+}
+
+/// An admin whose COMMIT is not answered is told so and looks for himself.
+async fn commit(tx: Transaction) -> Result<(), StoreError> {
+    tx.commit().await.map_err(|error| match error {
+        CommitError::Refused(error) => error,
+        CommitError::Unknown(_) => StoreError::Unexpected("the answer to COMMIT was lost".into()),
+    })
+}
+
+fn found(rows: u64) -> Change {
+    // The driver counts matched rows, so that writing the same values again counts as well.
+    if rows == 0 { Change::NotFound } else { Change::Done }
+}
+
+/// As a `DATETIME` column takes it: UTC.
+pub(super) fn naive(moment: OffsetDateTime) -> PrimitiveDateTime {
+    let utc = moment.to_offset(time::UtcOffset::UTC);
+    PrimitiveDateTime::new(utc.date(), utc.time())
+}
+
+fn utc(row: &MySqlRow, column: &str) -> Result<OffsetDateTime, StoreError> {
+    Ok(row.try_get::<PrimitiveDateTime, _>(column)?.assume_utc())
+}
+
+fn voucher_of(row: &MySqlRow) -> Result<Voucher, StoreError> {
+    let on_sale: i32 = row.try_get("on_sale")?;
+    Ok(Voucher {
+        id: VoucherId(row.try_get("id")?),
+        title: row.try_get("title")?,
+        description: row.try_get("description")?,
+        price_cents: row.try_get("price_cents")?,
+        face_value_cents: row.try_get("face_value_cents")?,
+        window: Window { starts_at: utc(row, "starts_at")?, ends_at: utc(row, "ends_at")? },
+        status: if on_sale == 1 { Status::OnSale } else { Status::Draft },
+        stock: i64::from(row.try_get::<i32, _>("stock")?),
+    })
+}

@@ -1,0 +1,51 @@
+//! Logs and metrics: the only global state of the process.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tracing_subscriber::EnvFilter;
+
+/// Bucket bounds of all durations, in seconds.
+const SECONDS: [f64; 12] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Starts the log on stderr, as lines for people or as JSON. `filter` is in the form of `RUST_LOG`.
+pub fn start_log(filter: &str, json: bool) {
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Fails only if a log was started before, which then goes on.
+    let _started_before = if json { log.json().try_init() } else { log.try_init() };
+}
+
+/// The metrics of the process; the first call starts them.
+pub fn metrics() -> &'static PrometheusHandle {
+    static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
+    METRICS.get_or_init(|| {
+        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
+        let recorder = builder.expect("the list of buckets is not empty").build_recorder();
+        let handle = recorder.handle();
+        // Fails only if somebody else records already; then this page stays empty.
+        let _recorded_elsewhere = metrics::set_global_recorder(recorder);
+        describe();
+        handle
+    })
+}
+
+fn describe() {
+    use metrics::{Unit, describe_counter, describe_histogram};
+    describe_counter!("seckill_orders_total", "Purchases by outcome");
+    describe_histogram!("seckill_order_seconds", Unit::Seconds, "Time of a purchase");
+    describe_histogram!("seckill_lock_wait_seconds", Unit::Seconds, "Time until the lock was had");
+    describe_counter!("seckill_http_requests_total", "Requests by route, method and status");
+    describe_histogram!("seckill_http_request_seconds", Unit::Seconds, "Time of a request");
+}
+
+/// Keeps the histograms small; runs until it is dropped.
+pub async fn upkeep() {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        metrics().run_upkeep();
+    }
+}

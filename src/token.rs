@@ -1,0 +1,125 @@
+//! Access tokens: JWT, HS256 and nothing else, with issuer, audience and expiry, no leeway.
+
+use std::time::Duration;
+
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::domain::{Role, UserId};
+
+const ISSUER: &str = "seckill";
+const AUDIENCE: &str = "seckill-api";
+/// The fewest bytes of a secret, as many as HS256 has.
+const SECRET_BYTES: usize = 32;
+/// The fewest different bytes: `aaaa...` is long, and no secret.
+const DIFFERENT_BYTES: usize = 10;
+
+/// Why a secret is refused.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "JWT_SECRET must have at least {SECRET_BYTES} bytes, {DIFFERENT_BYTES} of them different; \
+     `openssl rand -base64 48` makes one"
+)]
+pub struct WeakSecret;
+
+/// Who a token speaks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The user.
+    pub user: UserId,
+    /// What the user may do.
+    pub role: Role,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Claims {
+    sub: String,
+    role: String,
+    iss: String,
+    aud: String,
+    iat: i64,
+    exp: i64,
+}
+
+/// Signs and verifies tokens.
+pub struct Tokens {
+    signing: EncodingKey,
+    verifying: DecodingKey,
+    validation: Validation,
+}
+
+impl Tokens {
+    /// Tokens signed with that secret; a weak one is refused.
+    pub fn new(secret: &SecretString) -> Result<Self, WeakSecret> {
+        let bytes = secret.expose_secret().as_bytes();
+        let different = bytes.iter().collect::<std::collections::BTreeSet<_>>().len();
+        if bytes.len() < SECRET_BYTES || different < DIFFERENT_BYTES {
+            return Err(WeakSecret);
+        }
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.leeway = 0;
+        validation.set_issuer(&[ISSUER]);
+        validation.set_audience(&[AUDIENCE]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        Ok(Self {
+            signing: EncodingKey::from_secret(bytes),
+            verifying: DecodingKey::from_secret(bytes),
+            validation,
+        })
+    }
+
+    /// A token for that identity, and when it ends (whole seconds).
+    pub fn issue(
+        &self,
+        identity: Identity,
+        life: Duration,
+    ) -> Result<(String, OffsetDateTime), jsonwebtoken::errors::Error> {
+        let now =
+            OffsetDateTime::now_utc().replace_nanosecond(0).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let ends = now + life;
+        let claims = Claims {
+            sub: identity.user.to_string(),
+            role: identity.role.as_str().to_owned(),
+            iss: ISSUER.to_owned(),
+            aud: AUDIENCE.to_owned(),
+            iat: now.unix_timestamp(),
+            exp: ends.unix_timestamp(),
+        };
+        Ok((encode(&Header::new(Algorithm::HS256), &claims, &self.signing)?, ends))
+    }
+
+    /// Who the token speaks for, if it is one of ours and has not ended.
+    pub fn verify(&self, token: &str) -> Option<Identity> {
+        let claims = decode::<Claims>(token, &self.verifying, &self.validation).ok()?.claims;
+        Some(Identity { user: claims.sub.parse().ok()?, role: Role::from_name(&claims.role)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens() -> Tokens {
+        Tokens::new(&"0123456789abcdef0123456789abcdef".into()).unwrap()
+    }
+
+    #[test]
+    fn a_token_speaks_for_its_user_until_it_ends_to_the_second() {
+        let identity = Identity { user: UserId(7), role: Role::Buyer };
+        let (token, _) = tokens().issue(identity, Duration::from_mins(1)).unwrap();
+        assert_eq!(tokens().verify(&token), Some(identity));
+        let (ended, _) = tokens().issue(identity, Duration::ZERO).unwrap();
+        assert_eq!(tokens().verify(&ended), None, "no leeway");
+        let other = Tokens::new(&"0123456789abcdef0123456789abcdeF".into()).unwrap();
+        assert_eq!(other.verify(&token), None, "another secret");
+    }
+
+    #[test]
+    fn a_weak_secret_is_refused() {
+        for weak in ["", "secret", "0123456789abcdef0123456789abcde", &"ab".repeat(40)] {
+            assert!(Tokens::new(&weak.to_owned().into()).is_err(), "{weak:?}");
+        }
+    }
+}
