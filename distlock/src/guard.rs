@@ -1,8 +1,10 @@
 //! What a caller holds.
 
-use tokio::time::sleep_until;
-use tokio_util::task::TaskTracker;
+use std::future::ready;
 
+use tokio::time::sleep_until;
+
+use crate::background::Background;
 use crate::keyed::Turn;
 use crate::{Belief, Hold, LockError, Release};
 
@@ -12,8 +14,7 @@ use crate::{Belief, Hold, LockError, Release};
 pub struct Guard {
     held: Option<Held>,
     belief: Belief,
-    background: TaskTracker,
-    runtime: tokio::runtime::Handle,
+    background: Background,
 }
 
 /// The hold on the server, then the turn in the process: freed in that order.
@@ -31,10 +32,9 @@ impl Held {
 }
 
 impl Guard {
-    pub(crate) fn new(hold: Box<dyn Hold>, turn: Option<Turn>, background: TaskTracker) -> Self {
+    pub(crate) fn new(hold: Box<dyn Hold>, turn: Option<Turn>, background: Background) -> Self {
         let belief = hold.belief();
-        let runtime = tokio::runtime::Handle::current();
-        Self { held: Some(Held { hold, turn }), belief, background, runtime }
+        Self { held: Some(Held { hold, turn }), belief, background }
     }
 
     /// Whether the lock can no longer be believed in. Work looks at this before each effect.
@@ -50,10 +50,12 @@ impl Guard {
     /// Frees the lock and says how that ended. The release goes on if the future is dropped.
     pub async fn release(mut self) -> Result<Release, LockError> {
         let Some(held) = self.held.take() else { return Ok(Release::Gone) };
-        match self.background.spawn(held.release()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(LockError::Backend("the release panicked".into())),
-        }
+        self.background
+            .finish(held.release(), |outcome| {
+                note(outcome);
+                Box::pin(ready(()))
+            })
+            .await
     }
 
     /// Gives the lock up without freeing it: the server keeps everybody out until the lease ends.
@@ -66,15 +68,14 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        // One task per dropped guard, so never more than there were holds.
-        self.background.spawn_on(
-            async move {
-                if let Err(error) = held.release().await {
-                    tracing::debug!(%error, "a dropped lock is left to its lease");
-                }
-            },
-            &self.runtime,
-        );
+        self.background.spawn(async move { note(held.release().await) });
+    }
+}
+
+/// Nobody waits for this outcome.
+fn note(outcome: Result<Release, LockError>) {
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a dropped lock is left to its lease");
     }
 }
 

@@ -138,7 +138,8 @@ mod tests {
     async fn no_key_is_left_behind_by_holders_or_by_waiters_that_gave_up() {
         let keyed = KeyedMutex::new();
         let turn = keyed.lock(&name("a")).await;
-        let mut waiter = Box::pin(keyed.lock(&name("a")));
+        let key = name("a");
+        let mut waiter = Box::pin(keyed.lock(&key));
         let waiting = std::future::poll_fn(|cx| {
             std::task::Poll::Ready(waiter.as_mut().poll(cx).is_pending())
         });

@@ -10,7 +10,8 @@
 //!
 //! Reading order: `kind` (the names), `guarantees` (what each promises), `locker` (the interface),
 //! `lease` (how long a hold may be believed), `owner` and `name` (what a server is told), `keyed`
-//! (the queue inside a process), `wait` (when to look again), `locks` and `guard` (what callers
+//! (the queue inside a process), `wait` (when to look again),
+//! `background` (work that outlives its caller), `locks` and `guard` (what callers
 //! use), `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `redis`.
 //!
 //! ```
@@ -25,6 +26,7 @@
 //! # Ok(()) }
 //! ```
 
+mod background;
 mod error;
 mod guarantees;
 mod guard;
@@ -42,6 +44,8 @@ mod redis;
 mod registry;
 mod wait;
 
+#[cfg(feature = "redis")]
+pub use crate::redis::RedisConnection;
 pub use error::LockError;
 pub use guarantees::{Fencing, Guarantees, HoldKind, Idempotence, OwnerCheck, WakeKind};
 pub use guard::{Guard, Loss};
@@ -51,7 +55,5 @@ pub use locker::{Attempt, Hold, Locker, Release, Request};
 pub use locks::{LockOptions, Locks};
 pub use name::LockName;
 pub use owner::Owner;
-#[cfg(feature = "redis")]
-pub use crate::redis::RedisConnection;
 pub use registry::{Backends, guarantees, locker};
 pub use wait::{Wake, Woken};

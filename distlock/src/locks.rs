@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
 use tokio::time::{Instant as TokioInstant, sleep, timeout_at};
-use tokio_util::task::TaskTracker;
 
+use crate::background::Background;
 use crate::guard::Guard;
 use crate::keyed::{KeyedMutex, Turn};
 use crate::wait::Polling;
@@ -52,9 +51,8 @@ pub struct Locks {
     locker: Arc<dyn Locker>,
     /// One task per process and name goes to the server; the others queue here.
     first_stage: Option<KeyedMutex>,
-    /// Attempts and releases that outlive the future that asked for them; each is bounded by the
-    /// time-outs of its mechanism, and there is at most one per acquisition.
-    background: TaskTracker,
+    /// Attempts and releases that outlive the future that asked for them.
+    background: Background,
 }
 
 impl Locks {
@@ -64,7 +62,7 @@ impl Locks {
         Self {
             locker,
             first_stage: on_a_server.then(KeyedMutex::new),
-            background: TaskTracker::new(),
+            background: Background::here(),
         }
     }
 
@@ -102,9 +100,7 @@ impl Locks {
 
     /// Waits until no release or abandoned attempt is under way, for the end of a process.
     pub async fn flush(&self) {
-        self.background.close();
-        self.background.wait().await;
-        self.background.reopen();
+        self.background.flush().await;
     }
 
     async fn first_turn(&self, name: &LockName, deadline: Instant) -> Result<Option<Turn>, Late> {
@@ -118,22 +114,19 @@ impl Locks {
         }
     }
 
-    /// One attempt, in a task of its own: if the caller goes away meanwhile, or the outcome stays
-    /// unknown, what was taken is given back.
+    /// One attempt. If the caller goes away meanwhile, or the outcome stays unknown, what was
+    /// taken is given back in the background.
     async fn attempt(&self, request: &Request) -> Result<Attempt, LockError> {
-        let (answer, answered) = oneshot::channel();
         let (locker, request) = (Arc::clone(&self.locker), request.clone());
-        self.background.spawn(async move {
+        let background = self.background.clone();
+        let work = async move {
             let outcome = locker.acquire(&request).await;
-            let unknown = matches!(outcome, Err(LockError::Backend(_)));
-            if let Err(Ok(Attempt::Held(hold))) = answer.send(outcome) {
-                give_back(hold).await;
+            if matches!(outcome, Err(LockError::Backend(_))) {
+                background.spawn(abandon(locker, request));
             }
-            if unknown && let Err(error) = locker.abandon(&request).await {
-                tracing::debug!(%error, "an attempt with an unknown outcome is left to its lease");
-            }
-        });
-        answered.await.unwrap_or_else(|_| Err(LockError::Backend("the attempt panicked".into())))
+            outcome
+        };
+        self.background.finish(work, |outcome| Box::pin(give_back(outcome))).await
     }
 
     fn guard(&self, hold: Box<dyn Hold>, turn: Option<Turn>) -> Guard {
@@ -141,9 +134,17 @@ impl Locks {
     }
 }
 
-async fn give_back(hold: Box<dyn Hold>) {
-    if let Err(error) = hold.release().await {
+async fn give_back(outcome: Result<Attempt, LockError>) {
+    if let Ok(Attempt::Held(hold)) = outcome
+        && let Err(error) = hold.release().await
+    {
         tracing::debug!(%error, "a lock nobody waits for any more is left to its lease");
+    }
+}
+
+async fn abandon(locker: Arc<dyn Locker>, request: Request) {
+    if let Err(error) = locker.abandon(&request).await {
+        tracing::debug!(%error, "an attempt with an unknown outcome is left to its lease");
     }
 }
 

@@ -60,7 +60,7 @@ mod tests {
             match locker(kind, &Backends::default()) {
                 Ok(locker) => assert_eq!(locker.guarantees(), guarantees(kind)),
                 Err(error) => {
-                    assert_eq!(error.to_string(), "the lock kind needs a Redis connection")
+                    assert_eq!(error.to_string(), "the lock kind needs a Redis connection");
                 }
             }
         }

@@ -1,0 +1,75 @@
+//! Work that must be finished even if nobody waits for it any more.
+//!
+//! While its caller waits, the work runs in the caller's own task and costs nothing extra. A caller
+//! that goes away in the middle leaves it to a task in the background, which goes on from where it
+//! was. There is at most one such task per acquisition, and each ends with its mechanism's own
+//! time-outs.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+
+type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Where unfinished work goes.
+#[derive(Clone)]
+pub(crate) struct Background {
+    tasks: TaskTracker,
+    runtime: Handle,
+}
+
+impl Background {
+    /// The background of the current runtime.
+    pub(crate) fn here() -> Self {
+        Self { tasks: TaskTracker::new(), runtime: Handle::current() }
+    }
+
+    /// Starts work that nobody waits for.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(work, &self.runtime);
+    }
+
+    /// The work as a future that may be dropped; `orphaned` gets the outcome nobody waited for.
+    pub(crate) fn finish<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+        orphaned: fn(T) -> Work<()>,
+    ) -> Finish<T> {
+        Finish { work: Some(Box::pin(work)), orphaned, background: self.clone() }
+    }
+
+    /// Waits until nothing is left to do.
+    pub(crate) async fn flush(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.tasks.reopen();
+    }
+}
+
+/// See [`Background::finish`].
+pub(crate) struct Finish<T: Send + 'static> {
+    work: Option<Work<T>>,
+    orphaned: fn(T) -> Work<()>,
+    background: Background,
+}
+
+impl<T: Send + 'static> Future for Finish<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let work = self.work.as_mut().expect("polled after it was done");
+        let outcome = ready!(work.as_mut().poll(context));
+        self.work = None;
+        Poll::Ready(outcome)
+    }
+}
+
+impl<T: Send + 'static> Drop for Finish<T> {
+    fn drop(&mut self) {
+        let Some(work) = self.work.take() else { return };
+        let orphaned = self.orphaned;
+        self.background.spawn(async move { orphaned(work.await).await });
+    }
+}
