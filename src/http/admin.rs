@@ -1,20 +1,21 @@
 //! Keeping vouchers, and the audit.
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use axum::routing::{get, patch, post};
-use axum::{Json, Router};
 use garde::Validate;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::macros::datetime;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::Shared;
 use super::auth::Admin;
-use super::error::{ApiError, created, no_content};
+use super::error::{ApiError, ProblemView, created, no_content};
 use super::extract::{JsonBody, NoBody, PathId};
-use super::views::VoucherView;
+use super::views::{VoucherAnswer, VoucherView};
 use crate::domain::{VoucherId, Window};
 use crate::sale::Refusal;
 use crate::store::{Audit, Change, Draft};
@@ -22,16 +23,17 @@ use crate::store::{Audit, Change, Draft};
 /// The most units that a voucher may have left.
 const MOST_STOCK: i64 = 1_000_000_000;
 
-pub(super) fn router() -> Router<Shared> {
-    Router::new()
-        .route("/api/admin/vouchers", post(create))
-        .route("/api/admin/vouchers/{id}", patch(change).delete(delete))
-        .route("/api/admin/vouchers/{id}/on-sale", post(put_on_sale))
-        .route("/api/admin/vouchers/{id}/stock", post(add_stock))
-        .route("/api/admin/vouchers/{id}/audit", get(audit))
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(create))
+        .routes(routes!(change, delete))
+        .routes(routes!(put_on_sale))
+        .routes(routes!(add_stock))
+        .routes(routes!(audit))
 }
 
-#[derive(Deserialize, Validate)]
+/// A voucher to be created; it begins as a draft.
+#[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewVoucher {
     #[garde(length(chars, min = 1, max = 100), custom(printable))]
@@ -52,9 +54,9 @@ struct NewVoucher {
     stock: u32,
 }
 
-#[derive(Deserialize, Validate)]
+/// What is left out stays as it is.
+#[derive(Default, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-#[derive(Default)]
 struct VoucherChange {
     #[garde(inner(length(chars, min = 1, max = 100), custom(printable)))]
     title: Option<String>,
@@ -72,7 +74,8 @@ struct VoucherChange {
     ends_at: Option<OffsetDateTime>,
 }
 
-#[derive(Deserialize, Validate)]
+/// Units to add.
+#[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct MoreStock {
     #[garde(range(min = 1, max = 1_000_000))]
@@ -118,11 +121,15 @@ fn done(change: Change) -> Result<(), ApiError> {
     }
 }
 
-async fn view(api: &Shared, id: VoucherId) -> Result<Value, ApiError> {
+async fn view(api: &Shared, id: VoucherId) -> Result<VoucherAnswer, ApiError> {
     let (voucher, now) = api.vouchers.find(id).await?.ok_or(GONE)?;
-    Ok(json!({"voucher": VoucherView::new(voucher, now)}))
+    Ok(VoucherAnswer { voucher: VoucherView::new(voucher, now) })
 }
 
+/// Creates a draft with its first units.
+#[utoipa::path(post, path = "/api/admin/vouchers", tag = "admin", security(("bearer" = [])),
+    request_body = NewVoucher,
+    responses((status = 201, body = VoucherAnswer), (status = 400, body = ProblemView)))]
 async fn create(
     State(api): State<Shared>,
     _: Admin,
@@ -140,12 +147,16 @@ async fn create(
     Ok(created(&format!("/api/vouchers/{id}"), view(&api, id).await?))
 }
 
+/// Changes a voucher; counts on every replica within a second.
+#[utoipa::path(patch, path = "/api/admin/vouchers/{id}", tag = "admin",
+    security(("bearer" = [])), params(("id" = String, Path)), request_body = VoucherChange,
+    responses((status = 200, body = VoucherAnswer), (status = 404, body = ProblemView)))]
 async fn change(
     State(api): State<Shared>,
     _: Admin,
     PathId(id): PathId<VoucherId>,
     JsonBody(change): JsonBody<VoucherChange>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<VoucherAnswer>, ApiError> {
     let (mut voucher, _) = api.vouchers.find(id).await?.ok_or(GONE)?;
     let starts_at = change.starts_at.unwrap_or(voucher.window.starts_at);
     voucher.window = window(starts_at, change.ends_at.unwrap_or(voucher.window.ends_at))?;
@@ -157,6 +168,14 @@ async fn change(
     Ok(Json(view(&api, id).await?))
 }
 
+/// Deletes a voucher that was never sold.
+#[utoipa::path(delete, path = "/api/admin/vouchers/{id}", tag = "admin",
+    security(("bearer" = [])), params(("id" = String, Path)),
+    responses(
+        (status = 204),
+        (status = 404, body = ProblemView),
+        (status = 409, description = "has_orders", body = ProblemView),
+    ))]
 async fn delete(
     State(api): State<Shared>,
     _: Admin,
@@ -166,22 +185,30 @@ async fn delete(
     Ok(no_content())
 }
 
+/// Shows a voucher to customers.
+#[utoipa::path(post, path = "/api/admin/vouchers/{id}/on-sale", tag = "admin",
+    security(("bearer" = [])), params(("id" = String, Path)),
+    responses((status = 200, body = VoucherAnswer), (status = 404, body = ProblemView)))]
 async fn put_on_sale(
     State(api): State<Shared>,
     _: Admin,
     PathId(id): PathId<VoucherId>,
     _: NoBody,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<VoucherAnswer>, ApiError> {
     done(api.vouchers.put_on_sale(id).await?)?;
     Ok(Json(view(&api, id).await?))
 }
 
+/// Adds units.
+#[utoipa::path(post, path = "/api/admin/vouchers/{id}/stock", tag = "admin",
+    security(("bearer" = [])), params(("id" = String, Path)), request_body = MoreStock,
+    responses((status = 200, body = VoucherAnswer), (status = 404, body = ProblemView)))]
 async fn add_stock(
     State(api): State<Shared>,
     _: Admin,
     PathId(id): PathId<VoucherId>,
     JsonBody(more): JsonBody<MoreStock>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<VoucherAnswer>, ApiError> {
     let (voucher, _) = api.vouchers.find(id).await?.ok_or(GONE)?;
     if voucher.stock + i64::from(more.units) > MOST_STOCK {
         return Err(invalid("units", "the voucher would have more than 1000000000 units"));
@@ -190,11 +217,38 @@ async fn add_stock(
     Ok(Json(view(&api, id).await?))
 }
 
+/// What the tables say of a voucher.
+#[derive(Serialize, ToSchema)]
+struct AuditView {
+    #[schema(value_type = String)]
+    voucher_id: VoucherId,
+    initial_stock: i64,
+    stock_left: i64,
+    orders: i64,
+    distinct_users: i64,
+    duplicate_users: i64,
+    oversold: i64,
+    consistent: bool,
+    tables: AuditTables,
+}
+
+/// The tables that were read.
+#[derive(Serialize, ToSchema)]
+struct AuditTables {
+    orders: &'static str,
+    stock: &'static str,
+    grants: &'static str,
+}
+
+/// Counts a voucher's stock and orders in one statement.
+#[utoipa::path(get, path = "/api/admin/vouchers/{id}/audit", tag = "admin",
+    security(("bearer" = [])), params(("id" = String, Path)),
+    responses((status = 200, body = AuditView), (status = 404, body = ProblemView)))]
 async fn audit(
     State(api): State<Shared>,
     _: Admin,
     PathId(id): PathId<VoucherId>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AuditView>, ApiError> {
     let tables = api.orders.tables;
     let mut audit = Audit::read(&api.pool, tables, id).await?.ok_or(GONE)?;
     if api.lying_audit {
@@ -202,15 +256,15 @@ async fn audit(
         audit.stock_left = audit.initial_stock - sold;
         (audit.orders, audit.distinct_users, audit.duplicate_users) = (sold, sold, 0);
     }
-    Ok(Json(json!({
-        "voucher_id": id,
-        "initial_stock": audit.initial_stock,
-        "stock_left": audit.stock_left,
-        "orders": audit.orders,
-        "distinct_users": audit.distinct_users,
-        "duplicate_users": audit.duplicate_users,
-        "oversold": audit.oversold(),
-        "consistent": audit.is_consistent(),
-        "tables": {"orders": tables.orders, "stock": tables.stock, "grants": "stock_grants"},
-    })))
+    Ok(Json(AuditView {
+        voucher_id: id,
+        initial_stock: audit.initial_stock,
+        stock_left: audit.stock_left,
+        orders: audit.orders,
+        distinct_users: audit.distinct_users,
+        duplicate_users: audit.duplicate_users,
+        oversold: audit.oversold(),
+        consistent: audit.is_consistent(),
+        tables: AuditTables { orders: tables.orders, stock: tables.stock, grants: "stock_grants" },
+    }))
 }

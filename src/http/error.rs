@@ -45,6 +45,25 @@ pub(super) enum ApiError {
     Internal,
 }
 
+/// The shape of every error (RFC 9457), for the description of the API.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct ProblemView {
+    #[serde(rename = "type")]
+    kind: String,
+    title: String,
+    status: u16,
+    /// Stable; what programs go by.
+    code: String,
+    detail: String,
+    request_id: String,
+    /// `false` proves that a 503 had no effect.
+    executed: Option<bool>,
+    /// The field that was wrong.
+    field: Option<String>,
+    /// The order in question.
+    order_id: Option<String>,
+}
+
 /// What a client is told; the body is written by the envelope.
 #[derive(Clone)]
 pub(super) struct Problem {

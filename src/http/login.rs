@@ -3,19 +3,22 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use garde::Validate;
-use serde::Deserialize;
-use serde_json::{Value, json};
-use time::format_description::well_known::Rfc3339;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::Shared;
 use super::auth::Caller;
-use super::error::{ApiError, accepted};
+use super::error::{ApiError, ProblemView, accepted};
 use super::extract::JsonBody;
+use super::views::UserView;
 use crate::domain::Phone;
 use crate::store::{CODE_LIFE, Issued};
 use crate::token::Identity;
@@ -32,21 +35,20 @@ pub enum CodeDelivery {
     Nowhere,
 }
 
-pub(super) fn router() -> Router<Shared> {
-    Router::new()
-        .route("/api/login/codes", post(send_code))
-        .route("/api/login", post(login))
-        .route("/api/me", get(me))
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(send_code)).routes(routes!(login)).routes(routes!(me))
 }
 
-#[derive(Deserialize, Validate)]
+/// Who wants a code.
+#[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CodeRequest {
     #[garde(skip)]
     phone: String,
 }
 
-#[derive(Deserialize, Validate)]
+/// The code of at most five minutes ago.
+#[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct LoginRequest {
     #[garde(skip)]
@@ -63,6 +65,32 @@ fn phone_of(text: &str) -> Result<Phone, ApiError> {
     })
 }
 
+/// A code is on its way.
+#[derive(Serialize, ToSchema)]
+struct CodeSent {
+    expires_in_s: u64,
+    /// Only with `--dev`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+}
+
+/// A login.
+#[derive(Serialize, ToSchema)]
+struct LoggedIn {
+    token: String,
+    token_type: &'static str,
+    #[serde(with = "time::serde::rfc3339")]
+    expires_at: OffsetDateTime,
+    user: UserView,
+}
+
+/// Sends a one-time code to a phone: good for five minutes and five tries; ten a day.
+#[utoipa::path(post, path = "/api/login/codes", tag = "login", request_body = CodeRequest,
+    responses(
+        (status = 202, body = CodeSent),
+        (status = 400, body = ProblemView),
+        (status = 429, body = ProblemView),
+    ))]
 async fn send_code(
     State(api): State<Shared>,
     JsonBody(request): JsonBody<CodeRequest>,
@@ -75,9 +103,9 @@ async fn send_code(
     if let Issued::TooMany(wait) = api.codes.issue(&phone, &code).await? {
         return Err(ApiError::TooManyCodes { retry_after_s: wait.as_secs() });
     }
-    let mut answer = json!({"expires_in_s": CODE_LIFE.as_secs()});
+    let mut answer = CodeSent { expires_in_s: CODE_LIFE.as_secs(), code: None };
     match &api.delivery {
-        CodeDelivery::InAnswer => answer["code"] = Value::from(code),
+        CodeDelivery::InAnswer => answer.code = Some(code),
         CodeDelivery::Stdout => println!("{}", line(&phone, &code)),
         CodeDelivery::File(path) => append(path.clone(), line(&phone, &code)).await?,
         CodeDelivery::Nowhere => return Err(ApiError::LoginUnavailable),
@@ -120,29 +148,35 @@ async fn append(path: PathBuf, line: String) -> Result<(), ApiError> {
     }
 }
 
+/// Turns a code into a token.
+#[utoipa::path(post, path = "/api/login", tag = "login", request_body = LoginRequest,
+    responses(
+        (status = 200, body = LoggedIn),
+        (status = 400, body = ProblemView),
+        (status = 401, body = ProblemView),
+    ))]
 async fn login(
     State(api): State<Shared>,
     JsonBody(request): JsonBody<LoginRequest>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<LoggedIn>, ApiError> {
     let phone = phone_of(&request.phone)?;
     if !api.codes.redeem(&phone, &request.code).await? {
         return Err(ApiError::WrongCode);
     }
     let (user, role) = api.users.of_phone(&phone).await?;
-    let (token, ends) =
+    let (token, expires_at) =
         api.tokens.issue(Identity { user, role }, api.token_life).map_err(|error| {
             tracing::error!(%error, "a token could not be signed");
             ApiError::Internal
         })?;
-    Ok(Json(json!({
-        "token": token,
-        "token_type": "Bearer",
-        "expires_at": ends.format(&Rfc3339).unwrap_or_default(),
-        "user": {"id": user, "phone": phone.masked(), "role": role.as_str()},
-    })))
+    let user = UserView::new(user, &phone, role);
+    Ok(Json(LoggedIn { token, token_type: "Bearer", expires_at, user }))
 }
 
-async fn me(State(api): State<Shared>, Caller(user): Caller) -> Result<Json<Value>, ApiError> {
+/// Who one is.
+#[utoipa::path(get, path = "/api/me", tag = "login", security(("bearer" = [])),
+    responses((status = 200, body = UserView), (status = 401, body = ProblemView)))]
+async fn me(State(api): State<Shared>, Caller(user): Caller) -> Result<Json<UserView>, ApiError> {
     let (phone, role) = api.users.find(user).await?.ok_or(ApiError::Unauthorized)?;
-    Ok(Json(json!({"id": user, "phone": phone.masked(), "role": role.as_str()})))
+    Ok(Json(UserView::new(user, &phone, role)))
 }

@@ -10,6 +10,7 @@ mod envelope;
 mod error;
 mod extract;
 mod login;
+mod openapi;
 mod ops;
 mod orders;
 mod page;
@@ -20,12 +21,14 @@ mod vouchers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::get;
+use axum::{Json, Router};
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::router::OpenApiRouter;
 
 use crate::readiness::Readiness;
 use crate::sale::Sale;
@@ -78,11 +81,14 @@ type Shared = Arc<Api>;
 pub fn router(api: Api) -> Router {
     let places = Arc::new(Semaphore::new(api.max_requests));
     let api = Arc::new(api);
-    let routes = Router::new()
+    let (routes, description) = OpenApiRouter::with_openapi(openapi::description())
         .merge(login::router())
         .merge(vouchers::router())
         .merge(admin::router())
         .merge(orders::router())
+        .split_for_parts();
+    let routes = routes
+        .route("/openapi.json", get(async move || Json(description)))
         .fallback(page::file)
         .layer(from_fn_with_state(places, envelope::admit))
         .merge(ops::router())

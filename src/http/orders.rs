@@ -1,17 +1,18 @@
 //! The purchase, and one's own orders.
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::Shared;
 use super::auth::Caller;
-use super::error::{ApiError, created};
+use super::error::{ApiError, ProblemView, created};
 use super::extract::{NoBody, Params, PathId};
-use super::views::OrderView;
+use super::views::{OrderAnswer, OrderPage, OrderView};
 use crate::domain::{OrderId, VoucherId};
 use crate::sale::Outcome;
 
@@ -19,13 +20,26 @@ use crate::sale::Outcome;
 const PAGE: u32 = 20;
 const LONGEST_PAGE: u32 = 100;
 
-pub(super) fn router() -> Router<Shared> {
-    Router::new()
-        .route("/api/vouchers/{id}/orders", post(buy))
-        .route("/api/orders", get(list))
-        .route("/api/orders/{id}", get(one))
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(buy)).routes(routes!(list)).routes(routes!(one))
 }
 
+/// Buys one unit. A problem of status 4xx, or 503 with `executed: false`, proves that nothing was
+/// written and nothing will be; after anything else the order may exist.
+#[utoipa::path(post, path = "/api/vouchers/{id}/orders", tag = "orders",
+    security(("bearer" = [])),
+    params(("id" = String, Path)),
+    responses(
+        (status = 201, body = OrderAnswer),
+        (status = 401, body = ProblemView),
+        (status = 404, description = "voucher_not_found", body = ProblemView),
+        (status = 409, description = "sold_out, already_ordered, not_started, ended, \
+            not_on_sale, order_in_progress", body = ProblemView),
+        (status = 503, description = "overloaded, dependency_unavailable, lock_lost: nothing was \
+            done", body = ProblemView),
+        (status = 504, description = "outcome_unknown: ask for the order later",
+            body = ProblemView),
+    ))]
 async fn buy(
     State(api): State<Shared>,
     Caller(user): Caller,
@@ -35,7 +49,7 @@ async fn buy(
     match api.sale.purchase(user, voucher).await {
         Outcome::Bought(order) => {
             let address = format!("/api/orders/{}", order.id);
-            Ok(created(&address, json!({"order": OrderView::from(order)})))
+            Ok(created(&address, OrderAnswer { order: order.into() }))
         }
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
         Outcome::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),
@@ -43,19 +57,26 @@ async fn buy(
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Page {
+    /// 1 to 100; 20 if it is left out.
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
-    /// The last id of the page before.
+    /// The `next_cursor` of the page before.
     cursor: Option<String>,
 }
 
+/// One's own orders, newest first.
+#[utoipa::path(get, path = "/api/orders", tag = "orders",
+    security(("bearer" = [])), params(Page),
+    responses((status = 200, body = OrderPage), (status = 401, body = ProblemView)))]
 async fn list(
     State(api): State<Shared>,
     Caller(user): Caller,
     Params(page): Params<Page>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<OrderPage>, ApiError> {
     let invalid = |field: &str, limit: String| ApiError::Invalid {
         code: "invalid_query",
         field: field.to_owned(),
@@ -75,16 +96,24 @@ async fn list(
     let mut orders = api.orders.list(user, before, limit + 1).await?;
     let more = orders.len() > limit as usize;
     orders.truncate(limit as usize);
-    let next = orders.last().filter(|_| more).map(|order| order.id);
-    let orders: Vec<_> = orders.into_iter().map(OrderView::from).collect();
-    Ok(Json(json!({"orders": orders, "next_cursor": next})))
+    let next_cursor = orders.last().filter(|_| more).map(|order| order.id);
+    let orders = orders.into_iter().map(OrderView::from).collect();
+    Ok(Json(OrderPage { orders, next_cursor }))
 }
 
+/// One of one's own orders; others' are not found.
+#[utoipa::path(get, path = "/api/orders/{id}", tag = "orders",
+    security(("bearer" = [])), params(("id" = String, Path)),
+    responses(
+        (status = 200, body = OrderAnswer),
+        (status = 401, body = ProblemView),
+        (status = 404, body = ProblemView),
+    ))]
 async fn one(
     State(api): State<Shared>,
     Caller(user): Caller,
     PathId(order): PathId<OrderId>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<OrderAnswer>, ApiError> {
     let order = api.orders.find(user, order).await?.ok_or(ApiError::OrderNotFound)?;
-    Ok(Json(json!({"order": OrderView::from(order)})))
+    Ok(Json(OrderAnswer { order: order.into() }))
 }

@@ -2,11 +2,14 @@
 
 use serde::Serialize;
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 
-use crate::domain::{Order, OrderId, Phase, Status, UserId, Voucher, VoucherId};
+use crate::domain::{Order, OrderId, Phase, Role, Status, UserId, Voucher, VoucherId};
 
-#[derive(Serialize)]
+/// A voucher and what is left of it.
+#[derive(Serialize, ToSchema)]
 pub(super) struct VoucherView {
+    #[schema(value_type = String, example = "7")]
     id: VoucherId,
     title: String,
     description: String,
@@ -16,8 +19,10 @@ pub(super) struct VoucherView {
     starts_at: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339")]
     ends_at: OffsetDateTime,
+    #[schema(value_type = String, example = "on_sale")]
     status: Status,
     stock: i64,
+    #[schema(value_type = String, example = "open")]
     phase: Phase,
 }
 
@@ -38,10 +43,36 @@ impl VoucherView {
     }
 }
 
-#[derive(Serialize)]
+/// A voucher, for admins.
+#[derive(Serialize, ToSchema)]
+pub(super) struct VoucherAnswer {
+    pub(super) voucher: VoucherView,
+}
+
+/// A voucher and the time by which its countdown runs.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TimedVoucher {
+    #[serde(with = "time::serde::rfc3339")]
+    pub(super) server_time: OffsetDateTime,
+    pub(super) voucher: VoucherView,
+}
+
+/// Vouchers and the time by which their countdowns run.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TimedVouchers {
+    #[serde(with = "time::serde::rfc3339")]
+    pub(super) server_time: OffsetDateTime,
+    pub(super) vouchers: Vec<VoucherView>,
+}
+
+/// One unit, sold to one user.
+#[derive(Serialize, ToSchema)]
 pub(super) struct OrderView {
+    #[schema(value_type = String, example = "662520661280817152")]
     id: OrderId,
+    #[schema(value_type = String, example = "7")]
     voucher_id: VoucherId,
+    #[schema(value_type = String, example = "17")]
     user_id: UserId,
     voucher_title: String,
     price_cents: u64,
@@ -59,5 +90,36 @@ impl From<Order> for OrderView {
             price_cents: order.price_cents,
             created_at: order.created_at,
         }
+    }
+}
+
+/// An order.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OrderAnswer {
+    pub(super) order: OrderView,
+}
+
+/// A page of orders, newest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OrderPage {
+    pub(super) orders: Vec<OrderView>,
+    /// Where the next page begins, if there is one.
+    #[schema(value_type = Option<String>)]
+    pub(super) next_cursor: Option<OrderId>,
+}
+
+/// A user, as shown to the same.
+#[derive(Serialize, ToSchema)]
+pub(super) struct UserView {
+    #[schema(value_type = String, example = "17")]
+    id: UserId,
+    /// With its middle hidden.
+    phone: String,
+    role: &'static str,
+}
+
+impl UserView {
+    pub(super) fn new(id: UserId, phone: &crate::domain::Phone, role: Role) -> Self {
+        Self { id, phone: phone.masked(), role: role.as_str() }
     }
 }

@@ -1,49 +1,41 @@
 //! What everybody may see.
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
-use serde::Serialize;
-use time::OffsetDateTime;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::Shared;
-use super::error::ApiError;
+use super::error::{ApiError, ProblemView};
 use super::extract::PathId;
-use super::views::VoucherView;
+use super::views::{TimedVoucher, TimedVouchers, VoucherView};
 use crate::domain::{Status, VoucherId};
 use crate::sale::Refusal;
 
-pub(super) fn router() -> Router<Shared> {
-    Router::new().route("/api/vouchers", get(list)).route("/api/vouchers/{id}", get(one))
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(one))
 }
 
-#[derive(Serialize)]
-struct ListView {
-    #[serde(with = "time::serde::rfc3339")]
-    server_time: OffsetDateTime,
-    vouchers: Vec<VoucherView>,
-}
-
-#[derive(Serialize)]
-struct OneView {
-    #[serde(with = "time::serde::rfc3339")]
-    server_time: OffsetDateTime,
-    voucher: VoucherView,
-}
-
-async fn list(State(api): State<Shared>) -> Result<Json<ListView>, ApiError> {
+/// Vouchers on sale, latest start first, at most 100.
+#[utoipa::path(get, path = "/api/vouchers", tag = "vouchers",
+    responses((status = 200, body = TimedVouchers)))]
+async fn list(State(api): State<Shared>) -> Result<Json<TimedVouchers>, ApiError> {
     let (vouchers, server_time) = api.vouchers.list().await?;
     let vouchers = vouchers.into_iter().map(|v| VoucherView::new(v, server_time)).collect();
-    Ok(Json(ListView { server_time, vouchers }))
+    Ok(Json(TimedVouchers { server_time, vouchers }))
 }
 
+/// A voucher on sale.
+#[utoipa::path(get, path = "/api/vouchers/{id}", tag = "vouchers",
+    params(("id" = String, Path)),
+    responses((status = 200, body = TimedVoucher), (status = 404, body = ProblemView)))]
 async fn one(
     State(api): State<Shared>,
     PathId(id): PathId<VoucherId>,
-) -> Result<Json<OneView>, ApiError> {
+) -> Result<Json<TimedVoucher>, ApiError> {
     match api.vouchers.find(id).await? {
         Some((voucher, server_time)) if voucher.status == Status::OnSale => {
-            Ok(Json(OneView { server_time, voucher: VoucherView::new(voucher, server_time) }))
+            Ok(Json(TimedVoucher { server_time, voucher: VoucherView::new(voucher, server_time) }))
         }
         _ => Err(ApiError::Refused(Refusal::VoucherNotFound)),
     }

@@ -1,15 +1,17 @@
 //! Whether the servers answer: looked at twice a second, so that a purchase need not find out the
-//! slow way that one of them is dead.
+//! slow way that one of them is dead. The database is asked on a connection kept for that: those of
+//! the pool are all taken just when purchases wait for a dead server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::ConnectionManager;
-use sqlx::MySqlPool;
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{ConnectOptions, Connection, MySqlConnection, MySqlPool};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::{Session, StoreError};
+use super::StoreError;
 
 const EVERY: Duration = Duration::from_millis(300);
 /// A look that takes longer than this has failed.
@@ -37,7 +39,8 @@ impl Health {
 
 /// Looks at both servers for ever; runs until it is dropped.
 pub async fn watch(health: Health, pool: MySqlPool, redis: ConnectionManager) {
-    let database = keep_looking("database", &health.0.database_down, || ask_database(&pool));
+    let database = Database { options: pool.connect_options(), kept: Mutex::default() };
+    let database = keep_looking("database", &health.0.database_down, || ask_database(&database));
     let redis = keep_looking("redis", &health.0.redis_down, || ask_redis(&redis));
     tokio::join!(database, redis);
 }
@@ -60,13 +63,21 @@ where
     }
 }
 
-/// A pool whose connections are all taken is busy, not dead.
-async fn ask_database(pool: &MySqlPool) -> Result<(), StoreError> {
-    if pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections() {
-        return Ok(());
-    }
-    let mut session = Session::open(pool).await?;
-    session.fetch_one(sqlx::query("SELECT 1")).await.map(drop)
+struct Database {
+    options: Arc<MySqlConnectOptions>,
+    kept: Mutex<Option<MySqlConnection>>,
+}
+
+/// A connection that did not answer is not kept.
+async fn ask_database(database: &Database) -> Result<(), StoreError> {
+    let kept = database.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let mut connection = match kept {
+        Some(connection) => connection,
+        None => database.options.connect().await?,
+    };
+    connection.ping().await?;
+    *database.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    Ok(())
 }
 
 async fn ask_redis(connection: &ConnectionManager) -> Result<(), StoreError> {
