@@ -23,6 +23,8 @@ use crate::token::Tokens;
 
 /// How often a replica shows that it lives and looks at the others.
 const HEARTBEAT: Duration = Duration::from_secs(3);
+/// Connections for the heartbeat.
+const SIDE_CONNECTIONS: u32 = 1;
 
 /// A service that is ready to serve.
 pub struct App {
@@ -48,9 +50,9 @@ impl App {
             .with_context(|| format!("cannot listen on {address}"))?;
         let address = listener.local_addr()?;
         let servers = Servers::open(config).await?;
-        let replica = config.replica_id.clone().unwrap_or_else(|| address.to_string());
+        let replica = config.replica_name(address);
         let surroundings = Surroundings {
-            replicas: Replicas::new(servers.pool.clone(), replica.clone(), config.settings()),
+            replicas: Replicas::new(servers.side_pool.clone(), replica.clone(), config.settings()),
             redis: servers.redis.clone(),
             allow_mixed: config.allow_mixed,
             allow_eviction: config.allow_eviction,
@@ -81,7 +83,7 @@ impl App {
 
     /// Serves until `end` resolves; then drains, finishes what is under way, and leaves.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Servers { pool, redis, health } = self.servers;
+        let Servers { pool, side_pool, redis, health } = self.servers;
         let (surroundings, readiness) = (self.surroundings.clone(), self.readiness.clone());
         let background = [
             tokio::spawn(store::watch(health, pool.clone(), redis)),
@@ -96,25 +98,28 @@ impl App {
         if let Err(error) = self.surroundings.replicas.leave().await {
             tracing::debug!(%error, "this replica is forgotten in a while");
         }
-        pool.close().await;
+        tokio::join!(pool.close(), side_pool.close());
     }
 }
 
 /// The servers that everything lives on.
 struct Servers {
     pool: MySqlPool,
+    /// For the heartbeat, which must not queue behind a crowd.
+    side_pool: MySqlPool,
     redis: RedisConnection,
     health: Health,
 }
 
 impl Servers {
     async fn open(config: &Serve) -> anyhow::Result<Self> {
-        let (pool, redis) = tokio::try_join!(open_database(config), open_redis(config))?;
-        Ok(Self { pool, redis, health: Health::default() })
+        let (pools, redis) = tokio::try_join!(open_database(config), open_redis(config))?;
+        let (pool, side_pool) = pools;
+        Ok(Self { pool, side_pool, redis, health: Health::default() })
     }
 }
 
-async fn open_database(config: &Serve) -> anyhow::Result<MySqlPool> {
+async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)> {
     let url = config.database.database_url.expose_secret();
     if !config.no_migrate {
         let steps = store::migrate(url, config.laboratory.lab)
@@ -123,8 +128,11 @@ async fn open_database(config: &Serve) -> anyhow::Result<MySqlPool> {
         tracing::debug!(steps, "schema is up to date");
     }
     let naive = Guards::from(config.laboratory.guards) == Guards::Off;
-    let options = DatabaseOptions { url: url.to_owned(), pool_size: config.db_pool, naive };
-    store::database(&options).context("DATABASE_URL is not usable")
+    let pool = |pool_size| {
+        store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive })
+            .context("DATABASE_URL is not usable")
+    };
+    Ok((pool(config.db_pool)?, pool(SIDE_CONNECTIONS)?))
 }
 
 async fn open_redis(config: &Serve) -> anyhow::Result<RedisConnection> {
@@ -144,7 +152,7 @@ fn tables(config: &Serve) -> &'static SaleTables {
 }
 
 fn sale(config: &Serve, servers: &Servers) -> anyhow::Result<Sale> {
-    let Servers { pool, redis, health } = servers;
+    let Servers { pool, redis, health, .. } = servers;
     let kind: LockKind = config.lock.parse()?;
     let locker = locker(kind, &Backends { redis: Some(redis.clone()) })?;
     let rules = Rules {

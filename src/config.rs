@@ -76,7 +76,8 @@ pub struct Serve {
     /// log in, except with --dev.
     #[arg(long, env = "LOGIN_CODE_OUTBOX")]
     pub login_code_outbox: Option<PathBuf>,
-    /// Name of this replica in `X-Replica`; default: address and port.
+    /// Name of this replica in `X-Replica`; default: address and port, or the host's name with a
+    /// bind address that says nothing (0.0.0.0).
     #[arg(long, env = "REPLICA_ID", value_parser = replica_name)]
     pub replica_id: Option<String>,
     /// The lock around a purchase.
@@ -234,6 +235,16 @@ impl Serve {
             return Err("JWT_SECRET is missing (only --dev does without)".to_owned());
         }
         Ok(())
+    }
+
+    /// The name of a replica that listens there. In a container, HOSTNAME is what tells it apart.
+    pub fn replica_name(&self, address: SocketAddr) -> String {
+        let host = || std::env::var("HOSTNAME").ok().filter(|host| replica_name(host).is_ok());
+        match &self.replica_id {
+            Some(name) => name.clone(),
+            None if address.ip().is_unspecified() => host().unwrap_or_else(|| address.to_string()),
+            None => address.to_string(),
+        }
     }
 
     /// What replicas must have in common to exclude each other.

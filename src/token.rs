@@ -60,6 +60,9 @@ impl Tokens {
         }
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 0;
+        // A token has ended at its `exp`, not a second later.
+        validation.reject_tokens_expiring_in_less_than = 1;
+        validation.validate_nbf = true;
         validation.set_issuer(&[ISSUER]);
         validation.set_audience(&[AUDIENCE]);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
@@ -92,7 +95,12 @@ impl Tokens {
 
     /// Who the token speaks for, if it is one of ours and has not ended.
     pub fn verify(&self, token: &str) -> Option<Identity> {
-        let claims = decode::<Claims>(token, &self.verifying, &self.validation).ok()?.claims;
+        let token = decode::<Claims>(token, &self.verifying, &self.validation).ok()?;
+        // Keys, compression, types: what we never write is not ours.
+        if token.header != Header::new(Algorithm::HS256) {
+            return None;
+        }
+        let claims = token.claims;
         Some(Identity { user: claims.sub.parse().ok()?, role: Role::from_name(&claims.role)? })
     }
 }

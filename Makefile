@@ -1,0 +1,66 @@
+# Arguments go through ARGS: make demo ARGS="--help"
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+report := target/report
+# Warnings stop CI, and nobody at work on the code.
+deny := $(if $(CI),-D warnings)
+
+.PHONY: help demo up test bench fmt fmt-check lint tidy dev-binaries unit docs check-compose \
+  install-servers clean-report
+
+help: ## Print this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+demo: install-servers ## Compare the locks on a private cluster; report in target/report/
+	cargo build --workspace --bins --release --locked
+	mkdir -p $(report)
+	target/release/loadtest compare --json $(report)/compare.json $(ARGS) \
+	  | tee -i $(report)/compare.txt
+
+up: install-servers ## Start a private cluster and print the web page's address; Ctrl-C ends it
+	cargo build --workspace --bins --release --locked
+	target/release/loadtest up $(ARGS)
+
+test: install-servers fmt-check lint dev-binaries unit docs check-compose ## Everything CI runs
+
+bench: install-servers ## Run the benchmarks
+	cargo bench --workspace --locked $(ARGS)
+
+fmt: ## Format the code
+	cargo fmt --all
+
+fmt-check:
+	cargo fmt --all --check
+
+lint: ## Run clippy on everything
+	cargo clippy --workspace --all-targets --locked -- $(deny)
+
+tidy: ## Check the tree's own laws: who may know whom, sizes, headers, dead files
+	cargo test --locked --test tidy $(ARGS)
+
+# The tests start target/debug/seckill and target/debug/loadtest.
+dev-binaries:
+	cargo build --workspace --bins --locked
+
+unit: dev-binaries
+	cargo test --workspace --locked $(ARGS)
+
+docs: ## Build the documentation of the code
+	RUSTDOCFLAGS="$(deny)" cargo doc --workspace --no-deps --locked
+
+check-compose: ## Check docker-compose.yml, where docker compose exists
+	@if docker compose version >/dev/null 2>&1; then \
+	  MYSQL_ROOT_PASSWORD=x MYSQL_PASSWORD=x REDIS_PASSWORD=x JWT_SECRET=x \
+	    docker compose --env-file .env.example config -q; \
+	else \
+	  echo "docker compose is not installed here: docker-compose.yml was not checked"; \
+	fi
+
+install-servers: ## Install what is missing of Redis, MariaDB, HAProxy (NO_INSTALL=1: refuse)
+	@deploy/install-servers.sh
+
+clean-report: ## Remove target/report/
+	rm -rf $(report)

@@ -1,0 +1,97 @@
+#!/bin/sh
+# Installs what is missing of the servers that the tests and the demo start for themselves: Redis,
+# MariaDB (unless MariaDB or MySQL is there), HAProxy. Silent when nothing is missing. Starts no
+# service and touches no running one. NO_INSTALL=1 refuses to install.
+# Exit codes: 0 all servers are here, 2 one is missing.
+set -eu
+
+# An ordinary user's PATH may leave out where servers live; testbed looks there as well.
+PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/usr/libexec
+export PATH
+mariadb='mariadb-server-core mariadb-client-core'
+policy=/usr/sbin/policy-rc.d
+policy_mark='# Written by install-servers.sh for one installation; may be removed.'
+
+die() {
+    echo "install-servers: $*" >&2
+    exit 2
+}
+
+have() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# Sets `missing` (for people) and `packages` (for apt); both empty when every server is here.
+look() {
+    missing= packages=
+    # The package redis-server brings a service. Its program is also in redis-tools, under the
+    # name redis-check-rdb.
+    have redis-server || have redis-check-rdb || need "a Redis server" "redis-tools"
+    # mariadb-install-db calls my_print_defaults, which is in the client's package.
+    if have mariadbd; then
+        have mariadb-install-db && have my_print_defaults ||
+            need "mariadb-install-db" "$mariadb"
+    else
+        have mysqld || need "a MariaDB or MySQL server" "$mariadb"
+    fi
+    have haproxy || need "HAProxy" "haproxy"
+}
+
+need() {
+    missing="${missing:+$missing, }$1"
+    packages="${packages:+$packages }$2"
+}
+
+# The package haproxy starts a service. Debian's own switch against that is a policy-rc.d that
+# exits with 101.
+forbid_service_starts() {
+    if [ -e "$policy" ] && ! grep -qxF "$policy_mark" "$policy"; then
+        answer=0
+        "$policy" haproxy start >/dev/null 2>&1 || answer=$?
+        [ "$answer" = 101 ] ||
+            die "$policy allows services to start (it answers $answer); install by hand: $packages"
+        return
+    fi
+    trap 'as_root rm -f "$policy"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' HUP TERM
+    printf '#!/bin/sh\n%s\nexit 101\n' "$policy_mark" | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# NEEDRESTART_SUSPEND: Ubuntu would otherwise restart services whose libraries were renewed.
+apt_get() {
+    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+        apt-get -qq -o DPkg::Lock::Timeout=120 "$@"
+}
+
+# --no-remove: better to fail than to take away what a package conflicts with.
+install_packages() {
+    # shellcheck disable=SC2086  # a list of words
+    apt_get install -y --no-install-recommends --no-remove $packages
+}
+
+look
+[ -n "$packages" ] || exit 0
+lacking="missing: $missing"
+[ -z "${NO_INSTALL:-}" ] || die "$lacking; NO_INSTALL is set, so install by hand: $packages"
+have apt-get || die "$lacking; there is no apt, so install by hand what Debian calls: $packages"
+[ "$(id -u)" = 0 ] || have sudo || die "$lacking; as root, install: $packages"
+as_root true || die "$lacking; as root, install: $packages"
+
+forbid_service_starts
+echo "Installing with apt: $packages"
+haproxy_is_new=1
+have haproxy && haproxy_is_new=
+# shellcheck disable=SC2086  # a list of words
+apt-cache show $packages >/dev/null 2>&1 || apt_get update
+install_packages || { apt_get update && install_packages; } ||
+    die "apt could not install: $packages"
+# The service shall not start with the machine either.
+[ -z "$haproxy_is_new" ] || as_root update-rc.d haproxy disable >/dev/null 2>&1 || true
+look
+[ -z "$missing" ] || die "still missing after apt: $missing"

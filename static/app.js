@@ -1,0 +1,107 @@
+// The page's composition: routes, the account button, the banner, and who is woken when.
+
+import * as clock from './clock.js';
+import { announce, byId, setText } from './dom.js';
+import * as login from './login.js';
+import * as orders from './orders.js';
+import * as replicas from './replicas.js';
+import * as session from './session.js';
+import * as vouchers from './vouchers.js';
+
+const TITLES = { vouchers: 'Vouchers', orders: 'My orders' };
+
+let trouble = ''; // of reaching the service
+let notice = ''; // for example: why the person was logged out
+let shown = ''; // the name of the view
+
+/** "#/orders/17" -> { name: 'orders', id: '17' }; null for other fragments, such as "#main". */
+function route() {
+  const hash = location.hash || '#/';
+  if (!hash.startsWith('#/')) return null;
+  const [name, id] = hash.slice(2).split('/');
+  if (name !== 'orders') return { name: 'vouchers', id: null };
+  try {
+    return { name, id: id ? decodeURIComponent(id) : null };
+  } catch {
+    return { name, id: null };
+  }
+}
+
+function go({ moveFocus }) {
+  const to = route();
+  if (!to) return;
+  if (to.name !== 'orders') orders.close();
+  shown = to.name;
+  for (const name of Object.keys(TITLES)) {
+    byId(`view-${name}`).hidden = name !== to.name;
+    const link = document.querySelector(`[data-route=${name}]`);
+    if (name === to.name) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  document.title = `${TITLES[to.name]} · seckill`;
+  // The one strip of answers moves to the view that is shown.
+  document.querySelector(`#view-${to.name} [data-slot=replicas]`).append(byId('answers'));
+  wake();
+  if (to.name === 'orders') void orders.open(to.id);
+  if (moveFocus) byId(`${to.name}-title`).focus();
+}
+
+function wake() {
+  vouchers.setActive(shown === 'vouchers' && !document.hidden && navigator.onLine);
+}
+
+function drawBanner() {
+  const parts = [navigator.onLine ? '' : 'You are offline; what you see may be old.', notice];
+  if (navigator.onLine) parts.push(trouble);
+  setText(byId('banner'), parts.filter(Boolean).join(' '));
+}
+
+function drawAccount(current) {
+  byId('who').hidden = !current;
+  setText(byId('who'), current?.user.phone ?? '');
+  setText(byId('account'), current ? 'Log out' : 'Log in');
+}
+
+function start() {
+  replicas.init();
+  login.init();
+  orders.init({ openLogin: login.open });
+  vouchers.init({
+    openLogin: login.open,
+    setBanner(text) {
+      trouble = text;
+      drawBanner();
+    },
+  });
+  session.onChange((current, why) => {
+    notice = why;
+    drawAccount(current);
+    drawBanner();
+    if (shown === 'orders') void orders.open(route()?.id ?? null);
+  });
+  byId('account').addEventListener('click', () => {
+    if (session.session()) {
+      session.end();
+      announce('You are logged out.');
+    } else {
+      login.open();
+    }
+  });
+  window.addEventListener('hashchange', () => go({ moveFocus: true }));
+  for (const event of ['online', 'offline']) {
+    window.addEventListener(event, () => { wake(); drawBanner(); });
+  }
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden) clock.distrust();
+    wake();
+  });
+  window.addEventListener('focus', () => {
+    clock.distrust();
+    vouchers.refresh();
+  });
+  session.restore();
+  go({ moveFocus: false });
+  drawBanner();
+}
+
+start();

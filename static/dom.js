@@ -1,0 +1,93 @@
+// Small helpers for the page: finding parts, setting text, formatting money and times.
+// Text from the service reaches the page by textContent only, never as markup.
+
+/** The element with this id; a missing one is a mistake in index.html. */
+export function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`index.html has no #${id}`);
+  return found;
+}
+
+/** A copy of a template's first element, with its `data-part` elements by name. */
+export function fromTemplate(id) {
+  const root = byId(id).content.firstElementChild.cloneNode(true);
+  const parts = {};
+  for (const node of root.querySelectorAll('[data-part]')) parts[node.dataset.part] = node;
+  return { root, parts };
+}
+
+/** A new element with a class and children (strings become text nodes). */
+export function el(tag, className, ...children) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  node.append(...children);
+  return node;
+}
+
+/** Writes text only where it differs, so that nothing is read out or painted for no reason. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** Like `disabled`, but the button keeps the focus; its click handler must look at `isOff`. */
+export function setOff(button, off) {
+  if (off) button.setAttribute('aria-disabled', 'true');
+  else button.removeAttribute('aria-disabled');
+}
+
+export function isOff(button) {
+  return button.getAttribute('aria-disabled') === 'true';
+}
+
+/** Says something to screen readers once, politely. Sighted people read the same on the page. */
+export function announce(text) {
+  const region = byId('hear');
+  // An equal text would not count as a change: empty it first.
+  region.textContent = '';
+  setTimeout(() => { region.textContent = text; }, 60);
+}
+
+const whole = yuan(0);
+const exact = yuan(2);
+
+function yuan(fractionDigits) {
+  return new Intl.NumberFormat('en', {
+    style: 'currency',
+    currency: 'CNY',
+    currencyDisplay: 'narrowSymbol',
+    minimumFractionDigits: fractionDigits,
+    maximumFractionDigits: fractionDigits,
+  });
+}
+
+/** 8000 -> "¥80", 8050 -> "¥80.50". */
+export function money(cents) {
+  if (!Number.isFinite(cents)) return '–';
+  return (cents % 100 === 0 ? whole : exact).format(cents / 100);
+}
+
+const dayAndTime = new Intl.DateTimeFormat('en-GB', {
+  weekday: 'short', day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit',
+});
+const full = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
+
+/** "Wed 12 Mar, 10:00 – Thu 13 Mar, 10:00"; the browser leaves out what both ends share. */
+export function timeWindow(startMs, endMs) {
+  if (!Number.isFinite(startMs) || !Number.isFinite(endMs)) return '';
+  return dayAndTime.formatRange(startMs, Math.max(startMs, endMs));
+}
+
+export function fullTime(ms) {
+  return Number.isFinite(ms) ? full.format(ms) : '';
+}
+
+/** 3_725_000 -> "01:02:05"; two days and more -> "2 d 03 h". Rounds up: 0 only when it is over. */
+export function countdown(leftMs) {
+  const seconds = Math.max(0, Math.ceil(leftMs / 1000));
+  const two = (n) => String(n).padStart(2, '0');
+  const days = Math.floor(seconds / 86_400);
+  const hours = Math.floor(seconds / 3600);
+  if (days >= 2) return `${days} d ${two(hours % 24)} h`;
+  const rest = `${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+  return hours > 0 ? `${two(hours)}:${rest}` : rest;
+}

@@ -1,0 +1,117 @@
+// Every request of the page goes through `request`. It never throws and never waits without end.
+
+import { sample } from './clock.js';
+import * as session from './session.js';
+
+const READ_TIMEOUT_MS = 8_000;
+// A purchase is normally answered far sooner. After that its order is asked for (purchase.js).
+const WRITE_TIMEOUT_MS = 15_000;
+
+const listeners = new Set();
+
+/** Called with every answer (or failure), whoever asked. */
+export function onAnswer(listener) {
+  listeners.add(listener);
+}
+
+/**
+ * Sends one request and describes what came back:
+ * status (0: no answer), body (JSON or null), problem (body, if it is problem+json), replica,
+ * requestId, ms, retryAfterS (or null), failure ('' | 'timeout' | 'network'), lab.
+ */
+export async function request(method, path, { body, headers = {}, anonymous = false } = {}) {
+  const sentWith = anonymous ? null : session.session();
+  const answer = await send(method, path, { body, headers, token: sentWith?.token });
+  for (const listener of listeners) listener(answer);
+  // A token that was replaced in the meantime says nothing about the new one.
+  if (answer.status === 401 && sentWith && session.session() === sentWith) {
+    session.end('Your login is no longer valid. Please log in again.');
+  }
+  return answer;
+}
+
+async function send(method, path, { body, headers, token }) {
+  const timeoutMs = method === 'GET' ? READ_TIMEOUT_MS : WRITE_TIMEOUT_MS;
+  const abort = new AbortController();
+  const timer = setTimeout(() => abort.abort(), timeoutMs);
+  const sentMs = performance.now();
+  const answer = {
+    method, path, status: 0, body: null, problem: null, replica: '', requestId: '',
+    ms: 0, retryAfterS: null, failure: '', lab: false,
+  };
+  try {
+    const response = await fetch(path, {
+      method,
+      headers: {
+        Accept: 'application/json',
+        ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+        ...(token ? { Authorization: `Bearer ${token}` } : {}),
+        ...headers,
+      },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      cache: 'no-store',
+      credentials: 'omit',
+      redirect: 'error',
+      signal: abort.signal,
+    });
+    const receivedMs = performance.now();
+    answer.status = response.status;
+    readHeaders(response.headers, answer);
+    await readBody(response, answer);
+    if (answer.body?.server_time) sample(answer.body.server_time, sentMs, receivedMs);
+  } catch {
+    // Status 0 even if the head of an answer had come: half an answer is none.
+    answer.status = 0;
+    answer.failure = abort.signal.aborted ? 'timeout' : 'network';
+  } finally {
+    clearTimeout(timer);
+  }
+  answer.ms = Math.round(performance.now() - sentMs);
+  return answer;
+}
+
+function readHeaders(headers, answer) {
+  answer.replica = headers.get('X-Replica') ?? '';
+  answer.requestId = headers.get('X-Request-Id') ?? '';
+  answer.lab = headers.get('X-Lab') === 'on';
+  const waitS = Number.parseInt(headers.get('Retry-After') ?? '', 10);
+  if (waitS >= 0) answer.retryAfterS = waitS;
+}
+
+async function readBody(response, answer) {
+  const type = response.headers.get('Content-Type') ?? '';
+  const text = await response.text();
+  if (!/^application\/(problem\+)?json\b/i.test(type)) return;
+  try {
+    answer.body = JSON.parse(text);
+  } catch {
+    return;
+  }
+  if (/^application\/problem\+json\b/i.test(type) && answer.body) answer.problem = answer.body;
+}
+
+/** One sentence for an answer that is neither success nor a case the caller knows. */
+export function explain(answer) {
+  if (answer.failure === 'timeout') return 'The service did not answer in time.';
+  if (answer.failure === 'network') {
+    return navigator.onLine ? 'The service cannot be reached.' : 'You are offline.';
+  }
+  const said = answer.problem?.detail || answer.problem?.title;
+  const wait = answer.retryAfterS === null ? '' : ` Try again in ${duration(answer.retryAfterS)}.`;
+  if (said) return withStop(said) + wait;
+  const status = `(status ${answer.status})`;
+  if (answer.status >= 500) return `The service is not available just now ${status}.${wait}`;
+  return `Unexpected answer ${status}.${wait}`;
+}
+
+/** 1 -> "1 second", 90 -> "90 seconds", 600 -> "10 minutes", 40_000 -> "12 hours"; rounded up. */
+export function duration(seconds) {
+  if (seconds === 1) return '1 second';
+  if (seconds <= 120) return `${seconds} seconds`;
+  const minutes = Math.ceil(seconds / 60);
+  return minutes <= 120 ? `${minutes} minutes` : `${Math.ceil(minutes / 60)} hours`;
+}
+
+function withStop(text) {
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}

@@ -1,0 +1,93 @@
+// One purchase, from the click to a definite outcome: bought, refused, or (after asking for a
+// bounded time) unknown. Knows nothing of the page.
+//
+// An outcome is { kind, code, orderId, order, waitS, answer }:
+//   bought   a row exists: from this click
+//   refused  no row was written; `code` says why, `orderId` if an older order is the reason
+//   unknown  nobody could tell; buying again is safe, because there is one order for each person
+
+import { request } from './http.js';
+
+// When to ask for an order whose fate is unknown: about 25 s in all, the request times on top.
+const ASK_AFTER_MS = [300, 700, 1000, 2000, 3000, 4000, 5000, 5000, 5000];
+const DEFAULT_WAIT_S = { order_in_progress: 1, overloaded: 2, draining: 1 };
+
+const running = new Set();
+// The key of a purchase is kept until its outcome is known, so that a repeat is told to be one.
+const keys = new Map();
+
+/** Whether a purchase of this voucher is on its way: a second click is then no second purchase. */
+export function isRunning(voucherId) {
+  return running.has(voucherId);
+}
+
+/** Forgets what belonged to the person before. */
+export function forgetKeys() {
+  keys.clear();
+}
+
+/** Buys; `onAsking(n, of)` is called before each question about an unclear outcome. */
+export async function buy(voucherId, onAsking) {
+  if (running.has(voucherId)) return null;
+  running.add(voucherId);
+  try {
+    if (!keys.has(voucherId)) keys.set(voucherId, uuid());
+    const answer = await request('POST', `/api/vouchers/${encodeURIComponent(voucherId)}/orders`, {
+      body: {},
+      headers: { 'Idempotency-Key': keys.get(voucherId) },
+    });
+    const first = classify(answer);
+    const outcome = first.kind === 'unknown' ? await findOut(voucherId, first, onAsking) : first;
+    if (outcome.kind !== 'unknown') keys.delete(voucherId);
+    return outcome;
+  } finally {
+    running.delete(voucherId);
+  }
+}
+
+/** The rule for clients: only 201, problem+json 4xx and 503 "executed": false are definite. */
+export function classify(answer) {
+  const { status, body, problem } = answer;
+  const orderId = problem?.order_id ?? null;
+  if (status === 201 && body?.order?.id) {
+    return { kind: 'bought', code: 'bought', order: body.order, orderId: body.order.id, answer };
+  }
+  const clear = problem && ((status >= 400 && status < 500)
+    || (status === 503 && problem.executed === false));
+  if (!clear) return { kind: 'unknown', code: 'outcome_unknown', orderId, answer };
+  const code = problem.code ?? '';
+  const waitS = answer.retryAfterS ?? (status === 503 ? 2 : DEFAULT_WAIT_S[code] ?? 0);
+  return { kind: 'refused', code, orderId, waitS, answer };
+}
+
+async function findOut(voucherId, unknown, onAsking) {
+  for (const [index, delayMs] of ASK_AFTER_MS.entries()) {
+    onAsking(index + 1, ASK_AFTER_MS.length);
+    await new Promise((wake) => { setTimeout(wake, delayMs); });
+    const { order, answer } = await lookUp(voucherId, unknown.orderId);
+    if (order) return { kind: 'bought', code: 'found_out', order, orderId: order.id, answer };
+    if (answer.status === 401) return unknown;
+  }
+  return unknown;
+}
+
+// By its id if the service named one, else among the newest orders: the voucher's is there or not.
+async function lookUp(voucherId, orderId) {
+  if (orderId) {
+    const answer = await request('GET', `/api/orders/${encodeURIComponent(orderId)}`);
+    return { order: answer.status === 200 ? answer.body?.order : null, answer };
+  }
+  const answer = await request('GET', '/api/orders?limit=20');
+  const orders = answer.status === 200 ? answer.body?.orders ?? [] : [];
+  return { order: orders.find((order) => order.voucher_id === voucherId), answer };
+}
+
+// crypto.randomUUID exists only in secure contexts; the page also runs over plain HTTP in a LAN.
+function uuid() {
+  if (crypto.randomUUID) return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
+}

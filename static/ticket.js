@@ -1,0 +1,138 @@
+// One voucher as a ticket: its face, its stub with the button, and the slip with the last outcome.
+// What it shows follows from the voucher, the service's time, whose it is, and what is under way.
+
+import { countdown, fromTemplate, isOff, money, setOff, setText, timeWindow } from './dom.js';
+import { parseTime } from './clock.js';
+
+const STAMP = { sold_out: 'Sold out', ended: 'Ended', bought: 'Yours' };
+const LABEL = { soon: 'Opens soon', open: 'Open now', ...STAMP };
+// From here on the countdown is emphasised.
+const NEAR_MS = 10_000;
+const FEW = 10;
+
+export class Ticket {
+  /** @param onBuy called with the ticket when its live button is pressed */
+  constructor(voucher, onBuy) {
+    const { root, parts } = fromTemplate('ticket-template');
+    this.root = root;
+    this.parts = parts;
+    this.buying = false;
+    this.waitUntilMs = 0;
+    // The person's order: null if there is none, '' if it is known to exist, but not by its id.
+    this.orderId = null;
+    this.loggedIn = false;
+    this.state = '';
+    const titleId = `voucher-${voucher.id}`;
+    parts.title.id = titleId;
+    root.setAttribute('aria-labelledby', titleId);
+    parts.buy.id = `buy-${voucher.id}`;
+    parts.buy.setAttribute('aria-describedby', titleId);
+    parts.order.setAttribute('aria-describedby', titleId);
+    parts.buy.addEventListener('click', () => { if (!isOff(parts.buy)) onBuy(this); });
+    this.update(voucher);
+  }
+
+  update(voucher) {
+    this.voucher = voucher;
+    this.startMs = parseTime(voucher.starts_at);
+    this.endMs = parseTime(voucher.ends_at);
+    const { parts } = this;
+    setText(parts.face, money(voucher.face_value_cents));
+    setText(parts.title, voucher.title);
+    setText(parts.description, voucher.description ?? '');
+    setText(parts.serial, `No. ${String(voucher.id).padStart(6, '0')}`);
+    setText(parts.window, timeWindow(this.startMs, this.endMs));
+    setText(parts.price, money(voucher.price_cents));
+    const off = Math.round((1 - voucher.price_cents / voucher.face_value_cents) * 100);
+    setText(parts.saving, off > 0 ? `${off} % off` : '');
+  }
+
+  /** Draws what the time changes. Returns true if the voucher has just opened. */
+  tick(nowMs) {
+    const state = this.stateAt(nowMs);
+    const opened = this.state === 'soon' && state === 'open';
+    if (state !== this.state) this.enter(state);
+    this.drawCount(nowMs);
+    this.drawStock();
+    this.drawButton(nowMs);
+    return opened;
+  }
+
+  /** When `tick` is next worth calling for something other than the seconds, in ms from now. */
+  nextChangeMs(nowMs) {
+    const coming = [this.startMs, this.endMs, this.waitUntilMs].filter((ms) => ms > nowMs);
+    return Math.min(...coming) - nowMs;
+  }
+
+  stateAt(nowMs) {
+    if (this.orderId !== null) return 'bought';
+    if (nowMs < this.startMs) return 'soon';
+    if (nowMs >= this.endMs) return 'ended';
+    return this.voucher.stock > 0 ? 'open' : 'sold_out';
+  }
+
+  enter(state) {
+    this.state = state;
+    this.root.dataset.state = state;
+    setText(this.parts.state, LABEL[state]);
+    setText(this.parts.stamp, STAMP[state] ?? '');
+    const hadFocus = document.activeElement === this.parts.buy;
+    const mine = state === 'bought';
+    this.parts.order.hidden = !mine;
+    this.parts.buy.hidden = mine;
+    if (mine) {
+      this.parts.order.href = `#/orders/${encodeURIComponent(this.orderId)}`;
+      if (hadFocus) this.parts.order.focus();
+    }
+  }
+
+  drawCount(nowMs) {
+    const { count, 'count-label': label, digits } = this.parts;
+    const target = { soon: this.startMs, open: this.endMs }[this.state];
+    count.hidden = target === undefined;
+    if (count.hidden) return;
+    setText(label, this.state === 'soon' ? 'Opens in' : 'Closes in');
+    setText(digits, countdown(target - nowMs));
+    count.classList.toggle('near', this.state === 'soon' && target - nowMs <= NEAR_MS);
+  }
+
+  drawStock() {
+    const { stock } = this.voucher;
+    const shown = this.state === 'soon' || this.state === 'open';
+    this.parts.stock.hidden = !shown;
+    if (!shown) return;
+    const few = this.state === 'open' && stock <= FEW;
+    this.parts.stock.classList.toggle('few', few);
+    setText(this.parts.stock, `${few ? 'Only ' : ''}${stock.toLocaleString('en')} left`);
+  }
+
+  drawButton(nowMs) {
+    const { buy } = this.parts;
+    const waitS = Math.ceil((this.waitUntilMs - nowMs) / 1000);
+    buy.classList.toggle('working', this.buying);
+    if (this.buying) setText(buy, 'Buying …');
+    else if (this.state === 'soon') setText(buy, 'Not open yet');
+    else if (this.state === 'sold_out') setText(buy, 'Sold out');
+    else if (this.state === 'ended') setText(buy, 'Sale is over');
+    else if (waitS > 0) setText(buy, 'Wait');
+    else if (this.loggedIn) setText(buy, `Buy for ${money(this.voucher.price_cents)}`);
+    else setText(buy, 'Log in to buy');
+    // Painted by the style sheet and not read out: a name that changes each second is a nuisance.
+    buy.dataset.wait = waitS > 0 && this.state === 'open' && !this.buying ? `${waitS} s` : '';
+    setOff(buy, this.buying || this.state !== 'open' || waitS > 0);
+  }
+
+  /** Shows the slip; `words` as words.js makes them, `foot` who answered. */
+  say({ tone, title, text }, foot) {
+    const { parts } = this;
+    parts.slip.hidden = false;
+    parts.slip.dataset.tone = tone;
+    setText(parts['slip-title'], title);
+    setText(parts['slip-text'], text);
+    setText(parts['slip-foot'], foot);
+  }
+
+  hush() {
+    this.parts.slip.hidden = true;
+  }
+}

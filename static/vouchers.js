@@ -1,0 +1,208 @@
+// The list of vouchers: fetches it politely, keeps the tickets, and runs the purchase of a click.
+
+import * as clock from './clock.js';
+import { explain, request } from './http.js';
+import { announce, byId, setText } from './dom.js';
+import { buy, forgetKeys, isRunning } from './purchase.js';
+import * as session from './session.js';
+import { Ticket } from './ticket.js';
+import { answerWords, askingWords, outcomeWords } from './words.js';
+
+// How long to wait between two looks at the stock; each wait is varied by 15 % either way.
+const POLL_OPEN_MS = 2_000;
+const POLL_SOON_MS = 5_000;
+const POLL_IDLE_MS = 20_000;
+const POLL_MAX_MS = 30_000;
+const SOON_MS = 60_000;
+// However long the service asks for: longer than this no button stays off.
+const WAIT_MAX_S = 120;
+
+const tickets = new Map(); // voucher id -> Ticket
+const mine = new Map(); // voucher id -> order id of who is logged in
+let active = false; // shown, in a visible tab, online
+let pollTimer = 0;
+let tickTimer = 0;
+let polledMs = -Infinity;
+let failures = 0;
+let round = 0; // of polling: an answer of an earlier round must not start a second chain
+let callbacks = { openLogin() {}, setBanner() {} };
+
+/** @param given { openLogin(why), setBanner(text) } */
+export function init(given) {
+  callbacks = given;
+  session.onChange(() => {
+    mine.clear();
+    forgetKeys();
+    for (const ticket of tickets.values()) {
+      ticket.orderId = null;
+      ticket.hush();
+    }
+    tick();
+    void loadMine();
+  });
+}
+
+/** Starts or stops looking; called when the view, the tab or the network comes or goes. */
+export function setActive(wanted) {
+  if (wanted === active) return;
+  active = wanted;
+  clearTimeout(pollTimer);
+  clearTimeout(tickTimer);
+  round += 1;
+  if (active) {
+    failures = 0;
+    tick();
+    void poll();
+  }
+}
+
+/** Looks again now, unless it has just looked: for a person who comes back to the window. */
+export function refresh() {
+  if (!active || performance.now() - polledMs < POLL_OPEN_MS) return;
+  clearTimeout(pollTimer);
+  round += 1;
+  void poll();
+}
+
+async function poll() {
+  const ofRound = round;
+  polledMs = performance.now();
+  const answer = await request('GET', '/api/vouchers', { anonymous: true });
+  if (ofRound !== round) return;
+  if (answer.status === 200 && Array.isArray(answer.body?.vouchers)) {
+    failures = 0;
+    callbacks.setBanner('');
+    show(answer.body.vouchers);
+  } else {
+    failures += 1;
+  }
+  const delayMs = pollDelayMs(answer);
+  if (failures > 0) {
+    // No seconds in this text: it is read out, and must not change with each try.
+    callbacks.setBanner(`${explain({ ...answer, retryAfterS: null })} `
+      + `${tickets.size ? 'The figures below may be old. ' : ''}This page keeps trying.`);
+  }
+  pollTimer = setTimeout(poll, delayMs);
+}
+
+function pollDelayMs(answer) {
+  const nowMs = clock.now();
+  const all = [...tickets.values()];
+  let delayMs = POLL_IDLE_MS;
+  if (all.some((ticket) => ticket.state === 'open')) delayMs = POLL_OPEN_MS;
+  else if (all.some((ticket) => ticket.startMs > nowMs && ticket.startMs - nowMs < SOON_MS)) {
+    delayMs = POLL_SOON_MS;
+  }
+  if (failures > 0) {
+    const backoffMs = Math.min(POLL_OPEN_MS * 2 ** (failures - 1), POLL_MAX_MS);
+    delayMs = Math.max(backoffMs, (answer.retryAfterS ?? 0) * 1000);
+  }
+  return delayMs * (0.85 + Math.random() * 0.3);
+}
+
+function show(vouchers) {
+  const listed = new Set(vouchers.map((voucher) => voucher.id));
+  let changed = false;
+  for (const [id, ticket] of tickets) {
+    if (listed.has(id) || isRunning(id)) continue;
+    ticket.root.remove();
+    tickets.delete(id);
+  }
+  for (const voucher of vouchers) {
+    const known = tickets.get(voucher.id);
+    if (known) {
+      known.update(voucher);
+    } else {
+      const ticket = new Ticket(voucher, onBuy);
+      ticket.orderId = mine.get(voucher.id) ?? null;
+      tickets.set(voucher.id, ticket);
+      changed = true;
+    }
+  }
+  byId('no-tickets').hidden = tickets.size > 0;
+  setText(byId('no-tickets'), 'Nothing is on sale right now. This page looks again by itself.');
+  tick();
+  if (changed) arrange();
+}
+
+// What can be bought first. Only when tickets come: nothing may jump under a finger.
+function arrange() {
+  const rank = { open: 0, bought: 1, soon: 2, sold_out: 3, ended: 4 };
+  const order = [...tickets.values()].sort((a, b) => rank[a.state] - rank[b.state]
+    || (a.state === 'soon' ? a.startMs - b.startMs : 0));
+  const focused = document.activeElement;
+  byId('tickets').append(...order.map((ticket) => ticket.root));
+  if (focused?.isConnected && focused !== document.body) focused.focus({ preventScroll: true });
+}
+
+// Redraws what the time changes: at each full second of the service, and just when a sale opens.
+function tick() {
+  clearTimeout(tickTimer);
+  const nowMs = clock.now();
+  let nextMs = 1000 - (nowMs % 1000);
+  for (const ticket of tickets.values()) {
+    ticket.loggedIn = session.session() !== null;
+    ticket.buying = isRunning(ticket.voucher.id);
+    if (ticket.tick(nowMs)) onOpened(ticket);
+    nextMs = Math.min(nextMs, ticket.nextChangeMs(nowMs));
+  }
+  if (active) tickTimer = setTimeout(tick, Math.max(nextMs, 0) + 2);
+}
+
+function onOpened(ticket) {
+  announce(`${ticket.voucher.title} is open now.`);
+  // Everybody's page comes to this point in the same second: spread the looks at the stock.
+  clearTimeout(pollTimer);
+  round += 1;
+  pollTimer = setTimeout(poll, 300 + Math.random() * 1500);
+}
+
+async function onBuy(ticket) {
+  const who = session.session();
+  if (!who) {
+    callbacks.openLogin('Log in to buy. The button is here when you come back.');
+    return;
+  }
+  ticket.hush();
+  const bought = buy(ticket.voucher.id, (n, outOf) => {
+    const words = askingWords(outOf);
+    ticket.say(words, `question ${n} of ${outOf}`);
+    if (n === 1) announce(`${words.title} ${words.text}`);
+  });
+  tick();
+  const outcome = await bought;
+  // Somebody else may have logged in meanwhile: the outcome is none of theirs.
+  const loggedOut = outcome?.code === 'unauthorized' && session.session() === null;
+  if (outcome && (session.session() === who || loggedOut)) settle(ticket, outcome);
+  else if (outcome) ticket.hush();
+  tick();
+}
+
+function settle(ticket, outcome) {
+  const { id } = ticket.voucher;
+  const words = outcomeWords(outcome, ticket.voucher);
+  if (outcome.kind === 'bought' || outcome.code === 'already_ordered') {
+    ticket.orderId = outcome.orderId ?? '';
+    mine.set(id, ticket.orderId);
+  }
+  if (outcome.code === 'sold_out') ticket.voucher.stock = 0;
+  if (outcome.code === 'not_started') clock.distrust();
+  const waitS = outcome.code === 'not_started' ? 1 : outcome.waitS ?? 0;
+  ticket.waitUntilMs = clock.now() + Math.min(waitS, WAIT_MAX_S) * 1000;
+  ticket.say(words, answerWords(outcome.answer, words.tone === 'bad'));
+  announce(`${ticket.voucher.title}: ${words.title} ${words.text}`);
+}
+
+// Which of the vouchers the person already has. Only a comfort: buying finds out anyway.
+async function loadMine() {
+  const who = session.session();
+  if (!who) return;
+  const answer = await request('GET', '/api/orders?limit=50');
+  if (answer.status !== 200 || session.session() !== who) return;
+  for (const order of answer.body?.orders ?? []) {
+    mine.set(order.voucher_id, order.id);
+    const ticket = tickets.get(order.voucher_id);
+    if (ticket) ticket.orderId = order.id;
+  }
+  tick();
+}

@@ -1,0 +1,71 @@
+// What the page says about each outcome of a purchase: { tone, title, text } with the tones good,
+// calm and bad. Every sentence about a refusal says that nothing was bought.
+
+import { duration, explain } from './http.js';
+import { money } from './dom.js';
+
+// The service is not at its best, and says so before anything was written.
+const BUSY = {
+  overloaded: 'More people are buying than the service lets in at once.',
+  dependency_unavailable: 'A part of the service is not available just now.',
+  lock_lost: 'The service lost its hold on your place while it was working.',
+  draining: 'This replica is being restarted; the others carry on.',
+};
+
+const REFUSED = {
+  already_ordered: calm('You already have this one.', 'One each: nothing more was bought.'),
+  sold_out: calm('Sold out.', 'Others were faster; nothing was bought. Should more be added, '
+    + 'the button comes back.'),
+  not_started: calm('Not open yet.', 'The service’s clock decides, and by that clock it was a '
+    + 'moment too early. Nothing was bought.'),
+  ended: calm('The sale is over.', 'It ended before your order came in. Nothing was bought.'),
+  not_on_sale: calm('No longer on sale.', 'This voucher was withdrawn. Nothing was bought.'),
+  voucher_not_found: calm('No longer on sale.', 'This voucher is gone. Nothing was bought.'),
+  unauthorized: bad('Please log in again.', 'Your login is no longer valid. Nothing was bought.'),
+};
+
+/** @param outcome of purchase.js  @param voucher as the service lists it */
+export function outcomeWords({ kind, code, waitS, order, answer }, voucher) {
+  if (code === 'found_out') {
+    return good('It is yours after all.', 'The first answer was unclear, but the order exists.');
+  }
+  if (kind === 'bought') return good('It is yours.', `Bought for ${money(order.price_cents)}.`);
+  if (kind === 'unknown') {
+    return bad('We do not know whether you got it.', 'No clear answer came, and asking again for a '
+      + 'while did not settle it. Look at My orders in a minute. Or buy again: nobody can get two, '
+      + 'so a second try does no harm.');
+  }
+  if (REFUSED[code]) return REFUSED[code];
+  const again = waitS ? `Try again in ${duration(waitS)}.` : 'Try again.';
+  if (code === 'order_in_progress') {
+    return calm('One order at a time.', 'Another order of yours is still being worked on. '
+      + `This click bought nothing. ${again}`);
+  }
+  if (BUSY[code]) return bad('Not this time.', `${BUSY[code]} Nothing was bought. ${again}`);
+  return bad(`Not bought: ${voucher.title}.`, explain(answer));
+}
+
+/** While an unclear outcome is being looked into. */
+export function askingWords(outOf) {
+  return calm('No clear answer yet.', 'It may or may not be bought. Asking the service for your '
+    + `order, up to ${outOf} times …`);
+}
+
+/** "answered by replica-2 in 34 ms" */
+export function answerWords({ replica, ms, failure, requestId }, withRequestId) {
+  if (failure) return `no answer after ${ms}\u00a0ms`;
+  const by = `answered by ${replica || 'no replica'} in ${ms}\u00a0ms`;
+  return withRequestId && requestId ? `${by} · request ${requestId}` : by;
+}
+
+function good(title, text) {
+  return { tone: 'good', title, text };
+}
+
+function calm(title, text) {
+  return { tone: 'calm', title, text };
+}
+
+function bad(title, text) {
+  return { tone: 'bad', title, text };
+}
