@@ -1,0 +1,274 @@
+//! The folder, what runs in it, and the end of both.
+
+use std::collections::HashMap;
+use std::env;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::database::{Database, Flavor};
+use crate::error::{Error, Result};
+use crate::haproxy::Haproxy;
+use crate::logs;
+use crate::programs::Programs;
+use crate::reaper::Reaper;
+use crate::redis::{Redis, RedisOptions};
+use crate::replica::{Replica, ReplicaSpec};
+use crate::slot::Slot;
+use crate::spawner::Spawner;
+
+/// The environment variable by which the reaper knows the bed's processes.
+pub(crate) const MARK: &str = "TESTBED_MARK";
+
+/// Sockets of the servers are in the folder, and their paths are limited to 107 bytes.
+const MAX_PARENT_BYTES: usize = 48;
+
+/// Lines of each log that are shown when a test panics.
+const PANIC_TAIL_LINES: usize = 25;
+
+/// A private folder and all processes in it. Dropping it kills them and removes the folder.
+///
+/// It may be shared between threads, and kept in a `static`: what a program leaves behind when it
+/// exits, panics or is killed is cleaned up from outside (see the crate's page).
+#[derive(Debug)]
+pub struct Bed {
+    inner: Arc<Inner>,
+    reaper: Mutex<Reaper>,
+}
+
+/// Settings of a bed; see [`Bed::builder`].
+#[derive(Debug)]
+pub struct Builder {
+    programs: Programs,
+    ready_within: Duration,
+}
+
+/// What the handles of a bed share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    dir: PathBuf,
+    mark: String,
+    pub(crate) programs: Programs,
+    pub(crate) ready_within: Duration,
+    pub(crate) spawner: Spawner,
+    closed: AtomicBool,
+    slots: Mutex<Vec<Weak<Slot>>>,
+    names: Mutex<HashMap<String, u32>>,
+}
+
+/// Prints the tails of a bed's logs to stderr if it is dropped by a panic; for tests that share a
+/// bed. A bed that is itself dropped by a panic does so unasked.
+#[derive(Debug)]
+pub struct LogsOnPanic<'a> {
+    bed: &'a Bed,
+}
+
+impl Builder {
+    /// Looks for the servers' programs only in these folders, instead of `PATH` and the usual ones.
+    #[must_use]
+    pub fn search_path(mut self, folders: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.programs = Programs::in_folders(folders.into_iter().collect());
+        self
+    }
+
+    /// How long each server may take until it is ready; 20 seconds unless told.
+    #[must_use]
+    pub fn ready_within(mut self, limit: Duration) -> Self {
+        self.ready_within = limit;
+        self
+    }
+
+    /// Creates the folder and what guards it.
+    ///
+    /// # Errors
+    /// If the folder cannot be created or the system lacks `setsid` and `setpriv` (util-linux).
+    pub fn start(self) -> Result<Bed> {
+        let id = Uuid::new_v4().simple().to_string();
+        let dir = short_temp_folder().join(format!("testbed-{id}"));
+        let mark = format!("{MARK}={id}");
+        // What guards the bed must be found even if the servers are looked for elsewhere.
+        let reaper = Reaper::start(&Programs::of_the_system(), &mark, &dir)?;
+        let spawner = Spawner::start()?;
+        let inner = Inner {
+            dir,
+            mark: id,
+            programs: self.programs,
+            ready_within: self.ready_within,
+            spawner,
+            closed: AtomicBool::new(false),
+            slots: Mutex::default(),
+            names: Mutex::default(),
+        };
+        let bed = Bed { inner: Arc::new(inner), reaper: Mutex::new(reaper) };
+        for folder in [bed.dir(), &bed.inner.log_folder(), &bed.inner.temp_folder()] {
+            create_private_folder(folder)?;
+        }
+        Ok(bed)
+    }
+}
+
+impl Bed {
+    /// A bed with the usual settings.
+    ///
+    /// # Errors
+    /// As [`Builder::start`].
+    pub fn start() -> Result<Self> {
+        Self::builder().start()
+    }
+
+    /// Settings for a bed.
+    pub fn builder() -> Builder {
+        Builder { programs: Programs::of_the_system(), ready_within: Duration::from_secs(20) }
+    }
+
+    /// The folder: configuration, data and `logs/`, readable by this user only.
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// Starts a Redis server with a password.
+    ///
+    /// # Errors
+    /// If it is not installed or does not become ready.
+    pub fn redis(&self, options: RedisOptions) -> Result<Redis> {
+        Redis::start(&self.inner, options)
+    }
+
+    /// Creates and starts a database server with no database and one user, who may do everything.
+    ///
+    /// # Errors
+    /// If it is not installed or does not become ready.
+    pub fn database(&self, flavor: Flavor) -> Result<Database> {
+        Database::start(&self.inner, flavor)
+    }
+
+    /// Starts a replica of a service and awaits `GET /readyz`.
+    ///
+    /// # Errors
+    /// If the program cannot be started or does not become ready.
+    pub fn replica(&self, spec: ReplicaSpec) -> Result<Replica> {
+        Replica::start(&self.inner, spec)
+    }
+
+    /// Starts the proxy that ships with the service, in front of these replicas.
+    ///
+    /// # Errors
+    /// If it is not installed or does not become ready.
+    pub fn haproxy(&self, replicas: &[SocketAddr]) -> Result<Haproxy> {
+        Haproxy::start(&self.inner, replicas)
+    }
+
+    /// The last lines of the log of every process that ever ran in this bed.
+    pub fn log_tails(&self, lines: usize) -> String {
+        logs::all_tails(&self.inner.log_folder(), lines)
+    }
+
+    /// A guard for a test that shares this bed with others: shows the logs if the test panics.
+    pub fn logs_on_panic(&self) -> LogsOnPanic<'_> {
+        LogsOnPanic { bed: self }
+    }
+}
+
+impl Drop for LogsOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.bed.log_tails(PANIC_TAIL_LINES));
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        drop(self.logs_on_panic());
+        self.inner.close();
+        self.reaper.get_mut().unwrap_or_else(PoisonError::into_inner).finish();
+        // The reaper has done this, unless somebody killed it.
+        let _ = fs::remove_dir_all(&self.inner.dir);
+    }
+}
+
+impl Inner {
+    /// A path in the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Where the logs are.
+    pub(crate) fn log_folder(&self) -> PathBuf {
+        self.path("logs")
+    }
+
+    /// Where the processes put what they would put into `/tmp`.
+    pub(crate) fn temp_folder(&self) -> PathBuf {
+        self.path("tmp")
+    }
+
+    /// The value of [`MARK`] for processes of this bed.
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// `name` as a file can have it, with a number behind it if it is taken.
+    pub(crate) fn unique_name(&self, name: &str) -> String {
+        let keep = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let name: String = name.chars().take(64).map(keep).collect();
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = names.entry(name.clone()).or_default();
+        *count += 1;
+        if *count == 1 { name } else { format!("{name}-{count}") }
+    }
+
+    /// Whether the bed has been dropped. Asked with a slot locked, the answer holds until it is
+    /// unlocked as far as that slot is concerned: closing empties each slot after saying so.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Remembers a process for the end of the bed.
+    pub(crate) fn register(&self, slot: &Arc<Slot>) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|slot| slot.strong_count() > 0);
+        slots.push(Arc::downgrade(slot));
+    }
+
+    /// Kills all processes; nothing can be started afterwards.
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        for slot in slots.iter().filter_map(Weak::upgrade) {
+            let _ = slot.kill();
+        }
+    }
+}
+
+/// The temporary folder of the system, or `/tmp` if a socket below that could not be opened.
+fn short_temp_folder() -> PathBuf {
+    let folder = env::temp_dir();
+    if folder.as_os_str().len() <= MAX_PARENT_BYTES { folder } else { PathBuf::from("/tmp") }
+}
+
+/// Creates a folder that is readable by this user only. It must not exist yet.
+pub(crate) fn create_private_folder(path: &Path) -> Result<()> {
+    let create = DirBuilder::new().mode(0o700).create(path);
+    create.map_err(Error::io(format!("create {}", path.display())))
+}
+
+/// Writes a file that is readable by this user only, replacing what is there.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(Error::io(format!("write {}", path.display())))
+}

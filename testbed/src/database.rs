@@ -1,0 +1,191 @@
+//! A private MariaDB or MySQL.
+
+mod setup;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+use uuid::Uuid;
+
+use self::setup::{Files, Server, init_sql, option, render};
+use crate::bed::{Inner, write_private};
+use crate::error::{Error, Result};
+use crate::mysql_wire::{Connection, Login};
+use crate::ports;
+use crate::probe::Probe;
+use crate::process::{Process, Recipe, start_on_free_port};
+
+/// The only user of the server.
+const USER: &str = "seckill";
+
+/// Which database server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavor {
+    /// Whichever is installed, `MariaDB` first.
+    Any,
+    /// `MariaDB`.
+    MariaDb,
+    /// `MySQL`.
+    MySql,
+}
+
+/// A name that is no [`Flavor`].
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no database: any, mariadb or mysql")]
+pub struct UnknownFlavor(String);
+
+/// A running database server. Derefs to its [`Process`].
+#[derive(Debug)]
+pub struct Database {
+    process: Process,
+    flavor: Flavor,
+    address: SocketAddr,
+    login: Login,
+    version: String,
+}
+
+impl Database {
+    pub(crate) fn start(bed: &Arc<Inner>, flavor: Flavor) -> Result<Self> {
+        let server = Server::find(bed, flavor)?;
+        let name = bed.unique_name(&server.flavor.to_string());
+        let files = Files::of(bed, &name);
+        let login = Login {
+            socket: files.socket.clone(),
+            user: USER.into(),
+            password: Uuid::new_v4().simple().to_string(),
+        };
+        write_private(&files.init, &init_sql(server.flavor, &login))?;
+        // The port in the file is not used until the server itself starts.
+        write_private(&files.config, &render(&files, None))?;
+        server.install(bed, &name, &files)?;
+        start_on_free_port(|| {
+            let address = ports::free_address()?;
+            write_private(&files.config, &render(&files, Some(address)))?;
+            let version = Arc::<OnceLock<String>>::default();
+            let recipe = Recipe {
+                name: name.clone(),
+                program: server.program.clone(),
+                args: vec![
+                    option("--defaults-file=", &files.config),
+                    option("--init-file=", &files.init),
+                ],
+                env: vec![],
+                probe: Probe::Database { login: login.clone(), version: Arc::clone(&version) },
+            };
+            let process = Process::start(bed, recipe)?;
+            let version = version.get().cloned().unwrap_or_default();
+            Ok(Self { process, flavor: server.flavor, address, login: login.clone(), version })
+        })
+    }
+
+    /// `mysql://user:password@127.0.0.1:port/database`
+    pub fn url(&self, database: &str) -> String {
+        let Login { user, password, .. } = &self.login;
+        format!("mysql://{user}:{password}@{}/{database}", self.address)
+    }
+
+    /// Creates a database, with `utf8mb4` as its character set.
+    ///
+    /// # Errors
+    /// If it exists, or the name is not made of 1 to 64 ASCII letters, digits and underscores.
+    pub fn create_database(&self, name: &str) -> Result<()> {
+        self.execute(name, &format!("CREATE DATABASE `{name}` CHARACTER SET utf8mb4"))
+    }
+
+    /// Drops a database.
+    ///
+    /// # Errors
+    /// If it does not exist.
+    pub fn drop_database(&self, name: &str) -> Result<()> {
+        self.execute(name, &format!("DROP DATABASE `{name}`"))
+    }
+
+    /// The server's version, as in `10.11.6-MariaDB`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Which server it is; never [`Flavor::Any`].
+    pub fn flavor(&self) -> Flavor {
+        self.flavor
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn execute(&self, name: &str, statement: &str) -> Result<()> {
+        let sql = |message: String| Error::Sql { statement: statement.to_owned(), message };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
+            return Err(sql("a name has 1 to 64 ASCII letters, digits and underscores".into()));
+        }
+        Connection::open(&self.login)
+            .and_then(|mut connection| connection.execute(statement))
+            .map_err(|error| sql(error.to_string()))
+    }
+}
+
+impl Deref for Database {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl fmt::Display for Flavor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Any => "any",
+            Self::MariaDb => "mariadb",
+            Self::MySql => "mysql",
+        })
+    }
+}
+
+impl FromStr for Flavor {
+    type Err = UnknownFlavor;
+
+    fn from_str(text: &str) -> std::result::Result<Self, UnknownFlavor> {
+        [Self::Any, Self::MariaDb, Self::MySql]
+            .into_iter()
+            .find(|flavor| flavor.to_string() == text)
+            .ok_or_else(|| UnknownFlavor(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::mysql_wire::{Connection, Login};
+    use crate::{Bed, Flavor};
+
+    #[test]
+    fn only_the_user_of_the_url_gets_in_and_only_with_the_password() {
+        let bed = Bed::start().unwrap();
+        let database = bed.database(Flavor::Any).unwrap();
+        let refused = |user: &str, password: &str| {
+            let login = Login {
+                user: user.into(),
+                password: password.into(),
+                socket: database.login.socket.clone(),
+            };
+            let error = Connection::open(&login).err().expect("a login that must be refused");
+            assert!(error.to_string().contains("Access denied"), "{error}");
+        };
+        refused("root", "");
+        refused("", "");
+        refused("seckill", "");
+        refused("seckill", "wrong");
+        database.create_database("shop").unwrap();
+        let error = database.create_database("shop").unwrap_err().to_string();
+        assert!(error.contains("database exists"), "{error}");
+        let error = database.create_database("shop`; DROP DATABASE mysql").unwrap_err().to_string();
+        assert!(error.contains("letters, digits"), "{error}");
+        database.drop_database("shop").unwrap();
+    }
+}

@@ -1,0 +1,65 @@
+//! Real private servers on free loopback ports, for tests and the laboratory.
+//!
+//! A [`Bed`] owns a temporary folder (mode 0700) and every process started in it: [`Redis`], a
+//! [`Database`] (MariaDB or MySQL), any number of [`Replica`]s of a program that speaks HTTP, and
+//! [`Haproxy`] in front of them. Each is a [`Process`] that can be killed, frozen, thawed, stopped
+//! and restarted. Every start is awaited with a deadline, and every failure carries the log's tail.
+//!
+//! ```no_run
+//! use testbed::{Bed, Flavor, RedisOptions, ReplicaSpec};
+//!
+//! # fn main() -> testbed::Result<()> {
+//! let bed = Bed::start()?;
+//! let redis = bed.redis(RedisOptions::default())?;
+//! let database = bed.database(Flavor::Any)?;
+//! database.create_database("shop")?;
+//! let replica = bed.replica(
+//!     ReplicaSpec::new("a", "target/debug/shop")
+//!         .args(["serve", "--bind", "127.0.0.1:0"])
+//!         .env("DATABASE_URL", database.url("shop"))
+//!         .env("REDIS_URL", redis.url()),
+//! )?;
+//! let proxy = bed.haproxy(&[replica.addr()])?;
+//! replica.kill()?;
+//! replica.restart()?;
+//! println!("{}", proxy.url());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Nothing is left behind**, however the program ends. Dropping the bed kills everything and
+//! removes the folder. If the program is killed first, two things that live outside it do the same:
+//! the kernel, which sends SIGKILL to each server when the thread that started it is gone
+//! (`spawner`), and a small shell process that waits for the end of a pipe (`reaper`).
+//! So a bed may also live in a `static`, which is never dropped.
+//!
+//! Everything blocks; from asynchronous code call it where blocking is allowed.
+//!
+//! Modules in reading order: `bed` (the folder and its end), `spawner`, `reaper`, `process` (one
+//! server and what can be done to it), `probe` (when is it ready), then one file per server:
+//! `redis`, `database`, `replica`, `haproxy`; `mysql_wire`, `programs`, `ports`, `logs`, `error`
+//! are tools.
+
+mod bed;
+mod database;
+mod error;
+mod haproxy;
+mod logs;
+mod mysql_wire;
+mod ports;
+mod probe;
+mod process;
+mod programs;
+mod reaper;
+mod redis;
+mod replica;
+mod slot;
+mod spawner;
+
+pub use bed::{Bed, Builder, LogsOnPanic};
+pub use database::{Database, Flavor, UnknownFlavor};
+pub use error::{Error, Result};
+pub use haproxy::Haproxy;
+pub use process::Process;
+pub use redis::{Redis, RedisOptions};
+pub use replica::{Replica, ReplicaSpec};

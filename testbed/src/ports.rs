@@ -1,0 +1,49 @@
+//! Free ports.
+//!
+//! Ports are drawn from below the range that the kernel gives to outgoing connections: a server
+//! that is down for a restart must not find its port taken by somebody's client. Between the look
+//! and the server's own bind another process can still take it; whoever starts a server tries
+//! again then.
+
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use crate::error::{Error, Result};
+
+/// Below this live well-known services, and those that people start by hand.
+const LOWEST: u16 = 12_000;
+/// Fewer ports than this below the kernel's range, and the kernel chooses.
+const TOO_FEW: u16 = 1_000;
+/// Ports tried before the kernel chooses.
+const TRIES: u32 = 200;
+
+/// A loopback address with a port that nobody listens on at the moment.
+pub(crate) fn free_address() -> Result<SocketAddr> {
+    let highest = lowest_of_the_kernel();
+    if highest.saturating_sub(LOWEST) >= TOO_FEW {
+        for _ in 0..TRIES {
+            let port = LOWEST + random(highest - LOWEST);
+            if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+                return listener.local_addr().map_err(Error::io("read a port"));
+            }
+        }
+    }
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(Error::io("find a free port on 127.0.0.1"))
+}
+
+/// The first port of the kernel's own range.
+fn lowest_of_the_kernel() -> u16 {
+    fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
+        .ok()
+        .and_then(|range| range.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// A number below `bound`, different in each call and process: the hasher's keys are random.
+fn random(bound: u16) -> u16 {
+    let hash = RandomState::new().hash_one(0);
+    u16::try_from(hash % u64::from(bound)).unwrap_or_default()
+}

@@ -1,0 +1,151 @@
+//! When is a server ready? When it answers what its clients will ask, not when a port is open.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::mysql_wire::{Connection, Login};
+
+/// Limit of one look, far below the limit of the whole start.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
+
+/// What a replica prints on a line of its own once it listens.
+const LISTENING: &str = "listening on http://";
+
+/// What is looked at, per kind of server.
+pub(crate) enum Probe {
+    /// Not a server: it is to do its work and exit with code 0.
+    Exit,
+    /// AUTH and PING; a server that still loads its data answers otherwise.
+    Redis { address: SocketAddr, password: String },
+    /// A login, which is possible only after the init file has made the user.
+    Database { login: Login, version: Arc<OnceLock<String>> },
+    /// The line that names its address, then 200 from `/readyz` there.
+    Replica { address: Arc<OnceLock<SocketAddr>> },
+    /// It listens on all these addresses. Without live replicas its answers say nothing, and those
+    /// of another server on the port would look the same.
+    Listens { addresses: Vec<SocketAddr> },
+}
+
+/// What was seen.
+pub(crate) enum Look {
+    Ready,
+    /// Not ready, and why.
+    NotYet(String),
+}
+
+impl Probe {
+    /// Whether it is the end of the process that is awaited.
+    pub(crate) fn is_exit(&self) -> bool {
+        matches!(self, Self::Exit)
+    }
+
+    /// Looks once. `log` is what the process has logged since it was started.
+    pub(crate) fn look(&self, pid: u32, log: &str) -> Look {
+        let seen = match self {
+            Self::Exit => Err("it still runs".into()),
+            Self::Redis { address, password } => redis_ping(*address, password),
+            Self::Database { login, version } => login_works(login, version),
+            Self::Replica { address } => replica_is_ready(log, address),
+            Self::Listens { addresses } => listens_on(pid, addresses),
+        };
+        seen.map_or_else(Look::NotYet, |()| Look::Ready)
+    }
+}
+
+fn redis_ping(address: SocketAddr, password: &str) -> Result<(), String> {
+    let request = format!("AUTH {password}\r\nPING\r\n");
+    let answer = exchange(address, &request, |answer| answer.matches("\r\n").count() >= 2)?;
+    if answer == "+OK\r\n+PONG\r\n" { Ok(()) } else { Err(format!("it answers {answer:?}")) }
+}
+
+fn login_works(login: &Login, version: &OnceLock<String>) -> Result<(), String> {
+    let connection = Connection::open(login).map_err(|error| error.to_string())?;
+    version.get_or_init(|| connection.server_version().to_owned());
+    Ok(())
+}
+
+fn replica_is_ready(log: &str, address: &OnceLock<SocketAddr>) -> Result<(), String> {
+    let line = log
+        .split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'))
+        .find_map(|line| line.trim_end().strip_prefix(LISTENING))
+        .ok_or_else(|| format!("it has not printed `{LISTENING}...`"))?;
+    let printed: SocketAddr = line
+        .trim_end_matches('/')
+        .parse()
+        .map_err(|_| format!("`{line}` is not an address with a port"))?;
+    let expected = *address.get_or_init(|| printed);
+    if printed != expected {
+        return Err(format!("it came back on {printed} instead of {expected}"));
+    }
+    let answer = http_get(printed, "/readyz")?;
+    let status_line = answer.lines().next().unwrap_or_default();
+    if status_line.split(' ').nth(1) == Some("200") {
+        return Ok(());
+    }
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Err(format!("/readyz answers `{status_line}` {body}"))
+}
+
+fn http_get(address: SocketAddr, path: &str) -> Result<String, String> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    // The body matters only if it says why the server is not ready.
+    exchange(address, &request, |answer| answer.starts_with("HTTP/1.1 200 "))
+}
+
+/// Sends `request` and reads until `enough`, or the end.
+fn exchange(
+    address: SocketAddr,
+    request: &str,
+    enough: impl Fn(&str) -> bool,
+) -> Result<String, String> {
+    const MAX_BYTES: usize = 64 * 1024;
+    let talk = || -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, LOOK_LIMIT)?;
+        stream.set_read_timeout(Some(LOOK_LIMIT))?;
+        stream.set_write_timeout(Some(LOOK_LIMIT))?;
+        stream.write_all(request.as_bytes())?;
+        let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
+        loop {
+            let count = stream.read(&mut buffer)?;
+            answer.extend_from_slice(&buffer[..count]);
+            let text = String::from_utf8_lossy(&answer);
+            if count == 0 || answer.len() > MAX_BYTES || enough(&text) {
+                return Ok(text.into_owned());
+            }
+        }
+    };
+    talk().map_err(|error| format!("{address}: {error}"))
+}
+
+/// Whether this very process holds listening sockets on all addresses, by the kernel's tables.
+fn listens_on(pid: u32, addresses: &[SocketAddr]) -> Result<(), String> {
+    const LISTEN: &str = "0A";
+    let own: Vec<PathBuf> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .collect();
+    let table = fs::read_to_string("/proc/net/tcp").map_err(|error| error.to_string())?;
+    for address in addresses {
+        // "0100007F:1F90": the IPv4 address in the machine's byte order, then the port.
+        let SocketAddr::V4(v4) = address else { return Err("not an IPv4 address".into()) };
+        let ip = u32::from_ne_bytes(v4.ip().octets());
+        let local = format!("{ip:08X}:{:04X}", v4.port());
+        let found = table.lines().skip(1).any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            matches!(fields[..], [_, at, _, state, _, _, _, _, _, inode, ..]
+                if at == local && state == LISTEN
+                    && own.contains(&PathBuf::from(format!("socket:[{inode}]"))))
+        });
+        if !found {
+            return Err(format!("it does not listen on {address}"));
+        }
+    }
+    Ok(())
+}
