@@ -17,8 +17,7 @@ help: ## Print this list
 demo: install-servers ## Compare the locks on a private cluster; report in target/report/
 	cargo build --workspace --bins --release --locked
 	mkdir -p $(report)
-	target/release/loadtest compare --json $(report)/compare.json $(ARGS) \
-	  | tee -i $(report)/compare.txt
+	target/release/loadtest compare --report-dir $(report) $(ARGS)
 
 up: install-servers ## Start a private cluster and print the web page's address; Ctrl-C ends it
 	cargo build --workspace --bins --release --locked
