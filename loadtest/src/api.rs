@@ -1,0 +1,272 @@
+//! The few calls besides the purchase: the shapes of the service's answers, as far as they are
+//! needed.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::client::Connection;
+use crate::evidence::{Audit, OrderRow};
+use crate::outcome::Problem;
+
+/// Orders asked for in one page.
+const PAGE: usize = 100;
+/// Pages read of one user's orders; a user with more than this is beyond what a load can make.
+const MAX_PAGES: usize = 50;
+
+/// Why a call did not give what was asked for: a clause without a full stop.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// Nothing came back.
+    #[error("{call}: {fault}")]
+    Unreachable {
+        /// Method and path.
+        call: String,
+        /// What went wrong.
+        fault: String,
+    },
+    /// Another status than the expected one.
+    #[error("{call} was answered with {status}{code}")]
+    Status {
+        /// Method and path.
+        call: String,
+        /// The status that came.
+        status: u16,
+        /// The problem's code with a space before it, or nothing.
+        code: String,
+    },
+    /// A body that is not what the API promises.
+    #[error("{call} was answered with something else than promised: {fault}")]
+    Shape {
+        /// Method and path.
+        call: String,
+        /// What the parser says.
+        fault: String,
+    },
+}
+
+impl ApiError {
+    /// Whether the same call may succeed a moment later.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Status { status: 429 | 500.., .. })
+    }
+}
+
+/// A voucher as the public sees it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Voucher {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub title: String,
+    /// `draft` or `on_sale`.
+    pub status: String,
+    /// `not_started`, `open` or `ended`.
+    pub phase: String,
+    /// Units left, if the service tells.
+    pub stock: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct VoucherAnswer {
+    voucher: Voucher,
+}
+
+#[derive(Deserialize)]
+struct Me {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Order {
+    id: String,
+    voucher_id: String,
+    user_id: String,
+}
+
+#[derive(Deserialize)]
+struct OrderAnswer {
+    order: Order,
+}
+
+#[derive(Deserialize)]
+struct OrdersAnswer {
+    orders: Vec<Order>,
+    next_cursor: Option<String>,
+}
+
+/// What one call asks for.
+struct Ask<'a> {
+    method: Method,
+    path: &'a str,
+    authorization: Option<&'a HeaderValue>,
+    body: Option<String>,
+    expected: u16,
+}
+
+impl<'a> Ask<'a> {
+    fn get(path: &'a str, authorization: Option<&'a HeaderValue>) -> Self {
+        Self { method: Method::GET, path, authorization, body: None, expected: 200 }
+    }
+
+    async fn send<T: DeserializeOwned>(self, connection: &mut Connection) -> Result<T, ApiError> {
+        let call = format!("{} {}{}", self.method, connection.target(), self.path);
+        let unreachable = |fault: String| ApiError::Unreachable { call: call.clone(), fault };
+        let mut request = Request::builder()
+            .method(self.method)
+            .uri(self.path)
+            .header(HOST, connection.target().host());
+        if let Some(authorization) = self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        if self.body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let body = Full::new(Bytes::from(self.body.unwrap_or_default()));
+        let request = request.body(body).map_err(|error| unreachable(error.to_string()))?;
+        let answer =
+            connection.call(request).await.map_err(|error| unreachable(error.to_string()))?;
+        if answer.status != self.expected {
+            let code = serde_json::from_slice::<Problem>(&answer.body)
+                .map_or_else(|_| String::new(), |problem| format!(" {}", problem.code));
+            return Err(ApiError::Status { call, status: answer.status, code });
+        }
+        serde_json::from_slice(&answer.body)
+            .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
+    }
+}
+
+/// The id of the user whom the token belongs to.
+pub async fn me(connection: &mut Connection, token: &HeaderValue) -> Result<String, ApiError> {
+    Ask::get("/api/me", Some(token)).send::<Me>(connection).await.map(|me| me.id)
+}
+
+/// One voucher, as anybody sees it.
+pub async fn voucher(connection: &mut Connection, id: &str) -> Result<Voucher, ApiError> {
+    let path = format!("/api/vouchers/{id}");
+    Ask::get(&path, None).send::<VoucherAnswer>(connection).await.map(|answer| answer.voucher)
+}
+
+/// The service's own account of a voucher.
+pub async fn audit(
+    connection: &mut Connection,
+    admin: &HeaderValue,
+    voucher: &str,
+) -> Result<Audit, ApiError> {
+    let path = format!("/api/admin/vouchers/{voucher}/audit");
+    Ask::get(&path, Some(admin)).send(connection).await
+}
+
+/// Whether the user can read this order of this voucher; 404 means no.
+pub async fn order_exists(
+    connection: &mut Connection,
+    token: &HeaderValue,
+    wanted: (u64, &str),
+) -> Result<bool, ApiError> {
+    let (id, voucher) = wanted;
+    let path = format!("/api/orders/{id}");
+    match Ask::get(&path, Some(token)).send::<OrderAnswer>(connection).await {
+        Ok(answer) => Ok(answer.order.id == id.to_string() && answer.order.voucher_id == voucher),
+        Err(ApiError::Status { status: 404, .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// All orders of this voucher that the user can see.
+pub async fn orders_of(
+    connection: &mut Connection,
+    token: &HeaderValue,
+    voucher: &str,
+) -> Result<Vec<OrderRow>, ApiError> {
+    let mut rows = Vec::new();
+    let mut path = format!("/api/orders?limit={PAGE}");
+    for _ in 0..MAX_PAGES {
+        let page: OrdersAnswer = Ask::get(&path, Some(token)).send(connection).await?;
+        for order in page.orders.iter().filter(|order| order.voucher_id == voucher) {
+            let number = |text: &str| {
+                text.parse::<u64>().map_err(|_| ApiError::Shape {
+                    call: format!("GET {path}"),
+                    fault: format!("the id {text:?} is no number"),
+                })
+            };
+            rows.push(OrderRow { id: number(&order.id)?, user_id: number(&order.user_id)? });
+        }
+        let Some(cursor) = page.next_cursor else { return Ok(rows) };
+        path = format!("/api/orders?limit={PAGE}&cursor={cursor}");
+    }
+    let fault = format!("more than {MAX_PAGES} pages of orders");
+    Err(ApiError::Shape { call: "GET /api/orders".to_owned(), fault })
+}
+
+/// What a new voucher is like; it is on sale from `starts_at` on.
+#[derive(Debug, Clone)]
+pub struct NewVoucher {
+    /// Its name.
+    pub title: String,
+    /// What it is for.
+    pub description: String,
+    /// What is paid, in cents.
+    pub price_cents: u64,
+    /// What it is worth, in cents.
+    pub face_value_cents: u64,
+    /// When its sale begins, RFC 3339.
+    pub starts_at: String,
+    /// When its sale ends, RFC 3339.
+    pub ends_at: String,
+    /// Units.
+    pub stock: u64,
+}
+
+/// Creates a voucher and puts it on sale; gives its id.
+pub async fn put_on_sale(
+    connection: &mut Connection,
+    admin: &HeaderValue,
+    new: &NewVoucher,
+) -> Result<String, ApiError> {
+    let body = serde_json::json!({
+        "title": new.title,
+        "description": new.description,
+        "price_cents": new.price_cents,
+        "face_value_cents": new.face_value_cents,
+        "starts_at": new.starts_at,
+        "ends_at": new.ends_at,
+        "stock": new.stock,
+    });
+    let created: VoucherAnswer = Ask {
+        method: Method::POST,
+        path: "/api/admin/vouchers",
+        authorization: Some(admin),
+        body: Some(body.to_string()),
+        expected: 201,
+    }
+    .send(connection)
+    .await?;
+    let path = format!("/api/admin/vouchers/{}/on-sale", created.voucher.id);
+    let on_sale: VoucherAnswer = Ask {
+        method: Method::POST,
+        path: &path,
+        authorization: Some(admin),
+        body: Some("{}".to_owned()),
+        expected: 200,
+    }
+    .send(connection)
+    .await?;
+    Ok(on_sale.voucher.id)
+}
+
+/// A moment as the API writes it, in whole seconds.
+pub fn rfc3339(moment: time::OffsetDateTime) -> String {
+    let (date, clock) = (moment.date(), moment.time());
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+        date.year(),
+        u8::from(date.month()),
+        date.day(),
+        clock.hour(),
+        clock.minute(),
+        clock.second()
+    )
+}

@@ -1,0 +1,123 @@
+//! The judge's own eyes: reads a private cluster's database, and only reads.
+//!
+//! No other module of this crate knows a table, and this one knows nothing of the service but its
+//! tables.
+
+use sqlx::mysql::MySqlConnection;
+use sqlx::{Connection as _, Row as _};
+
+use crate::error::{Error, Result};
+use crate::evidence::{Audit, OrderRow};
+use crate::predict::Guards;
+
+/// Most orders of one voucher that are read; a load cannot make more.
+const MAX_ROWS: usize = crate::plan::MAX_REQUESTS;
+
+/// What the database holds of one voucher.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// Every order.
+    pub rows: Vec<OrderRow>,
+    /// The same as figures, in the shape of the service's audit.
+    pub account: Audit,
+}
+
+/// The tables of one mode: orders, stock, grants; with the statements that read them.
+struct Source {
+    tables: [&'static str; 3],
+    orders: &'static str,
+    stock: &'static str,
+}
+
+const GRANTED: &str = "SELECT CAST(COALESCE(SUM(units), 0) AS SIGNED) FROM stock_grants \
+                       WHERE voucher_id = ?";
+
+const GUARDED: Source = Source {
+    tables: ["orders", "voucher_stock", "stock_grants"],
+    orders: "SELECT CAST(id AS UNSIGNED), CAST(user_id AS UNSIGNED) FROM orders \
+             WHERE voucher_id = ? LIMIT ?",
+    stock: "SELECT CAST(stock AS SIGNED) FROM voucher_stock WHERE voucher_id = ?",
+};
+
+const UNGUARDED: Source = Source {
+    tables: ["lab_orders", "lab_stock", "stock_grants"],
+    orders: "SELECT CAST(id AS UNSIGNED), CAST(user_id AS UNSIGNED) FROM lab_orders \
+             WHERE voucher_id = ? LIMIT ?",
+    stock: "SELECT CAST(stock AS SIGNED) FROM lab_stock WHERE voucher_id = ?",
+};
+
+/// Settings of the server that decide what a commit is worth.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// `SELECT VERSION()`.
+    pub version: String,
+    /// `innodb_flush_log_at_trx_commit`: 1 = every commit is on disk before its answer.
+    pub flush_log_at_trx_commit: i64,
+}
+
+/// A connection that can only read.
+#[derive(Debug)]
+pub struct Reader {
+    connection: MySqlConnection,
+}
+
+impl Reader {
+    /// Connects and gives up the right to write.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let mut connection = MySqlConnection::connect(url).await.map_err(unreadable)?;
+        sqlx::query("SET SESSION TRANSACTION READ ONLY")
+            .execute(&mut connection)
+            .await
+            .map_err(unreadable)?;
+        Ok(Self { connection })
+    }
+
+    /// Reads one voucher, all in one snapshot.
+    pub async fn read(&mut self, voucher: &str, guards: Guards) -> Result<Reading> {
+        let source = match guards {
+            Guards::On => GUARDED,
+            Guards::Off => UNGUARDED,
+        };
+        let id: u64 = voucher
+            .parse()
+            .map_err(|_| Error::Setup(format!("the voucher id {voucher:?} is no number")))?;
+        self.snapshot(&source, id).await.map_err(unreadable)
+    }
+
+    async fn snapshot(
+        &mut self,
+        source: &Source,
+        voucher: u64,
+    ) -> std::result::Result<Reading, sqlx::Error> {
+        let mut transaction = self.connection.begin().await?;
+        let limit = i64::try_from(MAX_ROWS).unwrap_or(i64::MAX);
+        let rows: Vec<OrderRow> = sqlx::query(source.orders)
+            .bind(voucher)
+            .bind(limit)
+            .fetch_all(&mut *transaction)
+            .await?
+            .iter()
+            .map(|row| Ok(OrderRow { id: row.try_get(0)?, user_id: row.try_get(1)? }))
+            .collect::<std::result::Result<_, sqlx::Error>>()?;
+        let left: i64 =
+            sqlx::query_scalar(source.stock).bind(voucher).fetch_one(&mut *transaction).await?;
+        let initial: i64 =
+            sqlx::query_scalar(GRANTED).bind(voucher).fetch_one(&mut *transaction).await?;
+        transaction.commit().await?;
+        let account = Audit::of(&rows, initial, left, source.tables);
+        Ok(Reading { rows, account })
+    }
+
+    /// Reads what the server is.
+    pub async fn server(&mut self) -> Result<Server> {
+        let statement = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
+        let (version, flush_log_at_trx_commit) =
+            sqlx::query_as(statement).fetch_one(&mut self.connection).await.map_err(unreadable)?;
+        Ok(Server { version, flush_log_at_trx_commit })
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn unreadable(error: sqlx::Error) -> Error {
+    Error::Setup(format!("the judge cannot read the database: {error}"))
+}

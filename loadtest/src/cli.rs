@@ -1,0 +1,346 @@
+//! The command line: three commands, their flags, and their exit codes.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use testbed::Flavor;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Target;
+use crate::cluster::find_program;
+use crate::compare::Comparison;
+use crate::error::{Error, Result};
+use crate::place::{Load, Plant};
+use crate::plan::Plan;
+use crate::predict::{Guards, Lock, Scope};
+use crate::report::{check_writable, write_json};
+use crate::run::{self, AuditSource};
+use crate::table::Look;
+use crate::up::Up;
+use crate::{run_text, tokens};
+
+/// Threads of the load generator: it shares the machine with what it measures.
+const WORKERS: usize = 2;
+/// How long what still runs may take to end after a command.
+const SHUTDOWN: Duration = Duration::from_secs(5);
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";
+
+/// Load generator and laboratory of the seckill service.
+#[derive(Debug, Parser)]
+#[command(name = "loadtest", version, about, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Load one voucher of any deployment and judge what came of it
+    ///
+    /// Closed loop: every user sends several requests for the voucher at the same moment, as fast
+    /// as connections come free. Afterwards every acknowledged order is asked for by its id, every
+    /// user's orders are listed, and, with --audit-url, the service's own audit is compared. The
+    /// voucher should not be sold to anybody else meanwhile.
+    Run(RunArgs),
+    /// Compare locks on a private cluster: what each sells too much, or twice
+    ///
+    /// Starts a private database server, Redis and HAProxy, and for every cell a database and
+    /// replicas of its own; sells a voucher under full load; reads the database itself and compares
+    /// with what the cell was predicted to show. A cell that was to break and did not is as wrong
+    /// as one that was to hold and broke.
+    Compare(CompareArgs),
+    /// Start a private cluster for a person and leave it running until Ctrl-C
+    ///
+    /// Starts a private database server, Redis, replicas in development mode and HAProxy, puts two
+    /// vouchers on sale (one open, one a minute later), prints where everything is, and takes it
+    /// all down on Ctrl-C.
+    Up(UpArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES, after_long_help = RUN_EXAMPLE)]
+struct RunArgs {
+    /// Address of the service, as http://host:port
+    #[arg(long, value_name = "URL")]
+    target: String,
+    /// Users and their tokens, as written by `seckill token --users N --out FILE`
+    #[arg(long, value_name = "FILE")]
+    tokens: PathBuf,
+    /// Id of the voucher, which must be on sale
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    voucher: u64,
+    /// Connections that are kept busy
+    #[arg(long, value_name = "N", default_value_t = 96)]
+    connections: usize,
+    /// Simultaneous requests of each user, each with an idempotency key of its own
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    requests_per_user: usize,
+    /// How many users of the file take part [default: all]
+    #[arg(long, value_name = "N")]
+    users: Option<usize>,
+    /// Address where the audit is published: the operators' listener or a replica
+    #[arg(long, value_name = "URL", requires = "admin_token_file")]
+    audit_url: Option<String>,
+    /// An administrator's token, as written by `seckill token --admin`
+    #[arg(long, value_name = "FILE", requires = "audit_url")]
+    admin_token_file: Option<PathBuf>,
+    /// Seconds after which a request is given up; its outcome is unknown then
+    #[arg(long, value_name = "SECONDS", default_value_t = 40)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=600))]
+    timeout_s: u64,
+    /// Write the report as JSON, also if a check failed
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const RUN_EXAMPLE: &str = "\
+Example:
+  seckill token --users 700 --out tokens.jsonl
+  seckill token --users 1 --admin --out admin.jsonl
+  loadtest run --target http://127.0.0.1:8080 --tokens tokens.jsonl --voucher 1 \\
+      --audit-url http://127.0.0.1:8081 --admin-token-file admin.jsonl
+
+Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+struct CompareArgs {
+    #[command(flatten)]
+    private: PrivateArgs,
+    /// Locks around the purchase
+    #[arg(
+        long,
+        value_name = "LOCKS",
+        value_delimiter = ',',
+        default_value = "none,local,lua-release"
+    )]
+    locks: Vec<Lock>,
+    /// What a lock is held for
+    #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "user,voucher")]
+    scopes: Vec<Scope>,
+    /// Whether the database's unique key and stock condition guard the sale as well
+    #[arg(long, value_name = "GUARDS", value_delimiter = ',', default_value = "off,on")]
+    guards: Vec<Guards>,
+    /// Numbers of replicas
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,3")]
+    replicas: Vec<u16>,
+    /// Users who want the voucher
+    #[arg(long, value_name = "N", default_value_t = 700)]
+    users: usize,
+    /// Units on sale
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    stock: u64,
+    /// Connections that are kept busy
+    #[arg(long, value_name = "N", default_value_t = 96)]
+    connections: usize,
+    /// Simultaneous requests of each user
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    requests_per_user: usize,
+    /// Extra milliseconds of work inside the locked section, the same in all cells
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    work_ms: u64,
+    /// Give every replica this bug, to see that the comparison notices
+    #[arg(long, value_name = "NAME")]
+    plant: Option<Plant>,
+    /// Write the report as JSON, also if it fails
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write comparison.json, comparison.txt and comparison.md into this folder
+    #[arg(long, value_name = "DIR")]
+    report_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+struct UpArgs {
+    #[command(flatten)]
+    private: PrivateArgs,
+    /// Replicas
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
+    replicas: u16,
+    /// Port of the page [default: 8080, or another one if that is in use]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+struct PrivateArgs {
+    /// Database server [default: whichever is installed]
+    #[arg(long, value_name = "SERVER")]
+    db: Option<Db>,
+    /// The seckill program [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    seckill: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Db {
+    Mysql,
+    Mariadb,
+}
+
+impl PrivateArgs {
+    fn flavor(&self) -> Flavor {
+        match self.db {
+            None => Flavor::Any,
+            Some(Db::Mysql) => Flavor::MySql,
+            Some(Db::Mariadb) => Flavor::MariaDb,
+        }
+    }
+}
+
+/// Parses the command line, carries it out, and gives the exit code.
+pub fn main() -> ExitCode {
+    let result = parse().and_then(in_runtime);
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("loadtest: {}", error.sentence());
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// The command line; asked for help or a version it prints that and ends the process. What clap
+/// says in paragraphs becomes a sentence.
+fn parse() -> Result<Cli> {
+    Cli::try_parse().map_err(|error| {
+        if matches!(
+            error.kind(),
+            ErrorKind::DisplayHelp
+                | ErrorKind::DisplayVersion
+                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        ) {
+            error.exit()
+        }
+        let text = error.to_string();
+        let paragraph = text.split("\n\n").next().unwrap_or_default();
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        let sentence = words.join(" ");
+        Error::Usage(format!("{} (see --help)", sentence.trim_start_matches("error: ")))
+    })
+}
+
+/// Carries the command out on a runtime of its own; whether all checks passed.
+fn in_runtime(cli: Cli) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Setup(format!("no runtime: {error}")));
+    runtime.and_then(|runtime| {
+        let result = runtime.block_on(carry_out(cli.command));
+        runtime.shutdown_timeout(SHUTDOWN);
+        result
+    })
+}
+
+/// Whether all checks passed.
+async fn carry_out(command: Command) -> Result<bool> {
+    match command {
+        Command::Run(args) => load(args).await,
+        Command::Compare(args) => compare(args).await,
+        Command::Up(args) => {
+            let up = Up {
+                flavor: args.private.flavor(),
+                program: find_program(args.private.seckill.as_deref())?,
+                replicas: args.replicas,
+                port: args.port,
+            };
+            up.run(&stop_on_signal()?).await.map(|()| true)
+        }
+    }
+}
+
+async fn load(args: RunArgs) -> Result<bool> {
+    let target = Target::parse(&args.target)?;
+    let audit = AuditSource::of(args.audit_url.as_deref(), args.admin_token_file.as_ref())?;
+    let mut users = tokens::read(&args.tokens)?;
+    if let Some(wanted) = args.users {
+        if wanted == 0 || wanted > users.len() {
+            let there = users.len();
+            return Err(Error::Usage(format!(
+                "--users must be 1 to {there}, as in the token file"
+            )));
+        }
+        users.truncate(wanted);
+    }
+    let plan = Plan {
+        target,
+        voucher: args.voucher.to_string(),
+        users: users.into(),
+        per_user: args.requests_per_user,
+        connections: args.connections,
+        timeout: Duration::from_secs(args.timeout_s),
+    };
+    plan.check()?;
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let report = run::run(&plan, audit.as_ref()).await?;
+    println!("{}", run_text::text(&report));
+    if let Some(path) = &args.json {
+        write_json(path, &report)?;
+    }
+    Ok(report.ok)
+}
+
+async fn compare(args: CompareArgs) -> Result<bool> {
+    let comparison = Comparison {
+        flavor: args.private.flavor(),
+        program: find_program(args.private.seckill.as_deref())?,
+        locks: args.locks,
+        scopes: args.scopes,
+        guards: args.guards,
+        replicas: args.replicas,
+        load: Load {
+            users: args.users,
+            stock: args.stock,
+            connections: args.connections,
+            requests_per_user: args.requests_per_user,
+            work_ms: args.work_ms,
+            plant: args.plant,
+        },
+    };
+    comparison.check()?;
+    let in_folder = args.report_dir.as_ref().map(|folder| folder.join("comparison.json"));
+    for path in args.json.iter().chain(&in_folder) {
+        check_writable(path)?;
+    }
+    let stop = stop_on_signal()?;
+    let report = comparison.run(&stop).await?;
+    println!("{}", report.text(Look::of_stdout()));
+    if let Some(path) = &args.json {
+        report.write_json(path)?;
+    }
+    if let Some(folder) = &args.report_dir {
+        report.write_folder(folder)?;
+    }
+    if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.ok) }
+}
+
+/// A token that is cancelled by Ctrl-C or SIGTERM.
+fn stop_on_signal() -> Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let listen = |kind| {
+        signal(kind).map_err(|error| Error::Setup(format!("signals cannot be awaited: {error}")))
+    };
+    let (mut interrupt, mut terminate) =
+        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let stop = CancellationToken::new();
+    let cancelled = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        cancelled.cancel();
+    });
+    Ok(stop)
+}

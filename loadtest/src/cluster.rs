@@ -1,0 +1,274 @@
+//! A private cluster: one database server and one Redis for the whole run, and deployments of the
+//! service on them.
+//!
+//! A deployment is a database of its own, a logical Redis database of its own (names of locks hold
+//! ids of users and vouchers, which start anew in every database), its replicas, and HAProxy in
+//! front of them, even of a single one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use testbed::{Bed, Database, Flavor, Haproxy, Redis, RedisOptions, Replica, ReplicaSpec};
+use tokio::process::Command;
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::machine::version_of;
+use crate::tokens::{self, User};
+
+/// Logical databases of the private Redis, hence deployments in one run.
+pub const MAX_DEPLOYMENTS: u16 = 256;
+/// How long `seckill migrate` or `seckill token` may take.
+const COMMAND_DEADLINE: Duration = Duration::from_mins(1);
+/// Lines of each log that an error shows.
+const LOG_LINES: usize = 15;
+
+/// The servers that all deployments share.
+#[derive(Debug)]
+pub struct Cluster {
+    // Declared before the bed, so that servers end before their folder goes.
+    redis: Redis,
+    database: Database,
+    program: PathBuf,
+    jwt_secret: String,
+    haproxy_version: String,
+    bed: Arc<Bed>,
+}
+
+/// What a deployment is to be like.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Number of this deployment in the run, from 0; below [`MAX_DEPLOYMENTS`].
+    pub number: u16,
+    /// Replicas, at least 1.
+    pub replicas: u16,
+    /// Flags of `seckill serve` besides address and name.
+    pub flags: Vec<String>,
+}
+
+/// A running service; dropping it kills its processes, and so does [`Deployment::end`] without
+/// blocking the caller.
+#[derive(Debug)]
+pub struct Deployment {
+    haproxy: Haproxy,
+    replicas: Vec<Replica>,
+    name: String,
+    database: String,
+    secrets: Vec<(String, String)>,
+    folder: PathBuf,
+    program: PathBuf,
+}
+
+/// The `seckill` program: the one named, or the one beside this program.
+pub fn find_program(named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = named {
+        return if path.is_file() {
+            Ok(path.to_owned())
+        } else {
+            Err(Error::Usage(format!("there is no program {}", path.display())))
+        };
+    }
+    let beside =
+        std::env::current_exe().ok().and_then(|own| own.parent().map(|d| d.join("seckill")));
+    match beside {
+        Some(path) if path.is_file() => Ok(path),
+        _ => Err(Error::Usage(
+            "there is no program `seckill` beside this one; build it, or name it with --seckill"
+                .to_owned(),
+        )),
+    }
+}
+
+impl Cluster {
+    /// Starts both servers at the same time.
+    pub async fn start(flavor: Flavor, program: PathBuf) -> Result<Self> {
+        let bed = Arc::new(blocking(Bed::start).await?);
+        let (for_redis, for_database, for_proxy) = (bed.clone(), bed.clone(), bed.clone());
+        let options = RedisOptions {
+            extra: vec![format!("databases {MAX_DEPLOYMENTS}")],
+            ..RedisOptions::default()
+        };
+        // The proxy without replicas shows now, and not in every deployment, if there is none.
+        let (redis, database, proxy) = tokio::join!(
+            blocking(move || for_redis.redis(options)),
+            blocking(move || for_database.database(flavor)),
+            blocking(move || for_proxy.haproxy(&[])),
+        );
+        let haproxy_version = version_of(proxy?.pid(), "haproxy", "-v");
+        let jwt_secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        let (redis, database) = (redis?, database?);
+        Ok(Self { redis, database, program, jwt_secret, haproxy_version, bed })
+    }
+
+    /// The run's private folder.
+    pub fn folder(&self) -> &Path {
+        self.bed.dir()
+    }
+
+    /// The address of one of the server's databases, password included: for the judge only.
+    pub fn database_url(&self, name: &str) -> String {
+        self.database.url(name)
+    }
+
+    /// The process of the shared Redis.
+    pub fn redis_pid(&self) -> u32 {
+        self.redis.pid()
+    }
+
+    /// The version of the proxy that deployments use.
+    pub fn haproxy_version(&self) -> &str {
+        &self.haproxy_version
+    }
+
+    /// Creates the deployment's database and schema, starts its replicas, then the proxy.
+    pub async fn deploy(&self, spec: Spec) -> Result<Deployment> {
+        let name = format!("sale_{}", spec.number);
+        self.database.create_database(&name).map_err(setup)?;
+        let database = self.database.url(&name);
+        let redis = self.redis.url().trim_end_matches("/0");
+        let secrets = vec![
+            ("DATABASE_URL".to_owned(), database.clone()),
+            ("REDIS_URL".to_owned(), format!("{redis}/{}", spec.number)),
+            ("JWT_SECRET".to_owned(), self.jwt_secret.clone()),
+        ];
+        let lab = spec.flags.iter().any(|flag| flag == "--lab");
+        let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
+        run_seckill(&self.program, migrate, &secrets).await?;
+        let replicas = self.start_replicas(&spec, &secrets).await?;
+        let bed = self.bed.clone();
+        let addresses: Vec<_> = replicas.iter().map(Replica::addr).collect();
+        let haproxy = blocking(move || bed.haproxy(&addresses)).await?;
+        let (program, folder) = (self.program.clone(), self.folder().to_owned());
+        Ok(Deployment { haproxy, replicas, name, database, secrets, folder, program })
+    }
+
+    async fn start_replicas(
+        &self,
+        spec: &Spec,
+        secrets: &[(String, String)],
+    ) -> Result<Vec<Replica>> {
+        let mut starting = Vec::new();
+        for number in 1..=spec.replicas {
+            let name = format!("r{number}");
+            let mut replica = ReplicaSpec::new(&name, &self.program)
+                .args(["serve", "--no-migrate", "--bind", "127.0.0.1:0", "--replica-id", &name])
+                .args(spec.flags.clone());
+            for (key, value) in secrets {
+                replica = replica.env(key, value);
+            }
+            let bed = self.bed.clone();
+            starting.push(tokio::spawn(blocking(move || bed.replica(replica))));
+        }
+        let mut replicas = Vec::with_capacity(starting.len());
+        for replica in starting {
+            replicas.push(replica.await.map_err(|error| Error::Setup(error.to_string()))??);
+        }
+        Ok(replicas)
+    }
+}
+
+impl Deployment {
+    /// The public address.
+    pub fn url(&self) -> &str {
+        self.haproxy.url()
+    }
+
+    /// The operators' address, where the audit is published.
+    pub fn operator_url(&self) -> &str {
+        self.haproxy.operator_url()
+    }
+
+    /// The address of its database, password included: for the judge only.
+    pub fn database_url(&self) -> &str {
+        &self.database
+    }
+
+    /// Names of replicas that are not running any more.
+    pub fn dead(&self) -> Vec<String> {
+        let dead = self.replicas.iter().filter(|replica| !replica.is_running());
+        dead.map(|replica| replica.name().to_owned()).collect()
+    }
+
+    /// The last lines of each replica's log.
+    pub fn log_tails(&self) -> String {
+        let tail =
+            |replica: &Replica| format!("{}:\n{}", replica.name(), replica.log_tail(LOG_LINES));
+        self.replicas.iter().map(tail).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Creates users by `seckill token` and gives their tokens, and the file that holds them.
+    pub async fn users(&self, count: usize, admin: bool) -> Result<(Vec<User>, PathBuf)> {
+        let who = if admin { "admin" } else { "buyers" };
+        let file = self.folder.join(format!("{}-{who}.jsonl", self.name));
+        let (count, path) = (count.to_string(), file.display().to_string());
+        let mut arguments = vec!["token", "--users", &count, "--out", &path];
+        if admin {
+            arguments.push("--admin");
+        }
+        run_seckill(&self.program, &arguments, &self.secrets).await?;
+        let users = tokens::read(&file)?;
+        Ok((users, file))
+    }
+
+    /// Kills its processes. Nothing of it is used again, so nobody waits for a clean end.
+    pub async fn end(self) {
+        // A panic in a drop is all that can go wrong here, and the next deployment does not depend
+        // on this one.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+}
+
+/// Runs `seckill` to its end; an error holds the last line that it wrote to stderr.
+async fn run_seckill(
+    program: &Path,
+    arguments: &[&str],
+    secrets: &[(String, String)],
+) -> Result<Output> {
+    let shown = format!("{} {}", program.display(), arguments.first().unwrap_or(&""));
+    let child = Command::new(program)
+        .args(arguments)
+        .envs(secrets.iter().map(|(key, value)| (key, value)))
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(COMMAND_DEADLINE, child)
+        .await
+        .map_err(|_| Error::Setup(format!("`{shown}` took longer than {COMMAND_DEADLINE:?}")))?
+        .map_err(|error| Error::Setup(format!("`{shown}` cannot be run: {error}")))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    Err(Error::Setup(format!("`{shown}` failed ({}): {last}", output.status)))
+}
+
+/// Runs one of testbed's blocking calls where it may block.
+async fn blocking<T: Send + 'static>(
+    call: impl FnOnce() -> testbed::Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(call)
+        .await
+        .map_err(|error| Error::Setup(error.to_string()))?
+        .map_err(setup)
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn setup(error: testbed::Error) -> Error {
+    Error::Setup(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_a_usage_error_that_says_what_to_do() {
+        let error = find_program(Some(Path::new("/nonexistent/seckill"))).expect_err("missing");
+        assert_eq!(error.exit_code(), 2);
+        let error = find_program(None).expect_err("tests run in a folder without it");
+        assert!(error.to_string().contains("--seckill"), "{error}");
+    }
+}

@@ -1,0 +1,210 @@
+//! The comparison: every cell of a product of locks, scopes, guards and replicas on one private
+//! cluster.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use testbed::Flavor;
+use tokio_util::sync::CancellationToken;
+
+use crate::api;
+use crate::audit::Reader;
+use crate::cell::{self, CellReport};
+use crate::cluster::{Cluster, MAX_DEPLOYMENTS};
+use crate::conclusion::conclusion;
+use crate::error::{Error, Result};
+use crate::machine::{Machine, Versions, version_of};
+use crate::place::{Load, Place};
+use crate::predict::{Guards, Lock, Scope};
+use crate::report::{Report, Settings};
+
+/// Most replicas in one cell.
+pub const MAX_REPLICAS: u16 = 16;
+/// Longest extra work inside the locked section, in milliseconds: well below the lease of 10 s that
+/// the service uses, because the predictions are those of work that is shorter than the lease.
+pub const MAX_WORK_MS: u64 = 2000;
+
+/// What is to be compared.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// Which database server.
+    pub flavor: Flavor,
+    /// The `seckill` program.
+    pub program: PathBuf,
+    /// The locks.
+    pub locks: Vec<Lock>,
+    /// What they are held for.
+    pub scopes: Vec<Scope>,
+    /// With and without the database's guards.
+    pub guards: Vec<Guards>,
+    /// Numbers of replicas.
+    pub replicas: Vec<u16>,
+    /// The load of each cell.
+    pub load: Load,
+}
+
+impl Comparison {
+    /// All cells, each once, in the order in which the table tells its story: without guards first;
+    /// per user, then per voucher; many replicas before one; the local and the distributed lock
+    /// side by side, no lock last.
+    pub fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        for &guards in &self.guards {
+            for &scope in &self.scopes {
+                for &replicas in &self.replicas {
+                    for &lock in &self.locks {
+                        let place = Place { lock, scope, guards, replicas };
+                        if !places.contains(&place) {
+                            places.push(place);
+                        }
+                    }
+                }
+            }
+        }
+        places.sort_by_key(|place| {
+            let lock = match place.lock {
+                Lock::Local => 0,
+                Lock::LuaRelease => 1,
+                Lock::None => 2,
+            };
+            (place.guards, place.scope, std::cmp::Reverse(place.replicas), lock)
+        });
+        places
+    }
+
+    /// Checks the bounds before anything is started.
+    pub fn check(&self) -> Result<()> {
+        let cells = self.places().len();
+        if cells == 0 || cells > usize::from(MAX_DEPLOYMENTS) {
+            return Err(Error::Usage(format!("{cells} cells are not 1 to {MAX_DEPLOYMENTS}")));
+        }
+        if self.replicas.iter().any(|replicas| !(1..=MAX_REPLICAS).contains(replicas)) {
+            return Err(Error::Usage(format!("replicas must be 1 to {MAX_REPLICAS}")));
+        }
+        if self.load.work_ms > MAX_WORK_MS {
+            return Err(Error::Usage(format!("--work-ms must be at most {MAX_WORK_MS}")));
+        }
+        Ok(())
+    }
+
+    /// Runs every cell; one that fails is reported and the others go on. `stop` ends the run: cells
+    /// that are left are reported as not run.
+    pub async fn run(&self, stop: &CancellationToken) -> Result<Report> {
+        self.check()?;
+        let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
+        let cluster = tokio::select! {
+            cluster = Cluster::start(self.flavor, self.program.clone()) => cluster?,
+            () = stop.cancelled() => return Err(Error::Interrupted),
+        };
+        let (versions, settings) = cluster.versions().await?;
+        let places = self.places();
+        let mut cells = Vec::with_capacity(places.len());
+        for (number, place) in (0..).zip(&places) {
+            let report = tokio::select! {
+                report = cell::run(&cluster, number, *place, &self.load) => report,
+                () = stop.cancelled() => {
+                    let why = Error::Interrupted.to_string();
+                    CellReport::failed(*place, self.load.stock, why, Duration::ZERO)
+                }
+            };
+            if !stop.is_cancelled() {
+                announce(&report, usize::from(number) + 1, places.len());
+            }
+            cells.push(report);
+        }
+        Ok(Report {
+            ok: !cells.is_empty() && cells.iter().all(CellReport::ok),
+            conclusion: conclusion(&cells),
+            cells,
+            load: self.load.clone(),
+            settings,
+            versions,
+            machine: Machine::read(),
+            started_at,
+            took_s: began.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+/// One line a cell on standard error, so that a long run shows that it lives, also in a log.
+fn announce(report: &CellReport, number: usize, of: usize) {
+    let (verdict, _) = crate::table::verdict(report);
+    eprintln!("{number:>3}/{of} {:<50} {verdict:<12} {:>5.1} s", report.place, report.took_s);
+}
+
+impl Cluster {
+    /// Versions of the servers, and the settings that figures depend on.
+    async fn versions(&self) -> Result<(Versions, Settings)> {
+        let server =
+            Reader::connect(&self.database_url("information_schema")).await?.server().await?;
+        let versions = Versions {
+            loadtest: env!("CARGO_PKG_VERSION"),
+            database: server.version,
+            redis: version_of(self.redis_pid(), "redis-server", "--version"),
+            haproxy: self.haproxy_version().to_owned(),
+        };
+        let innodb_flush_log_at_trx_commit = server.flush_log_at_trx_commit;
+        Ok((versions, Settings { innodb_flush_log_at_trx_commit }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comparison() -> Comparison {
+        Comparison {
+            flavor: Flavor::Any,
+            program: PathBuf::new(),
+            locks: vec![Lock::None, Lock::Local, Lock::LuaRelease],
+            scopes: vec![Scope::User, Scope::Voucher],
+            guards: vec![Guards::Off, Guards::On],
+            replicas: vec![1, 3],
+            load: Load {
+                users: 700,
+                stock: 100,
+                connections: 96,
+                requests_per_user: 3,
+                work_ms: 0,
+                plant: None,
+            },
+        }
+    }
+
+    #[test]
+    fn the_usual_comparison_has_24_cells_and_begins_with_the_pair_per_user() {
+        let places = comparison().places();
+        assert_eq!(places.len(), 24);
+        let place = |lock| Place { lock, scope: Scope::User, guards: Guards::Off, replicas: 3 };
+        assert_eq!(places[..2], [place(Lock::Local), place(Lock::LuaRelease)]);
+        assert!(places[12..].iter().all(|place| place.guards == Guards::On));
+    }
+
+    #[test]
+    fn naming_something_twice_makes_no_cell_twice() {
+        let twice = Comparison { replicas: vec![1, 3, 1], ..comparison() };
+        assert_eq!(twice.places().len(), 24);
+    }
+
+    #[test]
+    fn a_comparison_beyond_its_bounds_is_a_usage_error() {
+        let long_work = Load { work_ms: 5000, ..comparison().load };
+        for wrong in [
+            Comparison { replicas: vec![0], ..comparison() },
+            Comparison { replicas: vec![99], ..comparison() },
+            Comparison { locks: vec![], ..comparison() },
+            Comparison { load: long_work, ..comparison() },
+        ] {
+            assert_eq!(wrong.check().expect_err("out of bounds").exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn guards_hold_everywhere_and_three_unguarded_cells_do() {
+        let (unguarded, guarded): (Vec<Place>, Vec<Place>) =
+            comparison().places().into_iter().partition(|place| place.guards == Guards::Off);
+        assert!(guarded.iter().all(|place| place.predicted().holds()));
+        let holds = unguarded.iter().filter(|place| place.predicted().holds()).count();
+        assert_eq!(holds, 3, "local x 1 and lua-release x 1 and 3, per voucher");
+    }
+}

@@ -1,0 +1,159 @@
+//! What a verdict is made of: plain data, whoever gathered it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::Outcome;
+
+/// One request as its client saw it.
+#[derive(Debug, Clone, Copy)]
+pub struct Record {
+    /// Index of the user in the load's list of users.
+    pub user: u32,
+    /// What the answer means.
+    pub outcome: Outcome,
+    /// The order the answer speaks of, if it names one.
+    pub order_id: Option<u64>,
+    /// When the request was handed to its connection, in nanoseconds since the load began.
+    pub start_ns: u64,
+    /// When its answer was complete, or given up.
+    pub end_ns: u64,
+    /// Index of the replica that answered, in the history's list; `None` without an answer.
+    pub replica: Option<u8>,
+    /// Index of the status and code, in the history's list.
+    pub code: u8,
+}
+
+/// An order that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OrderRow {
+    /// Its id.
+    pub id: u64,
+    /// Whose it is.
+    pub user_id: u64,
+}
+
+/// The account of a voucher: the service's audit, or the judge's own reading in the same shape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audit {
+    /// Units granted in total.
+    pub initial_stock: i64,
+    /// Units left.
+    pub stock_left: i64,
+    /// Orders.
+    pub orders: i64,
+    /// Users with at least one order.
+    pub distinct_users: i64,
+    /// Users with more than one order.
+    pub duplicate_users: i64,
+    /// Orders beyond the initial stock.
+    pub oversold: i64,
+    /// Whether nothing is oversold, nobody has two orders and stock left + orders = initial stock.
+    pub consistent: bool,
+    /// The tables that were read: what for, and their names.
+    pub tables: BTreeMap<String, String>,
+}
+
+impl Audit {
+    /// The judge's own account from the rows of its own reading.
+    pub fn of(rows: &[OrderRow], initial_stock: i64, stock_left: i64, tables: [&str; 3]) -> Self {
+        let orders = signed(rows.len());
+        let duplicate_users = signed(duplicate_users(rows));
+        let oversold = (orders - initial_stock).max(0);
+        let adds_up = stock_left + orders == initial_stock;
+        let [orders_table, stock_table, grants_table] = tables;
+        Self {
+            initial_stock,
+            stock_left,
+            orders,
+            distinct_users: signed(
+                rows.iter().map(|row| row.user_id).collect::<HashSet<_>>().len(),
+            ),
+            duplicate_users,
+            oversold,
+            consistent: oversold == 0 && duplicate_users == 0 && adds_up,
+            tables: [("orders", orders_table), ("stock", stock_table), ("grants", grants_table)]
+                .map(|(what, name)| (what.to_owned(), name.to_owned()))
+                .into(),
+        }
+    }
+
+    /// The members in which two accounts differ, in words.
+    pub fn differences(&self, own: &Self) -> Vec<String> {
+        let numbers = [
+            ("initial_stock", self.initial_stock, own.initial_stock),
+            ("stock_left", self.stock_left, own.stock_left),
+            ("orders", self.orders, own.orders),
+            ("distinct_users", self.distinct_users, own.distinct_users),
+            ("duplicate_users", self.duplicate_users, own.duplicate_users),
+            ("oversold", self.oversold, own.oversold),
+            ("consistent", i64::from(self.consistent), i64::from(own.consistent)),
+        ];
+        let mut found: Vec<String> = numbers
+            .iter()
+            .filter(|(_, said, read)| said != read)
+            .map(|(name, said, read)| format!("{name}: audit {said}, judge {read}"))
+            .collect();
+        if self.tables != own.tables {
+            found.push(format!("tables: audit {:?}, judge {:?}", self.tables, own.tables));
+        }
+        found
+    }
+}
+
+/// How the service's audit can be checked.
+#[derive(Debug, Clone, Copy)]
+pub enum AuditCheck<'a> {
+    /// There is none.
+    Absent,
+    /// It must say exactly what the judge read in the database.
+    Equal {
+        /// The service's.
+        said: &'a Audit,
+        /// The judge's.
+        own: &'a Audit,
+    },
+    /// It must have moved by exactly what clients see, and be consistent.
+    Moved {
+        /// Before the load.
+        before: &'a Audit,
+        /// After it.
+        after: &'a Audit,
+    },
+}
+
+/// All that a verdict is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// Every request of the load.
+    pub records: &'a [Record],
+    /// Ids of the load's users, by their index.
+    pub users: &'a [u64],
+    /// The orders of the voucher that the judge saw afterwards.
+    pub rows: &'a [OrderRow],
+    /// Whether these are all there are (a database was read), or only those of the load's users.
+    pub rows_are_all: bool,
+    /// Ids of those that existed before the load.
+    pub earlier: &'a HashSet<u64>,
+    /// Units that were there to be sold when the load began.
+    pub offered: Option<i64>,
+    /// Units left afterwards.
+    pub left: Option<i64>,
+    /// The service's own account.
+    pub audit: AuditCheck<'a>,
+}
+
+/// A count as the database's integers.
+pub(crate) fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Users with more than one of these rows.
+pub(crate) fn duplicate_users(rows: &[OrderRow]) -> usize {
+    let mut orders = HashMap::<u64, usize>::new();
+    for row in rows {
+        *orders.entry(row.user_id).or_default() += 1;
+    }
+    orders.values().filter(|count| **count > 1).count()
+}

@@ -1,0 +1,99 @@
+//! Where figures came from: the machine, and the versions of what ran on it.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use serde::Serialize;
+
+/// The machine that everything ran on.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// Processors that this program may use.
+    pub cpus: usize,
+    /// Their name, if the system tells.
+    pub cpu: String,
+    /// Memory, in MiB.
+    pub memory_mib: u64,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Name of the operating system.
+    pub system: String,
+}
+
+impl Machine {
+    /// Reads what Linux tells; what it does not tell is empty or 0.
+    pub fn read() -> Self {
+        let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let memory_kib = value(&file("/proc/meminfo"), "MemTotal", ':')
+            .and_then(|text| text.trim_end_matches(" kB").parse::<u64>().ok());
+        Self {
+            cpus: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            cpu: value(&file("/proc/cpuinfo"), "model name", ':').unwrap_or_default(),
+            memory_mib: memory_kib.unwrap_or(0) / 1024,
+            kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
+            system: value(&file("/etc/os-release"), "PRETTY_NAME", '=').unwrap_or_default(),
+        }
+    }
+}
+
+/// The value of the first line that begins with `key` and `separator`, without quotes.
+fn value(text: &str, key: &str, separator: char) -> Option<String> {
+    text.lines()
+        .filter_map(|line| line.split_once(separator))
+        .find(|(name, _)| name.trim() == key)
+        .map(|(_, value)| value.trim().trim_matches('"').to_owned())
+}
+
+/// Versions of everything that took part.
+#[derive(Debug, Clone, Serialize)]
+pub struct Versions {
+    /// This program.
+    pub loadtest: &'static str,
+    /// `SELECT VERSION()`.
+    pub database: String,
+    /// Redis.
+    pub redis: String,
+    /// `HAProxy`.
+    pub haproxy: String,
+}
+
+/// What a running server says of its version. The very program that runs is asked, wherever it was
+/// found; `name` is the name it is called by, because one executable may be several servers.
+pub fn version_of(pid: u32, name: &str, flag: &str) -> String {
+    let output = Command::new(format!("/proc/{pid}/exe"))
+        .arg0(name)
+        .arg(flag)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    first_version(&text.unwrap_or_default()).unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The first word that looks like a version: digits, a dot, and what follows up to the next space.
+fn first_version(text: &str) -> Option<String> {
+    text.split_whitespace()
+        .map(|word| word.trim_start_matches("v="))
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_servers_print() {
+        let redis = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64";
+        assert_eq!(first_version(redis).as_deref(), Some("7.0.15"));
+        let haproxy = "HAProxy version 2.6.12-1+deb12u2 2025/04/01 - https://haproxy.org/\n";
+        assert_eq!(first_version(haproxy).as_deref(), Some("2.6.12-1+deb12u2"));
+        assert_eq!(first_version("no such option"), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_processor_and_a_kernel() {
+        let machine = Machine::read();
+        assert!(machine.cpus > 0 && !machine.kernel.is_empty(), "{machine:?}");
+    }
+}

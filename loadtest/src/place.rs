@@ -1,0 +1,97 @@
+//! Where a cell stands in the comparison, what it is expected to show there, and what load it gets.
+
+use serde::Serialize;
+
+use crate::predict::{Case, Circumstance, Guards, Lock, Prediction, Scope, prediction};
+
+/// The place of a cell in the comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Place {
+    /// What is held around the purchase.
+    pub lock: Lock,
+    /// What it is held for.
+    pub scope: Scope,
+    /// Whether the database guards the sale as well.
+    pub guards: Guards,
+    /// Replicas.
+    pub replicas: u16,
+}
+
+impl Place {
+    /// What this cell is expected to show.
+    pub fn predicted(self) -> Prediction {
+        let case = Case {
+            family: self.lock.family(),
+            scope: self.scope,
+            guards: self.guards,
+            replicas: self.replicas,
+            circumstance: Circumstance::ShortWork,
+        };
+        // The table says something on every lock and scope with short work; a test walks through
+        // all of them.
+        prediction(case).unwrap_or(Prediction::HOLDS)
+    }
+
+    /// Flags of `seckill serve` that make the cell.
+    pub fn flags(self, load: &Load) -> Vec<String> {
+        let mut flags = vec!["--lab".to_owned()];
+        let mut flag = |name: &str, value: &str| flags.extend([name.to_owned(), value.to_owned()]);
+        flag("--lock", self.lock.name());
+        flag("--lock-scope", self.scope.name());
+        flag("--guards", self.guards.name());
+        if load.work_ms > 0 {
+            flag("--work-ms", &load.work_ms.to_string());
+        }
+        if let Some(plant) = load.plant {
+            flag("--plant", plant.name());
+        }
+        flags
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (lock, scope, guards) = (self.lock.name(), self.scope.name(), self.guards.name());
+        f.pad(&format!("{lock} per {scope}, guards {guards}, replicas {}", self.replicas))
+    }
+}
+
+/// A bug that replicas can be told to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Plant {
+    /// The lock is freed before the transaction is committed.
+    ReleaseBeforeCommit,
+    /// A unit is taken even if none is left.
+    NoStockCondition,
+    /// The audit does not say what is in the database.
+    LyingAudit,
+}
+
+impl Plant {
+    /// The name on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReleaseBeforeCommit => "release-before-commit",
+            Self::NoStockCondition => "no-stock-condition",
+            Self::LyingAudit => "lying-audit",
+        }
+    }
+}
+
+/// The load that every cell of a run gets.
+#[derive(Debug, Clone, Serialize)]
+pub struct Load {
+    /// Users who want the voucher.
+    pub users: usize,
+    /// Units on sale.
+    pub stock: u64,
+    /// Connections kept busy.
+    pub connections: usize,
+    /// Simultaneous requests of each user, each with its own idempotency key.
+    pub requests_per_user: usize,
+    /// Extra milliseconds of work inside the locked section.
+    pub work_ms: u64,
+    /// A bug that every replica is told to have, to show that the comparison notices.
+    pub plant: Option<Plant>,
+}

@@ -1,0 +1,172 @@
+//! The whole report on a comparison: what is printed, and the files.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::cell::CellReport;
+use crate::error::{Error, Result};
+use crate::machine::{Machine, Versions};
+use crate::place::Load;
+use crate::table::{Look, table};
+
+/// Everything that came out of one comparison.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Whether every cell is valid and as predicted.
+    pub ok: bool,
+    /// The comparison in prose.
+    pub conclusion: String,
+    /// The cells, in the order of the table.
+    pub cells: Vec<CellReport>,
+    /// The load that each cell got.
+    pub load: Load,
+    /// Settings of the servers that figures depend on.
+    pub settings: Settings,
+    /// Versions of everything that took part.
+    pub versions: Versions,
+    /// The machine.
+    pub machine: Machine,
+    /// When the run began, RFC 3339.
+    pub started_at: String,
+    /// How long it took, in seconds.
+    pub took_s: f64,
+}
+
+/// Settings of the servers that figures depend on.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Settings {
+    /// 1: every commit is on disk before it is answered.
+    pub innodb_flush_log_at_trx_commit: i64,
+}
+
+/// What the columns mean.
+const LEGEND: &str = "\
+oversold: orders beyond the stock. duplicates: users who bought more than once.
+lost: acknowledged orders that do not exist. orders/s: acknowledged orders until the last one.
+p50, p99: of all answers, refusals included. guards: unique key and stock condition of the database;
+off, the lock is all there is.";
+
+/// Prose in lines of a width that is good to read.
+fn wrapped(prose: &str) -> String {
+    const COLUMNS: usize = 100;
+    let mut text = String::new();
+    let mut column = 0;
+    for word in prose.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > COLUMNS {
+            text.push('\n');
+            column = 0;
+        } else if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text
+}
+
+/// Why each cell that is not in order is not, one line a cell.
+fn faults(cells: &[CellReport]) -> Vec<String> {
+    let fault = |cell: &CellReport| {
+        let mut because = Vec::new();
+        if cell.load.is_some() && cell.observed != cell.predicted {
+            because.push(format!(
+                "predicted {}, observed {}",
+                cell.predicted.words(),
+                cell.observed.words()
+            ));
+        }
+        if let Some(verdict) = &cell.verdict {
+            because.extend(cell.broken_rules.iter().filter_map(|rule| {
+                let finding = verdict.finding(*rule)?;
+                Some(format!("not so: {} ({})", rule.words(), finding.detail))
+            }));
+        }
+        if cell.error.is_none() {
+            because.extend(cell.invalid_because.iter().cloned());
+        }
+        because.extend(cell.error.clone());
+        format!("✗ {}: {}", cell.place, because.join("; "))
+    };
+    cells.iter().filter(|cell| !cell.ok()).map(fault).collect()
+}
+
+impl Report {
+    /// All that is printed: table, legend, faults, conclusion.
+    pub fn text(&self, look: Look) -> String {
+        let mut parts = vec![table(&self.cells, look), LEGEND.to_owned()];
+        let faults = faults(&self.cells);
+        if !faults.is_empty() {
+            parts.push(faults.join("\n"));
+        }
+        parts.push(wrapped(&self.conclusion));
+        parts.push(wrapped(&self.provenance()));
+        parts.join("\n\n")
+    }
+
+    /// Where the figures come from, in one line.
+    fn provenance(&self) -> String {
+        let (load, versions, machine) = (&self.load, &self.versions, &self.machine);
+        format!(
+            "{} users x {} simultaneous requests for {} units over {} connections in each cell; \
+             {:.0} s in all; database {} (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy \
+             {}; {} CPUs, Linux {}.",
+            load.users,
+            load.requests_per_user,
+            load.stock,
+            load.connections,
+            self.took_s,
+            versions.database,
+            self.settings.innodb_flush_log_at_trx_commit,
+            versions.redis,
+            versions.haproxy,
+            machine.cpus,
+            machine.kernel
+        )
+    }
+
+    /// Writes the JSON to a file.
+    pub fn write_json(&self, path: &Path) -> Result<()> {
+        write_json(path, self)
+    }
+
+    /// Writes `comparison.json`, `comparison.txt` and `comparison.md` into a folder, which is made
+    /// if need be.
+    pub fn write_folder(&self, folder: &Path) -> Result<()> {
+        self.write_json(&folder.join("comparison.json"))?;
+        write(&folder.join("comparison.txt"), &self.text(Look::FILE))?;
+        write(&folder.join("comparison.md"), &self.text(Look::Markdown))
+    }
+}
+
+/// Writes anything as readable JSON.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Error::Setup(format!("the report cannot be written: {error}")))?;
+    write(path, &text)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| std::fs::write(path, format!("{text}\n")))
+        .map_err(|error| Error::Usage(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Says now, before the work, if a report could not be written after it.
+pub fn check_writable(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let existed = path.exists();
+    folder
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| std::fs::OpenOptions::new().append(true).create(true).open(path).map(drop))
+        .and_then(|()| if existed { Ok(()) } else { std::fs::remove_file(path) })
+        .map_err(|error| Error::Usage(format!("cannot write {}: {error}", path.display())))
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

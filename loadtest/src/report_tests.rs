@@ -1,0 +1,248 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+use crate::conclusion::conclusion;
+use crate::place::Place;
+use crate::predict::{Guards, Lock, Prediction, Scope};
+use crate::stats::{Figures, Latency, Share};
+use crate::table::verdict;
+use crate::verdict::{Finding, Rule, Verdict};
+
+/// Figures of a load that is valid with up to three replicas.
+fn figures() -> Figures {
+    let share = || Share { answers: 700, share: 1.0 / 3.0 };
+    Figures {
+        requests: 2100,
+        users: 700,
+        elapsed_s: 1.0,
+        requests_per_s: 2100.0,
+        orders_per_s: 312.4,
+        all: Latency { count: 2100, p50_ms: 12.34, p99_ms: 56.78, ..Latency::default() },
+        outcomes: BTreeMap::new(),
+        codes: BTreeMap::new(),
+        replicas: ["r1", "r2", "r3"].map(|name| (name.to_owned(), share())).into(),
+        in_flight_mean: 95.0,
+        in_flight_peak: 96,
+        simultaneous_min: 3,
+    }
+}
+
+/// A verdict with these figures in which every rule holds that they do not contradict.
+fn verdict_of(oversold: u64, duplicate_users: u64) -> Verdict {
+    let finding = |rule| {
+        let held = match rule {
+            Rule::OrdersWithinStock => oversold == 0,
+            Rule::OneOrderPerUser => duplicate_users == 0,
+            Rule::StockAddsUp => oversold + duplicate_users == 0,
+            _ => true,
+        };
+        Finding { rule, held: Some(held), detail: "figures".to_owned() }
+    };
+    let findings = Rule::ALL.map(finding).into();
+    Verdict { orders: 100 + oversold, oversold, duplicate_users, lost: 0, findings }
+}
+
+fn place(lock: Lock, scope: Scope, guards: Guards, replicas: u16) -> Place {
+    Place { lock, scope, guards, replicas }
+}
+
+fn cell(place: Place, oversold: u64, duplicate_users: u64) -> CellReport {
+    CellReport::of(place, 100, figures(), verdict_of(oversold, duplicate_users))
+}
+
+/// The pair per user, the distributed lock per voucher, and one guarded cell, all as predicted.
+fn story() -> Vec<CellReport> {
+    vec![
+        cell(place(Lock::Local, Scope::User, Guards::Off, 3), 310, 55),
+        cell(place(Lock::LuaRelease, Scope::User, Guards::Off, 3), 290, 0),
+        cell(place(Lock::LuaRelease, Scope::Voucher, Guards::Off, 3), 0, 0),
+        cell(place(Lock::None, Scope::User, Guards::On, 3), 0, 0),
+    ]
+}
+
+fn report(cells: Vec<CellReport>) -> Report {
+    Report {
+        ok: cells.iter().all(CellReport::ok),
+        conclusion: conclusion(&cells),
+        cells,
+        load: Load {
+            users: 700,
+            stock: 100,
+            connections: 96,
+            requests_per_user: 3,
+            work_ms: 0,
+            plant: None,
+        },
+        settings: Settings { innodb_flush_log_at_trx_commit: 1 },
+        versions: Versions {
+            loadtest: "0.1.0",
+            database: "10.11".to_owned(),
+            redis: "7.0".to_owned(),
+            haproxy: "2.6".to_owned(),
+        },
+        machine: Machine::read(),
+        started_at: "2026-01-01T00:00:00Z".to_owned(),
+        took_s: 3.0,
+    }
+}
+
+#[test]
+fn the_json_has_the_promised_members_with_the_promised_types() {
+    let json = serde_json::to_value(report(story())).expect("serializes");
+    assert_eq!(json["ok"], true);
+    for member in ["versions", "machine", "settings"] {
+        assert!(json[member].is_object(), "{member}");
+    }
+    let cell = &json["cells"][0];
+    assert_eq!(cell["lock"], "local");
+    assert_eq!(cell["scope"], "user");
+    assert_eq!(cell["guards"], "off");
+    for (member, value) in [
+        ("replicas", 3),
+        ("requests", 2100),
+        ("stock", 100),
+        ("orders", 410),
+        ("oversold", 310),
+        ("duplicate_users", 55),
+        ("lost", 0),
+    ] {
+        assert_eq!(cell[member].as_u64(), Some(value), "{member}");
+    }
+    for member in ["predicted", "observed"] {
+        assert_eq!(cell[member]["oversells"], true, "{member}");
+        assert_eq!(cell[member]["duplicates"], true, "{member}");
+    }
+    assert_eq!(cell["as_predicted"], true);
+    assert_eq!(cell["valid"], true);
+    for member in ["orders_per_s", "p50_ms", "p99_ms"] {
+        assert!(cell[member].is_f64(), "{member}");
+    }
+    assert_eq!(json["cells"][1]["lock"], "lua-release");
+    assert_eq!(json["cells"][3]["guards"], "on");
+}
+
+#[test]
+fn the_first_sentence_is_the_pair_per_user_with_what_was_observed() {
+    let text = conclusion(&story());
+    let first = "With JVM-style local locks three replicas sell twice to one user (it happened to \
+                 55 users), with the distributed lock they do not (it happened to nobody).";
+    assert!(text.starts_with(first), "{text}");
+    assert!(text.contains("310 and 290 orders too many"), "{text}");
+    assert!(text.contains("One distributed lock per voucher kept both promises"), "{text}");
+    assert!(text.ends_with("All 4 cells are valid and as predicted."), "{text}");
+}
+
+#[test]
+fn the_first_sentence_changes_if_the_pair_came_out_otherwise() {
+    let mut cells = story();
+    cells[0] = cell(cells[0].place, 310, 0);
+    let text = conclusion(&cells);
+    assert!(text.starts_with("Not as predicted") && text.contains("to nobody"), "{text}");
+    assert!(text.ends_with("3 of 4 cells are valid and as predicted, so this comparison fails."));
+
+    let mut cells = story();
+    cells[1] = cell(cells[1].place, 290, 4);
+    let text = conclusion(&cells);
+    assert!(text.starts_with("Not as predicted") && text.contains("to 4 users"), "{text}");
+
+    let mut cells = story();
+    cells[0].valid = false;
+    cells[0].invalid_because = vec!["too little".to_owned()];
+    let text = conclusion(&cells);
+    assert!(text.contains("shows nothing") && text.contains("too little"), "{text}");
+
+    let text = conclusion(&story()[1..]);
+    assert!(text.starts_with("This run does not hold the pair"), "{text}");
+}
+
+#[test]
+fn the_table_has_one_line_a_cell_and_says_what_each_shows() {
+    let text = table(&story(), Look::FILE);
+    assert!(!text.contains('\x1b'), "no colours unless asked for");
+    for words in ["oversells, duplicates", "holds", "312", "12.3", "56.8", "as predicted"] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    assert!(table(&story(), Look::Plain { colours: true, width: None }).contains('\x1b'));
+    assert_eq!(text.lines().count(), 2 + story().len() + 2, "three groups are set apart:\n{text}");
+    let narrow = table(&story(), Look::Plain { colours: false, width: Some(132) });
+    assert_eq!(narrow.lines().count(), text.lines().count() + 1, "{narrow}");
+    assert!(narrow.lines().all(|line| line.chars().count() <= 132), "{narrow}");
+    let markdown = table(&story(), Look::Markdown);
+    assert_eq!(markdown.lines().count(), 2 + story().len(), "{markdown}");
+    assert!(markdown.lines().all(|line| line.starts_with('|')), "{markdown}");
+}
+
+#[test]
+fn each_way_to_fail_is_red_and_has_its_own_word() {
+    let guarded = place(Lock::None, Scope::User, Guards::On, 3);
+    let broke = cell(guarded, 3, 0);
+    assert_eq!(verdict(&broke).0, "BROKEN");
+    let not_shown = cell(place(Lock::None, Scope::User, Guards::Off, 3), 100, 0);
+    assert_eq!(verdict(&not_shown).0, "NOT SHOWN");
+    let mut lying = verdict_of(0, 0);
+    for finding in &mut lying.findings {
+        if finding.rule == Rule::AuditAgrees {
+            finding.held = Some(false);
+        }
+    }
+    let lying = CellReport::of(guarded, 100, figures(), lying);
+    assert_eq!(
+        (verdict(&lying).0, &lying.broken_rules[..]),
+        ("RULE BROKEN", &[Rule::AuditAgrees][..])
+    );
+    let idle =
+        CellReport::of(guarded, 100, Figures { requests: 10, ..figures() }, verdict_of(0, 0));
+    assert_eq!(verdict(&idle).0, "INVALID");
+    let dead = CellReport::failed(guarded, 100, "replica r1 died".to_owned(), Duration::ZERO);
+    assert_eq!(verdict(&dead).0, "INVALID");
+    for wrong in [broke, not_shown, lying, idle, dead] {
+        assert!(!wrong.ok());
+        let place = wrong.place.to_string();
+        let report = report(vec![wrong]);
+        assert!(!report.ok);
+        let text = report.text(Look::FILE);
+        assert!(text.contains(&format!("✗ {place}: ")), "the reason is printed:\n{text}");
+    }
+}
+
+#[test]
+fn what_a_cell_is_predicted_to_break_is_not_demanded_but_all_else_is() {
+    use crate::cell::demanded;
+    assert_eq!(demanded(Prediction::HOLDS), Rule::ALL);
+    let left = demanded(Prediction::BREAKS);
+    for rule in [Rule::OrdersWithinStock, Rule::OneOrderPerUser, Rule::StockAddsUp] {
+        assert!(!left.contains(&rule), "{rule:?}");
+    }
+    assert_eq!(left.len(), Rule::ALL.len() - 3);
+    assert!(demanded(Prediction::OVERSELLS).contains(&Rule::OneOrderPerUser));
+}
+
+#[test]
+fn a_lost_order_fails_even_a_cell_that_is_to_break() {
+    let unguarded = place(Lock::None, Scope::User, Guards::Off, 3);
+    let mut verdict = verdict_of(100, 50);
+    verdict.lost = 1;
+    for finding in &mut verdict.findings {
+        if finding.rule == Rule::AcknowledgedExist {
+            finding.held = Some(false);
+        }
+    }
+    let cell = CellReport::of(unguarded, 100, figures(), verdict);
+    assert!(cell.observed == cell.predicted && !cell.as_predicted);
+}
+
+#[test]
+fn reports_are_written_into_folders_that_are_made_and_refused_where_they_cannot_be() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let inner = folder.path().join("a/b");
+    report(story()).write_folder(&inner).expect("written");
+    for name in ["comparison.json", "comparison.txt", "comparison.md"] {
+        assert!(inner.join(name).is_file(), "{name}");
+    }
+    let new = folder.path().join("c/new.json");
+    check_writable(&new).expect("can be written");
+    assert!(!new.exists(), "a check leaves nothing behind");
+    let error = check_writable(folder.path()).expect_err("a folder is no file");
+    assert_eq!(error.exit_code(), 2);
+}

@@ -1,0 +1,228 @@
+//! One load on any deployment, judged by what clients can see, and by the audit if it can be
+//! reached.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::header::HeaderValue;
+use serde::Serialize;
+
+use crate::api::{self, ApiError, Voucher};
+use crate::client::{Connection, Target};
+use crate::drive::{self, History, Live};
+use crate::error::{Error, Result};
+use crate::evidence::{Audit, AuditCheck, Evidence, OrderRow};
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::stats::Figures;
+use crate::tokens;
+use crate::verdict::{Verdict, judge};
+use crate::witness;
+
+/// How long requests without a known outcome may go on before the orders are looked at.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Where the service's own audit is read.
+#[derive(Debug, Clone)]
+pub struct AuditSource {
+    /// The operators' address, or a replica's own.
+    pub target: Arc<Target>,
+    /// An administrator.
+    pub admin: HeaderValue,
+}
+
+impl AuditSource {
+    /// From the command line: both or neither.
+    pub fn of(url: Option<&str>, admin: Option<&PathBuf>) -> Result<Option<Self>> {
+        match (url, admin) {
+            (Some(url), Some(file)) => {
+                let admin = tokens::read(file)?[0].authorization.clone();
+                Ok(Some(Self { target: Target::parse(url)?, admin }))
+            }
+            (None, None) => Ok(None),
+            _ => Err(Error::Usage("--audit-url and --admin-token-file go together".to_owned())),
+        }
+    }
+
+    async fn read(&self, plan: &Plan) -> std::result::Result<Audit, ApiError> {
+        let mut connection = Connection::new(self.target.clone(), plan.timeout);
+        api::audit(&mut connection, &self.admin, &plan.voucher).await
+    }
+}
+
+/// Something that must be so for the load to say anything.
+#[derive(Debug, Clone, Serialize)]
+pub struct Condition {
+    /// What must be so.
+    pub what: &'static str,
+    /// Whether it is.
+    pub met: bool,
+    /// The figures behind it.
+    pub detail: String,
+}
+
+/// What came out of one load; the report's JSON.
+#[derive(Debug, Serialize)]
+pub struct RunReport {
+    /// Whether every condition is met and no rule is broken. Rules that could not be judged are in
+    /// `not_judged`.
+    pub ok: bool,
+    /// Where the requests went.
+    pub target: String,
+    /// The voucher's id.
+    pub voucher: String,
+    /// Its name.
+    pub title: String,
+    /// Units that were left when the load began.
+    pub stock: Option<i64>,
+    /// What must be so for the load to say anything.
+    pub conditions: Vec<Condition>,
+    /// Names of rules that could not be judged with what is known.
+    pub not_judged: Vec<&'static str>,
+    /// Every rule with its figures.
+    pub verdict: Verdict,
+    /// All figures of the load.
+    pub load: Figures,
+    /// The service's own audit before and after, if it was read.
+    pub audit: Option<[Audit; 2]>,
+}
+
+/// What is known before the first request.
+struct Before {
+    voucher: Voucher,
+    audit: Option<Audit>,
+    earlier: HashSet<u64>,
+}
+
+/// Runs the load and judges it. Errors are those that stop it before its first request.
+pub async fn run(plan: &Plan, source: Option<&AuditSource>) -> Result<RunReport> {
+    plan.check()?;
+    greet(plan).await?;
+    let (connections, voucher) = drive::connect(plan).await?;
+    let audit = match source {
+        Some(source) => Some(source.read(plan).await.map_err(unreachable)?),
+        None => None,
+    };
+    let earlier = match &audit {
+        Some(audit) if audit.orders == 0 => HashSet::new(),
+        _ => witness::earlier(plan).await.map_err(unreachable)?,
+    };
+    let before = Before { voucher, audit, earlier };
+    let live = Arc::<Live>::default();
+    let progress = Progress::follow("load", live.clone(), plan.requests());
+    let history = drive::closed_loop(plan, connections, live).await;
+    drop(progress);
+    let figures = Figures::of(&history, plan.connections);
+    if figures.count(Outcome::Unknown) > 0 {
+        tokio::time::sleep(SETTLE).await;
+    }
+    let mut conditions = conditions(&before.voucher, &figures);
+    let after = match source {
+        Some(source) => noted(&mut conditions, "the audit can be read", source.read(plan).await),
+        None => None,
+    };
+    let rows = witness::afterwards(plan, &history.records).await;
+    let rows = noted(&mut conditions, "orders can be looked at", rows);
+    let audits = before.audit.clone().zip(after);
+    let verdict = match rows {
+        Some(rows) => judge_public(plan, &history, &before, (&rows, audits.as_ref())),
+        None => Verdict::unjudged("orders could not be looked at"),
+    };
+    let not_judged = verdict.findings.iter().filter(|finding| finding.held.is_none());
+    Ok(RunReport {
+        ok: conditions.iter().all(|condition| condition.met)
+            && verdict.findings.iter().all(|finding| finding.held != Some(false)),
+        target: plan.target.to_string(),
+        voucher: plan.voucher.clone(),
+        title: before.voucher.title,
+        stock: before.voucher.stock,
+        conditions,
+        not_judged: not_judged.map(|finding| finding.rule.words()).collect(),
+        verdict,
+        load: figures,
+        audit: audits.map(|(before, after)| [before, after]),
+    })
+}
+
+/// Shows the first token to the target: one that is not accepted would make the whole load say
+/// nothing.
+async fn greet(plan: &Plan) -> Result<()> {
+    let user = plan.users.first().ok_or_else(|| Error::Usage("there are no users".to_owned()))?;
+    let mut connection = Connection::new(plan.target.clone(), plan.timeout);
+    match api::me(&mut connection, &user.authorization).await {
+        Ok(id) if id == user.id.to_string() => Ok(()),
+        Ok(id) => Err(Error::Usage(format!(
+            "line 1 of the token file is broken: its token is that of user {id}, not of {}",
+            user.id
+        ))),
+        Err(ApiError::Status { status: 401, .. }) => Err(Error::Usage(format!(
+            "{} does not accept the token in line 1 of the token file (401)",
+            plan.target
+        ))),
+        Err(error) => Err(unreachable(error)),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn unreachable(error: ApiError) -> Error {
+    Error::Setup(error.to_string())
+}
+
+/// The value, or `None` with a condition that was not met.
+fn noted<T>(
+    conditions: &mut Vec<Condition>,
+    what: &'static str,
+    result: std::result::Result<T, ApiError>,
+) -> Option<T> {
+    let (met, detail) = match &result {
+        Ok(_) => (true, "yes".to_owned()),
+        Err(error) => (false, error.to_string()),
+    };
+    conditions.push(Condition { what, met, detail });
+    result.ok()
+}
+
+fn conditions(voucher: &Voucher, figures: &Figures) -> Vec<Condition> {
+    let reached = [Outcome::Bought, Outcome::SoldOut, Outcome::AlreadyOrdered];
+    let reached: u64 = reached.iter().map(|outcome| figures.count(*outcome)).sum();
+    vec![
+        Condition {
+            what: "the voucher is on sale",
+            met: voucher.status == "on_sale" && voucher.phase == "open",
+            detail: format!("{}, {}", voucher.status, voucher.phase),
+        },
+        Condition {
+            what: "its stock is known",
+            met: voucher.stock.is_some(),
+            detail: voucher.stock.map_or("not told".to_owned(), |stock| format!("{stock} units")),
+        },
+        Condition {
+            what: "requests reached the sale",
+            met: reached > 0,
+            detail: format!("{reached} bought, sold out or already ordered"),
+        },
+    ]
+}
+
+fn judge_public(
+    plan: &Plan,
+    history: &History,
+    before: &Before,
+    (rows, audits): (&[OrderRow], Option<&(Audit, Audit)>),
+) -> Verdict {
+    let users: Vec<u64> = plan.users.iter().map(|user| user.id).collect();
+    judge(&Evidence {
+        records: &history.records,
+        users: &users,
+        rows,
+        rows_are_all: false,
+        earlier: &before.earlier,
+        offered: before.audit.as_ref().map_or(before.voucher.stock, |audit| Some(audit.stock_left)),
+        left: audits.map(|(_, after)| after.stock_left),
+        audit: audits
+            .map_or(AuditCheck::Absent, |(before, after)| AuditCheck::Moved { before, after }),
+    })
+}

@@ -1,0 +1,129 @@
+//! The report on one load, for a person.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::outcome::Outcome;
+use crate::run::RunReport;
+use crate::stats::{Figures, Latency};
+
+/// All that is printed after a load.
+pub fn text(report: &RunReport) -> String {
+    let load = &report.load;
+    let head = format!(
+        "{} requests by {} users on {}, voucher {} ({}), {} units",
+        load.requests,
+        load.users,
+        report.target,
+        report.voucher,
+        report.title,
+        report.stock.map_or("unknown".to_owned(), |stock| stock.to_string()),
+    );
+    let mut parts = vec![head, outcomes(load), details(load), rules(report)];
+    parts.push(summary(report));
+    parts.join("\n\n")
+}
+
+fn outcomes(load: &Figures) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED).force_no_tty();
+    table.set_header(["outcome", "count", "p50 ms", "p90 ms", "p99 ms", "max ms"]);
+    let row = |name: &str, latency: &Latency| {
+        let millis = [latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.max_ms];
+        let mut row = vec![name.replace('_', " "), latency.count.to_string()];
+        row.extend(millis.map(|value| format!("{value:.1}")));
+        row
+    };
+    for outcome in Outcome::ALL {
+        if let Some(latency) = load.outcomes.get(outcome.name()).filter(|one| one.count > 0) {
+            table.add_row(row(outcome.name(), latency));
+        }
+    }
+    table.add_row(row("all", &load.all));
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+fn details(load: &Figures) -> String {
+    let replicas: Vec<String> = load
+        .replicas
+        .iter()
+        .map(|(name, share)| format!("{name} {:.1} %", share.share * 100.0))
+        .collect();
+    let in_flight = if load.in_flight_mean > 0.0 {
+        format!("{:.1} in flight on average while full", load.in_flight_mean)
+    } else {
+        format!("at most {} in flight, which is not all connections", load.in_flight_peak)
+    };
+    let codes: Vec<String> =
+        load.codes.iter().map(|(code, count)| format!("{code}: {count}")).collect();
+    format!(
+        "{:.0} orders/s, {:.0} requests/s in {:.2} s, {in_flight}\n\
+         answers by replica: {}\nanswers by code: {}",
+        load.orders_per_s,
+        load.requests_per_s,
+        load.elapsed_s,
+        if replicas.is_empty() { "none named".to_owned() } else { replicas.join(", ") },
+        codes.join(", "),
+    )
+}
+
+fn rules(report: &RunReport) -> String {
+    let conditions = report
+        .conditions
+        .iter()
+        .map(|condition| line(Some(condition.met), condition.what, &condition.detail));
+    let findings = report
+        .verdict
+        .findings
+        .iter()
+        .map(|finding| line(finding.held, finding.rule.words(), &finding.detail));
+    conditions.chain(findings).collect::<Vec<_>>().join("\n")
+}
+
+/// One rule: a mark, its words, its figures. Green is only what was judged and held.
+fn line(held: Option<bool>, words: &str, detail: &str) -> String {
+    let (mark, colour, prefix) = match held {
+        Some(true) => ("✓", "32", ""),
+        Some(false) => ("✗", "31", ""),
+        None => ("–", "33", "not judged: "),
+    };
+    let mark = if std::io::stdout().is_terminal() {
+        format!("\x1b[{colour}m{mark}\x1b[0m")
+    } else {
+        mark.to_owned()
+    };
+    format!("{mark} {words:<54} {prefix}{detail}")
+}
+
+fn summary(report: &RunReport) -> String {
+    let unmet = report.conditions.iter().filter(|condition| !condition.met).count();
+    let broken = report.verdict.findings.iter().filter(|f| f.held == Some(false)).count();
+    let not_judged = report.not_judged.len();
+    let mut text = match (unmet, broken) {
+        (0, 0) => "Verdict: good. Every rule that could be judged held.".to_owned(),
+        (0, broken) => format!("Verdict: BAD. Rules broken: {broken}."),
+        (unmet, 0) => format!("Verdict: shows nothing. Conditions not met: {unmet}."),
+        (unmet, broken) => {
+            format!("Verdict: BAD. Rules broken: {broken}; conditions not met: {unmet}.")
+        }
+    };
+    // Writing to a string cannot fail.
+    if not_judged > 0 {
+        let hint = "; --audit-url with --admin-token-file judges more of them";
+        let hint = if report.audit.is_none() { hint } else { "" };
+        let _ = write!(text, " Not judged: {not_judged}{hint}.");
+    }
+    let unknown = report.load.count(Outcome::Unknown);
+    if unknown > 0 {
+        let _ = write!(
+            text,
+            " {unknown} requests have no known outcome and may explain as many orders."
+        );
+    }
+    text
+}

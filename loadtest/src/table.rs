@@ -1,0 +1,156 @@
+//! The comparison as one table.
+
+use std::io::IsTerminal as _;
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle, presets};
+
+use crate::cell::CellReport;
+use crate::predict::Prediction;
+
+/// Column headers, in order.
+const HEADERS: [&str; 13] = [
+    "lock",
+    "scope",
+    "guards",
+    "replicas",
+    "predicted",
+    "observed",
+    "oversold",
+    "duplicates",
+    "lost",
+    "orders/s",
+    "p50 ms",
+    "p99 ms",
+    "verdict",
+];
+/// Columns whose cells are aligned as numbers.
+const NUMBERS: [&str; 7] =
+    ["replicas", "oversold", "duplicates", "lost", "orders/s", "p50 ms", "p99 ms"];
+
+/// A line under the header and no others: groups of cells are set apart by empty lines.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// How a table is to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// For a person.
+    Plain {
+        /// Whether the reader sees colours.
+        colours: bool,
+        /// Columns that the reader has, if that is known.
+        width: Option<u16>,
+    },
+    /// As Markdown.
+    Markdown,
+}
+
+impl Look {
+    /// That of a text file.
+    pub const FILE: Self = Self::Plain { colours: false, width: None };
+
+    /// That of standard output.
+    pub fn of_stdout() -> Self {
+        if std::io::stdout().is_terminal() {
+            Self::Plain { colours: true, width: Table::new().width() }
+        } else {
+            Self::FILE
+        }
+    }
+}
+
+/// The table of all cells. Where it is too wide for its reader, two words go below each other.
+pub fn table(cells: &[CellReport], look: Look) -> String {
+    let Look::Plain { colours, width } = look else {
+        return render(cells, (presets::ASCII_MARKDOWN, false, false)).join("\n");
+    };
+    let widest = render(cells, (STYLE, false, false)).iter().map(|line| line.chars().count()).max();
+    let narrow = width.is_some_and(|width| widest > Some(usize::from(width)));
+    let lines = render(cells, (STYLE, colours, narrow));
+    let mut text = Vec::new();
+    let mut lines = lines.into_iter();
+    text.extend(lines.by_ref().take(2));
+    let mut group = None;
+    for cell in cells {
+        let this = Some((cell.place.guards, cell.place.scope));
+        if group.is_some() && group != this {
+            text.push(String::new());
+        }
+        group = this;
+        text.extend(lines.by_ref().take(height(cell, narrow)));
+    }
+    text.join("\n")
+}
+
+/// Header, separator, then the lines of each cell.
+fn render(cells: &[CellReport], (style, colours, narrow): (TableStyle, bool, bool)) -> Vec<String> {
+    let mut table = Table::new();
+    table.load_style(style).set_header(HEADERS);
+    if colours {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    for cell in cells {
+        table.add_row(row(cell, narrow));
+    }
+    if style == STYLE {
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 1));
+        }
+    }
+    for name in NUMBERS {
+        let index = HEADERS.iter().position(|header| *header == name);
+        if let Some(column) = index.and_then(|index| table.column_mut(index)) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Lines that the cell takes.
+fn height(cell: &CellReport, narrow: bool) -> usize {
+    let two = cell.predicted == Prediction::BREAKS
+        || (cell.load.is_some() && cell.observed == Prediction::BREAKS);
+    if narrow && two { 2 } else { 1 }
+}
+
+fn words(prediction: Prediction, narrow: bool) -> String {
+    let separator = if narrow { ",\n" } else { ", " };
+    prediction.words().replace(", ", separator)
+}
+
+fn row(cell: &CellReport, narrow: bool) -> Vec<Cell> {
+    let place = cell.place;
+    let (verdict, colour) = verdict(cell);
+    let mut row: Vec<Cell> =
+        [place.lock.name(), place.scope.name(), place.guards.name()].map(Cell::new).into();
+    row.push(Cell::new(place.replicas));
+    row.push(Cell::new(words(cell.predicted, narrow)));
+    if cell.load.is_some() {
+        let observed = Cell::new(words(cell.observed, narrow));
+        row.push(if cell.observed.holds() { observed } else { observed.fg(Color::Yellow) });
+        row.extend([cell.oversold, cell.duplicate_users, cell.lost].map(Cell::new));
+        row.push(Cell::new(format!("{:.0}", cell.orders_per_s)));
+        row.extend([cell.p50_ms, cell.p99_ms].map(|value| Cell::new(format!("{value:.1}"))));
+    } else {
+        row.extend(["-"; 7].map(Cell::new));
+    }
+    row.push(Cell::new(verdict).fg(colour).add_attribute(Attribute::Bold));
+    row
+}
+
+/// The last column: whether the cell shows what it was to show.
+pub fn verdict(cell: &CellReport) -> (&'static str, Color) {
+    if !cell.valid {
+        ("INVALID", Color::Red)
+    } else if cell.as_predicted {
+        ("as predicted", Color::Green)
+    } else if cell.observed == cell.predicted {
+        ("RULE BROKEN", Color::Red)
+    } else if cell.predicted.holds() {
+        ("BROKEN", Color::Red)
+    } else {
+        ("NOT SHOWN", Color::Red)
+    }
+}

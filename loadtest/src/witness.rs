@@ -1,0 +1,81 @@
+//! What clients can see of a deployment's orders: each user's own list, and each acknowledged order
+//! by its id.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+
+use crate::api::{self, ApiError};
+use crate::client::Connection;
+use crate::evidence::{OrderRow, Record};
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+
+/// Connections that look; enough to keep a deployment busy, few enough not to be shed.
+const LOOKERS: usize = 16;
+/// Times one look is tried: a deployment that has just been under full load may still refuse one.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Tries a call again while the service asks for patience or cannot be reached.
+macro_rules! retry {
+    ($call:expr) => {{
+        let mut tries = 1;
+        loop {
+            match $call.await {
+                Err(error) if tries < TRIES && error.may_pass() => {
+                    tries += 1;
+                    tokio::time::sleep(PAUSE * tries).await;
+                }
+                result => break result,
+            }
+        }
+    }};
+}
+
+/// Ids of the orders that the load's users hold already.
+pub async fn earlier(plan: &Plan) -> Result<HashSet<u64>, ApiError> {
+    let rows = look_at(plan, &HashMap::new()).await?;
+    Ok(rows.into_iter().map(|row| row.id).collect())
+}
+
+/// The orders that exist afterwards: those that their users list, less acknowledged ones that
+/// cannot be read by id, and acknowledged ones that can be read although the list does not hold
+/// them.
+pub async fn afterwards(plan: &Plan, records: &[Record]) -> Result<Vec<OrderRow>, ApiError> {
+    let mut acknowledged = HashMap::<usize, Vec<u64>>::new();
+    for record in records.iter().filter(|record| record.outcome == Outcome::Bought) {
+        acknowledged.entry(record.user as usize).or_default().extend(record.order_id);
+    }
+    look_at(plan, &acknowledged).await
+}
+
+async fn look_at(
+    plan: &Plan,
+    acknowledged: &HashMap<usize, Vec<u64>>,
+) -> Result<Vec<OrderRow>, ApiError> {
+    let lookers = LOOKERS.min(plan.connections);
+    let looks = (0..lookers).map(|first| async move {
+        let mut connection = Connection::new(plan.target.clone(), plan.timeout);
+        let mut rows = Vec::new();
+        for (index, user) in plan.users.iter().enumerate().skip(first).step_by(lookers) {
+            let mut listed =
+                retry!(api::orders_of(&mut connection, &user.authorization, &plan.voucher))?;
+            for &id in acknowledged.get(&index).map_or(&[][..], Vec::as_slice) {
+                let wanted = (id, plan.voucher.as_str());
+                let exists =
+                    retry!(api::order_exists(&mut connection, &user.authorization, wanted))?;
+                let row = OrderRow { id, user_id: user.id };
+                if !exists {
+                    listed.retain(|listed| listed.id != id);
+                } else if !listed.contains(&row) {
+                    listed.push(row);
+                }
+            }
+            rows.append(&mut listed);
+        }
+        Ok(rows)
+    });
+    Ok(try_join_all(looks).await?.concat())
+}

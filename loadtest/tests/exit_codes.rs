@@ -1,0 +1,158 @@
+//! Bad usage ends with exit code 2 and one sentence on standard error, never with a panic.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const GOOD_LINE: &str = r#"{"user_id":"17","token":"a.b.c"}"#;
+
+fn loadtest(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_loadtest"))
+        .args(arguments)
+        .output()
+        .expect("the built program")
+}
+
+/// Asserts exit code 2 and exactly one line that is one sentence, and gives it.
+fn one_sentence(arguments: &[&str]) -> String {
+    let output = loadtest(arguments);
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+    assert!(stderr.starts_with("loadtest: ") && stderr.ends_with(".\n"), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    stderr
+}
+
+fn token_file(folder: &Path, text: &str) -> String {
+    let path = folder.join("tokens.jsonl");
+    std::fs::write(&path, text).expect("written");
+    path.display().to_string()
+}
+
+/// A loopback port where nobody listens.
+fn closed_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+fn run<'a>(target: &'a str, tokens: &'a str) -> Vec<&'a str> {
+    vec!["run", "--target", target, "--tokens", tokens, "--voucher", "1"]
+}
+
+#[test]
+fn a_wrong_flag_or_value_is_bad_usage() {
+    for arguments in [
+        &["compare", "--no-such-flag"][..],
+        &["compare", "--locks", "zookeeper-of-doom"],
+        &["compare", "--scopes", "planet"],
+        &["compare", "--guards", "maybe"],
+        &["compare", "--replicas", "many"],
+        &["compare", "--db", "sqlite"],
+        &["compare", "--plant", "tulips"],
+        &["run", "--target", "http://127.0.0.1:1"],
+        &["run", "--target", "http://a", "--tokens", "t", "--voucher", "0"],
+        &[
+            "run",
+            "--target",
+            "http://a",
+            "--tokens",
+            "t",
+            "--voucher",
+            "1",
+            "--audit-url",
+            "http://a",
+        ],
+        &["up", "--replicas", "0"],
+        &["up", "--port", "70000"],
+        &["nonsense"],
+    ] {
+        one_sentence(arguments);
+    }
+}
+
+#[test]
+fn no_command_at_all_shows_the_help_and_is_bad_usage() {
+    let output = loadtest(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Usage:"));
+}
+
+#[test]
+fn an_unreachable_target_is_one_sentence_that_names_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tokens = token_file(folder.path(), GOOD_LINE);
+    let target = format!("http://127.0.0.1:{}", closed_port());
+    let sentence = one_sentence(&run(&target, &tokens));
+    assert!(sentence.contains(&target), "{sentence}");
+}
+
+#[test]
+fn a_target_that_is_no_http_address_is_one_sentence() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tokens = token_file(folder.path(), GOOD_LINE);
+    for target in ["https://example.org", "127.0.0.1:8080", "http://a/path"] {
+        let sentence = one_sentence(&run(target, &tokens));
+        assert!(sentence.contains("is no target"), "{sentence}");
+    }
+}
+
+#[test]
+fn a_broken_token_file_is_one_sentence_that_names_the_line() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tokens = token_file(folder.path(), &format!("{GOOD_LINE}\n{{broken\n"));
+    let sentence = one_sentence(&run("http://127.0.0.1:1", &tokens));
+    assert!(sentence.contains(&tokens) && sentence.contains("line 2"), "{sentence}");
+}
+
+#[test]
+fn a_missing_token_file_is_one_sentence_that_names_it() {
+    let sentence = one_sentence(&run("http://127.0.0.1:1", "/nonexistent/tokens.jsonl"));
+    assert!(sentence.contains("/nonexistent/tokens.jsonl"), "{sentence}");
+}
+
+#[test]
+fn a_missing_program_is_one_sentence_that_names_it() {
+    for command in ["compare", "up"] {
+        let sentence = one_sentence(&[command, "--seckill", "/nonexistent/seckill"]);
+        assert!(sentence.contains("/nonexistent/seckill"), "{sentence}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_one_sentence_that_names_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    let program = env!("CARGO_BIN_EXE_loadtest");
+    let sentence = one_sentence(&["up", "--port", &port, "--seckill", program]);
+    assert!(sentence.contains(&port), "{sentence}");
+}
+
+#[test]
+fn a_comparison_or_load_beyond_its_bounds_is_one_sentence() {
+    let program = env!("CARGO_BIN_EXE_loadtest");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let here = folder.path().display().to_string();
+    for wrong in [["--replicas", "0"], ["--work-ms", "100000"], ["--json", &here]] {
+        let mut arguments = vec!["compare", "--seckill", program];
+        arguments.extend(wrong);
+        one_sentence(&arguments);
+    }
+    let tokens = token_file(folder.path(), GOOD_LINE);
+    for wrong in [["--users", "2"], ["--requests-per-user", "0"], ["--connections", "1"]] {
+        let mut arguments = run("http://127.0.0.1:1", &tokens);
+        arguments.extend(wrong);
+        one_sentence(&arguments);
+    }
+}
+
+#[test]
+fn help_names_every_command_and_the_exit_codes() {
+    let output = loadtest(&["--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).expect("text");
+    for word in ["run", "compare", "up", "Exit codes"] {
+        assert!(help.contains(word), "{word} in {help}");
+    }
+}

@@ -1,0 +1,130 @@
+//! `loadtest run` against a stand-in of the service: honest sales pass, each lie is found.
+
+mod standin;
+
+use std::path::Path;
+
+use serde_json::Value;
+use standin::Lie;
+use tokio::process::Command;
+
+const USERS: u64 = 30;
+
+fn write_tokens(path: &Path, users: std::ops::RangeInclusive<u64>) {
+    let line = |user: u64| format!(r#"{{"user_id":"{user}","token":"t{user}"}}"#);
+    std::fs::write(path, users.map(line).collect::<Vec<_>>().join("\n")).expect("written");
+}
+
+/// What one load on a shop came to.
+struct Outcome {
+    code: Option<i32>,
+    report: Value,
+    stdout: String,
+    stderr: String,
+}
+
+impl Outcome {
+    /// Rules that did not hold, and those that could not be judged.
+    fn rules(&self, held: &Value) -> Vec<&str> {
+        let findings = self.report["verdict"]["findings"].as_array().expect("findings");
+        let chosen = findings.iter().filter(|finding| &finding["held"] == held);
+        chosen.map(|finding| finding["rule"].as_str().expect("a name")).collect()
+    }
+}
+
+async fn load(lie: Lie, with_audit: bool) -> Outcome {
+    let target = standin::open(lie).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str| folder.path().join(name);
+    let (tokens, admin, json) = (file("tokens"), file("admin"), file("report.json"));
+    write_tokens(&tokens, 1..=USERS);
+    write_tokens(&admin, 999..=999);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loadtest"));
+    command.args(["run", "--voucher", "1", "--connections", "12", "--target", &target]);
+    command.arg("--tokens").arg(&tokens).arg("--json").arg(&json);
+    if with_audit {
+        command.args(["--audit-url", &target]).arg("--admin-token-file").arg(&admin);
+    }
+    let output = command.output().await.expect("the built program");
+    let text = std::fs::read_to_string(&json).unwrap_or_default();
+    Outcome {
+        code: output.status.code(),
+        report: serde_json::from_str(&text).unwrap_or_default(),
+        stdout: String::from_utf8(output.stdout).expect("text"),
+        stderr: String::from_utf8(output.stderr).expect("text"),
+    }
+}
+
+#[tokio::test]
+async fn an_honest_sale_passes_and_every_figure_is_reported() {
+    let outcome = load(Lie::None, true).await;
+    assert_eq!(outcome.code, Some(0), "{}{}", outcome.stdout, outcome.stderr);
+    let report = &outcome.report;
+    assert_eq!(report["ok"], true);
+    assert_eq!(report["verdict"]["orders"], standin::STOCK);
+    assert_eq!(report["load"]["requests"], USERS * 3);
+    let counts = &report["load"]["outcomes"];
+    assert_eq!(counts["bought"]["count"], standin::STOCK);
+    let all = ["bought", "sold_out", "already_ordered", "refused", "unknown"];
+    let sum: u64 = all.iter().filter_map(|name| counts[name]["count"].as_u64()).sum();
+    assert_eq!(sum, USERS * 3, "{counts}");
+    assert_eq!(report["load"]["replicas"]["standin"]["answers"], USERS * 3);
+    assert_eq!(outcome.rules(&Value::Bool(false)), Vec::<&str>::new());
+    assert!(outcome.stdout.contains("Verdict: good"), "{}", outcome.stdout);
+    assert!(outcome.stderr.is_empty(), "quiet where no terminal is: {}", outcome.stderr);
+}
+
+#[tokio::test]
+async fn without_the_audit_it_says_which_rules_were_not_judged() {
+    let outcome = load(Lie::None, false).await;
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
+    let not_judged = outcome.rules(&Value::Null);
+    assert_eq!(not_judged, ["stock_adds_up", "no_row_without_request", "audit_agrees"]);
+    assert_eq!(outcome.stdout.matches("not judged: ").count(), 3, "{}", outcome.stdout);
+}
+
+#[tokio::test]
+async fn each_lie_breaks_its_rule_and_ends_with_exit_code_1() {
+    for (lie, rule) in [
+        (Lie::LosesOne, "acknowledged_exist"),
+        (Lie::SellsTwice, "one_order_per_user"),
+        (Lie::Oversells, "orders_within_stock"),
+        (Lie::SoldOutTooEarly, "sold_out_is_true"),
+        (Lie::RefusesAndKeeps, "refusals_left_no_row"),
+    ] {
+        let outcome = load(lie, false).await;
+        let broken = outcome.rules(&Value::Bool(false));
+        assert!(broken.contains(&rule), "{lie:?} breaks {broken:?}");
+        assert_eq!(outcome.code, Some(1), "{lie:?}");
+        assert_eq!(outcome.report["ok"], false, "{lie:?}");
+        assert!(outcome.stdout.contains("Verdict: BAD"), "{}", outcome.stdout);
+    }
+}
+
+#[tokio::test]
+async fn an_audit_that_lies_is_found() {
+    let outcome = load(Lie::AuditShort, true).await;
+    assert_eq!(outcome.code, Some(1));
+    assert_eq!(outcome.rules(&Value::Bool(false)), ["audit_agrees"]);
+}
+
+#[tokio::test]
+async fn a_load_that_never_reached_a_sale_is_no_pass() {
+    for lie in [Lie::Draft, Lie::Proxied] {
+        let outcome = load(lie, true).await;
+        assert_eq!(outcome.code, Some(1), "{lie:?}: {}", outcome.stdout);
+        assert!(outcome.stdout.contains("shows nothing"), "{}", outcome.stdout);
+        let counts = &outcome.report["load"]["outcomes"];
+        let how = if lie == Lie::Draft { "refused" } else { "unknown" };
+        assert_eq!(counts[how]["count"], USERS * 3, "{lie:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_accepted_stops_the_load_with_one_sentence() {
+    let outcome = load(Lie::Locked, false).await;
+    assert_eq!(outcome.code, Some(2));
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("line 1"), "{}", outcome.stderr);
+    assert_eq!(outcome.report, Value::Null, "no report of a load that was not run");
+}
