@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use distlock::LockKind;
 use secrecy::SecretString;
 
@@ -26,6 +28,29 @@ pub struct Cli {
     /// Log as JSON, a line an event.
     #[arg(long, global = true, env = "LOG_JSON")]
     pub log_json: bool,
+}
+
+impl Cli {
+    /// Reads the command line and the environment.
+    pub fn read() -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches()?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        if let (Command::Serve(serve), Some((_, matches))) =
+            (&mut cli.command, matches.subcommand())
+        {
+            let is_flag = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+            match (is_flag("bind"), is_flag("port")) {
+                (true, true) => {
+                    let sentence = "--bind and --port exclude each other";
+                    return Err(Self::command().error(ErrorKind::ArgumentConflict, sentence));
+                }
+                // A flag wins over BIND in the environment.
+                (false, true) => serve.bind = None,
+                (_, false) => {}
+            }
+        }
+        Ok(cli)
+    }
 }
 
 /// The commands.
@@ -59,8 +84,8 @@ pub struct Serve {
     /// `redis://:password@host:6379/0`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: SecretString,
-    /// Address and port to listen on; port 0 takes a free one.
-    #[arg(long, env = "BIND", conflicts_with = "port")]
+    /// Address and port to listen on; port 0 takes a free one. Wins over `--port`.
+    #[arg(long, env = "BIND")]
     pub bind: Option<SocketAddr>,
     /// Listen on this port of 127.0.0.1; use `--bind 0.0.0.0:PORT` to be reached from outside.
     #[arg(long, env = "PORT", default_value_t = 8080)]

@@ -1,14 +1,15 @@
 //! The command line: serve, migrate, token, probe.
 
-use std::fs::OpenOptions;
-use std::io::{BufWriter, Read, Write};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::error::ErrorKind;
 use seckill::app::App;
 use seckill::config::{Cli, Command, Migrate, Probe, Serve, Token};
 use seckill::domain::{Phone, Role};
@@ -20,7 +21,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::read() {
+        Ok(cli) => cli,
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) => return fail(&bad_usage(&error)),
+    };
     telemetry::start_log(&cli.log, cli.log_json);
     let done = match cli.command {
         Command::Serve(config) => serve(&config).await,
@@ -30,11 +35,33 @@ async fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("seckill: {error:#}");
-            ExitCode::from(2)
-        }
+        Err(error) => fail(&sentence(&error)),
     }
+}
+
+fn fail(sentence: &str) -> ExitCode {
+    eprintln!("seckill: {sentence}");
+    ExitCode::from(2)
+}
+
+/// What clap says in paragraphs, as one line.
+fn bad_usage(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let paragraph = paragraph.trim_start_matches("error: ");
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing (see --help)".to_owned();
+    }
+    format!("{} (see --help)", paragraph.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// The contexts and the cause in one line. Errors that only wrap their cause repeat its text; of
+/// these the cause alone is told.
+fn sentence(error: &anyhow::Error) -> String {
+    let texts: Vec<String> = error.chain().map(ToString::to_string).collect();
+    let repeats = |at: usize| texts.get(at + 1).is_some_and(|cause| texts[at].contains(cause));
+    let told = (0..texts.len()).filter(|at| !repeats(*at)).map(|at| texts[at].trim());
+    told.collect::<Vec<_>>().join(": ").replace('\n', " ")
 }
 
 async fn serve(config: &Serve) -> anyhow::Result<()> {
@@ -64,17 +91,14 @@ async fn token(config: &Token) -> anyhow::Result<()> {
     let url = config.database.database_url.expose_secret().to_owned();
     let pool = store::database(&DatabaseOptions { url, pool_size: 2, naive: false })
         .context("DATABASE_URL is not usable")?;
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&config.out)
+    let file = open_private(&config.out)
         .with_context(|| format!("cannot write {}", config.out.display()))?;
-    let mut out = BufWriter::new(file);
     let role = if config.admin { Role::Admin } else { Role::Buyer };
     let phones = load_phones(config.users)?;
     let users = Users::new(pool).create(&phones, role).await.context("cannot create users")?;
+    // Only now: if the users could not be made, an older file is as it was.
+    file.set_len(0).context("cannot write the tokens")?;
+    let mut out = BufWriter::new(file);
     let life = Duration::from_secs(u64::from(config.ttl_s));
     for user in users {
         let (token, _) = tokens.issue(Identity { user, role }, life)?;
@@ -83,6 +107,14 @@ async fn token(config: &Token) -> anyhow::Result<()> {
     out.flush().context("cannot write the tokens")?;
     println!("{} tokens written to {}", config.users, config.out.display());
     Ok(())
+}
+
+/// A file that only its owner can read, also if it is not a new one.
+fn open_private(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 /// Numbers that nobody has (+999 is not assigned), different from those of an earlier call.

@@ -33,6 +33,11 @@ impl Readiness {
         self.0.draining.load(Ordering::Relaxed)
     }
 
+    /// Whether that server does not answer.
+    pub fn is_down(&self, server: &str) -> bool {
+        self.0.health.down().contains(&server)
+    }
+
     /// Replaces what the last look found.
     pub fn set_unfit(&self, reasons: Vec<String>) {
         *self.0.unfit.lock().unwrap_or_else(PoisonError::into_inner) = reasons;

@@ -18,7 +18,7 @@ use super::extract::{JsonBody, NoBody, PathId};
 use super::views::{VoucherAnswer, VoucherView};
 use crate::domain::{VoucherId, Window};
 use crate::sale::Refusal;
-use crate::store::{Audit, Change, Draft};
+use crate::store::{Audit, Change, Draft, Edit};
 
 /// The most units that a voucher may have left.
 const MOST_STOCK: i64 = 1_000_000_000;
@@ -103,12 +103,12 @@ fn invalid(field: &str, limit: &str) -> ApiError {
     ApiError::Invalid { code: "invalid_body", field: field.to_owned(), limit: limit.to_owned() }
 }
 
+fn backwards() -> ApiError {
+    invalid("ends_at", "must be after starts_at")
+}
+
 fn window(starts_at: OffsetDateTime, ends_at: OffsetDateTime) -> Result<Window, ApiError> {
-    if starts_at < ends_at {
-        Ok(Window { starts_at, ends_at })
-    } else {
-        Err(invalid("ends_at", "must be after starts_at"))
-    }
+    if starts_at < ends_at { Ok(Window { starts_at, ends_at }) } else { Err(backwards()) }
 }
 
 const GONE: ApiError = ApiError::Refused(Refusal::VoucherNotFound);
@@ -118,6 +118,7 @@ fn done(change: Change) -> Result<(), ApiError> {
         Change::Done => Ok(()),
         Change::NotFound => Err(GONE),
         Change::HasOrders => Err(ApiError::HasOrders),
+        Change::NoWindow => Err(backwards()),
     }
 }
 
@@ -157,14 +158,15 @@ async fn change(
     PathId(id): PathId<VoucherId>,
     JsonBody(change): JsonBody<VoucherChange>,
 ) -> Result<Json<VoucherAnswer>, ApiError> {
-    let (mut voucher, _) = api.vouchers.find(id).await?.ok_or(GONE)?;
-    let starts_at = change.starts_at.unwrap_or(voucher.window.starts_at);
-    voucher.window = window(starts_at, change.ends_at.unwrap_or(voucher.window.ends_at))?;
-    voucher.title = change.title.unwrap_or(voucher.title);
-    voucher.description = change.description.unwrap_or(voucher.description);
-    voucher.price_cents = change.price_cents.unwrap_or(voucher.price_cents);
-    voucher.face_value_cents = change.face_value_cents.unwrap_or(voucher.face_value_cents);
-    done(api.vouchers.update(&voucher).await?)?;
+    let edit = Edit {
+        title: change.title,
+        description: change.description,
+        price_cents: change.price_cents,
+        face_value_cents: change.face_value_cents,
+        starts_at: change.starts_at,
+        ends_at: change.ends_at,
+    };
+    done(api.vouchers.update(id, &edit).await?)?;
     Ok(Json(view(&api, id).await?))
 }
 

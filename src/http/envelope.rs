@@ -7,7 +7,7 @@ use std::time::Instant;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
@@ -15,6 +15,7 @@ use tracing::Instrument;
 
 use super::Shared;
 use super::error::{ApiError, Problem};
+use crate::sale::Refusal;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLICA: HeaderName = HeaderName::from_static("x-replica");
@@ -38,7 +39,7 @@ pub(super) async fn wrap(State(api): State<Shared>, request: Request, next: Next
     let status = response.status().as_u16();
     let seconds = started.elapsed().as_secs_f64();
     span.in_scope(|| tracing::debug!(status, seconds, "answered"));
-    let labels = [("method", method.to_string()), ("route", route), ("status", status.to_string())];
+    let labels = [("method", label(&method)), ("route", route), ("status", status.to_string())];
     metrics::counter!("seckill_http_requests_total", &labels).increment(1);
     metrics::histogram!("seckill_http_request_seconds").record(seconds);
     let headers = response.headers_mut();
@@ -51,6 +52,13 @@ pub(super) async fn wrap(State(api): State<Shared>, request: Request, next: Next
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Methods may be invented by callers; labels that never end would fill the memory.
+fn label(method: &Method) -> String {
+    const KNOWN: [Method; 6] =
+        [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+    if KNOWN.contains(method) { method.to_string() } else { "other".to_owned() }
 }
 
 /// The caller's id if it is 1 to 64 visible ASCII characters, otherwise a new one.
@@ -78,6 +86,24 @@ pub(super) async fn secure(request: Request, next: Next) -> Response {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     response
+}
+
+/// Refuses at once what needs the database while that does not answer, instead of waiting for it.
+/// The purchase looks for itself, and counts what it refuses.
+pub(super) async fn need_database(
+    State(api): State<Shared>,
+    route: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
+    const OTHERS: [&str; 2] = ["/api/login/codes", "/api/vouchers/{id}/orders"];
+    let needed = route.is_some_and(|route| {
+        route.as_str().starts_with("/api/") && !OTHERS.contains(&route.as_str())
+    });
+    if needed && api.readiness.is_down("database") {
+        return ApiError::Refused(Refusal::Unavailable("database")).into_response();
+    }
+    next.run(request).await
 }
 
 /// Refuses at once what is more than the process can work on.

@@ -2,7 +2,7 @@
 //! writes the body, so that it can carry the request's id.
 
 use axum::Json;
-use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -111,6 +111,9 @@ impl Problem {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, seconds.into());
         }
@@ -212,9 +215,10 @@ fn refused(refusal: Refusal) -> Problem {
             Problem::not_executed("lock_lost", "Lock lost", detail)
         }
         Refusal::Overloaded => overloaded(),
-        Refusal::Unavailable(server) => {
-            let detail = format!("The {server} does not answer; nothing was done.");
-            Problem::not_executed("dependency_unavailable", "Temporarily unavailable", &detail)
+        // Which server is the operators' affair: it stands in the log and in `/readyz`.
+        Refusal::Unavailable(_) => {
+            let detail = "Something that this needs does not answer; nothing was done.";
+            Problem::not_executed("dependency_unavailable", "Temporarily unavailable", detail)
         }
         Refusal::Defect => ApiError::Internal.into(),
     }

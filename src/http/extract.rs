@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
@@ -63,6 +63,10 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 async fn read(body: Body) -> Result<Bytes, ApiError> {
+    // What is declared to be too large is refused before it is sent.
+    if HttpBody::size_hint(&body).lower() > BODY_BYTES as u64 {
+        return Err(ApiError::BodyTooLarge);
+    }
     match timeout(BODY_PATIENCE, to_bytes(body, BODY_BYTES)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if is_too_large(&error) => Err(ApiError::BodyTooLarge),
@@ -77,6 +81,10 @@ fn is_too_large(error: &axum::Error) -> bool {
 }
 
 fn parse<T: DeserializeOwned + Validate<Context = ()>>(bytes: &[u8]) -> Result<T, ApiError> {
+    // Without this an array would do as well, with the fields by position.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(invalid_body("body", "must be a JSON object"));
+    }
     let value: T =
         serde_json::from_slice(bytes).map_err(|error| invalid_body("body", &error.to_string()))?;
     value.validate().map_err(|report| match report.iter().next() {

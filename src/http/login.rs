@@ -1,6 +1,7 @@
 //! Login by phone and one-time code.
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use axum::Json;
@@ -136,7 +137,9 @@ fn line(phone: &Phone, code: &str) -> String {
 
 async fn append(path: PathBuf, line: String) -> Result<(), ApiError> {
     let written = tokio::task::spawn_blocking(move || {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+        let mut options = std::fs::OpenOptions::new();
+        // Whoever reads the codes can log in as anybody.
+        let mut file = options.create(true).append(true).mode(0o600).open(path)?;
         writeln!(file, "{line}")
     });
     match written.await {

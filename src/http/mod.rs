@@ -90,6 +90,7 @@ pub fn router(api: Api) -> Router {
     let routes = routes
         .route("/openapi.json", get(async move || Json(description)))
         .fallback(page::file)
+        .layer(from_fn_with_state(Arc::clone(&api), envelope::need_database))
         .layer(from_fn_with_state(places, envelope::admit))
         .merge(ops::router())
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed);

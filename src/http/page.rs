@@ -1,6 +1,6 @@
 //! The web page, carried inside the binary.
 
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse, Response};
 use rust_embed::{EmbeddedFile, RustEmbed};
@@ -19,7 +19,7 @@ pub(super) async fn file(method: Method, uri: Uri, headers: HeaderMap) -> Respon
     };
     let Some(file) = Files::get(path) else { return ApiError::NotFound.into_response() };
     if method != Method::GET && method != Method::HEAD {
-        return ApiError::MethodNotAllowed.into_response();
+        return ([(ALLOW, "GET,HEAD")], ApiError::MethodNotAllowed).into_response();
     }
     let tag = tag(&file);
     if headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {

@@ -1,7 +1,18 @@
 //! The schema: one DDL statement a file, so that a failed step leaves nothing half done.
 
+use std::io;
+use std::time::Duration;
+
 use sqlx::migrate::{Migrate, MigrateError, Migrator};
-use sqlx::{Connection, MySqlConnection};
+use sqlx::{ConnectOptions, Connection, MySqlConnection};
+use tokio::time::timeout;
+
+use super::pools::address;
+
+/// How long the server may take to welcome a connection.
+const WELCOME: Duration = Duration::from_secs(10);
+/// How long to wait for somebody else who migrates, in seconds.
+const TURN_S: u32 = 60;
 
 static SERVICE: Migrator = sqlx::migrate!("./migrations");
 static LABORATORY: Migrator = sqlx::migrate!("./migrations/lab");
@@ -9,22 +20,41 @@ static LABORATORY: Migrator = sqlx::migrate!("./migrations/lab");
 /// Brings the schema up to date; with `lab` also the tables of the unguarded sale. Replicas that
 /// start together take turns (a named lock of the database). Returns how many steps were applied.
 pub async fn migrate(url: &str, lab: bool) -> Result<usize, MigrateError> {
-    let mut connection = MySqlConnection::connect(url).await?;
+    let Ok(connecting) = timeout(WELCOME, address(url)?.connect()).await else {
+        let silence = io::Error::new(io::ErrorKind::TimedOut, "the database does not answer");
+        return Err(sqlx::Error::Io(silence).into());
+    };
+    let mut connection = connecting?;
     let mut applied = 0;
     let sets: &[&Migrator] = if lab { &[&SERVICE, &LABORATORY] } else { &[&SERVICE] };
-    connection.lock().await?;
+    take_turn(&mut connection).await?;
     for set in sets {
         applied += run(set, &mut connection).await?;
     }
-    connection.unlock().await?;
+    // This ends the turn as well.
     connection.close().await?;
     Ok(applied)
+}
+
+/// Waits for others that migrate this database. sqlx's own `lock` waits with a negative time-out,
+/// at which MariaDB answers NULL at once, so that everybody would go on.
+async fn take_turn(connection: &mut MySqlConnection) -> Result<(), MigrateError> {
+    let got = sqlx::query_scalar("SELECT GET_LOCK(CONCAT('seckill-migrate:', MD5(DATABASE())), ?)");
+    match got.bind(TURN_S).fetch_one(connection).await? {
+        Some(1_i64) => Ok(()),
+        _ => Err(MigrateError::Execute(sqlx::Error::Protocol(format!(
+            "somebody else has been migrating this database for {TURN_S} s"
+        )))),
+    }
 }
 
 /// Both sets share one history table, so each ignores the steps of the other.
 async fn run(set: &Migrator, connection: &mut MySqlConnection) -> Result<usize, MigrateError> {
     let table = &set.table_name;
     connection.ensure_migrations_table(table).await?;
+    if let Some(version) = connection.dirty_version(table).await? {
+        return Err(MigrateError::Dirty(version));
+    }
     let before = connection.list_applied_migrations(table).await?;
     for step in set.iter().filter(|step| step.migration_type.is_up_migration()) {
         match before.iter().find(|applied| applied.version == step.version) {

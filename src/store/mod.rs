@@ -32,4 +32,4 @@ pub use resolve::{Resolution, resolve};
 pub use session::{CommitError, Session, Transaction};
 pub use tables::SaleTables;
 pub use users::Users;
-pub use vouchers::{Change, Draft, Vouchers};
+pub use vouchers::{Change, Draft, Edit, Vouchers};

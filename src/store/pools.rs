@@ -34,10 +34,18 @@ const NAIVE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
 /// Known to MariaDB from 10.6.18 on; elsewhere an unknown variable, which is as good as off.
 const NO_SNAPSHOT_CHECK: &str = "SET SESSION innodb_snapshot_isolation = OFF";
 
+/// The parts of a database's address.
+pub(super) fn address(url: &str) -> Result<MySqlConnectOptions, sqlx::Error> {
+    if url.starts_with("mysql://") || url.starts_with("mariadb://") {
+        return url.parse();
+    }
+    Err(sqlx::Error::Configuration("DATABASE_URL must begin with mysql://".into()))
+}
+
 /// Makes the pool. Nothing is connected yet.
-pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, StoreError> {
+pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
     let naive = options.naive;
-    let connect: MySqlConnectOptions = options.url.parse()?;
+    let connect = address(&options.url)?;
     // A slow statement is not news here: a crowd queues for one row.
     let connect = sqlx::ConnectOptions::disable_statement_logging(connect);
     Ok(MySqlPoolOptions::new()

@@ -24,6 +24,23 @@ pub struct Draft {
     pub stock: u32,
 }
 
+/// New values for some fields of a voucher.
+#[derive(Debug)]
+pub struct Edit {
+    /// What it is called.
+    pub title: Option<String>,
+    /// What it is good for.
+    pub description: Option<String>,
+    /// What it costs, in cents.
+    pub price_cents: Option<u64>,
+    /// What it is worth, in cents.
+    pub face_value_cents: Option<u64>,
+    /// When the sale begins.
+    pub starts_at: Option<OffsetDateTime>,
+    /// When it is over.
+    pub ends_at: Option<OffsetDateTime>,
+}
+
 /// How a change of a voucher ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
@@ -33,6 +50,8 @@ pub enum Change {
     NotFound,
     /// It was sold already.
     HasOrders,
+    /// Its sale would end before it begins.
+    NoWindow,
 }
 
 /// The vouchers and their stock.
@@ -93,21 +112,33 @@ impl Vouchers {
         Ok(id)
     }
 
-    /// Writes all descriptive fields of a voucher.
-    pub async fn update(&self, voucher: &Voucher) -> Result<Change, StoreError> {
+    /// Writes the given fields and no others, so that two admins who change different ones at
+    /// once do not undo each other's work.
+    pub async fn update(&self, id: VoucherId, edit: &Edit) -> Result<Change, StoreError> {
+        let (starts_at, ends_at) = (edit.starts_at.map(naive), edit.ends_at.map(naive));
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(
-            "UPDATE vouchers SET title = ?, description = ?, price_cents = ?, \
-             face_value_cents = ?, starts_at = ?, ends_at = ? WHERE id = ?",
+            "UPDATE vouchers SET title = COALESCE(?, title), \
+             description = COALESCE(?, description), price_cents = COALESCE(?, price_cents), \
+             face_value_cents = COALESCE(?, face_value_cents), \
+             starts_at = COALESCE(?, starts_at), ends_at = COALESCE(?, ends_at) \
+             WHERE id = ? AND COALESCE(?, starts_at) < COALESCE(?, ends_at)",
         )
-        .bind(&voucher.title)
-        .bind(&voucher.description)
-        .bind(voucher.price_cents)
-        .bind(voucher.face_value_cents)
-        .bind(naive(voucher.window.starts_at))
-        .bind(naive(voucher.window.ends_at))
-        .bind(voucher.id.0);
-        Ok(found(session.execute(query).await?.rows_affected()))
+        .bind(&edit.title)
+        .bind(&edit.description)
+        .bind(edit.price_cents)
+        .bind(edit.face_value_cents)
+        .bind(starts_at)
+        .bind(ends_at)
+        .bind(id.0)
+        .bind(starts_at)
+        .bind(ends_at);
+        if session.execute(query).await?.rows_affected() == 1 {
+            return Ok(Change::Done);
+        }
+        drop(session);
+        let exists = self.find(id).await?.is_some();
+        Ok(if exists { Change::NoWindow } else { Change::NotFound })
     }
 
     /// Shows a voucher to customers.

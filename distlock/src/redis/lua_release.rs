@@ -29,6 +29,8 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     flaws: &["work longer than the lease has two holders"],
 };
 
+const RELEASE: &str = include_str!("../../lua/release_if_owner.lua");
+
 pub(crate) struct LuaRelease {
     connection: ConnectionManager,
     release: Script,
@@ -36,8 +38,7 @@ pub(crate) struct LuaRelease {
 
 impl LuaRelease {
     pub(crate) fn new(connection: ConnectionManager) -> Self {
-        let release = Script::new(include_str!("../../lua/release_if_owner.lua"));
-        Self { connection, release }
+        Self { connection, release: Script::new(RELEASE) }
     }
 
     fn hold(&self, request: &Request, belief: Belief) -> LuaHold {
@@ -76,9 +77,17 @@ impl Locker for LuaRelease {
         Ok(Attempt::Held(Box::new(self.hold(request, belief))))
     }
 
+    /// Sends the whole script: a server that is hung now, and carries out the attempt and then this
+    /// when it wakes up, has no way to ask for it.
     async fn abandon(&self, request: &Request) -> Result<(), LockError> {
-        let unbelieved = Belief::in_lease(Instant::now(), std::time::Duration::ZERO);
-        Box::new(self.hold(request, unbelieved)).release().await.map(drop)
+        redis::cmd("EVAL")
+            .arg(RELEASE)
+            .arg(1)
+            .arg(request.name.as_str())
+            .arg(request.owner.to_string())
+            .exec_async(&mut self.connection.clone())
+            .await?;
+        Ok(())
     }
 }
 
