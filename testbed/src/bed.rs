@@ -163,7 +163,15 @@ impl Bed {
     /// # Errors
     /// If it is not installed or does not become ready.
     pub fn haproxy(&self, replicas: &[SocketAddr]) -> Result<Haproxy> {
-        Haproxy::start(&self.inner, replicas)
+        Haproxy::start(&self.inner, None, replicas)
+    }
+
+    /// As [`Bed::haproxy`], with its public listener on this port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// As [`Bed::haproxy`]; also if the port is taken.
+    pub fn haproxy_on(&self, port: u16, replicas: &[SocketAddr]) -> Result<Haproxy> {
+        Haproxy::start(&self.inner, Some(port), replicas)
     }
 
     /// The last lines of the log of every process that ever ran in this bed.

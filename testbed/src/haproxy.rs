@@ -1,6 +1,6 @@
 //! The proxy that ships with the service, in front of replicas of this bed.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -27,11 +27,17 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    pub(crate) fn start(bed: &Arc<Inner>, replicas: &[SocketAddr]) -> Result<Self> {
+    pub(crate) fn start(
+        bed: &Arc<Inner>,
+        port: Option<u16>,
+        replicas: &[SocketAddr],
+    ) -> Result<Self> {
         let program = bed.programs.need("haproxy", "haproxy")?;
         start_on_free_port(|| {
             let name = bed.unique_name("haproxy");
-            let (public, operator) = (ports::free_address()?, ports::free_address()?);
+            let given = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            let public = given.map_or_else(ports::free_address, Ok)?;
+            let operator = ports::free_address()?;
             let config = bed.path(&format!("{name}.cfg"));
             write_private(&config, &render(replicas))?;
             let recipe = Recipe {
