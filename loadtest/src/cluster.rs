@@ -46,6 +46,8 @@ pub struct Spec {
     pub replicas: u16,
     /// Flags of `seckill serve` besides address and name.
     pub flags: Vec<String>,
+    /// The proxy's public port; `None` takes any free one.
+    pub page_port: Option<u16>,
 }
 
 /// A running service; dropping it kills its processes, and so does [`Deployment::end`] without
@@ -139,7 +141,11 @@ impl Cluster {
         let replicas = self.start_replicas(&spec, &secrets).await?;
         let bed = self.bed.clone();
         let addresses: Vec<_> = replicas.iter().map(Replica::addr).collect();
-        let haproxy = blocking(move || bed.haproxy(&addresses)).await?;
+        let haproxy = blocking(move || match spec.page_port {
+            Some(port) => bed.haproxy_on(port, &addresses),
+            None => bed.haproxy(&addresses),
+        })
+        .await?;
         let (program, folder) = (self.program.clone(), self.folder().to_owned());
         Ok(Deployment { haproxy, replicas, name, database, secrets, folder, program })
     }

@@ -16,7 +16,7 @@
 //! - `loadtest run`: [`run`], [`run_text`], with [`api`] for all calls but the purchase.
 //! - `loadtest compare`: [`predict`] (what each cell is to show), [`place`], [`cluster`] (private
 //!   servers), [`cell`], [`compare`], [`table`], [`conclusion`], [`report`], [`machine`].
-//! - `loadtest up`: [`up`], [`forward`].
+//! - `loadtest up`: [`up`].
 //!
 //! *Architecture invariant:* this crate knows nothing of the service but its HTTP interface and its
 //! command line, and only [`audit`] reads a database.
@@ -32,7 +32,6 @@ pub mod conclusion;
 pub mod drive;
 pub mod error;
 pub mod evidence;
-pub mod forward;
 pub mod machine;
 pub mod outcome;
 pub mod place;

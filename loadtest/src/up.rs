@@ -2,17 +2,18 @@
 //! afterwards.
 
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use testbed::Flavor;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, NewVoucher, rfc3339};
 use crate::client::{Connection, Target};
 use crate::cluster::{Cluster, Deployment, Spec};
 use crate::error::{Error, Result};
-use crate::forward::Forward;
 
 /// The page's port unless another one is asked for.
 const USUAL_PORT: u16 = 8080;
@@ -38,20 +39,16 @@ pub struct Up {
 impl Up {
     /// Starts everything, says where it is, and takes it down when `stop` is cancelled.
     pub async fn run(&self, stop: &CancellationToken) -> Result<()> {
-        let (page, remark) = self.claim().await?;
+        let (port, remark) = self.choose_port().await?;
         let begun = tokio::select! {
-            begun = self.begin(&page.url()) => begun?,
+            begun = self.begin(port) => begun?,
             () = stop.cancelled() => return Err(Error::Interrupted),
         };
         let (cluster, deployment, text) = begun;
         let replicas = self.replicas;
         println!("\nThe service runs with {replicas} replicas; Ctrl-C takes it down.{remark}\n");
         println!("{text}");
-        let proxy = deployment.url().trim_start_matches("http://");
-        tokio::select! {
-            () = page.run(proxy) => {}
-            () = stop.cancelled() => {}
-        }
+        stop.cancelled().await;
         println!("Taking everything down.");
         deployment.end().await;
         drop(cluster);
@@ -59,25 +56,22 @@ impl Up {
     }
 
     /// The page's port, and what is to be said about it: the one that was asked for, or the usual
-    /// one, or if that is in use any free one.
-    async fn claim(&self) -> Result<(Forward, String)> {
-        let unusable = |port: u16| {
-            move |error| Error::Setup(format!("port {port} of 127.0.0.1 cannot be used: {error}"))
-        };
-        if let Some(port) = self.port {
-            return Ok((Forward::claim(port).await.map_err(unusable(port))?, String::new()));
+    /// one, or if that is in use any free one (`None`). Looked at before anything is started.
+    async fn choose_port(&self) -> Result<(Option<u16>, String)> {
+        let port = self.port.unwrap_or(USUAL_PORT);
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Ok(_free) => Ok((Some(port), String::new())),
+            Err(error) if self.port.is_some() => {
+                Err(Error::Setup(format!("port {port} of 127.0.0.1 cannot be used: {error}")))
+            }
+            Err(_) => Ok((None, format!(" Port {port} is in use, so it has another one."))),
         }
-        if let Ok(page) = Forward::claim(USUAL_PORT).await {
-            return Ok((page, String::new()));
-        }
-        let page = Forward::claim(0).await.map_err(unusable(0))?;
-        Ok((page, format!(" Port {USUAL_PORT} is in use, so it has another one.")))
     }
 
-    async fn begin(&self, page: &str) -> Result<(Cluster, Deployment, String)> {
+    async fn begin(&self, page_port: Option<u16>) -> Result<(Cluster, Deployment, String)> {
         let cluster = Cluster::start(self.flavor, self.program.clone()).await?;
         let flags = vec!["--dev".to_owned()];
-        let spec = Spec { number: 0, replicas: self.replicas, flags };
+        let spec = Spec { number: 0, replicas: self.replicas, flags, page_port };
         let deployment = cluster.deploy(spec).await?;
         let ((admins, admin_file), (_, buyers_file)) =
             tokio::try_join!(deployment.users(1, true), deployment.users(LOAD_USERS, false))?;
@@ -94,7 +88,7 @@ impl Up {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {label:<10} {value}");
         };
-        line("page", format!("{page}/"));
+        line("page", format!("{}/", deployment.url()));
         line("log in", "any phone number, say 13800000001; the page shows the code".to_owned());
         line("open now", format!("{} ({} units)", open.title, open.stock));
         line(
