@@ -45,7 +45,7 @@ dev-binaries:
 	cargo build --workspace --bins --locked
 
 unit: dev-binaries
-	cargo test --workspace --locked $(ARGS)
+	cargo test --workspace --locked --no-fail-fast $(ARGS)
 
 docs: ## Build the documentation of the code
 	RUSTDOCFLAGS="$(deny)" cargo doc --workspace --no-deps --locked

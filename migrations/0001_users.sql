@@ -1,5 +1,5 @@
 -- People who log in by phone. `seckill token` makes them in bulk for load runs.
-CREATE TABLE users (
+CREATE TABLE IF NOT EXISTS users (
   id         BIGINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'subject of the token',
   phone      VARCHAR(16) CHARACTER SET ascii NOT NULL COMMENT 'login name',
   role       ENUM('buyer', 'admin') NOT NULL DEFAULT 'buyer' COMMENT 'goes into the token',

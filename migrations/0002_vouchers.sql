@@ -1,6 +1,6 @@
 -- What a voucher is. Read by everybody, written by admins only: the stock, which every order
 -- changes, has a table of its own so that readers of this one never meet the hot row.
-CREATE TABLE vouchers (
+CREATE TABLE IF NOT EXISTS vouchers (
   id               BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   title            VARCHAR(100) NOT NULL,
   description      VARCHAR(1000) NOT NULL,

@@ -1,6 +1,6 @@
 -- Every unit that was ever put into a voucher's stock. Their sum is the initial stock of the
 -- invariant that every audit checks: stock left + orders = sum of grants.
-CREATE TABLE stock_grants (
+CREATE TABLE IF NOT EXISTS stock_grants (
   id         BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   voucher_id BIGINT UNSIGNED NOT NULL,
   units      INT UNSIGNED NOT NULL,

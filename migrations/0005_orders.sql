@@ -1,6 +1,6 @@
 -- Orders. The unique key is the last word on "one voucher per person". There are no foreign keys:
 -- an order would lock its parents' rows on the hottest path; deleting a voucher checks instead.
-CREATE TABLE orders (
+CREATE TABLE IF NOT EXISTS orders (
   id          BIGINT UNSIGNED NOT NULL COMMENT 'seconds since 2022 and a counter, see OrderId',
   user_id     BIGINT UNSIGNED NOT NULL,
   voucher_id  BIGINT UNSIGNED NOT NULL,

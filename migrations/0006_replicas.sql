@@ -1,6 +1,6 @@
 -- What each running replica does with its locks. Replicas that lock differently do not exclude
 -- each other, so one that differs from those before it is not ready.
-CREATE TABLE replicas (
+CREATE TABLE IF NOT EXISTS replicas (
   id         CHAR(36) CHARACTER SET ascii NOT NULL COMMENT 'UUID of the process',
   name       VARCHAR(64) CHARACTER SET ascii NOT NULL COMMENT 'X-Replica',
   settings   VARCHAR(100) CHARACTER SET ascii NOT NULL COMMENT 'lock kind, scope, guards, writer',

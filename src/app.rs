@@ -86,7 +86,7 @@ impl App {
         let Servers { pool, side_pool, redis, health } = self.servers;
         let (surroundings, readiness) = (self.surroundings.clone(), self.readiness.clone());
         let background = [
-            tokio::spawn(store::watch(health, pool.clone(), redis)),
+            tokio::spawn(store::keep_watch(health, pool.clone(), redis)),
             tokio::spawn(telemetry::upkeep()),
             tokio::spawn(surroundings.keep_looking(readiness)),
         ];
@@ -113,8 +113,9 @@ struct Servers {
 
 impl Servers {
     async fn open(config: &Serve) -> anyhow::Result<Self> {
-        let (pools, redis) = tokio::try_join!(open_database(config), open_redis(config))?;
-        let (pool, side_pool) = pools;
+        // One after the other: a failure of Redis must not break off a migration half way.
+        let redis = open_redis(config).await?;
+        let (pool, side_pool) = open_database(config).await?;
         Ok(Self { pool, side_pool, redis, health: Health::default() })
     }
 }

@@ -23,7 +23,8 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// Log filter, e.g. `info` or `seckill=debug`.
-    #[arg(long, global = true, env = "RUST_LOG", default_value = "warn,seckill=info")]
+    #[arg(long, global = true, env = "RUST_LOG", default_value = "warn,seckill=info",
+          value_parser = log_filter)]
     pub log: String,
     /// Log as JSON, a line an event.
     #[arg(long, global = true, env = "LOG_JSON")]
@@ -84,7 +85,7 @@ pub struct Serve {
     /// `redis://:password@host:6379/0`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: SecretString,
-    /// Address and port to listen on; port 0 takes a free one. Wins over `--port`.
+    /// Address and port to listen on, instead of `--port`; port 0 takes a free one.
     #[arg(long, env = "BIND")]
     pub bind: Option<SocketAddr>,
     /// Listen on this port of 127.0.0.1; use `--bind 0.0.0.0:PORT` to be reached from outside.
@@ -284,6 +285,11 @@ impl Serve {
         };
         format!("lock={} scope={scope} guards={guards} writer=single", self.lock)
     }
+}
+
+fn log_filter(text: &str) -> Result<String, String> {
+    let parsed = tracing_subscriber::EnvFilter::try_new(text);
+    parsed.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn replica_name(text: &str) -> Result<String, String> {

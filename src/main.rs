@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 async fn main() -> ExitCode {
     let cli = match Cli::read() {
         Ok(cli) => cli,
-        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) if is_help(&error) => error.exit(),
         Err(error) => return fail(&bad_usage(&error)),
     };
     telemetry::start_log(&cli.log, cli.log_json);
@@ -44,14 +44,15 @@ fn fail(sentence: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
+fn is_help(error: &clap::Error) -> bool {
+    !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
 /// What clap says in paragraphs, as one line.
 fn bad_usage(error: &clap::Error) -> String {
     let text = error.to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let paragraph = paragraph.trim_start_matches("error: ");
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is missing (see --help)".to_owned();
-    }
     format!("{} (see --help)", paragraph.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
@@ -64,26 +65,34 @@ fn sentence(error: &anyhow::Error) -> String {
     told.collect::<Vec<_>>().join(": ").replace('\n', " ")
 }
 
+/// A line on stdout, which may have been closed.
+fn say(line: &str) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{line}").context("cannot write to stdout")
+}
+
 async fn serve(config: &Serve) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let app = App::start(config).await?;
-    println!("listening on http://{}", app.address()?);
-    app.run(async move {
+    let end = async {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-    })
-    .await;
+    };
+    tokio::pin!(end);
+    let app = tokio::select! {
+        app = App::start(config) => app?,
+        () = &mut end => return Ok(()),
+    };
+    say(&format!("listening on http://{}", app.address()?))?;
+    app.run(end).await;
     Ok(())
 }
 
 async fn migrate(config: &Migrate) -> anyhow::Result<()> {
     let url = config.database.database_url.expose_secret();
     let steps = store::migrate(url, config.lab).await.context("cannot migrate")?;
-    println!("{steps} steps applied, the schema is up to date");
-    Ok(())
+    say(&format!("{steps} steps applied, the schema is up to date"))
 }
 
 async fn token(config: &Token) -> anyhow::Result<()> {
@@ -105,8 +114,7 @@ async fn token(config: &Token) -> anyhow::Result<()> {
         writeln!(out, r#"{{"user_id":"{user}","token":"{token}"}}"#)?;
     }
     out.flush().context("cannot write the tokens")?;
-    println!("{} tokens written to {}", config.users, config.out.display());
-    Ok(())
+    say(&format!("{} tokens written to {}", config.users, config.out.display()))
 }
 
 /// A file that only its owner can read, also if it is not a new one.

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -31,6 +32,11 @@ impl Background {
         self.tasks.spawn_on(work, &self.runtime);
     }
 
+    /// Starts a timer, which [`Background::flush`] does not wait for.
+    pub(crate) fn timer(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.runtime.spawn(work).abort_handle()
+    }
+
     /// The work as a future that may be dropped; `orphaned` gets the outcome nobody waited for.
     pub(crate) fn finish<T: Send + 'static>(
         &self,
@@ -42,9 +48,9 @@ impl Background {
 
     /// Waits until nothing is left to do.
     pub(crate) async fn flush(&self) {
+        // A closed tracker still takes tasks; closing only lets `wait` come to an end.
         self.tasks.close();
         self.tasks.wait().await;
-        self.tasks.reopen();
     }
 }
 

@@ -6,6 +6,7 @@ use tokio::time::sleep_until;
 
 use crate::background::Background;
 use crate::keyed::Turn;
+use crate::stage::StageTurn;
 use crate::{Belief, Hold, LockError, Release};
 
 /// A held lock. Release it with [`Guard::release`]; a guard that is merely dropped is released
@@ -20,7 +21,7 @@ pub struct Guard {
 /// The hold on the server, then the turn in the process: freed in that order.
 struct Held {
     hold: Box<dyn Hold>,
-    turn: Option<Turn>,
+    turn: Option<StageTurn>,
 }
 
 impl Held {
@@ -34,6 +35,7 @@ impl Held {
 impl Guard {
     pub(crate) fn new(hold: Box<dyn Hold>, turn: Option<Turn>, background: Background) -> Self {
         let belief = hold.belief();
+        let turn = turn.map(|turn| StageTurn::new(turn, belief, &background));
         Self { held: Some(Held { hold, turn }), belief, background }
     }
 

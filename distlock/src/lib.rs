@@ -1,7 +1,7 @@
 //! Distributed locks behind one interface.
 //!
 //! Three words carry the library:
-//! - [`Locker`], one per mechanism: `acquire` answers `Held` or `Busy`, and nothing else is asked of it;
+//! - [`Locker`], one per mechanism: `acquire` answers `Held` or `Busy`;
 //! - [`Hold`], one per held lock: it knows until when it may be believed, and how to be released;
 //! - [`Guard`], what callers get from [`Locks::lock`]: owns a hold, tells of its loss, releases it.
 //!
@@ -10,9 +10,9 @@
 //!
 //! Reading order: `kind` (the names), `guarantees` (what each promises), `locker` (the interface),
 //! `lease` (how long a hold may be believed), `owner` and `name` (what a server is told), `keyed`
-//! (the queue inside a process), `wait` (when to look again),
-//! `background` (work that outlives its caller), `locks` and `guard` (what callers
-//! use), `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `redis`.
+//! (the queue inside a process), `stage` (a turn in it that ends with belief), `wait` (when to look
+//! again), `background` (work that outlives its caller), `locks` and `guard` (what callers use),
+//! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `redis`.
 //!
 //! ```
 //! use distlock::{Backends, LockKind, LockName, LockOptions, Locks, locker};
@@ -42,6 +42,7 @@ mod owner;
 #[cfg(feature = "redis")]
 mod redis;
 mod registry;
+mod stage;
 mod wait;
 
 #[cfg(feature = "redis")]

@@ -1,4 +1,5 @@
-//! The interface that a mechanism implements: acquire and release, nothing else.
+//! The interface that a mechanism implements: acquire and release, and giving back what an attempt
+//! without an answer may have taken.
 
 use std::time::Duration;
 

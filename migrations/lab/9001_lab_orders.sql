@@ -1,5 +1,5 @@
 -- Orders of the laboratory's unguarded sale: no unique key, so that a lock that fails shows.
-CREATE TABLE lab_orders (
+CREATE TABLE IF NOT EXISTS lab_orders (
   id          BIGINT UNSIGNED NOT NULL COMMENT 'as in orders',
   user_id     BIGINT UNSIGNED NOT NULL,
   voucher_id  BIGINT UNSIGNED NOT NULL,

@@ -107,7 +107,7 @@ async fn send_code(
     let mut answer = CodeSent { expires_in_s: CODE_LIFE.as_secs(), code: None };
     match &api.delivery {
         CodeDelivery::InAnswer => answer.code = Some(code),
-        CodeDelivery::Stdout => println!("{}", line(&phone, &code)),
+        CodeDelivery::Stdout => write_line(std::io::stdout(), &line(&phone, &code))?,
         CodeDelivery::File(path) => append(path.clone(), line(&phone, &code)).await?,
         CodeDelivery::Nowhere => return Err(ApiError::LoginUnavailable),
     }
@@ -135,20 +135,23 @@ fn line(phone: &Phone, code: &str) -> String {
     json!({"login_code": code, "phone": phone.as_str()}).to_string()
 }
 
+fn write_line(mut to: impl Write, line: &str) -> Result<(), ApiError> {
+    writeln!(to, "{line}").map_err(|error| not_handed_on(&error))
+}
+
+fn not_handed_on(error: &std::io::Error) -> ApiError {
+    tracing::error!(%error, "a login code could not be handed on");
+    ApiError::LoginUnavailable
+}
+
 async fn append(path: PathBuf, line: String) -> Result<(), ApiError> {
     let written = tokio::task::spawn_blocking(move || {
         let mut options = std::fs::OpenOptions::new();
         // Whoever reads the codes can log in as anybody.
-        let mut file = options.create(true).append(true).mode(0o600).open(path)?;
-        writeln!(file, "{line}")
+        let file = options.create(true).append(true).mode(0o600).open(path);
+        file.map_err(|error| not_handed_on(&error)).and_then(|file| write_line(file, &line))
     });
-    match written.await {
-        Ok(Ok(())) => Ok(()),
-        outcome => {
-            tracing::error!(?outcome, "a login code could not be handed on");
-            Err(ApiError::LoginUnavailable)
-        }
-    }
+    written.await.unwrap_or(Err(ApiError::Internal))
 }
 
 /// Turns a code into a token.

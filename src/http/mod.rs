@@ -18,11 +18,13 @@ mod server;
 mod views;
 mod vouchers;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
 use secrecy::SecretString;
@@ -96,13 +98,47 @@ pub fn router(api: Api) -> Router {
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed);
     routes
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(CatchPanicLayer::custom(error::panicked))
+        .layer(catch_panics())
         .layer(from_fn(envelope::secure))
         .layer(from_fn_with_state(Arc::clone(&api), envelope::wrap))
         .with_state(api)
 }
 
+/// A defect in one request ends that request and nothing else.
+fn catch_panics() -> CatchPanicLayer<fn(Box<dyn Any + Send>) -> Response> {
+    CatchPanicLayer::custom(error::panicked)
+}
+
 /// A secret of this process, for `--dev` without `JWT_SECRET`.
 pub fn passing_secret() -> SecretString {
     format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, to_bytes};
+    use axum::extract::Request;
+    use tower::ServiceExt;
+
+    use super::error::Problem;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_in_a_handler_is_a_500_that_tells_nothing_of_it() {
+        let panics = get(async || -> Response { panic!("the secret is in src/token.rs") });
+        let routes = Router::new().route("/panics", panics).route("/works", get(async || "fine"));
+        let routes = routes.layer(catch_panics());
+        for (path, status) in [("/panics", 500), ("/works", 200), ("/panics", 500)] {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let mut response = routes.clone().oneshot(request).await.unwrap();
+            if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+                problem.fill(&mut response, "an-id");
+            }
+            assert_eq!(response.status(), status, "{path}");
+            let body = to_bytes(response.into_body(), BODY_BYTES).await.unwrap();
+            let body = String::from_utf8(body.into()).unwrap();
+            assert_eq!(body.contains(r#""code":"internal""#), status == 500, "{body}");
+            assert!(!body.contains("secret") && !body.contains("src/"), "{body}");
+        }
+    }
 }

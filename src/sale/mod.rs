@@ -116,13 +116,10 @@ impl Sale {
     /// order was written and none will be.
     pub async fn purchase(&self, user: UserId, voucher: VoucherId) -> Outcome {
         let started = Instant::now();
-        let outcome = match self.admit(user, voucher).await {
+        match self.admit(user, voucher).await {
             Ok(work) => work.await,
-            Err(refusal) => Outcome::Refused(refusal),
-        };
-        metrics::counter!("seckill_orders_total", "outcome" => outcome.name()).increment(1);
-        metrics::histogram!("seckill_order_seconds").record(started.elapsed().as_secs_f64());
-        outcome
+            Err(refusal) => count(Outcome::Refused(refusal), started),
+        }
     }
 
     /// Waits until no purchase is under way, for the end of the process.
@@ -141,7 +138,14 @@ impl Sale {
         if let Some(server) = self.health.down().first() {
             return Err(Refusal::Unavailable(server));
         }
-        let terms = self.catalogue.terms(voucher).await?.ok_or(Refusal::VoucherNotFound)?;
+        let started = Instant::now();
+        let terms = tokio::select! {
+            biased;
+            terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound)?,
+            () = self.health.until_database_is_down() => {
+                return Err(Refusal::Unavailable("database"));
+            }
+        };
         match (terms.status, terms.window.phase(terms.now())) {
             (Status::Draft, _) => return Err(Refusal::NotOnSale),
             (_, Phase::NotStarted) => return Err(Refusal::NotStarted(terms.window.starts_at)),
@@ -159,7 +163,7 @@ impl Sale {
         };
         let section = Arc::clone(&self.section);
         let task = self.tasks.spawn(async move {
-            let outcome = section.run(&ticket).await;
+            let outcome = count(section.run(&ticket).await, started);
             drop(place);
             outcome
         });
@@ -173,4 +177,11 @@ impl Sale {
         };
         LockName::new(name).expect("a prefix and a number make a valid name")
     }
+}
+
+/// Counts the outcome, also if its client has gone.
+fn count(outcome: Outcome, started: Instant) -> Outcome {
+    metrics::counter!("seckill_orders_total", "outcome" => outcome.name()).increment(1);
+    metrics::histogram!("seckill_order_seconds").record(started.elapsed().as_secs_f64());
+    outcome
 }

@@ -17,7 +17,8 @@ use super::outcome::{Outcome, Refusal};
 use super::{Guards, LockOrder, Parts, Plant, Rules, naive, single};
 use crate::domain::{Order, UserId, VoucherId};
 use crate::store::{
-    CommitError, Duplicate, Entry, OrderIds, Orders, Resolution, StoreError, Transaction, resolve,
+    CommitError, Duplicate, Entry, Health, OrderIds, Orders, Resolution, StoreError, Transaction,
+    resolve,
 };
 
 /// How often a transaction is tried that meets another one (1213) or an id that is taken.
@@ -63,12 +64,13 @@ pub(super) struct Section {
     pool: sqlx::MySqlPool,
     ids: OrderIds,
     locks: Locks,
+    health: Health,
 }
 
 impl Section {
     pub(super) fn new(rules: Arc<Rules>, parts: Parts) -> Self {
-        let Parts { pool, orders, ids, locks, .. } = parts;
-        Self { rules, orders, pool, ids, locks }
+        let Parts { pool, orders, ids, locks, health, .. } = parts;
+        Self { rules, orders, pool, ids, locks, health }
     }
 
     pub(super) fn locks(&self) -> &Locks {
@@ -100,6 +102,17 @@ impl Section {
         Ok(outcome?)
     }
 
+    /// A transaction; waiting for a connection ends as soon as the database is known to be away.
+    async fn open(&self) -> Result<Transaction, Stop> {
+        tokio::select! {
+            biased;
+            opened = Transaction::open(&self.pool) => Ok(opened?),
+            () = self.health.until_database_is_down() => {
+                Err(Refusal::Unavailable("database").into())
+            }
+        }
+    }
+
     async fn try_until_settled(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Outcome {
         for attempt in 1.. {
             match self.try_once(ticket, guard).await {
@@ -123,7 +136,7 @@ impl Section {
             price_cents: ticket.terms.price_cents,
             created_at: ticket.created_at,
         };
-        let mut tx = Transaction::open(&self.pool).await?;
+        let mut tx = self.open().await?;
         if self.rules.lock_order == LockOrder::Inside {
             *guard = Some(self.lock(ticket).await?);
         }

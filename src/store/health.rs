@@ -1,14 +1,14 @@
-//! Whether the servers answer: looked at twice a second, so that a purchase need not find out the
+//! Whether the servers answer: looked at three times a second, so that a purchase need not find out the
 //! slow way that one of them is dead. The database is asked on a connection kept for that: those of
 //! the pool are all taken just when purchases wait for a dead server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::ConnectionManager;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, MySqlPool};
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::StoreError;
@@ -23,29 +23,41 @@ const FAILURES: u32 = 2;
 #[derive(Clone, Default)]
 pub struct Health(Arc<Seen>);
 
-#[derive(Default)]
 struct Seen {
-    database_down: AtomicBool,
-    redis_down: AtomicBool,
+    database_down: watch::Sender<bool>,
+    redis_down: watch::Sender<bool>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { database_down: watch::Sender::new(false), redis_down: watch::Sender::new(false) }
+    }
 }
 
 impl Health {
     /// The servers that do not answer.
     pub fn down(&self) -> Vec<&'static str> {
         let seen = [("database", &self.0.database_down), ("redis", &self.0.redis_down)];
-        seen.into_iter().filter(|(_, down)| down.load(Ordering::Relaxed)).map(|s| s.0).collect()
+        seen.into_iter().filter(|(_, down)| *down.borrow()).map(|(server, _)| server).collect()
+    }
+
+    /// Resolves when the database is seen not to answer.
+    pub async fn until_database_is_down(&self) {
+        let mut seen = self.0.database_down.subscribe();
+        // Fails only if the sender has gone, which this holds.
+        let _always = seen.wait_for(|down| *down).await;
     }
 }
 
 /// Looks at both servers for ever; runs until it is dropped.
-pub async fn watch(health: Health, pool: MySqlPool, redis: ConnectionManager) {
+pub async fn keep_watch(health: Health, pool: MySqlPool, redis: ConnectionManager) {
     let database = Database { options: pool.connect_options(), kept: Mutex::default() };
     let database = keep_looking("database", &health.0.database_down, || ask_database(&database));
     let redis = keep_looking("redis", &health.0.redis_down, || ask_redis(&redis));
     tokio::join!(database, redis);
 }
 
-async fn keep_looking<F>(server: &'static str, down: &AtomicBool, ask: impl Fn() -> F)
+async fn keep_looking<F>(server: &'static str, down: &watch::Sender<bool>, ask: impl Fn() -> F)
 where
     F: Future<Output = Result<(), StoreError>>,
 {
@@ -57,7 +69,7 @@ where
         let seen = timeout(PATIENCE, ask()).await;
         failures = if matches!(seen, Ok(Ok(()))) { 0 } else { failures + 1 };
         let is_down = failures >= FAILURES;
-        if down.swap(is_down, Ordering::Relaxed) != is_down {
+        if down.send_replace(is_down) != is_down {
             tracing::warn!(server, is_down, "a server went away or came back");
         }
     }

@@ -1,4 +1,5 @@
-//! The schema: one DDL statement a file, so that a failed step leaves nothing half done.
+//! The schema: one DDL statement a file, which may run twice, so that a step that was broken off
+//! leaves nothing half done.
 
 use std::io;
 use std::time::Duration;
@@ -10,9 +11,11 @@ use tokio::time::timeout;
 use super::pools::address;
 
 /// How long the server may take to welcome a connection.
-const WELCOME: Duration = Duration::from_secs(10);
+const WELCOME: Duration = Duration::from_secs(5);
 /// How long to wait for somebody else who migrates, in seconds.
 const TURN_S: u32 = 60;
+/// How long everything may take, the turn included.
+const WHOLE: Duration = Duration::from_mins(2);
 
 static SERVICE: Migrator = sqlx::migrate!("./migrations");
 static LABORATORY: Migrator = sqlx::migrate!("./migrations/lab");
@@ -21,13 +24,22 @@ static LABORATORY: Migrator = sqlx::migrate!("./migrations/lab");
 /// start together take turns (a named lock of the database). Returns how many steps were applied.
 pub async fn migrate(url: &str, lab: bool) -> Result<usize, MigrateError> {
     let Ok(connecting) = timeout(WELCOME, address(url)?.connect()).await else {
-        let silence = io::Error::new(io::ErrorKind::TimedOut, "the database does not answer");
-        return Err(sqlx::Error::Io(silence).into());
+        return Err(silence().into());
     };
-    let mut connection = connecting?;
-    let mut applied = 0;
+    match timeout(WHOLE, run_all(connecting?, lab)).await {
+        Ok(applied) => applied,
+        Err(_) => Err(silence().into()),
+    }
+}
+
+fn silence() -> sqlx::Error {
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the database does not answer"))
+}
+
+async fn run_all(mut connection: MySqlConnection, lab: bool) -> Result<usize, MigrateError> {
     let sets: &[&Migrator] = if lab { &[&SERVICE, &LABORATORY] } else { &[&SERVICE] };
     take_turn(&mut connection).await?;
+    let mut applied = 0;
     for set in sets {
         applied += run(set, &mut connection).await?;
     }
@@ -52,9 +64,10 @@ async fn take_turn(connection: &mut MySqlConnection) -> Result<(), MigrateError>
 async fn run(set: &Migrator, connection: &mut MySqlConnection) -> Result<usize, MigrateError> {
     let table = &set.table_name;
     connection.ensure_migrations_table(table).await?;
-    if let Some(version) = connection.dirty_version(table).await? {
-        return Err(MigrateError::Dirty(version));
-    }
+    // A step that was broken off is run again: each is one statement that may run twice.
+    sqlx::query("DELETE FROM _sqlx_migrations WHERE success = FALSE")
+        .execute(&mut *connection)
+        .await?;
     let before = connection.list_applied_migrations(table).await?;
     for step in set.iter().filter(|step| step.migration_type.is_up_migration()) {
         match before.iter().find(|applied| applied.version == step.version) {

@@ -1,10 +1,12 @@
 //! Numbers for orders, drawn from Redis in blocks so that an order costs no extra round trip.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::ConnectionManager;
 use time::{Date, OffsetDateTime};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use super::StoreError;
 use crate::domain::OrderId;
@@ -13,6 +15,7 @@ use crate::domain::OrderId;
 const BLOCK: u64 = 256;
 /// The day's counter outlives its day, so that a late replica cannot start it anew.
 const COUNTER_LIFE_S: i64 = 172_800;
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Draws order ids: unique while Redis keeps its data; if it does not, the primary key has the
 /// last word and another one is drawn.
@@ -35,8 +38,14 @@ impl OrderIds {
         Self { connection, block: Arc::new(Mutex::new(block)) }
     }
 
-    /// Another id.
+    /// Another id, within a second: those who wait for somebody else's fetch from a dead Redis
+    /// must not each wait for a fetch of their own.
     pub async fn draw(&self) -> Result<OrderId, StoreError> {
+        let late = |_| StoreError::NoAnswer { server: "redis" };
+        timeout(PATIENCE, self.draw_in_turn()).await.map_err(late)?
+    }
+
+    async fn draw_in_turn(&self) -> Result<OrderId, StoreError> {
         let mut block = self.block.lock().await;
         let now = OffsetDateTime::now_utc();
         if block.next == block.end || block.day != now.date() {

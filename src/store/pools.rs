@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use sqlx::{Executor, MySqlPool};
+use sqlx::{Connection, Executor, MySqlPool};
 use tokio::time::timeout;
 
 use super::StoreError;
@@ -24,6 +24,8 @@ pub struct DatabaseOptions {
     pub naive: bool,
 }
 
+/// A connection that was idle for longer is asked whether it still lives.
+const PINGED_AFTER: Duration = Duration::from_secs(1);
 /// How long a request waits for a connection of the pool.
 const ACQUIRE: Duration = Duration::from_secs(2);
 
@@ -39,7 +41,7 @@ pub(super) fn address(url: &str) -> Result<MySqlConnectOptions, sqlx::Error> {
     if url.starts_with("mysql://") || url.starts_with("mariadb://") {
         return url.parse();
     }
-    Err(sqlx::Error::Configuration("DATABASE_URL must begin with mysql://".into()))
+    Err(sqlx::Error::Configuration("the database's address must begin with mysql://".into()))
 }
 
 /// Makes the pool. Nothing is connected yet.
@@ -51,9 +53,17 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
     Ok(MySqlPoolOptions::new()
         .max_connections(options.pool_size)
         .acquire_timeout(ACQUIRE)
-        // A ping before every order would cost a round trip; `Transaction::open` passes over
-        // connections that died instead.
+        // A ping before every order would cost a round trip: only what was idle for long is asked
+        // whether it still lives, and `Transaction::open` passes over others that died.
         .test_before_acquire(false)
+        .before_acquire(|connection, meta| {
+            Box::pin(async move {
+                if meta.idle_for > PINGED_AFTER {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
         .after_connect(move |connection, _| {
             Box::pin(async move {
                 connection.execute(sqlx::raw_sql(if naive { NAIVE } else { ORDINARY })).await?;

@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep};
 use super::{SaleTables, Session, StoreError};
 use crate::domain::OrderId;
 
-/// How long to go on asking. The lock is kept and the caller waits for as long.
+/// How long to go on asking. The caller waits for as long, and the lock is not released; a lease
+/// that is shorter than this ends meanwhile, and then only the database's guards are left.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// `KILL` of a connection that is already gone.
 const NO_SUCH_THREAD: &str = "1094";

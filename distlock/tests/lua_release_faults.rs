@@ -1,0 +1,215 @@
+//! `lua-release` when its server, or the way to it, fails. Each test has a Redis of its own.
+
+mod support;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::{LockError, LockName, LockOptions, Locks, Release};
+use support::{ANSWER, LONG, Look, at_once, eventually, fresh_name, locks_at, options};
+use testbed::{Bed, Redis, RedisOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// An attempt and its repetition on a new connection, with room for a busy machine.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A Redis of one's own. The bed goes last.
+struct Own {
+    redis: Redis,
+    _bed: Bed,
+}
+
+impl Own {
+    fn start() -> Self {
+        tokio::task::block_in_place(|| {
+            let bed = Bed::start().expect("a private bed");
+            let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
+            Self { redis, _bed: bed }
+        })
+    }
+
+    fn act(&self, act: impl FnOnce(&Redis) -> testbed::Result<()>) {
+        tokio::task::block_in_place(|| act(&self.redis)).expect("the testbed can do that");
+    }
+}
+
+async fn failure(locks: &Locks, name: &LockName, options: &LockOptions) -> LockError {
+    let started = Instant::now();
+    let error = locks.lock(name, options).await.err().expect("it must fail");
+    assert!(started.elapsed() < SOON, "{error} after {:?}", started.elapsed());
+    error
+}
+
+fn assert_backend(error: &LockError) {
+    assert!(matches!(error, LockError::Backend(_)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_server_is_an_error_at_once_and_its_locks_are_gone_afterwards() {
+    let (own, name) = (Own::start(), fresh_name());
+    let locks = locks_at(own.redis.url()).await;
+    let before = locks.lock(&name, &at_once()).await.expect("the lock");
+    own.act(|redis| redis.kill());
+    for _ in 0..3 {
+        assert_backend(&failure(&locks, &fresh_name(), &at_once()).await);
+    }
+    assert!(before.release().await.is_err(), "nobody can say whether it was released");
+    own.act(|redis| redis.restart());
+    // The same locks, without being made anew.
+    eventually("the connection is back", async || {
+        locks.lock(&fresh_name(), &at_once()).await.is_ok()
+    })
+    .await;
+    let guard = locks.lock(&name, &at_once()).await.expect("nothing is left of the first hold");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_finds_an_emptied_server_says_that_the_lock_was_gone() {
+    let (own, name) = (Own::start(), fresh_name());
+    let locks = locks_at(own.redis.url()).await;
+    let guard = locks.lock(&name, &at_once()).await.expect("the lock");
+    own.act(|redis| redis.restart());
+    eventually("the connection is back", async || {
+        locks.lock(&fresh_name(), &at_once()).await.is_ok()
+    })
+    .await;
+    assert_eq!(guard.release().await.expect("a release"), Release::Gone);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_granted_by_a_server_that_woke_up_too_late_is_given_back() {
+    // Whether the server wakes up while the attempt is being given back, or after that, too, has
+    // been given up; and whether it has seen the script before.
+    for (late, seen) in [(false, true), (true, true), (false, false), (true, false)] {
+        let (own, name) = (Own::start(), fresh_name());
+        let (locks, other) = (locks_at(own.redis.url()).await, locks_at(own.redis.url()).await);
+        let look = Look::at(own.redis.url()).await;
+        if seen {
+            let guard = locks.lock(&fresh_name(), &at_once()).await.expect("a lock");
+            guard.release().await.expect("a release");
+        }
+        own.act(|redis| redis.freeze());
+        let started = Instant::now();
+        assert_backend(&failure(&locks, &name, &options(Duration::ZERO, LONG)).await);
+        assert!(started.elapsed() >= ANSWER, "it did not wait: {:?}", started.elapsed());
+        if late {
+            locks.flush().await;
+        }
+        own.act(|redis| redis.thaw());
+        let thawed = Instant::now();
+        locks.flush().await;
+        let what = format!("late: {late}, script seen: {seen}");
+        eventually(&what, async || look.owner(&name).await.is_none()).await;
+        let guard = other.lock(&name, &at_once()).await.expect("the lock is free");
+        println!("{what}: free after {:?}", thawed.elapsed());
+        guard.release().await.expect("a release");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_answer_was_cut_off_is_given_back() {
+    let (own, name) = (Own::start(), fresh_name());
+    let look = Look::at(own.redis.url()).await;
+    let cutter = Cutter::before(own.redis.addr()).await;
+    let url = own.redis.url();
+    let through = url.replace(&own.redis.addr().to_string(), &cutter.address.to_string());
+    let (locks, other) = (locks_at(&through).await, locks_at(url).await);
+    for round in 1..=5 {
+        cutter.armed.store(true, Ordering::SeqCst);
+        assert_backend(&failure(&locks, &name, &at_once()).await);
+        assert_eq!(cutter.cuts.load(Ordering::SeqCst), round, "the answer was not cut off");
+        locks.flush().await;
+        assert_eq!(look.owner(&name).await, None, "it is still held by nobody");
+        let guard = other.lock(&name, &at_once()).await.expect("the lock is free");
+        guard.release().await.expect("a release");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_request_is_refused_before_any_server_is_asked() {
+    let own = Own::start();
+    let locks = locks_at(own.redis.url()).await;
+    // There is nobody to ask any more.
+    own.act(|redis| redis.kill());
+    assert_backend(&failure(&locks, &fresh_name(), &at_once()).await);
+    let (day, ms) = (Duration::from_hours(24), Duration::from_millis(1));
+    for (wait, lease, field) in [
+        (Duration::ZERO, Duration::ZERO, "lease"),
+        (Duration::ZERO, ms * 9, "lease"),
+        (Duration::ZERO, day + ms, "lease"),
+        (day + ms, LONG, "wait"),
+        (Duration::MAX, Duration::MAX, "lease"),
+    ] {
+        match failure(&locks, &fresh_name(), &options(wait, lease)).await {
+            LockError::BadRequest { field: named, .. } => assert_eq!(named, field),
+            other => panic!("{wait:?} {lease:?}: {other}"),
+        }
+    }
+    // A name is checked when it is made, without any locks.
+    for bad in [String::new(), "a\r\nDEL b".into(), "\0".into(), "x".repeat(513)] {
+        let refused = LockName::new(bad.as_str()).expect_err(&bad);
+        assert!(matches!(refused, LockError::BadRequest { field: "lock name", .. }), "{refused}");
+    }
+}
+
+/// A proxy that closes a connection instead of passing on the answer to SET.
+struct Cutter {
+    address: SocketAddr,
+    armed: Arc<AtomicBool>,
+    cuts: Arc<AtomicU32>,
+}
+
+impl Cutter {
+    async fn before(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (armed, cuts) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
+        let (arming, counting) = (Arc::clone(&armed), Arc::clone(&cuts));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (armed, cuts) = (Arc::clone(&arming), Arc::clone(&counting));
+                tokio::spawn(async move {
+                    // A connection that ends in an error has ended: that is all anybody sees.
+                    let _ended = converse(client, server, (&armed, &cuts)).await;
+                });
+            }
+        });
+        Self { address, armed, cuts }
+    }
+}
+
+async fn converse(
+    mut client: TcpStream,
+    server: SocketAddr,
+    (armed, cuts): (&AtomicBool, &AtomicU32),
+) -> io::Result<()> {
+    let mut server = TcpStream::connect(server).await?;
+    let (mut asked, mut answered) = (vec![0; 4096], vec![0; 4096]);
+    let mut cutting = false;
+    loop {
+        tokio::select! {
+            count = client.read(&mut asked) => match count? {
+                0 => return Ok(()),
+                count => {
+                    let is_set = asked[..count].windows(7).any(|part| part == b"\r\nSET\r\n");
+                    cutting = is_set && armed.swap(false, Ordering::SeqCst);
+                    server.write_all(&asked[..count]).await?;
+                }
+            },
+            count = server.read(&mut answered) => match count? {
+                0 => return Ok(()),
+                _ if cutting => {
+                    assert_eq!(&answered[..5], b"+OK\r\n", "the lock was granted");
+                    cuts.fetch_add(1, Ordering::SeqCst);
+                    return Ok(());
+                }
+                count => client.write_all(&answered[..count]).await?,
+            },
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the tests of the Redis kinds share: a server, connections as a service makes them, and
+//! names that no other test uses.
+
+// Each test program compiles this file and uses a part of it.
+#![allow(dead_code, reason = "not every test program uses all of it")]
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use distlock::{Backends, LockKind, LockName, LockOptions, Locks, RedisConnection, locker};
+use redis::AsyncCommands;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use testbed::{Bed, Redis, RedisOptions};
+use uuid::Uuid;
+
+/// How long a command may take.
+pub(crate) const ANSWER: Duration = Duration::from_millis(500);
+/// A lease that does not end in a test.
+pub(crate) const LONG: Duration = Duration::from_mins(1);
+
+/// The server of this test program; the bed takes it down when the process ends.
+pub(crate) fn server() -> &'static Redis {
+    static SERVER: OnceLock<(Bed, Redis)> = OnceLock::new();
+    &SERVER
+        .get_or_init(|| {
+            let bed = Bed::start().expect("a private bed");
+            let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
+            (bed, redis)
+        })
+        .1
+}
+
+pub(crate) async fn connect(url: &str) -> RedisConnection {
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(ANSWER))
+        .set_response_timeout(Some(ANSWER))
+        .set_number_of_retries(1)
+        .set_min_delay(Duration::from_millis(20))
+        .set_max_delay(Duration::from_millis(200));
+    let client = redis::Client::open(url).expect("a Redis URL");
+    ConnectionManager::new_with_config(client, config).await.expect("a connection")
+}
+
+/// The locks of what is another process as far as Redis can see.
+pub(crate) async fn locks_at(url: &str) -> Locks {
+    let backends = Backends { redis: Some(connect(url).await) };
+    Locks::new(locker(LockKind::LuaRelease, &backends).expect("a locker"))
+}
+
+pub(crate) async fn locks() -> Locks {
+    locks_at(server().url()).await
+}
+
+pub(crate) fn fresh_name() -> LockName {
+    LockName::new(format!("lock:test:{}", Uuid::new_v4())).expect("a name")
+}
+
+pub(crate) fn options(wait: Duration, lease: Duration) -> LockOptions {
+    LockOptions { wait, lease }
+}
+
+/// Fails at once if somebody has the lock.
+pub(crate) fn at_once() -> LockOptions {
+    options(Duration::ZERO, LONG)
+}
+
+/// Waits for long.
+pub(crate) fn patient() -> LockOptions {
+    options(Duration::from_secs(30), LONG)
+}
+
+/// What the server knows.
+#[derive(Clone)]
+pub(crate) struct Look(RedisConnection);
+
+impl Look {
+    pub(crate) async fn at(url: &str) -> Self {
+        Self(connect(url).await)
+    }
+
+    pub(crate) async fn owner(&self, name: &LockName) -> Option<String> {
+        self.0.clone().get(name.as_str()).await.expect("an answer")
+    }
+
+    /// How long the key will be there; `None` if it is not.
+    pub(crate) async fn lease(&self, name: &LockName) -> Option<Duration> {
+        let ms: i64 = self.0.clone().pttl(name.as_str()).await.expect("an answer");
+        u64::try_from(ms).ok().map(Duration::from_millis)
+    }
+
+    pub(crate) async fn set(&self, name: &LockName, owner: &str) {
+        self.0.clone().set::<_, _, ()>(name.as_str(), owner).await.expect("an answer");
+    }
+
+    pub(crate) async fn delete(&self, name: &LockName) {
+        self.0.clone().del::<_, ()>(name.as_str()).await.expect("an answer");
+    }
+
+    /// Replaces the key by one of another type.
+    pub(crate) async fn make_hash(&self, name: &LockName) {
+        self.delete(name).await;
+        let mut connection = self.0.clone();
+        connection.hset::<_, _, _, ()>(name.as_str(), "owner", 1).await.expect("an answer");
+    }
+
+    pub(crate) async fn is_hash(&self, name: &LockName) -> bool {
+        let field: Option<u8> =
+            self.0.clone().hget(name.as_str(), "owner").await.expect("an answer");
+        field == Some(1)
+    }
+
+    pub(crate) async fn flush_scripts(&self) {
+        let mut connection = self.0.clone();
+        redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.expect("an answer");
+    }
+
+    pub(crate) fn connection(&self) -> RedisConnection {
+        self.0.clone()
+    }
+}
+
+/// Waits until the condition holds; panics with `what` after 10 s.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds().await {
+        assert!(Instant::now() < deadline, "not within 10 s: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
