@@ -1,0 +1,6 @@
+//! What the API promises to its clients, route by route.
+
+mod admin;
+mod envelope;
+mod orders;
+mod vouchers;

@@ -1,0 +1,160 @@
+//! What the program writes: token files, the schema, login codes.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread;
+
+use reqwest::Method;
+use seckill::token::Tokens;
+use serde_json::{Value, json};
+use sqlx::{Connection, MySqlConnection};
+use tempfile::TempDir;
+
+use super::{env, run};
+use crate::caller::Caller;
+use crate::fleet::{fleet, outbox};
+use crate::support::{Place, SECRET};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("a file").permissions().mode() & 0o777
+}
+
+/// `seckill token` for that many users into that file.
+fn make_tokens(place: &Place, users: &str, out: &Path, flags: &[&str]) -> super::Ended {
+    let out = out.to_str().expect("UTF-8");
+    run(&[&["token", "--users", users, "--out", out], flags].concat(), &env(place))
+}
+
+/// The lines of a token file: user and token.
+fn read(path: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(path).expect("a token file");
+    assert!(text.ends_with('\n'));
+    text.lines()
+        .map(|line| {
+            let value: Value = serde_json::from_str(line).expect("JSON on each line");
+            assert_eq!(value.as_object().expect("an object").len(), 2, "{line}");
+            assert!(line.starts_with(r#"{"user_id":""#), "{line}");
+            let field = |name: &str| value[name].as_str().expect("a string").to_owned();
+            (field("user_id"), field("token"))
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_written_a_line_each_for_their_owner_only_and_work() {
+    let fleet = fleet().await;
+    let folder = TempDir::new().unwrap();
+    let (buyers, admins) = (folder.path().join("buyers"), folder.path().join("admins"));
+    let said = make_tokens(&fleet.place, "1200", &buyers, &[]).fine();
+    assert_eq!(said, format!("1200 tokens written to {}\n", buyers.display()));
+    make_tokens(&fleet.place, "2", &admins, &["--admin", "--ttl-s", "100"]).fine();
+    assert_eq!((mode(&buyers), mode(&admins)), (0o600, 0o600));
+
+    let (buyers, admins) = (read(&buyers), read(&admins));
+    let ids: BTreeSet<_> = buyers.iter().chain(&admins).map(|(id, _)| id).collect();
+    assert_eq!(ids.len(), 1202, "each is a user of its own");
+    let tokens = Tokens::new(&SECRET.to_owned().into()).unwrap();
+    for (id, token) in buyers.iter().chain(&admins) {
+        assert_eq!(tokens.verify(token).expect("a good token").user.to_string(), *id);
+    }
+    let caller = Caller::new(fleet.proxy.url());
+    let me = caller.get("/api/me", &buyers[0].1).await.expect(200);
+    assert_eq!((&me["id"], &me["role"]), (&json!(buyers[0].0), &json!("buyer")));
+    assert_eq!(caller.get("/api/me", &admins[1].1).await.expect(200)["role"], "admin");
+}
+
+#[test]
+fn an_older_token_file_is_replaced_whole_and_closed_to_others() {
+    let place = Place::fresh();
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("tokens");
+    fs::write(&out, "x".repeat(100_000)).unwrap();
+    fs::set_permissions(&out, Permissions::from_mode(0o644)).unwrap();
+    run(&["migrate"], &env(&place)[..1]).fine();
+    make_tokens(&place, "1", &out, &[]).fine();
+    assert_eq!((read(&out).len(), mode(&out)), (1, 0o600));
+}
+
+#[test]
+fn tokens_that_cannot_be_made_or_written_are_told_and_leave_an_older_file_as_it_was() {
+    let place = Place::fresh();
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("tokens");
+    fs::write(&out, "precious").unwrap();
+    make_tokens(&place, "1", &out, &[]).refused(Some(&place), "cannot create users");
+    let dead = Place { database_url: "mysql://u:hush-1@127.0.0.1:1/d".into(), ..Place::fresh() };
+    make_tokens(&dead, "1", &out, &[]).refused(Some(&dead), "cannot create users");
+    let weak = [("DATABASE_URL", place.database_url.as_str()), ("JWT_SECRET", "weak")];
+    let args = ["token", "--out", out.to_str().unwrap()];
+    run(&args, &weak).refused(Some(&place), "JWT_SECRET must have at least 32 bytes");
+    assert_eq!(fs::read_to_string(&out).unwrap(), "precious");
+    let nowhere = folder.path().join("no/such/folder");
+    make_tokens(&place, "1", &nowhere, &[]).refused(Some(&place), "cannot write");
+    make_tokens(&place, "1", folder.path(), &[]).refused(Some(&place), "cannot write");
+}
+
+/// How many steps a run of `migrate` says it applied.
+fn steps(said: &str) -> usize {
+    let number = said.split(' ').next().and_then(|word| word.parse().ok());
+    number.unwrap_or_else(|| panic!("no number in {said:?}"))
+}
+
+#[test]
+fn a_schema_is_made_once_however_often_and_however_many_ask() {
+    let place = Place::fresh();
+    let env = env(&place);
+    let applied: usize = thread::scope(|scope| {
+        let runs: Vec<_> =
+            (0..6).map(|_| scope.spawn(|| steps(&run(&["migrate"], &env[..1]).fine()))).collect();
+        runs.into_iter().map(|run| run.join().expect("all succeed")).sum()
+    });
+    assert!(applied > 0);
+    assert_eq!(run(&["migrate"], &env[..1]).fine(), "0 steps applied, the schema is up to date\n");
+    assert!(steps(&run(&["migrate", "--lab"], &env[..1]).fine()) > 0);
+    assert_eq!(steps(&run(&["migrate", "--lab"], &env[..1]).fine()), 0);
+    assert_eq!(steps(&run(&["migrate"], &env[..1]).fine()), 0, "the laboratory's steps stay");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_broke_off_is_run_again_and_one_that_was_changed_is_refused() {
+    let place = Place::fresh();
+    let env = env(&place);
+    run(&["migrate"], &env[..1]).fine();
+    let mut database = MySqlConnection::connect(&place.database_url).await.unwrap();
+    // As a crash between the entry and the statement leaves it.
+    let crash = "UPDATE _sqlx_migrations SET success = FALSE WHERE version = 5; DROP TABLE orders";
+    sqlx::raw_sql(crash).execute(&mut database).await.unwrap();
+    assert_eq!(steps(&run(&["migrate"], &env[..1]).fine()), 1);
+    sqlx::raw_sql("SELECT id FROM orders").execute(&mut database).await.expect("orders are back");
+    let change = "UPDATE _sqlx_migrations SET checksum = 'x' WHERE version = 5";
+    sqlx::raw_sql(change).execute(&mut database).await.unwrap();
+    run(&["migrate"], &env[..1]).refused(Some(&place), "migration 5 was previously applied");
+    run(&["serve", "--bind", "127.0.0.1:0"], &env).refused(Some(&place), "migration 5");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_code_goes_to_the_outbox_only_and_is_good_at_every_replica() {
+    let fleet = fleet().await;
+    let phone = "+4915112345678";
+    let at = |number: usize| Caller::new(fleet.replicas[number].base_url());
+    let post = |number: usize, path: &'static str, body: Value| async move {
+        let caller = at(number);
+        caller.send(caller.raw((Method::POST, path), body.to_string())).await
+    };
+    let sent = post(0, "/api/login/codes", json!({"phone": phone})).await.expect(202);
+    assert_eq!(sent, json!({"expires_in_s": 300}), "without --dev the code is not in the answer");
+    assert_eq!(mode(&outbox()), 0o600, "whoever reads it can log in as anybody");
+    let lines = fs::read_to_string(outbox()).unwrap();
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let line = lines.into_iter().find(|line| line["phone"] == phone).expect("the phone's line");
+    let code = &line["login_code"];
+    let login = post(1, "/api/login", json!({"phone": phone, "code": code})).await.expect(200);
+    let me = at(2).get("/api/me", login["token"].as_str().unwrap()).await.expect(200);
+    assert_eq!(me["id"], login["user"]["id"]);
+    for number in 0..3 {
+        let again = post(number, "/api/login", json!({"phone": phone, "code": code})).await;
+        assert_eq!(again.problem(401), "wrong_code", "used up everywhere");
+    }
+}

@@ -1,0 +1,159 @@
+//! When `serve` refuses to start: one sentence, no secret, exit code 2.
+
+use std::net::TcpListener;
+use std::thread;
+
+use testbed::{RedisOptions, ReplicaSpec};
+
+use super::{Ended, env, run};
+use crate::fleet::SECKILL;
+use crate::support::{Place, SECRET, servers};
+
+const ANY_PORT: [&str; 3] = ["serve", "--bind", "127.0.0.1:0"];
+
+/// `serve` at that place, with more flags.
+fn serve(place: &Place, flags: &[&str]) -> Ended {
+    run(&[&ANY_PORT, flags].concat(), &env(place))
+}
+
+/// A place whose servers are never asked.
+fn nowhere() -> Place {
+    Place {
+        database_url: "mysql://seckill:hush-hush-1@127.0.0.1:1/shop".into(),
+        redis_url: "redis://:hush-hush-2@127.0.0.1:1/0".into(),
+    }
+}
+
+#[test]
+fn a_missing_or_weak_secret_is_refused_before_anything_is_touched() {
+    let place = nowhere();
+    let [database, redis, _] = env(&place);
+    run(&ANY_PORT, &[database, redis]).refused(Some(&place), "JWT_SECRET is missing");
+    let nearly = &SECRET[..31];
+    for weak in ["", "secret", "0123456789", nearly, &"a".repeat(64), &"abcdefgh".repeat(8)] {
+        let env = [database, redis, ("JWT_SECRET", weak)];
+        run(&ANY_PORT, &env).refused(Some(&place), "JWT_SECRET must have at least 32 bytes");
+    }
+    let dev = [&ANY_PORT[..], &["--dev"]].concat();
+    run(&dev, &[database, redis, ("JWT_SECRET", "weak")]).refused(Some(&place), "32 bytes");
+}
+
+#[test]
+fn switches_for_development_are_refused_on_an_address_that_others_reach() {
+    let place = nowhere();
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:8080", "[2001:db8::1]:8080"] {
+        for flag in ["--dev", "--lab"] {
+            let ended = run(&["serve", "--bind", address, flag], &env(&place));
+            ended.refused(Some(&place), &format!("{flag} needs a loopback address"));
+        }
+    }
+    let by_environment = [&env(&place)[..], &[("DEV", "true"), ("BIND", "0.0.0.0:0")]].concat();
+    run(&["serve"], &by_environment).refused(Some(&place), "--dev needs a loopback address");
+}
+
+#[test]
+fn switches_that_break_things_are_refused_outside_of_the_laboratory() {
+    let place = nowhere();
+    let cases: [(&[&str], &str); 6] = [
+        (&["--guards", "off"], "--guards off"),
+        (&["--work-ms", "1"], "--work-ms"),
+        (&["--lock-order", "inside"], "--lock-order inside"),
+        (&["--plant", "lying-audit"], "--plant"),
+        (&["--plant", "release-before-commit"], "--plant"),
+        (&["--plant", "no-stock-condition"], "--plant"),
+    ];
+    for (flags, why) in cases {
+        let why = format!("{why} breaks things on purpose and needs --lab");
+        serve(&place, flags).refused(Some(&place), &why);
+        serve(&place, &[flags, &["--dev"]].concat()).refused(Some(&place), &why);
+    }
+    let by_environment = [&env(&place)[..], &[("GUARDS", "off")]].concat();
+    run(&ANY_PORT, &by_environment).refused(Some(&place), "--guards off");
+}
+
+#[test]
+fn a_port_in_use_is_told() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let place = nowhere();
+    let why = format!("cannot listen on {address}: Address already in use");
+    run(&["serve", "--bind", &address], &env(&place)).refused(Some(&place), &why);
+}
+
+#[test]
+fn a_server_that_is_not_there_or_says_no_is_named_at_once() {
+    let good = Place::fresh();
+    // Somebody listens there, and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = silent.local_addr().expect("its address");
+    let database = |url: String| Place { database_url: url, redis_url: good.redis_url.clone() };
+    let redis = |url: String| Place { database_url: good.database_url.clone(), redis_url: url };
+    let (left, right) = good.database_url.rsplit_once('/').expect("a database");
+    let wrong_password = good.database_url.replace("seckill:", "seckill:x");
+    let no_password = good.redis_url.replace("redis://:", "redis://:x");
+    assert!(wrong_password != good.database_url && no_password != good.redis_url && right != "x");
+    let schema = "cannot bring the database's schema up to date";
+    let cases = [
+        (database("mysql://seckill:hush-1@127.0.0.1:1/shop".into()), schema, "Connection refused"),
+        (database(format!("mysql://seckill:hush-1@{silent}/shop")), schema, "does not answer"),
+        (database(wrong_password), schema, "Access denied"),
+        (database(format!("{left}/no_such_shop")), schema, "no_such_shop"),
+        (
+            database("postgres://u:hush-1@127.0.0.1:1/shop".into()),
+            schema,
+            "must begin with mysql://",
+        ),
+        (database("mysql://u:hush-1@127.0.0.1:port/shop".into()), schema, "invalid port number"),
+        (redis("redis://:hush-2@127.0.0.1:1/0".into()), "cannot connect to REDIS_URL", "refused"),
+        (redis(format!("redis://:hush-2@{silent}/0")), "cannot connect to REDIS_URL", "redis"),
+        (redis(no_password), "cannot connect to REDIS_URL", "redis"),
+        (redis("http://:hush-2@127.0.0.1:1/0".into()), "cannot connect to REDIS_URL", "redis"),
+    ];
+    thread::scope(|scope| {
+        for (place, what, why) in &cases {
+            scope.spawn(move || {
+                let ended = serve(place, &[]);
+                assert!(ended.stderr.contains(what), "{ended:?}");
+                ended.refused(Some(place), why);
+            });
+        }
+    });
+    // A start that fails for want of Redis breaks off no step of the schema.
+    run(&["migrate"], &env(&good)[..1]).fine();
+    for (place, what, why) in &cases[..6] {
+        let no_schema = serve(place, &["--no-migrate"]);
+        assert_eq!(no_schema.code, Some(2), "{what} {why}: {no_schema:?}");
+        assert_eq!(no_schema.stderr.lines().count(), 1, "{no_schema:?}");
+    }
+}
+
+#[test]
+fn a_database_without_the_schema_is_told_what_makes_it() {
+    let place = Place::fresh();
+    serve(&place, &["--no-migrate"]).refused(Some(&place), "`seckill migrate` makes it");
+}
+
+#[test]
+fn a_redis_that_may_evict_locks_is_refused_unless_it_is_allowed() {
+    let redis = servers().bed.redis(RedisOptions::default()).expect("a Redis of one's own");
+    let place = Place { redis_url: redis.url().to_owned(), ..Place::fresh() };
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let mut set = |policy: &str| {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("maxmemory-policy").arg(policy);
+        command.exec(&mut connection).expect("Redis takes it");
+    };
+    for policy in ["allkeys-lru", "volatile-lru", "allkeys-random", "volatile-ttl", "volatile-lfu"]
+    {
+        set(policy);
+        serve(&place, &[]).refused(Some(&place), &format!("maxmemory-policy is {policy}"));
+    }
+    let start = |flags: &[&str]| {
+        let spec = ReplicaSpec::new("evicting", SECKILL).args(ANY_PORT).args(flags.iter().copied());
+        let spec = env(&place).into_iter().fold(spec, |spec, (key, value)| spec.env(key, value));
+        servers().bed.replica(spec)
+    };
+    drop(start(&["--allow-eviction"]).expect("it was allowed"));
+    set("noeviction");
+    drop(start(&[]).expect("such a Redis is fine"));
+}

@@ -1,0 +1,78 @@
+//! Starting well: in time, from the right settings, and to a clean end.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde_json::Value;
+use testbed::{Replica, ReplicaSpec};
+
+use super::{env, run};
+use crate::caller::Caller;
+use crate::fleet::{SECKILL, fleet};
+use crate::support::{Place, servers};
+
+/// A replica at that place; `127.0.0.1:0` in the arguments becomes a free port.
+fn start(place: &Place, args: &[&str], more: &[(&str, &str)]) -> Replica {
+    let spec = ReplicaSpec::new("starts", SECKILL).args(["serve"]).args(args.iter().copied());
+    let settings = env(place).into_iter().chain(more.iter().copied());
+    let spec = settings.fold(spec, |spec, (key, value)| spec.env(key, value));
+    servers().bed.replica(spec).expect("a replica")
+}
+
+async fn name(replica: &Replica) -> String {
+    let caller = Caller::new(replica.base_url());
+    let answer = caller.send(caller.request(Method::GET, "/livez")).await;
+    answer.headers["x-replica"].to_str().expect("text").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_start_at_once_on_an_empty_database_all_become_ready() {
+    let fleet = fleet().await;
+    for (number, replica) in fleet.replicas.iter().enumerate() {
+        let caller = Caller::new(replica.base_url());
+        let ready = caller.send(caller.request(Method::GET, "/readyz")).await.expect(200);
+        assert_eq!(ready["ready"], true);
+        assert_eq!(name(replica).await, format!("replica-{}", number + 1));
+        let address = replica.addr().to_string();
+        run(&["probe", "--address", &address], &[]).fine();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flag_wins_over_the_environment_and_that_over_the_default() {
+    let place = Place::fresh();
+    let by_default = start(&place, &["--bind", "127.0.0.1:0"], &[]);
+    assert_eq!(name(&by_default).await, by_default.addr().to_string());
+    let environment = [("REPLICA_ID", "by-environment"), ("BIND", "127.0.0.1:0"), ("PORT", "1")];
+    let by_environment = start(&place, &[], &environment);
+    assert_eq!(name(&by_environment).await, "by-environment");
+    let flags = ["--replica-id", "by-flag", "--bind", "127.0.0.1:0"];
+    let elsewhere = [("REPLICA_ID", "by-environment"), ("BIND", "192.0.2.1:1"), ("PORT", "1")];
+    let by_flag = start(&place, &flags, &elsewhere);
+    assert_eq!(name(&by_flag).await, "by-flag");
+    // The flag of the port, too, against the environment's address.
+    start(&place, &["--port", "0"], &[("BIND", "192.0.2.1:1"), ("PORT", "1")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_ready_soon_after_its_start_and_ends_well_when_it_is_told_to() {
+    let place = Place::fresh();
+    run(&["migrate"], &env(&place)[..1]).fine();
+    let flags = ["--bind", "127.0.0.1:0", "--drain-delay-ms", "0", "--log-json"];
+    let started = Instant::now();
+    let replica = start(&place, &flags, &[("RUST_LOG", "seckill=info")]);
+    let took = started.elapsed();
+    println!("ready {} ms after exec, of a debug build on a busy machine", took.as_millis());
+    assert!(took < Duration::from_secs(5), "{took:?}");
+
+    let status = replica.stop(Duration::from_secs(5)).expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    let log = std::fs::read_to_string(replica.log_path()).expect("its log");
+    let mut lines = log.lines();
+    assert_eq!(lines.next(), Some(format!("listening on {}", replica.base_url()).as_str()));
+    for line in lines {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+        assert!(event["level"].is_string() && event["timestamp"].is_string(), "{line}");
+    }
+    assert!(log.contains("draining"), "{log}");
+}

@@ -1,0 +1,80 @@
+//! The command line itself.
+
+use super::run;
+
+#[test]
+fn the_help_lists_every_command_and_where_each_setting_comes_from() {
+    for args in [&["--help"][..], &["-h"], &["help"]] {
+        let help = run(args, &[]).fine();
+        for command in ["serve", "migrate", "token", "probe"] {
+            assert!(help.contains(&format!("\n  {command} ")), "{command} is not in {help}");
+            let own = run(&[command, "--help"], &[]).fine();
+            assert!(own.contains("Usage: seckill"), "{own}");
+        }
+    }
+    assert!(run(&["--help"], &[]).fine().contains("Exit codes: 0"));
+    let serve = run(&["serve", "--help"], &[]).fine();
+    for name in ["DATABASE_URL", "REDIS_URL", "JWT_SECRET", "PORT", "RUST_LOG"] {
+        assert!(serve.contains(&format!("[env: {name}")), "{name} is not in {serve}");
+    }
+    assert!(serve.contains("--lab") && serve.contains("[default: lua-release]"), "{serve}");
+    assert!(run(&["--version"], &[]).fine().starts_with("seckill 0."));
+}
+
+#[test]
+fn the_help_does_not_show_the_secrets_of_the_environment() {
+    let env = [
+        ("DATABASE_URL", "mysql://u:hush-1@h/d"),
+        ("REDIS_URL", "redis://:hush-2@h/0"),
+        ("JWT_SECRET", "hush-3-hush-3-hush-3-hush-3-hush"),
+    ];
+    for command in ["serve", "migrate", "token"] {
+        let help = run(&[command, "--help"], &env).fine();
+        assert!(!help.contains("hush"), "{help}");
+    }
+}
+
+#[test]
+fn without_a_command_the_help_is_shown_as_an_error() {
+    let ended = run(&[], &[]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
+    assert!(ended.stderr.contains("Usage: seckill"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_wrong_command_line_is_one_sentence() {
+    let servers =
+        ["--database-url", "mysql://u:p@127.0.0.1:1/d", "--redis-url", "redis://127.0.0.1:1"];
+    let cases: [(&[&str], &str); 14] = [
+        (&["sell"], "unrecognized subcommand 'sell'"),
+        (&["serve", "--frob"], "unexpected argument '--frob'"),
+        (&["serve", "extra"], "unexpected argument 'extra'"),
+        (&["serve", "--port"], "a value is required for '--port"),
+        (&["serve", "--port", "99999"], "99999"),
+        (&["serve", "--bind", "localhost"], "'localhost' for '--bind"),
+        (&["serve", "--bind", "127.0.0.1:1", "--port", "1"], "exclude each other"),
+        (&["serve", "--lock", "redlock"], "[possible values: none, local, lua-release"),
+        (&["serve", "--lock-scope", "shop"], "[possible values: user, voucher]"),
+        (&["serve", "--lease-ms", "0"], "0 is not in 10..=3600000"),
+        (&["serve", "--db-pool", "1"], "1 is not in 2..=1000"),
+        (&["serve", "--replica-id", "two words"], "1 to 64 visible ASCII characters"),
+        (&["serve", "--token-ttl-s", "59"], "59 is not in 60..=2592000"),
+        (&["serve", "--dev", "--dev"], "cannot be used multiple times"),
+    ];
+    for (args, why) in cases {
+        let args: Vec<&str> = args.iter().copied().chain(servers).collect();
+        run(&args, &[]).refused(None, why);
+    }
+    run(&["serve"], &[]).refused(None, "--database-url <DATABASE_URL> --redis-url <REDIS_URL>");
+    run(&["migrate"], &[]).refused(None, "--database-url");
+    run(&["token", "--users", "0"], &[]).refused(None, "0 is not in 1..=1000000");
+    run(&["probe", "--address", "nowhere"], &[]).refused(None, "'nowhere' for '--address");
+}
+
+#[test]
+fn a_probe_of_nobody_fails_with_a_sentence() {
+    let ended = run(&["probe", "--address", "127.0.0.1:1"], &[]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("127.0.0.1:1 does not answer"), "{}", ended.stderr);
+    assert_eq!(ended.stderr.lines().count(), 1);
+}

@@ -1,0 +1,250 @@
+//! A COMMIT whose answer is lost: the truth is found out before anybody is told anything, and the
+//! lock is kept until then.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use seckill::domain::{OrderId, Role};
+use seckill::store::{DatabaseOptions, Resolution, SaleTables, database, resolve};
+use sqlx::{Connection, Executor, MySqlConnection};
+use tokio::task::JoinHandle;
+
+use crate::commit_eater::{CommitEater, Meal};
+use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
+use crate::redis_side::RedisSide;
+use crate::support::{Answer, Place, Service, eventually, token};
+
+const STOCK: u32 = 100;
+const USER: u64 = 7;
+/// The longest wait for the answer to one statement.
+const CALL: Duration = Duration::from_secs(5);
+/// How long the service goes on asking for the outcome.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Long enough not to end by itself in any of these tests.
+const LEASE: [&str; 2] = ["--lease-ms", "120000"];
+
+/// A service whose way to the database leads past the eater.
+struct Table {
+    service: Service,
+    eater: CommitEater,
+    redis: RedisSide,
+    /// The database itself.
+    database_url: String,
+    voucher: String,
+}
+
+impl Table {
+    async fn lay() -> Self {
+        let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        let (eater, through) = CommitEater::before(&place).await;
+        let redis = RedisSide::connect(&place.redis_url).await;
+        let service = Service::start_at(through, &LEASE).await;
+        let voucher = service.voucher(STOCK).await;
+        Self { service, eater, redis, database_url: place.database_url, voucher }
+    }
+
+    async fn buy(&self) -> Try {
+        buy_at(&self.service.url, &self.voucher, USER).await
+    }
+
+    /// The same, under way while the test goes on.
+    fn start_to_buy(&self) -> JoinHandle<Try> {
+        let (url, voucher) = (self.service.url.clone(), self.voucher.clone());
+        tokio::spawn(async move { buy_at(&url, &voucher, USER).await })
+    }
+
+    async fn books(&self) -> Books {
+        let books = Books::read(&self.database_url, &self.voucher).await;
+        books.add_up_to(STOCK.into());
+        books
+    }
+
+    /// The caller was told of an order, which is there once, and the lock is free.
+    async fn assert_bought(&self, one: &Try) {
+        let Fate::Bought(order) = one.fate() else { panic!("{}", one.words()) };
+        assert_eq!(self.books().await.of(USER), [order]);
+        assert!(!self.redis.has_lock(USER).await, "the lock is still there");
+        let again = self.buy().await.answer.expect("an answer");
+        assert_eq!(again.problem(409), "already_ordered");
+        assert_eq!(again.body["order_id"], order.to_string());
+    }
+
+    /// The caller was told that there is no order; there is none, the lock is free, and the same
+    /// caller can buy.
+    async fn assert_refused(&self, one: &Try) {
+        assert_not_executed(one.answer.as_ref().expect("an answer"));
+        assert!(self.books().await.of(USER).is_empty());
+        assert!(!self.redis.has_lock(USER).await, "the lock is still there");
+        let Fate::Bought(order) = self.buy().await.fate() else { panic!("not healed") };
+        assert_eq!(self.books().await.of(USER), [order]);
+    }
+}
+
+fn assert_not_executed(answer: &Answer) {
+    assert_eq!(answer.problem(503), "dependency_unavailable");
+    assert_eq!(answer.body["executed"], false, "{}", answer.body);
+    assert!(answer.headers.contains_key("retry-after"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_commit_that_is_cut_off_is_found_out_and_the_order_is_told() {
+    for meal in [Meal::CutAnswer, Meal::ResetAnswer] {
+        let table = Table::lay().await;
+        table.eater.arm(meal);
+        let one = table.buy().await;
+        assert_eq!(table.eater.eaten(), 1, "{meal:?}");
+        assert!(one.took < CALL, "{meal:?} was seen at once, but took {:?}", one.took);
+        println!("{meal:?}: found out after {:?}", one.took);
+        table.assert_bought(&one).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_never_arrived_is_a_definite_refusal_and_no_order_ever_appears() {
+    let table = Table::lay().await;
+    table.eater.arm(Meal::CutRequest);
+    let one = table.buy().await;
+    assert_eq!(table.eater.eaten(), 1);
+    println!("found out after {:?}", one.took);
+    table.assert_refused(&one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_commit_that_nobody_closes_is_found_out_after_the_time_of_a_call() {
+    let table = Table::lay().await;
+    table.eater.arm(Meal::LoseAnswer);
+    let one = table.buy().await;
+    assert_eq!(table.eater.eaten(), 1);
+    assert!((CALL..CALL * 2).contains(&one.took), "{:?}", one.took);
+    table.assert_bought(&one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_got_lost_in_silence_is_killed_with_its_connection_and_refused() {
+    let table = Table::lay().await;
+    table.eater.arm(Meal::LoseRequest);
+    let one = table.buy().await;
+    assert_eq!(table.eater.eaten(), 1);
+    // Nothing but KILL ends the old connection, whose transaction has the row: without it the
+    // look at the order would wait for that row until its own time-out, again and again.
+    assert!((CALL..CALL + Duration::from_secs(2)).contains(&one.took), "{:?}", one.took);
+    table.assert_refused(&one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_outcome_is_unknown_nobody_is_answered_and_the_lock_is_kept() {
+    for meal in [Meal::CutAnswer, Meal::CutRequest] {
+        let table = Table::lay().await;
+        table.eater.arm_with_outage(meal);
+        let purchase = table.start_to_buy();
+        eventually("the eater eats", async || table.eater.eaten() == 1).await;
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(4) {
+            assert!(table.redis.has_lock(USER).await, "{meal:?}: the lock was let go");
+            assert!(!purchase.is_finished(), "{meal:?}: answered without knowing");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(table.eater.turned_away() > 0, "nobody asked for the outcome");
+        assert_eq!(table.books().await.orders.len(), usize::from(meal.is_executed()));
+        table.eater.end_outage();
+        let one = purchase.await.expect("the purchase");
+        if meal.is_executed() {
+            table.assert_bought(&one).await;
+        } else {
+            assert_not_executed(one.answer.as_ref().expect("an answer"));
+            let bought = async || matches!(table.buy().await.fate(), Fate::Bought(_));
+            eventually("the caller can buy", bought).await;
+        }
+        assert!(!table.redis.has_lock(USER).await, "the lock is still there");
+        assert_eq!(table.books().await.of(USER).len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_that_cannot_be_found_out_is_told_as_unknown_and_keeps_its_lock() {
+    let table = Table::lay().await;
+    table.eater.arm_with_outage(Meal::CutAnswer);
+    let one = table.buy().await;
+    assert!((PATIENCE..PATIENCE + CALL).contains(&one.took), "{:?}", one.took);
+    assert_eq!(one.fate(), Fate::Unknown);
+    let answer = one.answer.expect("an answer");
+    assert_eq!(answer.problem(504), "outcome_unknown");
+    assert!(answer.body.get("executed").is_none(), "it proves nothing: {}", answer.body);
+    let order = answer.body["order_id"].as_str().expect("an order to ask for");
+    let lease = table.redis.lease(USER).await.expect("the lock is kept");
+    assert!(lease > Duration::from_mins(1), "{lease:?}");
+    table.eater.end_outage();
+    // The order that the caller was told to ask for.
+    let (path, token) = (format!("/api/orders/{order}"), token(USER, Role::Buyer));
+    let is_told = async || {
+        let asked = table.service.get(&path, &token).await;
+        asked.status == 200 && asked.body["order"]["id"] == order
+    };
+    eventually("the order is told", is_told).await;
+    assert_eq!(table.books().await.of(USER), [order.parse::<u64>().expect("a number")]);
+}
+
+/// The server's number of a connection that does not exist any more.
+const GONE: u64 = 4_000_000_000;
+/// How long a session of the service waits for a row.
+const ROW_WAIT: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_takes() {
+    // A COMMIT that is being executed cannot be killed any more; a plain read would not see it.
+    let table = Table::lay().await;
+    let options = DatabaseOptions { url: table.database_url.clone(), pool_size: 2, naive: false };
+    let pool = database(&options).expect("a pool");
+    for (order, end, outcome) in
+        [(1, "COMMIT", Resolution::Committed), (2, "ROLLBACK", Resolution::Absent)]
+    {
+        let mut ending = MySqlConnection::connect(&table.database_url).await.expect("a session");
+        ending.execute("START TRANSACTION").await.expect("a transaction");
+        let insert = "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) \
+                      VALUES (?, ?, 1, 1, UTC_TIMESTAMP(3))";
+        let insert = sqlx::query(insert).bind(order).bind(order);
+        insert.execute(&mut ending).await.expect("a row");
+        let pool = pool.clone();
+        let looking = tokio::spawn(async move {
+            resolve(&pool, &SaleTables::GUARDED, GONE, OrderId(order)).await
+        });
+        // Longer than one wait for the row: also a look that times out has found out nothing.
+        tokio::time::sleep(ROW_WAIT + Duration::from_millis(500)).await;
+        assert!(!looking.is_finished(), "told before the transaction had ended");
+        ending.execute(end).await.expect(end);
+        assert_eq!(looking.await.expect("a resolution"), outcome);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_cut_in_the_middle_of_their_commit_never_make_anybody_wrong() {
+    let table = Arc::new(Table::lay().await);
+    table.eater.cut_every(3);
+    let watching = Arc::clone(&table);
+    let watcher = tokio::spawn(async move {
+        // Orders and stock add up at every moment.
+        loop {
+            watching.books().await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let (mut tries, mut bought) = (Vec::new(), 0);
+    for round in 0..6 {
+        let users = (0..20).map(|n| 100 + round * 20 + n);
+        tries.extend(buy_together(&table.service.url, &table.voucher, users).await);
+    }
+    assert!(!watcher.is_finished(), "the books did not add up for a moment");
+    watcher.abort();
+    let books = table.books().await;
+    books.bear_out(&tries);
+    for one in &tries {
+        assert_ne!(one.fate(), Fate::Unknown, "{}", one.words());
+        bought += usize::from(one.answer.as_ref().is_ok_and(|answer| answer.status == 201));
+    }
+    assert_eq!(books.orders.len(), bought, "every order was told to its buyer");
+    let (eaten, commits) = (table.eater.eaten(), table.eater.commits());
+    println!("{eaten} of {commits} commits cut, {bought} of {} bought", tries.len());
+    assert!(eaten >= 20, "only {eaten} of {commits} were cut");
+    assert!(bought >= 50, "only {bought} bought");
+    assert_eq!(table.redis.locks().await, [""; 0]);
+}

@@ -1,0 +1,131 @@
+//! Purchases that meet other transactions: row locks that time out (1205) and deadlocks (1213).
+
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection, MySqlConnection};
+
+use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
+use crate::support::{Service, eventually};
+
+const STOCK: u32 = 10;
+/// The server's list of transactions is made anew only if nobody has read it for 100 ms.
+const LIST_AGES: Duration = Duration::from_millis(120);
+
+/// A session of somebody else's.
+struct Other(MySqlConnection);
+
+impl Other {
+    async fn connect(service: &Service) -> Self {
+        let connected = MySqlConnection::connect(&service.place.database_url).await;
+        Self(connected.expect("the database"))
+    }
+
+    async fn run(&mut self, sql: &'static str) {
+        sqlx::raw_sql(sql).execute(&mut self.0).await.expect(sql);
+    }
+
+    async fn number(&mut self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&mut self.0).await.expect(sql)
+    }
+
+    /// Transactions of the service that wait for a lock.
+    async fn waiting(&mut self) -> i64 {
+        tokio::time::sleep(LIST_AGES).await;
+        self.number(
+            "SELECT COUNT(*) FROM information_schema.innodb_trx t \
+             JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
+             WHERE t.trx_state = 'LOCK WAIT' AND p.db = DATABASE()",
+        )
+        .await
+    }
+
+    /// Transactions of the service that are open.
+    async fn open(&mut self) -> i64 {
+        tokio::time::sleep(LIST_AGES).await;
+        self.number(
+            "SELECT COUNT(*) FROM information_schema.innodb_trx t \
+             JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
+             WHERE p.db = DATABASE() AND p.id <> CONNECTION_ID()",
+        )
+        .await
+    }
+
+    async fn deadlocks(&mut self) -> i64 {
+        self.number(
+            "SELECT CAST(count AS SIGNED) FROM information_schema.innodb_metrics \
+             WHERE name = 'lock_deadlocks'",
+        )
+        .await
+    }
+}
+
+async fn books(service: &Service, voucher: &str) -> Books {
+    let books = Books::read(&service.place.database_url, voucher).await;
+    books.add_up_to(STOCK.into());
+    books
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stock_row_that_stays_locked_is_a_definite_refusal_that_leaves_no_half_order() {
+    let service = Service::start(&[]).await;
+    let voucher = service.voucher(STOCK).await;
+    let (mut holder, mut watch) = (Other::connect(&service).await, Other::connect(&service).await);
+    holder.run("START TRANSACTION; SELECT stock FROM voucher_stock FOR UPDATE").await;
+
+    let started = Instant::now();
+    let tries = buy_together(&service.url, &voucher, [1, 2, 3]).await;
+    println!("refused after {:?}", started.elapsed());
+    for one in &tries {
+        let answer = one.answer.as_ref().expect("an answer");
+        assert_eq!(answer.problem(503), "overloaded");
+        assert_eq!(answer.body["executed"], false);
+        assert!(answer.headers.contains_key("retry-after"));
+        assert!(one.took > Duration::from_secs(2), "it did not wait for the row: {:?}", one.took);
+        assert!(one.took < Duration::from_secs(5), "{:?}", one.took);
+    }
+    // Rolled back before it was answered: 1205 alone undoes the statement only, and the row of
+    // the order would come with whatever that connection commits next.
+    eventually("only the holder's transaction", async || watch.open().await == 1).await;
+    assert!(books(&service, &voucher).await.orders.is_empty());
+    holder.run("COMMIT").await;
+    for user in 1..=3 {
+        let one = buy_at(&service.url, &voucher, user).await;
+        assert!(matches!(one.fate(), Fate::Bought(_)), "{}", one.words());
+    }
+    assert_eq!(books(&service, &voucher).await.orders.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_of_three_inserts_of_one_pair_is_tried_again_and_sells_once() {
+    // Without a lock, so that two purchases of one user reach the database at the same time.
+    let service = Service::start(&["--lock", "none"]).await;
+    let voucher = service.voucher(STOCK).await;
+    let (mut first, mut watch) = (Other::connect(&service).await, Other::connect(&service).await);
+    for user in 1..=5_u64 {
+        let before = watch.deadlocks().await;
+        first.run("START TRANSACTION").await;
+        let insert = "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) \
+                      VALUES (1, ?, ?, 1, UTC_TIMESTAMP(3))";
+        let insert = sqlx::query(insert).bind(user).bind(&voucher);
+        insert.execute(&mut first.0).await.expect("the first insert");
+        let (url, wanted) = (service.url.clone(), voucher.clone());
+        let purchases =
+            tokio::spawn(async move { buy_together(&url, &wanted, [user, user]).await });
+        eventually("two more inserts wait", async || watch.waiting().await == 2).await;
+        // Both get the shared lock that a duplicate takes, and both want more: one is the victim.
+        first.run("ROLLBACK").await;
+        let tries = purchases.await.expect("two purchases");
+        assert!(watch.deadlocks().await > before, "no deadlock happened");
+        let mut words: Vec<_> = tries.iter().map(Try::words).collect();
+        words.sort();
+        assert_eq!(words, ["201 null", "409 \"already_ordered\""]);
+        let Some(Fate::Bought(order)) = tries.iter().map(Try::fate).max_by_key(is_bought) else {
+            panic!("{words:?}")
+        };
+        assert_eq!(books(&service, &voucher).await.of(user), [order]);
+    }
+}
+
+fn is_bought(fate: &Fate) -> bool {
+    matches!(fate, Fate::Bought(_))
+}

@@ -1,0 +1,193 @@
+//! Many buyers, each of whom asks once, and what must be true of their answers afterwards.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use reqwest::Client;
+use seckill::domain::Role;
+use sqlx::MySqlPool;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Answer, client, eventually, token};
+
+/// Longer than anything a purchase may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Between two purchases of one buyer's place, so that refusals at once do not take up the machine.
+const PACE: Duration = Duration::from_millis(5);
+
+/// A purchase and its answer, or what went wrong on the way.
+pub(crate) struct Try {
+    pub(crate) user: u64,
+    pub(crate) sent: Instant,
+    pub(crate) took: Duration,
+    pub(crate) answer: Result<Answer, String>,
+}
+
+/// What an answer proves.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The order with that id exists.
+    Bought(u64),
+    /// There is no order, and there will be none.
+    Refused,
+    /// Nothing.
+    Unknown,
+}
+
+impl Try {
+    pub(crate) fn fate(&self) -> Fate {
+        let Ok(answer) = &self.answer else { return Fate::Unknown };
+        let problem = answer.body["code"].is_string();
+        match answer.status.as_u16() {
+            201 => Fate::Bought(order_id(answer)),
+            400..500 if problem => Fate::Refused,
+            503 if answer.body["executed"] == false => Fate::Refused,
+            _ => Fate::Unknown,
+        }
+    }
+
+    /// The status and the code, for messages.
+    pub(crate) fn words(&self) -> String {
+        match &self.answer {
+            Ok(answer) => format!("{} {}", answer.status.as_u16(), answer.body["code"]),
+            Err(error) => error.clone(),
+        }
+    }
+}
+
+/// The id in an answer that says 201.
+fn order_id(answer: &Answer) -> u64 {
+    let id = answer.body["order"]["id"].as_str().and_then(|id| id.parse().ok());
+    id.unwrap_or_else(|| panic!("no order id in {}", answer.body))
+}
+
+/// The purchase of that user at that address.
+pub(crate) async fn buy_at(url: &str, voucher: &str, user: u64) -> Try {
+    buy_by(client(), url, voucher, user).await
+}
+
+async fn buy_by(client: &Client, url: &str, voucher: &str, user: u64) -> Try {
+    let request = client
+        .post(format!("{url}/api/vouchers/{voucher}/orders"))
+        .bearer_auth(token(user, Role::Buyer))
+        .timeout(PATIENCE);
+    let sent = Instant::now();
+    let answer = async {
+        let response = request.send().await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let text = response.text().await?;
+        Ok(Answer { status, headers, body: serde_json::from_str(&text).unwrap_or_default() })
+    };
+    let answer = answer.await.map_err(|error: reqwest::Error| format!("{error:?}"));
+    Try { user, sent, took: sent.elapsed(), answer }
+}
+
+/// The purchases of those users, all at once.
+pub(crate) async fn buy_together(
+    url: &str,
+    voucher: &str,
+    users: impl IntoIterator<Item = u64>,
+) -> Vec<Try> {
+    let mut tasks = JoinSet::new();
+    for user in users {
+        let (url, voucher) = (url.to_owned(), voucher.to_owned());
+        tasks.spawn(async move { buy_at(&url, &voucher, user).await });
+    }
+    tasks.join_all().await
+}
+
+/// Buyers that keep coming until they are told to stop; each of their users asks once.
+pub(crate) struct Crowd {
+    stop: CancellationToken,
+    bought: Arc<AtomicU64>,
+    tasks: JoinSet<Vec<Try>>,
+}
+
+impl Crowd {
+    /// So many at a time; every second one keeps its connection. Their users begin at a million.
+    pub(crate) fn start(url: &str, voucher: &str, at_a_time: u32) -> Self {
+        let stop = CancellationToken::new();
+        let (next, bought) = (Arc::new(AtomicU64::new(1_000_000)), Arc::<AtomicU64>::default());
+        let keeping = Client::builder().no_proxy().build().expect("a client");
+        let mut tasks = JoinSet::new();
+        for number in 0..at_a_time {
+            let (url, voucher) = (url.to_owned(), voucher.to_owned());
+            let (stop, next, bought) = (stop.clone(), Arc::clone(&next), Arc::clone(&bought));
+            let client = if number % 2 == 0 { client().clone() } else { keeping.clone() };
+            tasks.spawn(async move {
+                let mut tries = Vec::new();
+                while !stop.is_cancelled() {
+                    let user = next.fetch_add(1, Ordering::Relaxed);
+                    let one = buy_by(&client, &url, &voucher, user).await;
+                    let success = matches!(one.fate(), Fate::Bought(_));
+                    bought.fetch_add(u64::from(success), Ordering::Relaxed);
+                    tries.push(one);
+                    tokio::time::sleep(PACE).await;
+                }
+                tries
+            });
+        }
+        Self { stop, bought, tasks }
+    }
+
+    /// Waits until so many more have bought.
+    pub(crate) async fn until_bought(&self, more: u64) {
+        let wanted = self.bought.load(Ordering::Relaxed) + more;
+        eventually("the crowd buys", async || self.bought.load(Ordering::Relaxed) >= wanted).await;
+    }
+
+    /// Sends everybody home; what they were told.
+    pub(crate) async fn end(self) -> Vec<Try> {
+        self.stop.cancel();
+        self.tasks.join_all().await.into_iter().flatten().collect()
+    }
+}
+
+/// The orders and the stock of a voucher, in one consistent read of the database.
+pub(crate) struct Books {
+    /// User by order.
+    pub(crate) orders: HashMap<u64, u64>,
+    pub(crate) stock: i64,
+}
+
+impl Books {
+    pub(crate) async fn read(database_url: &str, voucher: &str) -> Self {
+        let pool = MySqlPool::connect(database_url).await.expect("the database");
+        let mut tx = pool.begin().await.expect("a transaction");
+        let orders =
+            sqlx::query_as::<_, (u64, u64)>("SELECT id, user_id FROM orders WHERE voucher_id = ?");
+        let orders = orders.bind(voucher).fetch_all(&mut *tx).await.expect("the orders");
+        let stock = sqlx::query_scalar::<_, i64>(
+            "SELECT CAST(stock AS SIGNED) FROM voucher_stock WHERE voucher_id = ?",
+        );
+        let stock = stock.bind(voucher).fetch_one(&mut *tx).await.expect("the stock");
+        tx.rollback().await.expect("a ROLLBACK");
+        pool.close().await;
+        Self { orders: orders.into_iter().collect(), stock }
+    }
+
+    /// The orders of that user.
+    pub(crate) fn of(&self, user: u64) -> Vec<u64> {
+        self.orders.iter().filter(|(_, u)| **u == user).map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn add_up_to(&self, initial: i64) {
+        let sold = i64::try_from(self.orders.len()).expect("a number of orders");
+        assert_eq!(self.stock + sold, initial, "{} left, {sold} sold", self.stock);
+    }
+
+    /// Whether they bear out what the buyers were told. Users without a try are passed over.
+    pub(crate) fn bear_out(&self, tries: &[Try]) {
+        for one in tries {
+            let (rows, words) = (self.of(one.user), one.words());
+            match one.fate() {
+                Fate::Bought(order) => assert_eq!(rows, [order], "user {}", one.user),
+                Fate::Refused => assert!(rows.is_empty(), "refused with {words}, but has {rows:?}"),
+                Fate::Unknown => assert!(rows.len() <= 1, "{words}: {rows:?}"),
+            }
+        }
+    }
+}

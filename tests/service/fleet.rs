@@ -1,0 +1,56 @@
+//! Three replicas, as processes of the real binary, behind the proxy that ships.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::thread;
+
+use testbed::{Haproxy, Replica, ReplicaSpec};
+
+use crate::support::{Place, SECRET, servers};
+
+/// The program under test.
+pub(crate) const SECKILL: &str = env!("CARGO_BIN_EXE_seckill");
+const REPLICAS: usize = 3;
+
+/// One fleet for all tests that need one; the bed takes it down with the other servers.
+pub(crate) struct Fleet {
+    pub(crate) replicas: Vec<Replica>,
+    pub(crate) proxy: Haproxy,
+    pub(crate) place: Place,
+}
+
+/// The fleet, started by the first test that asks: all replicas at once, on an empty database.
+pub(crate) async fn fleet() -> &'static Fleet {
+    static FLEET: OnceLock<Fleet> = OnceLock::new();
+    let starting = tokio::task::spawn_blocking(|| FLEET.get_or_init(start));
+    starting.await.expect("three replicas that start at once, and a proxy")
+}
+
+fn start() -> Fleet {
+    let place = Place::fresh();
+    let replicas: Vec<Replica> = thread::scope(|scope| {
+        let starting = (1..=REPLICAS).map(|number| {
+            let spec = replica(&place, &format!("replica-{number}"));
+            scope.spawn(|| servers().bed.replica(spec).expect("a replica"))
+        });
+        let starting: Vec<_> = starting.collect();
+        starting.into_iter().map(|thread| thread.join().expect("a replica")).collect()
+    });
+    let addresses: Vec<_> = replicas.iter().map(Replica::addr).collect();
+    let proxy = servers().bed.haproxy(&addresses).expect("HAProxy is installed");
+    Fleet { replicas, proxy, place }
+}
+
+/// Where the fleet writes its login codes.
+pub(crate) fn outbox() -> PathBuf {
+    servers().bed.dir().join("login-codes")
+}
+
+fn replica(place: &Place, name: &str) -> ReplicaSpec {
+    ReplicaSpec::new(name, SECKILL)
+        .args(["serve", "--bind", "127.0.0.1:0", "--replica-id", name, "--drain-delay-ms", "0"])
+        .env("DATABASE_URL", &place.database_url)
+        .env("REDIS_URL", &place.redis_url)
+        .env("JWT_SECRET", SECRET)
+        .env("LOGIN_CODE_OUTBOX", outbox().to_string_lossy())
+}

@@ -1,0 +1,25 @@
+//! The service on real servers: one Redis and one database server for all tests of this binary, a
+//! database of its own for each test.
+
+mod api;
+mod breakable;
+mod caller;
+mod cli;
+mod commit;
+mod commit_eater;
+mod comparison;
+mod contention;
+mod crowd;
+mod faults;
+mod fleet;
+mod hang_up;
+mod login;
+mod pool_trap;
+mod pressure;
+mod proxy;
+mod purchase;
+mod redis_side;
+mod replicas;
+mod security;
+mod support;
+mod wire;

@@ -1,0 +1,51 @@
+//! A look at what the service left in Redis.
+
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+
+/// A connection of the test's own.
+pub(crate) struct RedisSide(MultiplexedConnection);
+
+impl RedisSide {
+    pub(crate) async fn connect(url: &str) -> Self {
+        let client = redis::Client::open(url).expect("a Redis URL");
+        Self(client.get_multiplexed_async_connection().await.expect("Redis"))
+    }
+
+    /// Whether the lock of that user's purchases is there.
+    pub(crate) async fn has_lock(&self, user: u64) -> bool {
+        self.0.clone().exists(lock_of(user)).await.expect("an answer")
+    }
+
+    /// How long the lock of that user's purchases is there; `None` if it is not.
+    pub(crate) async fn lease(&self, user: u64) -> Option<Duration> {
+        let ms: i64 = self.0.clone().pttl(lock_of(user)).await.expect("an answer");
+        u64::try_from(ms).ok().map(Duration::from_millis)
+    }
+
+    /// Locks of any kind.
+    pub(crate) async fn locks(&self) -> Vec<String> {
+        self.0.clone().keys("lock:*").await.expect("an answer")
+    }
+
+    /// Makes the server forget all scripts.
+    pub(crate) async fn flush_scripts(&self) {
+        let mut connection = self.0.clone();
+        redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.expect("an answer");
+    }
+
+    /// How often the server was asked for a script that it did not know.
+    pub(crate) async fn unknown_scripts(&self) -> u64 {
+        let mut connection = self.0.clone();
+        let info: String =
+            redis::cmd("INFO").arg("errorstats").query_async(&mut connection).await.expect("INFO");
+        let count = info.lines().find_map(|line| line.strip_prefix("errorstat_NOSCRIPT:count="));
+        count.map_or(0, |count| count.trim().parse().expect("a number"))
+    }
+}
+
+fn lock_of(user: u64) -> String {
+    format!("lock:order:{user}")
+}

@@ -1,0 +1,113 @@
+//! Several replicas of one deployment: they must lock alike, and one that dies must not stop the
+//! others from selling.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use testbed::ReplicaSpec;
+
+use crate::breakable::{blocking, readiness, until_ready};
+use crate::caller::Caller;
+use crate::crowd::{Books, Fate, buy_at};
+use crate::fleet::SECKILL;
+use crate::redis_side::RedisSide;
+use crate::support::{Place, SECRET, Service, client, eventually, servers};
+
+/// How often a replica looks at the others.
+const HEARTBEAT: Duration = Duration::from_secs(3);
+
+/// A replica of the deployment at that place, as a process.
+pub(crate) fn spec(place: &Place, name: &str, flags: &[&str]) -> ReplicaSpec {
+    ReplicaSpec::new(name, SECKILL)
+        .args(["serve", "--bind", "127.0.0.1:0", "--replica-id", name])
+        .args(flags.iter().copied())
+        .env("DATABASE_URL", &place.database_url)
+        .env("REDIS_URL", &place.redis_url)
+        .env("JWT_SECRET", SECRET)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_locks_differently_is_not_ready_while_an_older_one_lives() {
+    let older = Service::start(&["--replica-id", "older"]).await;
+    let differing = ["--replica-id", "younger", "--lock", "local"];
+    let younger = Service::start_at(older.place.clone(), &differing).await;
+    let allowed = ["--replica-id", "allowed", "--lock-scope", "voucher", "--allow-mixed"];
+    let allowed = Service::start_at(older.place.clone(), &allowed).await;
+    // From the first moment and after they have looked at each other again.
+    let started = Instant::now();
+    while started.elapsed() < HEARTBEAT + Duration::from_secs(1) {
+        let (ready, reasons) = readiness(&younger.url).await;
+        assert!(!ready);
+        assert!(reasons.contains("older") && reasons.contains("lock=lua-release"), "{reasons}");
+        assert!(readiness(&older.url).await.0, "who was first goes on");
+        assert!(readiness(&allowed.url).await.0, "mixed on purpose");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    older.stop().await;
+    let ready = until_ready(&younger, None).await;
+    println!("ready {ready:?} after the older one had left");
+    assert!(ready < HEARTBEAT * 2, "{ready:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_of_a_killed_replica_ends_with_its_lease_and_another_one_sells() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let bed = &servers().bed;
+    let slow = ["--lab", "--work-ms", "60000", "--lease-ms", "3000"];
+    let doomed = blocking(|| bed.replica(spec(&place, "doomed", &slow)));
+    let patient = ["--lock-wait-ms", "20000", "--lease-ms", "3000"];
+    let heir = blocking(|| bed.replica(spec(&place, "heir", &patient)));
+    let voucher = Caller::new(heir.base_url()).voucher(10).await;
+    let redis = RedisSide::connect(&place.redis_url).await;
+
+    let (url, wanted) = (doomed.base_url().to_owned(), voucher.clone());
+    let lost = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
+    eventually("the doomed replica holds the lock", async || redis.has_lock(1).await).await;
+    blocking(|| doomed.kill());
+    let left = redis.lease(1).await.expect("the lock outlives its holder");
+    let one = buy_at(heir.base_url(), &voucher, 1).await;
+    let Fate::Bought(order) = one.fate() else { panic!("{}", one.words()) };
+    println!("the lease had {left:?} left, the heir sold after {:?}", one.took);
+    assert!(one.took + Duration::from_millis(50) > left, "the lock was still the dead one's");
+    assert!(one.took < left + Duration::from_secs(1), "{:?}", one.took);
+
+    assert_eq!(lost.await.expect("a purchase").fate(), Fate::Unknown, "nobody answered");
+    let books = Books::read(&place.database_url, &voucher).await;
+    books.add_up_to(10);
+    assert_eq!(books.of(1), [order], "what the dead one had begun was rolled back");
+    assert!(!redis.has_lock(1).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_told_to_end_says_so_takes_nothing_new_and_finishes_what_it_does() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let flags = ["--lab", "--work-ms", "4000", "--drain-delay-ms", "1000"];
+    let ending = Arc::new(blocking(|| servers().bed.replica(spec(&place, "ending", &flags))));
+    let url = ending.base_url().to_owned();
+    let voucher = Caller::new(&url).voucher(10).await;
+    let redis = RedisSide::connect(&place.redis_url).await;
+    let wanted = (url.clone(), voucher.clone());
+    let purchase = tokio::spawn(async move { buy_at(&wanted.0, &wanted.1, 1).await });
+    eventually("the purchase is under way", async || redis.has_lock(1).await).await;
+
+    let process = Arc::clone(&ending);
+    let stopping = tokio::task::spawn_blocking(move || process.stop(Duration::from_secs(20)));
+    let readyz = async || client().get(format!("{url}/readyz")).send().await;
+    eventually("it says that it will end", async || {
+        let answer = readyz().await.expect("for a while it still answers");
+        let closes = answer.headers().get("connection").is_some_and(|value| value == "close");
+        closes && answer.status() == 503
+    })
+    .await;
+    assert!(readiness(&url).await.1.contains("shutting down"));
+    eventually("it takes nothing new", async || readyz().await.is_err()).await;
+    assert!(!purchase.is_finished(), "nothing was under way any more");
+    let one = purchase.await.expect("the purchase");
+    let Fate::Bought(order) = one.fate() else { panic!("{}", one.words()) };
+    let status = stopping.await.expect("no panic").expect("it ends in time");
+    assert!(status.success(), "{status}");
+    let books = Books::read(&place.database_url, &voucher).await;
+    books.add_up_to(10);
+    assert_eq!(books.of(1), [order]);
+    assert_eq!(redis.locks().await, [""; 0], "the lock was released before the end");
+}

@@ -1,0 +1,274 @@
+//! Who may know whom.
+
+use crate::tree::{File, Tree};
+
+/// The product's layers, lowest first; each may know those before it.
+const LAYERS: [&str; 5] = ["domain", "store", "sale", "http", "app"];
+
+/// Each member, the members it may depend on, and those only its tests may.
+const MEMBERS: [(&str, &[&str], &[&str]); 4] = [
+    ("Cargo.toml", &["distlock"], &["testbed"]),
+    ("distlock/Cargo.toml", &[], &["testbed"]),
+    ("loadtest/Cargo.toml", &["testbed"], &[]),
+    ("testbed/Cargo.toml", &[], &[]),
+];
+
+const PRODUCT: [&str; 2] = ["src/", "distlock/src/"];
+
+/// Where the laws say "only here": a law about a file that was renamed would hold of nothing.
+pub(crate) fn places_exist(tree: &Tree) -> Vec<String> {
+    let places = [
+        "src/domain/",
+        "src/store/",
+        "src/sale/mod.rs",
+        "src/http/error.rs",
+        "src/app.rs",
+        "src/main.rs",
+        "src/config.rs",
+        "src/telemetry.rs",
+        "distlock/src/redis/",
+        "distlock/src/kind.rs",
+        "distlock/src/registry.rs",
+        "loadtest/src/audit.rs",
+        "migrations/",
+        "lua/",
+        "docs/ARCHITECTURE.md",
+    ];
+    let exists = |place: &&str| tree.files.iter().any(|file| file.under(&[place]));
+    let gone = places.iter().filter(|place| !exists(place));
+    gone.map(|place| format!("{place} does not exist, but a law is about it")).collect()
+}
+
+pub(crate) fn members(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in tree.ending(&["Cargo.toml"]) {
+        let Some((_, product, tests)) = MEMBERS.iter().find(|(path, ..)| *path == file.path) else {
+            found.push(file.at(1, "a member this law does not know: who may know it?"));
+            continue;
+        };
+        let mut section = "";
+        for (line, text) in file.lines() {
+            if let Some(header) = text.trim().strip_prefix('[') {
+                section = header.trim_end_matches(']');
+            }
+            let Some(member) = dependency(section, text) else { continue };
+            let known = if section.contains("dev-dependencies") { tests } else { product };
+            if !known.contains(&member) && !product.contains(&member) {
+                found.push(file.at(line, &format!("may not depend on the member `{member}`")));
+            }
+        }
+    }
+    found
+}
+
+/// The member that this line of a manifest depends on, under its own name or another.
+fn dependency<'a>(section: &str, text: &'a str) -> Option<&'a str> {
+    if !section.contains("dependencies") || section.starts_with("workspace") {
+        return None;
+    }
+    let known = ["seckill", "distlock", "loadtest", "testbed"];
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let words = text.split('#').next().unwrap_or_default().split(|c| !is_word(c));
+    words.into_iter().find(|word| known.contains(word))
+}
+
+pub(crate) fn layers_look_down(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (height, layer) in LAYERS.iter().enumerate() {
+        let places = [format!("src/{layer}/"), format!("src/{layer}.rs")];
+        for file in tree.rust(&[&places[0], &places[1]], &[]) {
+            for (line, name) in own_modules(file) {
+                if LAYERS[height + 1..].contains(&name) {
+                    found.push(file.at(line, &format!("`{layer}` may not know `{name}`")));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The modules named after `crate::` and `super::`, one by one or in braces.
+fn own_modules(file: &File) -> Vec<(usize, &str)> {
+    let code = file.code();
+    let mut names = Vec::new();
+    for (at, window) in code.windows(3).enumerate() {
+        if !window[0].is_any(&["crate", "super"]) || !window[1].is("::") {
+            continue;
+        }
+        names.push((window[2].line, window[2].text.as_str()));
+        if !window[2].is("{") {
+            continue;
+        }
+        let mut depth = 0_u32;
+        for pair in code[at + 2..].windows(2) {
+            depth += u32::from(pair[0].is("{"));
+            depth -= u32::from(pair[0].is("}"));
+            if depth == 0 {
+                break;
+            }
+            if depth == 1 && pair[0].is_any(&["{", ","]) {
+                names.push((pair[1].line, pair[1].text.as_str()));
+            }
+        }
+    }
+    names
+}
+
+pub(crate) fn locks(tree: &Tree) -> Vec<String> {
+    let law = "only the sale and the composition root know `distlock`";
+    tree.find("distlock ::", &["src/domain/", "src/store/", "src/http/"], &[], law)
+}
+
+pub(crate) fn domain_does_no_io(tree: &Tree) -> Vec<String> {
+    let doers = [
+        "sqlx ::",
+        "redis ::",
+        "tokio ::",
+        "axum ::",
+        "hyper ::",
+        "std :: fs",
+        "std :: net",
+        "std :: io",
+        "std :: process",
+        "std :: env",
+        "std :: thread",
+    ];
+    let law = "`domain` does no I/O";
+    doers.iter().flat_map(|doer| tree.find(doer, &["src/domain/"], &[], law)).collect()
+}
+
+pub(crate) fn sql(tree: &Tree) -> Vec<String> {
+    let allowed = ["src/store/", "distlock/src/mysql/", "loadtest/src/audit.rs"];
+    let mut found = Vec::new();
+    for file in tree.rust(&["src/", "distlock/src/", "loadtest/src/"], &allowed) {
+        for token in file.code() {
+            if token.string().is_some_and(looks_like_sql) {
+                found.push(file.at(token.line, "SQL stands only in `store`, `mysql` and audit.rs"));
+            }
+        }
+    }
+    let law = "only audit.rs reads a database";
+    found.extend(tree.find("sqlx ::", &["loadtest/src/"], &allowed, law));
+    found
+}
+
+fn looks_like_sql(text: &str) -> bool {
+    let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let follow = |first: &str, second: &str| words.windows(2).any(|pair| pair == [first, second]);
+    words.contains(&"SELECT")
+        || (words.contains(&"UPDATE") && words.contains(&"SET"))
+        || follow("INSERT", "INTO")
+        || follow("DELETE", "FROM")
+        || follow("FOR", "UPDATE")
+        || follow("START", "TRANSACTION")
+        || follow("SET", "SESSION")
+        || ["CREATE", "ALTER", "DROP"].iter().any(|verb| {
+            ["TABLE", "DATABASE", "USER", "INDEX"].iter().any(|what| follow(verb, what))
+        })
+        || ["COMMIT", "ROLLBACK", "BEGIN"].contains(&text.trim())
+}
+
+pub(crate) fn redis(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in tree.rust(&PRODUCT, &["src/store/", "distlock/src/redis/"]) {
+        // After `::` it is a module of ours: `crate::redis::...`.
+        for window in file.code().windows(3) {
+            if !window[0].is("::") && window[1].is("redis") && window[2].is("::") {
+                let law = "the crate `redis` stands only in `store` and in distlock's `redis`";
+                found.push(file.at(window[1].line, law));
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn axum(tree: &Tree) -> Vec<String> {
+    let law = "`axum` stands only in `http`, app.rs and main.rs";
+    tree.find("axum ::", &PRODUCT, &["src/http/", "src/app.rs", "src/main.rs"], law)
+}
+
+pub(crate) fn status_codes(tree: &Tree) -> Vec<String> {
+    let law = "status codes stand only in http/error.rs";
+    tree.find("StatusCode ::", &PRODUCT, &["src/http/error.rs"], law)
+}
+
+pub(crate) fn environment(tree: &Tree) -> Vec<String> {
+    let law = "the environment is read only in config.rs";
+    let reads = ["env :: var", "env :: vars", "env :: var_os", "env :: vars_os", "env :: {"];
+    let mut found: Vec<String> =
+        reads.iter().flat_map(|read| tree.find(read, &PRODUCT, &["src/config.rs"], law)).collect();
+    // clap reads it too: `#[arg(long, env)]`, `#[arg(env = "PORT")]`.
+    for file in tree.rust(&PRODUCT, &["src/config.rs"]) {
+        for line in file.lines_with("# [ arg (") {
+            let arguments = file.code().into_iter().filter(|token| token.line >= line);
+            let mut arguments = arguments.skip(4).take_while(|token| !token.is("]"));
+            if arguments.any(|token| token.is("env")) {
+                found.push(file.at(line, law));
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn globals(tree: &Tree) -> Vec<String> {
+    let law = "no globals but telemetry's: state is handed down from app.rs";
+    let mutable =
+        ["OnceLock", "LazyLock", "OnceCell", "LazyCell", "Mutex", "RwLock", "Cell", "RefCell"];
+    let places = ["src/", "distlock/src/", "loadtest/src/"];
+    let mut found = tree.find("static mut", &places, &[], law);
+    for macro_call in ["lazy_static !", "thread_local !"] {
+        found.extend(tree.find(macro_call, &places, &["src/telemetry.rs"], law));
+    }
+    for file in tree.rust(&places, &["src/telemetry.rs"]) {
+        let code = file.code();
+        for (at, token) in code.iter().enumerate().filter(|(_, token)| token.is("static")) {
+            let mut kind = code[at..].iter().take_while(|token| !token.is("="));
+            if kind.any(|part| part.is_any(&mutable) || part.text.starts_with("Atomic")) {
+                found.push(file.at(token.line, law));
+            }
+        }
+    }
+    found
+}
+
+/// A catch-all arm would let a new kind or writer slip through unseen by the compiler.
+pub(crate) fn no_catch_all(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in
+        tree.rust(&["distlock/src/registry.rs", "distlock/src/kind.rs", "src/sale/mod.rs"], &[])
+    {
+        for window in file.code().windows(3) {
+            let starts_arm = window[0].is_any(&["{", "}", ",", "]"]);
+            let takes_all = window[1].is_name() && !window[1].text.starts_with(char::is_uppercase);
+            if starts_arm && takes_all && window[2].is("=>") {
+                found.push(file.at(window[1].line, "name every variant: no catch-all arm here"));
+            }
+        }
+    }
+    found
+}
+
+/// One match per choice: code elsewhere asks a kind for its guarantees, not for its name.
+pub(crate) fn kinds(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in tree.rust(&PRODUCT, &["distlock/src/registry.rs", "distlock/src/kind.rs"]) {
+        let code = file.code();
+        let mut matches_ends = 0;
+        for (at, window) in code.windows(5).enumerate() {
+            if window[0].is("matches") && window[1].is("!") {
+                let line = code[at..].iter().position(|token| token.is(";"));
+                matches_ends = at + line.unwrap_or(0);
+            }
+            if !window[1].is("LockKind") || !window[2].is("::") || !window[3].is_name() {
+                continue;
+            }
+            let compared = window[0].is_any(&["==", "!=", "|", "let"]);
+            let is_pattern = window[4].is_any(&["=>", "|", "if", "==", "!="]);
+            if compared || is_pattern || at < matches_ends {
+                found
+                    .push(file.at(window[1].line, "lock kinds are told apart only in registry.rs"));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,131 @@
+//! Sizes, names, and what must not be left lying about.
+
+use crate::tree::Tree;
+
+const MAX_FILE_LINES: usize = 400;
+const MAX_FUNCTION_LINES: usize = 70;
+const MAX_COLUMNS: usize = 100;
+const MAX_PARAMETERS: usize = 5;
+const MIN_WORDS_OF_A_SENTENCE: usize = 3;
+
+/// What people write by hand and read as code; prose and data have no limits.
+const CODE: [&str; 10] =
+    [".rs", ".lua", ".sql", ".js", ".css", ".html", ".sh", "Makefile", "Dockerfile", ".ci/run"];
+
+/// The laws and their samples of what is forbidden.
+const LAWS: [&str; 2] = ["tests/tidy.rs", "tests/tidy/"];
+
+pub(crate) fn files_are_short(tree: &Tree) -> Vec<String> {
+    let long = tree.ending(&CODE).filter(|file| file.text.lines().count() > MAX_FILE_LINES);
+    long.map(|file| {
+        let lines = file.text.lines().count();
+        file.at(MAX_FILE_LINES + 1, &format!("{lines} lines, of {MAX_FILE_LINES} at most"))
+    })
+    .collect()
+}
+
+pub(crate) fn lines_are_short(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in tree.ending(&CODE) {
+        for (line, text) in file.lines() {
+            let columns = text.chars().count();
+            if columns > MAX_COLUMNS && !text.contains("://") {
+                found.push(file.at(line, &format!("{columns} columns, of {MAX_COLUMNS} at most")));
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn functions_are_short(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in &tree.files {
+        for function in file.functions() {
+            let (name, lines) = (&function.name, function.lines);
+            if lines > MAX_FUNCTION_LINES {
+                let what = format!("`{name}` has {lines} lines, of {MAX_FUNCTION_LINES} at most");
+                found.push(file.at(function.line, &what));
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn parameters_are_few(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in &tree.files {
+        for function in file.functions() {
+            let (name, count) = (&function.name, function.parameters);
+            if count > MAX_PARAMETERS {
+                let what =
+                    format!("`{name}` takes {count}, of {MAX_PARAMETERS} at most: a struct?");
+                found.push(file.at(function.line, &what));
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn test_names_are_sentences(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in &tree.files {
+        for function in file.functions().into_iter().filter(|function| function.is_test) {
+            if function.name.split('_').count() < MIN_WORDS_OF_A_SENTENCE {
+                let what = format!("the test `{}` says no sentence", function.name);
+                found.push(file.at(function.line, &what));
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn nothing_is_unfinished(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in &tree.files {
+        for pair in file.tokens().windows(3) {
+            let leftover = pair[0].is_any(&["todo", "unimplemented", "dbg"]) && pair[1].is("!");
+            let skipped = pair[0].is("#") && pair[1].is("[") && pair[2].is("ignore");
+            if leftover || skipped {
+                found.push(file.at(pair[0].line, "unfinished, ignored or left from debugging"));
+            }
+        }
+        if file.under(&LAWS) {
+            continue;
+        }
+        for (line, text) in file.lines() {
+            for marker in ["TODO", "FIXME", "XXX"] {
+                let note = text.split_once(marker).map(|(_, note)| note);
+                if note.is_some_and(|note| note.split_whitespace().count() < 2) {
+                    found.push(file.at(line, &format!("{marker} without saying what")));
+                }
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn no_machine_paths(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in tree.files.iter().filter(|file| !file.under(&LAWS)) {
+        for (line, text) in file.lines().filter(|(_, text)| names_a_machine_path(text)) {
+            found.push(file.at(line, &format!("a path of one machine: {}", text.trim())));
+        }
+    }
+    found
+}
+
+/// Whether a path into somebody's home or work folder begins in this line.
+fn names_a_machine_path(text: &str) -> bool {
+    ["/home/", "/root/", "/Users/", "/work/", "/mnt/"].iter().any(|place| {
+        text.match_indices(place).any(|(at, _)| {
+            let before = text[..at].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || "._-*}~".contains(c))
+        })
+    })
+}
+
+pub(crate) fn no_bare_unwrap(tree: &Tree) -> Vec<String> {
+    let law = "`unwrap()` outside of tests: return the error, or `expect(\"why it cannot be\")`";
+    let places = ["src/", "distlock/src/", "loadtest/src/", "testbed/src/"];
+    tree.find(". unwrap ( )", &places, &[], law)
+}
