@@ -125,7 +125,7 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
     if !config.no_migrate {
         let steps = store::migrate(url, config.laboratory.lab)
             .await
-            .context("cannot bring the database's schema up to date")?;
+            .context("cannot bring the schema of DATABASE_URL up to date")?;
         tracing::debug!(steps, "schema is up to date");
     }
     let naive = Guards::from(config.laboratory.guards) == Guards::Off;
@@ -187,7 +187,10 @@ fn api(
         (_, true) => CodeDelivery::InAnswer,
         (Some(path), _) if path.as_os_str() == "-" => CodeDelivery::Stdout,
         (Some(path), _) => CodeDelivery::File(path.clone()),
-        (None, _) => CodeDelivery::Nowhere,
+        (None, _) => {
+            tracing::warn!("nobody can log in: LOGIN_CODE_OUTBOX is not set");
+            CodeDelivery::Nowhere
+        }
     };
     let plant = config.laboratory.plant;
     let lab = [

@@ -102,8 +102,8 @@ pub struct Serve {
     /// log in, except with --dev.
     #[arg(long, env = "LOGIN_CODE_OUTBOX")]
     pub login_code_outbox: Option<PathBuf>,
-    /// Name of this replica in `X-Replica`; default: address and port, or the host's name with a
-    /// bind address that says nothing (0.0.0.0).
+    /// Name of this replica in `X-Replica`; default: address and port, or HOSTNAME with a bind
+    /// address that says nothing (0.0.0.0).
     #[arg(long, env = "REPLICA_ID", value_parser = replica_name)]
     pub replica_id: Option<String>,
     /// The lock around a purchase.

@@ -91,7 +91,7 @@ async fn serve(config: &Serve) -> anyhow::Result<()> {
 
 async fn migrate(config: &Migrate) -> anyhow::Result<()> {
     let url = config.database.database_url.expose_secret();
-    let steps = store::migrate(url, config.lab).await.context("cannot migrate")?;
+    let steps = store::migrate(url, config.lab).await.context("cannot migrate DATABASE_URL")?;
     say(&format!("{steps} steps applied, the schema is up to date"))
 }
 

@@ -1,5 +1,6 @@
 //! Logs and metrics: the only global state of the process.
 
+use std::io::IsTerminal;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -14,7 +15,10 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// Starts the log on stderr, as lines for people or as JSON. `filter` is in the form of `RUST_LOG`.
 pub fn start_log(filter: &str, json: bool) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     // Fails only if a log was started before, which then goes on.
     let _started_before = if json { log.json().try_init() } else { log.try_init() };
 }

@@ -37,7 +37,7 @@ async function send(method, path, { body, headers, token }) {
   const sentMs = performance.now();
   const answer = {
     method, path, status: 0, body: null, problem: null, replica: '', requestId: '',
-    ms: 0, retryAfterS: null, failure: '', lab: false,
+    ms: 0, retryAfterS: null, failure: '', lab: '',
   };
   try {
     const response = await fetch(path, {
@@ -73,7 +73,7 @@ async function send(method, path, { body, headers, token }) {
 function readHeaders(headers, answer) {
   answer.replica = headers.get('X-Replica') ?? '';
   answer.requestId = headers.get('X-Request-Id') ?? '';
-  answer.lab = headers.get('X-Lab') === 'on';
+  answer.lab = headers.get('X-Lab') ?? '';
   const waitS = Number.parseInt(headers.get('Retry-After') ?? '', 10);
   if (waitS >= 0) answer.retryAfterS = waitS;
 }

@@ -13,7 +13,8 @@ const ASK_AFTER_MS = [300, 700, 1000, 2000, 3000, 4000, 5000, 5000, 5000];
 const DEFAULT_WAIT_S = { order_in_progress: 1, overloaded: 2, draining: 1 };
 
 const running = new Set();
-// The key of a purchase is kept until its outcome is known, so that a repeat can be told from a new wish.
+// The key of a purchase is kept until its outcome is known, so that a repeat can be told from a new
+// wish.
 const keys = new Map();
 
 /** Whether a purchase of this voucher is on its way: a second click is then no second purchase. */

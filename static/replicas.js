@@ -13,8 +13,16 @@ export function init() {
     const list = byId('answers-list');
     list.prepend(chip(answer));
     while (list.childElementCount > SHOWN) list.lastElementChild.remove();
-    if (answer.lab) byId('lab').hidden = false;
+    if (answer.lab) showMode(answer.lab);
   });
+}
+
+/** `X-Lab` says what speaks against trusting this deployment with a real sale. */
+function showMode(mode) {
+  byId('lab').textContent = /lab|plant/.test(mode)
+    ? 'Laboratory mode: protections may be switched off here on purpose.'
+    : 'Development mode: login codes are shown on the page.';
+  byId('lab').hidden = false;
 }
 
 function chip({ replica, status, ms, method, path, failure }) {

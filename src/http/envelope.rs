@@ -45,8 +45,8 @@ pub(super) async fn wrap(State(api): State<Shared>, request: Request, next: Next
     let headers = response.headers_mut();
     insert(headers, REQUEST_ID, &id);
     insert(headers, REPLICA, &api.replica);
-    if api.lab.is_some() {
-        headers.insert(LAB, HeaderValue::from_static("on"));
+    if let Some(lab) = &api.lab {
+        insert(headers, LAB, lab);
     }
     if api.readiness.is_draining() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));

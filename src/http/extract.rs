@@ -85,8 +85,12 @@ fn parse<T: DeserializeOwned + Validate<Context = ()>>(bytes: &[u8]) -> Result<T
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(invalid_body("body", "must be a JSON object"));
     }
-    let value: T =
-        serde_json::from_slice(bytes).map_err(|error| invalid_body("body", &error.to_string()))?;
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value: T = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let field = Some(error.path().to_string()).filter(|path| path != ".");
+        invalid_body(field.as_deref().unwrap_or("body"), &error.inner().to_string())
+    })?;
+    json.end().map_err(|error| invalid_body("body", &error.to_string()))?;
     value.validate().map_err(|report| match report.iter().next() {
         Some((path, error)) => invalid_body(&path.to_string(), error.message()),
         None => invalid_body("body", "is not valid"),

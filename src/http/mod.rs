@@ -89,6 +89,7 @@ pub fn router(api: Api) -> Router {
         .merge(admin::router())
         .merge(orders::router())
         .split_for_parts();
+    let description = openapi::complete(description);
     let routes = routes
         .route("/openapi.json", get(async move || Json(description)))
         .fallback(page::file)

@@ -68,7 +68,7 @@ struct Page {
     cursor: Option<String>,
 }
 
-/// One's own orders, newest first.
+/// One's own orders, newest first (to the second).
 #[utoipa::path(get, path = "/api/orders", tag = "orders",
     security(("bearer" = [])), params(Page),
     responses((status = 200, body = OrderPage), (status = 401, body = ProblemView)))]

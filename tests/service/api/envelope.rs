@@ -203,7 +203,7 @@ async fn every_answer_names_its_replica_and_keeps_browsers_careful() {
         }
         assert!(!headers.contains_key("server") && !headers.contains_key("x-powered-by"));
         // `--dev`, with which all tests run, is no answer for customers.
-        assert_eq!(headers["x-lab"], "on", "{path}");
+        assert_eq!(headers["x-lab"], "dev", "{path}");
     }
     let plain = Service::start(&[]).await;
     let answer = plain.call(Method::GET, "/livez", None, None).await;

@@ -2,5 +2,6 @@
 
 mod admin;
 mod envelope;
+mod openapi;
 mod orders;
 mod vouchers;

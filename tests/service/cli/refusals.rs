@@ -92,7 +92,7 @@ fn a_server_that_is_not_there_or_says_no_is_named_at_once() {
     let wrong_password = good.database_url.replace("seckill:", "seckill:x");
     let no_password = good.redis_url.replace("redis://:", "redis://:x");
     assert!(wrong_password != good.database_url && no_password != good.redis_url && right != "x");
-    let schema = "cannot bring the database's schema up to date";
+    let schema = "cannot bring the schema of DATABASE_URL up to date";
     let cases = [
         (database("mysql://seckill:hush-1@127.0.0.1:1/shop".into()), schema, "Connection refused"),
         (database(format!("mysql://seckill:hush-1@{silent}/shop")), schema, "does not answer"),
