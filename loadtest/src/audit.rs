@@ -3,6 +3,8 @@
 //! No other module of this crate knows a table, and this one knows nothing of the service but its
 //! tables.
 
+use std::time::Duration;
+
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection as _, Row as _};
 
@@ -12,6 +14,8 @@ use crate::predict::Guards;
 
 /// Most orders of one voucher that are read; a load cannot make more.
 const MAX_ROWS: usize = crate::plan::MAX_REQUESTS;
+/// How long connecting, and each reading, may take.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What the database holds of one voucher.
 #[derive(Debug, Clone)]
@@ -59,20 +63,27 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Reader {
     connection: MySqlConnection,
+    deadline: Duration,
 }
 
 impl Reader {
-    /// Connects and gives up the right to write.
+    /// Connects within 10 s and gives up the right to write.
     pub async fn connect(url: &str) -> Result<Self> {
-        let mut connection = MySqlConnection::connect(url).await.map_err(unreadable)?;
-        sqlx::query("SET SESSION TRANSACTION READ ONLY")
-            .execute(&mut connection)
-            .await
-            .map_err(unreadable)?;
-        Ok(Self { connection })
+        Self::connect_within(url, DEADLINE).await
     }
 
-    /// Reads one voucher, all in one snapshot.
+    async fn connect_within(url: &str, deadline: Duration) -> Result<Self> {
+        let connection = within(deadline, async {
+            let mut connection = MySqlConnection::connect(url).await?;
+            let statement = "SET SESSION TRANSACTION READ ONLY";
+            sqlx::query(statement).execute(&mut connection).await?;
+            Ok(connection)
+        })
+        .await?;
+        Ok(Self { connection, deadline })
+    }
+
+    /// Reads one voucher, all in one snapshot, within 10 s. After an error the reader is of no use.
     pub async fn read(&mut self, voucher: &str, guards: Guards) -> Result<Reading> {
         let source = match guards {
             Guards::On => GUARDED,
@@ -81,7 +92,7 @@ impl Reader {
         let id: u64 = voucher
             .parse()
             .map_err(|_| Error::Setup(format!("the voucher id {voucher:?} is no number")))?;
-        self.snapshot(&source, id).await.map_err(unreadable)
+        within(self.deadline, self.snapshot(&source, id)).await
     }
 
     async fn snapshot(
@@ -108,16 +119,28 @@ impl Reader {
         Ok(Reading { rows, account })
     }
 
-    /// Reads what the server is.
+    /// Reads what the server is, within 10 s.
     pub async fn server(&mut self) -> Result<Server> {
         let statement = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
-        let (version, flush_log_at_trx_commit) =
-            sqlx::query_as(statement).fetch_one(&mut self.connection).await.map_err(unreadable)?;
+        let asked = sqlx::query_as(statement).fetch_one(&mut self.connection);
+        let (version, flush_log_at_trx_commit) = within(self.deadline, asked).await?;
         Ok(Server { version, flush_log_at_trx_commit })
     }
 }
 
-#[allow(clippy::needless_pass_by_value)]
-fn unreadable(error: sqlx::Error) -> Error {
-    Error::Setup(format!("the judge cannot read the database: {error}"))
+/// What the server answers, or the error that it did not do so in time.
+async fn within<T>(
+    deadline: Duration,
+    asked: impl Future<Output = std::result::Result<T, sqlx::Error>>,
+) -> Result<T> {
+    let unreadable =
+        |why: String| Error::Setup(format!("the judge cannot read the database: {why}"));
+    match tokio::time::timeout(deadline, asked).await {
+        Ok(answer) => answer.map_err(|error| unreadable(error.to_string())),
+        Err(_) => Err(unreadable(format!("it did not answer within {deadline:?}"))),
+    }
 }
+
+#[cfg(test)]
+#[path = "audit_tests.rs"]
+mod tests;

@@ -214,7 +214,7 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
     if !dead.is_empty() {
         return Err(Error::Setup(format!("replica {} died", dead.join(" and "))));
     }
-    let verdict = judge_private(&plan, &history, &reading, said.as_ref().ok());
+    let verdict = judge_private((&plan, load.stock), &history, &reading, said.as_ref().ok());
     let mut report = CellReport::of(place, load.stock, figures, verdict);
     if let Err(error) = &said {
         report.error = Some(error.to_string());
@@ -223,8 +223,10 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
     Ok(report)
 }
 
+/// Judges a load on a voucher with this `stock`: what was asked for, whatever the service made of
+/// it.
 fn judge_private(
-    plan: &Plan,
+    (plan, stock): (&Plan, u64),
     history: &History,
     reading: &Reading,
     said: Option<&Audit>,
@@ -237,7 +239,8 @@ fn judge_private(
         rows: &reading.rows,
         rows_are_all: true,
         earlier: &HashSet::new(),
-        offered: Some(own.initial_stock),
+        offered: Some(i64::try_from(stock).unwrap_or(i64::MAX)),
+        granted: Some(own.initial_stock),
         left: Some(own.stock_left),
         audit: said.map_or(AuditCheck::Absent, |said| AuditCheck::Equal { said, own }),
     })
@@ -278,3 +281,7 @@ fn on_sale_now(stock: u64) -> NewVoucher {
         stock,
     }
 }
+
+#[cfg(test)]
+#[path = "cell_tests.rs"]
+mod tests;

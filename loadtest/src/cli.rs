@@ -44,8 +44,9 @@ enum Command {
     ///
     /// Closed loop: every user sends several requests for the voucher at the same moment, as fast
     /// as connections come free. Afterwards every acknowledged order is asked for by its id, every
-    /// user's orders are listed, and, with --audit-url, the service's own audit is compared. The
-    /// voucher should not be sold to anybody else meanwhile.
+    /// user's orders are listed, the stock that the public is shown is held against them, and, with
+    /// --audit-url, the service's own audit is compared. The voucher must not be sold to anybody
+    /// else meanwhile, nor get more stock.
     Run(RunArgs),
     /// Compare locks on a private cluster: what each sells too much, or twice
     ///

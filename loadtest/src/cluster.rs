@@ -30,7 +30,7 @@ const LOG_LINES: usize = 15;
 pub struct Cluster {
     // Declared before the bed, so that servers end before their folder goes.
     redis: Redis,
-    database: Database,
+    database: Arc<Database>,
     program: PathBuf,
     jwt_secret: String,
     haproxy_version: String,
@@ -98,9 +98,9 @@ impl Cluster {
             blocking(move || for_database.database(flavor)),
             blocking(move || for_proxy.haproxy(&[])),
         );
-        let haproxy_version = version_of(proxy?.pid(), "haproxy", "-v");
+        let haproxy_version = version_of(proxy?.pid(), "haproxy", "-v").await;
         let jwt_secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-        let (redis, database) = (redis?, database?);
+        let (redis, database) = (redis?, Arc::new(database?));
         Ok(Self { redis, database, program, jwt_secret, haproxy_version, bed })
     }
 
@@ -127,7 +127,8 @@ impl Cluster {
     /// Creates the deployment's database and schema, starts its replicas, then the proxy.
     pub async fn deploy(&self, spec: Spec) -> Result<Deployment> {
         let name = format!("sale_{}", spec.number);
-        self.database.create_database(&name).map_err(setup)?;
+        let (server, new) = (self.database.clone(), name.clone());
+        blocking(move || server.create_database(&new)).await?;
         let database = self.database.url(&name);
         let redis = self.redis.url().trim_end_matches("/0");
         let secrets = vec![
@@ -276,5 +277,17 @@ mod tests {
         assert_eq!(error.exit_code(), 2);
         let error = find_program(None).expect_err("tests run in a folder without it");
         assert!(error.to_string().contains("--seckill"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_database_server_that_hangs_keeps_nobody_else_from_running() {
+        let program = PathBuf::from("/nonexistent/seckill");
+        let cluster = Cluster::start(Flavor::Any, program).await.expect("the servers");
+        cluster.database.freeze().expect("frozen");
+        let spec = Spec { number: 0, replicas: 1, flags: Vec::new(), page_port: None };
+        let patience = Duration::from_millis(200);
+        let deployed = tokio::time::timeout(patience, cluster.deploy(spec)).await;
+        cluster.database.thaw().expect("thawed");
+        assert!(deployed.is_err(), "the timer had to wait for the server: {deployed:?}");
     }
 }

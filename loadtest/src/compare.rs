@@ -140,7 +140,7 @@ impl Cluster {
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
             database: server.version,
-            redis: version_of(self.redis_pid(), "redis-server", "--version"),
+            redis: version_of(self.redis_pid(), "redis-server", "--version").await,
             haproxy: self.haproxy_version().to_owned(),
         };
         let innodb_flush_log_at_trx_commit = server.flush_log_at_trx_commit;

@@ -114,7 +114,8 @@ pub enum AuditCheck<'a> {
         /// The judge's.
         own: &'a Audit,
     },
-    /// It must have moved by exactly what clients see, and be consistent.
+    /// It must have moved by exactly what clients see, tell the same stock as the public is told,
+    /// and be consistent.
     Moved {
         /// Before the load.
         before: &'a Audit,
@@ -136,8 +137,11 @@ pub struct Evidence<'a> {
     pub rows_are_all: bool,
     /// Ids of those that existed before the load.
     pub earlier: &'a HashSet<u64>,
-    /// Units that were there to be sold when the load began.
+    /// Units that were there to be sold when the load began: what the judge itself asked for, or
+    /// what everybody was told.
     pub offered: Option<i64>,
+    /// Units that the database grants the voucher, all its grants added.
+    pub granted: Option<i64>,
     /// Units left afterwards.
     pub left: Option<i64>,
     /// The service's own account.

@@ -1,9 +1,9 @@
 //! Where figures came from: the machine, and the versions of what ran on it.
 
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde::Serialize;
+use tokio::process::Command;
 
 /// The machine that everything ran on.
 #[derive(Debug, Clone, Serialize)]
@@ -59,13 +59,15 @@ pub struct Versions {
 
 /// What a running server says of its version. The very program that runs is asked, wherever it was
 /// found; `name` is the name it is called by, because one executable may be several servers.
-pub fn version_of(pid: u32, name: &str, flag: &str) -> String {
+pub async fn version_of(pid: u32, name: &str, flag: &str) -> String {
     let output = Command::new(format!("/proc/{pid}/exe"))
         .arg0(name)
         .arg(flag)
         .stdin(Stdio::null())
         .stderr(Stdio::null())
-        .output();
+        .kill_on_drop(true)
+        .output()
+        .await;
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     first_version(&text.unwrap_or_default()).unwrap_or_else(|| "unknown".to_owned())
 }
@@ -89,6 +91,16 @@ mod tests {
         let haproxy = "HAProxy version 2.6.12-1+deb12u2 2025/04/01 - https://haproxy.org/\n";
         assert_eq!(first_version(haproxy).as_deref(), Some("2.6.12-1+deb12u2"));
         assert_eq!(first_version("no such option"), None);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_does_not_answer_keeps_nobody_else_from_running() {
+        let mut child = Command::new("sleep").arg("5").spawn().expect("a program");
+        let pid = child.id().expect("it runs");
+        let patience = std::time::Duration::from_millis(100);
+        let answered = tokio::time::timeout(patience, version_of(pid, "sleep", "2")).await;
+        child.kill().await.expect("ended");
+        assert!(answered.is_err(), "it said {answered:?}");
     }
 
     #[test]

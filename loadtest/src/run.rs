@@ -1,5 +1,5 @@
-//! One load on any deployment, judged by what clients can see, and by the audit if it can be
-//! reached.
+//! One load on any deployment, judged by what clients can see, and by the audit if its address is
+//! given.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::stats::Figures;
 use crate::tokens;
-use crate::verdict::{Verdict, judge};
+use crate::validity::MAX_UNKNOWN_SHARE;
+use crate::verdict::{Finding, Rule, Verdict, judge};
 use crate::witness;
 
 /// How long requests without a known outcome may go on before the orders are looked at.
@@ -67,9 +68,11 @@ pub struct Condition {
 /// What came out of one load; the report's JSON.
 #[derive(Debug, Serialize)]
 pub struct RunReport {
-    /// Whether every condition is met and no rule is broken. Rules that could not be judged are in
-    /// `not_judged`.
+    /// Whether every condition is met, every demanded rule was judged and held, and no other rule
+    /// is broken.
     pub ok: bool,
+    /// Why not, in words.
+    pub failed_because: Vec<String>,
     /// Where the requests went.
     pub target: String,
     /// The voucher's id.
@@ -78,9 +81,13 @@ pub struct RunReport {
     pub title: String,
     /// Units that were left when the load began.
     pub stock: Option<i64>,
+    /// Units that were left after it.
+    pub stock_left: Option<i64>,
     /// What must be so for the load to say anything.
     pub conditions: Vec<Condition>,
-    /// Names of rules that could not be judged with what is known.
+    /// Rules that must hold; see [`demanded`].
+    pub demanded: Vec<Rule>,
+    /// Names of rules that could not be judged with what is known. They do not count as held.
     pub not_judged: Vec<&'static str>,
     /// Every rule with its figures.
     pub verdict: Verdict,
@@ -95,6 +102,24 @@ struct Before {
     voucher: Voucher,
     audit: Option<Audit>,
     earlier: HashSet<u64>,
+}
+
+/// What is known after the last answer.
+struct After {
+    rows: Vec<OrderRow>,
+    left: Option<i64>,
+    audits: Option<(Audit, Audit)>,
+}
+
+/// The rules that must be judged and hold: all that clients can judge, and the audit if its address
+/// was given. Only the database shows what stock was ordered, and rows of strangers.
+pub fn demanded(with_audit: bool) -> Vec<Rule> {
+    let judged = |rule: &Rule| match rule {
+        Rule::StockAsOrdered | Rule::NoRowWithoutRequest => false,
+        Rule::AuditAgrees => with_audit,
+        _ => true,
+    };
+    Rule::ALL.into_iter().filter(judged).collect()
 }
 
 /// Runs the load and judges it. Errors are those that stop it before its first request.
@@ -120,31 +145,67 @@ pub async fn run(plan: &Plan, source: Option<&AuditSource>) -> Result<RunReport>
         tokio::time::sleep(SETTLE).await;
     }
     let mut conditions = conditions(&before.voucher, &figures);
-    let after = match source {
-        Some(source) => noted(&mut conditions, "the audit can be read", source.read(plan).await),
-        None => None,
+    let after = look(plan, (source, &before), &history, &mut conditions).await;
+    let (verdict, left, audits) = match after {
+        Some(after) => (judge_public(plan, &history, &before, &after), after.left, after.audits),
+        None => (Verdict::unjudged("orders could not be looked at"), None, None),
     };
-    let rows = witness::afterwards(plan, &history.records).await;
-    let rows = noted(&mut conditions, "orders can be looked at", rows);
-    let audits = before.audit.clone().zip(after);
-    let verdict = match rows {
-        Some(rows) => judge_public(plan, &history, &before, (&rows, audits.as_ref())),
-        None => Verdict::unjudged("orders could not be looked at"),
-    };
+    let demanded = demanded(source.is_some());
+    let failed_because = failures(&conditions, &verdict, &demanded);
     let not_judged = verdict.findings.iter().filter(|finding| finding.held.is_none());
     Ok(RunReport {
-        ok: conditions.iter().all(|condition| condition.met)
-            && verdict.findings.iter().all(|finding| finding.held != Some(false)),
+        ok: failed_because.is_empty(),
+        failed_because,
         target: plan.target.to_string(),
         voucher: plan.voucher.clone(),
         title: before.voucher.title,
         stock: before.voucher.stock,
+        stock_left: left,
         conditions,
+        demanded,
         not_judged: not_judged.map(|finding| finding.rule.words()).collect(),
         verdict,
         load: figures,
         audit: audits.map(|(before, after)| [before, after]),
     })
+}
+
+/// Looks at what became of the load; `None` if the orders cannot be seen. What cannot be seen is a
+/// condition that was not met.
+async fn look(
+    plan: &Plan,
+    (source, before): (Option<&AuditSource>, &Before),
+    history: &History,
+    conditions: &mut Vec<Condition>,
+) -> Option<After> {
+    let audit = match source {
+        Some(source) => noted(conditions, "the audit can be read", source.read(plan).await),
+        None => None,
+    };
+    let rows = witness::afterwards(plan, &history.records).await;
+    let rows = noted(conditions, "orders can be looked at", rows);
+    let voucher = witness::voucher(plan).await;
+    let voucher = noted(conditions, "the voucher can be looked at", voucher);
+    let left = voucher.and_then(|voucher| voucher.stock);
+    rows.map(|rows| After { rows, left, audits: before.audit.clone().zip(audit) })
+}
+
+/// Why a load is no pass, in words: a condition, a rule that was broken, or one that is demanded
+/// and could not be judged.
+fn failures(conditions: &[Condition], verdict: &Verdict, demanded: &[Rule]) -> Vec<String> {
+    let unmet = conditions.iter().filter(|condition| !condition.met);
+    let unmet = unmet.map(|condition| format!("not so: {} ({})", condition.what, condition.detail));
+    let failed = verdict.findings.iter().filter_map(|finding| {
+        let Finding { rule, held, detail } = finding;
+        match held {
+            Some(false) => Some(format!("not so: {} ({detail})", rule.words())),
+            None if demanded.contains(rule) => {
+                Some(format!("could not be judged: {} ({detail})", rule.words()))
+            }
+            Some(true) | None => None,
+        }
+    });
+    unmet.chain(failed).collect()
 }
 
 /// Shows the first token to the target: one that is not accepted would make the whole load say
@@ -204,25 +265,34 @@ fn conditions(voucher: &Voucher, figures: &Figures) -> Vec<Condition> {
             met: reached > 0,
             detail: format!("{reached} bought, sold out or already ordered"),
         },
+        Condition {
+            what: "few outcomes are unknown",
+            met: figures.unknown_share() <= MAX_UNKNOWN_SHARE,
+            detail: format!(
+                "{} of {} requests ({:.1} %), at most {:.0} %",
+                figures.count(Outcome::Unknown),
+                figures.requests,
+                figures.unknown_share() * 100.0,
+                MAX_UNKNOWN_SHARE * 100.0
+            ),
+        },
     ]
 }
 
-fn judge_public(
-    plan: &Plan,
-    history: &History,
-    before: &Before,
-    (rows, audits): (&[OrderRow], Option<&(Audit, Audit)>),
-) -> Verdict {
+fn judge_public(plan: &Plan, history: &History, before: &Before, after: &After) -> Verdict {
     let users: Vec<u64> = plan.users.iter().map(|user| user.id).collect();
     judge(&Evidence {
         records: &history.records,
         users: &users,
-        rows,
+        rows: &after.rows,
         rows_are_all: false,
         earlier: &before.earlier,
-        offered: before.audit.as_ref().map_or(before.voucher.stock, |audit| Some(audit.stock_left)),
-        left: audits.map(|(_, after)| after.stock_left),
-        audit: audits
+        offered: before.voucher.stock,
+        granted: None,
+        left: after.left,
+        audit: after
+            .audits
+            .as_ref()
             .map_or(AuditCheck::Absent, |(before, after)| AuditCheck::Moved { before, after }),
     })
 }

@@ -77,11 +77,13 @@ fn rules(report: &RunReport) -> String {
         .conditions
         .iter()
         .map(|condition| line(Some(condition.met), condition.what, &condition.detail));
-    let findings = report
-        .verdict
-        .findings
-        .iter()
-        .map(|finding| line(finding.held, finding.rule.words(), &finding.detail));
+    let findings = report.verdict.findings.iter().map(|finding| {
+        let (words, detail) = (finding.rule.words(), &finding.detail);
+        if finding.held.is_none() && report.demanded.contains(&finding.rule) {
+            return line(Some(false), words, &format!("could not be judged: {detail}"));
+        }
+        line(finding.held, words, detail)
+    });
     conditions.chain(findings).collect::<Vec<_>>().join("\n")
 }
 
@@ -102,15 +104,26 @@ fn line(held: Option<bool>, words: &str, detail: &str) -> String {
 
 fn summary(report: &RunReport) -> String {
     let unmet = report.conditions.iter().filter(|condition| !condition.met).count();
-    let broken = report.verdict.findings.iter().filter(|f| f.held == Some(false)).count();
-    let not_judged = report.not_judged.len();
-    let mut text = match (unmet, broken) {
-        (0, 0) => "Verdict: good. Every rule that could be judged held.".to_owned(),
-        (0, broken) => format!("Verdict: BAD. Rules broken: {broken}."),
-        (unmet, 0) => format!("Verdict: shows nothing. Conditions not met: {unmet}."),
-        (unmet, broken) => {
-            format!("Verdict: BAD. Rules broken: {broken}; conditions not met: {unmet}.")
-        }
+    let findings = &report.verdict.findings;
+    let broken = findings.iter().filter(|finding| finding.held == Some(false)).count();
+    let (open, optional): (Vec<_>, Vec<_>) = findings
+        .iter()
+        .filter(|finding| finding.held.is_none())
+        .partition(|finding| report.demanded.contains(&finding.rule));
+    let (open, not_judged) = (open.len(), optional.len());
+    let faults: Vec<String> = [
+        ("rules broken", broken),
+        ("conditions not met", unmet),
+        ("demanded rules that could not be judged", open),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+    .map(|(what, count)| format!("{what}: {count}"))
+    .collect();
+    let mut text = match (broken, faults.len()) {
+        (0, 0) => format!("Verdict: good. All {} demanded rules held.", report.demanded.len()),
+        (0, _) => format!("Verdict: shows nothing ({}).", faults.join("; ")),
+        _ => format!("Verdict: BAD ({}).", faults.join("; ")),
     };
     // Writing to a string cannot fail.
     if not_judged > 0 {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use testbed::Flavor;
@@ -82,37 +82,72 @@ impl Up {
             let id = api::put_on_sale(&mut connection, &admins[0].authorization, voucher).await;
             ids.push(id.map_err(|error| Error::Setup(error.to_string()))?);
         }
-        let open_id = &ids[0];
+        let shown = Shown {
+            page: deployment.url(),
+            operators: deployment.operator_url(),
+            admin_file: &admin_file,
+            buyers_file: &buyers_file,
+            open: (&ids[0], &open),
+            later: &later,
+        };
+        let text = shown.text();
+        Ok((cluster, deployment, text))
+    }
+}
+
+/// What a person is told.
+struct Shown<'a> {
+    page: &'a str,
+    operators: &'a str,
+    admin_file: &'a Path,
+    buyers_file: &'a Path,
+    /// The id of the voucher that is open, and what it is.
+    open: (&'a str, &'a NewVoucher),
+    later: &'a NewVoucher,
+}
+
+impl Shown<'_> {
+    fn text(&self) -> String {
+        let (open_id, open) = self.open;
+        let (later, page, operators) = (self.later, self.page, self.operators);
+        let (admin, buyers) = (self.admin_file.display(), self.buyers_file.display());
         let mut text = String::new();
         let mut line = |label: &str, value: String| {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {label:<10} {value}");
         };
-        line("page", format!("{}/", deployment.url()));
+        line("page", page.to_owned());
         line("log in", "any phone number, say 13800000001; the page shows the code".to_owned());
         line("open now", format!("{} ({} units)", open.title, open.stock));
-        line(
-            "soon open",
-            format!(
-                "{} ({} units), a minute from now: {}",
-                later.title, later.stock, later.starts_at
-            ),
-        );
-        line("admin", format!("a token is in {}", admin_file.display()));
-        line("operators", format!("{} (/metrics, /readyz, audits)", deployment.operator_url()));
+        let when = format!("a minute from now: {}", later.starts_at);
+        line("soon open", format!("{} ({} units), {when}", later.title, later.stock));
+        line("admin", format!("a token is in {admin}"));
+        line("operators", format!("{operators} (/metrics, /readyz, audits)"));
         line(
             "a load",
             format!(
-                "loadtest run --voucher {open_id} --target {} --tokens {} --audit-url {} \
-                 --admin-token-file {}",
-                deployment.url(),
-                buyers_file.display(),
-                deployment.operator_url(),
-                admin_file.display()
+                "loadtest run --voucher {open_id} --target {page} --tokens {buyers} --audit-url \
+                 {operators} --admin-token-file {admin}"
             ),
         );
-        Ok((cluster, deployment, text))
+        // Without an indent and each a command of its own, so that they can be pasted.
+        let admin = quoted(&self.admin_file.display().to_string());
+        let token = r#"'s/.*"token":"\([^"]*\)".*/\1/'"#;
+        let _ = write!(
+            text,
+            "\nFor the shell:\n\nBASE={page}\nOPERATORS={operators}\nADMIN=$(sed {token} {admin})\n"
+        );
+        text
     }
+}
+
+/// A word of a shell: as it is where that is safe, or else in single quotes.
+fn quoted(word: &str) -> String {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if !word.is_empty() && word.chars().all(safe) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// One voucher that can be bought at once, and one that opens a minute later.
@@ -139,4 +174,36 @@ fn vouchers(now: time::OffsetDateTime) -> [NewVoucher; 2] {
             stock: 50,
         },
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_lines_for_the_shell_can_be_pasted_and_set_what_the_examples_need() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let admin_file = folder.path().join("it's an admin.jsonl");
+        std::fs::write(&admin_file, r#"{"user_id":"1","token":"a.b-c_d.e"}"#).expect("written");
+        let [open, later] = vouchers(time::OffsetDateTime::UNIX_EPOCH);
+        let shown = Shown {
+            page: "http://127.0.0.1:8080",
+            operators: "http://127.0.0.1:24403",
+            admin_file: &admin_file,
+            buyers_file: Path::new("buyers.jsonl"),
+            open: ("1", &open),
+            later: &later,
+        };
+        let text = shown.text();
+        let names = ["BASE=", "OPERATORS=", "ADMIN="];
+        let pasted = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
+        let script = pasted.collect::<Vec<_>>().join("\n");
+        let printed = r#"printf '%s|' "$BASE" "$OPERATORS" "$ADMIN""#;
+        let shell = Command::new("sh").arg("-c").arg(format!("{script}\n{printed}")).output();
+        let output = String::from_utf8(shell.expect("a shell").stdout).expect("text");
+        assert_eq!(output, "http://127.0.0.1:8080|http://127.0.0.1:24403|a.b-c_d.e|", "{text}");
+        assert!(text.contains("  page       http://127.0.0.1:8080\n"), "{text}");
+    }
 }

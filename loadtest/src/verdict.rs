@@ -19,6 +19,8 @@ pub enum Rule {
     OrdersWithinStock,
     /// One order per user and voucher.
     OneOrderPerUser,
+    /// As many units were put on sale as were ordered.
+    StockAsOrdered,
     /// Stock left + orders = initial stock.
     StockAddsUp,
     /// Every acknowledged order exists.
@@ -39,9 +41,10 @@ pub enum Rule {
 
 impl Rule {
     /// All rules, in the order of reports.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::OrdersWithinStock,
         Self::OneOrderPerUser,
+        Self::StockAsOrdered,
         Self::StockAddsUp,
         Self::AcknowledgedExist,
         Self::RefusalsLeftNoRow,
@@ -57,6 +60,7 @@ impl Rule {
         match self {
             Self::OrdersWithinStock => "no more orders than units",
             Self::OneOrderPerUser => "no user bought twice",
+            Self::StockAsOrdered => "as many units on sale as were ordered",
             Self::StockAddsUp => "stock left + orders = initial stock",
             Self::AcknowledgedExist => "every acknowledged order exists",
             Self::RefusalsLeftNoRow => "no refused request left an order",
@@ -208,12 +212,19 @@ impl<'a> Facts<'a> {
                 None => (None, "nobody told how many units there were".to_owned()),
             },
             Rule::OneOrderPerUser => zero(self.duplicate_users, "users hold more than one order"),
+            Rule::StockAsOrdered => match (e.offered, e.granted) {
+                (Some(offered), Some(granted)) => (
+                    Some(granted == offered),
+                    format!("{granted} units granted, {offered} ordered"),
+                ),
+                _ => (None, "needs the database".to_owned()),
+            },
             Rule::StockAddsUp => match (e.offered, e.left) {
                 (Some(offered), Some(left)) => (
                     Some(left + signed(self.new_rows) == offered),
                     format!("{left} left + {} orders, {offered} before", self.new_rows),
                 ),
-                _ => (None, "needs the database or the audit".to_owned()),
+                _ => (None, "nobody told how many units there were, or are left".to_owned()),
             },
             Rule::AcknowledgedExist => (
                 Some(self.lost == 0),
@@ -282,6 +293,15 @@ impl<'a> Facts<'a> {
                 if moved != signed(self.new_rows) {
                     found.push(format!("orders: audit +{moved}, clients see {}", self.new_rows));
                 }
+                let stock = [
+                    ("before", before, self.evidence.offered),
+                    ("after", after, self.evidence.left),
+                ];
+                found.extend(stock.into_iter().filter_map(|(when, audit, told)| {
+                    let (said, told) = (audit.stock_left, told?);
+                    let text = format!("stock_left {when}: audit {said}, the public {told}");
+                    (said != told).then_some(text)
+                }));
                 if !after.consistent {
                     found.push("the audit itself calls the voucher inconsistent".to_owned());
                 }

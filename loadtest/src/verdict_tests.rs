@@ -11,6 +11,7 @@ struct Scene {
     rows: Vec<OrderRow>,
     earlier: HashSet<u64>,
     left: Option<i64>,
+    granted: i64,
     all: bool,
 }
 
@@ -36,6 +37,7 @@ impl Scene {
             rows: vec![row(100, 10), row(101, 11)],
             earlier: HashSet::new(),
             left: Some(0),
+            granted: 2,
             all: true,
         }
     }
@@ -53,6 +55,7 @@ impl Scene {
             rows_are_all: self.all,
             earlier: &self.earlier,
             offered: Some(2),
+            granted: self.all.then_some(self.granted),
             left: self.left,
             audit,
         })
@@ -101,6 +104,14 @@ fn a_stock_that_does_not_add_up_is_found() {
     let mut scene = Scene::good();
     scene.left = Some(1);
     assert_eq!(broken(&scene.judge()), [Rule::StockAddsUp]);
+}
+
+#[test]
+fn more_or_fewer_units_on_sale_than_were_ordered_are_found() {
+    for granted in [1, 3] {
+        let scene = Scene { granted, ..Scene::good() };
+        assert_eq!(broken(&scene.judge()), [Rule::StockAsOrdered]);
+    }
 }
 
 #[test]
@@ -218,6 +229,12 @@ fn an_audit_that_did_not_move_with_the_clients_is_found() {
     assert_eq!(broken(&scene.judge_with(check)), []);
     let check = AuditCheck::Moved { before: &good, after: &good };
     assert_eq!(broken(&scene.judge_with(check)), [Rule::AuditAgrees]);
+    for (said, then) in [(3, 0), (2, 1)] {
+        let before = Audit { stock_left: said, ..before.clone() };
+        let after = Audit { stock_left: then, ..good.clone() };
+        let check = AuditCheck::Moved { before: &before, after: &after };
+        assert_eq!(broken(&scene.judge_with(check)), [Rule::AuditAgrees], "{said} to {then}");
+    }
     let inconsistent = Audit { consistent: false, ..good.clone() };
     let check = AuditCheck::Moved { before: &before, after: &inconsistent };
     assert_eq!(broken(&scene.judge_with(check)), [Rule::AuditAgrees]);
@@ -240,7 +257,8 @@ fn a_rule_that_cannot_be_judged_is_never_held() {
     scene.all = false;
     scene.left = None;
     let verdict = scene.judge_with(AuditCheck::Absent);
-    let unjudged = [Rule::StockAddsUp, Rule::NoRowWithoutRequest, Rule::AuditAgrees];
+    let unjudged =
+        [Rule::StockAsOrdered, Rule::StockAddsUp, Rule::NoRowWithoutRequest, Rule::AuditAgrees];
     assert_eq!(broken(&verdict), unjudged);
     for rule in unjudged {
         assert_eq!(verdict.finding(rule).expect("present").held, None);

@@ -1,12 +1,12 @@
-//! What clients can see of a deployment's orders: each user's own list, and each acknowledged order
-//! by its id.
+//! What clients can see of a deployment: each user's own list of orders, each acknowledged order by
+//! its id, and how much of the voucher is left.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
-use crate::api::{self, ApiError};
+use crate::api::{self, ApiError, Voucher};
 use crate::client::Connection;
 use crate::evidence::{OrderRow, Record};
 use crate::outcome::Outcome;
@@ -49,6 +49,12 @@ pub async fn afterwards(plan: &Plan, records: &[Record]) -> Result<Vec<OrderRow>
         acknowledged.entry(record.user as usize).or_default().extend(record.order_id);
     }
     look_at(plan, &acknowledged).await
+}
+
+/// The voucher as everybody sees it afterwards.
+pub async fn voucher(plan: &Plan) -> Result<Voucher, ApiError> {
+    let mut connection = Connection::new(plan.target.clone(), plan.timeout);
+    retry!(api::voucher(&mut connection, &plan.voucher))
 }
 
 async fn look_at(

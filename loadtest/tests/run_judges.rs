@@ -75,12 +75,41 @@ async fn an_honest_sale_passes_and_every_figure_is_reported() {
 }
 
 #[tokio::test]
-async fn without_the_audit_it_says_which_rules_were_not_judged() {
+async fn without_the_audit_the_stock_is_judged_and_what_was_not_judged_is_named() {
     let outcome = load(Lie::None, false).await;
     assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
     let not_judged = outcome.rules(&Value::Null);
-    assert_eq!(not_judged, ["stock_adds_up", "no_row_without_request", "audit_agrees"]);
+    assert_eq!(not_judged, ["stock_as_ordered", "no_row_without_request", "audit_agrees"]);
     assert_eq!(outcome.stdout.matches("not judged: ").count(), 3, "{}", outcome.stdout);
+    let demanded = outcome.report["demanded"].as_array().expect("names of rules");
+    let demanded: Vec<&str> = demanded.iter().filter_map(Value::as_str).collect();
+    assert!(demanded.contains(&"stock_adds_up"), "{demanded:?}");
+    assert!(!demanded.iter().any(|rule| not_judged.contains(rule)), "{demanded:?}");
+    assert_eq!(outcome.report["stock"], standin::STOCK);
+    assert_eq!(outcome.report["stock_left"], 0);
+}
+
+#[tokio::test]
+async fn a_demanded_rule_that_could_not_be_judged_is_no_pass() {
+    for with_audit in [false, true] {
+        let outcome = load(Lie::HidesStock, with_audit).await;
+        assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
+        assert!(outcome.rules(&Value::Bool(false)).is_empty(), "{}", outcome.stdout);
+        assert!(outcome.rules(&Value::Null).contains(&"stock_adds_up"), "{}", outcome.stdout);
+        assert!(outcome.stdout.contains("shows nothing"), "{}", outcome.stdout);
+        let reasons = outcome.report["failed_because"].to_string();
+        assert!(reasons.contains("stock left + orders"), "{reasons}");
+    }
+}
+
+#[tokio::test]
+async fn more_than_one_percent_of_unknown_outcomes_is_no_pass() {
+    let outcome = load(Lie::LosesAnswer, false).await;
+    assert_eq!(outcome.report["load"]["outcomes"]["unknown"]["count"], 1);
+    assert_eq!(outcome.rules(&Value::Bool(false)), Vec::<&str>::new(), "{}", outcome.stdout);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("few outcomes are unknown"), "{}", outcome.stdout);
+    assert!(outcome.report["failed_because"].to_string().contains("1.1 %"), "{}", outcome.report);
 }
 
 #[tokio::test]
@@ -91,6 +120,7 @@ async fn each_lie_breaks_its_rule_and_ends_with_exit_code_1() {
         (Lie::Oversells, "orders_within_stock"),
         (Lie::SoldOutTooEarly, "sold_out_is_true"),
         (Lie::RefusesAndKeeps, "refusals_left_no_row"),
+        (Lie::ShowsTooMuch, "stock_adds_up"),
     ] {
         let outcome = load(lie, false).await;
         let broken = outcome.rules(&Value::Bool(false));
@@ -103,9 +133,11 @@ async fn each_lie_breaks_its_rule_and_ends_with_exit_code_1() {
 
 #[tokio::test]
 async fn an_audit_that_lies_is_found() {
-    let outcome = load(Lie::AuditShort, true).await;
-    assert_eq!(outcome.code, Some(1));
-    assert_eq!(outcome.rules(&Value::Bool(false)), ["audit_agrees"]);
+    for lie in [Lie::AuditShort, Lie::AuditRich] {
+        let outcome = load(lie, true).await;
+        assert_eq!(outcome.code, Some(1), "{lie:?}");
+        assert_eq!(outcome.rules(&Value::Bool(false)), ["audit_agrees"], "{lie:?}");
+    }
 }
 
 #[tokio::test]

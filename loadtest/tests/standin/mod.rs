@@ -31,6 +31,14 @@ pub(crate) enum Lie {
     RefusesAndKeeps,
     /// The audit knows one order less.
     AuditShort,
+    /// The audit knows five units more than the public is shown.
+    AuditRich,
+    /// Once something is sold, one unit more is shown than is left.
+    ShowsTooMuch,
+    /// Once something is sold, nobody is told how much is left.
+    HidesStock,
+    /// One purchase is carried out and answered by a page of a proxy.
+    LosesAnswer,
     /// The voucher is a draft.
     Draft,
     /// Every purchase ends in a page of a proxy.
@@ -92,6 +100,12 @@ fn refusal(status: u16, code: &str) -> Response<Full<Bytes>> {
     reply(status, &json!({"status": status, "code": code}))
 }
 
+/// What a proxy answers, which says nothing of what was done.
+fn page() -> Response<Full<Bytes>> {
+    let page = Full::new(Bytes::from_static(b"<html>503</html>"));
+    Response::builder().status(503).body(page).expect("a response")
+}
+
 impl Shop {
     fn answer(&mut self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -112,10 +126,15 @@ impl Shop {
 
     fn voucher(&self) -> Response<Full<Bytes>> {
         let status = if self.lie == Lie::Draft { "draft" } else { "on_sale" };
+        let stock = match self.lie {
+            Lie::ShowsTooMuch if self.left < STOCK => Some(self.left + 1),
+            Lie::HidesStock if self.left < STOCK => None,
+            _ => Some(self.left),
+        };
         reply(
             200,
             &json!({"voucher": {
-                "id": "1", "title": "Tea", "status": status, "phase": "open", "stock": self.left
+                "id": "1", "title": "Tea", "status": status, "phase": "open", "stock": stock
             }}),
         )
     }
@@ -123,8 +142,7 @@ impl Shop {
     fn sell(&mut self, user: u64) -> Response<Full<Bytes>> {
         let lie = self.lie;
         if lie == Lie::Proxied {
-            let page = Full::new(Bytes::from_static(b"<html>503</html>"));
-            return Response::builder().status(503).body(page).expect("a response");
+            return page();
         }
         if lie == Lie::Draft {
             return refusal(409, "not_on_sale");
@@ -148,6 +166,9 @@ impl Shop {
             self.refused_and_kept = true;
             return refusal(409, "order_in_progress");
         }
+        if lie == Lie::LosesAnswer && id == 1002 {
+            return page();
+        }
         reply(201, &json!({"order": order(id, user)}))
     }
 
@@ -170,12 +191,13 @@ impl Shop {
         if self.lie == Lie::AuditShort {
             orders = (orders - 1).max(0);
         }
+        let more = if self.lie == Lie::AuditRich { 5 } else { 0 };
         reply(
             200,
             &json!({
                 "voucher_id": "1",
-                "initial_stock": STOCK,
-                "stock_left": self.left,
+                "initial_stock": STOCK + more,
+                "stock_left": self.left + more,
                 "orders": orders,
                 "distinct_users": self.orders.len(),
                 "duplicate_users": self.orders.values().filter(|ids| ids.len() > 1).count(),
