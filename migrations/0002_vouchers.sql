@@ -8,6 +8,6 @@ CREATE TABLE IF NOT EXISTS vouchers (
   face_value_cents BIGINT UNSIGNED NOT NULL COMMENT 'what it is worth',
   starts_at        DATETIME(3) NOT NULL COMMENT 'UTC, first moment of the sale',
   ends_at          DATETIME(3) NOT NULL COMMENT 'UTC, first moment after the sale',
-  status           ENUM('draft', 'on_sale') NOT NULL DEFAULT 'draft' COMMENT 'drafts are for admins',
+  status           ENUM('draft', 'on_sale') NOT NULL DEFAULT 'draft' COMMENT 'drafts: admins only',
   PRIMARY KEY (id)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COMMENT = 'what is sold';

@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, MAX_DEPLOYMENTS};
 use crate::conclusion::conclusion;
 use crate::error::{Error, Result};
 use crate::machine::{Machine, Versions, version_of};
-use crate::place::{Load, Place};
+use crate::place::{Load, Place, Plant};
 use crate::predict::{Guards, Lock, Scope};
 use crate::report::{Report, Settings};
 
@@ -81,6 +81,12 @@ impl Comparison {
         if self.replicas.iter().any(|replicas| !(1..=MAX_REPLICAS).contains(replicas)) {
             return Err(Error::Usage(format!("replicas must be 1 to {MAX_REPLICAS}")));
         }
+        let counts =
+            [self.load.users, self.load.connections, self.load.requests_per_user].into_iter();
+        if counts.min() == Some(0) {
+            let what = "--users, --connections and --requests-per-user must be at least 1";
+            return Err(Error::Usage(what.to_owned()));
+        }
         if self.load.work_ms > MAX_WORK_MS {
             return Err(Error::Usage(format!("--work-ms must be at most {MAX_WORK_MS}")));
         }
@@ -114,7 +120,7 @@ impl Comparison {
         }
         Ok(Report {
             ok: !cells.is_empty() && cells.iter().all(CellReport::ok),
-            conclusion: conclusion(&cells),
+            conclusion: planted(self.load.plant) + &conclusion(&cells),
             cells,
             load: self.load.clone(),
             settings,
@@ -146,6 +152,13 @@ impl Cluster {
         let innodb_flush_log_at_trx_commit = server.flush_log_at_trx_commit;
         Ok((versions, Settings { innodb_flush_log_at_trx_commit }))
     }
+}
+
+/// What must be said before anything else of replicas with a bug.
+fn planted(plant: Option<Plant>) -> String {
+    plant.map_or(String::new(), |plant| {
+        format!("Every replica had the planted bug {}. ", plant.name())
+    })
 }
 
 #[cfg(test)]

@@ -256,8 +256,8 @@ fn conditions(voucher: &Voucher, figures: &Figures) -> Vec<Condition> {
             detail: format!("{}, {}", voucher.status, voucher.phase),
         },
         Condition {
-            what: "its stock is known",
-            met: voucher.stock.is_some(),
+            what: "it had units to sell",
+            met: voucher.stock.is_some_and(|stock| stock > 0),
             detail: voucher.stock.map_or("not told".to_owned(), |stock| format!("{stock} units")),
         },
         Condition {

@@ -116,6 +116,8 @@ impl Shown<'_> {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {label:<10} {value}");
         };
+        let loadtest = std::env::current_exe().unwrap_or_else(|_| "loadtest".into());
+        let loadtest = quoted(&loadtest.display().to_string());
         line("page", page.to_owned());
         line("log in", "any phone number, say 13800000001; the page shows the code".to_owned());
         line("open now", format!("{} ({} units)", open.title, open.stock));
@@ -126,7 +128,7 @@ impl Shown<'_> {
         line(
             "a load",
             format!(
-                "loadtest run --voucher {open_id} --target {page} --tokens {buyers} --audit-url \
+                "{loadtest} run --voucher {open_id} --target {page} --tokens {buyers} --audit-url \
                  {operators} --admin-token-file {admin}"
             ),
         );
