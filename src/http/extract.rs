@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use garde::Validate;
 use serde::de::DeserializeOwned;
@@ -135,5 +135,29 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
             field: "query".to_owned(),
             limit: rejection.body_text(),
         })
+    }
+}
+
+/// A well-formed `Idempotency-Key`, or none. It is not kept: what makes a repeated purchase
+/// harmless is that a user can buy a voucher once.
+pub(super) struct CheckedKey;
+
+impl<S: Send + Sync> FromRequestParts<S> for CheckedKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let mut keys = parts.headers.get_all("idempotency-key").iter();
+        let fit = |key: &HeaderValue| {
+            (1..=255).contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic)
+        };
+        match (keys.next(), keys.next()) {
+            (None, _) => Ok(Self),
+            (Some(key), None) if fit(key) => Ok(Self),
+            _ => Err(ApiError::Invalid {
+                code: "invalid_header",
+                field: "Idempotency-Key".to_owned(),
+                limit: "must be given once, with 1 to 255 visible ASCII characters".to_owned(),
+            }),
+        }
     }
 }

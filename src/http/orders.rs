@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 use super::Shared;
 use super::auth::Caller;
 use super::error::{ApiError, ProblemView, created};
-use super::extract::{NoBody, Params, PathId};
+use super::extract::{CheckedKey, NoBody, Params, PathId};
 use super::views::{OrderAnswer, OrderPage, OrderView};
 use crate::domain::{OrderId, VoucherId};
 use crate::sale::Outcome;
@@ -28,7 +28,7 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 /// written and nothing will be; after anything else the order may exist.
 #[utoipa::path(post, path = "/api/vouchers/{id}/orders", tag = "orders",
     security(("bearer" = [])),
-    params(("id" = String, Path)),
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
     responses(
         (status = 201, body = OrderAnswer),
         (status = 401, body = ProblemView),
@@ -44,6 +44,7 @@ async fn buy(
     State(api): State<Shared>,
     Caller(user): Caller,
     PathId(voucher): PathId<VoucherId>,
+    _: CheckedKey,
     _: NoBody,
 ) -> Result<Response, ApiError> {
     match api.sale.purchase(user, voucher).await {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::caller::Caller;
 use crate::support::{Service, token};
 
 fn ids(page: &Value) -> Vec<u64> {
@@ -33,6 +34,33 @@ async fn an_order_is_found_at_the_address_it_is_told() {
     assert_eq!(order, expected);
     let found = service.get(&location, &token(17, Role::Buyer)).await.expect(200);
     assert_eq!(found["order"], expected, "the answer and the table agree to the millisecond");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idempotency_key_is_bounded_and_does_not_tie_users_together() {
+    let service = Service::start(&[]).await;
+    let voucher = service.voucher(9).await;
+    let caller = Caller::new(&service.url);
+    let path = format!("/api/vouchers/{voucher}/orders");
+    let buy = async |user: u64, keys: &[&str]| {
+        let mut request = caller.request(Method::POST, &path).bearer_auth(token(user, Role::Buyer));
+        for key in keys {
+            request = request.header("idempotency-key", *key);
+        }
+        caller.send(request).await
+    };
+    for bad in [&["x".repeat(256).as_str()][..], &["a b"], &[""], &["a", "b"]] {
+        let refused = buy(1, bad).await;
+        assert_eq!(refused.problem(400), "invalid_header", "{bad:?}");
+        assert_eq!(refused.body["field"], "Idempotency-Key");
+    }
+    assert_eq!(service.audit(&voucher).await["orders"], 0, "a refusal changed something");
+    let longest = "x".repeat(255);
+    let first = buy(1, &[&longest]).await.expect(201)["order"]["id"].clone();
+    let again = buy(1, &[&longest]).await;
+    assert_eq!(again.problem(409), "already_ordered");
+    assert_eq!(again.body["order_id"], first, "a repeat learns of the first");
+    buy(2, &[&longest]).await.expect(201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
