@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
@@ -32,8 +33,11 @@ pub(super) async fn wrap(State(api): State<Shared>, request: Request, next: Next
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("other", MatchedPath::as_str).to_owned();
     let span = tracing::info_span!("request", %id, %method, route);
+    let has_body = !request.body().is_end_stream();
+    let mut last = false;
     let mut response = next.run(request).instrument(span.clone()).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        last |= has_body && problem.may_leave_body_unread();
         problem.fill(&mut response, &id);
     }
     let status = response.status().as_u16();
@@ -48,7 +52,7 @@ pub(super) async fn wrap(State(api): State<Shared>, request: Request, next: Next
     if let Some(lab) = &api.lab {
         insert(headers, LAB, lab);
     }
-    if api.readiness.is_draining() {
+    if last || api.readiness.is_draining() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -97,6 +97,12 @@ impl Problem {
         Self::new(503, code, title, detail).with("executed", false).retry_after(1)
     }
 
+    /// Whether the request may have been refused before its body was read. The rest of the body
+    /// then stands where the next request would begin, so the connection has to end.
+    pub(super) fn may_leave_body_unread(&self) -> bool {
+        [401, 403, 404, 405, 408, 413, 415, 503].contains(&self.status.as_u16())
+    }
+
     /// Writes the answer's body.
     pub(super) fn fill(self, response: &mut Response, request_id: &str) {
         let mut body = Map::new();
