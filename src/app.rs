@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use axum::Router;
-use distlock::{Backends, LockKind, LockOptions, Locks, locker};
+use distlock::{Backends, LockKind, LockOptions, Locks, RedisServer, locker};
 use secrecy::ExposeSecret;
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
@@ -155,12 +155,15 @@ fn tables(config: &Serve) -> &'static SaleTables {
 fn sale(config: &Serve, servers: &Servers) -> anyhow::Result<Sale> {
     let Servers { pool, redis, health, .. } = servers;
     let kind: LockKind = config.lock.parse()?;
-    let locker = locker(kind, &Backends { redis: Some(redis.clone()) })?;
+    let client = redis::Client::open(config.redis_url.expose_secret())?;
+    let redis_server = RedisServer::new(client, redis.clone());
+    let locker = locker(kind, &Backends { redis: Some(redis_server), ..Backends::default() })?;
+    let lease = locker.guarantees().lease(millis(config.lease_ms));
     let rules = Rules {
         scope: config.lock_scope.into(),
         guards: config.laboratory.guards.into(),
         lock_order: config.laboratory.lock_order.into(),
-        lock: LockOptions { wait: millis(config.lock_wait_ms), lease: millis(config.lease_ms) },
+        lock: LockOptions::new(millis(config.lock_wait_ms), lease),
         work: millis(config.laboratory.work_ms),
         plant: config.laboratory.plant,
         max_orders: config.max_orders as usize,

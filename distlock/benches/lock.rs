@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use distlock::{Backends, LockKind, LockName, LockOptions, Locks, locker};
+use distlock::{Backends, Lease, LockKind, LockName, LockOptions, Locks, RedisServer, locker};
 use redis::aio::ConnectionManager;
 use redis::{Client, Script};
 use testbed::{Bed, RedisOptions};
@@ -32,10 +32,12 @@ fn one_task(criterion: &mut Criterion) {
     let bed = Bed::start().expect("a bed");
     let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
     let client = Client::open(redis.url()).expect("a client");
-    let connection = runtime.block_on(ConnectionManager::new(client)).expect("a connection");
-    let backends = Backends { redis: Some(connection.clone()) };
+    let connection =
+        runtime.block_on(ConnectionManager::new(client.clone())).expect("a connection");
+    let redis_server = RedisServer::new(client, connection.clone());
+    let backends = Backends { redis: Some(redis_server), ..Backends::default() };
     let name = LockName::new("guarded").expect("a name");
-    let options = LockOptions { wait: Duration::ZERO, lease: Duration::from_secs(10) };
+    let options = LockOptions::new(Duration::ZERO, Lease::Fixed(Duration::from_secs(10)));
     let release = Script::new(RELEASE);
 
     let mut group = criterion.benchmark_group("lock and release, one task");

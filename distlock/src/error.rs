@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Why a lock was not taken or not released.
+/// Why a lock was not taken, not kept or not released.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Somebody else held the lock for as long as the caller was willing to wait.
@@ -11,6 +11,15 @@ pub enum LockError {
         /// How long the caller waited.
         waited: Duration,
     },
+    /// The lock was lost before the work was done.
+    #[error("the lock was lost before the work was done")]
+    Lost,
+    /// The caller does not hold what it wants to release or change.
+    #[error("the lock is not the caller's")]
+    NotOwner,
+    /// The key holds a lock of another kind, or something that is no lock.
+    #[error("the name is in use by a lock of another kind")]
+    HeldByOtherKind,
     /// The server did not answer, or answered with an error. Whatever the call may have left
     /// there is given back in the background, and otherwise ends with its lease.
     #[error("the lock's server failed: {0}")]
@@ -23,14 +32,31 @@ pub enum LockError {
         /// What it has to be.
         limit: String,
     },
-    /// This kind needs a server that the caller did not configure.
+    /// This kind cannot do that, or needs a server that the caller did not configure.
     #[error("the lock kind needs {0}")]
     Unsupported(&'static str),
+}
+
+impl LockError {
+    /// Whether the outcome of the call is unknown: the server may have acted.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Backend(_))
+    }
 }
 
 #[cfg(feature = "redis")]
 impl From<::redis::RedisError> for LockError {
     fn from(error: ::redis::RedisError) -> Self {
+        if error.code() == Some("WRONGTYPE") {
+            return Self::HeldByOtherKind;
+        }
+        Self::Backend(error.to_string())
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl From<sqlx::Error> for LockError {
+    fn from(error: sqlx::Error) -> Self {
         Self::Backend(error.to_string())
     }
 }

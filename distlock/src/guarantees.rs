@@ -1,26 +1,46 @@
 //! What a mechanism promises, as data: tests choose their assertions by it, tables print it.
 
+use std::fmt;
+use std::time::Duration;
+
+use crate::Lease;
+
 /// The columns of the table of guarantees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guarantees {
     /// What the hold lives in.
     pub hold: HoldKind,
-    /// Whether the watchdog may prolong the hold.
-    pub renewal: bool,
+    /// What keeps the hold alive.
+    pub renewal: RenewalKind,
     /// How a waiter learns that the lock is free.
     pub wake: WakeKind,
     /// Whether release makes sure that it frees the caller's own hold.
     pub owner_checked: OwnerCheck,
     /// Whether a repeated acquire or release counts once.
-    pub idempotent: Idempotence,
+    pub idempotent: Answer,
     /// Whether the same owner may enter again.
-    pub reentrant: bool,
+    pub reentrant: Answer,
     /// Whether waiters get the lock in the order in which they came.
-    pub fair: bool,
+    pub fair: Answer,
     /// Whether the hold carries a token that rises with every new ownership.
     pub fencing: Fencing,
     /// What the mechanism is known to get wrong; empty if nothing is.
     pub flaws: &'static [&'static str],
+}
+
+impl Guarantees {
+    /// The lease that suits the mechanism: renewed where it renews, else fixed.
+    pub fn lease(&self, length: Duration) -> Lease {
+        match self.renewal {
+            RenewalKind::Yes | RenewalKind::Heartbeat => Lease::Renewed(length),
+            RenewalKind::NotApplicable | RenewalKind::No => Lease::Fixed(length),
+        }
+    }
+
+    /// Whether the hold lives on a server, where other processes meet it.
+    pub fn is_on_a_server(&self) -> bool {
+        !matches!(self.hold, HoldKind::Nothing | HoldKind::Process)
+    }
 }
 
 /// What a hold lives in.
@@ -32,6 +52,25 @@ pub enum HoldKind {
     Process,
     /// A lease on a server, which ends by itself.
     Lease,
+    /// A session with a server, which ends when the server has not heard of it for a while.
+    Session,
+    /// A database transaction.
+    Transaction,
+    /// What the weakest of several locks lives in; the other columns are likewise its.
+    WeakestMember,
+}
+
+/// What keeps a hold alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenewalKind {
+    /// It needs nothing.
+    NotApplicable,
+    /// Nothing: it ends with its lease.
+    No,
+    /// The watchdog may renew its lease.
+    Yes,
+    /// A heartbeat keeps its session.
+    Heartbeat,
 }
 
 /// How a waiter learns that the lock is free.
@@ -43,6 +82,10 @@ pub enum WakeKind {
     Message,
     /// It looks again and again.
     Poll,
+    /// It waits inside the server.
+    Server,
+    /// It watches its predecessor.
+    Watch,
 }
 
 /// How release checks the owner.
@@ -50,19 +93,32 @@ pub enum WakeKind {
 pub enum OwnerCheck {
     /// There is no owner.
     NotApplicable,
-    /// Nobody else can release it: the hold is a value of this process.
-    Yes,
+    /// It does not.
+    No,
+    /// In a step before the one that frees the lock.
+    Racy,
     /// In the same step that frees the lock.
     Atomic,
+    /// Nobody else can release it: the hold is a value of this process.
+    Yes,
 }
 
-/// Whether a repeated call counts once.
+/// Yes, no, or the question does not arise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Idempotence {
-    /// There is nothing to repeat.
+pub enum Answer {
+    /// The question does not arise.
     NotApplicable,
-    /// It counts once.
+    /// No.
+    No,
+    /// Yes.
     Yes,
+}
+
+impl Answer {
+    /// Whether it is yes.
+    pub fn is_yes(self) -> bool {
+        self == Self::Yes
+    }
 }
 
 /// Whether holds carry a fencing token.
@@ -72,4 +128,53 @@ pub enum Fencing {
     NotApplicable,
     /// They do not.
     No,
+    /// If a mint for tokens is given and asked.
+    Optional,
+    /// Always.
+    Yes,
+    /// The effect ends with the hold.
+    NotNeeded,
 }
+
+/// The words of the table.
+macro_rules! words {
+    ($type:ty { $($variant:ident => $word:literal),+ $(,)? }) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self { $(Self::$variant => $word),+ })
+            }
+        }
+    };
+}
+
+words!(HoldKind {
+    Nothing => "-",
+    Process => "process",
+    Lease => "lease",
+    Session => "session",
+    Transaction => "transaction",
+    WeakestMember => "weakest member",
+});
+words!(RenewalKind { NotApplicable => "-", No => "no", Yes => "yes", Heartbeat => "heartbeat" });
+words!(WakeKind {
+    Never => "-",
+    Message => "message",
+    Poll => "poll",
+    Server => "server",
+    Watch => "watch",
+});
+words!(OwnerCheck {
+    NotApplicable => "-",
+    No => "no",
+    Racy => "racy",
+    Atomic => "atomic",
+    Yes => "yes",
+});
+words!(Answer { NotApplicable => "-", No => "no", Yes => "yes" });
+words!(Fencing {
+    NotApplicable => "-",
+    No => "no",
+    Optional => "optional",
+    Yes => "yes",
+    NotNeeded => "not needed",
+});

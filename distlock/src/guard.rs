@@ -1,52 +1,118 @@
 //! What a caller holds.
 
 use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep};
 
 use crate::background::Background;
-use crate::keyed::Turn;
+use crate::meter::Meter;
 use crate::stage::StageTurn;
-use crate::{Belief, Hold, LockError, Release};
+use crate::tenure::Tenure;
+use crate::watchdog::Kept;
+use crate::{Belief, Hold, LockError, LossCause, Owner, Release, Token};
+
+/// How often a release without an answer is sent, where that counts once.
+const RELEASE_TRIES: u32 = 3;
+/// Before the second one; doubles.
+const RELEASE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A held lock. Release it with [`Guard::release`]; a guard that is merely dropped is released
-/// in the background.
+/// in the background, and so is one whose holder panics.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     held: Option<Held>,
-    belief: Belief,
+    owner: Owner,
+    token: Option<Token>,
+    tenure: Arc<Tenure>,
     background: Background,
 }
 
-/// The hold on the server, then the turn in the process: freed in that order.
-struct Held {
-    hold: Box<dyn Hold>,
-    turn: Option<StageTurn>,
+/// The hold on the server, its renewal, and the turn in the process.
+pub(crate) struct Held {
+    pub(crate) hold: Box<dyn Hold>,
+    pub(crate) tenure: Arc<Tenure>,
+    pub(crate) kept: Option<Kept>,
+    pub(crate) turn: Option<StageTurn>,
+    /// Whether a release may be sent again.
+    pub(crate) idempotent: bool,
+    pub(crate) meter: Meter,
+    pub(crate) since: Instant,
 }
 
 impl Held {
-    async fn release(self) -> Result<Release, LockError> {
-        let outcome = self.hold.release().await;
+    /// Stops the renewal, frees the lock on the server, then lets the next task in the process go.
+    async fn release(mut self) -> Result<Release, LockError> {
+        drop(self.kept.take());
+        self.meter.ended(self.since.elapsed(), self.tenure.is_lost());
+        let outcome = self.send_release().await;
         drop(self.turn);
         outcome
+    }
+
+    async fn send_release(&mut self) -> Result<Release, LockError> {
+        let mut pause = RELEASE_PAUSE;
+        for _ in 1..RELEASE_TRIES {
+            match self.hold.release().await {
+                Err(error) if error.is_unknown() && self.idempotent && !self.tenure.is_lost() => {
+                    tracing::debug!(%error, "a release is sent again");
+                    sleep(pause).await;
+                    pause *= 2;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.hold.release().await
     }
 }
 
 impl Guard {
-    pub(crate) fn new(hold: Box<dyn Hold>, turn: Option<Turn>, background: Background) -> Self {
-        let belief = hold.belief();
-        let turn = turn.map(|turn| StageTurn::new(turn, belief, &background));
-        Self { held: Some(Held { hold, turn }), belief, background }
+    pub(crate) fn new(held: Held, owner: Owner, background: Background) -> Self {
+        let tenure = Arc::clone(&held.tenure);
+        Self { held: Some(held), owner, token: None, tenure, background }
+    }
+
+    pub(crate) fn with_token(mut self, token: Option<Token>) -> Self {
+        self.token = token;
+        self
     }
 
     /// Whether the lock can no longer be believed in. Work looks at this before each effect.
     pub fn is_lost(&self) -> bool {
-        self.belief.is_over()
+        self.tenure.is_lost()
+    }
+
+    /// Resolves when the lock is lost; never for a lock that cannot be.
+    pub async fn lost(&self) -> LossCause {
+        self.tenure.lost().await
     }
 
     /// A handle that the work can carry, to notice the loss.
     pub fn loss(&self) -> Loss {
-        Loss(self.belief)
+        Loss(Arc::clone(&self.tenure))
+    }
+
+    /// Until when the lock may be believed in, as of now; the watchdog moves it on.
+    pub fn belief(&self) -> Belief {
+        self.tenure.belief()
+    }
+
+    /// Who holds it: to be passed to [`Locks::lock_as`](crate::Locks::lock_as) for re-entry.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The fencing token, where the kind has one or the options asked for one.
+    pub fn token(&self) -> Option<Token> {
+        self.token
+    }
+
+    /// Takes out the database transaction that the lock lives in (`mysql-row`); its end is the
+    /// end of the lock. `None` for every other kind, and the second time.
+    #[cfg(feature = "mysql")]
+    pub fn lend(&mut self) -> Option<crate::mysql::LentTransaction> {
+        self.held.as_mut()?.hold.lend()
     }
 
     /// Frees the lock and says how that ended. The release goes on if the future is dropped.
@@ -60,10 +126,13 @@ impl Guard {
             .await
     }
 
-    /// Gives the lock up without freeing it: the server keeps everybody out until the lease ends.
-    /// For a holder that does not know what it has done. A lock without a lease is freed.
+    /// Gives the lock up without freeing it: nobody renews it any more, and the server keeps
+    /// everybody out until the lease ends. For a holder that does not know what it has done. A
+    /// lock without a lease is freed.
     pub fn leave_to_lease(mut self) {
-        drop(self.held.take());
+        if let Some(held) = self.held.take() {
+            held.meter.ended(held.since.elapsed(), held.tenure.is_lost());
+        }
     }
 }
 
@@ -82,20 +151,29 @@ fn note(outcome: Result<Release, LockError>) {
 }
 
 /// Tells when a lock is lost.
-#[derive(Debug, Clone, Copy)]
-pub struct Loss(Belief);
+#[derive(Clone)]
+pub struct Loss(Arc<Tenure>);
 
 impl Loss {
-    /// Whether the lock can no longer be believed in.
-    pub fn is_lost(self) -> bool {
-        self.0.is_over()
+    /// Whether the lock can no longer be believed in. Looks at the clock, so a process that was
+    /// frozen knows at its first instruction.
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    /// Why, if it is.
+    pub fn cause(&self) -> Option<LossCause> {
+        self.0.loss()
     }
 
     /// Resolves at that moment; never for a lock that cannot be lost.
-    pub async fn lost(self) {
-        match self.0.deadline() {
-            Some(deadline) => sleep_until(deadline.into()).await,
-            None => std::future::pending().await,
-        }
+    pub async fn lost(&self) -> LossCause {
+        self.0.lost().await
+    }
+}
+
+impl std::fmt::Debug for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Loss").field(&self.cause()).finish()
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::LockName;
+use crate::{LockName, Owner};
 
 /// Shards keep the map's own mutex from becoming the contended one.
 const SHARDS: usize = 64;
@@ -29,13 +29,24 @@ struct Entry {
     mutex: Arc<tokio::sync::Mutex<()>>,
     /// Holders and waiters; the entry goes with the last.
     places: usize,
+    /// For whom the turn is used, where it says so.
+    owner: Option<Owner>,
 }
 
 /// The right to be in the section of one key; dropping it lets the next one in.
 pub(crate) struct Turn {
     // Dropped in this order: let the next one in, then give up the place.
     _guard: OwnedMutexGuard<()>,
-    _place: Place,
+    place: Place,
+}
+
+impl Turn {
+    /// Says for whom the turn is used.
+    pub(crate) fn belongs_to(&self, owner: &Owner) {
+        if let Some(entry) = self.place.shards.map_of(&self.place.name).get_mut(&self.place.name) {
+            entry.owner = Some(owner.clone());
+        }
+    }
 }
 
 impl KeyedMutex {
@@ -48,20 +59,28 @@ impl KeyedMutex {
     pub(crate) fn try_lock(&self, name: &LockName) -> Option<Turn> {
         let place = self.place(name);
         let guard = Arc::clone(&place.mutex).try_lock_owned().ok()?;
-        Some(Turn { _guard: guard, _place: place })
+        Some(Turn { _guard: guard, place })
     }
 
     /// Queues for the turn; dropping the future leaves the queue.
     pub(crate) async fn lock(&self, name: &LockName) -> Turn {
         let place = self.place(name);
         let guard = Arc::clone(&place.mutex).lock_owned().await;
-        Turn { _guard: guard, _place: place }
+        Turn { _guard: guard, place }
+    }
+
+    /// Whether the turn is that owner's.
+    pub(crate) fn is_turn_of(&self, name: &LockName, owner: &Owner) -> bool {
+        self.shards.map_of(name).get(name).is_some_and(|entry| entry.owner.as_ref() == Some(owner))
     }
 
     fn place(&self, name: &LockName) -> Place {
         let mut map = self.shards.map_of(name);
-        let entry =
-            map.entry(name.clone()).or_insert_with(|| Entry { mutex: Arc::default(), places: 0 });
+        let entry = map.entry(name.clone()).or_insert_with(|| Entry {
+            mutex: Arc::default(),
+            places: 0,
+            owner: None,
+        });
         entry.places += 1;
         Place {
             mutex: Arc::clone(&entry.mutex),

@@ -10,20 +10,80 @@ pub enum LockKind {
     None,
     /// A fair mutex per name inside this process, as `synchronized` is in a JVM.
     Local,
-    /// Redis `SET key owner NX PX lease`, released by one script that compares the owner.
+    /// Redis `SETNX`, then `EXPIRE`, then `DEL`.
+    SetnxExpire,
+    /// Redis `SET key owner NX PX lease`, released by a bare `DEL`.
+    SetNx,
+    /// As [`Self::SetNx`], released by `GET`, a comparison in the client, `DEL`.
+    OwnerCheck,
+    /// As [`Self::SetNx`], released by one script that compares the owner.
     LuaRelease,
+    /// Redis `SETNX` of the time at which it ends by the client's clock, taken over by `GETSET`.
+    GetsetTimestamp,
+    /// A Redis hash of owner and hold count, changed by scripts.
+    Reentrant,
+    /// Redisson's `RLock`: the hash, a message at release, a watchdog. Speaks its wire format.
+    Redisson,
+    /// A queue in Redis: first come, first served.
+    Fair,
+    /// Redis: readers share, a writer excludes. As a plain lock it is the writer's side.
+    ReadWrite,
+    /// All of several locks.
+    Multi,
+    /// A majority of independent Redis servers (Redlock).
+    Red,
+    /// A row per lock with owner, expiry and token.
+    MysqlTable,
+    /// `SELECT ... FOR UPDATE` in the transaction of the business write.
+    MysqlRow,
+    /// `GET_LOCK` on a pinned connection.
+    MysqlNamed,
+    /// Ephemeral sequential nodes, as Curator's `InterProcessMutex`.
+    Zookeeper,
 }
 
 impl LockKind {
     /// Every kind, in the order in which the literature introduces them.
-    pub const ALL: [Self; 3] = [Self::None, Self::Local, Self::LuaRelease];
+    pub const ALL: [Self; 17] = [
+        Self::None,
+        Self::Local,
+        Self::SetnxExpire,
+        Self::SetNx,
+        Self::OwnerCheck,
+        Self::LuaRelease,
+        Self::GetsetTimestamp,
+        Self::Reentrant,
+        Self::Redisson,
+        Self::Fair,
+        Self::ReadWrite,
+        Self::Multi,
+        Self::Red,
+        Self::MysqlTable,
+        Self::MysqlRow,
+        Self::MysqlNamed,
+        Self::Zookeeper,
+    ];
 
     /// The name used on command lines and in tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Local => "local",
+            Self::SetnxExpire => "setnx-expire",
+            Self::SetNx => "set-nx",
+            Self::OwnerCheck => "owner-check",
             Self::LuaRelease => "lua-release",
+            Self::GetsetTimestamp => "getset-timestamp",
+            Self::Reentrant => "reentrant",
+            Self::Redisson => "redisson",
+            Self::Fair => "fair",
+            Self::ReadWrite => "read-write",
+            Self::Multi => "multi",
+            Self::Red => "red",
+            Self::MysqlTable => "mysql-table",
+            Self::MysqlRow => "mysql-row",
+            Self::MysqlNamed => "mysql-named",
+            Self::Zookeeper => "zookeeper",
         }
     }
 }

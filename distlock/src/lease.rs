@@ -1,11 +1,31 @@
-//! How long a holder may believe that it holds.
+//! How long a hold lasts, and how long its holder may believe in it.
 //!
 //! Belief ends before the lease does: a holder counts from the instant at which it *sent* the
 //! request that was granted, on the monotonic clock, and stops a margin before the server will
 //! let somebody else in. The margin is that of the Redlock description: 1 % of the lease for
 //! clocks that run at different speeds, and 2 ms for their resolution.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long the server keeps a lock whose holder says nothing more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lease {
+    /// So long, and no longer. What a kind without renewal needs.
+    Fixed(Duration),
+    /// So long since the watchdog's last renewal; it renews at every third of it.
+    Renewed(Duration),
+}
+
+impl Lease {
+    /// Its length.
+    pub fn length(self) -> Duration {
+        match self {
+            Self::Fixed(length) | Self::Renewed(length) => length,
+        }
+    }
+}
 
 /// Until when a hold may be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +41,11 @@ impl Belief {
         Self(Some(sent + lease.saturating_sub(margin)))
     }
 
+    /// The belief that ends at that instant.
+    pub fn until(deadline: Instant) -> Self {
+        Self(Some(deadline))
+    }
+
     /// The instant at which belief ends, or `None` if it never does.
     pub fn deadline(self) -> Option<Instant> {
         self.0
@@ -30,6 +55,15 @@ impl Belief {
     /// first instruction, before any timer has run.
     pub fn is_over(self) -> bool {
         self.0.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// The one that ends first.
+    #[must_use]
+    pub fn earlier(self, other: Self) -> Self {
+        match (self.0, other.0) {
+            (Some(one), Some(another)) => Self(Some(one.min(another))),
+            (one, another) => Self(one.or(another)),
+        }
     }
 }
 
@@ -46,5 +80,15 @@ mod tests {
         assert!(!Belief::in_lease(sent, lease).is_over());
         assert!(Belief::in_lease(sent, Duration::from_millis(1)).is_over());
         assert!(!Belief::FOREVER.is_over());
+    }
+
+    #[test]
+    fn of_two_beliefs_the_one_that_ends_first_counts() {
+        let now = Instant::now();
+        let (soon, late) = (Belief::until(now), Belief::until(now + Duration::from_secs(1)));
+        assert_eq!(soon.earlier(late), soon);
+        assert_eq!(late.earlier(soon), soon);
+        assert_eq!(Belief::FOREVER.earlier(soon), soon);
+        assert_eq!(soon.earlier(Belief::FOREVER), soon);
     }
 }

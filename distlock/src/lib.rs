@@ -8,26 +8,31 @@
 //! A mechanism is one file and one line in the registry. Waiting, the queue inside the process,
 //! cancellation, loss and release are written once, in [`Locks`] and [`Guard`], above all of them.
 //!
-//! Reading order: `kind` (the names), `guarantees` (what each promises), `locker` (the interface),
-//! `lease` (how long a hold may be believed), `owner` and `name` (what a server is told), `keyed`
-//! (the queue inside a process), `stage` (a turn in it that ends with belief), `wait` (when to look
-//! again), `background` (work that outlives its caller), `locks` and `guard` (what callers use),
-//! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `redis`.
+//! Reading order: `kind` (the names), `guarantees` and `table` (what each promises), `locker` (the
+//! interface of a mechanism), `lease` (how long a hold may be believed), `owner` and `name` (what a
+//! server is told), `fence` (tokens), `keyed` (the queue inside a process), `wait` (when to look
+//! again), `background` (work that outlives its caller), `attempt` (an acquisition on its way),
+//! `tenure` (what is known of a hold), `watchdog` (keeps holds alive), `stage` (a turn that ends
+//! with belief), `meter` (what is measured), `options`, `locks` and `guard` (what callers use),
+//! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `redis`, `mysql`.
 //!
 //! ```
-//! use distlock::{Backends, LockKind, LockName, LockOptions, Locks, locker};
+//! use distlock::{Backends, Lease, LockKind, LockName, LockOptions, Locks, locker};
 //! use std::time::Duration;
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
 //! let locks = Locks::new(locker(LockKind::Local, &Backends::default())?);
-//! let options = LockOptions { wait: Duration::from_millis(200), lease: Duration::from_secs(10) };
+//! let lease = Lease::Fixed(Duration::from_secs(10));
+//! let options = LockOptions::new(Duration::from_millis(200), lease);
 //! let guard = locks.lock(&LockName::new("lock:order:17")?, &options).await?;
 //! assert!(!guard.is_lost());
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
 
+mod attempt;
 mod background;
 mod error;
+mod fence;
 mod guarantees;
 mod guard;
 mod keyed;
@@ -36,25 +41,38 @@ mod lease;
 mod local;
 mod locker;
 mod locks;
+mod meter;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod name;
 mod none;
+mod options;
 mod owner;
 #[cfg(feature = "redis")]
 mod redis;
 mod registry;
 mod stage;
+mod table;
+mod tenure;
 mod wait;
+mod watchdog;
 
+#[cfg(feature = "mysql")]
+pub use crate::mysql::MySqlServer;
 #[cfg(feature = "redis")]
-pub use crate::redis::RedisConnection;
+pub use crate::redis::RedisServer;
 pub use error::LockError;
-pub use guarantees::{Fencing, Guarantees, HoldKind, Idempotence, OwnerCheck, WakeKind};
+pub use fence::{Mint, Token};
+pub use guarantees::{Answer, Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, WakeKind};
 pub use guard::{Guard, Loss};
 pub use kind::{LockKind, UnknownLockKind};
-pub use lease::Belief;
-pub use locker::{Attempt, Hold, Locker, Release, Request};
-pub use locks::{LockOptions, Locks};
+pub use lease::{Belief, Lease};
+pub use locker::{Acquisition, Hold, Locker, Release, Renewal, Renewer, Request, Upkeep};
+pub use locks::Locks;
 pub use name::LockName;
+pub use options::LockOptions;
 pub use owner::Owner;
-pub use registry::{Backends, guarantees, locker};
-pub use wait::{Wake, Woken};
+pub use registry::{Backends, locker};
+pub use table::guarantees;
+pub use tenure::LossCause;
+pub use wait::{Signal, Wake, Woken};

@@ -8,20 +8,8 @@ use async_trait::async_trait;
 
 use crate::keyed::{KeyedMutex, Turn};
 use crate::{
-    Attempt, Belief, Fencing, Guarantees, Hold, HoldKind, Idempotence, LockError, Locker,
-    OwnerCheck, Release, Request, Wake, WakeKind, Woken,
-};
-
-pub(crate) const GUARANTEES: Guarantees = Guarantees {
-    hold: HoldKind::Process,
-    renewal: false,
-    wake: WakeKind::Message,
-    owner_checked: OwnerCheck::Yes,
-    idempotent: Idempotence::Yes,
-    reentrant: false,
-    fair: true,
-    fencing: Fencing::No,
-    flaws: &["replicas do not see each other"],
+    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, LockName, Locker, Release, Request,
+    Wake, Woken, guarantees,
 };
 
 pub(crate) struct Local {
@@ -34,28 +22,45 @@ impl Local {
     }
 }
 
-#[async_trait]
 impl Locker for Local {
+    fn name(&self) -> &'static str {
+        LockKind::Local.as_str()
+    }
+
     fn guarantees(&self) -> Guarantees {
-        GUARANTEES
+        guarantees(LockKind::Local)
     }
 
-    async fn acquire(&self, request: &Request) -> Result<Attempt, LockError> {
-        if let Some(turn) = self.names.try_lock(&request.name) {
-            return Ok(Attempt::Held(Box::new(LocalHold(turn))));
-        }
-        let (names, name) = (self.names.clone(), request.name.clone());
-        Ok(Attempt::Busy(Wake::Signal(Box::pin(async move {
-            Woken::Held(Box::new(LocalHold(names.lock(&name).await)))
-        }))))
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        Box::new(LocalAcquisition { names: self.names.clone(), name: request.name })
+    }
+}
+
+struct LocalAcquisition {
+    names: KeyedMutex,
+    name: LockName,
+}
+
+#[async_trait]
+impl Acquisition for LocalAcquisition {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let turn = self.names.try_lock(&self.name);
+        Ok(turn.map(|turn| Box::new(LocalHold(Some(turn))) as Box<dyn Hold>))
     }
 
-    async fn abandon(&self, _: &Request) -> Result<(), LockError> {
+    fn wake(&mut self) -> Wake<'_> {
+        Wake::Signal(Box::pin(async {
+            let turn = self.names.lock(&self.name).await;
+            Ok(Woken::Held(Box::new(LocalHold(Some(turn)))))
+        }))
+    }
+
+    async fn abandon(&mut self) -> Result<(), LockError> {
         Ok(())
     }
 }
 
-struct LocalHold(#[allow(dead_code, reason = "held for its drop")] Turn);
+struct LocalHold(Option<Turn>);
 
 #[async_trait]
 impl Hold for LocalHold {
@@ -63,7 +68,7 @@ impl Hold for LocalHold {
         Belief::FOREVER
     }
 
-    async fn release(self: Box<Self>) -> Result<Release, LockError> {
-        Ok(Release::Released)
+    async fn release(&mut self) -> Result<Release, LockError> {
+        Ok(if self.0.take().is_some() { Release::Released } else { Release::Gone })
     }
 }

@@ -1,69 +1,65 @@
-//! What callers use: waiting, the queue inside the process and cancellation, once for all kinds.
+//! What callers use: waiting, the queue inside the process, renewal, fencing and cancellation, once
+//! for all kinds.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::time::{Instant as TokioInstant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
+use uuid::Uuid;
 
+use crate::attempt::Attempts;
 use crate::background::Background;
-use crate::guard::Guard;
+use crate::guard::{Guard, Held};
 use crate::keyed::{KeyedMutex, Turn};
+use crate::meter::Meter;
+use crate::stage::StageTurn;
+use crate::tenure::Tenure;
 use crate::wait::Polling;
+use crate::watchdog::Watchdog;
 use crate::{
-    Attempt, Guarantees, Hold, HoldKind, LockError, LockName, Locker, Owner, Request, Wake, Woken,
+    Answer, Belief, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
+    Loss, Mint, Owner, Request, Token, Wake, Woken,
 };
 
-/// How long to wait, and how long to hold at most.
-#[derive(Debug, Clone, Copy)]
-pub struct LockOptions {
-    /// Zero is the classic `tryLock()`, which fails at once. At most [`LockOptions::MAX`].
-    pub wait: Duration,
-    /// After this time the server frees the lock by itself: 10 ms to [`LockOptions::MAX`].
-    pub lease: Duration,
-}
-
-impl LockOptions {
-    /// The shortest lease: below it a round trip may eat it up.
-    pub const MIN_LEASE: Duration = Duration::from_millis(10);
-    /// The longest wait and the longest lease: a day.
-    pub const MAX: Duration = Duration::from_hours(24);
-
-    fn check(&self) -> Result<(), LockError> {
-        if self.lease < Self::MIN_LEASE || self.lease > Self::MAX {
-            return Err(LockError::BadRequest {
-                field: "lease",
-                limit: format!("must be 10 ms to a day, is {} ms", self.lease.as_millis()),
-            });
-        }
-        if self.wait > Self::MAX {
-            return Err(LockError::BadRequest {
-                field: "wait",
-                limit: format!("must be at most a day, is {} s", self.wait.as_secs()),
-            });
-        }
-        Ok(())
-    }
-}
-
-/// The locks of one mechanism. Cheap to clone; clones share the queue inside the process.
+/// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and the
+/// watchdog.
 #[derive(Clone)]
 pub struct Locks {
     locker: Arc<dyn Locker>,
     /// One task per process and name goes to the server; the others queue here.
     first_stage: Option<KeyedMutex>,
+    mint: Option<Arc<dyn Mint>>,
+    watchdog: Watchdog,
     /// Attempts and releases that outlive the future that asked for them.
     background: Background,
+    meter: Meter,
 }
 
 impl Locks {
     /// Locks by that mechanism. Needs a tokio runtime for the rest of its life.
     pub fn new(locker: Arc<dyn Locker>) -> Self {
-        let on_a_server = locker.guarantees().hold == HoldKind::Lease;
+        let meter = Meter::of(locker.name());
         Self {
+            first_stage: locker.has_first_stage().then(KeyedMutex::new),
             locker,
-            first_stage: on_a_server.then(KeyedMutex::new),
+            mint: None,
+            watchdog: Watchdog::new(meter.clone()),
             background: Background::here(),
+            meter,
         }
+    }
+
+    /// The same, with a mint of fencing tokens for kinds that have none of their own.
+    #[must_use]
+    pub fn with_mint(self, mint: Arc<dyn Mint>) -> Self {
+        Self { mint: Some(mint), ..self }
+    }
+
+    /// The same without the queue inside the process: each task goes to the server. For tests
+    /// that show what the server alone does.
+    #[must_use]
+    pub fn without_first_stage(self) -> Self {
+        Self { first_stage: None, ..self }
     }
 
     /// What the mechanism promises.
@@ -73,29 +69,63 @@ impl Locks {
 
     /// Takes the lock, waiting at most `options.wait` for its holder.
     ///
-    /// Fails with [`LockError::TimedOut`], [`LockError::Backend`] or [`LockError::BadRequest`].
-    /// Dropping the future at any point leaves nothing behind: a lock that the server grants to a
-    /// caller who has gone is released again.
+    /// Fails with [`LockError::TimedOut`], [`LockError::Backend`], [`LockError::HeldByOtherKind`],
+    /// [`LockError::BadRequest`] or [`LockError::Unsupported`]. Dropping the future at any point
+    /// leaves nothing behind: a lock that the server grants to a caller who has gone is released
+    /// again.
     pub async fn lock(&self, name: &LockName, options: &LockOptions) -> Result<Guard, LockError> {
-        options.check()?;
+        self.lock_as(self.locker.fresh_owner(), name, options).await
+    }
+
+    /// Takes the lock for a given owner: the owner of a hold there is, for re-entry. Each guard is
+    /// released on its own; the last one frees the lock. A kind that is not reentrant finds itself
+    /// busy.
+    pub async fn lock_as(
+        &self,
+        owner: Owner,
+        name: &LockName,
+        options: &LockOptions,
+    ) -> Result<Guard, LockError> {
+        self.check(options)?;
         let started = Instant::now();
-        let deadline = started + options.wait;
-        let timed_out = || LockError::TimedOut { waited: started.elapsed() };
-        let turn = self.first_turn(name, deadline).await.map_err(|Late| timed_out())?;
-        let owner = Owner::fresh();
-        let request = Request { name: name.clone(), owner, lease: options.lease };
-        let mut polling = Polling::new();
-        loop {
-            let wake = match self.attempt(&request).await? {
-                Attempt::Held(hold) => return Ok(self.guard(hold, turn)),
-                Attempt::Busy(wake) => wake,
-            };
-            match look_again(wake, &mut polling, deadline).await {
-                Ok(Woken::Held(hold)) => return Ok(self.guard(hold, turn)),
-                Ok(Woken::LookAgain) => {}
-                Err(Late) => return Err(timed_out()),
-            }
+        let outcome = self.acquire(owner, name, options, started).await;
+        match &outcome {
+            Ok(_) => self.meter.acquired(started.elapsed()),
+            Err(LockError::TimedOut { waited }) => self.meter.timed_out(*waited),
+            Err(_) => self.meter.failed(),
         }
+        outcome
+    }
+
+    /// Takes the lock if it is free: the classic `tryLock()`. `None` if somebody else holds it.
+    pub async fn try_lock(
+        &self,
+        name: &LockName,
+        lease: Lease,
+    ) -> Result<Option<Guard>, LockError> {
+        match self.lock(name, &LockOptions::new(Duration::ZERO, lease)).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(LockError::TimedOut { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `work` under the lock and releases it. The work gets a handle that tells it of the
+    /// loss; it is never dropped half way, so it has to look at it. Fails with [`LockError::Lost`]
+    /// if the lock was lost before the work was done.
+    pub async fn scope<T>(
+        &self,
+        name: &LockName,
+        options: &LockOptions,
+        work: impl AsyncFnOnce(Loss) -> T,
+    ) -> Result<T, LockError> {
+        let guard = self.lock(name, options).await?;
+        let outcome = work(guard.loss()).await;
+        let lost = guard.is_lost();
+        if let Err(error) = guard.release().await {
+            tracing::debug!(%error, "a lock could not be released and is left to its lease");
+        }
+        if lost { Err(LockError::Lost) } else { Ok(outcome) }
     }
 
     /// Waits until no release or abandoned attempt is under way, for the end of a process.
@@ -103,66 +133,141 @@ impl Locks {
         self.background.flush().await;
     }
 
-    async fn first_turn(&self, name: &LockName, deadline: Instant) -> Result<Option<Turn>, Late> {
-        let Some(stage) = &self.first_stage else { return Ok(None) };
-        if let Some(turn) = stage.try_lock(name) {
-            return Ok(Some(turn));
-        }
-        match timeout_at(deadline.into(), stage.lock(name)).await {
-            Ok(turn) => Ok(Some(turn)),
-            Err(_) => Err(Late),
+    fn check(&self, options: &LockOptions) -> Result<(), LockError> {
+        let guarantees = self.locker.guarantees();
+        options.check(&guarantees)?;
+        match guarantees.fencing {
+            _ if !options.fenced => Ok(()),
+            Fencing::Optional if self.mint.is_some() => Ok(()),
+            Fencing::Yes => Ok(()),
+            Fencing::Optional => Err(LockError::Unsupported("a mint for fencing tokens")),
+            _ => Err(LockError::Unsupported("another kind: this one has no fencing token")),
         }
     }
 
-    /// One attempt. If the caller goes away meanwhile, or the outcome stays unknown, what was
-    /// taken is given back in the background.
-    async fn attempt(&self, request: &Request) -> Result<Attempt, LockError> {
-        let (locker, request) = (Arc::clone(&self.locker), request.clone());
-        let background = self.background.clone();
-        let work = async move {
-            let outcome = locker.acquire(&request).await;
-            if matches!(outcome, Err(LockError::Backend(_))) {
-                background.spawn(abandon(locker, request));
+    async fn acquire(
+        &self,
+        owner: Owner,
+        name: &LockName,
+        options: &LockOptions,
+        started: Instant,
+    ) -> Result<Guard, LockError> {
+        let deadline = started + options.wait;
+        let timed_out = || LockError::TimedOut { waited: started.elapsed() };
+        let turn = self.first_turn(name, &owner, deadline).await.map_err(|Late| timed_out())?;
+        let lease = options.lease.length();
+        let request = Request { name: name.clone(), owner, id: Uuid::new_v4(), lease };
+        let acquisition = self.locker.begin(request.clone());
+        let mut attempts = Attempts::new(acquisition, self.background.clone(), self.meter.clone());
+        let mut polling = Polling::new();
+        let mut woken_at = None;
+        loop {
+            if let Some(hold) = attempts.attempt().await? {
+                self.meter_hand_off(woken_at);
+                return self.guard(hold, turn, &request, options).await;
             }
-            outcome
+            let woken = look_again(attempts.wake()?, &mut polling, deadline).await;
+            match woken {
+                Some(Ok(Woken::Held(hold))) => {
+                    attempts.done();
+                    return self.guard(hold, turn, &request, options).await;
+                }
+                Some(Ok(Woken::LookAgain)) => woken_at = Some(Instant::now()),
+                Some(Err(error)) => return Err(error),
+                None => return Err(timed_out()),
+            }
+        }
+    }
+
+    fn meter_hand_off(&self, woken_at: Option<Instant>) {
+        if let Some(woken_at) = woken_at {
+            self.meter.hand_off(woken_at.elapsed());
+        }
+    }
+
+    async fn first_turn(
+        &self,
+        name: &LockName,
+        owner: &Owner,
+        deadline: Instant,
+    ) -> Result<Option<Turn>, Late> {
+        let Some(stage) = &self.first_stage else { return Ok(None) };
+        if stage.is_turn_of(name, owner) {
+            return Ok(None);
+        }
+        let turn = match stage.try_lock(name) {
+            Some(turn) => turn,
+            None => timeout_at(deadline, stage.lock(name)).await.map_err(|_| Late)?,
         };
-        self.background.finish(work, |outcome| Box::pin(give_back(outcome))).await
+        turn.belongs_to(owner);
+        Ok(Some(turn))
     }
 
-    fn guard(&self, hold: Box<dyn Hold>, turn: Option<Turn>) -> Guard {
-        Guard::new(hold, turn, self.background.clone())
+    /// Makes the guard: renewal starts before the caller sees success. A token counts only if it
+    /// came while the hold could be believed; a hold without belief is given back.
+    async fn guard(
+        &self,
+        hold: Box<dyn Hold>,
+        turn: Option<Turn>,
+        request: &Request,
+        options: &LockOptions,
+    ) -> Result<Guard, LockError> {
+        let since = Instant::now();
+        let until = options.max_hold.map_or(Belief::FOREVER, |most| Belief::until(since + most));
+        let tenure = Tenure::new(hold.belief().earlier(until));
+        let kept = match options.lease {
+            Lease::Renewed(_) => hold.upkeep(),
+            Lease::Fixed(_) => None,
+        }
+        .map(|upkeep| self.watchdog.keep(upkeep, Arc::clone(&tenure), until));
+        let turn = turn.map(|turn| StageTurn::new(turn, Arc::clone(&tenure), &self.background));
+        let own_token = hold.token();
+        let idempotent = self.locker.guarantees().idempotent == Answer::Yes;
+        let meter = self.meter.clone();
+        let whole = Held { hold, tenure, kept, turn, idempotent, meter, since };
+        // From here on the guard cleans up after itself, also if this future is dropped.
+        let guard = Guard::new(whole, request.owner.clone(), self.background.clone());
+        let guard = match self.mint_for(options, own_token) {
+            Some(mint) => {
+                let token = mint.next(&request.name).await?;
+                guard.with_token(Some(token))
+            }
+            None => guard.with_token(own_token),
+        };
+        if guard.is_lost() {
+            return Err(too_slow(options));
+        }
+        Ok(guard)
+    }
+
+    fn mint_for(&self, options: &LockOptions, own: Option<Token>) -> Option<&Arc<dyn Mint>> {
+        self.mint.as_ref().filter(|_| options.fenced && own.is_none())
     }
 }
 
-async fn give_back(outcome: Result<Attempt, LockError>) {
-    if let Ok(Attempt::Held(hold)) = outcome
-        && let Err(error) = hold.release().await
-    {
-        tracing::debug!(%error, "a lock nobody waits for any more is left to its lease");
-    }
-}
-
-async fn abandon(locker: Arc<dyn Locker>, request: Request) {
-    if let Err(error) = locker.abandon(&request).await {
-        tracing::debug!(%error, "an attempt with an unknown outcome is left to its lease");
-    }
+fn too_slow(options: &LockOptions) -> LockError {
+    let lease = options.lease.length().as_millis();
+    LockError::Backend(format!("its answer took longer than the lease of {lease} ms"))
 }
 
 /// The caller's wait is over.
 struct Late;
 
-async fn look_again(wake: Wake, polling: &mut Polling, until: Instant) -> Result<Woken, Late> {
+/// `None` when the caller's wait is over.
+async fn look_again(
+    wake: Wake<'_>,
+    polling: &mut Polling,
+    until: Instant,
+) -> Option<Result<Woken, LockError>> {
     match wake {
-        Wake::Signal(signal) => {
-            timeout_at(TokioInstant::from_std(until), signal).await.map_err(|_| Late)
-        }
+        Wake::Signal(signal) => timeout_at(until, signal).await.ok(),
         Wake::Poll => {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Late);
+                return None;
             }
             sleep(polling.next().min(left)).await;
-            Ok(Woken::LookAgain)
+            Some(Ok(Woken::LookAgain))
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::LockError;
 
-/// A checked lock name: 1 to 512 bytes, no control characters. Cheap to clone.
+/// A checked lock name: 1 to 512 bytes, no control characters, at most one pair of braces with
+/// something between them (the part by which a Redis Cluster chooses the slot). Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LockName(Arc<str>);
 
@@ -23,7 +24,15 @@ impl LockName {
         if name.chars().any(char::is_control) {
             return refuse("must not contain control characters".into());
         }
+        if !braces_are_a_tag(&name) {
+            return refuse("must have braces only as one {tag} that is not empty".into());
+        }
         Ok(Self(name))
+    }
+
+    /// Whether it has a `{tag}` of its own.
+    pub fn has_tag(&self) -> bool {
+        self.0.contains('{')
     }
 
     /// The name as text.
@@ -38,13 +47,20 @@ impl fmt::Display for LockName {
     }
 }
 
+fn braces_are_a_tag(name: &str) -> bool {
+    let braces: String = name.chars().filter(|c| "{}".contains(*c)).collect();
+    braces.is_empty() || (braces == "{}" && !name.contains("{}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_name_is_bounded_and_printable() {
-        for bad in ["", "a\nb", "a\0", &"x".repeat(513)] {
+        for bad in
+            ["", "a\nb", "a\0", &"x".repeat(513), "a{}", "{a", "a}", "{a}{b}", "}a{", "{{a}}"]
+        {
             let error = LockName::new(bad).unwrap_err().to_string();
             assert!(error.starts_with("lock name: must"), "{error}");
         }

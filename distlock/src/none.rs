@@ -6,48 +6,44 @@
 use async_trait::async_trait;
 
 use crate::{
-    Attempt, Belief, Fencing, Guarantees, Hold, HoldKind, Idempotence, LockError, Locker,
-    OwnerCheck, Release, Request, WakeKind,
-};
-
-pub(crate) const GUARANTEES: Guarantees = Guarantees {
-    hold: HoldKind::Nothing,
-    renewal: false,
-    wake: WakeKind::Never,
-    owner_checked: OwnerCheck::NotApplicable,
-    idempotent: Idempotence::NotApplicable,
-    reentrant: false,
-    fair: false,
-    fencing: Fencing::NotApplicable,
-    flaws: &["excludes nobody"],
+    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Request,
+    guarantees,
 };
 
 pub(crate) struct NoLock;
 
-#[async_trait]
 impl Locker for NoLock {
+    fn name(&self) -> &'static str {
+        LockKind::None.as_str()
+    }
+
     fn guarantees(&self) -> Guarantees {
-        GUARANTEES
+        guarantees(LockKind::None)
     }
 
-    async fn acquire(&self, _: &Request) -> Result<Attempt, LockError> {
-        Ok(Attempt::Held(Box::new(Nothing)))
+    fn begin(&self, _: Request) -> Box<dyn Acquisition> {
+        Box::new(NoLock)
+    }
+}
+
+#[async_trait]
+impl Acquisition for NoLock {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        Ok(Some(Box::new(NoLock)))
     }
 
-    async fn abandon(&self, _: &Request) -> Result<(), LockError> {
+    async fn abandon(&mut self) -> Result<(), LockError> {
         Ok(())
     }
 }
 
-struct Nothing;
-
 #[async_trait]
-impl Hold for Nothing {
+impl Hold for NoLock {
     fn belief(&self) -> Belief {
         Belief::FOREVER
     }
 
-    async fn release(self: Box<Self>) -> Result<Release, LockError> {
+    async fn release(&mut self) -> Result<Release, LockError> {
         Ok(Release::Released)
     }
 }

@@ -1,23 +1,35 @@
 //! Who holds a lock.
 
 use std::fmt;
+use std::sync::Arc;
 
 use uuid::Uuid;
 
 /// An owner, made anew for every acquisition: a stale handle can therefore never free its
-/// successor, and no thread or task identity is involved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Owner(Uuid);
+/// successor, and no thread or task identity is involved. Re-entry is asked for by passing the
+/// owner of the hold there is ([`Guard::owner`](crate::Guard::owner)). Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner(Arc<str>);
 
 impl Owner {
     /// A fresh owner (UUID v4).
     pub fn fresh() -> Self {
-        Self(Uuid::new_v4())
+        Self(Uuid::new_v4().to_string().into())
+    }
+
+    /// An owner in a format that others prescribe. It must not be used twice.
+    pub fn from_text(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// As text, as servers store it.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.write_str(&self.0)
     }
 }

@@ -2,65 +2,67 @@
 
 use std::sync::Arc;
 
-use crate::{Guarantees, LockError, LockKind, Locker, local, none};
+use crate::{LockError, LockKind, Locker, local, none};
 
 /// The servers that mechanisms may use; a kind whose server is missing is refused.
 #[derive(Clone, Default)]
 pub struct Backends {
-    /// One connection for everything, which reconnects by itself.
+    /// The Redis of the kinds that need one.
     #[cfg(feature = "redis")]
-    pub redis: Option<crate::RedisConnection>,
+    pub redis: Option<crate::RedisServer>,
+    /// The independent servers of `red` and `multi`.
+    #[cfg(feature = "redis")]
+    pub independent_redis: Vec<crate::RedisServer>,
+    /// The database of the `mysql` kinds.
+    #[cfg(feature = "mysql")]
+    pub mysql: Option<crate::MySqlServer>,
 }
 
+#[cfg(feature = "redis")]
 impl Backends {
-    #[cfg(feature = "redis")]
-    fn redis(&self) -> Result<crate::RedisConnection, LockError> {
-        self.redis.clone().ok_or(LockError::Unsupported("a Redis connection"))
+    fn redis(&self) -> Result<&crate::RedisServer, LockError> {
+        self.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))
     }
 }
 
-struct Mechanism {
-    guarantees: Guarantees,
-    build: fn(&Backends) -> Result<Arc<dyn Locker>, LockError>,
-}
-
-fn mechanism(kind: LockKind) -> Mechanism {
-    let entry = |guarantees, build| Mechanism { guarantees, build };
-    match kind {
-        LockKind::None => entry(none::GUARANTEES, |_| Ok(Arc::new(none::NoLock))),
-        LockKind::Local => entry(local::GUARANTEES, |_| Ok(Arc::new(local::Local::new()))),
-        #[cfg(feature = "redis")]
-        LockKind::LuaRelease => entry(crate::redis::lua_release::GUARANTEES, |servers| {
-            Ok(Arc::new(crate::redis::lua_release::LuaRelease::new(servers.redis()?)))
-        }),
-        #[cfg(not(feature = "redis"))]
-        LockKind::LuaRelease => {
-            entry(none::GUARANTEES, |_| Err(LockError::Unsupported("the feature `redis`")))
-        }
+#[cfg(feature = "mysql")]
+impl Backends {
+    fn mysql(&self) -> Result<&crate::MySqlServer, LockError> {
+        self.mysql.as_ref().ok_or(LockError::Unsupported("a MySQL server"))
     }
-}
-
-/// What a kind promises.
-pub fn guarantees(kind: LockKind) -> Guarantees {
-    mechanism(kind).guarantees
 }
 
 /// Makes the mechanism of a kind. Fails with [`LockError::Unsupported`] without its server.
-pub fn locker(kind: LockKind, backends: &Backends) -> Result<Arc<dyn Locker>, LockError> {
-    (mechanism(kind).build)(backends)
+pub fn locker(kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, LockError> {
+    Ok(match kind {
+        LockKind::None => Arc::new(none::NoLock),
+        LockKind::Local => Arc::new(local::Local::new()),
+        #[cfg(feature = "redis")]
+        LockKind::LuaRelease => {
+            Arc::new(crate::redis::lua_release::LuaRelease::new(servers.redis()?))
+        }
+        _ => {
+            let _ = servers;
+            return Err(LockError::Unsupported("a feature of this crate that is not compiled in"));
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guarantees;
 
     #[test]
     fn a_kind_without_its_server_is_refused_with_a_reason() {
         for kind in LockKind::ALL {
             match locker(kind, &Backends::default()) {
-                Ok(locker) => assert_eq!(locker.guarantees(), guarantees(kind)),
+                Ok(locker) => {
+                    assert_eq!(locker.guarantees(), guarantees(kind));
+                    assert_eq!(locker.name(), kind.as_str());
+                }
                 Err(error) => {
-                    assert_eq!(error.to_string(), "the lock kind needs a Redis connection");
+                    assert!(error.to_string().starts_with("the lock kind needs a"), "{error}");
                 }
             }
         }

@@ -5,26 +5,22 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::time::sleep_until;
-
-use crate::Belief;
 use crate::background::Background;
 use crate::keyed::Turn;
+use crate::tenure::Tenure;
 
 pub(crate) struct StageTurn {
     turn: Arc<Mutex<Option<Turn>>>,
-    timer: Option<tokio::task::AbortHandle>,
+    timer: tokio::task::AbortHandle,
 }
 
 impl StageTurn {
-    pub(crate) fn new(turn: Turn, belief: Belief, background: &Background) -> Self {
+    pub(crate) fn new(turn: Turn, tenure: Arc<Tenure>, background: &Background) -> Self {
         let turn = Arc::new(Mutex::new(Some(turn)));
-        let timer = belief.deadline().map(|deadline| {
-            let turn = Arc::clone(&turn);
-            background.timer(async move {
-                sleep_until(deadline.into()).await;
-                drop(take(&turn));
-            })
+        let own = Arc::clone(&turn);
+        let timer = background.timer(async move {
+            tenure.lost().await;
+            drop(take(&own));
         });
         Self { turn, timer }
     }
@@ -32,9 +28,7 @@ impl StageTurn {
 
 impl Drop for StageTurn {
     fn drop(&mut self) {
-        if let Some(timer) = &self.timer {
-            timer.abort();
-        }
+        self.timer.abort();
         drop(take(&self.turn));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::Hold;
+use crate::{Hold, LockError};
 
 /// What a waiter is told.
 pub enum Woken {
@@ -16,12 +16,16 @@ pub enum Woken {
     LookAgain,
 }
 
-/// When to look again. Dropping it leaves whatever queue it stands for.
-pub enum Wake {
+/// A signal to await. It comes at the latest when the mechanism wants another look anyway, so a
+/// message that is lost costs a bounded time. It may be dropped at any point.
+pub type Signal<'a> = Pin<Box<dyn Future<Output = Result<Woken, LockError>> + Send + 'a>>;
+
+/// When to look again.
+pub enum Wake<'a> {
     /// The mechanism has no signal: look again after a while, at growing intervals.
     Poll,
     /// Await this.
-    Signal(Pin<Box<dyn Future<Output = Woken> + Send>>),
+    Signal(Signal<'a>),
 }
 
 /// The pause before the next look at a lock without a signal: 1 ms, doubling up to 16 ms, each

@@ -12,7 +12,7 @@ pub(super) async fn write(
     section: &Section,
     tx: &mut Transaction,
     entry: &Entry,
-    loss: Option<Loss>,
+    loss: Option<&Loss>,
 ) -> Result<(), Stop> {
     let orders = &section.orders;
     still_held(loss)?;

@@ -101,7 +101,11 @@ impl From<LockError> for Refusal {
                 tracing::warn!(%error, "a purchase was refused");
                 Self::Unavailable("redis")
             }
-            LockError::BadRequest { .. } | LockError::Unsupported(_) => {
+            LockError::Lost => Self::LockLost,
+            LockError::BadRequest { .. }
+            | LockError::Unsupported(_)
+            | LockError::NotOwner
+            | LockError::HeldByOtherKind => {
                 tracing::error!(%error, "a purchase failed");
                 Self::Defect
             }

@@ -141,6 +141,7 @@ impl Section {
             *guard = Some(self.lock(ticket).await?);
         }
         let loss = guard.as_ref().map(Guard::loss);
+        let loss = loss.as_ref();
         let written = match self.rules.guards {
             Guards::On => single::write(self, &mut tx, &entry, loss).await,
             Guards::Off => naive::write(self, &mut tx, &entry, loss).await,
@@ -197,7 +198,7 @@ fn order_of(ticket: &Ticket, entry: &Entry) -> Order {
 }
 
 /// To be called before each statement.
-pub(super) fn still_held(loss: Option<Loss>) -> Result<(), Stop> {
+pub(super) fn still_held(loss: Option<&Loss>) -> Result<(), Stop> {
     match loss {
         Some(loss) if loss.is_lost() => Err(Refusal::LockLost.into()),
         _ => Ok(()),

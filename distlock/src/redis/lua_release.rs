@@ -6,27 +6,15 @@
 //! cannot enter twice. Source: the Redis documentation of SET, "Distributed locks with Redis".
 //! Tests: `tests/lua_release.rs`, `loadtest compare`.
 
-use std::time::Instant;
-
 use async_trait::async_trait;
 use redis::aio::ConnectionManager;
 use redis::{ExistenceCheck, Script, SetExpiry, SetOptions};
+use tokio::time::Instant;
 
+use super::RedisServer;
 use crate::{
-    Attempt, Belief, Fencing, Guarantees, Hold, HoldKind, Idempotence, LockError, Locker,
-    OwnerCheck, Release, Request, Wake, WakeKind,
-};
-
-pub(crate) const GUARANTEES: Guarantees = Guarantees {
-    hold: HoldKind::Lease,
-    renewal: false,
-    wake: WakeKind::Poll,
-    owner_checked: OwnerCheck::Atomic,
-    idempotent: Idempotence::Yes,
-    reentrant: false,
-    fair: false,
-    fencing: Fencing::No,
-    flaws: &["work longer than the lease has two holders"],
+    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Request,
+    guarantees,
 };
 
 const RELEASE: &str = include_str!("../../lua/release_if_owner.lua");
@@ -37,55 +25,65 @@ pub(crate) struct LuaRelease {
 }
 
 impl LuaRelease {
-    pub(crate) fn new(connection: ConnectionManager) -> Self {
-        Self { connection, release: Script::new(RELEASE) }
-    }
-
-    fn hold(&self, request: &Request, belief: Belief) -> LuaHold {
-        LuaHold {
-            connection: self.connection.clone(),
-            release: self.release.clone(),
-            request: request.clone(),
-            belief,
-        }
+    pub(crate) fn new(server: &RedisServer) -> Self {
+        Self { connection: server.connection(), release: Script::new(RELEASE) }
     }
 }
 
-#[async_trait]
 impl Locker for LuaRelease {
-    fn guarantees(&self) -> Guarantees {
-        GUARANTEES
+    fn name(&self) -> &'static str {
+        LockKind::LuaRelease.as_str()
     }
 
-    async fn acquire(&self, request: &Request) -> Result<Attempt, LockError> {
+    fn guarantees(&self) -> Guarantees {
+        guarantees(LockKind::LuaRelease)
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        let (connection, release) = (self.connection.clone(), self.release.clone());
+        Box::new(LuaAcquisition { connection, release, request })
+    }
+}
+
+struct LuaAcquisition {
+    connection: ConnectionManager,
+    release: Script,
+    request: Request,
+}
+
+#[async_trait]
+impl Acquisition for LuaAcquisition {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let request = &self.request;
         let lease_ms = u64::try_from(request.lease.as_millis()).unwrap_or(u64::MAX);
         let sent = Instant::now();
         let granted: Option<String> = redis::cmd("SET")
             .arg(request.name.as_str())
-            .arg(request.owner.to_string())
+            .arg(request.owner.as_str())
             .arg(
                 SetOptions::default()
                     .conditional_set(ExistenceCheck::NX)
                     .with_expiration(SetExpiry::PX(lease_ms)),
             )
-            .query_async(&mut self.connection.clone())
+            .query_async(&mut self.connection)
             .await?;
-        if granted.is_none() {
-            return Ok(Attempt::Busy(Wake::Poll));
-        }
-        let belief = Belief::in_lease(sent, request.lease);
-        Ok(Attempt::Held(Box::new(self.hold(request, belief))))
+        Ok(granted.map(|_| {
+            let belief = Belief::in_lease(sent, request.lease);
+            let (connection, release) = (self.connection.clone(), self.release.clone());
+            Box::new(LuaHold { connection, release, request: request.clone(), belief })
+                as Box<dyn Hold>
+        }))
     }
 
     /// Sends the whole script: a server that is hung now, and carries out the attempt and then this
     /// when it wakes up, has no way to ask for it.
-    async fn abandon(&self, request: &Request) -> Result<(), LockError> {
+    async fn abandon(&mut self) -> Result<(), LockError> {
         redis::cmd("EVAL")
             .arg(RELEASE)
             .arg(1)
-            .arg(request.name.as_str())
-            .arg(request.owner.to_string())
-            .exec_async(&mut self.connection.clone())
+            .arg(self.request.name.as_str())
+            .arg(self.request.owner.as_str())
+            .exec_async(&mut self.connection)
             .await?;
         Ok(())
     }
@@ -104,11 +102,11 @@ impl Hold for LuaHold {
         self.belief
     }
 
-    async fn release(mut self: Box<Self>) -> Result<Release, LockError> {
+    async fn release(&mut self) -> Result<Release, LockError> {
         let freed: i64 = self
             .release
             .key(self.request.name.as_str())
-            .arg(self.request.owner.to_string())
+            .arg(self.request.owner.as_str())
             .invoke_async(&mut self.connection)
             .await?;
         Ok(match freed {

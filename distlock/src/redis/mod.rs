@@ -1,6 +1,45 @@
-//! Mechanisms that live in Redis. All of them share one reconnecting connection.
+//! Mechanisms that live in Redis, one file each. All of a process share one reconnecting
+//! connection for commands.
 
 pub(crate) mod lua_release;
 
-/// The connection that the mechanisms share; clones use the same socket.
-pub type RedisConnection = redis::aio::ConnectionManager;
+use std::sync::Arc;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use uuid::Uuid;
+
+use crate::LockError;
+
+/// A Redis server. Cheap to clone; clones share its connections.
+#[derive(Clone)]
+pub struct RedisServer {
+    connection: ConnectionManager,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: redis::Client,
+    /// This process, as its holds call it.
+    process: Uuid,
+}
+
+impl RedisServer {
+    /// Opens a connection that reconnects by itself. `config` says how long an answer may take.
+    /// The URL is `redis://` or `rediss://` (TLS) with user, password and database, or `unix://`.
+    /// Fails with [`LockError::Backend`] if the server does not answer.
+    pub async fn connect(url: &str, config: ConnectionManagerConfig) -> Result<Self, LockError> {
+        let client = redis::Client::open(url)?;
+        let connection = ConnectionManager::new_with_config(client.clone(), config).await?;
+        Ok(Self::new(client, connection))
+    }
+
+    /// A server to which there is a connection already.
+    pub fn new(client: redis::Client, connection: ConnectionManager) -> Self {
+        Self { connection, shared: Arc::new(Shared { client, process: Uuid::new_v4() }) }
+    }
+
+    /// The connection for commands; clones use the same socket.
+    pub fn connection(&self) -> ConnectionManager {
+        self.connection.clone()
+    }
+}

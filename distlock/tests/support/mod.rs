@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use distlock::{Backends, LockKind, LockName, LockOptions, Locks, RedisConnection, locker};
+use distlock::{Backends, Lease, LockKind, LockName, LockOptions, Locks, RedisServer, locker};
 use redis::AsyncCommands;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use testbed::{Bed, Redis, RedisOptions};
@@ -30,20 +30,19 @@ pub(crate) fn server() -> &'static Redis {
         .1
 }
 
-pub(crate) async fn connect(url: &str) -> RedisConnection {
+pub(crate) async fn connect(url: &str) -> RedisServer {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(ANSWER))
         .set_response_timeout(Some(ANSWER))
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
         .set_max_delay(Duration::from_millis(200));
-    let client = redis::Client::open(url).expect("a Redis URL");
-    ConnectionManager::new_with_config(client, config).await.expect("a connection")
+    RedisServer::connect(url, config).await.expect("a connection")
 }
 
 /// The locks of what is another process as far as Redis can see.
 pub(crate) async fn locks_at(url: &str) -> Locks {
-    let backends = Backends { redis: Some(connect(url).await) };
+    let backends = Backends { redis: Some(connect(url).await), ..Backends::default() };
     Locks::new(locker(LockKind::LuaRelease, &backends).expect("a locker"))
 }
 
@@ -56,7 +55,7 @@ pub(crate) fn fresh_name() -> LockName {
 }
 
 pub(crate) fn options(wait: Duration, lease: Duration) -> LockOptions {
-    LockOptions { wait, lease }
+    LockOptions::new(wait, Lease::Fixed(lease))
 }
 
 /// Fails at once if somebody has the lock.
@@ -71,11 +70,11 @@ pub(crate) fn patient() -> LockOptions {
 
 /// What the server knows.
 #[derive(Clone)]
-pub(crate) struct Look(RedisConnection);
+pub(crate) struct Look(ConnectionManager);
 
 impl Look {
     pub(crate) async fn at(url: &str) -> Self {
-        Self(connect(url).await)
+        Self(connect(url).await.connection())
     }
 
     pub(crate) async fn owner(&self, name: &LockName) -> Option<String> {
@@ -114,7 +113,7 @@ impl Look {
         redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.expect("an answer");
     }
 
-    pub(crate) fn connection(&self) -> RedisConnection {
+    pub(crate) fn connection(&self) -> ConnectionManager {
         self.0.clone()
     }
 }

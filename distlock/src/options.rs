@@ -1,0 +1,71 @@
+//! How long to wait and how long to hold.
+
+use std::time::Duration;
+
+use crate::{Guarantees, Lease, LockError, RenewalKind};
+
+/// How a lock is to be taken.
+#[derive(Debug, Clone, Copy)]
+pub struct LockOptions {
+    /// Zero is the classic `tryLock()`, which fails at once. At most [`LockOptions::MAX`].
+    pub wait: Duration,
+    /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`].
+    pub lease: Lease,
+    /// The watchdog renews no longer than that after the lock was taken; `None` is without end.
+    pub max_hold: Option<Duration>,
+    /// Whether the guard must carry a fencing token.
+    pub fenced: bool,
+}
+
+impl Default for LockOptions {
+    /// Ten seconds of waiting, a lease of 30 s that the watchdog renews, no token.
+    fn default() -> Self {
+        Self::new(Duration::from_secs(10), Lease::Renewed(Self::WATCHDOG_LEASE))
+    }
+}
+
+impl LockOptions {
+    /// The shortest lease: below it a round trip may eat it up.
+    pub const MIN_LEASE: Duration = Duration::from_millis(10);
+    /// The longest wait and the longest lease: a day.
+    pub const MAX: Duration = Duration::from_hours(24);
+    /// The lease of a renewed hold, unless told otherwise.
+    pub const WATCHDOG_LEASE: Duration = Duration::from_secs(30);
+
+    /// Waits so long, holds so long.
+    pub fn new(wait: Duration, lease: Lease) -> Self {
+        Self { wait, lease, max_hold: None, fenced: false }
+    }
+
+    /// Asks for a fencing token.
+    #[must_use]
+    pub fn fenced(self) -> Self {
+        Self { fenced: true, ..self }
+    }
+
+    pub(crate) fn check(&self, guarantees: &Guarantees) -> Result<(), LockError> {
+        let refuse = |field, limit| Err(LockError::BadRequest { field, limit });
+        let lease = self.lease.length();
+        if lease < Self::MIN_LEASE || lease > Self::MAX {
+            let limit = format!("must be 10 ms to a day, is {} ms", lease.as_millis());
+            return refuse("lease", limit);
+        }
+        match (self.lease, guarantees.renewal) {
+            (Lease::Renewed(_), RenewalKind::No) => {
+                return refuse("lease", "must be fixed: this kind renews nothing".into());
+            }
+            (Lease::Fixed(_), RenewalKind::Heartbeat) => {
+                return refuse("lease", "must be renewed: this kind lives with its session".into());
+            }
+            _ => {}
+        }
+        if self.wait > Self::MAX {
+            let limit = format!("must be at most a day, is {} s", self.wait.as_secs());
+            return refuse("wait", limit);
+        }
+        if self.max_hold.is_some_and(|most| most < Self::MIN_LEASE) {
+            return refuse("max_hold", "must be at least 10 ms".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! Keeps held locks alive.
+//!
+//! One task for all holds of a [`Locks`](crate::Locks). A hold is due at every third of its lease,
+//! counted from the sending of its last renewal; those that are due at about the same time are
+//! renewed together, in batches. A renewal without an answer is tried again, soon and then less
+//! soon, for as long as the hold may be believed; it never ends the renewal of another hold. A
+//! hold that the server calls lost is lost at once. A hold whose belief has ended is not renewed
+//! again: its holder has been told.
+//!
+//! Bounds: one entry per hold, one renewal under way per hold.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::meter::Meter;
+use crate::tenure::Tenure;
+use crate::{Belief, Renewal, Renewer, Request, Upkeep};
+
+/// Renewals per lease.
+const PER_LEASE: u32 = 3;
+/// A hold may be renewed early by this part of its interval, to go with others.
+const EARLY: u32 = 10;
+/// How far ahead the watchdog looks for holds that may go early.
+const AHEAD: Duration = Duration::from_secs(3);
+
+#[derive(Clone)]
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    meter: Meter,
+}
+
+struct Shared {
+    table: Mutex<Table>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    next_id: u64,
+    entries: HashMap<u64, Entry>,
+    due: BTreeSet<(Instant, u64)>,
+    running: bool,
+    /// When the task looks again, unless it is told.
+    looks_at: Option<Instant>,
+}
+
+struct Entry {
+    upkeep: Upkeep,
+    tenure: Arc<Tenure>,
+    /// No belief beyond that.
+    until: Belief,
+    failures: u32,
+    /// `None` while a renewal is under way.
+    due: Option<Instant>,
+}
+
+/// Keeps a hold until it is dropped; from then on no renewal of it is begun.
+pub(crate) struct Kept {
+    id: u64,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.shared.lock().forget(self.id);
+    }
+}
+
+impl Watchdog {
+    pub(crate) fn new(meter: Meter) -> Self {
+        let shared = Shared { table: Mutex::default(), changed: Notify::new() };
+        Self { shared: Arc::new(shared), runtime: Handle::current(), meter }
+    }
+
+    /// Keeps the hold, but not beyond `until`.
+    pub(crate) fn keep(&self, upkeep: Upkeep, tenure: Arc<Tenure>, until: Belief) -> Kept {
+        let due = Instant::now() + interval(&upkeep.request);
+        let entry = Entry { upkeep, tenure, until, failures: 0, due: Some(due) };
+        let mut table = self.shared.lock();
+        let id = table.next_id;
+        table.next_id += 1;
+        table.entries.insert(id, entry);
+        table.due.insert((due, id));
+        let looks_too_late = table.looks_at.is_none_or(|looks_at| due < looks_at);
+        let start = !std::mem::replace(&mut table.running, true);
+        drop(table);
+        if start {
+            self.runtime.spawn(watch(Arc::clone(&self.shared), self.meter.clone()));
+        } else if looks_too_late {
+            self.shared.changed.notify_one();
+        }
+        Kept { id, shared: Arc::clone(&self.shared) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> (usize, usize) {
+        let table = self.shared.lock();
+        (table.entries.len(), table.due.len())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Each change is made of steps that do not panic.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn interval(request: &Request) -> Duration {
+    request.lease / PER_LEASE
+}
+
+/// Holds of one renewer, and what their renewal brought.
+struct Batch {
+    renewer: Arc<dyn Renewer>,
+    ids: Vec<u64>,
+    requests: Vec<Request>,
+}
+
+/// What the renewals brought, and when they were sent.
+type Answers = (Instant, Vec<(u64, Renewal)>);
+
+impl Batch {
+    async fn renew(self) -> Answers {
+        let sent = Instant::now();
+        let mut answers = self.renewer.renew(&self.requests).await;
+        answers.resize(self.ids.len(), Renewal::Unknown);
+        (sent, self.ids.into_iter().zip(answers).collect())
+    }
+}
+
+/// The task. It ends when there is nothing left to keep, and is started again by the next hold.
+async fn watch(shared: Arc<Shared>, meter: Meter) {
+    let mut under_way = JoinSet::new();
+    loop {
+        let (batches, next) = shared.lock().take_due(Instant::now(), &meter);
+        for batch in batches {
+            under_way.spawn(batch.renew());
+        }
+        if next.is_none() && under_way.is_empty() && shared.lock().stop_if_idle() {
+            return;
+        }
+        tokio::select! {
+            Some(answers) = under_way.join_next() => match answers {
+                Ok((sent, answers)) => shared.lock().settle_all(sent, answers),
+                // A mechanism that panics leaves its own holds to their leases.
+                Err(error) => tracing::error!(%error, "a renewal broke off"),
+            },
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            () = shared.changed.notified() => {}
+        }
+    }
+}
+
+impl Table {
+    /// Takes what is due, with what may go with it; also says when the next one is.
+    fn take_due(&mut self, now: Instant, meter: &Meter) -> (Vec<Batch>, Option<Instant>) {
+        let mut batches = Vec::new();
+        if self.due.first().is_some_and(|(due, _)| *due <= now) {
+            let candidates: Vec<_> = self.due.range(..(now + AHEAD, u64::MAX)).copied().collect();
+            for (due, id) in candidates {
+                let Some(entry) = self.entries.get_mut(&id) else { continue };
+                if due > now + interval(&entry.upkeep.request) / EARLY {
+                    continue;
+                }
+                self.due.remove(&(due, id));
+                entry.due = None;
+                if entry.tenure.is_lost() {
+                    self.entries.remove(&id);
+                    continue;
+                }
+                meter.renewal_late(now.saturating_duration_since(due));
+                add(&mut batches, id, &entry.upkeep);
+            }
+        }
+        self.looks_at = self.due.first().map(|(due, _)| *due);
+        (batches, self.looks_at)
+    }
+
+    fn settle_all(&mut self, sent: Instant, answers: Vec<(u64, Renewal)>) {
+        for (id, renewal) in answers {
+            self.settle(id, sent, renewal);
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        if let Some(Entry { due: Some(due), .. }) = self.entries.remove(&id) {
+            self.due.remove(&(due, id));
+        }
+    }
+
+    fn settle(&mut self, id: u64, sent: Instant, renewal: Renewal) {
+        // A hold that was released meanwhile is no longer here.
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let due = match renewal {
+            Renewal::Lost => {
+                entry.tenure.lose();
+                None
+            }
+            Renewal::Renewed(belief) => {
+                entry.failures = 0;
+                let going_on = entry.tenure.prolong(belief.earlier(entry.until));
+                going_on.then(|| sent + interval(&entry.upkeep.request))
+            }
+            Renewal::Unknown => {
+                entry.failures += 1;
+                let pause = back_off(interval(&entry.upkeep.request), entry.failures);
+                (!entry.tenure.is_lost()).then(|| Instant::now() + pause)
+            }
+        };
+        entry.due = due;
+        match due {
+            Some(due) => drop(self.due.insert((due, id))),
+            None => drop(self.entries.remove(&id)),
+        }
+    }
+
+    fn stop_if_idle(&mut self) -> bool {
+        self.running = !self.due.is_empty();
+        self.looks_at = None;
+        !self.running
+    }
+}
+
+fn add(batches: &mut Vec<Batch>, id: u64, upkeep: &Upkeep) {
+    let room = |batch: &&mut Batch| {
+        Arc::ptr_eq(&batch.renewer, &upkeep.renewer) && batch.ids.len() < upkeep.renewer.batch()
+    };
+    // Looked for from the end: the last batch of a renewer is the one with room.
+    if let Some(batch) = batches.iter_mut().rev().find(room) {
+        batch.ids.push(id);
+        batch.requests.push(upkeep.request.clone());
+    } else {
+        batches.push(Batch {
+            renewer: Arc::clone(&upkeep.renewer),
+            ids: vec![id],
+            requests: vec![upkeep.request.clone()],
+        });
+    }
+}
+
+/// A 32nd of the interval after the first failure, doubling up to half of it.
+fn back_off(interval: Duration, failures: u32) -> Duration {
+    interval / 32 * 2_u32.pow(failures.saturating_sub(1).min(4))
+}
