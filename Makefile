@@ -8,8 +8,8 @@ report := target/report
 # Warnings stop CI, and nobody at work on the code.
 deny := $(if $(CI),-D warnings)
 
-.PHONY: help demo up test bench fmt fmt-check lint tidy dev-binaries unit docs check-compose \
-  install-servers clean-report
+.PHONY: help demo up test test-mysql bench fmt fmt-check lint tidy dev-binaries unit docs \
+  check-compose install-servers clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -24,6 +24,12 @@ up: install-servers ## Start a private cluster and print the web page's address;
 	target/release/loadtest up $(ARGS)
 
 test: install-servers fmt-check lint dev-binaries unit docs check-compose ## Everything CI runs
+
+# Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
+test-mysql: install-servers dev-binaries ## Run the tests on MySQL instead of MariaDB
+	mysqld="$${MYSQLD:-$$(deploy/fetch-mysql.sh)}"; \
+	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
+	  cargo test --workspace --locked --no-fail-fast $(ARGS)
 
 bench: install-servers ## Measure what a lock costs beside the bare commands it is made of
 	cargo bench --locked -p distlock --bench lock -- $(ARGS)
@@ -58,7 +64,7 @@ check-compose: ## Check docker-compose.yml, where docker compose exists
 	  echo "docker compose is not installed here: docker-compose.yml was not checked"; \
 	fi
 
-install-servers: ## Install what is missing of Redis, MariaDB, HAProxy (NO_INSTALL=1: refuse)
+install-servers: ## Install what is missing of the servers for the tests (NO_INSTALL=1: refuse)
 	@deploy/install-servers.sh
 
 clean-report: ## Remove target/report/

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is missing of the servers that the tests and the demo start for themselves: Redis,
-# MariaDB (unless MariaDB or MySQL is there), HAProxy. Silent when nothing is missing. Starts no
-# service and touches no running one. NO_INSTALL=1 refuses to install.
+# MariaDB (unless MariaDB or MySQL is there), HAProxy, ZooKeeper. Silent when nothing is missing.
+# Starts no service and touches no running one. NO_INSTALL=1 refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
 set -eu
 
@@ -21,6 +21,10 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
+have_jar() {
+    [ -f "/usr/local/share/java/$1.jar" ] || [ -f "/usr/share/java/$1.jar" ]
+}
+
 # Sets `missing` (for people) and `packages` (for apt); both empty when every server is here.
 look() {
     missing= packages=
@@ -35,6 +39,11 @@ look() {
         have mysqld || need "a MariaDB or MySQL server" "$mariadb"
     fi
     have haproxy || need "HAProxy" "haproxy"
+    # The package zookeeperd brings a service; this one brings the server's jar alone.
+    have java || need "Java" "default-jre-headless"
+    have_jar zookeeper || need "ZooKeeper" "libzookeeper-java"
+    # Makes the certificate of a Redis that speaks TLS.
+    have openssl || need "openssl" "openssl"
 }
 
 need() {

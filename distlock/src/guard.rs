@@ -1,7 +1,7 @@
 //! What a caller holds.
 
 use std::future::ready;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -22,7 +22,8 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(50);
 /// in the background, and so is one whose holder panics.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    held: Option<Held>,
+    /// Never locked: it only lets guards be shared between threads, though holds cannot be.
+    held: Mutex<Option<Held>>,
     owner: Owner,
     token: Option<Token>,
     tenure: Arc<Tenure>,
@@ -70,7 +71,7 @@ impl Held {
 impl Guard {
     pub(crate) fn new(held: Held, owner: Owner, background: Background) -> Self {
         let tenure = Arc::clone(&held.tenure);
-        Self { held: Some(held), owner, token: None, tenure, background }
+        Self { held: Mutex::new(Some(held)), owner, token: None, tenure, background }
     }
 
     pub(crate) fn with_token(mut self, token: Option<Token>) -> Self {
@@ -112,12 +113,16 @@ impl Guard {
     /// end of the lock. `None` for every other kind, and the second time.
     #[cfg(feature = "mysql")]
     pub fn lend(&mut self) -> Option<crate::mysql::LentTransaction> {
-        self.held.as_mut()?.hold.lend()
+        self.held().as_mut()?.hold.lend()
+    }
+
+    fn held(&mut self) -> &mut Option<Held> {
+        self.held.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Frees the lock and says how that ended. The release goes on if the future is dropped.
     pub async fn release(mut self) -> Result<Release, LockError> {
-        let Some(held) = self.held.take() else { return Ok(Release::Gone) };
+        let Some(held) = self.held().take() else { return Ok(Release::Gone) };
         self.background
             .finish(held.release(), |outcome| {
                 note(outcome);
@@ -130,7 +135,7 @@ impl Guard {
     /// everybody out until the lease ends. For a holder that does not know what it has done. A
     /// lock without a lease is freed.
     pub fn leave_to_lease(mut self) {
-        if let Some(held) = self.held.take() {
+        if let Some(held) = self.held().take() {
             held.meter.ended(held.since.elapsed(), held.tenure.is_lost());
         }
     }
@@ -138,7 +143,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
+        let Some(held) = self.held().take() else { return };
         self.background.spawn(async move { note(held.release().await) });
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::clock::ClockShim;
 use crate::database::{Database, Flavor};
 use crate::error::{Error, Result};
 use crate::haproxy::Haproxy;
@@ -24,6 +25,7 @@ use crate::redis::{Redis, RedisOptions};
 use crate::replica::{Replica, ReplicaSpec};
 use crate::slot::Slot;
 use crate::spawner::Spawner;
+use crate::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
 /// The environment variable by which the reaper knows the bed's processes.
 pub(crate) const MARK: &str = "TESTBED_MARK";
@@ -59,6 +61,7 @@ pub(crate) struct Inner {
     pub(crate) programs: Programs,
     pub(crate) ready_within: Duration,
     pub(crate) spawner: Spawner,
+    pub(crate) clock_shim: ClockShim,
     closed: AtomicBool,
     slots: Mutex<Vec<Weak<Slot>>>,
     names: Mutex<HashMap<String, u32>>,
@@ -103,6 +106,7 @@ impl Builder {
             programs: self.programs,
             ready_within: self.ready_within,
             spawner,
+            clock_shim: ClockShim::default(),
             closed: AtomicBool::new(false),
             slots: Mutex::default(),
             names: Mutex::default(),
@@ -142,12 +146,28 @@ impl Bed {
         Redis::start(&self.inner, options)
     }
 
+    /// Starts several Redis servers that know nothing of one another, in the time of one.
+    ///
+    /// # Errors
+    /// As [`Bed::redis`]; those that did start are gone then.
+    pub fn redis_many(&self, count: usize, options: RedisOptions) -> Result<Vec<Redis>> {
+        Redis::start_many(&self.inner, count, options)
+    }
+
     /// Creates and starts a database server with no database and one user, who may do everything.
     ///
     /// # Errors
     /// If it is not installed or does not become ready.
     pub fn database(&self, flavor: Flavor) -> Result<Database> {
         Database::start(&self.inner, flavor)
+    }
+
+    /// Starts a `ZooKeeper` server that stands alone.
+    ///
+    /// # Errors
+    /// If it is not installed or does not become ready.
+    pub fn zookeeper(&self, options: ZooKeeperOptions) -> Result<ZooKeeper> {
+        ZooKeeper::start(&self.inner, options)
     }
 
     /// Starts a replica of a service and awaits `GET /readyz`.

@@ -24,7 +24,8 @@ const USER: &str = "seckill";
 /// Which database server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavor {
-    /// Whichever is installed, `MariaDB` first.
+    /// What the environment variable `TESTBED_DATABASE` says; else whichever is installed,
+    /// `MariaDB` first. `MYSQLD` says where `MySQL`'s server is, if not where programs are.
     Any,
     /// `MariaDB`.
     MariaDb,

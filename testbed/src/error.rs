@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::database::UnknownFlavor;
+
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -18,6 +20,9 @@ pub enum Error {
         /// What to install, by the names that Debian gives its packages.
         package: &'static str,
     },
+    /// The environment asks for a database that there is not.
+    #[error("TESTBED_DATABASE: {0}")]
+    Told(UnknownFlavor),
     /// The operating system refused something.
     #[error("cannot {action}: {cause}")]
     Io {
@@ -42,6 +47,16 @@ pub enum Error {
         /// The statement.
         statement: String,
         /// The server's words.
+        message: String,
+    },
+    /// A Redis server refused a command, or did not answer it.
+    #[error("{name} did not do `{command}`: {message}")]
+    Redis {
+        /// The process, as in `redis-2`.
+        name: String,
+        /// The command.
+        command: String,
+        /// The server's words, or what broke the connection.
         message: String,
     },
     /// The bed has been dropped: nothing can be started in it any more.

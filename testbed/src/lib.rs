@@ -1,9 +1,10 @@
 //! Real private servers on free loopback ports, for tests and the laboratory.
 //!
 //! A [`Bed`] owns a temporary folder (mode 0700) and every process started in it: [`Redis`], a
-//! [`Database`] (MariaDB or MySQL), any number of [`Replica`]s of a program that speaks HTTP, and
-//! [`Haproxy`] in front of them. Each is a [`Process`] that can be killed, frozen, thawed, stopped
-//! and restarted. Every start is awaited with a deadline, and every failure carries the log's tail.
+//! [`Database`] (MariaDB or MySQL), [`ZooKeeper`], any number of [`Replica`]s of a program that
+//! speaks HTTP, and [`Haproxy`] in front of them. Each is a [`Process`] that can be killed, frozen,
+//! thawed, stopped and restarted. Every start is awaited with a deadline, and every failure carries
+//! the log's tail.
 //!
 //! ```no_run
 //! use testbed::{Bed, Flavor, RedisOptions, ReplicaSpec};
@@ -33,14 +34,19 @@
 //! (`spawner`), and a small shell process that waits for the end of a pipe (`reaper`).
 //! So a bed may also live in a `static`, which is never dropped.
 //!
+//! A [`Proxy`] is a way to a server, any one, on which things go wrong when they are told to.
+//!
 //! Everything blocks; from asynchronous code call it where blocking is allowed.
 //!
 //! Modules in reading order: `bed` (the folder and its end), `spawner`, `reaper`, `process` (one
 //! server and what can be done to it), `probe` (when is it ready), then one file per server:
-//! `redis`, `database`, `replica`, `haproxy`; `mysql_wire`, `programs`, `ports`, `logs`, `error`
-//! are tools.
+//! `redis`, `database`, `zookeeper`, `replica`, `haproxy`; `proxy` (a way on which things go
+//! wrong); `clock` (one that can be set), `certificates`, `mysql_wire`, `resp`, `programs`,
+//! `ports`, `logs`, `error` are tools.
 
 mod bed;
+mod certificates;
+mod clock;
 mod database;
 mod error;
 mod haproxy;
@@ -50,16 +56,21 @@ mod ports;
 mod probe;
 mod process;
 mod programs;
+mod proxy;
 mod reaper;
 mod redis;
 mod replica;
+mod resp;
 mod slot;
 mod spawner;
+mod zookeeper;
 
 pub use bed::{Bed, Builder, LogsOnPanic};
 pub use database::{Database, Flavor, UnknownFlavor};
 pub use error::{Error, Result};
 pub use haproxy::Haproxy;
 pub use process::Process;
-pub use redis::{Redis, RedisOptions};
+pub use proxy::{Action, Command, Counts, Direction, Dropping, Proxy, Rule, Times};
+pub use redis::{Redis, RedisMaster, RedisOptions};
 pub use replica::{Replica, ReplicaSpec};
+pub use zookeeper::{ZooKeeper, ZooKeeperOptions};

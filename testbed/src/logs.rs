@@ -12,8 +12,9 @@ const MAX_READ_BYTES: u64 = 256 * 1024;
 pub(crate) const ERROR_TAIL_LINES: usize = 30;
 
 /// How the servers mark what stopped them, the most telling first.
-const MARKS: [&str; 9] = [
+const MARKS: [&str; 10] = [
     "FATAL",
+    "Caused by: ",
     "[ERROR]",
     "[ALERT]",
     "ddress already in use",

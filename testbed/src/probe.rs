@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::mysql_wire::{Connection, Login};
+use crate::resp;
 
 /// Limit of one look, far below the limit of the whole start.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
@@ -19,10 +20,12 @@ const LISTENING: &str = "listening on http://";
 pub(crate) enum Probe {
     /// Not a server: it is to do its work and exit with code 0.
     Exit,
-    /// AUTH and PING; a server that still loads its data answers otherwise.
+    /// PING, which a server that still loads its data refuses; a replica must have got its data.
     Redis { address: SocketAddr, password: String },
     /// A login, which is possible only after the init file has made the user.
     Database { login: Login, version: Arc<OnceLock<String>> },
+    /// `srvr`, whose answer names the mode only when the server serves.
+    ZooKeeper { address: SocketAddr },
     /// The line that names its address, then 200 from `/readyz` there.
     Replica { address: Arc<OnceLock<SocketAddr>> },
     /// It listens on all these addresses. Without live replicas its answers say nothing, and those
@@ -47,8 +50,9 @@ impl Probe {
     pub(crate) fn look(&self, pid: u32, log: &str) -> Look {
         let seen = match self {
             Self::Exit => Err("it still runs".into()),
-            Self::Redis { address, password } => redis_ping(*address, password),
+            Self::Redis { address, password } => redis_serves(*address, password),
             Self::Database { login, version } => login_works(login, version),
+            Self::ZooKeeper { address } => zookeeper_serves(*address),
             Self::Replica { address } => replica_is_ready(log, address),
             Self::Listens { addresses } => listens_on(pid, addresses),
         };
@@ -56,16 +60,32 @@ impl Probe {
     }
 }
 
-fn redis_ping(address: SocketAddr, password: &str) -> Result<(), String> {
-    let request = format!("AUTH {password}\r\nPING\r\n");
-    let answer = exchange(address, &request, |answer| answer.matches("\r\n").count() >= 2)?;
-    if answer == "+OK\r\n+PONG\r\n" { Ok(()) } else { Err(format!("it answers {answer:?}")) }
+fn redis_serves(address: SocketAddr, password: &str) -> Result<(), String> {
+    let ask = || -> Result<String, resp::Failure> {
+        let mut connection = resp::Connection::open(address, password, LOOK_LIMIT)?;
+        connection.command(&["PING"])?;
+        connection.command(&["INFO", "replication"])
+    };
+    let state = ask().map_err(|failure| format!("{address}: {failure}"))?;
+    let is_ready = |line: &str| line == "role:master" || line == "master_link_status:up";
+    let waits = "it is a replica and has not got the data of its master";
+    if state.lines().any(is_ready) { Ok(()) } else { Err(waits.into()) }
 }
 
 fn login_works(login: &Login, version: &OnceLock<String>) -> Result<(), String> {
     let connection = Connection::open(login).map_err(|error| error.to_string())?;
     version.get_or_init(|| connection.server_version().to_owned());
     Ok(())
+}
+
+fn zookeeper_serves(address: SocketAddr) -> Result<(), String> {
+    let answer = four_letter_word(address, "srvr")?;
+    if answer.contains("\nMode: ") { Ok(()) } else { Err(format!("it answers {answer:?}")) }
+}
+
+/// What a `ZooKeeper` says to one of its four-letter words.
+pub(crate) fn four_letter_word(address: SocketAddr, word: &str) -> Result<String, String> {
+    exchange(address, word, |_| false)
 }
 
 fn replica_is_ready(log: &str, address: &OnceLock<SocketAddr>) -> Result<(), String> {

@@ -230,7 +230,8 @@ impl Process {
         }
     }
 
-    fn failed(&self, reason: String) -> Error {
+    /// An error that says what this process did, or does not do.
+    pub(crate) fn failed(&self, reason: String) -> Error {
         let tail = logs::titled_tail(&self.log, logs::ERROR_TAIL_LINES);
         Error::Failed { name: self.recipe.name.clone(), reason, tail }
     }

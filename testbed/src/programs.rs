@@ -11,10 +11,25 @@ use crate::error::{Error, Result};
 const SYSTEM_FOLDERS: [&str; 5] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/usr/libexec"];
 
+/// Where jars are.
+const SYSTEM_JAR_FOLDERS: [&str; 2] = ["/usr/local/share/java", "/usr/share/java"];
+
 /// The folders in which programs are looked for, in this order.
 #[derive(Debug)]
 pub(crate) struct Programs {
     folders: Vec<PathBuf>,
+    jar_folders: Vec<PathBuf>,
+    pub(crate) told: Told,
+}
+
+/// What the environment says about the database server, so that one suite of tests runs on
+/// whichever is wanted.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// `TESTBED_DATABASE`: which one [`Flavor::Any`](crate::Flavor::Any) means.
+    pub(crate) database: Option<String>,
+    /// `MYSQLD`: where `MySQL`'s server is, instead of in the folders.
+    pub(crate) mysqld: Option<PathBuf>,
 }
 
 impl Programs {
@@ -27,12 +42,17 @@ impl Programs {
                 folders.push(folder);
             }
         }
-        Self { folders }
+        let said = |key| env::var_os(key).filter(|value| !value.is_empty());
+        let told = Told {
+            database: said("TESTBED_DATABASE").map(|name| name.to_string_lossy().into_owned()),
+            mysqld: said("MYSQLD").map(PathBuf::from),
+        };
+        Self { folders, jar_folders: SYSTEM_JAR_FOLDERS.map(PathBuf::from).to_vec(), told }
     }
 
-    /// Only these.
+    /// Only these, whatever the environment says.
     pub(crate) fn in_folders(folders: Vec<PathBuf>) -> Self {
-        Self { folders }
+        Self { jar_folders: folders.clone(), folders, told: Told::default() }
     }
 
     /// The first executable file of that name.
@@ -45,15 +65,46 @@ impl Programs {
         self.find(program).ok_or_else(|| self.missing(program, package))
     }
 
-    /// The error for a program that `find` did not find.
-    pub(crate) fn missing(&self, program: &str, package: &'static str) -> Error {
-        let searched = env::join_paths(&self.folders).unwrap_or_default();
-        Error::MissingProgram {
-            program: program.to_owned(),
-            searched: searched.to_string_lossy().into_owned(),
-            package,
+    /// `MySQL`'s server, or `MariaDB`'s if that goes by this name.
+    pub(crate) fn find_mysqld(&self) -> Option<PathBuf> {
+        match &self.told.mysqld {
+            Some(path) => Some(path.clone()).filter(|path| is_executable(path)),
+            None => self.find("mysqld"),
         }
     }
+
+    /// The error for a `MySQL` that `find_mysqld` did not find.
+    pub(crate) fn missing_mysqld(&self) -> Error {
+        let searched = match &self.told.mysqld {
+            Some(path) => format!("MYSQLD={}", path.display()),
+            None => listed(&self.folders),
+        };
+        missing_in(&searched, "MySQL's mysqld", "mysql-server-core")
+    }
+
+    /// The error for a program that `find` did not find.
+    pub(crate) fn missing(&self, program: &str, package: &'static str) -> Error {
+        missing_in(&listed(&self.folders), program, package)
+    }
+
+    /// The first jar of that name.
+    pub(crate) fn find_jar(&self, jar: &str) -> Option<PathBuf> {
+        self.jar_folders.iter().map(|folder| folder.join(jar)).find(|path| path.is_file())
+    }
+
+    /// As `find_jar`; the error names the package that brings the jar.
+    pub(crate) fn need_jar(&self, jar: &str, package: &'static str) -> Result<PathBuf> {
+        self.find_jar(jar).ok_or_else(|| missing_in(&listed(&self.jar_folders), jar, package))
+    }
+}
+
+fn missing_in(searched: &str, program: &str, package: &'static str) -> Error {
+    let (program, searched) = (program.to_owned(), searched.to_owned());
+    Error::MissingProgram { program, searched, package }
+}
+
+fn listed(folders: &[PathBuf]) -> String {
+    env::join_paths(folders).unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn is_executable(path: &Path) -> bool {

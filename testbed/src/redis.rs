@@ -3,75 +3,198 @@
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::bed::{Inner, create_private_folder, write_private};
+use crate::certificates::Certificates;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::Probe;
 use crate::process::{Process, Recipe, start_on_free_port};
+use crate::resp::Connection;
+
+/// How long [`Redis::command`] waits for an answer.
+const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a [`Redis`] differs from the usual one, which keeps nothing on disk and evicts nothing.
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
     /// Keeps an append-only file, written through at every command: a restart loses nothing.
     pub appendonly: bool,
+    /// Replicates this server, and is ready when it has all that was there.
+    pub replica_of: Option<RedisMaster>,
+    /// A user besides the default one, with a password of its own, who may do everything; the URLs
+    /// are this user's.
+    pub user: Option<String>,
+    /// The number of the database that the URLs name.
+    pub database: u8,
+    /// Listens for TLS as well, on a port of its own.
+    pub tls: bool,
+    /// Has a clock that [`Redis::jump_clock`] can set.
+    pub clock: bool,
     /// More lines of `redis.conf`; later lines win over earlier ones.
     pub extra: Vec<String>,
+}
+
+/// What a replica needs to know of its master. The address may be that of a proxy before it.
+#[derive(Clone, Debug)]
+pub struct RedisMaster {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// The password of its default user.
+    pub password: String,
 }
 
 /// A running Redis server. Derefs to its [`Process`].
 #[derive(Debug)]
 pub struct Redis {
     process: Process,
+    access: Access,
+    clock: Option<Clock>,
+}
+
+/// How clients get in.
+#[derive(Debug)]
+struct Access {
     address: SocketAddr,
+    /// Of the default user.
+    password: String,
+    /// The other user, with a password.
+    user: Option<(String, String)>,
+    socket: PathBuf,
     url: String,
+    unix_url: String,
+    tls: Option<Tls>,
+}
+
+#[derive(Debug)]
+struct Tls {
+    url: String,
+    address: SocketAddr,
+    certificates: Certificates,
+}
+
+/// What every try to start one has in common.
+struct Plan<'a> {
+    bed: &'a Arc<Inner>,
+    program: PathBuf,
+    options: RedisOptions,
 }
 
 impl Redis {
     pub(crate) fn start(bed: &Arc<Inner>, options: RedisOptions) -> Result<Self> {
-        let settings = settings(options);
-        let program = program(bed)?;
-        start_on_free_port(|| {
-            let name = bed.unique_name("redis");
-            let address = ports::free_address()?;
-            let password = Uuid::new_v4().simple().to_string();
-            let data = bed.path(&name);
-            create_private_folder(&data)?;
-            let config = bed.path(&format!("{name}.conf"));
-            let text = format!(
-                "bind {}\nport {}\nrequirepass {password}\ndir \"{}\"\n{settings}",
-                address.ip(),
-                address.port(),
-                data.display(),
-            );
-            write_private(&config, &text)?;
-            let url = format!("redis://:{password}@{address}/0");
-            let process = Process::start(
-                bed,
-                Recipe {
-                    name,
-                    program: program.clone(),
-                    args: vec![config.into()],
-                    env: vec![],
-                    probe: Probe::Redis { address, password },
-                },
-            )?;
-            Ok(Self { process, address, url })
+        let plan = Plan { bed, program: program(bed)?, options };
+        start_on_free_port(|| plan.start())
+    }
+
+    /// Starts several at a time.
+    pub(crate) fn start_many(
+        bed: &Arc<Inner>,
+        count: usize,
+        options: RedisOptions,
+    ) -> Result<Vec<Self>> {
+        let plan = Plan { bed, program: program(bed)?, options };
+        let start = || start_on_free_port(|| plan.start());
+        thread::scope(|scope| {
+            let starts: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
+            let ends = starts.into_iter().map(|start| start.join().expect("a start never panics"));
+            ends.collect()
         })
     }
 
-    /// `redis://:password@127.0.0.1:port/0`
+    /// `redis://:password@127.0.0.1:port/0`, with the user before the colon if there is one.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.access.url
+    }
+
+    /// `rediss://:password@127.0.0.1:port/0`, if the options ask for TLS.
+    pub fn tls_url(&self) -> Option<&str> {
+        self.access.tls.as_ref().map(|tls| tls.url.as_str())
+    }
+
+    /// The certificate, in PEM, of the authority that a client of [`Redis::tls_url`] has to trust.
+    pub fn ca_path(&self) -> Option<&Path> {
+        self.access.tls.as_ref().map(|tls| tls.certificates.authority.as_path())
+    }
+
+    /// `redis+unix:///path?db=0&pass=password`, with `&user=` as well if there is a user.
+    pub fn unix_url(&self) -> &str {
+        &self.access.unix_url
     }
 
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
-        self.address
+        self.access.address
+    }
+
+    /// For [`RedisOptions::replica_of`].
+    pub fn as_master(&self) -> RedisMaster {
+        RedisMaster { addr: self.access.address, password: self.access.password.clone() }
+    }
+
+    /// Gives one command as the default user, on a connection of its own. Returns the answer as
+    /// `redis-cli` writes it into a pipe: nothing for nil, a line for each element of a list.
+    ///
+    /// # Errors
+    /// If the server refuses it, or does not answer within 5 seconds.
+    pub fn command(&self, words: &[&str]) -> Result<String> {
+        Connection::open(self.access.address, &self.access.password, COMMAND_LIMIT)
+            .and_then(|mut connection| connection.command(words))
+            .map_err(|failure| Error::Redis {
+                name: self.name().to_owned(),
+                command: words.join(" "),
+                message: failure.to_string(),
+            })
+    }
+
+    /// Makes a replica a master with what it has got so far, now and after a restart.
+    ///
+    /// # Errors
+    /// As [`Redis::command`].
+    pub fn promote(&self) -> Result<()> {
+        self.command(&["REPLICAOF", "NO", "ONE"])?;
+        self.command(&["CONFIG", "REWRITE"]).map(drop)
+    }
+
+    /// Sets the server's wall clock: this many milliseconds ahead of the true time, or behind it
+    /// if negative. The next command sees it; so does a restarted server.
+    ///
+    /// # Errors
+    /// If the options did not ask for such a clock.
+    pub fn jump_clock(&self, offset_ms: i64) -> Result<()> {
+        match &self.clock {
+            Some(clock) => clock.set(offset_ms),
+            None => Err(self.failed("was started without `clock: true`".into())),
+        }
+    }
+}
+
+impl Plan<'_> {
+    fn start(&self) -> Result<Redis> {
+        let (bed, options) = (self.bed, &self.options);
+        let name = bed.unique_name("redis");
+        let data = bed.path(&name);
+        create_private_folder(&data)?;
+        let access = Access::choose(bed, &name, options)?;
+        let clock = options.clock.then(|| Clock::start(bed, &name)).transpose()?;
+        let config = bed.path(&format!("{name}.conf"));
+        let data = format!("dir \"{}\"\n", data.display());
+        write_private(&config, &(access.settings() + &data + &settings(options)))?;
+        let probe = Probe::Redis { address: access.address, password: access.password.clone() };
+        let recipe = Recipe {
+            name,
+            program: self.program.clone(),
+            args: vec![config.into()],
+            env: clock.as_ref().map(Clock::env).unwrap_or_default(),
+            probe,
+        };
+        Ok(Redis { process: Process::start(bed, recipe)?, access, clock })
     }
 }
 
@@ -81,6 +204,57 @@ impl Deref for Redis {
     fn deref(&self) -> &Process {
         &self.process
     }
+}
+
+impl Access {
+    fn choose(bed: &Arc<Inner>, name: &str, options: &RedisOptions) -> Result<Self> {
+        let (address, password) = (ports::free_address()?, secret());
+        let user = options.user.as_ref().map(|user| (user.clone(), secret()));
+        let socket = bed.path(&format!("{name}.sock"));
+        let database = options.database;
+        let (login, query) = match &user {
+            Some((user, password)) => {
+                (format!("{user}:{password}"), format!("user={user}&pass={password}"))
+            }
+            None => (format!(":{password}"), format!("pass={password}")),
+        };
+        let url = |scheme, address| format!("{scheme}://{login}@{address}/{database}");
+        let unix_url = format!("redis+unix://{}?db={database}&{query}", socket.display());
+        let tls = || -> Result<Tls> {
+            let address = ports::free_address()?;
+            let certificates = Certificates::create(bed, name)?;
+            Ok(Tls { url: url("rediss", address), address, certificates })
+        };
+        let tls = options.tls.then(tls).transpose()?;
+        Ok(Self { address, url: url("redis", address), password, user, socket, unix_url, tls })
+    }
+
+    fn settings(&self) -> String {
+        let mut lines = vec![
+            format!("bind {}", self.address.ip()),
+            format!("port {}", self.address.port()),
+            format!("unixsocket {}", self.socket.display()),
+            "unixsocketperm 700".into(),
+            format!("requirepass {}", self.password),
+        ];
+        if let Some((user, password)) = &self.user {
+            lines.push(format!("user {user} on >{password} ~* &* +@all"));
+        }
+        if let Some(Tls { address, certificates, .. }) = &self.tls {
+            lines.extend([
+                format!("tls-port {}", address.port()),
+                format!("tls-cert-file {}", certificates.certificate.display()),
+                format!("tls-key-file {}", certificates.key.display()),
+                format!("tls-ca-cert-file {}", certificates.authority.display()),
+                "tls-auth-clients no".into(),
+            ]);
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+fn secret() -> String {
+    Uuid::new_v4().simple().to_string()
 }
 
 /// The server's program. Debian's `redis-check-rdb` is the same executable, in a package without a
@@ -103,16 +277,22 @@ fn program(bed: &Inner) -> Result<PathBuf> {
 }
 
 /// What a restart and another port leave as it is. Later lines win over earlier ones.
-fn settings(options: RedisOptions) -> String {
+fn settings(options: &RedisOptions) -> String {
     let mut lines = vec![
         "daemonize no".to_owned(),
         "save \"\"".into(),
         // Locks and stock must never be evicted.
         "maxmemory-policy noeviction".into(),
+        // A first replica need not wait for a second one.
+        "repl-diskless-sync-delay 0".into(),
     ];
     if options.appendonly {
         lines.extend(["appendonly yes".into(), "appendfsync always".into()]);
     }
-    lines.extend(options.extra);
+    if let Some(RedisMaster { addr, password }) = &options.replica_of {
+        lines.push(format!("replicaof {} {}", addr.ip(), addr.port()));
+        lines.push(format!("masterauth {password}"));
+    }
+    lines.extend(options.extra.iter().cloned());
     lines.join("\n") + "\n"
 }

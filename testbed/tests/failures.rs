@@ -2,13 +2,15 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use support::{STAND_IN, processes_with, stand_in};
-use testbed::{Bed, Error, Flavor, RedisOptions, ReplicaSpec};
+use testbed::{Bed, Error, Flavor, RedisOptions, ReplicaSpec, ZooKeeperOptions};
 
 fn one_line(error: &Error) -> String {
     let text = error.to_string();
@@ -25,6 +27,7 @@ fn a_missing_program_is_one_sentence_that_names_its_package() {
         bed.database(Flavor::MariaDb).unwrap_err(),
         bed.database(Flavor::MySql).unwrap_err(),
         bed.haproxy(&[]).unwrap_err(),
+        bed.zookeeper(ZooKeeperOptions::default()).unwrap_err(),
     ];
     let sentences = [
         "redis-server was not found in /nonexistent; install redis-server or redis-tools",
@@ -33,6 +36,7 @@ fn a_missing_program_is_one_sentence_that_names_its_package() {
         "mariadbd was not found in /nonexistent; install mariadb-server-core",
         "MySQL's mysqld was not found in /nonexistent; install mysql-server-core",
         "haproxy was not found in /nonexistent; install haproxy",
+        "java was not found in /nonexistent; install default-jre-headless",
     ];
     for (error, sentence) in errors.iter().zip(sentences) {
         assert_eq!(error.to_string(), sentence);
@@ -40,6 +44,19 @@ fn a_missing_program_is_one_sentence_that_names_its_package() {
     let error = bed.replica(ReplicaSpec::new("a", "/nonexistent/seckill")).unwrap_err();
     let sentence = "cannot find the program /nonexistent/seckill: No such file or directory";
     assert!(error.to_string().starts_with(sentence), "{error}");
+}
+
+#[test]
+fn a_zookeeper_without_its_jar_names_the_jar_and_its_package() {
+    let bed = Bed::start().unwrap();
+    let java_only = bed.dir().join("java-only");
+    fs::create_dir(&java_only).unwrap();
+    symlink("/bin/true", java_only.join("java")).unwrap();
+    let without_jar = Bed::builder().search_path([java_only.clone()]).start().unwrap();
+    let error = without_jar.zookeeper(ZooKeeperOptions::default()).unwrap_err().to_string();
+    let searched = java_only.display();
+    let sentence = format!("zookeeper.jar was not found in {searched}; install libzookeeper-java");
+    assert_eq!(error, sentence);
 }
 
 #[test]
@@ -106,4 +123,39 @@ fn the_database_that_was_asked_for_is_the_one_that_starts() {
     }
     let error = "oracle".parse::<Flavor>().unwrap_err().to_string();
     assert_eq!(error, "`oracle` is no database: any, mariadb or mysql");
+}
+
+/// What a program prints that starts any database, told so by its environment.
+fn any_database(told: &str, mysqld: &Path) -> String {
+    let output = Command::new(STAND_IN)
+        .arg("database")
+        .env("TESTBED_DATABASE", told)
+        .env("MYSQLD", mysqld)
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_environment_says_which_database_any_means_and_where_mysql_is() {
+    let bed = Bed::start().unwrap();
+    let mysqld = bed.dir().join("mysqld");
+    // It has a version, and then fails.
+    let script = "#!/bin/sh\necho \"mysqld Ver 9.9\"; [ \"$2\" = --version ]\n";
+    fs::write(&mysqld, script).unwrap();
+    let said = any_database("mysql", &mysqld);
+    let sentence = "MySQL's mysqld was not found in MYSQLD=";
+    assert!(said.starts_with(sentence), "it is not executable: {said}");
+    fs::set_permissions(&mysqld, Permissions::from_mode(0o700)).unwrap();
+    let said = any_database("mysql", &mysqld);
+    let sentence = "mysql-install ended before it was ready (exit status: 1): mysqld Ver 9.9\n";
+    assert!(said.starts_with(sentence), "{said}");
+    let said = any_database("oracle", &mysqld);
+    assert_eq!(said, "TESTBED_DATABASE: `oracle` is no database: any, mariadb or mysql\n");
+    let installed = Bed::start().unwrap().database(Flavor::MariaDb);
+    if let Ok(mariadb) = installed {
+        let line = format!("mariadb {}\n", mariadb.version());
+        assert_eq!(any_database("mariadb", &mysqld), line);
+        assert_eq!(any_database("", Path::new("")), line);
+    }
 }

@@ -41,7 +41,7 @@ impl Owner {
         let mut words = line.split_whitespace();
         let dir = PathBuf::from(words.next().expect("the bed's folder"));
         let pids: Vec<u32> = words.map(|pid| pid.parse().unwrap()).collect();
-        assert_eq!(pids.len(), 4, "{line}");
+        assert_eq!(pids.len(), 5, "{line}");
         Self { child, stdout, dir, pids }
     }
 

@@ -93,8 +93,8 @@ fn redis_wants_the_password_and_evicts_nothing() {
 fn a_killed_redis_comes_back_on_its_port_with_what_it_was_told_to_keep() {
     let bed = Bed::start().unwrap();
     let forgetful = bed.redis(RedisOptions::default()).unwrap();
-    let options =
-        RedisOptions { appendonly: true, extra: vec!["hz 50".into(), "databases 3".into()] };
+    let extra = vec!["hz 50".into(), "databases 3".into()];
+    let options = RedisOptions { appendonly: true, extra, ..RedisOptions::default() };
     let keeping = bed.redis(options).unwrap();
     for redis in [&forgetful, &keeping] {
         assert!(ask(redis, password(redis), "SET k v").starts_with("+OK\r\n+OK"));

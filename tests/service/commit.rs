@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use seckill::domain::{OrderId, Role};
 use seckill::store::{DatabaseOptions, Resolution, SaleTables, database, resolve};
 use sqlx::{Connection, Executor, MySqlConnection};
+use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::task::JoinHandle;
 
-use crate::commit_eater::{CommitEater, Meal};
 use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
 use crate::redis_side::RedisSide;
 use crate::support::{Answer, Place, Service, eventually, token};
@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Long enough not to end by itself in any of these tests.
 const LEASE: [&str; 2] = ["--lease-ms", "120000"];
 
-/// A service whose way to the database leads past the eater.
+/// A service whose way to the database leads through a proxy.
 struct Table {
     service: Service,
-    eater: CommitEater,
+    proxy: Proxy,
     redis: RedisSide,
     /// The database itself.
     database_url: String,
@@ -36,11 +36,21 @@ struct Table {
 impl Table {
     async fn lay() -> Self {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-        let (eater, through) = CommitEater::before(&place).await;
+        let (proxy, through) = place.database_through_proxy();
         let redis = RedisSide::connect(&place.redis_url).await;
         let service = Service::start_at(through, &LEASE).await;
         let voucher = service.voucher(STOCK).await;
-        Self { service, eater, redis, database_url: place.database_url, voucher }
+        Self { service, proxy, redis, database_url: place.database_url, voucher }
+    }
+
+    /// Has this happen to the next COMMIT.
+    fn arm(&self, action: Action) -> Rule {
+        self.proxy.arm(Command::sql("COMMIT"), action, Times::Next(1))
+    }
+
+    /// The same; and from that moment the database cannot be reached.
+    fn arm_with_outage(&self, action: Action) -> Rule {
+        self.proxy.arm_with_outage(Command::sql("COMMIT"), action, Times::Next(1))
     }
 
     async fn buy(&self) -> Try {
@@ -88,13 +98,13 @@ fn assert_not_executed(answer: &Answer) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_to_commit_that_is_cut_off_is_found_out_and_the_order_is_told() {
-    for meal in [Meal::CutAnswer, Meal::ResetAnswer] {
+    for action in [Action::CutAnswer, Action::ResetAnswer] {
         let table = Table::lay().await;
-        table.eater.arm(meal);
+        let rule = table.arm(action);
         let one = table.buy().await;
-        assert_eq!(table.eater.eaten(), 1, "{meal:?}");
-        assert!(one.took < CALL, "{meal:?} was seen at once, but took {:?}", one.took);
-        println!("{meal:?}: found out after {:?}", one.took);
+        assert_eq!(rule.fired(), 1, "{action:?}");
+        assert!(one.took < CALL, "{action:?} was seen at once, but took {:?}", one.took);
+        println!("{action:?}: found out after {:?}", one.took);
         table.assert_bought(&one).await;
     }
 }
@@ -102,9 +112,9 @@ async fn an_answer_to_commit_that_is_cut_off_is_found_out_and_the_order_is_told(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_never_arrived_is_a_definite_refusal_and_no_order_ever_appears() {
     let table = Table::lay().await;
-    table.eater.arm(Meal::CutRequest);
+    let rule = table.arm(Action::CutRequest);
     let one = table.buy().await;
-    assert_eq!(table.eater.eaten(), 1);
+    assert_eq!(rule.fired(), 1);
     println!("found out after {:?}", one.took);
     table.assert_refused(&one).await;
 }
@@ -112,9 +122,9 @@ async fn a_commit_that_never_arrived_is_a_definite_refusal_and_no_order_ever_app
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_to_commit_that_nobody_closes_is_found_out_after_the_time_of_a_call() {
     let table = Table::lay().await;
-    table.eater.arm(Meal::LoseAnswer);
+    let rule = table.arm(Action::LoseAnswer);
     let one = table.buy().await;
-    assert_eq!(table.eater.eaten(), 1);
+    assert_eq!(rule.fired(), 1);
     assert!((CALL..CALL * 2).contains(&one.took), "{:?}", one.took);
     table.assert_bought(&one).await;
 }
@@ -122,9 +132,9 @@ async fn an_answer_to_commit_that_nobody_closes_is_found_out_after_the_time_of_a
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_got_lost_in_silence_is_killed_with_its_connection_and_refused() {
     let table = Table::lay().await;
-    table.eater.arm(Meal::LoseRequest);
+    let rule = table.arm(Action::LoseRequest);
     let one = table.buy().await;
-    assert_eq!(table.eater.eaten(), 1);
+    assert_eq!(rule.fired(), 1);
     // Nothing but KILL ends the old connection, whose transaction has the row: without it the
     // look at the order would wait for that row until its own time-out, again and again.
     assert!((CALL..CALL + Duration::from_secs(2)).contains(&one.took), "{:?}", one.took);
@@ -133,22 +143,22 @@ async fn a_commit_that_got_lost_in_silence_is_killed_with_its_connection_and_ref
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_outcome_is_unknown_nobody_is_answered_and_the_lock_is_kept() {
-    for meal in [Meal::CutAnswer, Meal::CutRequest] {
+    for action in [Action::CutAnswer, Action::CutRequest] {
         let table = Table::lay().await;
-        table.eater.arm_with_outage(meal);
+        let rule = table.arm_with_outage(action);
         let purchase = table.start_to_buy();
-        eventually("the eater eats", async || table.eater.eaten() == 1).await;
+        eventually("the COMMIT is cut", async || rule.fired() == 1).await;
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(4) {
-            assert!(table.redis.has_lock(USER).await, "{meal:?}: the lock was let go");
-            assert!(!purchase.is_finished(), "{meal:?}: answered without knowing");
+            assert!(table.redis.has_lock(USER).await, "{action:?}: the lock was let go");
+            assert!(!purchase.is_finished(), "{action:?}: answered without knowing");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert!(table.eater.turned_away() > 0, "nobody asked for the outcome");
-        assert_eq!(table.books().await.orders.len(), usize::from(meal.is_executed()));
-        table.eater.end_outage();
+        assert!(table.proxy.counts().refused > 0, "nobody asked for the outcome");
+        assert_eq!(table.books().await.orders.len(), usize::from(action.is_executed()));
+        table.proxy.end_outage();
         let one = purchase.await.expect("the purchase");
-        if meal.is_executed() {
+        if action.is_executed() {
             table.assert_bought(&one).await;
         } else {
             assert_not_executed(one.answer.as_ref().expect("an answer"));
@@ -163,7 +173,7 @@ async fn while_the_outcome_is_unknown_nobody_is_answered_and_the_lock_is_kept() 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outcome_that_cannot_be_found_out_is_told_as_unknown_and_keeps_its_lock() {
     let table = Table::lay().await;
-    table.eater.arm_with_outage(Meal::CutAnswer);
+    table.arm_with_outage(Action::CutAnswer);
     let one = table.buy().await;
     assert!((PATIENCE..PATIENCE + CALL).contains(&one.took), "{:?}", one.took);
     assert_eq!(one.fate(), Fate::Unknown);
@@ -173,7 +183,7 @@ async fn an_outcome_that_cannot_be_found_out_is_told_as_unknown_and_keeps_its_lo
     let order = answer.body["order_id"].as_str().expect("an order to ask for");
     let lease = table.redis.lease(USER).await.expect("the lock is kept");
     assert!(lease > Duration::from_mins(1), "{lease:?}");
-    table.eater.end_outage();
+    table.proxy.end_outage();
     // The order that the caller was told to ask for.
     let (path, token) = (format!("/api/orders/{order}"), token(USER, Role::Buyer));
     let is_told = async || {
@@ -219,7 +229,7 @@ async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_take
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_cut_in_the_middle_of_their_commit_never_make_anybody_wrong() {
     let table = Arc::new(Table::lay().await);
-    table.eater.cut_every(3);
+    let rule = table.proxy.arm(Command::sql("COMMIT"), Action::CutBoth, Times::Every(3));
     let watching = Arc::clone(&table);
     let watcher = tokio::spawn(async move {
         // Orders and stock add up at every moment.
@@ -242,9 +252,9 @@ async fn connections_cut_in_the_middle_of_their_commit_never_make_anybody_wrong(
         bought += usize::from(one.answer.as_ref().is_ok_and(|answer| answer.status == 201));
     }
     assert_eq!(books.orders.len(), bought, "every order was told to its buyer");
-    let (eaten, commits) = (table.eater.eaten(), table.eater.commits());
-    println!("{eaten} of {commits} commits cut, {bought} of {} bought", tries.len());
-    assert!(eaten >= 20, "only {eaten} of {commits} were cut");
+    let (cut, commits) = (rule.fired(), rule.matched());
+    println!("{cut} of {commits} commits cut, {bought} of {} bought", tries.len());
+    assert!(cut >= 20, "only {cut} of {commits} were cut");
     assert!(bought >= 50, "only {bought} bought");
     assert_eq!(table.redis.locks().await, [""; 0]);
 }

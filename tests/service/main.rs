@@ -6,7 +6,6 @@ mod breakable;
 mod caller;
 mod cli;
 mod commit;
-mod commit_eater;
 mod comparison;
 mod contention;
 mod crowd;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use seckill::store::{DatabaseOptions, StoreError, Transaction, database};
 use sqlx::{AssertSqlSafe, Executor, MySqlPool};
+use testbed::{Direction, Proxy};
 
-use crate::commit_eater::CommitEater;
 use crate::support::Place;
 
 /// On the way to the database and back, so that every round trip is a point to be dropped at.
@@ -59,14 +59,14 @@ async fn up_to<F: Future>(point: Point, future: F) -> Option<F::Output> {
 struct Far {
     pool: MySqlPool,
     url: String,
-    _proxy: CommitEater,
+    _proxy: Proxy,
 }
 
 impl Far {
     async fn reach() -> Self {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-        let (proxy, place) = CommitEater::before(&place).await;
-        proxy.set_latency(LATENCY);
+        let (proxy, place) = place.database_through_proxy();
+        proxy.set_latency(Direction::Both, LATENCY, Duration::ZERO);
         let pool = pool(&place.database_url);
         let table = "CREATE TABLE trap (id INT PRIMARY KEY)";
         pool.execute(table).await.expect("a table");

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::commit_eater::CommitEater;
+use testbed::{Action, Command, Times};
+
 use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
 use crate::redis_side::RedisSide;
 use crate::support::{Place, Service, eventually};
@@ -111,11 +112,12 @@ async fn a_lock_taken_inside_the_transaction_sells_twice_and_one_around_it_does_
     for (order, duplicates) in [("inside", true), ("outside", false)] {
         for _ in 0..3 {
             let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-            let (proxy, place) = CommitEater::before(&place).await;
+            let (proxy, place) = place.database_through_proxy();
             let flags = ["--lab", "--guards", "off", "--lock-order", order];
             let service = Service::start_at(place, &flags).await;
             let voucher = service.voucher(100).await;
-            proxy.delay_commits(LATE_COMMIT);
+            let late = Action::DelayRequest(LATE_COMMIT);
+            proxy.arm(Command::sql("COMMIT"), late, Times::Always);
             let tries = buy_together(&service.url, &voucher, [1, 2, 3, 1, 2, 3, 1, 2, 3]).await;
             let audit = service.audit(&voucher).await;
             assert_eq!(audit["duplicate_users"] != 0, duplicates, "{order}: {audit}");

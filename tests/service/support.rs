@@ -11,7 +11,7 @@ use seckill::config::{Cli, Command};
 use seckill::domain::{Role, UserId};
 use seckill::token::{Identity, Tokens};
 use serde_json::{Value, json};
-use testbed::{Bed, Database, Flavor, Redis, RedisOptions};
+use testbed::{Bed, Database, Flavor, Proxy, Redis, RedisOptions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +58,16 @@ impl Place {
         servers().database.create_database(&name).expect("a database of one's own");
         let redis = servers().redis.url().trim_end_matches("/0");
         Self { database_url: servers().database.url(&name), redis_url: format!("{redis}/{number}") }
+    }
+
+    /// A proxy in front of the database, and the place as seen through it.
+    pub(crate) fn database_through_proxy(&self) -> (Proxy, Self) {
+        let database = servers().database.addr();
+        let proxy = Proxy::before(database).expect("a proxy");
+        // Unencrypted, so that the proxy understands what is said.
+        let url = format!("{}?ssl-mode=disabled", self.database_url);
+        let database_url = proxy.instead_of(database, &url);
+        (proxy, Self { database_url, redis_url: self.redis_url.clone() })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Stands in for others in this crate's own tests: for a replica of the service
-//! (`serve ADDRESS`), and for a program that owns a bed and ends in various ways (`own HOW`).
+//! (`serve ADDRESS`), for a program that owns a bed and ends in various ways (`own HOW`), and for
+//! one that is told by its environment which database to take (`database`).
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use testbed::{Bed, Flavor, RedisOptions, ReplicaSpec};
+use testbed::{Bed, Flavor, RedisOptions, ReplicaSpec, ZooKeeperOptions};
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -24,7 +25,17 @@ fn main() {
             let _ = stray.wait();
         }
         ["own", how] => own_a_bed(how),
+        ["database"] => start_a_database(),
         _ => process::exit(2),
+    }
+}
+
+/// Prints which database it is, or why there is none.
+fn start_a_database() {
+    let bed = Bed::start().expect("a bed");
+    match bed.database(Flavor::Any) {
+        Ok(database) => println!("{} {}", database.flavor(), database.version()),
+        Err(error) => println!("{error}"),
     }
 }
 
@@ -74,11 +85,12 @@ fn own_a_bed(how: &str) {
     let bed = Bed::start().expect("a bed");
     let redis = bed.redis(RedisOptions::default()).expect("Redis");
     let database = bed.database(Flavor::Any).expect("a database");
+    let zookeeper = bed.zookeeper(ZooKeeperOptions::default()).expect("ZooKeeper");
     let myself = env::current_exe().expect("this program");
     let spec = ReplicaSpec::new("replica", myself).args(["serve", "127.0.0.1:0", "--with-stray"]);
     let replica = bed.replica(spec).expect("a replica");
     let proxy = bed.haproxy(&[replica.addr()]).expect("HAProxy");
-    let pids = [redis.pid(), database.pid(), replica.pid(), proxy.pid()];
+    let pids = [redis.pid(), database.pid(), zookeeper.pid(), replica.pid(), proxy.pid()];
     println!("{} {}", bed.dir().display(), pids.map(|pid| pid.to_string()).join(" "));
     match how {
         "return" => {}

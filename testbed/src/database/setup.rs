@@ -34,12 +34,16 @@ impl Server {
         };
         // MariaDB's packages have a `mysqld` as well.
         let mysql = || -> Option<Self> {
-            let program = programs.find("mysqld")?;
+            let program = programs.find_mysqld()?;
             let version =
                 Command::new(&program).args(["--no-defaults", "--version"]).output().ok()?;
             let is_mariadb = String::from_utf8_lossy(&version.stdout).contains("MariaDB");
             let installer = program.clone();
             (!is_mariadb).then_some(Self { flavor: Flavor::MySql, program, installer })
+        };
+        let flavor = match (flavor, &programs.told.database) {
+            (Flavor::Any, Some(told)) => told.parse().map_err(Error::Told)?,
+            (flavor, _) => flavor,
         };
         match flavor {
             Flavor::MariaDb => mariadb(),
@@ -48,9 +52,7 @@ impl Server {
                 let packages = "mariadb-server-core or mysql-server-core";
                 programs.missing("mariadbd or MySQL's mysqld", packages)
             }),
-            Flavor::MySql => {
-                mysql().ok_or_else(|| programs.missing("MySQL's mysqld", "mysql-server-core"))
-            }
+            Flavor::MySql => mysql().ok_or_else(|| programs.missing_mysqld()),
         }
     }
 

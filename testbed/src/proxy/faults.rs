@@ -1,0 +1,114 @@
+//! What is wrong with the way as a whole, whatever is said on it.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// What clients say.
+    ToServer,
+    /// What the server says.
+    ToClient,
+    /// All of it.
+    Both,
+}
+
+/// Which published messages are dropped on their way to a subscriber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropping {
+    /// None.
+    None,
+    /// So many of those that come next, counted over all connections.
+    Next(u64),
+    /// All, until told otherwise.
+    All,
+}
+
+/// Faults of one direction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Way {
+    pub(super) latency: Duration,
+    pub(super) jitter: Duration,
+    pub(super) held: bool,
+    pub(super) swallowed: bool,
+}
+
+/// Faults of both, and of what is not of one direction.
+#[derive(Debug)]
+pub(super) struct Faults {
+    pub(super) to_server: Way,
+    pub(super) to_client: Way,
+    /// Nothing is open, and nothing can be opened.
+    pub(super) outage: bool,
+    dropping: Dropping,
+    channel: Vec<u8>,
+    dice: u64,
+}
+
+impl Way {
+    /// How long something that comes now takes.
+    pub(super) fn takes(&self, dice: &mut u64) -> Duration {
+        let Ok(width @ 1..) = u64::try_from(self.jitter.as_nanos()) else { return self.latency };
+        // Xorshift.
+        *dice ^= *dice << 13;
+        *dice ^= *dice >> 7;
+        *dice ^= *dice << 17;
+        self.latency + Duration::from_nanos(*dice % width)
+    }
+}
+
+impl Faults {
+    pub(super) fn none() -> Self {
+        Self {
+            to_server: Way::default(),
+            to_client: Way::default(),
+            outage: false,
+            dropping: Dropping::None,
+            channel: Vec::new(),
+            // The hasher's keys are random; zero would stay zero.
+            dice: RandomState::new().hash_one(0) | 1,
+        }
+    }
+
+    /// Changes the faults of these directions.
+    pub(super) fn each(&mut self, direction: Direction, mut change: impl FnMut(&mut Way)) {
+        if direction != Direction::ToClient {
+            change(&mut self.to_server);
+        }
+        if direction != Direction::ToServer {
+            change(&mut self.to_client);
+        }
+    }
+
+    /// How long something to the server takes, and something to a client.
+    pub(super) fn times(&mut self) -> (Duration, Duration) {
+        (self.to_server.takes(&mut self.dice), self.to_client.takes(&mut self.dice))
+    }
+
+    /// Drops messages of channels whose names contain that.
+    pub(super) fn drop_messages(&mut self, channel: &str, dropping: Dropping) {
+        self.channel = channel.into();
+        self.dropping = dropping;
+    }
+
+    /// Whether this message is to be dropped; it is counted as such.
+    pub(super) fn drops(&mut self, channel: &[u8]) -> bool {
+        if !contains(channel, &self.channel) {
+            return false;
+        }
+        match &mut self.dropping {
+            Dropping::None | Dropping::Next(0) => false,
+            Dropping::Next(left) => {
+                *left -= 1;
+                true
+            }
+            Dropping::All => true,
+        }
+    }
+}
+
+/// Whether `part` stands somewhere in `whole`. Nothing stands everywhere.
+pub(super) fn contains(whole: &[u8], part: &[u8]) -> bool {
+    part.is_empty() || whole.windows(part.len()).any(|window| window == part)
+}

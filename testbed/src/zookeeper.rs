@@ -1,0 +1,176 @@
+//! A private `ZooKeeper`: one server that stands alone.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::bed::{Inner, create_private_folder, write_private};
+use crate::error::{Error, Result};
+use crate::ports;
+use crate::probe::{Probe, four_letter_word};
+use crate::process::{Process, Recipe, start_on_free_port};
+
+const MAIN_CLASS: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
+
+/// The packages, as Debian calls them. Neither brings a service.
+const JAVA_PACKAGE: &str = "default-jre-headless";
+const JAR_PACKAGE: &str = "libzookeeper-java";
+
+/// How a [`ZooKeeper`] differs from the usual one. Whatever it is told is on disk before it is
+/// acknowledged, so a restart loses nothing.
+#[derive(Clone, Debug)]
+pub struct ZooKeeperOptions {
+    /// The server's unit of time: an expired session is noticed at the next tick.
+    pub tick_time_ms: u32,
+    /// A client that asks for a shorter session is given this.
+    pub min_session_timeout_ms: u32,
+    /// A client that asks for a longer session is given this.
+    pub max_session_timeout_ms: u32,
+    /// How often empty container nodes and expired TTL nodes are looked for.
+    pub container_check_ms: u32,
+    /// More lines of `zoo.cfg`; later lines win over earlier ones.
+    pub extra: Vec<String>,
+}
+
+impl Default for ZooKeeperOptions {
+    /// Ticks of 200 ms and sessions from 400 ms to a minute, so that a test need not wait long for
+    /// a session to expire.
+    fn default() -> Self {
+        Self {
+            tick_time_ms: 200,
+            min_session_timeout_ms: 400,
+            max_session_timeout_ms: 60_000,
+            container_check_ms: 60_000,
+            extra: vec![],
+        }
+    }
+}
+
+/// A running `ZooKeeper` server. Derefs to its [`Process`].
+#[derive(Debug)]
+pub struct ZooKeeper {
+    process: Process,
+    address: SocketAddr,
+    connect_string: String,
+}
+
+/// What is installed.
+struct Installed {
+    java: PathBuf,
+    class_path: OsString,
+}
+
+impl ZooKeeper {
+    pub(crate) fn start(bed: &Arc<Inner>, options: ZooKeeperOptions) -> Result<Self> {
+        let installed = Installed::find(bed)?;
+        let container_check_ms = options.container_check_ms;
+        let settings = settings(options);
+        start_on_free_port(|| {
+            let name = bed.unique_name("zookeeper");
+            let address = ports::free_address()?;
+            let data = bed.path(&name);
+            create_private_folder(&data)?;
+            let config = bed.path(&format!("{name}.cfg"));
+            let text = format!(
+                "dataDir={}\nclientPortAddress={}\nclientPort={}\n{settings}",
+                data.display(),
+                address.ip(),
+                address.port(),
+            );
+            write_private(&config, &text)?;
+            let process = Process::start(
+                bed,
+                Recipe {
+                    name,
+                    program: installed.java.clone(),
+                    args: installed.args(container_check_ms, &bed.temp_folder(), &config),
+                    env: vec![],
+                    probe: Probe::ZooKeeper { address },
+                },
+            )?;
+            Ok(Self { process, address, connect_string: address.to_string() })
+        })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `127.0.0.1:port`, as clients want it.
+    pub fn connect_string(&self) -> &str {
+        &self.connect_string
+    }
+
+    /// The answer to one of the four-letter words `ruok`, `srvr`, `mntr` and `cons`.
+    ///
+    /// # Errors
+    /// If there is no answer within a second.
+    pub fn four_letter_word(&self, word: &str) -> Result<String> {
+        let answer = four_letter_word(self.address, word).map_err(std::io::Error::other);
+        answer.map_err(Error::io(format!("ask {} for {word}", self.name())))
+    }
+}
+
+impl Deref for ZooKeeper {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl Installed {
+    fn find(bed: &Inner) -> Result<Self> {
+        let java = bed.programs.need("java", JAVA_PACKAGE)?;
+        // The manifest of Debian's jar names the other jars it needs.
+        let mut class_path = bed.programs.need_jar("zookeeper.jar", JAR_PACKAGE)?.into_os_string();
+        // Without it the server works and logs nothing.
+        if let Some(logger) = bed.programs.find_jar("slf4j-simple.jar") {
+            class_path.push(":");
+            class_path.push(logger);
+        }
+        Ok(Self { java, class_path })
+    }
+
+    /// A small virtual machine that is quick to start and leaves no file outside of the bed.
+    fn args(&self, container_check_ms: u32, temp: &Path, config: &Path) -> Vec<OsString> {
+        let mut args: Vec<OsString> = [
+            "-Xmx128m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.net.preferIPv4Stack=true",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+        ]
+        .map(OsString::from)
+        .to_vec();
+        let mut temp_option = OsString::from("-Djava.io.tmpdir=");
+        temp_option.push(temp);
+        args.push(temp_option);
+        args.push(format!("-Dznode.container.checkIntervalMs={container_check_ms}").into());
+        args.extend(["-cp".into(), self.class_path.clone(), MAIN_CLASS.into(), config.into()]);
+        args
+    }
+}
+
+/// What a restart and another port leave as it is. Later lines win over earlier ones.
+fn settings(options: ZooKeeperOptions) -> String {
+    let mut lines = vec![
+        format!("tickTime={}", options.tick_time_ms),
+        format!("minSessionTimeout={}", options.min_session_timeout_ms),
+        format!("maxSessionTimeout={}", options.max_session_timeout_ms),
+        // No limit on the connections of one address: all clients have the same.
+        "maxClientCnxns=0".into(),
+        "4lw.commands.whitelist=ruok,srvr,mntr,cons".into(),
+        "admin.enableServer=false".into(),
+        // Nodes that live for a time, and nodes that go with their last child.
+        "extendedTypesEnabled=true".into(),
+    ];
+    lines.extend(options.extra);
+    lines.join("\n") + "\n"
+}
