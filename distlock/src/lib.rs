@@ -42,6 +42,7 @@ mod local;
 mod locker;
 mod locks;
 mod meter;
+mod multi;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod name;
@@ -60,7 +61,7 @@ mod watchdog;
 #[cfg(feature = "mysql")]
 pub use crate::mysql::MySqlServer;
 #[cfg(feature = "redis")]
-pub use crate::redis::RedisServer;
+pub use crate::redis::{RedisServer, red::Red};
 pub use error::LockError;
 pub use fence::{Mint, Token};
 pub use guarantees::{Answer, Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, WakeKind};
@@ -69,6 +70,7 @@ pub use kind::{LockKind, UnknownLockKind};
 pub use lease::{Belief, Lease};
 pub use locker::{Acquisition, Hold, Locker, Release, Renewal, Renewer, Request, Upkeep};
 pub use locks::Locks;
+pub use multi::Multi;
 pub use name::LockName;
 pub use options::LockOptions;
 pub use owner::Owner;

@@ -41,6 +41,8 @@ pub fn locker(kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, Loc
         LockKind::LuaRelease => {
             Arc::new(crate::redis::lua_release::LuaRelease::new(servers.redis()?))
         }
+        #[cfg(feature = "redis")]
+        LockKind::Red => Arc::new(crate::Red::new(&servers.independent_redis)?),
         _ => {
             let _ = servers;
             return Err(LockError::Unsupported("a feature of this crate that is not compiled in"));

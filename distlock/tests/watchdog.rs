@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use distlock::{
-    Acquisition, Belief, Guard, Guarantees, Hold, Lease, LockError, LockKind, LockName,
+    Acquisition, Belief, Guarantees, Guard, Hold, Lease, LockError, LockKind, LockName,
     LockOptions, Locker, Locks, LossCause, Release, Renewal, Renewer, Request, Upkeep, guarantees,
 };
 use tokio::time::{Instant, sleep, timeout};

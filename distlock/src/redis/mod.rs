@@ -2,6 +2,7 @@
 //! connection for commands.
 
 pub(crate) mod lua_release;
+pub(crate) mod red;
 
 use std::sync::Arc;
 

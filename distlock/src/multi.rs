@@ -1,0 +1,344 @@
+//! `multi`: all of several locks, of any mechanism.
+//!
+//! The members are taken one after the other in the order of their names, so that two who want the
+//! same ones never wait for each other in a circle; all or nothing, under the one deadline of the
+//! caller. If one is busy, those that were taken are given back before the wait, which is the busy
+//! member's own. Release goes through all members, whatever happens to one of them. With
+//! [`Multi::tolerating`] so many members may be missing; losing one more is losing all.
+//!
+//! With the same name on several independent servers it is an answer to the failover that forgets
+//! a lock. It is as strong as its weakest member, and its flaw is that one member that is away
+//! keeps everybody out. Source: Redisson's `MultiLock`, Curator's `InterProcessMultiLock`. Tests:
+//! `tests/multi.rs`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::task::JoinSet;
+
+use crate::{
+    Acquisition, Answer, Belief, Fencing, Guarantees, Hold, HoldKind, LockError, LockKind,
+    LockName, Locker, OwnerCheck, Release, Renewal, RenewalKind, Renewer, Request, Upkeep, Wake,
+    WakeKind, Woken, guarantees,
+};
+
+/// A lock made of locks.
+pub struct Multi {
+    members: Vec<(Arc<dyn Locker>, Option<LockName>)>,
+    tolerated: usize,
+}
+
+impl Multi {
+    /// The same name by each of these mechanisms: one per server, say.
+    pub fn same_name(lockers: Vec<Arc<dyn Locker>>) -> Self {
+        let members = lockers.into_iter().map(|locker| (locker, None)).collect();
+        Self { members, tolerated: 0 }
+    }
+
+    /// These locks. The name under which the whole is asked for then only queues in the process.
+    pub fn of(mut members: Vec<(Arc<dyn Locker>, LockName)>) -> Self {
+        members.sort_by(|(_, one), (_, other)| one.as_str().cmp(other.as_str()));
+        let members = members.into_iter().map(|(locker, name)| (locker, Some(name))).collect();
+        Self { members, tolerated: 0 }
+    }
+
+    /// So many members may be missing (Redisson's `failedLocksLimit`).
+    #[must_use]
+    pub fn tolerating(self, members: usize) -> Self {
+        Self { tolerated: members, ..self }
+    }
+}
+
+impl Locker for Multi {
+    fn name(&self) -> &'static str {
+        LockKind::Multi.as_str()
+    }
+
+    /// What the weakest member promises.
+    fn guarantees(&self) -> Guarantees {
+        let members: Vec<_> = self.members.iter().map(|(locker, _)| locker.guarantees()).collect();
+        let any = |test: fn(&Guarantees) -> bool| members.iter().any(test);
+        let all = |test: fn(&Guarantees) -> bool| members.iter().all(test);
+        let yes_if = |yes| if yes { Answer::Yes } else { Answer::No };
+        let renews = |member: &Guarantees| member.renewal != RenewalKind::No;
+        let fences = |member: &Guarantees| {
+            matches!(member.fencing, Fencing::Optional | Fencing::Yes | Fencing::NotNeeded)
+        };
+        let checks = [OwnerCheck::NotApplicable, OwnerCheck::No, OwnerCheck::Racy];
+        let weakest = checks
+            .into_iter()
+            .find(|check| members.iter().any(|member| member.owner_checked == *check));
+        Guarantees {
+            hold: HoldKind::WeakestMember,
+            renewal: if all(renews) { RenewalKind::Yes } else { RenewalKind::No },
+            wake: if any(|member| member.wake == WakeKind::Poll) {
+                WakeKind::Poll
+            } else {
+                WakeKind::Message
+            },
+            owner_checked: weakest.unwrap_or(OwnerCheck::Atomic),
+            idempotent: yes_if(all(|member| member.idempotent.is_yes())),
+            reentrant: yes_if(all(|member| member.reentrant.is_yes())),
+            fair: Answer::No,
+            fencing: if all(fences) { Fencing::Optional } else { Fencing::No },
+            flaws: guarantees(LockKind::Multi).flaws,
+        }
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        let place = |(locker, name): &(Arc<dyn Locker>, Option<LockName>)| {
+            let name = name.as_ref().unwrap_or(&request.name).clone();
+            let request = Request { name, ..request.clone() };
+            Place { locker: Arc::clone(locker), request, acquisition: None, hold: None }
+        };
+        let places = self.members.iter().map(place).collect();
+        Box::new(MultiAcquisition { places, tolerated: self.tolerated, busy: 0 })
+    }
+}
+
+/// One member of an acquisition.
+struct Place {
+    locker: Arc<dyn Locker>,
+    request: Request,
+    acquisition: Option<Box<dyn Acquisition>>,
+    hold: Option<Box<dyn Hold>>,
+}
+
+impl Place {
+    /// Whether it is held now.
+    async fn attempt(&mut self) -> Result<bool, LockError> {
+        if self.hold.is_none() {
+            let begin = || self.locker.begin(self.request.clone());
+            self.hold = self.acquisition.get_or_insert_with(begin).attempt().await?;
+        }
+        Ok(self.hold.is_some())
+    }
+
+    /// Gives the member back, but keeps its place in a queue.
+    async fn step_back(&mut self) {
+        if let Some(mut hold) = self.hold.take() {
+            self.acquisition = None;
+            if let Err(error) = hold.release().await {
+                tracing::debug!(%error, "a member is left to its lease");
+            }
+        }
+    }
+
+    /// After an attempt without an answer, and at the end.
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        self.step_back().await;
+        match self.acquisition.take() {
+            Some(mut acquisition) => acquisition.abandon().await,
+            None => Ok(()),
+        }
+    }
+
+    fn is_queued(&self) -> bool {
+        self.hold.is_some() || self.acquisition.as_ref().is_some_and(|place| place.is_queued())
+    }
+}
+
+struct MultiAcquisition {
+    places: Vec<Place>,
+    tolerated: usize,
+    /// The member that was busy at the last attempt.
+    busy: usize,
+}
+
+impl MultiAcquisition {
+    async fn step_back(&mut self) {
+        for place in self.places.iter_mut().rev() {
+            place.step_back().await;
+        }
+    }
+
+    fn held(&mut self) -> Box<dyn Hold> {
+        let members: Vec<_> = self
+            .places
+            .iter_mut()
+            .filter_map(|place| {
+                place.acquisition = None;
+                place.hold.take()
+            })
+            .collect();
+        let spare = self.tolerated + members.len() - self.places.len();
+        let id = self.places.first().map(|place| place.request.clone());
+        Box::new(MultiHold::new(members, spare, id))
+    }
+}
+
+#[async_trait]
+impl Acquisition for MultiAcquisition {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let (mut missing, mut failure) = (0, None);
+        for number in 0..self.places.len() {
+            let place = &mut self.places[number];
+            match place.attempt().await {
+                Ok(true) => continue,
+                Ok(false) => self.busy = number,
+                Err(error) => {
+                    // Whether it was taken or not: it is given back.
+                    let abandoned = place.abandon().await;
+                    failure = Some(match abandoned {
+                        Ok(()) => error,
+                        Err(another) => LockError::Backend(format!("{error}; then {another}")),
+                    });
+                }
+            }
+            missing += 1;
+            if missing > self.tolerated {
+                self.step_back().await;
+                return failure.map_or(Ok(None), Err);
+            }
+        }
+        Ok(Some(self.held()))
+    }
+
+    fn wake(&mut self) -> Wake<'_> {
+        let Some(Place { acquisition: Some(acquisition), hold, .. }) =
+            self.places.get_mut(self.busy)
+        else {
+            return Wake::Poll;
+        };
+        match acquisition.wake() {
+            Wake::Poll => Wake::Poll,
+            Wake::Signal(signal) => Wake::Signal(Box::pin(async move {
+                if let Woken::Held(taken) = signal.await? {
+                    *hold = Some(taken);
+                }
+                Ok(Woken::LookAgain)
+            })),
+        }
+    }
+
+    fn is_queued(&self) -> bool {
+        self.places.iter().any(Place::is_queued)
+    }
+
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        let mut outcome = Ok(());
+        for place in self.places.iter_mut().rev() {
+            outcome = place.abandon().await.and(outcome);
+        }
+        outcome
+    }
+}
+
+struct MultiHold {
+    /// With the outcome of a release that was answered.
+    members: Vec<(Box<dyn Hold>, Option<Release>)>,
+    beliefs: Beliefs,
+    upkeep: Option<Upkeep>,
+}
+
+/// How the beliefs in the members make the belief in the whole.
+#[derive(Clone, Copy)]
+struct Beliefs {
+    /// So many members may be lost.
+    spare: usize,
+}
+
+impl Beliefs {
+    /// The whole is lost with the first member beyond those that may be.
+    fn whole(self, mut members: Vec<Belief>) -> Belief {
+        members.sort_by_key(|belief| (belief.deadline().is_none(), belief.deadline()));
+        members.get(self.spare).copied().unwrap_or(Belief::FOREVER)
+    }
+}
+
+impl MultiHold {
+    fn new(members: Vec<Box<dyn Hold>>, spare: usize, request: Option<Request>) -> Self {
+        let beliefs = Beliefs { spare };
+        let members_upkeep: Vec<_> =
+            members.iter().map(|member| (member.belief(), member.upkeep())).collect();
+        let renews = members_upkeep.iter().any(|(_, upkeep)| upkeep.is_some());
+        let renewer = MultiRenewer { members: members_upkeep, beliefs };
+        let upkeep = request
+            .filter(|_| renews)
+            .map(|request| Upkeep { renewer: Arc::new(renewer), request });
+        let members = members.into_iter().map(|member| (member, None)).collect();
+        Self { members, beliefs, upkeep }
+    }
+}
+
+#[async_trait]
+impl Hold for MultiHold {
+    fn belief(&self) -> Belief {
+        self.beliefs.whole(self.members.iter().map(|(member, _)| member.belief()).collect())
+    }
+
+    fn upkeep(&self) -> Option<Upkeep> {
+        self.upkeep.clone()
+    }
+
+    /// The worst that happened to a member; an error only after all have been asked.
+    async fn release(&mut self) -> Result<Release, LockError> {
+        let (mut worst, mut failures) = (Release::Released, Vec::new());
+        for (member, outcome) in self.members.iter_mut().rev() {
+            if outcome.is_none() {
+                match member.release().await {
+                    Ok(release) => *outcome = Some(release),
+                    Err(error) => failures.push(error.to_string()),
+                }
+            }
+            match outcome {
+                Some(Release::HeldByOther) => worst = Release::HeldByOther,
+                Some(Release::Gone) if worst == Release::Released => worst = Release::Gone,
+                _ => {}
+            }
+        }
+        if failures.is_empty() { Ok(worst) } else { Err(LockError::Backend(failures.join("; "))) }
+    }
+}
+
+/// Renews the members of one hold, all at once.
+struct MultiRenewer {
+    members: Vec<(Belief, Option<Upkeep>)>,
+    beliefs: Beliefs,
+}
+
+#[async_trait]
+impl Renewer for MultiRenewer {
+    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        let mut renewals = JoinSet::new();
+        let mut members = Vec::new();
+        for (belief, upkeep) in &self.members {
+            match upkeep.clone() {
+                None => members.push(Renewal::Renewed(*belief)),
+                Some(Upkeep { renewer, request }) => {
+                    renewals.spawn(async move { renewer.renew(&[request]).await });
+                }
+            }
+        }
+        while let Some(renewal) = renewals.join_next().await {
+            let answer = renewal.ok().and_then(|answers| answers.first().copied());
+            members.push(answer.unwrap_or(Renewal::Unknown));
+        }
+        vec![self.together(&members); holds.len()]
+    }
+
+    fn batch(&self) -> usize {
+        1
+    }
+}
+
+impl MultiRenewer {
+    fn together(&self, members: &[Renewal]) -> Renewal {
+        let lost = members.iter().filter(|renewal| **renewal == Renewal::Lost).count();
+        if lost > self.beliefs.spare {
+            return Renewal::Lost;
+        }
+        let renewed: Vec<_> = members
+            .iter()
+            .filter_map(|renewal| match renewal {
+                Renewal::Renewed(belief) => Some(*belief),
+                Renewal::Lost | Renewal::Unknown => None,
+            })
+            .collect();
+        let missing = members.len() - renewed.len();
+        match self.beliefs.spare.checked_sub(missing) {
+            Some(spare) => Renewal::Renewed(Beliefs { spare }.whole(renewed)),
+            None => Renewal::Unknown,
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! `red`: the Redlock algorithm over independent Redis servers, 3 or 5 of them.
+//!
+//! All are asked at once, for the same owner, each with a small time-out. The lock is held if a
+//! majority said yes and time is left: the lease, minus what the asking took, minus the margin of
+//! every [`Belief`]. Otherwise it is given back everywhere, also where no answer came. Waiting is
+//! polling at random intervals. A renewal needs a majority as well.
+//!
+//! It survives the loss of a minority of servers. It does not survive a server that restarts empty
+//! while its neighbours count on it, unless such a server stays out for a lease
+//! ([`Red::with_restart_delay`]) or keeps an append-only file with fsync at every write; nor a
+//! clock that jumps on a majority; nor, without a fence, a holder that is paused past the validity.
+//! Source: the Redis documentation, "Distributed Locks with Redis"; M. Kleppmann's and S.
+//! Sanfilippo's articles on it. Tests: `tests/red.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::ConnectionManager;
+use tokio::time::{Instant, timeout};
+
+use super::RedisServer;
+use crate::{
+    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Renewal, Renewer,
+    Request, Upkeep, guarantees,
+};
+
+const ACQUIRE: &str = include_str!("../../lua/red_acquire.lua");
+const RENEW: &str = include_str!("../../lua/renew_if_owner.lua");
+const RELEASE: &str = include_str!("../../lua/release_if_owner.lua");
+/// Where a server remembers since when it has been asked.
+const ASKED_SINCE: &str = "distlock:red:asked-since";
+
+/// How long one server may take to answer: a twentieth of the lease, within these bounds.
+const ANSWER_MIN: Duration = Duration::from_millis(50);
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+
+/// A lock on a majority of independent servers. Cheap to clone.
+#[derive(Clone)]
+pub struct Red(Arc<Nodes>);
+
+struct Nodes {
+    connections: Vec<ConnectionManager>,
+    restart_delay: Duration,
+}
+
+impl Red {
+    /// Over these servers: 3 or 5, independent of each other. Fails with
+    /// [`LockError::Unsupported`] for other numbers.
+    pub fn new(servers: &[RedisServer]) -> Result<Self, LockError> {
+        if ![3, 5].contains(&servers.len()) {
+            return Err(LockError::Unsupported("3 or 5 independent Redis servers"));
+        }
+        let connections = servers.iter().map(RedisServer::connection).collect();
+        Ok(Self(Arc::new(Nodes { connections, restart_delay: Duration::ZERO })))
+    }
+
+    /// A server that came up empty is not counted before so long has passed: the longest lease that
+    /// anybody uses. It also delays the very first lock by that.
+    #[must_use]
+    pub fn with_restart_delay(self, restart_delay: Duration) -> Self {
+        let connections = self.0.connections.clone();
+        Self(Arc::new(Nodes { connections, restart_delay }))
+    }
+}
+
+impl Locker for Red {
+    fn name(&self) -> &'static str {
+        LockKind::Red.as_str()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        guarantees(LockKind::Red)
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        Box::new(RedAcquisition { nodes: Arc::clone(&self.0), request })
+    }
+}
+
+/// What one server said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vote {
+    Yes,
+    /// Somebody else's, or it stays out.
+    No,
+    /// Nobody holds it.
+    Gone,
+    /// No answer in time, or an error.
+    Unknown,
+}
+
+/// What the servers said.
+struct Votes {
+    of: usize,
+    seen: Vec<Vote>,
+    /// The last error, for the message.
+    failure: Option<String>,
+}
+
+impl Votes {
+    fn count(&self, vote: Vote) -> usize {
+        self.seen.iter().filter(|seen| **seen == vote).count()
+    }
+
+    fn is_majority(&self, count: usize) -> bool {
+        count > self.of / 2
+    }
+
+    fn carried(&self) -> bool {
+        self.is_majority(self.count(Vote::Yes))
+    }
+
+    /// Whether a majority can still say yes.
+    fn is_open(&self) -> bool {
+        let waiting = self.of - self.seen.len();
+        self.is_majority(self.count(Vote::Yes) + waiting)
+    }
+}
+
+/// A script with its text: a server that is hung now, and carries it out when it wakes up, has no
+/// way to ask for it.
+fn script(text: &str, keys: &[&str]) -> redis::Cmd {
+    let mut command = redis::cmd("EVAL");
+    command.arg(text).arg(keys.len()).arg(keys);
+    command
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn answer_limit(lease: Duration) -> Duration {
+    (lease / 20).clamp(ANSWER_MIN, ANSWER_MAX)
+}
+
+impl Nodes {
+    /// Asks all servers at once, until their answers are enough. The others have been sent the
+    /// command all the same: every future is polled before the first answer is looked at.
+    async fn ask(
+        &self,
+        lease: Duration,
+        command: &redis::Cmd,
+        enough: impl Fn(&Votes) -> bool,
+    ) -> Votes {
+        let mut votes = Votes { of: self.connections.len(), seen: Vec::new(), failure: None };
+        let ask = |connection: &ConnectionManager| {
+            let mut connection = connection.clone();
+            async move {
+                let answer = command.query_async::<i64>(&mut connection);
+                timeout(answer_limit(lease), answer).await
+            }
+        };
+        let mut answers: FuturesUnordered<_> = self.connections.iter().map(ask).collect();
+        while !enough(&votes) {
+            let Some(answer) = answers.next().await else { break };
+            votes.seen.push(match answer {
+                Ok(Ok(1)) => Vote::Yes,
+                Ok(Ok(0)) => Vote::No,
+                Ok(Ok(_)) => Vote::Gone,
+                Ok(Err(error)) => {
+                    votes.failure = Some(error.to_string());
+                    Vote::Unknown
+                }
+                Err(_) => Vote::Unknown,
+            });
+        }
+        votes
+    }
+
+    async fn acquire(&self, request: &Request) -> Votes {
+        let mut command = script(ACQUIRE, &[request.name.as_str(), ASKED_SINCE]);
+        command
+            .arg(request.owner.as_str())
+            .arg(milliseconds(request.lease))
+            .arg(milliseconds(self.restart_delay));
+        self.ask(request.lease, &command, |votes| votes.carried() || !votes.is_open()).await
+    }
+
+    async fn renew(&self, request: &Request) -> Renewal {
+        let sent = Instant::now();
+        let mut command = script(RENEW, &[request.name.as_str()]);
+        command.arg(request.owner.as_str()).arg(milliseconds(request.lease));
+        let votes = self.ask(request.lease, &command, |votes| {
+            votes.carried() || votes.is_majority(votes.count(Vote::No) + votes.count(Vote::Gone))
+        });
+        let votes = votes.await;
+        if votes.carried() {
+            Renewal::Renewed(Belief::in_lease(sent, request.lease))
+        } else if votes.is_majority(votes.count(Vote::No) + votes.count(Vote::Gone)) {
+            Renewal::Lost
+        } else {
+            Renewal::Unknown
+        }
+    }
+
+    /// Frees the lock everywhere, and waits until a majority has answered.
+    async fn release(&self, request: &Request) -> Votes {
+        let mut command = script(RELEASE, &[request.name.as_str()]);
+        command.arg(request.owner.as_str());
+        self.ask(request.lease, &command, |votes| {
+            votes.is_majority(votes.seen.len() - votes.count(Vote::Unknown))
+        })
+        .await
+    }
+}
+
+impl Votes {
+    fn error(&self) -> LockError {
+        let answered = self.seen.len() - self.count(Vote::Unknown);
+        let reason = self.failure.as_deref().unwrap_or("no answer in time");
+        LockError::Backend(format!("{answered} of {} servers answered: {reason}", self.of))
+    }
+}
+
+struct RedAcquisition {
+    nodes: Arc<Nodes>,
+    request: Request,
+}
+
+#[async_trait]
+impl Acquisition for RedAcquisition {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let sent = Instant::now();
+        let votes = self.nodes.acquire(&self.request).await;
+        let belief = Belief::in_lease(sent, self.request.lease);
+        if votes.carried() && !belief.is_over() {
+            let (nodes, request) = (Arc::clone(&self.nodes), self.request.clone());
+            return Ok(Some(Box::new(RedHold { nodes, request, belief })));
+        }
+        self.nodes.release(&self.request).await;
+        if votes.count(Vote::No) + votes.count(Vote::Gone) > 0 {
+            return Ok(None);
+        }
+        Err(votes.error())
+    }
+
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        let votes = self.nodes.release(&self.request).await;
+        if votes.is_majority(votes.count(Vote::Unknown)) { Err(votes.error()) } else { Ok(()) }
+    }
+}
+
+struct RedHold {
+    nodes: Arc<Nodes>,
+    request: Request,
+    belief: Belief,
+}
+
+#[async_trait]
+impl Hold for RedHold {
+    fn belief(&self) -> Belief {
+        self.belief
+    }
+
+    fn upkeep(&self) -> Option<Upkeep> {
+        let renewer = Arc::clone(&self.nodes) as Arc<dyn Renewer>;
+        Some(Upkeep { renewer, request: self.request.clone() })
+    }
+
+    /// What the majority says.
+    async fn release(&mut self) -> Result<Release, LockError> {
+        let votes = self.nodes.release(&self.request).await;
+        let answered = votes.seen.len() - votes.count(Vote::Unknown);
+        if !votes.is_majority(answered) {
+            Err(votes.error())
+        } else if votes.count(Vote::Yes) > 0 {
+            Ok(Release::Released)
+        } else if votes.count(Vote::No) > 0 {
+            Ok(Release::HeldByOther)
+        } else {
+            Ok(Release::Gone)
+        }
+    }
+}
+
+/// All holds are renewed at the same time, each on all servers.
+#[async_trait]
+impl Renewer for Nodes {
+    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        join_all(holds.iter().map(|request| Nodes::renew(self, request))).await
+    }
+}

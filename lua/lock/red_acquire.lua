@@ -1,0 +1,34 @@
+-- Purpose: take a lock on one of several independent servers. A server that came up empty may have
+-- forgotten locks that its neighbours still count on: it stays out for as long as any of them can
+-- live, counted by its own clock from the first time it was asked.
+-- KEYS[1]: the lock
+-- KEYS[2]: when this server was first asked since it was last empty, in ms
+-- ARGV[1]: the owner
+-- ARGV[2]: the lease, in ms
+-- ARGV[3]: how long a server that came up empty stays out, in ms; 0 is not at all
+-- Returns: 1 taken, or the owner's already (the lease is set anew); 0 somebody else's; -1 stays out
+local owner = ARGV[1]
+local lease_ms = tonumber(ARGV[2])
+local out_ms = tonumber(ARGV[3])
+if #KEYS ~= 2 or not owner or owner == '' or not lease_ms or lease_ms < 1 or not out_ms then
+  return redis.error_reply('ERR red_acquire: 2 keys, owner, lease in ms, time out in ms')
+end
+
+local holder = redis.call('GET', KEYS[1])
+if out_ms > 0 then
+  local time = redis.call('TIME')
+  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  local since_ms = tonumber(redis.call('GET', KEYS[2]))
+  if not since_ms then
+    redis.call('SET', KEYS[2], string.format('%d', now_ms))
+    return -1
+  end
+  if now_ms - since_ms < out_ms then
+    return -1
+  end
+end
+if holder and holder ~= owner then
+  return 0
+end
+redis.call('SET', KEYS[1], owner, 'PX', string.format('%d', lease_ms))
+return 1
