@@ -32,21 +32,35 @@ impl Backends {
     }
 }
 
+/// A mechanism whose backend is a feature of this crate.
+macro_rules! with {
+    ($feature:literal, $locker:expr) => {{
+        #[cfg(feature = $feature)]
+        let locker: Arc<dyn Locker> = Arc::new($locker);
+        #[cfg(not(feature = $feature))]
+        let locker = return Err(LockError::Unsupported(concat!("the feature `", $feature, "`")));
+        locker
+    }};
+}
+
 /// Makes the mechanism of a kind. Fails with [`LockError::Unsupported`] without its server.
+#[cfg_attr(not(feature = "redis"), allow(unused_variables, reason = "no kind has a server"))]
 pub fn locker(kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, LockError> {
     Ok(match kind {
         LockKind::None => Arc::new(none::NoLock),
         LockKind::Local => Arc::new(local::Local::new()),
-        #[cfg(feature = "redis")]
+        LockKind::SetnxExpire => with!("redis", crate::SetnxExpire::new(servers.redis()?)),
+        LockKind::SetNx => with!("redis", crate::redis::set_nx::SetNx::new(servers.redis()?)),
+        LockKind::OwnerCheck => with!("redis", crate::OwnerCheckLock::new(servers.redis()?)),
         LockKind::LuaRelease => {
-            Arc::new(crate::redis::lua_release::LuaRelease::new(servers.redis()?))
+            with!("redis", crate::redis::lua_release::LuaRelease::new(servers.redis()?))
         }
-        #[cfg(feature = "redis")]
-        LockKind::Red => Arc::new(crate::Red::new(&servers.independent_redis)?),
-        _ => {
-            let _ = servers;
-            return Err(LockError::Unsupported("a feature of this crate that is not compiled in"));
+        LockKind::GetsetTimestamp => with!("redis", crate::GetsetTimestamp::new(servers.redis()?)),
+        LockKind::Reentrant => {
+            with!("redis", crate::redis::reentrant::Reentrant::new(servers.redis()?))
         }
+        LockKind::Red => with!("redis", crate::Red::new(&servers.independent_redis)?),
+        _ => return Err(LockError::Unsupported("a later version")),
     })
 }
 

@@ -2,17 +2,12 @@
 
 mod support;
 
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockName, LockOptions, Locks, Release};
+use support::proxy::{Accident, Proxy};
 use support::{ANSWER, LONG, Look, at_once, eventually, fresh_name, locks_at, options};
 use testbed::{Bed, Redis, RedisOptions};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
 /// An attempt and its repetition on a new connection, with room for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
@@ -115,14 +110,12 @@ async fn a_lock_granted_by_a_server_that_woke_up_too_late_is_given_back() {
 async fn a_lock_whose_answer_was_cut_off_is_given_back() {
     let (own, name) = (Own::start(), fresh_name());
     let look = Look::at(own.redis.url()).await;
-    let cutter = Cutter::before(own.redis.addr()).await;
-    let url = own.redis.url();
-    let through = url.replace(&own.redis.addr().to_string(), &cutter.address.to_string());
-    let (locks, other) = (locks_at(&through).await, locks_at(url).await);
-    for round in 1..=5 {
-        cutter.armed.store(true, Ordering::SeqCst);
+    let proxy = Proxy::before(&own.redis).await;
+    let (locks, other) = (locks_at(proxy.url()).await, locks_at(own.redis.url()).await);
+    for _ in 0..5 {
+        proxy.plan("SET", Accident::AnswerLost);
         assert_backend(&failure(&locks, &name, &at_once()).await);
-        assert_eq!(cutter.cuts.load(Ordering::SeqCst), round, "the answer was not cut off");
+        proxy.happened().await;
         locks.flush().await;
         assert_eq!(look.owner(&name).await, None, "it is still held by nobody");
         let guard = other.lock(&name, &at_once()).await.expect("the lock is free");
@@ -154,62 +147,5 @@ async fn a_bad_request_is_refused_before_any_server_is_asked() {
     for bad in [String::new(), "a\r\nDEL b".into(), "\0".into(), "x".repeat(513)] {
         let refused = LockName::new(bad.as_str()).expect_err(&bad);
         assert!(matches!(refused, LockError::BadRequest { field: "lock name", .. }), "{refused}");
-    }
-}
-
-/// A proxy that closes a connection instead of passing on the answer to SET.
-struct Cutter {
-    address: SocketAddr,
-    armed: Arc<AtomicBool>,
-    cuts: Arc<AtomicU32>,
-}
-
-impl Cutter {
-    async fn before(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (armed, cuts) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
-        let (arming, counting) = (Arc::clone(&armed), Arc::clone(&cuts));
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (armed, cuts) = (Arc::clone(&arming), Arc::clone(&counting));
-                tokio::spawn(async move {
-                    // A connection that ends in an error has ended: that is all anybody sees.
-                    let _ended = converse(client, server, (&armed, &cuts)).await;
-                });
-            }
-        });
-        Self { address, armed, cuts }
-    }
-}
-
-async fn converse(
-    mut client: TcpStream,
-    server: SocketAddr,
-    (armed, cuts): (&AtomicBool, &AtomicU32),
-) -> io::Result<()> {
-    let mut server = TcpStream::connect(server).await?;
-    let (mut asked, mut answered) = (vec![0; 4096], vec![0; 4096]);
-    let mut cutting = false;
-    loop {
-        tokio::select! {
-            count = client.read(&mut asked) => match count? {
-                0 => return Ok(()),
-                count => {
-                    let is_set = asked[..count].windows(7).any(|part| part == b"\r\nSET\r\n");
-                    cutting = is_set && armed.swap(false, Ordering::SeqCst);
-                    server.write_all(&asked[..count]).await?;
-                }
-            },
-            count = server.read(&mut answered) => match count? {
-                0 => return Ok(()),
-                _ if cutting => {
-                    assert_eq!(&answered[..5], b"+OK\r\n", "the lock was granted");
-                    cuts.fetch_add(1, Ordering::SeqCst);
-                    return Ok(());
-                }
-                count => client.write_all(&answered[..count]).await?,
-            },
-        }
     }
 }

@@ -6,27 +6,28 @@
 //! cannot enter twice. Source: the Redis documentation of SET, "Distributed locks with Redis".
 //! Tests: `tests/lua_release.rs`, `loadtest compare`.
 
-use async_trait::async_trait;
-use redis::aio::ConnectionManager;
-use redis::{ExistenceCheck, Script, SetExpiry, SetOptions};
-use tokio::time::Instant;
+use std::sync::Arc;
 
-use super::RedisServer;
+use redis::Script;
+use redis::aio::ConnectionManager;
+
+use super::one_key::{self, OneKey};
+use super::{RedisServer, set_nx};
 use crate::{
-    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Request,
-    guarantees,
+    Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
 };
 
 const RELEASE: &str = include_str!("../../lua/release_if_owner.lua");
 
+#[derive(Clone)]
 pub(crate) struct LuaRelease {
     connection: ConnectionManager,
-    release: Script,
+    release: Arc<Script>,
 }
 
 impl LuaRelease {
     pub(crate) fn new(server: &RedisServer) -> Self {
-        Self { connection: server.connection(), release: Script::new(RELEASE) }
+        Self { connection: server.connection(), release: Arc::new(Script::new(RELEASE)) }
     }
 }
 
@@ -40,73 +41,20 @@ impl Locker for LuaRelease {
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
-        let (connection, release) = (self.connection.clone(), self.release.clone());
-        Box::new(LuaAcquisition { connection, release, request })
+        one_key::begin(self.clone(), request)
     }
 }
 
-struct LuaAcquisition {
-    connection: ConnectionManager,
-    release: Script,
-    request: Request,
-}
-
-#[async_trait]
-impl Acquisition for LuaAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let request = &self.request;
-        let lease_ms = u64::try_from(request.lease.as_millis()).unwrap_or(u64::MAX);
-        let sent = Instant::now();
-        let granted: Option<String> = redis::cmd("SET")
-            .arg(request.name.as_str())
-            .arg(request.owner.as_str())
-            .arg(
-                SetOptions::default()
-                    .conditional_set(ExistenceCheck::NX)
-                    .with_expiration(SetExpiry::PX(lease_ms)),
-            )
-            .query_async(&mut self.connection)
-            .await?;
-        Ok(granted.map(|_| {
-            let belief = Belief::in_lease(sent, request.lease);
-            let (connection, release) = (self.connection.clone(), self.release.clone());
-            Box::new(LuaHold { connection, release, request: request.clone(), belief })
-                as Box<dyn Hold>
-        }))
+impl OneKey for LuaRelease {
+    async fn take(&mut self, request: &Request) -> Result<Option<Belief>, LockError> {
+        set_nx::take(&mut self.connection, request).await
     }
 
-    /// Sends the whole script: a server that is hung now, and carries out the attempt and then this
-    /// when it wakes up, has no way to ask for it.
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        redis::cmd("EVAL")
-            .arg(RELEASE)
-            .arg(1)
-            .arg(self.request.name.as_str())
-            .arg(self.request.owner.as_str())
-            .exec_async(&mut self.connection)
-            .await?;
-        Ok(())
-    }
-}
-
-struct LuaHold {
-    connection: ConnectionManager,
-    release: Script,
-    request: Request,
-    belief: Belief,
-}
-
-#[async_trait]
-impl Hold for LuaHold {
-    fn belief(&self) -> Belief {
-        self.belief
-    }
-
-    async fn release(&mut self) -> Result<Release, LockError> {
+    async fn free(&mut self, request: &Request) -> Result<Release, LockError> {
         let freed: i64 = self
             .release
-            .key(self.request.name.as_str())
-            .arg(self.request.owner.as_str())
+            .key(request.name.as_str())
+            .arg(request.owner.as_str())
             .invoke_async(&mut self.connection)
             .await?;
         Ok(match freed {
@@ -114,5 +62,14 @@ impl Hold for LuaHold {
             0 => Release::HeldByOther,
             _ => Release::Gone,
         })
+    }
+
+    /// Sends the whole script: a server that is hung now, and carries out the attempt and then this
+    /// when it wakes up, has no way to ask for it.
+    async fn give_back(&mut self, request: &Request) -> Result<(), LockError> {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(RELEASE).arg(1).arg(request.name.as_str()).arg(request.owner.as_str());
+        eval.exec_async(&mut self.connection).await?;
+        Ok(())
     }
 }

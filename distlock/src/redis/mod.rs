@@ -1,14 +1,24 @@
 //! Mechanisms that live in Redis, one file each. All of a process share one reconnecting
 //! connection for commands.
 
+pub(crate) mod getset_timestamp;
 pub(crate) mod lua_release;
+mod one_key;
+pub(crate) mod owner_check;
 pub(crate) mod red;
+pub(crate) mod reentrant;
+pub(crate) mod set_nx;
+pub(crate) mod setnx_expire;
 
 use std::sync::Arc;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use uuid::Uuid;
 
+pub use self::getset_timestamp::GetsetTimestamp;
+pub use self::owner_check::OwnerCheckLock;
+pub use self::red::Red;
+pub use self::setnx_expire::SetnxExpire;
 use crate::LockError;
 
 /// A Redis server. Cheap to clone; clones share its connections.

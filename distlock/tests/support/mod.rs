@@ -4,10 +4,14 @@
 // Each test program compiles this file and uses a part of it.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
-use std::sync::OnceLock;
+pub(crate) mod proxy;
+
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use distlock::{Backends, Lease, LockKind, LockName, LockOptions, Locks, RedisServer, locker};
+use distlock::{
+    Backends, Lease, LockKind, LockName, LockOptions, Locker, Locks, RedisServer, locker,
+};
 use redis::AsyncCommands;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use testbed::{Bed, Redis, RedisOptions};
@@ -31,9 +35,14 @@ pub(crate) fn server() -> &'static Redis {
 }
 
 pub(crate) async fn connect(url: &str) -> RedisServer {
+    connect_with(url, ANSWER).await
+}
+
+/// A connection on which a command may take so long.
+pub(crate) async fn connect_with(url: &str, answer: Duration) -> RedisServer {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(ANSWER))
-        .set_response_timeout(Some(ANSWER))
+        .set_response_timeout(Some(answer))
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
         .set_max_delay(Duration::from_millis(200));
@@ -42,8 +51,18 @@ pub(crate) async fn connect(url: &str) -> RedisServer {
 
 /// The locks of what is another process as far as Redis can see.
 pub(crate) async fn locks_at(url: &str) -> Locks {
-    let backends = Backends { redis: Some(connect(url).await), ..Backends::default() };
-    Locks::new(locker(LockKind::LuaRelease, &backends).expect("a locker"))
+    locks_of(LockKind::LuaRelease, connect(url).await)
+}
+
+/// The locks of that kind, by that connection.
+pub(crate) fn locks_of(kind: LockKind, server: RedisServer) -> Locks {
+    let backends = Backends { redis: Some(server), ..Backends::default() };
+    Locks::new(locker(kind, &backends).expect("a locker"))
+}
+
+/// The locks of a mechanism that the registry does not make.
+pub(crate) fn locks_by(locker: impl Locker) -> Locks {
+    Locks::new(Arc::new(locker))
 }
 
 pub(crate) async fn locks() -> Locks {

@@ -1,0 +1,79 @@
+//! `reentrant`: a hash with one field, the owner, whose value counts its holds.
+//!
+//! Scripts count up and down, so comparing and changing are one step. Each re-entry and each inner
+//! release sets the lease again, with its own hold's lease, but never shortens what the owner's
+//! other holds believe in. Guarantees exclusion among processes while the work is shorter than the
+//! lease, and lets the same owner enter again. Flaws: nothing renews the lease, so longer work has
+//! two holders; an answer that is lost on re-entry counts twice, if it is asked for again, and the
+//! lock then stays until its lease ends. An attempt without an answer is left to its lease as well:
+//! to count it down might free an outer hold. Holds of one owner are not told apart; a hold that is
+//! somebody else's answers [`Release::HeldByOther`]. Source: what Redisson's `RLock` is made of,
+//! without its messages and its watchdog. Tests: `tests/reentrant.rs`.
+
+use std::sync::Arc;
+
+use redis::Script;
+use redis::aio::ConnectionManager;
+use tokio::time::Instant;
+
+use super::RedisServer;
+use super::one_key::{self, OneKey, lease_ms};
+use crate::{
+    Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
+};
+
+const ACQUIRE: &str = include_str!("../../lua/reentrant_acquire.lua");
+const RELEASE: &str = include_str!("../../lua/reentrant_release.lua");
+
+#[derive(Clone)]
+pub(crate) struct Reentrant {
+    connection: ConnectionManager,
+    acquire: Arc<Script>,
+    release: Arc<Script>,
+}
+
+impl Reentrant {
+    pub(crate) fn new(server: &RedisServer) -> Self {
+        let (acquire, release) = (Script::new(ACQUIRE), Script::new(RELEASE));
+        let (acquire, release) = (Arc::new(acquire), Arc::new(release));
+        Self { connection: server.connection(), acquire, release }
+    }
+}
+
+impl Locker for Reentrant {
+    fn name(&self) -> &'static str {
+        LockKind::Reentrant.as_str()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        guarantees(LockKind::Reentrant)
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        one_key::begin(self.clone(), request)
+    }
+}
+
+impl OneKey for Reentrant {
+    async fn take(&mut self, request: &Request) -> Result<Option<Belief>, LockError> {
+        let sent = Instant::now();
+        let holds = self.run(&Arc::clone(&self.acquire), request).await?;
+        Ok((holds > 0).then(|| Belief::in_lease(sent, request.lease)))
+    }
+
+    async fn free(&mut self, request: &Request) -> Result<Release, LockError> {
+        Ok(match self.run(&Arc::clone(&self.release), request).await? {
+            0.. => Release::Released,
+            -1 => Release::HeldByOther,
+            _ => Release::Gone,
+        })
+    }
+}
+
+impl Reentrant {
+    async fn run(&mut self, script: &Script, request: &Request) -> Result<i64, LockError> {
+        let mut call = script.key(request.name.as_str());
+        call.arg(request.owner.as_str()).arg(lease_ms(request));
+        Ok(call.invoke_async(&mut self.connection).await?)
+    }
+}

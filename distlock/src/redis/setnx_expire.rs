@@ -1,0 +1,77 @@
+//! `setnx-expire`: SETNX, then EXPIRE as a second command, then a bare DEL.
+//!
+//! How locks in Redis began, and how many still are. Guarantees exclusion among processes as long
+//! as nobody dies, no connection breaks, and no work is longer than its lease. Flaws: a holder
+//! that dies between the two commands leaves a key without a lease, which keeps everybody out for
+//! ever, and on the very first rung, without EXPIRE at all, each holder that dies does; DEL removes
+//! whoever's key is there; work longer than the lease has two holders. An attempt without an answer
+//! is left to the lease, if it got one. Source: the Redis documentation of SETNX. Tests:
+//! `a_connection_lost_before_expire_locks_everybody_out_for_ever` and
+//! `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
+
+use redis::aio::ConnectionManager;
+use tokio::time::Instant;
+
+use super::RedisServer;
+use super::one_key::{self, OneKey, lease_ms};
+use crate::{
+    Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
+};
+
+/// `setnx-expire`, and the rung before it, which never expires.
+#[derive(Clone)]
+pub struct SetnxExpire {
+    connection: ConnectionManager,
+    expires: bool,
+}
+
+impl SetnxExpire {
+    /// SETNX, then EXPIRE.
+    pub fn new(server: &RedisServer) -> Self {
+        Self { connection: server.connection(), expires: true }
+    }
+
+    /// SETNX alone, the very first rung: the key of a holder that dies stays for ever. The holder
+    /// itself stops believing when the lease it asked for is over.
+    pub fn without_expire(server: &RedisServer) -> Self {
+        Self { expires: false, ..Self::new(server) }
+    }
+}
+
+impl Locker for SetnxExpire {
+    fn name(&self) -> &'static str {
+        LockKind::SetnxExpire.as_str()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        guarantees(LockKind::SetnxExpire)
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        one_key::begin(self.clone(), request)
+    }
+}
+
+impl OneKey for SetnxExpire {
+    async fn take(&mut self, request: &Request) -> Result<Option<Belief>, LockError> {
+        let sent = Instant::now();
+        let mut setnx = redis::cmd("SETNX");
+        setnx.arg(request.name.as_str()).arg(request.owner.as_str());
+        let is_new: bool = setnx.query_async(&mut self.connection).await?;
+        if !is_new {
+            return Ok(None);
+        }
+        if self.expires {
+            // The answer would tell if another's late DEL had removed the key meanwhile. Code of
+            // this kind does not look at it.
+            let mut expire = redis::cmd("PEXPIRE");
+            expire.arg(request.name.as_str()).arg(lease_ms(request));
+            expire.exec_async(&mut self.connection).await?;
+        }
+        Ok(Some(Belief::in_lease(sent, request.lease)))
+    }
+
+    async fn free(&mut self, request: &Request) -> Result<Release, LockError> {
+        one_key::delete(&mut self.connection, &request.name).await
+    }
+}
