@@ -78,7 +78,7 @@ mod tests {
                     assert_eq!(locker.name(), kind.as_str());
                 }
                 Err(error) => {
-                    assert!(error.to_string().starts_with("the lock kind needs a"), "{error}");
+                    assert!(error.to_string().starts_with("the lock kind needs "), "{error}");
                 }
             }
         }
