@@ -254,6 +254,11 @@ mod tests {
         let answers = format!("+OK\r\n{pushes}+OK\r\n*1\r\n$7\r\nmessage\r\n+OK\r\n");
         let requests = [("GET a", false), ("GET b", false), ("GET c", true), ("GET d", false)];
         assert_eq!(claims(&requests, &answers), [false, false, false, false, true, false]);
+        // In version 3 also a subscriber can have an answer that looks like a message.
+        let confirmed = ">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
+        let answers = format!("%0\r\n{confirmed}*2\r\n$7\r\nmessage\r\n$1\r\nc\r\n");
+        let requests = [("HELLO 3", false), ("SUBSCRIBE c", false), ("LRANGE l", true)];
+        assert_eq!(claims(&requests, &answers), [false, false, true]);
     }
 
     #[test]

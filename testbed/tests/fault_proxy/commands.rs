@@ -9,7 +9,7 @@ use crate::{await_that, before_redis};
 
 const OK: &str = "+OK\r\n";
 const PONG: &str = "+PONG\r\n";
-const DELAY: Duration = Duration::from_millis(60);
+const DELAY: Duration = Duration::from_millis(150);
 
 /// Says several things at once.
 fn say_together(client: &mut Client, all: &[&[&str]]) {

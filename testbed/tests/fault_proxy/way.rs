@@ -94,7 +94,7 @@ fn latency_counts_in_its_direction_and_does_not_add_up_over_what_is_sent_togethe
     client.hears(&PONG.repeat(20));
     assert!((LATENCY * 3..LATENCY * 9).contains(&start.elapsed()), "{:?}", start.elapsed());
     proxy.set_latency(Direction::Both, Duration::ZERO, Duration::ZERO);
-    assert!(client.time(&["PING"], PONG) < LATENCY);
+    assert!((0..4).any(|_| client.time(&["PING"], PONG) < LATENCY));
 }
 
 #[test]
@@ -136,10 +136,8 @@ fn what_is_held_back_arrives_in_order_when_it_is_released() {
     assert_eq!(direct.get("held").as_deref(), Some("34"));
 }
 
-#[test]
-fn what_is_held_back_is_bounded_and_nothing_of_it_is_lost() {
-    let (proxy, mut client, mut server) = played();
-    proxy.hold(Direction::ToServer);
+/// Sends until nobody takes any more; how much that was.
+fn fill(client: &mut TcpStream) -> usize {
     client.set_nonblocking(true).unwrap();
     let mut sent = 0;
     let mut quiet_since = Instant::now();
@@ -155,10 +153,23 @@ fn what_is_held_back_is_bounded_and_nothing_of_it_is_lost() {
         assert!(sent < 64_000_000, "it takes everything");
     }
     client.shutdown(Shutdown::Write).unwrap();
-    proxy.release(Direction::ToServer);
-    let mut heard = Vec::new();
-    server.read_to_end(&mut heard).unwrap();
-    assert_eq!(heard.len(), sent);
+    sent
+}
+
+#[test]
+fn what_waits_is_bounded_and_nothing_of_it_is_lost() {
+    for is_held in [true, false] {
+        let (proxy, mut client, mut server) = played();
+        if is_held {
+            proxy.hold(Direction::ToServer);
+        }
+        // If it is not held back, it waits for the server, which does not read.
+        let sent = fill(&mut client);
+        proxy.release(Direction::ToServer);
+        let mut heard = Vec::new();
+        server.read_to_end(&mut heard).unwrap();
+        assert_eq!(heard.len(), sent);
+    }
 }
 
 #[test]
