@@ -141,6 +141,16 @@ impl Guard {
     }
 }
 
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard")
+            .field("owner", &self.owner)
+            .field("token", &self.token)
+            .field("loss", &self.tenure.loss())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(held) = self.held().take() else { return };

@@ -74,7 +74,7 @@ impl Locks {
     /// leaves nothing behind: a lock that the server grants to a caller who has gone is released
     /// again.
     pub async fn lock(&self, name: &LockName, options: &LockOptions) -> Result<Guard, LockError> {
-        self.lock_as(self.locker.fresh_owner(), name, options).await
+        self.lock_for(None, name, options).await
     }
 
     /// Takes the lock for a given owner: the owner of a hold there is, for re-entry. Each guard is
@@ -83,6 +83,15 @@ impl Locks {
     pub async fn lock_as(
         &self,
         owner: Owner,
+        name: &LockName,
+        options: &LockOptions,
+    ) -> Result<Guard, LockError> {
+        self.lock_for(Some(owner), name, options).await
+    }
+
+    async fn lock_for(
+        &self,
+        owner: Option<Owner>,
         name: &LockName,
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
@@ -147,34 +156,66 @@ impl Locks {
 
     async fn acquire(
         &self,
-        owner: Owner,
+        given: Option<Owner>,
         name: &LockName,
         options: &LockOptions,
         started: Instant,
     ) -> Result<Guard, LockError> {
         let deadline = started + options.wait;
         let timed_out = || LockError::TimedOut { waited: started.elapsed() };
-        let turn = self.first_turn(name, &owner, deadline).await.map_err(|Late| timed_out())?;
-        let lease = options.lease.length();
-        let request = Request { name: name.clone(), owner, id: Uuid::new_v4(), lease };
-        let acquisition = self.locker.begin(request.clone());
+        let turn =
+            self.first_turn(name, given.as_ref(), deadline).await.map_err(|Late| timed_out())?;
+        let mut wait = Waiting::new(deadline);
+        loop {
+            let owner = given.clone().unwrap_or_else(|| self.locker.fresh_owner());
+            let request = new_request(owner, name, options);
+            let failure = match self.wait_for(request.clone(), &mut wait).await {
+                Ok(Some(hold)) => {
+                    if let Some(turn) = &turn {
+                        turn.belongs_to(&request.owner);
+                    }
+                    return self.guard(hold, turn, &request, options).await;
+                }
+                Ok(None) => return Err(timed_out()),
+                Err(error) => error,
+            };
+            // Whoever has been told to wait does not lose its wait because the server is away for a
+            // moment; whoever comes then is told at once. It waits on as somebody else: what the
+            // failed attempt may have taken is given back meanwhile. A re-entry cannot do that.
+            if given.is_some() || !wait.was_busy || !failure.is_unknown() {
+                return Err(failure);
+            }
+            tracing::debug!(error = %failure, "a waiter goes on after a failure");
+            if !wait.pause_after_failure().await {
+                return Err(failure);
+            }
+        }
+    }
+
+    /// One acquisition, from its first attempt to the end of the wait (`None`).
+    async fn wait_for(
+        &self,
+        request: Request,
+        wait: &mut Waiting,
+    ) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let acquisition = self.locker.begin(request);
         let mut attempts = Attempts::new(acquisition, self.background.clone(), self.meter.clone());
-        let mut polling = Polling::new();
         let mut woken_at = None;
         loop {
             if let Some(hold) = attempts.attempt().await? {
                 self.meter_hand_off(woken_at);
-                return self.guard(hold, turn, &request, options).await;
+                return Ok(Some(hold));
             }
-            let woken = look_again(attempts.wake()?, &mut polling, deadline).await;
+            wait.was_busy = true;
+            let woken = wait.look_again(attempts.wake()?).await;
             match woken {
                 Some(Ok(Woken::Held(hold))) => {
                     attempts.done();
-                    return self.guard(hold, turn, &request, options).await;
+                    return Ok(Some(hold));
                 }
                 Some(Ok(Woken::LookAgain)) => woken_at = Some(Instant::now()),
                 Some(Err(error)) => return Err(error),
-                None => return Err(timed_out()),
+                None => return Ok(None),
             }
         }
     }
@@ -188,18 +229,17 @@ impl Locks {
     async fn first_turn(
         &self,
         name: &LockName,
-        owner: &Owner,
+        owner: Option<&Owner>,
         deadline: Instant,
     ) -> Result<Option<Turn>, Late> {
         let Some(stage) = &self.first_stage else { return Ok(None) };
-        if stage.is_turn_of(name, owner) {
+        if owner.is_some_and(|owner| stage.is_turn_of(name, owner)) {
             return Ok(None);
         }
         let turn = match stage.try_lock(name) {
             Some(turn) => turn,
             None => timeout_at(deadline, stage.lock(name)).await.map_err(|_| Late)?,
         };
-        turn.belongs_to(owner);
         Ok(Some(turn))
     }
 
@@ -245,6 +285,11 @@ impl Locks {
     }
 }
 
+/// A new acquisition; each has an id of its own.
+fn new_request(owner: Owner, name: &LockName, options: &LockOptions) -> Request {
+    Request { name: name.clone(), owner, id: Uuid::new_v4(), lease: options.lease.length() }
+}
+
 fn too_slow(options: &LockOptions) -> LockError {
     let lease = options.lease.length().as_millis();
     LockError::Backend(format!("its answer took longer than the lease of {lease} ms"))
@@ -253,21 +298,40 @@ fn too_slow(options: &LockOptions) -> LockError {
 /// The caller's wait is over.
 struct Late;
 
-/// `None` when the caller's wait is over.
-async fn look_again(
-    wake: Wake<'_>,
-    polling: &mut Polling,
+/// The wait of one caller.
+struct Waiting {
     until: Instant,
-) -> Option<Result<Woken, LockError>> {
-    match wake {
-        Wake::Signal(signal) => timeout_at(until, signal).await.ok(),
-        Wake::Poll => {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
+    polling: Polling,
+    /// Whether the server has said that somebody else holds the lock.
+    was_busy: bool,
+}
+
+impl Waiting {
+    /// Between two attempts of a waiter whose server fails.
+    const AFTER_FAILURE: Duration = Duration::from_millis(50);
+
+    fn new(until: Instant) -> Self {
+        Self { until, polling: Polling::new(), was_busy: false }
+    }
+
+    /// `None` when the wait is over.
+    async fn look_again(&mut self, wake: Wake<'_>) -> Option<Result<Woken, LockError>> {
+        match wake {
+            Wake::Signal(signal) => timeout_at(self.until, signal).await.ok(),
+            Wake::Poll => {
+                let left = self.until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return None;
+                }
+                sleep(self.polling.next().min(left)).await;
+                Some(Ok(Woken::LookAgain))
             }
-            sleep(polling.next().min(left)).await;
-            Some(Ok(Woken::LookAgain))
         }
+    }
+
+    /// `false` when the wait is over.
+    async fn pause_after_failure(&self) -> bool {
+        sleep(Self::AFTER_FAILURE).await;
+        Instant::now() < self.until
     }
 }

@@ -1,0 +1,161 @@
+//! `multi`: all of several locks, on three real servers.
+
+mod support;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use distlock::{
+    Answer, Backends, HoldKind, LockError, LockKind, LockName, Locker, Locks, Multi, Release,
+    RenewalKind, locker,
+};
+use support::{LONG, Look, at_once, connect, fresh_name, options};
+use testbed::{Bed, Redis, RedisOptions};
+use tokio::time::{sleep, timeout};
+
+/// A lock by `lua-release` on that server.
+async fn member(redis: &Redis) -> Arc<dyn Locker> {
+    let backends = Backends { redis: Some(connect(redis.url()).await), ..Backends::default() };
+    locker(LockKind::LuaRelease, &backends).expect("a locker")
+}
+
+async fn members(servers: &[Redis]) -> Vec<Arc<dyn Locker>> {
+    let mut members = Vec::new();
+    for server in servers {
+        members.push(member(server).await);
+    }
+    members
+}
+
+fn three() -> (Bed, Vec<Redis>) {
+    let bed = Bed::start().expect("a private bed");
+    let servers = bed.redis_many(3, RedisOptions::default()).expect("Redis is installed");
+    (bed, servers)
+}
+
+async fn owners(servers: &[Redis], name: &LockName) -> Vec<Option<String>> {
+    let mut owners = Vec::new();
+    for server in servers {
+        owners.push(Look::at(server.url()).await.owner(name).await);
+    }
+    owners
+}
+
+#[tokio::test]
+async fn it_is_held_on_every_server_or_on_none() {
+    let (_bed, servers) = three();
+    let locks = Locks::new(Arc::new(Multi::same_name(members(&servers).await)));
+    let name = fresh_name();
+    let guard = locks.lock(&name, &at_once()).await.expect("the lock");
+    let held = owners(&servers, &name).await;
+    assert!(held.iter().all(|owner| owner.as_deref() == Some(guard.owner().as_str())), "{held:?}");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    assert_eq!(owners(&servers, &name).await, [None, None, None]);
+
+    let last = Look::at(servers[2].url()).await;
+    last.set(&name, "somebody").await;
+    let refused = locks.lock(&name, &options(Duration::from_millis(50), LONG)).await;
+    assert!(matches!(refused, Err(LockError::TimedOut { .. })));
+    let left = owners(&servers, &name).await;
+    assert_eq!(left, [None, None, Some("somebody".to_owned())]);
+}
+
+#[tokio::test]
+async fn whoever_wants_the_same_locks_in_another_order_never_waits_in_a_circle() {
+    let (_bed, servers) = three();
+    let (one, other) = (fresh_name(), fresh_name());
+    let server = member(&servers[0]).await;
+    let locks_of = |first: &LockName, second: &LockName| {
+        let members = vec![(server.clone(), first.clone()), (server.clone(), second.clone())];
+        Locks::new(Arc::new(Multi::of(members)))
+    };
+    let mut tasks = Vec::new();
+    for locks in [locks_of(&one, &other), locks_of(&other, &one)] {
+        let name = fresh_name();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..100 {
+                let options = options(Duration::from_secs(20), LONG);
+                let guard = locks.lock(&name, &options).await.expect("the locks");
+                guard.release().await.expect("a release");
+            }
+        }));
+    }
+    for task in tasks {
+        timeout(Duration::from_secs(30), task).await.expect("no circle").expect("no panic");
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_fails_at_release_does_not_keep_the_others() {
+    let (_bed, servers) = three();
+    let locks = Locks::new(Arc::new(Multi::same_name(members(&servers).await)));
+    let name = fresh_name();
+    let guard = locks.lock(&name, &at_once()).await.expect("the lock");
+    servers[2].kill().expect("a kill");
+    assert!(matches!(guard.release().await, Err(LockError::Backend(_))));
+    assert_eq!(owners(&servers[..2], &name).await, [None, None]);
+}
+
+#[tokio::test]
+async fn one_member_that_is_away_keeps_everybody_out_unless_it_is_tolerated() {
+    let (_bed, servers) = three();
+    let members = members(&servers).await;
+    let strict = Locks::new(Arc::new(Multi::same_name(members.clone())));
+    let lenient = Locks::new(Arc::new(Multi::same_name(members).tolerating(1)));
+    let name = fresh_name();
+    servers[1].kill().expect("a kill");
+    assert!(matches!(strict.lock(&name, &at_once()).await, Err(LockError::Backend(_))));
+    strict.flush().await;
+    let alive = [0, 2];
+    for number in alive {
+        let look = Look::at(servers[number].url()).await;
+        assert_eq!(look.owner(&name).await, None, "what was taken is given back");
+    }
+    let guard = lenient.lock(&name, &at_once()).await.expect("two of three are enough");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    servers[2].kill().expect("a kill");
+    assert!(matches!(lenient.lock(&name, &at_once()).await, Err(LockError::Backend(_))));
+}
+
+#[tokio::test]
+async fn an_acquisition_dropped_in_the_middle_leaves_no_member_behind() {
+    let (_bed, servers) = three();
+    let locks = Locks::new(Arc::new(Multi::same_name(members(&servers).await)));
+    for polls in 1.. {
+        let name = fresh_name();
+        let options = at_once();
+        let mut acquiring = Box::pin(locks.lock(&name, &options));
+        let mut done = false;
+        for _ in 0..polls {
+            done |= poll_fn(|cx| Poll::Ready(acquiring.as_mut().poll(cx).is_ready())).await;
+            if done {
+                break;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        drop(acquiring);
+        locks.flush().await;
+        assert_eq!(owners(&servers, &name).await, [None, None, None], "after {polls} polls");
+        if done {
+            assert!(polls > 2, "it was dropped in the middle at least twice");
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_promises_what_its_weakest_member_does() {
+    let (_bed, servers) = three();
+    let server = connect(servers[0].url()).await;
+    let backends = Backends { redis: Some(server), ..Backends::default() };
+    let of = |kinds: &[LockKind]| {
+        let lockers = kinds.iter().map(|kind| locker(*kind, &backends).expect("a locker"));
+        Multi::same_name(lockers.collect()).guarantees()
+    };
+    let one = of(&[LockKind::Reentrant, LockKind::LuaRelease]);
+    assert_eq!((one.hold, one.renewal), (HoldKind::WeakestMember, RenewalKind::No));
+    assert_eq!((one.idempotent, one.reentrant), (Answer::No, Answer::No));
+    assert_eq!(of(&[LockKind::Reentrant, LockKind::Reentrant]).reentrant, Answer::Yes);
+}

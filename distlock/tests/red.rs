@@ -1,0 +1,161 @@
+//! `red`: a majority of five real, independent servers.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{Lease, LockError, LockOptions, Locks, LossCause, Red, Release};
+use support::{LONG, Look, at_once, connect, fresh_name, options};
+use testbed::{Bed, Redis, RedisOptions};
+
+fn five() -> (Bed, Vec<Redis>) {
+    let bed = Bed::start().expect("a private bed");
+    let servers = bed.redis_many(5, RedisOptions::default()).expect("Redis is installed");
+    (bed, servers)
+}
+
+/// What is another process as far as the servers can see.
+async fn red(servers: &[Redis]) -> Red {
+    let mut connections = Vec::new();
+    for server in servers {
+        connections.push(connect(server.url()).await);
+    }
+    Red::new(&connections).expect("five servers")
+}
+
+async fn locks(servers: &[Redis]) -> Locks {
+    Locks::new(Arc::new(red(servers).await))
+}
+
+fn renewed(lease: Duration) -> LockOptions {
+    LockOptions::new(Duration::ZERO, Lease::Renewed(lease))
+}
+
+#[tokio::test]
+async fn two_of_five_servers_may_be_dead_and_three_may_not() {
+    let (_bed, servers) = five();
+    let (one, other) = (locks(&servers).await, locks(&servers).await);
+    let name = fresh_name();
+    servers[0].kill().expect("a kill");
+    servers[3].kill().expect("a kill");
+    let guard = one.lock(&name, &at_once()).await.expect("three of five are a majority");
+    let refused = other.lock(&name, &at_once()).await;
+    assert!(matches!(refused, Err(LockError::TimedOut { .. })));
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    let guard = other.lock(&name, &at_once()).await.expect("it is free");
+    guard.release().await.expect("a release");
+    servers[4].kill().expect("a kill");
+    let refused = one.lock(&name, &at_once()).await.expect_err("two of five are not");
+    assert!(matches!(&refused, LockError::Backend(why) if why.contains("2 of 5")), "{refused}");
+    one.flush().await;
+    for number in [1, 2] {
+        let look = Look::at(servers[number].url()).await;
+        assert_eq!(look.owner(&name).await, None, "what was taken is given back");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_costs_no_time_out() {
+    let (_bed, servers) = five();
+    let locks = locks(&servers).await;
+    let name = fresh_name();
+    servers[2].freeze().expect("a stop");
+    let since = Instant::now();
+    let guard = locks.lock(&name, &at_once()).await.expect("four of five answer");
+    guard.release().await.expect("a release");
+    // One time-out would be half a second, for a lease of a minute.
+    assert!(since.elapsed() < Duration::from_millis(500), "{:?}", since.elapsed());
+    // What it was sent, it carries out later: the lock, and its release.
+    servers[2].thaw().expect("a continue");
+    let look = Look::at(servers[2].url()).await;
+    assert_eq!(look.owner(&name).await, None);
+}
+
+#[tokio::test]
+async fn ones_own_leftovers_do_not_block_the_next_attempt() {
+    let (_bed, servers) = five();
+    let (one, other) = (locks(&servers).await, locks(&servers).await);
+    let name = fresh_name();
+    for server in &servers[..3] {
+        server.freeze().expect("a stop");
+    }
+    assert!(matches!(one.lock(&name, &at_once()).await, Err(LockError::Backend(_))));
+    for server in &servers[..3] {
+        server.thaw().expect("a continue");
+    }
+    one.flush().await;
+    let options = options(Duration::from_secs(10), LONG);
+    let guard = other.lock(&name, &options).await.expect("nothing is left");
+    guard.release().await.expect("a release");
+}
+
+#[tokio::test]
+async fn a_majority_that_answers_too_late_is_no_lock() {
+    let (_bed, servers) = five();
+    let locks = locks(&servers).await;
+    let short = LockOptions::new(Duration::ZERO, Lease::Fixed(Duration::from_millis(40)));
+    for server in &servers[..3] {
+        server.freeze().expect("a stop");
+    }
+    let refused = locks.lock(&fresh_name(), &short).await;
+    assert!(matches!(refused, Err(LockError::Backend(_))), "an expired lock was given out");
+    for server in &servers {
+        server.thaw().expect("a continue");
+    }
+}
+
+#[tokio::test]
+async fn a_majority_renews_and_a_majority_that_forgot_is_loss() {
+    let (_bed, servers) = five();
+    let (one, other) = (locks(&servers).await, locks(&servers).await);
+    let name = fresh_name();
+    let lease = Duration::from_millis(900);
+    let guard = one.lock(&name, &renewed(lease)).await.expect("the lock");
+    servers[0].kill().expect("a kill");
+    servers[1].kill().expect("a kill");
+    let until = Instant::now() + 3 * lease;
+    while Instant::now() < until {
+        assert!(!guard.is_lost());
+        let refused = other.lock(&name, &renewed(lease)).await;
+        assert!(matches!(refused, Err(LockError::TimedOut { .. })));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let since = Instant::now();
+    servers[2].kill().expect("a kill");
+    assert_eq!(guard.lost().await, LossCause::Expired, "two of five cannot renew");
+    assert!(since.elapsed() < lease, "{:?}", since.elapsed());
+    for server in &servers[..3] {
+        server.restart().expect("a start");
+    }
+    // Three are empty: whoever asks them gets a majority; the late holder is told.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let successor = loop {
+        match other.lock(&name, &at_once()).await {
+            Ok(guard) => break guard,
+            Err(error) => assert!(Instant::now() < deadline, "no new majority: {error}"),
+        }
+    };
+    assert!(!matches!(guard.release().await, Ok(Release::Released)));
+    assert!(!successor.is_lost());
+}
+
+#[tokio::test]
+async fn a_server_that_came_up_empty_stays_out_for_the_delay_that_was_asked_for() {
+    let (_bed, servers) = five();
+    let delay = Duration::from_millis(1500);
+    let locks = Locks::new(Arc::new(red(&servers).await.with_restart_delay(delay)));
+    let name = fresh_name();
+    let since = Instant::now();
+    let patient = options(Duration::from_secs(20), LONG);
+    let guard = locks.lock(&name, &patient).await.expect("the lock, in the end");
+    assert!(since.elapsed() >= delay, "{:?}", since.elapsed());
+    guard.release().await.expect("a release");
+    let guard = locks.lock(&name, &at_once()).await.expect("they are known by now");
+    guard.release().await.expect("a release");
+    for server in &servers[..3] {
+        server.restart().expect("a restart");
+    }
+    let refused = locks.lock(&name, &options(Duration::from_millis(300), LONG)).await;
+    assert!(refused.is_err(), "a majority came up empty and counts for nothing yet");
+}
