@@ -4,8 +4,11 @@
 //! background goes on with it and gives back what it brought. An attempt without an answer, and an
 //! acquisition that leaves a queue, are abandoned in the background.
 
+use tokio::time::Instant;
+
 use crate::background::Background;
 use crate::meter::Meter;
+use crate::pace::Pace;
 use crate::{Acquisition, Hold, LockError, Wake};
 
 type Outcome = Result<Option<Box<dyn Hold>>, LockError>;
@@ -15,26 +18,31 @@ pub(crate) struct Attempts {
     acquisition: Option<Box<dyn Acquisition>>,
     background: Background,
     meter: Meter,
+    pace: Pace,
 }
 
 impl Attempts {
     pub(crate) fn new(
         acquisition: Box<dyn Acquisition>,
         background: Background,
-        meter: Meter,
+        (meter, pace): (Meter, Pace),
     ) -> Self {
-        Self { acquisition: Some(acquisition), background, meter }
+        Self { acquisition: Some(acquisition), background, meter, pace }
     }
 
     /// One attempt.
     pub(crate) async fn attempt(&mut self) -> Outcome {
         let Some(mut acquisition) = self.acquisition.take() else { return Err(spent()) };
         self.meter.attempt();
+        let sent = Instant::now();
         let work = async move {
             let outcome = acquisition.attempt().await;
             (acquisition, outcome)
         };
         let (acquisition, outcome) = self.background.finish(work, give_back).await;
+        if outcome.is_ok() {
+            self.pace.observe(sent.elapsed());
+        }
         match &outcome {
             Ok(None) => {
                 self.meter.busy();

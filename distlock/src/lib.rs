@@ -12,7 +12,7 @@
 //! interface of a mechanism), `lease` (how long a hold may be believed), `owner` and `name` (what a
 //! server is told), `fence` (tokens), `keyed` (the queue inside a process), `wait` (when to look
 //! again), `background` (work that outlives its caller), `attempt` (an acquisition on its way),
-//! `tenure` (what is known of a hold), `watchdog` (keeps holds alive), `stage` (a turn that ends
+//! `pace` (how fast a server answers), `tenure` (what is known of a hold), `watchdog` (keeps holds alive), `stage` (a turn that ends
 //! with belief), `meter` (what is measured), `options`, `locks` and `guard` (what callers use),
 //! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `redis`, `mysql`.
 //!
@@ -49,6 +49,7 @@ mod name;
 mod none;
 mod options;
 mod owner;
+mod pace;
 #[cfg(feature = "redis")]
 mod redis;
 mod registry;

@@ -12,6 +12,7 @@ use crate::background::Background;
 use crate::guard::{Guard, Held};
 use crate::keyed::{KeyedMutex, Turn};
 use crate::meter::Meter;
+use crate::pace::Pace;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
 use crate::wait::Polling;
@@ -33,6 +34,7 @@ pub struct Locks {
     /// Attempts and releases that outlive the future that asked for them.
     background: Background,
     meter: Meter,
+    pace: Pace,
 }
 
 impl Locks {
@@ -46,6 +48,7 @@ impl Locks {
             watchdog: Watchdog::new(meter.clone()),
             background: Background::here(),
             meter,
+            pace: Pace::default(),
         }
     }
 
@@ -144,7 +147,7 @@ impl Locks {
 
     fn check(&self, options: &LockOptions) -> Result<(), LockError> {
         let guarantees = self.locker.guarantees();
-        options.check(&guarantees)?;
+        options.check(&guarantees, self.pace.round_trip())?;
         match guarantees.fencing {
             _ if !options.fenced => Ok(()),
             Fencing::Optional if self.mint.is_some() => Ok(()),
@@ -199,7 +202,8 @@ impl Locks {
         wait: &mut Waiting,
     ) -> Result<Option<Box<dyn Hold>>, LockError> {
         let acquisition = self.locker.begin(request);
-        let mut attempts = Attempts::new(acquisition, self.background.clone(), self.meter.clone());
+        let measures = (self.meter.clone(), self.pace.clone());
+        let mut attempts = Attempts::new(acquisition, self.background.clone(), measures);
         let mut woken_at = None;
         loop {
             if let Some(hold) = attempts.attempt().await? {

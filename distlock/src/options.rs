@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use crate::{Guarantees, Lease, LockError, RenewalKind};
+use crate::{Guarantees, HoldKind, Lease, LockError, RenewalKind};
 
 /// How a lock is to be taken.
 #[derive(Debug, Clone, Copy)]
 pub struct LockOptions {
     /// Zero is the classic `tryLock()`, which fails at once. At most [`LockOptions::MAX`].
     pub wait: Duration,
-    /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`].
+    /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`], and
+    /// more than two round trips to the server, as far as one was measured.
     pub lease: Lease,
     /// The watchdog renews no longer than that after the lock was taken; `None` is without end.
     pub max_hold: Option<Duration>,
@@ -43,11 +44,21 @@ impl LockOptions {
         Self { fenced: true, ..self }
     }
 
-    pub(crate) fn check(&self, guarantees: &Guarantees) -> Result<(), LockError> {
+    pub(crate) fn check(
+        &self,
+        guarantees: &Guarantees,
+        round_trip: Duration,
+    ) -> Result<(), LockError> {
         let refuse = |field, limit| Err(LockError::BadRequest { field, limit });
         let lease = self.lease.length();
         if lease < Self::MIN_LEASE || lease > Self::MAX {
             let limit = format!("must be 10 ms to a day, is {} ms", lease.as_millis());
+            return refuse("lease", limit);
+        }
+        if guarantees.hold == HoldKind::Lease && lease <= 2 * round_trip {
+            let took_us = round_trip.as_micros();
+            let limit =
+                format!("must be longer than two round trips, which take {took_us} us each");
             return refuse("lease", limit);
         }
         match (self.lease, guarantees.renewal) {
