@@ -11,6 +11,7 @@ pub(crate) mod set_nx;
 pub(crate) mod setnx_expire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use uuid::Uuid;
@@ -20,6 +21,9 @@ pub use self::owner_check::OwnerCheckLock;
 pub use self::red::Red;
 pub use self::setnx_expire::SetnxExpire;
 use crate::LockError;
+
+/// How long an answer may take, unless told otherwise.
+const ANSWER: Duration = Duration::from_millis(500);
 
 /// A Redis server. Cheap to clone; clones share its connections.
 #[derive(Clone)]
@@ -35,6 +39,18 @@ struct Shared {
 }
 
 impl RedisServer {
+    /// Opens a connection that reconnects by itself, on which an answer may take half a second.
+    /// See [`RedisServer::connect`].
+    pub async fn open(url: &str) -> Result<Self, LockError> {
+        let config = ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(ANSWER))
+            .set_response_timeout(Some(ANSWER))
+            .set_number_of_retries(1)
+            .set_min_delay(Duration::from_millis(20))
+            .set_max_delay(Duration::from_millis(200));
+        Self::connect(url, config).await
+    }
+
     /// Opens a connection that reconnects by itself. `config` says how long an answer may take.
     /// The URL is `redis://` or `rediss://` (TLS) with user, password and database, or `unix://`.
     /// Fails with [`LockError::Backend`] if the server does not answer.
