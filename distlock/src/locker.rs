@@ -17,6 +17,10 @@ pub struct Request {
     pub name: LockName,
     /// Who asks; the same value in every attempt of one acquisition, and in a re-entry.
     pub owner: Owner,
+    /// Whether the owner may hold the lock already: a caller passed it in, for re-entry. If not,
+    /// nobody has used it before, and what it holds was taken by an earlier attempt of this very
+    /// acquisition, whose answer was lost.
+    pub may_hold: bool,
     /// This acquisition and no other: a re-entry has the owner of the first one, but another id.
     pub id: Uuid,
     /// How long the server keeps the lock if nobody renews or releases it.

@@ -170,8 +170,13 @@ impl Locks {
             self.first_turn(name, given.as_ref(), deadline).await.map_err(|Late| timed_out())?;
         let mut wait = Waiting::new(deadline);
         loop {
-            let owner = given.clone().unwrap_or_else(|| self.locker.fresh_owner());
-            let request = new_request(owner, name, options);
+            let request = Request {
+                name: name.clone(),
+                owner: given.clone().unwrap_or_else(|| self.locker.fresh_owner()),
+                may_hold: given.is_some(),
+                id: Uuid::new_v4(),
+                lease: options.lease.length(),
+            };
             let failure = match self.wait_for(request.clone(), &mut wait).await {
                 Ok(Some(hold)) => {
                     if let Some(turn) = &turn {
@@ -289,11 +294,6 @@ impl Locks {
     }
 }
 
-/// A new acquisition; each has an id of its own.
-fn new_request(owner: Owner, name: &LockName, options: &LockOptions) -> Request {
-    Request { name: name.clone(), owner, id: Uuid::new_v4(), lease: options.lease.length() }
-}
-
 fn too_slow(options: &LockOptions) -> LockError {
     let lease = options.lease.length().as_millis();
     LockError::Backend(format!("its answer took longer than the lease of {lease} ms"))
@@ -320,13 +320,13 @@ impl Waiting {
 
     /// `None` when the wait is over.
     async fn look_again(&mut self, wake: Wake<'_>) -> Option<Result<Woken, LockError>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
         match wake {
             Wake::Signal(signal) => timeout_at(self.until, signal).await.ok(),
             Wake::Poll => {
-                let left = self.until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return None;
-                }
                 sleep(self.polling.next().min(left)).await;
                 Some(Ok(Woken::LookAgain))
             }
