@@ -62,7 +62,10 @@ mod watchdog;
 #[cfg(feature = "mysql")]
 pub use crate::mysql::MySqlServer;
 #[cfg(feature = "redis")]
-pub use crate::redis::{GetsetTimestamp, OwnerCheckLock, Red, RedisServer, SetnxExpire};
+pub use crate::redis::{
+    GetsetTimestamp, OwnerCheckLock, Red, RedisServer, Redisson, RedissonLock, RedissonOptions,
+    Replication, SetnxExpire,
+};
 pub use error::LockError;
 pub use fence::{Mint, Token};
 pub use guarantees::{Answer, Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, WakeKind};

@@ -59,6 +59,7 @@ pub fn locker(kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, Loc
         LockKind::Reentrant => {
             with!("redis", crate::redis::reentrant::Reentrant::new(servers.redis()?))
         }
+        LockKind::Redisson => with!("redis", crate::Redisson::on(servers.redis()?)),
         LockKind::Red => with!("redis", crate::Red::new(&servers.independent_redis)?),
         _ => return Err(LockError::Unsupported("a later version")),
     })

@@ -98,12 +98,6 @@ impl Watchdog {
         }
         Kept { id, shared: Arc::clone(&self.shared) }
     }
-
-    #[cfg(test)]
-    pub(crate) fn entries(&self) -> (usize, usize) {
-        let table = self.shared.lock();
-        (table.entries.len(), table.due.len())
-    }
 }
 
 impl Shared {

@@ -34,7 +34,7 @@ impl Own {
 
 async fn failure(locks: &Locks, name: &LockName, options: &LockOptions) -> LockError {
     let started = Instant::now();
-    let error = locks.lock(name, options).await.err().expect("it must fail");
+    let error = locks.lock(name, options).await.expect_err("it must fail");
     assert!(started.elapsed() < SOON, "{error} after {:?}", started.elapsed());
     error
 }

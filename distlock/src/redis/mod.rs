@@ -2,25 +2,39 @@
 //! connection for commands.
 
 pub(crate) mod getset_timestamp;
+mod inspect;
+mod keys;
 pub(crate) mod lua_release;
 mod one_key;
 pub(crate) mod owner_check;
-pub(crate) mod red;
+mod red;
+pub(crate) mod redisson;
 pub(crate) mod reentrant;
+mod renew;
+mod replication;
+mod script;
 pub(crate) mod set_nx;
 pub(crate) mod setnx_expire;
+mod signal;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use uuid::Uuid;
 
 pub use self::getset_timestamp::GetsetTimestamp;
+pub use self::inspect::RedissonLock;
 pub use self::owner_check::OwnerCheckLock;
 pub use self::red::Red;
+pub use self::redisson::{Redisson, RedissonOptions};
+use self::renew::RedisRenewer;
+pub use self::replication::Replication;
+use self::replication::Writer;
 pub use self::setnx_expire::SetnxExpire;
-use crate::LockError;
+use self::signal::Signals;
+use crate::{LockError, Owner};
 
 /// How long an answer may take, unless told otherwise.
 const ANSWER: Duration = Duration::from_millis(500);
@@ -30,12 +44,23 @@ const ANSWER: Duration = Duration::from_millis(500);
 pub struct RedisServer {
     connection: ConnectionManager,
     shared: Arc<Shared>,
+    replication: Replication,
 }
 
 struct Shared {
     client: redis::Client,
     /// This process, as its holds call it.
     process: Uuid,
+    /// The last number of an owner.
+    owners: AtomicU64,
+    signals: Signals,
+    renewer: Arc<RedisRenewer>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.signals.close();
+    }
 }
 
 impl RedisServer {
@@ -62,11 +87,53 @@ impl RedisServer {
 
     /// A server to which there is a connection already.
     pub fn new(client: redis::Client, connection: ConnectionManager) -> Self {
-        Self { connection, shared: Arc::new(Shared { client, process: Uuid::new_v4() }) }
+        let signals = Signals::new(&client);
+        let process = Uuid::new_v4();
+        let owners = AtomicU64::new(0);
+        let renewer = Arc::new(RedisRenewer::new(Writer::Unconfirmed(connection.clone())));
+        let shared = Arc::new(Shared { client, process, owners, signals, renewer });
+        Self { connection, shared, replication: Replication::None }
+    }
+
+    /// The same server, whose replicas must confirm the locks of the kinds that can ask for it.
+    #[must_use]
+    pub fn with_replication(self, replication: Replication) -> Self {
+        Self { replication, ..self }
+    }
+
+    /// How many replicas must confirm a lock.
+    pub fn replication(&self) -> Replication {
+        self.replication
     }
 
     /// The connection for commands; clones use the same socket.
     pub fn connection(&self) -> ConnectionManager {
         self.connection.clone()
+    }
+
+    /// How many channels this process is subscribed to, to be told that locks are free.
+    pub fn subscribed_channels(&self) -> usize {
+        self.shared.signals.channels()
+    }
+
+    pub(crate) fn client(&self) -> &redis::Client {
+        &self.shared.client
+    }
+
+    /// The renewer of all holds that are hashes of owner to hold count and need no confirmation.
+    pub(crate) fn renewer(&self) -> Arc<RedisRenewer> {
+        Arc::clone(&self.shared.renewer)
+    }
+
+    /// Messages that locks may be free.
+    pub(crate) fn signals(&self) -> &Signals {
+        &self.shared.signals
+    }
+
+    /// An owner as Redisson writes it: `<process uuid>:<number>`, the number never used before in
+    /// this process.
+    pub(crate) fn fresh_owner(&self) -> Owner {
+        let number = self.shared.owners.fetch_add(1, Ordering::Relaxed) + 1;
+        Owner::from_text(format!("{}:{number}", self.shared.process))
     }
 }

@@ -7,6 +7,8 @@
 pub(crate) mod proxy;
 
 use std::sync::{Arc, OnceLock};
+pub(crate) mod redisson;
+
 use std::time::{Duration, Instant};
 
 use distlock::{

@@ -1,0 +1,70 @@
+//! What Redisson's `RLock` tells of a lock, and its `forceUnlock`, for tools and for whoever looks
+//! after a service. A holder asks its [`Guard`](crate::Guard) instead.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::AsyncCommands;
+
+use super::RedisServer;
+use super::redisson::channel;
+use super::script::LuaScript;
+use super::signal::WAKE_ONE;
+use crate::{LockError, LockName, Owner};
+
+static FORCE_UNLOCK: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("../../lua/redisson_force_unlock.lua")));
+
+/// A lock of the kind `redisson`, looked at from outside. Every answer may be out of date when it
+/// comes. Each method fails with [`LockError::Backend`] if the server does not answer, and with
+/// [`LockError::HeldByOtherKind`] if the name is no such lock.
+#[derive(Clone)]
+pub struct RedissonLock {
+    server: RedisServer,
+    name: LockName,
+}
+
+impl RedissonLock {
+    /// The lock of that name. Asks nobody yet.
+    pub fn new(server: &RedisServer, name: LockName) -> Self {
+        Self { server: server.clone(), name }
+    }
+
+    /// Whether somebody holds it.
+    pub async fn is_locked(&self) -> Result<bool, LockError> {
+        let owners: u64 = self.server.connection().hlen(self.name.as_str()).await?;
+        Ok(owners > 0)
+    }
+
+    /// Whether that owner holds it.
+    pub async fn is_held_by(&self, owner: &Owner) -> Result<bool, LockError> {
+        let mut connection = self.server.connection();
+        Ok(connection.hexists(self.name.as_str(), owner.as_str()).await?)
+    }
+
+    /// How often that owner holds it: once, and once more for each re-entry.
+    pub async fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
+        let mut connection = self.server.connection();
+        let count: Option<u64> = connection.hget(self.name.as_str(), owner.as_str()).await?;
+        Ok(count.unwrap_or(0))
+    }
+
+    /// How long its lease lasts if nobody renews it; [`Duration::MAX`] if it has no end, which
+    /// only other programs make. `None` if nobody holds it.
+    pub async fn remaining_lease(&self) -> Result<Option<Duration>, LockError> {
+        let left_ms: i64 = self.server.connection().pttl(self.name.as_str()).await?;
+        Ok(match left_ms {
+            -1 => Some(Duration::MAX),
+            left_ms => u64::try_from(left_ms).ok().map(Duration::from_millis),
+        })
+    }
+
+    /// Frees it, whoever holds it and however often; its holder finds out at its next renewal.
+    /// Whether anybody held it.
+    pub async fn force_unlock(&self) -> Result<bool, LockError> {
+        let channel = channel(&self.name);
+        let keys = [self.name.as_str(), &channel];
+        let mut connection = self.server.connection();
+        Ok(FORCE_UNLOCK.call(&mut connection, &keys, (WAKE_ONE,)).await?)
+    }
+}

@@ -1,0 +1,283 @@
+//! `redisson`: Redisson's `RLock`, in its wire format, so that a JVM service with Redisson and this
+//! one exclude each other on the same name.
+//!
+//! How it works: the lock is a hash of owner to hold count, `<process uuid>:<number>` each, that
+//! ends with its lease; a watchdog renews it. Who finds it taken subscribes to its channel, tries
+//! again, and then waits for the message of the release, for the end of the lease, or for
+//! [`LOOK`], whichever comes first: that is all a lost message can cost. Scripts take, leave and
+//! renew it; whoever sends one again gets the first one's answer.
+//!
+//! Guarantees exclusion among the processes of one Redis while the holder heeds the loss of its
+//! lock; re-entry by the owner, counted once per acquisition; release by the owner only. Unlike
+//! with Redisson, a re-entry with a shorter lease does not shorten the lock of the outer hold.
+//!
+//! Flaw: a failover to a replica that lags forgets the lock; [`Replication`] makes that rarer. It
+//! is not fair: who comes first after a release gets it.
+//!
+//! On a Redis Cluster all keys of a lock are in one slot, but its messages would need SPUBLISH and
+//! sharded subscriptions: not done. Source: Redisson 4.7, `RedissonLock`, `RedissonBaseLock`,
+//! `LockPubSub`. Tests: `tests/redisson.rs`, `tests/redisson_waiting.rs`,
+//! `tests/redisson_watchdog.rs`, `tests/redisson_replication.rs`.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::AsyncCommands;
+use tokio::time::Instant;
+
+use super::RedisServer;
+use super::keys::{ms, prefixed};
+use super::renew::RedisRenewer;
+use super::replication::{Replication, WriteError, Writer};
+use super::script::LuaScript;
+use super::signal::{Subscription, WAKE_ONE};
+use crate::{
+    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, LockName, Locker, Owner, Release,
+    Request, Upkeep, Wake, Woken, guarantees,
+};
+
+static ACQUIRE: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("../../lua/redisson_acquire.lua")));
+static RELEASE: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("../../lua/redisson_release.lua")));
+static ABANDON: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("../../lua/redisson_abandon.lua")));
+
+/// How long a waiter relies on messages at most.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a waiter looks, at most, before it asks for the lock.
+const MOST_LOOKS: u64 = 2;
+/// After the end of somebody's lease, so that it has ended when the server is asked.
+const LEASE_END: Duration = Duration::from_millis(2);
+/// How long the server remembers a re-entry, and an acquisition that was given up.
+const ACQUIRE_LATCH: Duration = Duration::from_mins(1);
+/// How long it remembers a release, unless told earlier that its answer came.
+const RELEASE_LATCH: Duration = Duration::from_secs(10);
+
+/// How a [`Redisson`] works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RedissonOptions {
+    /// How many replicas must have the lock before it counts.
+    pub replication: Replication,
+}
+
+/// The mechanism `redisson`.
+pub struct Redisson {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    server: RedisServer,
+    writer: Writer,
+    renewer: Arc<RedisRenewer>,
+}
+
+impl Redisson {
+    /// Locks on that server, confirmed by as many replicas as the server asks for.
+    pub fn on(server: &RedisServer) -> Self {
+        Self::new(server, RedissonOptions { replication: server.replication() })
+    }
+
+    /// Locks on that server.
+    pub fn new(server: &RedisServer, options: RedissonOptions) -> Self {
+        let writer = Writer::new(server, options.replication);
+        let renewer = match writer {
+            Writer::Unconfirmed(_) => server.renewer(),
+            Writer::Confirmed(_) => Arc::new(RedisRenewer::new(writer.clone())),
+        };
+        Self { inner: Arc::new(Inner { server: server.clone(), writer, renewer }) }
+    }
+}
+
+impl Locker for Redisson {
+    fn name(&self) -> &'static str {
+        LockKind::Redisson.as_str()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        guarantees(LockKind::Redisson)
+    }
+
+    fn fresh_owner(&self) -> Owner {
+        self.inner.server.fresh_owner()
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        let channel = channel(&request.name);
+        let latch = prefixed("redisson_lock_latch", &request.name) + ":" + &request.id.to_string();
+        let inner = Arc::clone(&self.inner);
+        Box::new(RedissonAcquisition {
+            inner,
+            request,
+            channel,
+            latch,
+            subscription: None,
+            pause: LOOK,
+        })
+    }
+}
+
+/// The channel to which the release of a lock is told.
+pub(super) fn channel(name: &LockName) -> String {
+    prefixed("redisson_lock__channel", name)
+}
+
+struct RedissonAcquisition {
+    inner: Arc<Inner>,
+    request: Request,
+    channel: String,
+    latch: String,
+    subscription: Option<Subscription>,
+    /// How long to wait for a message.
+    pause: Duration,
+}
+
+impl RedissonAcquisition {
+    /// A process that had the lock lately asks a little later than the others who want it, one
+    /// round trip for each that has waited longer: else the quickest would have it again and
+    /// again. The rest of the holder's lease in ms if somebody has it meanwhile.
+    async fn give_way(&self) -> Option<i64> {
+        let others = self.subscription.as_ref()?.others_before();
+        let looks = if self.request.may_hold { 0 } else { others.min(MOST_LOOKS) };
+        let mut connection = self.inner.server.connection();
+        for _ in 0..looks {
+            let left_ms: i64 = connection.pttl(self.request.name.as_str()).await.ok()?;
+            if left_ms != -2 {
+                return Some(left_ms);
+            }
+        }
+        None
+    }
+
+    /// The rest of the holder's lease in ms if the lock is taken.
+    async fn acquire(&self) -> Result<Option<i64>, WriteError> {
+        let request = &self.request;
+        let keys = [request.name.as_str(), &self.latch];
+        let reenters = u8::from(request.may_hold);
+        let args = (ms(request.lease), request.owner.as_str(), reenters, ms(ACQUIRE_LATCH));
+        self.inner.writer.call(&ACQUIRE, &keys, args, Option::is_none).await
+    }
+}
+
+#[async_trait]
+impl Acquisition for RedissonAcquisition {
+    /// A connection that was lost costs one repetition, which is safe because it counts once.
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        if self.subscription.is_none() {
+            self.subscription = self.inner.server.signals().join(&self.channel);
+        }
+        if let Some(left_ms) = self.give_way().await {
+            self.pause = pause(left_ms);
+            return Ok(None);
+        }
+        let mut sent = Instant::now();
+        let mut answer = self.acquire().await;
+        if answer.as_ref().is_err_and(WriteError::is_connection_dropped) {
+            sent = Instant::now();
+            answer = self.acquire().await;
+        }
+        match answer {
+            Ok(None) => {
+                let belief = Belief::in_lease(sent, self.request.lease);
+                let (inner, request) = (Arc::clone(&self.inner), self.request.clone());
+                let latch = prefixed("redisson_unlock_latch", &request.name);
+                let latch = latch + ":" + &request.id.to_string();
+                let channel = std::mem::take(&mut self.channel);
+                let hold = RedissonHold { inner, request, channel, latch, belief, is_sent: false };
+                Ok(Some(Box::new(hold)))
+            }
+            Ok(Some(left_ms)) => {
+                self.pause = pause(left_ms);
+                Ok(None)
+            }
+            Err(error @ WriteError::TooFew { .. }) => {
+                self.abandon().await?;
+                Err(error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn wake(&mut self) -> Wake<'_> {
+        Wake::Signal(Box::pin(async {
+            let signals = self.inner.server.signals();
+            let subscription =
+                self.subscription.get_or_insert_with(|| signals.subscribe(&self.channel));
+            subscription.next(self.pause).await;
+            Ok(Woken::LookAgain)
+        }))
+    }
+
+    /// Sends the whole script: a server that is hung now, and carries out the attempt and then this
+    /// when it wakes up, has no way to ask for it.
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        let request = &self.request;
+        let keys = [request.name.as_str(), &self.channel, &self.latch];
+        let reenters = u8::from(request.may_hold);
+        let args = (WAKE_ONE, request.owner.as_str(), reenters, ms(ACQUIRE_LATCH));
+        let mut connection = self.inner.server.connection();
+        ABANDON.call_whole::<i64>(&mut connection, &keys, args).await?;
+        Ok(())
+    }
+}
+
+/// How long to wait for a message, when the holder's lease ends in so many ms, or never.
+fn pause(left_ms: i64) -> Duration {
+    let left = u64::try_from(left_ms).map(Duration::from_millis);
+    left.map_or(LOOK, |left| LOOK.min(left + LEASE_END))
+}
+
+struct RedissonHold {
+    inner: Arc<Inner>,
+    request: Request,
+    channel: String,
+    latch: String,
+    belief: Belief,
+    /// A release was sent and may not have been carried out yet.
+    is_sent: bool,
+}
+
+#[async_trait]
+impl Hold for RedissonHold {
+    fn belief(&self) -> Belief {
+        self.belief
+    }
+
+    fn upkeep(&self) -> Option<Upkeep> {
+        let renewer = Arc::clone(&self.inner.renewer) as _;
+        Some(Upkeep { renewer, request: self.request.clone() })
+    }
+
+    async fn release(&mut self) -> Result<Release, LockError> {
+        let request = &self.request;
+        let keys = [request.name.as_str(), &self.channel, &self.latch];
+        let args = (WAKE_ONE, ms(request.lease), request.owner.as_str(), ms(RELEASE_LATCH));
+        let mut connection = self.inner.server.connection();
+        let is_sent = std::mem::replace(&mut self.is_sent, true);
+        let answer: i64 = RELEASE.call(&mut connection, &keys, args).await?;
+        if let Ok(told @ 1..) = u64::try_from(answer - 1) {
+            self.inner.server.signals().released(&self.channel, told);
+        }
+        Ok(match answer {
+            0.. => {
+                // With another one still on its way the latch has to stay.
+                if !is_sent {
+                    forget(&mut connection, &self.latch).await;
+                }
+                Release::Released
+            }
+            -1 => Release::Gone,
+            _ => Release::HeldByOther,
+        })
+    }
+}
+
+/// The answer came, so that nobody will ask for it again. Nobody waits for this either: a latch
+/// that stays ends by itself.
+async fn forget(connection: &mut redis::aio::ConnectionManager, latch: &str) {
+    let mut command = redis::cmd("DEL");
+    if let Err(error) = command.arg(latch).set_no_response(true).exec_async(connection).await {
+        tracing::debug!(%error, "a latch is left to its time");
+    }
+}

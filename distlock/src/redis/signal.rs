@@ -1,0 +1,179 @@
+//! Messages that a lock may be free.
+//!
+//! One connection per [`RedisServer`](super::RedisServer), made when the first waiter subscribes
+//! and closed when nobody has subscribed for a while, carries the messages of all channels.
+//! Subscriptions are counted: a channel is subscribed to once, however many tasks wait for it, and
+//! given up a moment after the last of them. A waiter is told to look again
+//! - when a message comes: [`WAKE_ALL`] tells every waiter of the channel; any other tells one,
+//!   and is kept for the next to wait if none is waiting;
+//! - when the channel was subscribed to, also anew after a lost connection: a message may have been
+//!   missed before;
+//! - when the time is over for which it wanted to wait. That is what a lost message costs, and how
+//!   waiters go on while there is no connection.
+//!
+//! A connection that ends is noticed at once, one that is half open at the next PING: within
+//! [`PING_EVERY`] + [`ANSWER`]. It is made again, with growing pauses, for as long as somebody
+//! waits. Waiters are not told of the loss itself but of its end, when there is somebody to ask.
+//!
+//! Needs RESP3 (Redis 6 or later). Source: Redisson's `PublishSubscribe` and `LockPubSub`; known
+//! bugs of theirs that this avoids: redisson#4064, #5761, #6026. Tests: `signal/tests.rs`,
+//! `tests/redisson_waiting.rs`.
+
+mod link;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{ConnectionInfo, ProtocolVersion};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+
+use table::{Channel, Table};
+
+/// The message that one waiter may try: the lock is free, or one permit is.
+pub(crate) const WAKE_ONE: &str = "0";
+/// The message that all waiters may try: those who share the lock do not exclude each other.
+pub(crate) const WAKE_ALL: &str = "1";
+
+/// How long the server may take to answer, or to accept the connection.
+const ANSWER: Duration = Duration::from_secs(1);
+/// How often an idle connection is asked for a sign of life.
+const PING_EVERY: Duration = Duration::from_secs(2);
+/// How long a channel stays subscribed to after the last waiter: the next one often comes soon.
+const LINGER: Duration = Duration::from_secs(1);
+/// How long the connection is kept when no channel is.
+const CLOSE_AFTER: Duration = Duration::from_secs(30);
+/// The pause before a connection is tried again doubles from the first to the second of these.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// The most channels of one SUBSCRIBE or UNSUBSCRIBE.
+const BATCH: usize = 500;
+
+/// The channels of one server. Cheap to clone; clones share the connection.
+#[derive(Clone)]
+pub(crate) struct Signals(Arc<Inner>);
+
+struct Inner {
+    server: ConnectionInfo,
+    table: Mutex<Table>,
+    /// There is something to do for the task that has the connection.
+    changed: Notify,
+}
+
+impl Signals {
+    /// Makes no connection yet.
+    pub(crate) fn new(client: &redis::Client) -> Self {
+        let info = client.get_connection_info().clone();
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let server = info.set_redis_settings(settings);
+        Self(Arc::new(Inner { server, table: Mutex::default(), changed: Notify::new() }))
+    }
+
+    /// Waits for the messages of a channel from now on. Comes back at once; the first
+    /// [`Subscription::next`] resolves when the server has confirmed the subscription, because
+    /// what was sent before may have been missed.
+    pub(crate) fn subscribe(&self, channel: &str) -> Subscription {
+        let (name, entry) = self.0.table().enter(channel, self.start());
+        self.0.changed.notify_one();
+        let mut subscription = self.subscription(name, entry);
+        if subscription.is_live() {
+            subscription.looks.mark_changed();
+        }
+        subscription
+    }
+
+    /// The same, if this process is interested in the channel already; for a waiter that has not
+    /// looked yet: of a channel that is subscribed to it misses nothing from now on, and need not
+    /// look again for having subscribed.
+    pub(crate) fn join(&self, channel: &str) -> Option<Subscription> {
+        let (name, entry) = self.0.table().join(channel)?;
+        Some(self.subscription(name, entry))
+    }
+
+    /// This process has released the lock, and the message reached so many processes. If others
+    /// want it, it follows what they do for a while, to give way to them.
+    pub(crate) fn released(&self, channel: &str, told: u64) {
+        if told > 0 {
+            let _subscription = self.join(channel).unwrap_or_else(|| self.subscribe(channel));
+            self.0.table().released(channel, told);
+        }
+    }
+
+    /// How many channels are subscribed to, or about to be, or about to be no longer.
+    pub(crate) fn channels(&self) -> usize {
+        self.0.table().len()
+    }
+
+    /// Nobody will subscribe any more: the connection ends with the last subscription.
+    pub(crate) fn close(&self) {
+        self.0.table().close();
+        self.0.changed.notify_one();
+    }
+
+    fn subscription(&self, name: Arc<str>, channel: Arc<Channel>) -> Subscription {
+        let looks = channel.looks.subscribe();
+        Subscription { inner: Arc::clone(&self.0), name, channel, looks }
+    }
+
+    /// Starts the task that has the connection.
+    fn start(&self) -> impl FnOnce() -> Option<tokio::task::AbortHandle> {
+        let inner = Arc::clone(&self.0);
+        // Without a runtime there is no task, and waiters look again after their own time.
+        move || Some(Handle::try_current().ok()?.spawn(link::run(inner)).abort_handle())
+    }
+}
+
+impl Inner {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Each change is made of steps that do not panic.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One waiter's interest in a channel. Dropping it gives the channel up with the last.
+pub(crate) struct Subscription {
+    inner: Arc<Inner>,
+    name: Arc<str>,
+    channel: Arc<Channel>,
+    looks: watch::Receiver<u64>,
+}
+
+impl Subscription {
+    /// Resolves when it is time to look again, at the latest after `at_most`. Dropping the future
+    /// loses nothing: a message for one waiter then goes to another.
+    pub(crate) async fn next(&mut self, at_most: Duration) {
+        tokio::select! {
+            biased;
+            // The sender lives in the channel, so this cannot fail.
+            _ = self.looks.changed() => {}
+            permit = self.channel.wakes.acquire() => {
+                if let Ok(permit) = permit {
+                    permit.forget();
+                }
+            }
+            () = sleep(at_most) => {}
+        }
+    }
+
+    /// How many of the processes that want the lock have waited longer than this one, as far as is
+    /// known: it was passed on to this one since.
+    pub(crate) fn others_before(&self) -> u64 {
+        self.channel.others_before()
+    }
+
+    /// Whether the server has confirmed the subscription, as far as is known.
+    pub(crate) fn is_live(&self) -> bool {
+        self.channel.is_live()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if self.inner.table().leave(&self.name) {
+            self.inner.changed.notify_one();
+        }
+    }
+}

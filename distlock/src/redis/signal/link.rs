@@ -1,0 +1,107 @@
+//! The task that has the connection.
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{ANSWER, Inner, PING_EVERY, RECONNECT};
+
+/// Keeps a connection for as long as somebody has subscribed, and a while longer.
+pub(super) async fn run(inner: Arc<Inner>) {
+    let mut pause = RECONNECT.0;
+    loop {
+        match Link::make(&inner).await {
+            Ok(link) => {
+                pause = RECONNECT.0;
+                match link.serve(&inner).await {
+                    Ok(()) => return,
+                    Err(error) => tracing::debug!(%error, "the connection for messages was lost"),
+                }
+            }
+            Err(error) => tracing::debug!(%error, "no connection for messages"),
+        }
+        {
+            let mut table = inner.table();
+            table.lost();
+            if table.ends_without_link() {
+                return;
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(RECONNECT.1);
+    }
+}
+
+struct Link {
+    connection: MultiplexedConnection,
+    /// The connection has ended.
+    ended: Arc<Notify>,
+}
+
+impl Link {
+    async fn make(inner: &Arc<Inner>) -> Result<Self, RedisError> {
+        let ended = Arc::<Notify>::default();
+        let (table, ending) = (Arc::clone(inner), Arc::clone(&ended));
+        // Called by the task that reads the socket, for each message.
+        let push = move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+            match (push.kind, push.data.as_slice()) {
+                (PushKind::Disconnection, _) => ending.notify_one(),
+                (
+                    PushKind::Message,
+                    [Value::BulkString(channel), Value::BulkString(message), ..],
+                ) => table.table().deliver(channel, message),
+                _ => {}
+            }
+            Ok(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER))
+            .set_response_timeout(Some(ANSWER))
+            .set_push_sender(push);
+        let client = Client::open(inner.server.clone())?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Self { connection, ended })
+    }
+
+    /// Comes back when nobody needs the connection any more, or with what broke it.
+    async fn serve(mut self, inner: &Inner) -> Result<(), RedisError> {
+        let mut ping_at = Instant::now() + PING_EVERY;
+        loop {
+            let work = inner.table().take(Instant::now());
+            if !work.subscribe.is_empty() {
+                self.connection.subscribe(names(&work.subscribe)).await?;
+                inner.table().confirm(&work.subscribe);
+            }
+            if !work.unsubscribe.is_empty() {
+                self.connection.unsubscribe(names(&work.unsubscribe)).await?;
+            }
+            if !work.subscribe.is_empty() || !work.unsubscribe.is_empty() {
+                continue;
+            }
+            tokio::select! {
+                () = inner.changed.notified() => {}
+                () = self.ended.notified() => return Err(ended()),
+                () = sleep_until(work.next.map_or(ping_at, |next| next.min(ping_at))) => {}
+            }
+            let now = Instant::now();
+            if inner.table().may_end(now) {
+                return Ok(());
+            }
+            if now >= ping_at {
+                redis::cmd("PING").exec_async(&mut self.connection).await?;
+                ping_at = Instant::now() + PING_EVERY;
+            }
+        }
+    }
+}
+
+fn names(channels: &[Arc<str>]) -> Vec<&str> {
+    channels.iter().map(AsRef::as_ref).collect()
+}
+
+fn ended() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()
+}

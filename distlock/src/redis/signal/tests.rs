@@ -1,0 +1,224 @@
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use testbed::{Bed, Redis, RedisOptions};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::*;
+
+/// Longer than anything here takes, so that only a message can come sooner.
+const LONG: Duration = Duration::from_mins(1);
+/// How long to wait for something that must come.
+const SURELY: Duration = Duration::from_secs(10);
+/// How long to wait for something that must not come.
+const HARDLY: Duration = Duration::from_millis(200);
+
+/// The bed goes last.
+struct Server {
+    redis: Redis,
+    connection: ConnectionManager,
+    signals: Signals,
+    _bed: Bed,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let (bed, redis) = tokio::task::block_in_place(|| {
+            let bed = Bed::start().expect("a private bed");
+            let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
+            (bed, redis)
+        });
+        let client = redis::Client::open(redis.url()).expect("a URL");
+        let config = ConnectionManagerConfig::new();
+        let connection = ConnectionManager::new_with_config(client.clone(), config).await;
+        let signals = Signals::new(&client);
+        Self { redis, connection: connection.expect("a connection"), signals, _bed: bed }
+    }
+
+    async fn live(&self, channel: &str) -> Subscription {
+        let mut subscription = self.signals.subscribe(channel);
+        timeout(SURELY, subscription.next(LONG)).await.expect("the confirmation");
+        assert!(subscription.is_live());
+        subscription
+    }
+
+    async fn send(&self, channel: &str, message: &str) -> usize {
+        self.connection.clone().publish(channel, message).await.expect("an answer")
+    }
+
+    async fn kill_connections(&self) -> usize {
+        redis::cmd("CLIENT")
+            .arg(&["KILL", "TYPE", "pubsub"])
+            .query_async(&mut self.connection.clone())
+            .await
+            .expect("an answer")
+    }
+
+    async fn channels(&self) -> usize {
+        let channels: Vec<String> = redis::cmd("PUBSUB")
+            .arg("CHANNELS")
+            .query_async(&mut self.connection.clone())
+            .await
+            .expect("an answer");
+        channels.len()
+    }
+
+    fn act(&self, act: impl FnOnce(&Redis) -> testbed::Result<()>) {
+        tokio::task::block_in_place(|| act(&self.redis)).expect("the testbed can do that");
+    }
+}
+
+async fn comes(subscription: &mut Subscription) {
+    timeout(SURELY, subscription.next(LONG)).await.expect("it is told to look again");
+}
+
+async fn is_quiet(subscription: &mut Subscription) {
+    let told = timeout(HARDLY, subscription.next(LONG)).await;
+    assert!(told.is_err(), "it is told although nothing has happened");
+}
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + SURELY;
+    while !holds().await {
+        assert!(Instant::now() < deadline, "not within {SURELY:?}: {what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_wakes_one_waiter_or_all_and_waits_for_one_who_looks() {
+    let server = Server::start().await;
+    let (mut first, mut second) = (server.live("a").await, server.live("a").await);
+    is_quiet(&mut first).await;
+    assert_eq!(server.send("a", WAKE_ONE).await, 1, "one subscription for both");
+    // Nobody waits now, so that the message is kept; then one takes it, and only one.
+    eventually("the message is there", async || first.channel.wakes.available_permits() == 1).await;
+    comes(&mut second).await;
+    is_quiet(&mut first).await;
+
+    // More messages than waiters are of no use to anybody. The one on `b` comes after them.
+    let mut other = server.live("b").await;
+    for _ in 0..5 {
+        server.send("a", WAKE_ONE).await;
+    }
+    server.send("b", WAKE_ONE).await;
+    comes(&mut other).await;
+    comes(&mut first).await;
+    comes(&mut second).await;
+    is_quiet(&mut first).await;
+
+    server.send("a", WAKE_ALL).await;
+    comes(&mut first).await;
+    comes(&mut second).await;
+    is_quiet(&mut other).await;
+    is_quiet(&mut first).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_goes_away_leaves_its_message_to_the_next() {
+    let server = Server::start().await;
+    let (mut first, mut second) = (server.live("a").await, server.live("a").await);
+    for _ in 0..20 {
+        let mut going = Box::pin(first.next(LONG));
+        let pending = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(going.as_mut().poll(context).is_pending())
+        });
+        assert!(pending.await);
+        // The first in the queue is given the message, but does not live to see it.
+        server.send("a", WAKE_ONE).await;
+        sleep(Duration::from_millis(2)).await;
+        drop(going);
+        comes(&mut second).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_look_again_when_they_are_subscribed_anew() {
+    let server = Server::start().await;
+    let mut waiter = server.live("a").await;
+    for _ in 0..3 {
+        assert_eq!(server.kill_connections().await, 1);
+        comes(&mut waiter).await;
+        assert_eq!(server.send("a", WAKE_ONE).await, 1, "it is subscribed again");
+        comes(&mut waiter).await;
+    }
+    server.act(|redis| redis.restart());
+    comes(&mut waiter).await;
+    eventually("the other connection is back", async || {
+        let sent: redis::RedisResult<usize> =
+            server.connection.clone().publish("a", WAKE_ONE).await;
+        sent.is_ok_and(|receivers| receivers == 1)
+    })
+    .await;
+    comes(&mut waiter).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_without_a_sign_of_life_is_made_again() {
+    let server = Server::start().await;
+    let mut waiter = server.live("a").await;
+    server.act(|redis| redis.freeze());
+    let told_at_most_after = PING_EVERY + ANSWER + SURELY;
+    let noticed = async {
+        while waiter.is_live() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(told_at_most_after, noticed).await.expect("the silence is noticed");
+    server.act(|redis| redis.thaw());
+    comes(&mut waiter).await;
+    assert!(waiter.is_live());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_away_costs_a_waiter_no_more_than_its_own_time() {
+    let server = Server::start().await;
+    server.act(|redis| redis.kill());
+    let mut waiter = server.signals.subscribe("a");
+    for _ in 0..3 {
+        timeout(SURELY, waiter.next(Duration::from_millis(50))).await.expect("it looks again");
+        assert!(!waiter.is_live());
+    }
+    server.act(|redis| redis.restart());
+    comes(&mut waiter).await;
+    assert!(waiter.is_live());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_channels_leave_no_entry_here_and_no_channel_there() {
+    let server = Server::start().await;
+    let subscriptions: Vec<_> =
+        (0..10_000).map(|number| server.signals.subscribe(&format!("channel:{number}"))).collect();
+    eventually("all are subscribed to", async || server.channels().await == 10_000).await;
+    drop(subscriptions);
+    eventually("none is subscribed to", async || server.channels().await == 0).await;
+    assert_eq!(server.signals.channels(), 0);
+    let table = server.signals.0.table();
+    assert_eq!(table.queued(), 0, "nothing is left in a queue");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_is_kept_for_the_next_waiter_who_then_misses_nothing() {
+    let server = Server::start().await;
+    assert!(server.signals.join("a").is_none(), "it is not subscribed to yet");
+    let mut other = server.live("b").await;
+    drop(server.live("a").await);
+    server.send("a", WAKE_ONE).await;
+    server.send("b", WAKE_ONE).await;
+    comes(&mut other).await;
+    let mut next = server.signals.join("a").expect("it is subscribed to still");
+    is_quiet(&mut next).await;
+    let mut late = server.signals.subscribe("a");
+    comes(&mut late).await;
+    is_quiet(&mut late).await;
+    for _ in 0..100 {
+        drop(server.signals.subscribe("a"));
+    }
+    assert_eq!(server.send("a", WAKE_ALL).await, 1);
+    comes(&mut next).await;
+    drop((next, late, other));
+    eventually("it is given up", async || server.signals.channels() == 0).await;
+    server.signals.close();
+    eventually("its connection is closed", async || server.kill_connections().await == 0).await;
+}

@@ -1,0 +1,43 @@
+-- Purpose: take a lock as Redisson's RLock does, or enter it once more; or tell how long it is held.
+-- KEYS[1]: the lock, a hash of owner to hold count
+-- KEYS[2]: the latch of this acquisition: 1 its re-entry was counted, 0 it was given up
+-- ARGV[1]: the lease, in ms
+-- ARGV[2]: the owner
+-- ARGV[3]: 1 if the owner may hold the lock already, 0 if nobody has used it before: what it holds
+--   was then taken by this acquisition, whose answer was lost
+-- ARGV[4]: how long to remember a re-entry, in ms
+-- Returns: nil taken, for the lease at least; n >= 0 somebody else's, for so many ms more; -1
+--   somebody else's, without an end
+-- Errors: GIVENUP this acquisition was abandoned before this call came; WRONGTYPE; ERR arguments
+local function is_ms(text)
+  local ms = tonumber(text)
+  return ms and ms >= 1 and ms <= 1e15 and ms % 1 == 0
+end
+if #KEYS ~= 2 or #ARGV ~= 4 or not is_ms(ARGV[1]) or ARGV[2] == ''
+  or (ARGV[3] ~= '0' and ARGV[3] ~= '1') or not is_ms(ARGV[4]) then
+  return redis.error_reply('ERR arguments: lock, latch; lease, owner, 0 or 1, ms')
+end
+local lease, latch_ms = tonumber(ARGV[1]), tonumber(ARGV[4])
+local latch = redis.call('GET', KEYS[2])
+if latch == '0' then
+  return redis.error_reply('GIVENUP the acquisition was abandoned')
+end
+local count = redis.call('HGET', KEYS[1], ARGV[2])
+local left = redis.call('PTTL', KEYS[1])
+if count and not tonumber(count) then
+  return redis.error_reply('WRONGTYPE the hold count is no number')
+end
+if not count and left ~= -2 then
+  return left
+end
+if not (count and (latch or ARGV[3] == '0')) then
+  redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
+  if ARGV[3] == '1' then
+    redis.call('SET', KEYS[2], '1', 'PX', latch_ms)
+  end
+end
+-- Never less than an outer hold counts on.
+if left < lease then
+  redis.call('PEXPIRE', KEYS[1], lease)
+end
+return false

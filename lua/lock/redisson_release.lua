@@ -1,0 +1,45 @@
+-- Purpose: leave a lock once, as Redisson's RLock does; at the last time free it and tell a waiter.
+-- KEYS[1]: the lock, a hash of owner to hold count
+-- KEYS[2]: the channel of its waiters
+-- KEYS[3]: the latch of this release: what it answered
+-- ARGV[1]: the message
+-- ARGV[2]: the lease of this hold, in ms, for the holds of the owner that are left
+-- ARGV[3]: the owner
+-- ARGV[4]: how long to remember the answer, in ms
+-- Returns: n > 0 freed, and n - 1 processes were told; 0 still the owner's; -1 nobody's; -2 somebody
+--   else's, untouched. A release that is sent again gets the first one's answer: 1 if freed.
+-- Errors: WRONGTYPE; ERR arguments
+local function is_ms(text)
+  local ms = tonumber(text)
+  return ms and ms >= 1 and ms <= 1e15 and ms % 1 == 0
+end
+if #KEYS ~= 3 or #ARGV ~= 4 or ARGV[1] == '' or not is_ms(ARGV[2])
+  or ARGV[3] == '' or not is_ms(ARGV[4]) then
+  return redis.error_reply('ERR arguments: lock, channel, latch; message, lease, owner, ms')
+end
+local lease, latch_ms = tonumber(ARGV[2]), tonumber(ARGV[4])
+local latch = redis.call('GET', KEYS[3])
+if latch then
+  return tonumber(latch)
+end
+local count = redis.call('HGET', KEYS[1], ARGV[3])
+if not count then
+  return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2
+end
+if not tonumber(count) then
+  return redis.error_reply('WRONGTYPE the hold count is no number')
+end
+if tonumber(count) > 1 then
+  redis.call('HINCRBY', KEYS[1], ARGV[3], -1)
+  if redis.call('PTTL', KEYS[1]) < lease then
+    redis.call('PEXPIRE', KEYS[1], lease)
+  end
+  redis.call('SET', KEYS[3], '0', 'PX', latch_ms)
+  return 0
+end
+-- First, because a server whose memory is full allows it, and then the rest.
+redis.call('DEL', KEYS[1])
+redis.call('SET', KEYS[3], '1', 'PX', latch_ms)
+-- Waiters look by themselves if this user may not publish.
+local told = redis.pcall('PUBLISH', KEYS[2], ARGV[1])
+return 1 + (tonumber(told) or 0)
