@@ -63,8 +63,8 @@ mod watchdog;
 pub use crate::mysql::MySqlServer;
 #[cfg(feature = "redis")]
 pub use crate::redis::{
-    GetsetTimestamp, OwnerCheckLock, Red, RedisServer, Redisson, RedissonLock, RedissonOptions,
-    Replication, SetnxExpire,
+    GetsetTimestamp, OwnerCheckLock, ReadWrite, Red, RedisServer, Redisson, RedissonLock,
+    RedissonOptions, Replication, SetnxExpire,
 };
 pub use error::LockError;
 pub use fence::{Mint, Token};

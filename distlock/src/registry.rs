@@ -23,6 +23,15 @@ impl Backends {
     fn redis(&self) -> Result<&crate::RedisServer, LockError> {
         self.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))
     }
+
+    /// The same name by `redisson` on each of the independent servers.
+    fn multi(&self) -> Result<crate::Multi, LockError> {
+        if self.independent_redis.is_empty() {
+            return Err(LockError::Unsupported("independent Redis servers"));
+        }
+        let member = |server| Arc::new(crate::Redisson::on(server)) as Arc<dyn Locker>;
+        Ok(crate::Multi::same_name(self.independent_redis.iter().map(member).collect()))
+    }
 }
 
 #[cfg(feature = "mysql")]
@@ -60,6 +69,11 @@ pub fn locker(kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, Loc
             with!("redis", crate::redis::reentrant::Reentrant::new(servers.redis()?))
         }
         LockKind::Redisson => with!("redis", crate::Redisson::on(servers.redis()?)),
+        LockKind::Fair => with!("redis", crate::redis::fair::Fair::new(servers.redis()?)),
+        LockKind::ReadWrite => {
+            with!("redis", crate::redis::read_write::Writer::new(servers.redis()?))
+        }
+        LockKind::Multi => with!("redis", servers.multi()?),
         LockKind::Red => with!("redis", crate::Red::new(&servers.independent_redis)?),
         _ => return Err(LockError::Unsupported("a later version")),
     })

@@ -51,7 +51,9 @@ async fn run_all(mut connection: MySqlConnection, lab: bool) -> Result<usize, Mi
 /// Waits for others that migrate this database. sqlx's own `lock` waits with a negative time-out,
 /// at which MariaDB answers NULL at once, so that everybody would go on.
 async fn take_turn(connection: &mut MySqlConnection) -> Result<(), MigrateError> {
-    let got = sqlx::query_scalar("SELECT GET_LOCK(CONCAT('seckill-migrate:', LEFT(SHA2(DATABASE(), 256), 32)), ?)");
+    let got = sqlx::query_scalar(
+        "SELECT GET_LOCK(CONCAT('seckill-migrate:', LEFT(SHA2(DATABASE(), 256), 32)), ?)",
+    );
     match got.bind(TURN_S).fetch_one(connection).await? {
         Some(1_i64) => Ok(()),
         _ => Err(MigrateError::Execute(sqlx::Error::Protocol(format!(

@@ -1,12 +1,15 @@
 //! Mechanisms that live in Redis, one file each. All of a process share one reconnecting
 //! connection for commands.
 
+pub(crate) mod fair;
 pub(crate) mod getset_timestamp;
+mod holds;
 mod inspect;
 mod keys;
 pub(crate) mod lua_release;
 mod one_key;
 pub(crate) mod owner_check;
+pub(crate) mod read_write;
 mod red;
 pub(crate) mod redisson;
 pub(crate) mod reentrant;
@@ -27,6 +30,7 @@ use uuid::Uuid;
 pub use self::getset_timestamp::GetsetTimestamp;
 pub use self::inspect::RedissonLock;
 pub use self::owner_check::OwnerCheckLock;
+pub use self::read_write::ReadWrite;
 pub use self::red::Red;
 pub use self::redisson::{Redisson, RedissonOptions};
 use self::renew::RedisRenewer;

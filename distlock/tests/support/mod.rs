@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 pub(crate) mod proxy;
+pub(crate) mod scene;
 
 use std::sync::{Arc, OnceLock};
 pub(crate) mod redisson;

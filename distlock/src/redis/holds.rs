@@ -1,0 +1,279 @@
+//! What `fair` and `read-write` are made of: holds that live in sorted sets on the server, and
+//! waiters whom the server knows of.
+//!
+//! A hold is a member `request:owner` of a sorted set, scored with the instant (by the server's
+//! clock) at which it ends. So each hold of a re-entrant owner, and each reader, has a lease of its
+//! own; none shortens another's, and one that dies is not kept alive by the others' renewals. A
+//! hold is named after its request, so an acquire that is sent again counts once. A release leaves
+//! a latch behind for [`LATCH`], or until its answer has come: it gives a release that is sent
+//! again the first one's answer, and refuses an acquire that arrives after it.
+//!
+//! A first attempt that finds the lock busy leaves no trace: that is all a `tryLock()` does. Then
+//! the waiter subscribes to its channel, and from the next attempt on it is known to the server,
+//! for [`PATIENCE`] after each look. It looks at least every third of that, which also bounds what
+//! a lost message costs.
+//!
+//! On a Redis Cluster all keys of a lock are in one slot, but a batch of renewals is not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::RedisResult;
+use redis::aio::ConnectionManager;
+use tokio::time::Instant;
+
+use super::RedisServer;
+use super::keys::{ms, prefixed};
+use super::script::LuaScript;
+use super::signal::Subscription;
+use crate::{
+    Acquisition, Belief, Hold, LockError, Release, Renewal, Renewer, Request, Upkeep, Wake, Woken,
+};
+
+/// How long a waiter counts as alive after a look. The dead are passed over after that.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// How long a waiter waits for its subscription before it stands in the queue without one.
+const SUBSCRIBED_WITHIN: Duration = Duration::from_millis(200);
+/// How long the server remembers how a request ended; longer than any repetition takes.
+const LATCH: Duration = Duration::from_secs(10);
+
+/// What the scripts answer an acquire; all else is when to look again, in ms.
+const HELD: i64 = 0;
+const ENDED: i64 = -1;
+const READS: i64 = -2;
+
+/// A kind made of two scripts.
+pub(super) struct Form {
+    /// Takes the lock, or a place among those who wait.
+    pub(super) acquire: &'static str,
+    /// Gives back the hold, the place, or both.
+    pub(super) release: &'static str,
+    /// The prefix of the key of the holds.
+    pub(super) holds: &'static str,
+    /// What it tells its scripts about a request.
+    pub(super) terms: fn(&Request) -> Terms,
+}
+
+/// What a kind tells its scripts about one request.
+pub(super) struct Terms {
+    /// The keys of both scripts; the last is the request's latch.
+    pub(super) keys: Vec<String>,
+    /// Where the waiter is told that it may enter.
+    pub(super) channel: String,
+    /// The last arguments of the acquiring script.
+    pub(super) acquire: Vec<String>,
+    /// The last arguments of the releasing script.
+    pub(super) release: Vec<String>,
+}
+
+/// A kind at work on a server.
+pub(super) struct Scripts {
+    server: RedisServer,
+    acquire: LuaScript,
+    release: LuaScript,
+    renewer: Arc<HoldsRenewer>,
+    terms: fn(&Request) -> Terms,
+}
+
+impl Scripts {
+    pub(super) fn new(server: &RedisServer, form: &Form) -> Arc<Self> {
+        Arc::new(Self {
+            server: server.clone(),
+            acquire: LuaScript::new(form.acquire),
+            release: LuaScript::new(form.release),
+            renewer: Arc::new(HoldsRenewer::new(server, form.holds)),
+            terms: form.terms,
+        })
+    }
+
+    pub(super) fn begin(self: &Arc<Self>, request: Request) -> Box<dyn Acquisition> {
+        let terms = (self.terms)(&request);
+        let call = Call { scripts: Arc::clone(self), request, terms: Arc::new(terms) };
+        Box::new(HoldAcquisition { call, repeated: false, place: None, look: Duration::ZERO })
+    }
+}
+
+/// The scripts, for one request.
+#[derive(Clone)]
+struct Call {
+    scripts: Arc<Scripts>,
+    request: Request,
+    terms: Arc<Terms>,
+}
+
+impl Call {
+    fn keys(&self) -> Vec<&str> {
+        self.terms.keys.iter().map(String::as_str).collect()
+    }
+
+    async fn acquire(&self, patience: Duration) -> RedisResult<i64> {
+        let (owner, id) = (self.request.owner.as_str(), self.request.id.to_string());
+        let args = (owner, id, ms(self.request.lease), ms(patience), &self.terms.acquire);
+        let mut connection = self.scripts.server.connection();
+        self.scripts.acquire.call(&mut connection, &self.keys(), args).await
+    }
+
+    /// Also for what an attempt with an unknown outcome may have left; then the whole script is
+    /// sent: a server that is hung now, and carries out the attempt and then this when it wakes up,
+    /// has no way to ask for it.
+    async fn release(&self, whole: bool) -> RedisResult<i64> {
+        let (owner, id) = (self.request.owner.as_str(), self.request.id.to_string());
+        let args = (owner, id, ms(LATCH), &self.terms.release);
+        let mut connection = self.scripts.server.connection();
+        let script = &self.scripts.release;
+        if whole {
+            script.call_whole(&mut connection, &self.keys(), args).await
+        } else {
+            script.call(&mut connection, &self.keys(), args).await
+        }
+    }
+
+    /// The release's answer came, so nobody will ask for it again. Nobody waits for this either: a
+    /// latch that stays ends by itself.
+    async fn forget_latch(&self) {
+        let mut command = redis::cmd("DEL");
+        command.arg(self.terms.keys.last()).set_no_response(true);
+        if let Err(error) = command.exec_async(&mut self.scripts.server.connection()).await {
+            tracing::debug!(%error, "a latch is left to its time");
+        }
+    }
+}
+
+struct HoldAcquisition {
+    call: Call,
+    /// A request may still be under way on a connection that was lost.
+    repeated: bool,
+    /// There from the first busy answer on; attempts then ask for a place on the server.
+    place: Option<Subscription>,
+    /// When the server wants to be asked again.
+    look: Duration,
+}
+
+#[async_trait]
+impl Acquisition for HoldAcquisition {
+    /// A connection that was lost costs one repetition, which is safe because it counts once.
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let patience = if self.place.is_some() { PATIENCE } else { Duration::ZERO };
+        let mut sent = Instant::now();
+        let mut answer = self.call.acquire(patience).await;
+        if answer.as_ref().is_err_and(redis::RedisError::is_connection_dropped) {
+            self.repeated = true;
+            sent = Instant::now();
+            answer = self.call.acquire(patience).await;
+        }
+        match answer? {
+            HELD => {
+                let belief = Belief::in_lease(sent, self.call.request.lease);
+                let (call, repeated) = (self.call.clone(), self.repeated);
+                Ok(Some(Box::new(SetHold { call, repeated, belief })))
+            }
+            ENDED => Err(LockError::Backend("the request has been given up".into())),
+            READS => Err(LockError::Unsupported("its reader to stop reading before it writes")),
+            look => {
+                self.look = Duration::from_millis(u64::try_from(look).unwrap_or(1));
+                Ok(None)
+            }
+        }
+    }
+
+    fn wake(&mut self) -> Wake<'_> {
+        Wake::Signal(Box::pin(async {
+            if let Some(place) = &mut self.place {
+                place.next(self.look).await;
+            } else {
+                let signals = self.call.scripts.server.signals();
+                let place = self.place.insert(signals.subscribe(&self.call.terms.channel));
+                // Its first signal says that no message is missed from now on.
+                place.next(SUBSCRIBED_WITHIN).await;
+            }
+            Ok(Woken::LookAgain)
+        }))
+    }
+
+    fn is_queued(&self) -> bool {
+        self.place.is_some()
+    }
+
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        self.place = None;
+        self.call.release(true).await?;
+        Ok(())
+    }
+}
+
+/// A member of a sorted set.
+struct SetHold {
+    call: Call,
+    repeated: bool,
+    belief: Belief,
+}
+
+#[async_trait]
+impl Hold for SetHold {
+    fn belief(&self) -> Belief {
+        self.belief
+    }
+
+    fn upkeep(&self) -> Option<Upkeep> {
+        let renewer = Arc::clone(&self.call.scripts.renewer);
+        Some(Upkeep { renewer, request: self.call.request.clone() })
+    }
+
+    async fn release(&mut self) -> Result<Release, LockError> {
+        let answer = self.call.release(false).await?;
+        if !self.repeated {
+            self.call.forget_latch().await;
+        }
+        Ok(match answer {
+            1 => Release::Released,
+            0 => Release::HeldByOther,
+            _ => Release::Gone,
+        })
+    }
+}
+
+/// Renews the holds of one kind, many with one script.
+struct HoldsRenewer {
+    connection: ConnectionManager,
+    script: LuaScript,
+    prefix: &'static str,
+}
+
+impl HoldsRenewer {
+    fn new(server: &RedisServer, prefix: &'static str) -> Self {
+        let script = LuaScript::new(include_str!("../../lua/renew_holds.lua"));
+        Self { connection: server.connection(), script, prefix }
+    }
+
+    async fn send(&self, holds: &[Request]) -> RedisResult<Vec<bool>> {
+        let keys: Vec<_> = holds.iter().map(|hold| prefixed(self.prefix, &hold.name)).collect();
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        let args: Vec<_> = holds
+            .iter()
+            .flat_map(|hold| [format!("{}:{}", hold.id, hold.owner), ms(hold.lease).to_string()])
+            .collect();
+        self.script.call(&mut self.connection.clone(), &keys, args).await
+    }
+}
+
+#[async_trait]
+impl Renewer for HoldsRenewer {
+    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        let sent = Instant::now();
+        match self.send(holds).await {
+            Ok(answers) => holds
+                .iter()
+                .zip(answers)
+                .map(|(hold, renewed)| {
+                    let belief = Belief::in_lease(sent, hold.lease);
+                    if renewed { Renewal::Renewed(belief) } else { Renewal::Lost }
+                })
+                .collect(),
+            Err(error) => {
+                tracing::debug!(%error, "a renewal has no answer");
+                vec![Renewal::Unknown; holds.len()]
+            }
+        }
+    }
+}
