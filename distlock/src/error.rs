@@ -24,6 +24,10 @@ pub enum LockError {
     /// there is given back in the background, and otherwise ends with its lease.
     #[error("the lock's server failed: {0}")]
     Backend(String),
+    /// There was no connection to the lock's server in time: the pool is dry, or the server cannot
+    /// be reached. Nothing was asked.
+    #[error("no connection to the lock's server in time: {0}")]
+    NoConnection(String),
     /// The request was refused before a server was asked.
     #[error("{field}: {limit}")]
     BadRequest {
@@ -50,13 +54,6 @@ impl From<::redis::RedisError> for LockError {
         if error.code() == Some("WRONGTYPE") {
             return Self::HeldByOtherKind;
         }
-        Self::Backend(error.to_string())
-    }
-}
-
-#[cfg(feature = "mysql")]
-impl From<sqlx::Error> for LockError {
-    fn from(error: sqlx::Error) -> Self {
         Self::Backend(error.to_string())
     }
 }

@@ -75,7 +75,10 @@ pub fn locker(kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, Loc
         }
         LockKind::Multi => with!("redis", servers.multi()?),
         LockKind::Red => with!("redis", crate::Red::new(&servers.independent_redis)?),
-        _ => return Err(LockError::Unsupported("a later version")),
+        LockKind::MysqlTable => with!("mysql", crate::mysql::TableLock::new(servers.mysql()?)),
+        LockKind::MysqlRow => with!("mysql", crate::mysql::RowLock::new(servers.mysql()?)),
+        LockKind::MysqlNamed => with!("mysql", crate::mysql::NamedLock::new(servers.mysql()?)),
+        LockKind::Zookeeper => return Err(LockError::Unsupported("a later version")),
     })
 }
 

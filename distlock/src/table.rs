@@ -193,7 +193,11 @@ const MYSQL_NAMED: Guarantees = Guarantees {
     reentrant: Answer::No,
     fair: Answer::No,
     fencing: Fencing::No,
-    flaws: &["each holder and waiter has a connection of its own", "Galera grants it on each node"],
+    flaws: &[
+        "each holder and waiter has a connection of its own",
+        "a session that the server ends frees the lock before its holder knows",
+        "Galera grants it on each node",
+    ],
 };
 
 const ZOOKEEPER: Guarantees = Guarantees {

@@ -97,7 +97,7 @@ impl From<LockError> for Refusal {
     fn from(error: LockError) -> Self {
         match error {
             LockError::TimedOut { .. } => Self::InProgress,
-            LockError::Backend(_) => {
+            LockError::Backend(_) | LockError::NoConnection(_) => {
                 tracing::warn!(%error, "a purchase was refused");
                 Self::Unavailable("redis")
             }

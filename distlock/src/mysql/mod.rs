@@ -1,29 +1,199 @@
-//! Mechanisms that live in `MySQL` or `MariaDB`, one file each.
+//! Mechanisms that live in `MySQL` or `MariaDB`, one file each, and their fencing tokens.
+//!
+//! `table` keeps a row per lock with a lease, in short statements of their own; `row` and `named`
+//! keep a connection from the attempt to the release (`pinned`). `token` mints fencing tokens,
+//! `fence` checks them at the resource, `reaper` bounds what all of them leave behind, `schema`
+//! makes their tables. `MySQL` from 8.0 and `MariaDB` from 10.6 on behave the same, at the isolation
+//! levels READ COMMITTED and REPEATABLE READ.
 
-use sqlx::MySql;
-use sqlx::MySqlPool;
+mod fence;
+mod named;
+mod named_session;
+mod pinned;
+mod reaper;
+pub mod row;
+mod schema;
+mod session;
+mod table;
+mod table_renewer;
+mod token;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::pool::PoolConnection;
+use sqlx::{ConnectOptions, Connection, Executor, MySql, MySqlPool};
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::timeout;
 
-/// A database server. Cheap to clone.
+pub use fence::{Fence, FenceError, raise_fence};
+pub use schema::{SCHEMA, ensure_schema};
+pub use token::MySqlTokens;
+
+pub(crate) use named::NamedLock;
+pub(crate) use row::RowLock;
+pub(crate) use table::TableLock;
+
+use crate::LockError;
+
+/// A connection of the own pool that was idle for longer is asked whether it still lives.
+const PINGED_AFTER: Duration = Duration::from_secs(1);
+/// One that has not answered by then is dead; another one is opened.
+const PING: Duration = Duration::from_secs(1);
+/// After that time without use the own pool closes a connection.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// How sessions of the own pool are set up. READ COMMITTED locks no gaps. The server
+/// ends a session after a minute without a statement, which frees a holder that is cut off in the
+/// middle of a transaction; what is idle in the pool is closed before that.
+const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+     SET SESSION innodb_lock_wait_timeout = 3; SET SESSION wait_timeout = 60";
+
+/// A database server. Cheap to clone; clones share its pool. The tables of [`SCHEMA`] must exist.
 ///
 /// Holders and waiters of `mysql-row` and `mysql-named` keep a connection each: give the locks a
-/// pool of their own, so that a section that needs another connection never waits for a lock.
+/// pool of their own, so that a section that needs another connection never waits for a lock. When
+/// the pool is dry, an acquisition fails with [`LockError::NoConnection`] after the pool's own
+/// time-out.
 #[derive(Clone)]
 pub struct MySqlServer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     pool: MySqlPool,
+    /// Of this process, for people who look at the tables.
+    host: String,
+    reaper: reaper::Reaper,
+    /// Who may KILL: two at a time.
+    killers: Semaphore,
+    /// Whether the server is a Galera node, once it was asked.
+    is_galera: OnceCell<bool>,
+}
+
+/// Settings of a pool for locks alone.
+#[derive(Debug, Clone)]
+pub struct MySqlServerOptions {
+    /// `mysql://user:password@host:port/database`
+    pub url: String,
+    /// The most connections: one for each holder and each waiter of `mysql-row` and `mysql-named`
+    /// (of one process and name only one task waits), two more for the rest.
+    pub pool_size: u32,
+    /// How long an acquisition may wait for a connection.
+    pub acquire: Duration,
 }
 
 impl MySqlServer {
-    /// The server that the pool leads to.
+    /// The server that the pool leads to. Its sessions must have autocommit on, as they do unless
+    /// somebody switches it off. What a holder of `mysql-row` that is cut off from the server
+    /// leaves locked is freed after the `wait_timeout` of the pool's sessions.
     pub fn new(pool: MySqlPool) -> Self {
-        Self { pool }
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let shared = Shared {
+            pool,
+            host: host.trim().chars().take(255).collect(),
+            reaper: reaper::Reaper::default(),
+            killers: Semaphore::new(2),
+            is_galera: OnceCell::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A server with a pool of its own. Nothing is connected yet. Fails with
+    /// [`LockError::BadRequest`] if the address is none.
+    pub fn with_own_pool(options: &MySqlServerOptions) -> Result<Self, LockError> {
+        let address: MySqlConnectOptions = options.url.parse().map_err(|error: sqlx::Error| {
+            LockError::BadRequest { field: "the database's address", limit: error.to_string() }
+        })?;
+        let pool = MySqlPoolOptions::new()
+            .max_connections(options.pool_size)
+            .acquire_timeout(options.acquire)
+            .idle_timeout(IDLE)
+            .test_before_acquire(false)
+            .before_acquire(|connection, meta| {
+                Box::pin(async move {
+                    if meta.idle_for <= PINGED_AFTER {
+                        return Ok(true);
+                    }
+                    match timeout(PING, connection.ping()).await {
+                        Ok(pong) => pong.map(|()| true),
+                        Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
+                    }
+                })
+            })
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    connection.execute(sqlx::raw_sql(SESSION)).await?;
+                    Ok(())
+                })
+            })
+            // A slow statement is not news here: it waits for a lock.
+            .connect_lazy_with(address.disable_statement_logging());
+        Ok(Self::new(pool))
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &MySqlPool {
+        &self.shared.pool
     }
 }
 
 /// A transaction that holds a row lock, handed to the writer: COMMIT or ROLLBACK frees the lock.
+/// Dropped, it is rolled back by closing its connection.
 pub struct LentTransaction {
-    /// The connection, with the transaction open on it.
-    pub connection: PoolConnection<MySql>,
+    connection: Option<PoolConnection<MySql>>,
+    connection_id: u64,
+}
+
+impl LentTransaction {
+    fn new(connection: PoolConnection<MySql>, connection_id: u64) -> Self {
+        Self { connection: Some(connection), connection_id }
+    }
+
     /// The server's number of the connection, to KILL it by.
-    pub connection_id: u64,
+    pub fn connection_id(&self) -> u64 {
+        self.connection_id
+    }
+
+    /// The connection, with the transaction open on it. From now on the caller sees to it that the
+    /// connection goes back to the pool only after an answered COMMIT or ROLLBACK.
+    pub fn into_connection(mut self) -> PoolConnection<MySql> {
+        self.connection.take().expect("it is there until it is taken, and that consumes this")
+    }
+}
+
+impl Drop for LentTransaction {
+    fn drop(&mut self) {
+        drop(self.connection.take().map(PoolConnection::detach));
+    }
+}
+
+/// Bytes as SQL writes them, whatever is in them.
+fn literal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(3 + 2 * bytes.len());
+    text.push_str("X'");
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02X}");
+    }
+    text.push('\'');
+    text
+}
+
+/// A duration as the tables count it: microseconds, of at most a day.
+fn microseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_literal_holds_any_bytes() {
+        assert_eq!(literal(b"a'\\\0\xff"), "X'61275C00FF'");
+        assert_eq!(literal(b""), "X''");
+    }
 }

@@ -10,6 +10,9 @@ pub(crate) mod scene;
 use std::sync::{Arc, OnceLock};
 pub(crate) mod redisson;
 
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
+
 use std::time::{Duration, Instant};
 
 use distlock::{

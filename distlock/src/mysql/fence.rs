@@ -1,0 +1,76 @@
+//! The fence at a protected resource: it refuses a holder that does not know that it has lost its
+//! lock.
+//!
+//! A row per resource holds the highest token that was shown. To show one's own is one statement:
+//! it raises the row and tells what it is then; a token below that is stale. It must be shown when
+//! the resource is first read *and* in the transaction that writes it. Checked at the write alone,
+//! a stale reader still does harm: A reads, its lease ends, B reads, A writes (nobody has shown a
+//! higher token yet), B writes what it made of its own old read. Shown at the read, B's token bars
+//! A's write. Where reading and writing are one transaction, the fence is its first statement: it
+//! keeps the row locked until the end, so it need not be shown again, and as it is no consistent
+//! read, the snapshot of REPEATABLE READ is taken after it.
+//!
+//! Bounds: one row per resource, to be deleted with it. A stale holder must ROLLBACK. Source:
+//! Kleppmann, "How to do distributed locking". Test: `tests/mysql_tokens.rs`.
+
+use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
+
+use super::session::Statement;
+use crate::{LockName, Token};
+
+const RAISE: &str = "INSERT INTO lock_fence (name, token) VALUES (?, LAST_INSERT_ID(?)) \
+     ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token, ?))";
+
+/// What a token is shown to: a resource, and who shows it. For a caller that has its own way of
+/// running statements; see also [`raise_fence`].
+///
+/// Tokens of different mints are different sequences, so the name should say whose they are, as in
+/// `redisson:voucher:17`.
+#[derive(Debug, Clone, Copy)]
+pub struct Fence<'a> {
+    /// The resource.
+    pub resource: &'a LockName,
+    /// The token of the ownership under which it is read or written.
+    pub token: Token,
+}
+
+/// Why a token was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum FenceError {
+    /// Somebody with a higher token has been there: the lock is lost. Roll back.
+    #[error("the lock was lost: a holder with token {highest} has been here")]
+    Stale {
+        /// The highest token that was shown so far.
+        highest: Token,
+    },
+    /// The statement failed. Roll back.
+    #[error("the database failed: {0}")]
+    Database(#[from] sqlx::Error),
+}
+
+impl<'a> Fence<'a> {
+    /// The statement that shows the token.
+    pub fn statement(&self) -> Statement<'a> {
+        let Token(token) = self.token;
+        sqlx::query(RAISE).bind(self.resource.as_str().as_bytes()).bind(token).bind(token)
+    }
+
+    /// What its answer means. Fails with [`FenceError::Stale`].
+    pub fn check(&self, answer: &MySqlQueryResult) -> Result<(), FenceError> {
+        let highest = Token(answer.last_insert_id());
+        if highest > self.token { Err(FenceError::Stale { highest }) } else { Ok(()) }
+    }
+}
+
+/// Shows a token to a resource, on the connection that reads or writes it. Waits for others who
+/// have shown theirs in a transaction that is still open, no longer than the session's
+/// `innodb_lock_wait_timeout`. Dropping the future leaves the connection in doubt, as any
+/// statement does.
+pub async fn raise_fence(
+    connection: &mut MySqlConnection,
+    resource: &LockName,
+    token: Token,
+) -> Result<(), FenceError> {
+    let fence = Fence { resource, token };
+    fence.check(&fence.statement().execute(connection).await?)
+}

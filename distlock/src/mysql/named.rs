@@ -1,0 +1,306 @@
+//! `mysql-named`: `GET_LOCK` on a connection of its own.
+//!
+//! The lock belongs to the session and is freed when that ends. The server's name of it is a hash
+//! of the database and the lock's name, because names are limited to 64 characters and are shared
+//! by all databases of a server. An attempt asks with a time-out of 0; a waiter waits inside the
+//! server in slices of a second, never with a negative time-out (`MariaDB` answers NULL at once,
+//! `MySQL` waits for ever); one that goes away has its connection closed and killed (see `pinned`).
+//!
+//! A heartbeat on that connection, every third of the lease, asks whether the lock is still the
+//! session's. The session's `wait_timeout` is the lease, rounded up to seconds and counted from
+//! the last heartbeat that reached the server: so a holder that is cut off is freed, and only
+//! after it has stopped believing. A heartbeat stays under way for as long as the hold may be
+//! believed, so a server that is slow for a while costs nothing. A broken connection is loss: the
+//! session cannot be used again, wherever it was cut.
+//!
+//! Guarantees exclusion on one server. Flaws: each holder and waiter has a connection of its own;
+//! when the server ends the session of a living holder (KILL, restart), the lock is free at once,
+//! while the holder learns of it at its next heartbeat, up to a third of its lease later, so two
+//! may believe for that long; on Galera each node grants the lock, so it is refused there.
+//! Source: the MySQL manual, "Locking Functions". Tests: `tests/mysql_named.rs`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sqlx::Row;
+use tokio::time::{Instant, timeout};
+
+use super::named_session::{HeldSession, beat, is_still_held};
+use super::pinned::{Pinned, SLICE_S};
+use super::session::{CALL, Failure, Retries, Session};
+use super::{MySqlServer, literal};
+use crate::{
+    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Renewer, Request,
+    Upkeep, Wake, Woken, guarantees,
+};
+
+pub(crate) struct NamedLock {
+    server: MySqlServer,
+}
+
+impl NamedLock {
+    pub(crate) fn new(server: &MySqlServer) -> Self {
+        Self { server: server.clone() }
+    }
+}
+
+impl Locker for NamedLock {
+    fn name(&self) -> &'static str {
+        LockKind::MysqlNamed.as_str()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        guarantees(LockKind::MysqlNamed)
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        // 5 + 59 characters.
+        let hashed = format!(
+            "CONCAT('lock:', LEFT(SHA2(CONCAT(COALESCE(DATABASE(), ''), '/', {}), 256), 59))",
+            literal(request.name.as_str().as_bytes())
+        );
+        let server = self.server.clone();
+        Box::new(NamedAcquisition { server, hashed, request, pinned: None, idle_s: None })
+    }
+}
+
+struct NamedAcquisition {
+    server: MySqlServer,
+    /// The server's name of the lock, as SQL computes it.
+    hashed: String,
+    request: Request,
+    /// Kept while the lock is busy, to wait on it.
+    pinned: Option<Pinned>,
+    /// The session's own `wait_timeout`, once it was asked.
+    idle_s: Option<u64>,
+}
+
+impl NamedAcquisition {
+    async fn look(&mut self) -> Result<Option<Box<dyn Hold>>, Failure> {
+        let lease_s = self.request.lease.as_millis().div_ceil(1000).max(1);
+        let sql = format!(
+            "SELECT CONNECTION_ID(), CAST(@@SESSION.wait_timeout AS UNSIGNED); \
+             SET SESSION wait_timeout = {lease_s}; SELECT GET_LOCK({}, 0)",
+            self.hashed
+        );
+        let pinned = match &mut self.pinned {
+            Some(pinned) => pinned,
+            none => none.insert(Pinned::open(&self.server).await?),
+        };
+        let sent = Instant::now();
+        let rows = pinned.raw(&sql).await?;
+        if let [who, got] = rows.as_slice() {
+            pinned.is_number(who.try_get(0)?);
+            let idle_s: u64 = who.try_get(1)?;
+            self.idle_s.get_or_insert(idle_s);
+            return Ok(is_granted(got.try_get(0)?)?.then(|| self.hold(sent)).flatten());
+        }
+        Err(Failure::Answer { number: 0, text: "GET_LOCK has no answer".into() })
+    }
+
+    fn hold(&mut self, sent: Instant) -> Option<Box<dyn Hold>> {
+        let undo = self.undo();
+        let pinned = self.pinned.take()?;
+        let session = HeldSession::new(pinned, std::mem::take(&mut self.hashed));
+        Some(Box::new(NamedHold {
+            server: self.server.clone(),
+            session: Arc::new(session),
+            undo,
+            belief: Belief::in_lease(sent, self.request.lease),
+            request: self.request.clone(),
+            is_over: false,
+        }))
+    }
+
+    /// Restores the session.
+    fn undo(&self) -> String {
+        self.idle_s.map(|s| format!("SET SESSION wait_timeout = {s}")).unwrap_or_default()
+    }
+
+    async fn wait(&mut self) -> Result<Woken, LockError> {
+        let sql = format!("SELECT GET_LOCK({}, {SLICE_S})", self.hashed);
+        loop {
+            match self.wait_for_a_slice(&sql).await {
+                Ok(Some(sent)) => {
+                    if let Some(hold) = self.hold(sent) {
+                        return Ok(Woken::Held(hold));
+                    }
+                    return Ok(Woken::LookAgain);
+                }
+                Ok(None) => {}
+                Err(Failure::Broken(_)) => {
+                    self.pinned = None;
+                    return Ok(Woken::LookAgain);
+                }
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// When a lock that was granted was first known to be held. The slice was sent up to a second
+    /// before that, and a lease counted from there might be over: so a heartbeat follows at once.
+    async fn wait_for_a_slice(&mut self, sql: &str) -> Result<Option<Instant>, Failure> {
+        let Some(pinned) = &mut self.pinned else {
+            return Err(Failure::Broken("there is no connection to wait on".into()));
+        };
+        let rows = pinned.wait(sql).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        if !is_granted(row.try_get(0)?)? {
+            return Ok(None);
+        }
+        let sent = Instant::now();
+        let rows = pinned.raw(&beat(&self.hashed)).await?;
+        if is_still_held(&rows)? {
+            Ok(Some(sent))
+        } else {
+            Err(Failure::Broken("the session has lost what it was granted".into()))
+        }
+    }
+
+    /// On Galera each node grants the lock on its own. Asked once per server.
+    async fn is_galera(&self) -> Result<bool, Failure> {
+        let is_galera = self.server.shared.is_galera.get_or_try_init(|| async {
+            let mut session = Session::open(self.server.pool()).await?;
+            let rows = session.raw("SHOW SESSION VARIABLES LIKE 'wsrep_on'").await?;
+            let value = match rows.first() {
+                Some(row) => Some(row.try_get::<String, _>(1)?),
+                None => None,
+            };
+            Ok::<_, Failure>(is_galera(value.as_deref()))
+        });
+        is_galera.await.copied()
+    }
+}
+
+/// `None` where the variable is unknown, as in `MySQL`.
+fn is_galera(wsrep_on: Option<&str>) -> bool {
+    wsrep_on.is_some_and(|value| !value.eq_ignore_ascii_case("OFF") && value != "0")
+}
+
+/// NULL is an error of the server: out of memory, or killed.
+fn is_granted(answer: Option<i64>) -> Result<bool, Failure> {
+    match answer {
+        Some(granted) => Ok(granted == 1),
+        None => Err(Failure::Answer { number: 0, text: "GET_LOCK failed".into() }),
+    }
+}
+
+#[async_trait]
+impl Acquisition for NamedAcquisition {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let mut retries = Retries::new(self.server.pool());
+        loop {
+            let outcome = match self.is_galera().await {
+                Ok(true) => {
+                    let need = "a single server: each Galera node grants the lock";
+                    return Err(LockError::Unsupported(need));
+                }
+                Ok(false) => self.look().await,
+                Err(failure) => Err(failure),
+            };
+            match outcome {
+                Ok(hold) => return Ok(hold),
+                Err(failure) => {
+                    if matches!(failure, Failure::Broken(_)) {
+                        self.pinned = None;
+                    }
+                    retries.after(failure).await?;
+                }
+            }
+        }
+    }
+
+    fn wake(&mut self) -> Wake<'_> {
+        Wake::Signal(Box::pin(self.wait()))
+    }
+
+    fn is_queued(&self) -> bool {
+        self.pinned.is_some()
+    }
+
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        let undo = format!("DO RELEASE_ALL_LOCKS(); {}", self.undo());
+        match self.pinned.take() {
+            Some(pinned) => pinned.abandon(&undo).await,
+            None => Ok(()),
+        }
+    }
+}
+
+struct NamedHold {
+    server: MySqlServer,
+    session: Arc<HeldSession>,
+    undo: String,
+    belief: Belief,
+    request: Request,
+    /// The session is known to have ended or to be back in the pool.
+    is_over: bool,
+}
+
+impl NamedHold {
+    /// `None` if the connection gave no answer, or had none to ask.
+    async fn release_on_it(&mut self) -> Option<Release> {
+        // A heartbeat may be under way; one that gets no answer must not hold up the release.
+        let Ok(mut slot) = timeout(CALL, self.session.pinned.lock()).await else {
+            self.session.ending.cancel();
+            return None;
+        };
+        let pinned = slot.take()?;
+        drop(slot);
+        let sql = format!("SELECT RELEASE_LOCK({}); {}", self.session.hashed, self.undo);
+        let rows = pinned.end(&sql).await.ok()?;
+        self.is_over = true;
+        Some(match rows.first()?.try_get::<Option<i64>, _>(0).ok()? {
+            Some(1) => Release::Released,
+            Some(_) => Release::HeldByOther,
+            None => Release::Gone,
+        })
+    }
+}
+
+#[async_trait]
+impl Hold for NamedHold {
+    fn belief(&self) -> Belief {
+        self.belief
+    }
+
+    fn upkeep(&self) -> Option<Upkeep> {
+        let renewer = Arc::clone(&self.session) as Arc<dyn Renewer>;
+        Some(Upkeep { renewer, request: self.request.clone() })
+    }
+
+    /// Without an answer the connection is closed and killed, which frees the lock as well.
+    async fn release(&mut self) -> Result<Release, LockError> {
+        if let Some(release) = self.release_on_it().await {
+            return Ok(release);
+        }
+        match self.session.identity {
+            Some(identity) if !self.is_over => {
+                let release = self.server.kill(identity).await?;
+                self.is_over = true;
+                Ok(release)
+            }
+            _ => Ok(Release::Gone),
+        }
+    }
+}
+
+impl Drop for NamedHold {
+    fn drop(&mut self) {
+        self.session.ending.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_galera_unless_it_does_not_know_the_word_or_says_off() {
+        for (wsrep_on, expected) in
+            [(None, false), (Some("OFF"), false), (Some("0"), false), (Some("ON"), true)]
+        {
+            assert_eq!(is_galera(wsrep_on), expected, "{wsrep_on:?}");
+        }
+    }
+}

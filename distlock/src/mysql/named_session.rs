@@ -1,0 +1,83 @@
+//! The session of a `mysql-named` hold, and its heartbeat.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::pinned::{Identity, Pinned};
+use super::session::Failure;
+use crate::{Belief, Renewal, Renewer, Request};
+
+/// Asks whether the lock is the session's.
+pub(super) fn beat(hashed: &str) -> String {
+    format!("SELECT COALESCE(IS_USED_LOCK({hashed}) = CONNECTION_ID(), 0)")
+}
+
+pub(super) fn is_still_held(rows: &[MySqlRow]) -> Result<bool, Failure> {
+    match rows.first() {
+        Some(row) => Ok(row.try_get::<i64, _>(0)? == 1),
+        None => Ok(false),
+    }
+}
+
+/// The session that holds the lock, shared by the hold and its heartbeat.
+pub(super) struct HeldSession {
+    /// `None` once it is broken or ended.
+    pub(super) pinned: Mutex<Option<Pinned>>,
+    pub(super) identity: Option<Identity>,
+    pub(super) hashed: String,
+    /// The hold is ending: a heartbeat without an answer is given up.
+    pub(super) ending: CancellationToken,
+}
+
+#[async_trait]
+impl Renewer for HeldSession {
+    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        let Some(request) = holds.first() else { return Vec::new() };
+        let mut slot = self.pinned.lock().await;
+        let renewal = match slot.as_mut() {
+            Some(pinned) => self.beat(pinned, request.lease).await,
+            None => Renewal::Lost,
+        };
+        if renewal == Renewal::Lost {
+            // What is in doubt is closed by this.
+            *slot = None;
+        }
+        vec![renewal]
+    }
+
+    fn batch(&self) -> usize {
+        1
+    }
+}
+
+impl HeldSession {
+    pub(super) fn new(pinned: Pinned, hashed: String) -> Self {
+        Self {
+            identity: pinned.identity(),
+            pinned: Mutex::new(Some(pinned)),
+            hashed,
+            ending: CancellationToken::new(),
+        }
+    }
+
+    async fn beat(&self, pinned: &mut Pinned, lease: Duration) -> Renewal {
+        let sql = beat(&self.hashed);
+        let sent = Instant::now();
+        let answer = tokio::select! {
+            answer = pinned.raw_within(&sql, lease) => answer,
+            () = self.ending.cancelled() => Err(Failure::Silent),
+        };
+        match answer.and_then(|rows| is_still_held(&rows)) {
+            Ok(true) => Renewal::Renewed(Belief::in_lease(sent, lease)),
+            Err(Failure::Answer { .. }) => Renewal::Unknown,
+            // Silence has lasted for the whole lease, so belief has ended.
+            Ok(false) | Err(_) => Renewal::Lost,
+        }
+    }
+}

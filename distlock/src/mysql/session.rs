@@ -1,0 +1,231 @@
+//! The only way to the database.
+//!
+//! A connection is in doubt while a call is under way, and stays so unless the call is answered:
+//! a future that is dropped half way, a time-out, a broken link. A connection in doubt is closed,
+//! never pooled, and the server then ends what was open on it. This closes the trap of a cancelled
+//! BEGIN that hands an open transaction to the next borrower (transact-rs/sqlx#4385). A pinned
+//! connection has a state of its own (a transaction, a named lock, a setting) and is closed too
+//! unless that was undone.
+
+use std::time::Duration;
+
+use sqlx::mysql::{
+    MySqlArguments, MySqlConnection, MySqlDatabaseError, MySqlQueryResult, MySqlRow,
+};
+use sqlx::pool::PoolConnection;
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, MySql, MySqlPool, SqlSafeStr};
+use tokio::time::{error::Elapsed, sleep, timeout};
+use uuid::Uuid;
+
+use crate::LockError;
+
+pub(super) type Statement<'q> = Query<'q, MySql, MySqlArguments>;
+
+/// The longest time for one call that does not wait in the server.
+pub(super) const CALL: Duration = Duration::from_secs(5);
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// There was no connection in time; nothing was sent.
+    NoConnection(String),
+    /// The server's answer is an error; the connection is intact.
+    Answer {
+        /// Its number, the same on all servers unless said otherwise.
+        number: u16,
+        /// What it says.
+        text: String,
+    },
+    /// The connection has ended; the call may have been carried out.
+    Broken(String),
+    /// There was no answer in time; the call may still be carried out.
+    Silent,
+}
+
+impl Failure {
+    /// A deadlock (1213), a row that stayed locked (1205) or a snapshot that changed (1020): with
+    /// autocommit nothing of the statement is left, and it may be sent again.
+    pub(super) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Answer { number: 1213 | 1205 | 1020, .. })
+    }
+
+    pub(super) fn has_number(&self, wanted: u16) -> bool {
+        matches!(self, Self::Answer { number, .. } if *number == wanted)
+    }
+}
+
+impl From<Failure> for LockError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NoConnection(reason) => Self::NoConnection(reason),
+            Failure::Answer { number, text } => Self::Backend(format!("{number}: {text}")),
+            Failure::Broken(reason) => Self::Backend(reason),
+            Failure::Silent => Self::Backend("the database did not answer in time".into()),
+        }
+    }
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        match &error {
+            sqlx::Error::Database(answer) => match answer.try_downcast_ref() {
+                Some(answer) => from_answer(answer),
+                None => Self::Broken(error.to_string()),
+            },
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed => Self::Broken(error.to_string()),
+            // An answer that is not what was asked for, such as a column of another type.
+            _ => Self::Answer { number: 0, text: error.to_string() },
+        }
+    }
+}
+
+fn from_answer(answer: &MySqlDatabaseError) -> Failure {
+    let text = answer.message().to_owned();
+    match answer.number() {
+        // The server says goodbye: shutting down, aborted, network trouble, killed, idle for too
+        // long. (4031 and 1927 may also be the answer to a call that came later.)
+        1053 | 1152 | 1158..=1161 | 1184 | 1927 | 4031 => Failure::Broken(text),
+        number => Failure::Answer { number, text },
+    }
+}
+
+/// A borrowed connection.
+pub(super) struct Session {
+    connection: Option<PoolConnection<MySql>>,
+    in_doubt: bool,
+    pinned: bool,
+}
+
+impl Session {
+    /// Borrows a connection, waiting no longer than the pool's own time-out.
+    pub(super) async fn open(pool: &MySqlPool) -> Result<Self, Failure> {
+        let connection = pool.acquire().await.map_err(|error| match error {
+            sqlx::Error::PoolTimedOut => Failure::NoConnection(
+                "all of the pool are in use, or the database cannot be reached".into(),
+            ),
+            error => Failure::NoConnection(error.to_string()),
+        })?;
+        Ok(Self { connection: Some(connection), in_doubt: false, pinned: false })
+    }
+
+    /// Runs one statement.
+    pub(super) async fn execute(
+        &mut self,
+        query: Statement<'_>,
+    ) -> Result<MySqlQueryResult, Failure> {
+        let outcome = timeout(CALL, query.execute(self.use_connection())).await;
+        self.settle(outcome)
+    }
+
+    /// Reads all rows; the statement bounds how many.
+    pub(super) async fn fetch_all(
+        &mut self,
+        query: Statement<'_>,
+    ) -> Result<Vec<MySqlRow>, Failure> {
+        let outcome = timeout(CALL, query.fetch_all(self.use_connection())).await;
+        self.settle(outcome)
+    }
+
+    /// Runs statements without parameters, and reads the rows of all of them.
+    pub(super) async fn raw(&mut self, sql: &str) -> Result<Vec<MySqlRow>, Failure> {
+        self.raw_within(sql, CALL).await
+    }
+
+    /// The same with another time-out. Everything that is written into `sql` is a number or a
+    /// hexadecimal literal.
+    pub(super) async fn raw_within(
+        &mut self,
+        sql: &str,
+        patience: Duration,
+    ) -> Result<Vec<MySqlRow>, Failure> {
+        let query = sqlx::raw_sql(AssertSqlSafe(sql).into_sql_str());
+        let outcome = timeout(patience, query.fetch_all(self.use_connection())).await;
+        self.settle(outcome)
+    }
+
+    /// From now on the connection is closed unless [`Session::unpin`] is called.
+    pub(super) fn pin(&mut self) {
+        self.pinned = true;
+    }
+
+    /// The state of its own has been undone.
+    pub(super) fn unpin(&mut self) {
+        self.pinned = false;
+    }
+
+    /// Whether a call is under way or was not answered.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// The connection itself, whatever its state, unless it is in doubt.
+    pub(super) fn into_connection(mut self) -> Option<PoolConnection<MySql>> {
+        if self.in_doubt { None } else { self.connection.take() }
+    }
+
+    /// The connection, in doubt until [`Session::settle`] has seen the answer.
+    fn use_connection(&mut self) -> &mut MySqlConnection {
+        self.in_doubt = true;
+        self.connection.as_mut().expect("a session has its connection until it is dropped")
+    }
+
+    fn settle<T>(
+        &mut self,
+        outcome: Result<Result<T, sqlx::Error>, Elapsed>,
+    ) -> Result<T, Failure> {
+        let outcome = match outcome {
+            Ok(answer) => answer.map_err(Failure::from),
+            Err(_) => Err(Failure::Silent),
+        };
+        self.in_doubt = matches!(outcome, Err(Failure::Broken(_) | Failure::Silent));
+        outcome
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.in_doubt || self.pinned {
+            // The socket is closed at once, without a farewell that a hung server might not answer.
+            drop(self.connection.take().map(PoolConnection::detach));
+        }
+    }
+}
+
+/// How often a call is sent again that may be sent again.
+///
+/// Bounds: five conflicts, with growing pauses of at most 80 ms; as many broken connections as a
+/// pool can hold that has outlived its server, and one more.
+pub(super) struct Retries {
+    conflicts: u32,
+    broken: u32,
+}
+
+impl Retries {
+    const CONFLICTS: u32 = 5;
+
+    pub(super) fn new(pool: &MySqlPool) -> Self {
+        Self { conflicts: Self::CONFLICTS, broken: pool.options().get_max_connections() + 1 }
+    }
+
+    /// Returns after a pause if the call may be sent again, else with what is wrong.
+    pub(super) async fn after(&mut self, failure: Failure) -> Result<(), Failure> {
+        if failure.is_conflict() && self.conflicts > 0 {
+            // Eight random bits keep those who met from meeting again.
+            let random = u32::from(Uuid::new_v4().as_bytes()[0]);
+            let longest = Duration::from_millis(5) * 2_u32.pow(Self::CONFLICTS - self.conflicts);
+            self.conflicts -= 1;
+            sleep(longest / 2 + longest * random / 512).await;
+            return Ok(());
+        }
+        if matches!(failure, Failure::Broken(_)) && self.broken > 0 {
+            self.broken -= 1;
+            return Ok(());
+        }
+        Err(failure)
+    }
+}

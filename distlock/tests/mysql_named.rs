@@ -1,0 +1,275 @@
+//! `mysql-named` on a real database. Several servers, each with a pool of its own, are several
+//! processes as far as the database can see.
+#![cfg(feature = "mysql")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{Lease, LockError, LockKind, LockName, Locks, LossCause, MySqlServer, Release};
+use support::mysql::{
+    Own, Section, assert_clean, drop_at_any_point, locks_on, own, renewed, server, server_at,
+    try_now, until_waiters, waiting,
+};
+use support::{LONG, at_once, eventually, fresh_name};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Clearly less than any wait in these tests, with room for a busy machine.
+const SOON: Duration = Duration::from_millis(500);
+
+async fn locks() -> Locks {
+    locks_on(LockKind::MysqlNamed, &server().await)
+}
+
+async fn is_free(locks: &Locks, name: &LockName) -> bool {
+    match locks.try_lock(name, Lease::Renewed(LONG)).await.expect("an answer") {
+        Some(guard) => guard.release().await.expect("a release") == Release::Released,
+        None => false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_three_processes_are_in_the_section_one_at_a_time() {
+    let (section, name) = (Arc::<Section>::default(), fresh_name());
+    let mut tasks = JoinSet::new();
+    for locks in [locks().await, locks().await, locks().await.without_first_stage()] {
+        for _ in 0..5 {
+            let (locks, section, name) = (locks.clone(), Arc::clone(&section), name.clone());
+            tasks.spawn(async move {
+                for _ in 0..4 {
+                    let guard = locks.lock(&name, &waiting()).await.expect("the lock");
+                    section.visit().await;
+                    assert!(!guard.is_lost());
+                    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+                }
+            });
+        }
+    }
+    tasks.join_all().await;
+    assert_eq!(section.visits(), (3 * 5 * 4, 0));
+}
+
+#[tokio::test]
+async fn names_of_any_length_and_case_and_of_other_databases_are_told_apart() {
+    let (locks, other) = (locks().await, locks().await);
+    let long = "x".repeat(500);
+    let names = ["a", "A", "ä", &format!("{long}1"), &format!("{long}2")];
+    let mut held = Vec::new();
+    for name in names {
+        let name = LockName::new(name).expect("a name");
+        held.push(locks.lock(&name, &try_now()).await.expect("no other name's lock"));
+        assert!(!is_free(&other, &name).await, "{name}");
+    }
+    own().database.create_database("elsewhere").expect("a database");
+    let url = own().database.url("elsewhere");
+    let elsewhere = locks_on(LockKind::MysqlNamed, &server_at(&url, 2).await);
+    assert!(is_free(&elsewhere, &LockName::new("a").expect("a name")).await);
+    for guard in held {
+        assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_heartbeat_keeps_a_hold_far_beyond_its_lease() {
+    let (server, name) = (server().await, fresh_name());
+    let (locks, other) = (locks_on(LockKind::MysqlNamed, &server), locks().await);
+    let lease = renewed(Duration::ZERO, Duration::from_millis(600));
+    let guard = locks.lock(&name, &lease).await.expect("the lock");
+    let until = Instant::now() + Duration::from_millis(3500);
+    while Instant::now() < until {
+        assert!(!guard.is_lost() && !is_free(&other, &name).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    assert!(is_free(&other, &name).await);
+    assert_clean(&server).await;
+    // Nobody keeps it alive by itself.
+    let refused = locks.lock(&name, &at_once()).await;
+    assert!(matches!(refused, Err(LockError::BadRequest { field: "lease", .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_whose_connection_is_killed_is_told_at_the_next_heartbeat() {
+    // With one connection, so that its number is known.
+    let (server, killer) = (server_at(&own().url(), 1).await, server().await);
+    let (locks, name) = (locks_on(LockKind::MysqlNamed, &server), fresh_name());
+    for round in 0..3 {
+        let id = sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+        let id: i64 = id.fetch_one(server.pool()).await.expect("an answer");
+        let lease = Duration::from_secs(3);
+        let guard = locks.lock(&name, &renewed(Duration::ZERO, lease)).await.expect("the lock");
+        let kill = sqlx::AssertSqlSafe(format!("KILL {id}"));
+        sqlx::raw_sql(kill).execute(killer.pool()).await.expect("an answer");
+        let since = Instant::now();
+        if round > 0 {
+            let cause = guard.loss().lost().await;
+            assert_eq!(cause, LossCause::Taken, "told by the heartbeat");
+            assert!(since.elapsed() < lease / 3 + SOON, "{:?}", since.elapsed());
+        }
+        assert_eq!(guard.release().await.expect("an answer"), Release::Gone);
+        // The dead connection is used by nobody else.
+        assert!(is_free(&locks, &name).await);
+        assert_clean(&server).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_is_cut_off_stops_believing_before_the_server_lets_go() {
+    let (link, other) = (Link::to(own().database.addr()).await, locks().await);
+    let url = own().url().replace(&own().database.addr().to_string(), &link.address.to_string());
+    for lease_ms in [400, 1500] {
+        let server = server_at(&url, 2).await;
+        let (locks, name) = (locks_on(LockKind::MysqlNamed, &server), fresh_name());
+        let lease = renewed(Duration::ZERO, Duration::from_millis(lease_ms));
+        let guard = locks.lock(&name, &lease).await.expect("the lock");
+        link.cut.send_replace(true);
+        let cut = Instant::now();
+        while !is_free(&other, &name).await {
+            assert!(cut.elapsed() < Duration::from_secs(6), "a cut-off holder is never freed");
+        }
+        assert!(guard.is_lost(), "somebody else has it after {:?}", cut.elapsed());
+        link.cut.send_replace(false);
+        drop(guard);
+        locks.flush().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_slow_for_a_while_costs_no_hold() {
+    let own = tokio::task::block_in_place(Own::start);
+    let (server, name) = (server_at(&own.url(), 4).await, fresh_name());
+    let locks = locks_on(LockKind::MysqlNamed, &server);
+    let lease = Duration::from_secs(3);
+    let guard = locks.lock(&name, &renewed(Duration::ZERO, lease)).await.expect("the lock");
+    for _ in 0..2 {
+        // A heartbeat gets no answer until half of the lease is over.
+        own.database.freeze().expect("a frozen server");
+        tokio::time::sleep(lease / 2).await;
+        own.database.thaw().expect("a thawed server");
+        tokio::time::sleep(lease / 2).await;
+        assert!(!guard.is_lost());
+    }
+    assert!(!is_free(&locks.clone().without_first_stage(), &name).await);
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    // A server that is away for longer costs it, and its end is not waited for.
+    let guard = locks.lock(&name, &renewed(Duration::ZERO, SOON)).await.expect("the lock");
+    own.database.freeze().expect("a frozen server");
+    guard.loss().lost().await;
+    let released = Instant::now();
+    assert!(guard.release().await.is_err(), "nobody can say how that ended");
+    assert!(released.elapsed() < Duration::from_secs(16), "{:?}", released.elapsed());
+    own.database.thaw().expect("a thawed server");
+    eventually("it is free again", async || is_free(&locks, &name).await).await;
+    locks.flush().await;
+    assert_clean(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_gets_the_lock_after_many_slices_however_short_its_lease() {
+    let (first, second, name) = (locks().await, locks().await, fresh_name());
+    let holder = first.lock(&name, &try_now()).await.expect("the lock");
+    let short = renewed(Duration::from_secs(30), Duration::from_millis(200));
+    let (waited, freed) = tokio::join!(second.lock(&name, &short), async {
+        tokio::time::sleep(Duration::from_millis(1800)).await;
+        holder.release().await.expect("a release");
+        Instant::now()
+    });
+    assert!(freed.elapsed() < SOON, "it was told {:?} late", freed.elapsed());
+    let guard = waited.expect("the lock");
+    assert!(!guard.is_lost(), "its lease does not count from before it was granted");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_that_goes_away_is_killed_on_the_server() {
+    let (first, second, name) = (server().await, server().await, fresh_name());
+    let holder = locks_on(LockKind::MysqlNamed, &first).lock(&name, &try_now()).await;
+    let locks = locks_on(LockKind::MysqlNamed, &second);
+    let waits = tokio::spawn({
+        let (locks, name) = (locks.clone(), name.clone());
+        async move { locks.lock(&name, &waiting()).await.map(|_| ()) }
+    });
+    until_waiters(first.pool(), &name, 1).await;
+    waits.abort();
+    assert!(waits.await.expect_err("it was aborted").is_cancelled());
+    locks.flush().await;
+    until_waiters(first.pool(), &name, 0).await;
+    holder.expect("the lock").release().await.expect("a release");
+    // Were the waiter still there, it would have the lock now.
+    assert!(is_free(&locks, &name).await);
+    assert_clean(&second).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_dropped_at_any_point_leaves_nothing_behind() {
+    drop_at_any_point(LockKind::MysqlNamed, 16).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_guard_and_one_left_to_its_lease_free_the_lock_at_once() {
+    let server = server().await;
+    let (locks, other) = (locks_on(LockKind::MysqlNamed, &server), locks().await);
+    for keep in [false, true] {
+        let name = fresh_name();
+        let guard = locks.lock(&name, &try_now()).await.expect("the lock");
+        if keep {
+            guard.leave_to_lease();
+        } else {
+            drop(guard);
+        }
+        locks.flush().await;
+        eventually("the lock is free", async || is_free(&other, &name).await).await;
+        assert_clean(&server).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_that_take_all_connections_are_an_error_for_the_next_and_no_deadlock() {
+    let small: MySqlServer = server_at(&own().url(), 2).await;
+    let locks = locks_on(LockKind::MysqlNamed, &small);
+    let one = locks.lock(&fresh_name(), &try_now()).await.expect("the lock");
+    let two = locks.lock(&fresh_name(), &try_now()).await.expect("the lock");
+    let error = locks.lock(&fresh_name(), &waiting()).await.expect_err("no connection");
+    assert!(matches!(error, LockError::NoConnection(_)), "{error}");
+    drop(one);
+    let three = locks.lock(&fresh_name(), &waiting()).await.expect("the lock");
+    for guard in [two, three] {
+        assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    }
+}
+
+/// A way to the server that may be cut: bytes stay on it, and no end of a connection gets through.
+struct Link {
+    address: SocketAddr,
+    cut: watch::Sender<bool>,
+}
+
+impl Link {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (cut, watched) = watch::channel(false);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut watched = watched.clone();
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(server).await.expect("the server");
+                    let flows = copy_bidirectional(&mut client, &mut server);
+                    tokio::select! {
+                        _ = flows => return,
+                        _ = watched.wait_for(|cut| *cut) => {}
+                    }
+                    // What was cut once stays cut; the sockets live on.
+                    tokio::time::sleep(LONG).await;
+                    drop((client, server));
+                });
+            }
+        });
+        Self { address, cut }
+    }
+}

@@ -1,0 +1,310 @@
+//! `mysql-table` on a real database. Several servers, each with a pool of its own, are several
+//! processes as far as the database can see.
+#![cfg(feature = "mysql")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{
+    Backends, Lease, LockError, LockKind, LockName, Locker, Locks, LossCause, MySqlServer, Owner,
+    Release, Request, Token, locker,
+};
+use sqlx::Row;
+use support::mysql::{
+    Own, Section, assert_clean, drop_at_any_point, locks_on, number, plain_pool, renewed, run,
+    server, server_at, try_now, waiting,
+};
+use support::{LONG, at_once, eventually, fresh_name, options, patient};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+/// Clearly less than any wait in these tests, with room for a busy machine.
+const SOON: Duration = Duration::from_millis(500);
+
+async fn locks() -> Locks {
+    locks_on(LockKind::MysqlTable, &server().await)
+}
+
+fn the_locker(server: &MySqlServer) -> Arc<dyn Locker> {
+    let backends = Backends { mysql: Some(server.clone()), ..Backends::default() };
+    locker(LockKind::MysqlTable, &backends).expect("a locker")
+}
+
+fn request(name: &LockName) -> Request {
+    Request {
+        name: name.clone(),
+        owner: Owner::fresh(),
+        may_hold: false,
+        id: Uuid::new_v4(),
+        lease: LONG,
+    }
+}
+
+async fn hold_count(server: &MySqlServer, name: &LockName) -> Option<i64> {
+    let sql = "SELECT CAST(hold_count AS SIGNED) FROM lock_holders \
+               WHERE name = ? AND owner IS NOT NULL AND expires_at > UTC_TIMESTAMP(6)";
+    number(server.pool(), sql, name).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_three_processes_are_in_the_section_one_at_a_time() {
+    let (section, name) = (Arc::<Section>::default(), fresh_name());
+    let mut tasks = JoinSet::new();
+    // Both isolation levels: of the locks' own pool, and of a pool as the driver makes it.
+    let plain = locks_on(LockKind::MysqlTable, &MySqlServer::new(plain_pool(8).await));
+    for locks in [locks().await, plain, locks().await.without_first_stage()] {
+        for _ in 0..5 {
+            let (locks, section, name) = (locks.clone(), Arc::clone(&section), name.clone());
+            tasks.spawn(async move {
+                for _ in 0..4 {
+                    let guard = locks.lock(&name, &waiting()).await.expect("the lock");
+                    section.visit().await;
+                    assert!(!guard.is_lost());
+                    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+                }
+            });
+        }
+    }
+    tasks.join_all().await;
+    assert_eq!(section.visits(), (3 * 5 * 4, 0));
+}
+
+#[tokio::test]
+async fn while_it_is_held_the_row_tells_who_has_it_and_until_when() {
+    let server = server().await;
+    let (locks, name) = (locks_on(LockKind::MysqlTable, &server), fresh_name());
+    for lease in [5, 60] {
+        let guard = locks.lock(&name, &options(Duration::ZERO, Duration::from_secs(lease))).await;
+        let guard = guard.expect("the lock");
+        let row = sqlx::query(
+            "SELECT owner, host, pid, CAST(hold_count AS SIGNED), token, \
+             TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), \
+             TIMESTAMPDIFF(MICROSECOND, acquired_at, UTC_TIMESTAMP(6)) \
+             FROM lock_holders WHERE name = ?",
+        );
+        let row = row.bind(name.as_str().as_bytes()).fetch_one(server.pool()).await.expect("a row");
+        assert_eq!(row.get::<Vec<u8>, _>(0), guard.owner().as_str().as_bytes());
+        assert!(!row.get::<String, _>(1).is_empty(), "a host");
+        assert_eq!((row.get::<u32, _>(2), row.get::<i64, _>(3)), (std::process::id(), 1));
+        assert_eq!(Some(Token(row.get(4))), guard.token());
+        let left = Duration::from_micros(row.get::<i64, _>(5).try_into().expect("not over"));
+        let lease = Duration::from_secs(lease);
+        assert!(left <= lease && left + Duration::from_secs(2) > lease, "{left:?} of {lease:?}");
+        assert!(row.get::<i64, _>(6) < 2_000_000, "just acquired");
+        assert_eq!(guard.release().await.expect("a release"), Release::Released);
+        assert_eq!(hold_count(&server, &name).await, None);
+    }
+}
+
+#[tokio::test]
+async fn the_token_rises_with_every_ownership_and_not_on_re_entry() {
+    let server = server().await;
+    let (locks, other, name) =
+        (locks_on(LockKind::MysqlTable, &server), locks().await, fresh_name());
+    let outer = locks.lock(&name, &try_now()).await.expect("the lock");
+    let token = outer.token().expect("a token");
+    let owner = outer.owner().clone();
+    let inner = locks.lock_as(owner, &name, &options(Duration::ZERO, SOON)).await.expect("again");
+    assert_eq!(inner.token(), Some(token), "a re-entry is no new ownership");
+    assert_eq!(hold_count(&server, &name).await, Some(2));
+    // Another owner of the same process, on the same host, is another owner.
+    let busy = locks.clone().without_first_stage().lock(&name, &at_once()).await;
+    assert!(matches!(busy, Err(LockError::TimedOut { .. })), "{:?}", busy.err());
+    assert_eq!(inner.release().await.expect("a release"), Release::Released);
+    tokio::time::sleep(SOON).await;
+    assert_eq!(hold_count(&server, &name).await, Some(1), "the inner lease did not shorten it");
+    assert_eq!(outer.release().await.expect("a release"), Release::Released);
+    let mut last = token;
+    for locks in [&other, &locks, &other] {
+        let guard = locks.lock(&name, &try_now()).await.expect("the lock");
+        assert!(guard.token() > Some(last), "{:?} after {last}", guard.token());
+        last = guard.token().expect("a token");
+        guard.release().await.expect("a release");
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_or_a_release_that_is_repeated_counts_once() {
+    let server = server().await;
+    let (locker, name) = (the_locker(&server), fresh_name());
+    let request = request(&name);
+    let mut acquisition = locker.begin(request.clone());
+    let mut first = acquisition.attempt().await.expect("an answer").expect("the lock");
+    let mut again = acquisition.attempt().await.expect("an answer").expect("it is there already");
+    assert_eq!((hold_count(&server, &name).await, first.token()), (Some(1), again.token()));
+    // A re-entry, and then the late repetition of the first attempt.
+    let re_entry = Request { id: Uuid::new_v4(), ..request };
+    let mut inner = locker.begin(re_entry).attempt().await.expect("an answer").expect("again");
+    acquisition.attempt().await.expect("an answer").expect("it is there already");
+    assert_eq!(hold_count(&server, &name).await, Some(2));
+    for hold in [&mut inner, &mut first, &mut again] {
+        assert_eq!(hold.release().await.expect("an answer"), Release::Released);
+    }
+    assert_eq!(hold_count(&server, &name).await, None);
+}
+
+#[tokio::test]
+async fn an_abandoned_attempt_leaves_nothing_and_cannot_come_later() {
+    let server = server().await;
+    let (locker, name) = (the_locker(&server), fresh_name());
+    let mut kept = locker.begin(request(&name));
+    let mut hold = kept.attempt().await.expect("an answer").expect("the lock");
+    // Somebody else's attempt is not this hold's.
+    locker.begin(request(&name)).abandon().await.expect("an answer");
+    assert_eq!(hold_count(&server, &name).await, Some(1));
+    kept.abandon().await.expect("an answer");
+    assert_eq!(hold_count(&server, &name).await, None);
+    // A server that was hung carries out the attempt after it was abandoned.
+    assert!(kept.attempt().await.expect("an answer").is_none(), "it came back");
+    assert_eq!(hold_count(&server, &name).await, None);
+    assert_eq!(hold.release().await.expect("an answer"), Release::Released, "by abandoning");
+}
+
+#[tokio::test]
+async fn a_release_tells_freed_from_held_by_another_from_gone() {
+    let server = server().await;
+    let (locks, other, name) =
+        (locks_on(LockKind::MysqlTable, &server), locks().await, fresh_name());
+    let short = options(Duration::ZERO, Duration::from_millis(100));
+    let late = locks.lock(&name, &short).await.expect("the lock");
+    let successor = other.lock(&name, &patient()).await.expect("the lock after the lease");
+    assert!(late.is_lost() && successor.token() > late.token());
+    assert_eq!(late.release().await.expect("an answer"), Release::HeldByOther);
+    assert_eq!(successor.release().await.expect("an answer"), Release::Released);
+
+    let expired = locks.lock(&name, &short).await.expect("the lock");
+    eventually("the lease ends", async || hold_count(&server, &name).await.is_none()).await;
+    // The same owner again, after its lease: a new ownership, and the old guard has no part in it.
+    let anew = locks.lock_as(expired.owner().clone(), &name, &patient()).await.expect("the lock");
+    assert!(anew.token() > expired.token());
+    assert_eq!(expired.release().await.expect("an answer"), Release::HeldByOther);
+    assert_eq!(anew.release().await.expect("an answer"), Release::Released);
+
+    let gone = locks.lock(&name, &short).await.expect("the lock");
+    eventually("the lease ends", async || hold_count(&server, &name).await.is_none()).await;
+    assert_eq!(gone.release().await.expect("an answer"), Release::Gone);
+    let removed = locks.lock(&name, &try_now()).await.expect("the lock");
+    let delete = "DELETE FROM lock_holders WHERE name = ?";
+    let delete = sqlx::query(delete).bind(name.as_str().as_bytes());
+    delete.execute(server.pool()).await.expect("an answer");
+    assert_eq!(removed.release().await.expect("an answer"), Release::Gone);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewed_together_holds_outlive_their_leases_and_only_the_one_that_is_taken_is_lost() {
+    let server = server().await;
+    let locks = locks_on(LockKind::MysqlTable, &server);
+    let lease = Duration::from_millis(900);
+    let names: Vec<_> = std::iter::repeat_with(fresh_name).take(70).collect();
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(locks.lock(name, &renewed(Duration::ZERO, lease)).await.expect("the lock"));
+    }
+    let owner = guards[0].owner().clone();
+    let twice = locks.lock_as(owner, &names[0], &renewed(Duration::ZERO, lease)).await;
+    guards.push(twice.expect("the lock"));
+    let stolen = "UPDATE lock_holders SET owner = 'thief', \
+                  expires_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR WHERE name = ?";
+    let stolen = sqlx::query(stolen).bind(names[7].as_str().as_bytes());
+    stolen.execute(server.pool()).await.expect("an answer");
+    let cause = tokio::time::timeout(LONG, guards[7].lost()).await.expect("the loss is told");
+    assert_eq!(cause, LossCause::Taken);
+    tokio::time::sleep(lease * 2).await;
+    for (at, guard) in guards.into_iter().enumerate() {
+        assert_eq!(guard.is_lost(), at == 7, "guard {at}");
+        let expected = if at == 7 { Release::HeldByOther } else { Release::Released };
+        assert_eq!(guard.release().await.expect("an answer"), expected, "guard {at}");
+    }
+}
+
+#[tokio::test]
+async fn belief_ends_before_the_database_lets_somebody_else_in() {
+    let server = server().await;
+    let locks = locks_on(LockKind::MysqlTable, &server);
+    let mut ended_first = 0;
+    for _ in 0..5 {
+        let name = fresh_name();
+        let lease = options(Duration::ZERO, Duration::from_millis(300));
+        let guard = locks.lock(&name, &lease).await.expect("the lock");
+        loop {
+            let is_there = hold_count(&server, &name).await.is_some();
+            // If it is still believed in now, it must have been there when the server was asked.
+            if guard.is_lost() {
+                ended_first += u32::from(is_there);
+                break;
+            }
+            assert!(is_there, "believed in, but the database had already forgotten it");
+        }
+    }
+    assert!(ended_first > 0, "belief never ended before the lease");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_dropped_at_any_point_leaves_nothing_behind() {
+    drop_at_any_point(LockKind::MysqlTable, 25).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_somebody_keeps_locked_is_asked_for_again() {
+    let (server, pool, name) = (server().await, plain_pool(2).await, fresh_name());
+    let locks = locks_on(LockKind::MysqlTable, &server);
+    locks.lock(&name, &try_now()).await.expect("the lock").release().await.expect("a release");
+    let impatient = server_at(&support::mysql::own().url(), 1).await;
+    run(impatient.pool(), "SET SESSION innodb_lock_wait_timeout = 1").await;
+    let mut transaction = pool.begin().await.expect("a transaction");
+    let lock = "SELECT name FROM lock_holders WHERE name = ? FOR UPDATE";
+    let lock = sqlx::query(lock).bind(name.as_str().as_bytes());
+    lock.fetch_one(&mut *transaction).await.expect("the row");
+    let started = Instant::now();
+    let (guard, ()) = tokio::join!(
+        async { locks_on(LockKind::MysqlTable, &impatient).lock(&name, &at_once()).await },
+        async {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            transaction.rollback().await.expect("an answer");
+        }
+    );
+    let guard = guard.expect("the lock, after its statement was refused with 1205");
+    assert!(started.elapsed() > Duration::from_millis(1400), "{:?}", started.elapsed());
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
+#[tokio::test]
+async fn a_dry_pool_is_an_error_of_its_own_in_bounded_time() {
+    let small = server_at(&support::mysql::own().url(), 1).await;
+    let (locks, name) = (locks_on(LockKind::MysqlTable, &small), fresh_name());
+    let borrowed = small.pool().acquire().await.expect("the only connection");
+    let started = Instant::now();
+    let error = locks.lock(&name, &waiting()).await.expect_err("no connection");
+    assert!(matches!(error, LockError::NoConnection(_)), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    drop(borrowed);
+    let guard = locks.lock(&name, &waiting()).await.expect("the lock");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_granted_by_a_database_that_woke_up_too_late_is_given_back() {
+    let own = tokio::task::block_in_place(Own::start);
+    let (server, name) = (server_at(&own.url(), 4).await, fresh_name());
+    let locks = locks_on(LockKind::MysqlTable, &server);
+    locks.lock(&name, &try_now()).await.expect("the lock").release().await.expect("a release");
+    own.database.freeze().expect("a frozen server");
+    let started = Instant::now();
+    let error = locks.lock(&name, &try_now()).await.expect_err("no answer");
+    assert!(matches!(error, LockError::Backend(_) | LockError::NoConnection(_)), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    own.database.thaw().expect("a thawed server");
+    locks.flush().await;
+    eventually("the lock is free", async || {
+        matches!(locks.try_lock(&name, Lease::Renewed(LONG)).await, Ok(Some(_)))
+    })
+    .await;
+    locks.flush().await;
+    assert_clean(&server).await;
+    // Connections that die with their server cost nobody an error.
+    own.database.restart().expect("a server");
+    let guard = locks.lock(&name, &waiting()).await.expect("the lock, on new connections");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
