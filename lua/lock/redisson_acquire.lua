@@ -36,8 +36,7 @@ if not (count and (latch or ARGV[3] == '0')) then
     redis.call('SET', KEYS[2], '1', 'PX', latch_ms)
   end
 end
--- Never less than an outer hold counts on.
-if left < lease then
-  redis.call('PEXPIRE', KEYS[1], lease)
-end
+-- Never less than an outer hold counts on; always written, because a repetition on another connection
+-- has nothing else for replicas to confirm.
+redis.call('PEXPIRE', KEYS[1], math.max(left, lease))
 return false

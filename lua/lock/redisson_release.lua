@@ -31,9 +31,7 @@ if not tonumber(count) then
 end
 if tonumber(count) > 1 then
   redis.call('HINCRBY', KEYS[1], ARGV[3], -1)
-  if redis.call('PTTL', KEYS[1]) < lease then
-    redis.call('PEXPIRE', KEYS[1], lease)
-  end
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), lease))
   redis.call('SET', KEYS[3], '0', 'PX', latch_ms)
   return 0
 end

@@ -19,10 +19,8 @@ for i, lock in ipairs(KEYS) do
   local lease = tonumber(ARGV[2 * i])
   -- A key of another type is not the owner's: one such must not keep the others from being renewed.
   if redis.pcall('HEXISTS', lock, ARGV[2 * i - 1]) == 1 then
-    -- Never less than another hold of the owner counts on.
-    if redis.call('PTTL', lock) < lease then
-      redis.call('PEXPIRE', lock, lease)
-    end
+    -- Never less than another hold of the owner counts on; always written, for replicas to confirm.
+    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), lease))
     answers[i] = 1
   else
     answers[i] = 0

@@ -173,12 +173,16 @@ impl Acquisition for RedissonAcquisition {
         }
         let mut sent = Instant::now();
         let mut answer = self.acquire().await;
-        if answer.as_ref().is_err_and(WriteError::is_connection_dropped) {
+        let is_repeated = answer.as_ref().is_err_and(WriteError::is_connection_dropped);
+        if is_repeated {
             sent = Instant::now();
             answer = self.acquire().await;
         }
         match answer {
             Ok(None) => {
+                if self.request.may_hold && !is_repeated {
+                    forget(&mut self.inner.server.connection(), &self.latch).await;
+                }
                 let belief = Belief::in_lease(sent, self.request.lease);
                 let (inner, request) = (Arc::clone(&self.inner), self.request.clone());
                 let latch = prefixed("redisson_unlock_latch", &request.name);

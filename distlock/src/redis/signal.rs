@@ -44,7 +44,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// How often an idle connection is asked for a sign of life.
 const PING_EVERY: Duration = Duration::from_secs(2);
 /// How long a channel stays subscribed to after the last waiter: the next one often comes soon.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER: Duration = Duration::from_millis(250);
 /// How long the connection is kept when no channel is.
 const CLOSE_AFTER: Duration = Duration::from_secs(30);
 /// The pause before a connection is tried again doubles from the first to the second of these.

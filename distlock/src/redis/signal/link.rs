@@ -13,15 +13,17 @@ use super::{ANSWER, Inner, PING_EVERY, RECONNECT};
 pub(super) async fn run(inner: Arc<Inner>) {
     let mut pause = RECONNECT.0;
     loop {
-        match Link::make(&inner).await {
-            Ok(link) => {
-                pause = RECONNECT.0;
-                match link.serve(&inner).await {
-                    Ok(()) => return,
-                    Err(error) => tracing::debug!(%error, "the connection for messages was lost"),
-                }
+        let since = Instant::now();
+        match Link::serve_new(&inner).await {
+            Ok(()) => return,
+            Err(error) if pause == RECONNECT.0 => {
+                tracing::warn!(%error, "messages are not received, waiters look by themselves");
             }
-            Err(error) => tracing::debug!(%error, "no connection for messages"),
+            Err(error) => tracing::debug!(%error, "messages are not received yet"),
+        }
+        // One that is refused what it asks for at once must not be made again at once for ever.
+        if since.elapsed() > RECONNECT.1 {
+            pause = RECONNECT.0;
         }
         {
             let mut table = inner.table();
@@ -42,6 +44,10 @@ struct Link {
 }
 
 impl Link {
+    async fn serve_new(inner: &Arc<Inner>) -> Result<(), RedisError> {
+        Self::make(inner).await?.serve(inner).await
+    }
+
     async fn make(inner: &Arc<Inner>) -> Result<Self, RedisError> {
         let ended = Arc::<Notify>::default();
         let (table, ending) = (Arc::clone(inner), Arc::clone(&ended));

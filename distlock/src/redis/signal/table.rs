@@ -42,8 +42,8 @@ impl Channel {
 
     /// How many of the other processes that take part have not had the lock since this one had it.
     pub(super) fn others_before(&self) -> u64 {
-        let since =
-            self.passed_on.load(Ordering::Relaxed) - self.released_at.load(Ordering::Relaxed);
+        let released_at = self.released_at.load(Ordering::Relaxed);
+        let since = self.passed_on.load(Ordering::Relaxed).saturating_sub(released_at);
         self.processes.load(Ordering::Relaxed).saturating_sub(since.max(1))
     }
 

@@ -203,7 +203,11 @@ async fn a_channel_is_kept_for_the_next_waiter_who_then_misses_nothing() {
     let server = Server::start().await;
     assert!(server.signals.join("a").is_none(), "it is not subscribed to yet");
     let mut other = server.live("b").await;
-    drop(server.live("a").await);
+    let gone = server.live("a").await;
+    // One message comes before it goes, one after that, and the one on `b` after both.
+    server.send("a", WAKE_ONE).await;
+    eventually("the message is there", async || gone.channel.wakes.available_permits() == 1).await;
+    drop(gone);
     server.send("a", WAKE_ONE).await;
     server.send("b", WAKE_ONE).await;
     comes(&mut other).await;
