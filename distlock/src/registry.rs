@@ -44,11 +44,12 @@ impl Backends {
 /// A mechanism whose backend is a feature of this crate.
 macro_rules! with {
     ($feature:literal, $locker:expr) => {{
+        type Made = Result<Arc<dyn Locker>, LockError>;
         #[cfg(feature = $feature)]
-        let locker: Arc<dyn Locker> = Arc::new($locker);
+        let made: Made = Ok(Arc::new($locker));
         #[cfg(not(feature = $feature))]
-        let locker = return Err(LockError::Unsupported(concat!("the feature `", $feature, "`")));
-        locker
+        let made: Made = Err(LockError::Unsupported(concat!("the feature `", $feature, "`")));
+        made?
     }};
 }
 
