@@ -4,6 +4,7 @@ FROM rust:1.95.0-bookworm AS build
 WORKDIR /build
 # Not rust-toolchain.toml: it asks for rustfmt and clippy, and this image has no use for them.
 COPY Cargo.toml Cargo.lock ./
+COPY conformance conformance
 COPY distlock distlock
 COPY loadtest loadtest
 COPY testbed testbed

@@ -181,6 +181,11 @@ impl Loss {
         self.0.loss()
     }
 
+    /// Until when the lock may be believed in, as of now.
+    pub fn belief(&self) -> Belief {
+        self.0.belief()
+    }
+
     /// Resolves at that moment; never for a lock that cannot be lost.
     pub async fn lost(&self) -> LossCause {
         self.0.lost().await

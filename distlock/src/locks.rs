@@ -89,7 +89,9 @@ impl Locks {
         name: &LockName,
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
-        self.lock_for(Some(owner), name, options).await
+        // To a mechanism that promises no re-entry the same owner twice is an answer that was lost.
+        let owner = self.guarantees().reentrant.is_yes().then_some(owner);
+        self.lock_for(owner, name, options).await
     }
 
     async fn lock_for(

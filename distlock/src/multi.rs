@@ -178,11 +178,10 @@ impl Acquisition for MultiAcquisition {
                 Ok(false) => self.busy = number,
                 Err(error) => {
                     // Whether it was taken or not: it is given back.
-                    let abandoned = place.abandon().await;
-                    failure = Some(match abandoned {
-                        Ok(()) => error,
-                        Err(another) => LockError::Backend(format!("{error}; then {another}")),
-                    });
+                    if let Err(another) = place.abandon().await {
+                        tracing::debug!(error = %another, "a member is left to its lease");
+                    }
+                    failure = Some(error);
                 }
             }
             missing += 1;

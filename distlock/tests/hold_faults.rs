@@ -5,7 +5,9 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Backends, LockError, LockKind, Locker, Locks, ReadWrite, Release, locker};
+use distlock::{
+    Backends, LockError, LockKind, LockOptions, Locker, Locks, ReadWrite, Release, locker,
+};
 use support::proxy::{Accident, Proxy};
 use support::scene::{Scene, at_once, patient};
 use support::{connect, eventually, server};
@@ -67,13 +69,14 @@ async fn what_a_server_does_after_it_hung_is_undone() {
         });
         let [(_, free), (_, waiting)] = [kinds(redis.url()).await, kinds(redis.url()).await]
             .map(|kinds| kinds.into_iter().nth(number).expect("a kind"));
-        let [.., (_, writing)] = kinds(redis.url()).await;
+        let [.., (_, writer)] = kinds(redis.url()).await;
         let (scene, busy) = (Scene::at(redis.url()).await, Scene::at(redis.url()).await);
         // The lock that is waited for is held by the kind's own, or by a writer.
-        let holder = if number == 0 { &free } else { &writing };
+        let holder = if number == 0 { &free } else { &writer };
         let holder = holder.lock(&busy.name, &at_once()).await.expect("the lock");
         let (locks, name) = (waiting.clone(), busy.name.clone());
-        let waiter = tokio::spawn(async move { locks.lock(&name, &patient()).await });
+        let for_a_while = LockOptions { wait: Duration::from_secs(2), ..patient() };
+        let waiter = tokio::spawn(async move { locks.lock(&name, &for_a_while).await });
         eventually("it waits", async || busy.keys().await.len() > 1).await;
 
         tokio::task::block_in_place(|| redis.freeze()).expect("it freezes");

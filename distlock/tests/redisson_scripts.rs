@@ -188,6 +188,9 @@ async fn renewal_answers_for_each_lock_and_never_shortens_a_lease() {
 /// What a script may be given in place of a sound argument: none of it is a number or a flag.
 const WRONG: [&str; 8] = ["", "-1", "0.5", "nan", "inf", "1e300", "much", "\0"];
 
+/// A script, its keys, its arguments, and those of them that any text will do for.
+type Call<'a> = (&'a str, &'a Vec<&'a str>, &'a [&'a str], &'a [usize]);
+
 #[tokio::test]
 async fn arguments_that_are_missing_or_wrong_change_nothing() {
     let lock = Called::new().await;
@@ -195,7 +198,7 @@ async fn arguments_that_are_missing_or_wrong_change_nothing() {
     let (name, channel, latch) = (lock.name.as_str(), lock.channel(), lock.latch("second"));
     let (two, three) = (vec![name, &latch], vec![name, &channel, &latch]);
     // Each script with sound arguments, and those of them that any text will do for.
-    let scripts: [(&str, &Vec<&str>, &[&str], &[usize]); 5] = [
+    let scripts: [Call; 5] = [
         (ACQUIRE, &two, &["90000", OWNER, KNOWN, "60000"], &[1]),
         (RELEASE, &three, &["0", "90000", OWNER, "60000"], &[0, 2]),
         (ABANDON, &three, &["0", OWNER, FRESH, "60000"], &[0, 1]),

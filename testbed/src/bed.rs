@@ -19,6 +19,7 @@ use crate::database::{Database, Flavor};
 use crate::error::{Error, Result};
 use crate::haproxy::Haproxy;
 use crate::logs;
+use crate::program::Program;
 use crate::programs::Programs;
 use crate::reaper::Reaper;
 use crate::redis::{Redis, RedisOptions};
@@ -176,6 +177,14 @@ impl Bed {
     /// If the program cannot be started or does not become ready.
     pub fn replica(&self, spec: ReplicaSpec) -> Result<Replica> {
         Replica::start(&self.inner, spec)
+    }
+
+    /// Starts a program whose stdin and stdout are pipes. It is not waited for.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn program(&self, name: &str, program: &Path, args: &[&str]) -> Result<Program> {
+        Program::start(&self.inner, name, program, args)
     }
 
     /// Starts the proxy that ships with the service, in front of these replicas.

@@ -40,9 +40,9 @@
 //!
 //! Modules in reading order: `bed` (the folder and its end), `spawner`, `reaper`, `process` (one
 //! server and what can be done to it), `probe` (when is it ready), then one file per server:
-//! `redis`, `database`, `zookeeper`, `replica`, `haproxy`; `proxy` (a way on which things go
-//! wrong); `clock` (one that can be set), `certificates`, `mysql_wire`, `resp`, `programs`,
-//! `ports`, `logs`, `error` are tools.
+//! `redis`, `database`, `zookeeper`, `replica`, `haproxy`, `program`; `proxy` (a way on which
+//! things go wrong); `clock` (one that can be set), `certificates`, `mysql_wire`, `resp`,
+//! `programs`, `ports`, `logs`, `error` are tools.
 
 mod bed;
 mod certificates;
@@ -55,6 +55,7 @@ mod mysql_wire;
 mod ports;
 mod probe;
 mod process;
+mod program;
 mod programs;
 mod proxy;
 mod reaper;
@@ -70,6 +71,7 @@ pub use database::{Database, Flavor, UnknownFlavor};
 pub use error::{Error, Result};
 pub use haproxy::Haproxy;
 pub use process::Process;
+pub use program::Program;
 pub use proxy::{Action, Command, Counts, Direction, Dropping, Proxy, Rule, Times};
 pub use redis::{Redis, RedisMaster, RedisOptions};
 pub use replica::{Replica, ReplicaSpec};

@@ -20,6 +20,8 @@ const LISTENING: &str = "listening on http://";
 pub(crate) enum Probe {
     /// Not a server: it is to do its work and exit with code 0.
     Exit,
+    /// Not a server: whoever starts it talks to it, and so finds out when it is ready.
+    Talks,
     /// PING, which a server that still loads its data refuses; a replica must have got its data.
     Redis { address: SocketAddr, password: String },
     /// A login, which is possible only after the init file has made the user.
@@ -46,10 +48,16 @@ impl Probe {
         matches!(self, Self::Exit)
     }
 
+    /// Whether its stdin and stdout are pipes to whoever started it.
+    pub(crate) fn is_talk(&self) -> bool {
+        matches!(self, Self::Talks)
+    }
+
     /// Looks once. `log` is what the process has logged since it was started.
     pub(crate) fn look(&self, pid: u32, log: &str) -> Look {
         let seen = match self {
             Self::Exit => Err("it still runs".into()),
+            Self::Talks => Ok(()),
             Self::Redis { address, password } => redis_serves(*address, password),
             Self::Database { login, version } => login_works(login, version),
             Self::ZooKeeper { address } => zookeeper_serves(*address),

@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ impl Process {
         matches!(self.slot.look(), Ok(Life::Running))
     }
 
-    /// The log: stdout and stderr of all starts.
+    /// The log: stdout and stderr of all starts; only stderr of a program that is talked to.
     pub fn log_path(&self) -> &Path {
         &self.log
     }
@@ -141,6 +141,11 @@ impl Process {
         self.launch()
     }
 
+    /// The pipes of the last start, where it has any; once.
+    pub(crate) fn pipes(&self) -> Option<(ChildStdin, ChildStdout)> {
+        self.slot.pipes()
+    }
+
     fn launch(&self) -> Result<()> {
         let log_start = fs::metadata(&self.log).map_or(0, |file| file.len());
         self.slot.fill(|| {
@@ -157,7 +162,12 @@ impl Process {
         let setpriv = Programs::of_the_system().need("setpriv", "util-linux")?;
         let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.log);
         let log = log.map_err(Error::io(format!("open {}", self.log.display())))?;
-        let stdout = log.try_clone().map_err(Error::io("open a log twice"))?;
+        let (stdin, stdout) = if self.recipe.probe.is_talk() {
+            (Stdio::piped(), Stdio::piped())
+        } else {
+            let stdout = log.try_clone().map_err(Error::io("open a log twice"))?;
+            (Stdio::null(), stdout.into())
+        };
         let mut command = Command::new(setpriv);
         command
             .args(["--pdeathsig", "KILL", "--"])
@@ -168,7 +178,7 @@ impl Process {
             .envs(self.recipe.env.iter().map(|(key, value)| (key, value)))
             .env("TMPDIR", self.bed.temp_folder())
             .env(MARK, self.bed.mark())
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(stdout)
             .stderr(log)
             // Ctrl-C at the terminal must reach the one who decides what it means.

@@ -1,7 +1,7 @@
 //! The place of one running child, shared by its handle and the bed.
 
 use std::fs;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
@@ -45,6 +45,13 @@ impl Slot {
         let child = start()?;
         *state = State { pid: child.id(), child: Some(child) };
         Ok(())
+    }
+
+    /// Takes the child's pipes, if it has any and nobody took them before.
+    pub(crate) fn pipes(&self) -> Option<(ChildStdin, ChildStdout)> {
+        let mut state = self.lock();
+        let child = state.child.as_mut()?;
+        child.stdin.take().zip(child.stdout.take())
     }
 
     /// Looks after the child without waiting.

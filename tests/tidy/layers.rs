@@ -6,8 +6,9 @@ use crate::tree::{File, Tree};
 const LAYERS: [&str; 5] = ["domain", "store", "sale", "http", "app"];
 
 /// Each member, the members it may depend on, and those only its tests may.
-const MEMBERS: [(&str, &[&str], &[&str]); 4] = [
+const MEMBERS: [(&str, &[&str], &[&str]); 5] = [
     ("Cargo.toml", &["distlock"], &["testbed"]),
+    ("conformance/Cargo.toml", &["distlock", "testbed"], &[]),
     ("distlock/Cargo.toml", &[], &["testbed"]),
     ("loadtest/Cargo.toml", &["testbed"], &[]),
     ("testbed/Cargo.toml", &[], &[]),
@@ -66,7 +67,7 @@ fn dependency<'a>(section: &str, text: &'a str) -> Option<&'a str> {
     if !section.contains("dependencies") || section.starts_with("workspace") {
         return None;
     }
-    let known = ["seckill", "distlock", "loadtest", "testbed"];
+    let known = ["seckill", "conformance", "distlock", "loadtest", "testbed"];
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     let words = text.split('#').next().unwrap_or_default().split(|c| !is_word(c));
     words.into_iter().find(|word| known.contains(word))

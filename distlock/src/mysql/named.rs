@@ -56,7 +56,8 @@ impl Locker for NamedLock {
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         // 5 + 59 characters.
         let hashed = format!(
-            "CONCAT('lock:', LEFT(SHA2(CONCAT(COALESCE(DATABASE(), ''), '/', {}), 256), 59))",
+            "CONCAT('lock:', \
+             LEFT(SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '/', {}), 256), 59))",
             literal(request.name.as_str().as_bytes())
         );
         let server = self.server.clone();

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use super::RedisServer;
 use super::holds::{Form, Scripts, Terms};
-use super::keys::prefixed;
+use super::keys::own_key;
 use crate::{Acquisition, Guarantees, LockKind, Locker, Owner, Request, guarantees};
 
 const HOLDS: &str = "distlock_fair";
@@ -38,13 +38,13 @@ const FORM: Form = Form {
 };
 
 fn terms(Request { name, id, .. }: &Request) -> Terms {
-    let own = |prefix| format!("{}:{id}", prefixed(prefix, name));
+    let own = |prefix| format!("{}:{id}", own_key(prefix, name));
     let keys = [HOLDS, "distlock_fair_queue", "distlock_fair_waiters"];
-    let mut keys: Vec<_> = keys.map(|prefix| prefixed(prefix, name)).into();
+    let mut keys: Vec<_> = keys.map(|prefix| own_key(prefix, name)).into();
     keys.push(own("distlock_fair_latch"));
     let channel = own("distlock_fair_channel");
     // What all waiters' channels begin with.
-    let channels = vec![prefixed("distlock_fair_channel", name) + ":"];
+    let channels = vec![own_key("distlock_fair_channel", name) + ":"];
     Terms { keys, channel, acquire: channels.clone(), release: channels }
 }
 

@@ -24,7 +24,7 @@ use redis::aio::ConnectionManager;
 use tokio::time::Instant;
 
 use super::RedisServer;
-use super::keys::{ms, prefixed};
+use super::keys::{ms, own_key};
 use super::script::LuaScript;
 use super::signal::Subscription;
 use crate::{
@@ -247,7 +247,7 @@ impl HoldsRenewer {
     }
 
     async fn send(&self, holds: &[Request]) -> RedisResult<Vec<bool>> {
-        let keys: Vec<_> = holds.iter().map(|hold| prefixed(self.prefix, &hold.name)).collect();
+        let keys: Vec<_> = holds.iter().map(|hold| own_key(self.prefix, &hold.name)).collect();
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
         let args: Vec<_> = holds
             .iter()

@@ -10,6 +10,11 @@ pub(crate) fn prefixed(prefix: &str, name: &LockName) -> String {
     if name.has_tag() { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
+/// As [`prefixed`], in formats that are ours alone: there `17` and `{17}` are two names.
+pub(crate) fn own_key(prefix: &str, name: &LockName) -> String {
+    if name.has_tag() { format!("{prefix}::{name}") } else { format!("{prefix}:{{{name}}}") }
+}
+
 /// A length of time as scripts take it; none is too long for them.
 pub(crate) fn ms(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
@@ -25,5 +30,8 @@ mod tests {
         assert_eq!(prefixed("channel", &plain), "channel:{order:17}");
         let tagged = LockName::new("order:{17}").unwrap();
         assert_eq!(prefixed("channel", &tagged), "channel:order:{17}");
+        let (bare, braced) = (LockName::new("17").unwrap(), LockName::new("{17}").unwrap());
+        assert_eq!(prefixed("channel", &bare), prefixed("channel", &braced), "as Redisson does");
+        assert_ne!(own_key("fair", &bare), own_key("fair", &braced));
     }
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use super::RedisServer;
 use super::holds::{Form, Scripts, Terms};
-use super::keys::prefixed;
+use super::keys::own_key;
 use crate::{Acquisition, Guarantees, LockKind, Locker, Owner, Request, guarantees};
 
 const WRITE: &str = "distlock_rw_write";
@@ -54,10 +54,10 @@ const WRITING: Form = Form {
 
 fn terms(Request { name, id, .. }: &Request, channel: &str) -> Terms {
     let keys = [WRITE, READ, "distlock_rw_writers", "distlock_rw_readers", "distlock_rw_invited"];
-    let mut keys: Vec<_> = keys.map(|prefix| prefixed(prefix, name)).into();
-    keys.push(format!("{}:{id}", prefixed("distlock_rw_latch", name)));
-    let channels = [WRITERS_CHANNEL, READERS_CHANNEL].map(|channel| prefixed(channel, name));
-    let channel = prefixed(channel, name);
+    let mut keys: Vec<_> = keys.map(|prefix| own_key(prefix, name)).into();
+    keys.push(format!("{}:{id}", own_key("distlock_rw_latch", name)));
+    let channels = [WRITERS_CHANNEL, READERS_CHANNEL].map(|channel| own_key(channel, name));
+    let channel = own_key(channel, name);
     Terms { keys, channel, acquire: Vec::new(), release: channels.into() }
 }
 

@@ -97,8 +97,8 @@ enum Vote {
 struct Votes {
     of: usize,
     seen: Vec<Vote>,
-    /// The last error, for the message.
-    failure: Option<String>,
+    /// The last error.
+    failure: Option<LockError>,
 }
 
 impl Votes {
@@ -162,7 +162,7 @@ impl Nodes {
                 Ok(Ok(0)) => Vote::No,
                 Ok(Ok(_)) => Vote::Gone,
                 Ok(Err(error)) => {
-                    votes.failure = Some(error.to_string());
+                    votes.failure = Some(error.into());
                     Vote::Unknown
                 }
                 Err(_) => Vote::Unknown,
@@ -209,9 +209,13 @@ impl Nodes {
 }
 
 impl Votes {
-    fn error(&self) -> LockError {
+    fn error(self) -> LockError {
         let answered = self.seen.len() - self.count(Vote::Unknown);
-        let reason = self.failure.as_deref().unwrap_or("no answer in time");
+        let reason = match self.failure {
+            Some(LockError::HeldByOtherKind) => return LockError::HeldByOtherKind,
+            Some(failure) => failure.to_string(),
+            None => "no answer in time".to_owned(),
+        };
         LockError::Backend(format!("{answered} of {} servers answered: {reason}", self.of))
     }
 }

@@ -1,0 +1,92 @@
+//! Tasks that want the same lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::counts::when_queued;
+use conformance::clock::{at_ns, now_ns};
+use conformance::counter::Counter;
+use conformance::protocol::{Contended, Contest, Failure, Stay};
+use distlock::{Guard, Locks, Loss};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::sleep;
+
+pub(crate) async fn contend(locks: &Locks, contest: Contest) -> Result<Contended, Failure> {
+    let counter = Arc::new(Counter::open(&contest.counter)?);
+    let contest = Arc::new(contest);
+    let mut tasks = JoinSet::new();
+    for task in 0..contest.tasks {
+        let (locks, contest, counter) = (locks.clone(), Arc::clone(&contest), Arc::clone(&counter));
+        tasks.spawn(async move {
+            let mut brought = Contended::default();
+            for _ in 0..contest.rounds {
+                if contest.until_ns.is_some_and(|until_ns| now_ns() >= until_ns) {
+                    break;
+                }
+                match stay(task, &locks, &contest, &counter).await {
+                    Ok(stay) => brought.stays.push(stay),
+                    Err(failure) => *brought.failures.entry(failure.code).or_default() += 1,
+                }
+            }
+            brought
+        });
+    }
+    let mut all = Contended::default();
+    for brought in tasks.join_all().await {
+        all.stays.extend(brought.stays);
+        for (code, count) in brought.failures {
+            *all.failures.entry(code).or_default() += count;
+        }
+    }
+    Ok(all)
+}
+
+/// One round. A failed release leaves the stay what it was.
+async fn stay(
+    task: u32,
+    locks: &Locks,
+    contest: &Contest,
+    counter: &Counter,
+) -> Result<Stay, Failure> {
+    let asked_ns = now_ns();
+    let (guard, queued_ns) = when_queued(super::acquire(locks, &contest.want)).await;
+    let guard = guard?;
+    let acquired_ns = now_ns();
+    let wrote = work(&guard.loss(), contest, counter).await?;
+    let believed_until_ns = believed_until_ns(&guard);
+    let token = guard.token().map_or(0, |token| token.0);
+    let released = guard.release().await;
+    let released_ns = now_ns();
+    if let Err(error) = released {
+        eprintln!("contender: a release failed: {error}");
+    }
+    Ok(Stay {
+        task,
+        asked_ns,
+        queued_ns,
+        acquired_ns,
+        believed_until_ns,
+        released_ns,
+        wrote,
+        token,
+    })
+}
+
+async fn work(loss: &Loss, contest: &Contest, counter: &Counter) -> Result<bool, Failure> {
+    let seen = counter.read()?;
+    match contest.hold_us {
+        0 => yield_now().await,
+        hold_us => sleep(Duration::from_micros(hold_us)).await,
+    }
+    let may = contest.ignore_loss || !loss.is_lost();
+    if may {
+        counter.write(seen + 1)?;
+    }
+    Ok(may)
+}
+
+/// Now, or when belief ended.
+fn believed_until_ns(guard: &Guard) -> u64 {
+    let now = now_ns();
+    guard.belief().deadline().map_or(now, |deadline| at_ns(deadline).min(now))
+}

@@ -1,0 +1,94 @@
+//! Learns when a lock was asked for and busy, by listening to the library's metrics.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use conformance::clock::now_ns;
+use conformance::protocol::Failure;
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    set_global_recorder,
+};
+
+use super::failure;
+
+tokio::task_local! {
+    /// When the acquisition of this task was first told that the lock is busy; 0 if it was not.
+    static QUEUED_NS: Cell<u64>;
+}
+
+/// The outcome of an acquisition, and when it was first told that the lock is busy.
+pub(crate) async fn when_queued<T>(acquisition: impl Future<Output = T>) -> (T, u64) {
+    let both = async {
+        let outcome = acquisition.await;
+        (outcome, QUEUED_NS.with(Cell::get))
+    };
+    QUEUED_NS.scope(Cell::new(0), both).await
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts {
+    attempts: Arc<AtomicU64>,
+    busy: Arc<Busy>,
+}
+
+/// Counts, and notes the time for the task in which it counts.
+#[derive(Debug, Default)]
+struct Busy(AtomicU64);
+
+impl CounterFn for Busy {
+    fn increment(&self, value: u64) {
+        self.0.fetch_add(value, Ordering::Relaxed);
+        // Outside of a contest nobody wants to know.
+        let _nobody = QUEUED_NS.try_with(|queued_ns| {
+            if queued_ns.get() == 0 {
+                queued_ns.set(now_ns());
+            }
+        });
+    }
+
+    fn absolute(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+}
+
+impl Counts {
+    pub(crate) fn install() -> Result<Self, Failure> {
+        let counts = Self::default();
+        set_global_recorder(counts.clone()).map_err(|error| failure("metrics", &error))?;
+        Ok(counts)
+    }
+
+    pub(crate) fn attempts(&self) -> u64 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn busy(&self) -> u64 {
+        self.busy.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Recorder for Counts {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        match key.name() {
+            "distlock_attempts_total" => Counter::from_arc(Arc::clone(&self.attempts)),
+            "distlock_busy_total" => Counter::from_arc(Arc::clone(&self.busy)),
+            _ => Counter::noop(),
+        }
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}

@@ -1,0 +1,180 @@
+//! What a contender does.
+
+mod contest;
+mod counts;
+pub(crate) mod speech;
+mod watch;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use conformance::FileMint;
+use conformance::clock::{at_ns, now_ns};
+use conformance::counter::Counter;
+use conformance::protocol::{Failure, Held, Lost, Order, Setup, Want, Word};
+use distlock::{Guard, Lease, LockError, LockName, LockOptions, Locks, Loss, Owner, locker};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use self::counts::Counts;
+use self::speech::say;
+use self::watch::Watch;
+
+pub(crate) struct Contender {
+    locks: Locks,
+    counts: Counts,
+    holds: Mutex<HashMap<u64, Holding>>,
+    last_handle: AtomicU64,
+}
+
+struct Holding {
+    guard: Guard,
+    /// The task that tells of the loss.
+    teller: AbortHandle,
+}
+
+impl Contender {
+    /// Connects.
+    pub(crate) async fn start(setup: Setup) -> Result<Self, Failure> {
+        // Before the locks are made, which keep their instruments.
+        let counts = Counts::install()?;
+        let kind = setup.kind.parse().map_err(|error| failure("bad_request", &error))?;
+        let mut locks = Locks::new(locker(kind, &setup.addresses.connect().await?)?);
+        if let Some(folder) = setup.mint {
+            locks = locks.with_mint(Arc::new(FileMint(folder)));
+        }
+        if !setup.first_stage {
+            locks = locks.without_first_stage();
+        }
+        if setup.warm_up {
+            conformance::warm_up(&locks).await?;
+        }
+        Ok(Self { locks, counts, holds: Mutex::default(), last_handle: AtomicU64::new(0) })
+    }
+
+    pub(crate) async fn obey(&self, order: Order) -> Word {
+        self.try_to_obey(order).await.unwrap_or_else(Word::Failed)
+    }
+
+    async fn try_to_obey(&self, order: Order) -> Result<Word, Failure> {
+        Ok(match order {
+            Order::Lock(want) => Word::Held(self.hold(&want).await?),
+            Order::Release { handle } => {
+                let Holding { guard, teller } = self.take(handle)?;
+                teller.abort();
+                Word::Released(guard.release().await?.into())
+            }
+            Order::Drop { handle } => {
+                let Holding { guard, teller } = self.take(handle)?;
+                teller.abort();
+                drop(guard);
+                Word::Done
+            }
+            Order::IsLost { handle } => Word::Looked { lost: self.loss(handle)?.is_lost() },
+            Order::Effect { handle, file } => {
+                let done = !self.loss(handle)?.is_lost();
+                if done {
+                    open(&file)?.add_one()?;
+                }
+                Word::Effected { done }
+            }
+            Order::Watch { handle, file, pause_us } => {
+                let (loss, counter) = (self.loss(handle)?, open(&file)?);
+                let pause = Duration::from_micros(pause_us);
+                let (begun, begins) = oneshot::channel();
+                std::thread::spawn(move || {
+                    let first = || {
+                        // Somebody waits for it, unless the process is about to end.
+                        let _ended = begun.send(());
+                    };
+                    watch::watch(Watch { handle, loss, counter, pause }, first);
+                });
+                // An error means that the lock was lost before the first effect.
+                let _no_effect = begins.await;
+                Word::Done
+            }
+            Order::Contend(contest) => {
+                Word::Contended(contest::contend(&self.locks, contest).await?)
+            }
+            Order::Count => {
+                Word::Counted { attempts: self.counts.attempts(), busy: self.counts.busy() }
+            }
+            Order::Flush => {
+                self.locks.flush().await;
+                Word::Done
+            }
+        })
+    }
+
+    async fn hold(&self, want: &Want) -> Result<Held, Failure> {
+        let asked_ns = now_ns();
+        let guard = acquire(&self.locks, want).await?;
+        let acquired_ns = now_ns();
+        let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
+        let held = Held {
+            handle,
+            owner: guard.owner().to_string(),
+            token: guard.token().map(|token| token.0),
+            asked_ns,
+            acquired_ns,
+            believed_until_ns: guard.belief().deadline().map(at_ns),
+        };
+        let teller = tokio::spawn(tell(handle, guard.loss())).abort_handle();
+        self.holds().insert(handle, Holding { guard, teller });
+        Ok(held)
+    }
+
+    fn take(&self, handle: u64) -> Result<Holding, Failure> {
+        self.holds().remove(&handle).ok_or_else(no_such_handle)
+    }
+
+    fn loss(&self, handle: u64) -> Result<Loss, Failure> {
+        let holds = self.holds();
+        holds.get(&handle).map(|holding| holding.guard.loss()).ok_or_else(no_such_handle)
+    }
+
+    fn holds(&self) -> MutexGuard<'_, HashMap<u64, Holding>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells of the loss of a hold.
+async fn tell(handle: u64, loss: Loss) {
+    let cause = loss.lost().await.into();
+    let told_ns = now_ns();
+    let believed_until_ns = loss.belief().deadline().map(at_ns);
+    say(None, Word::Lost(Lost { handle, cause, told_ns, believed_until_ns }));
+}
+
+/// Takes a lock as it is wanted.
+async fn acquire(locks: &Locks, want: &Want) -> Result<Guard, LockError> {
+    let length = Duration::from_millis(want.lease_ms);
+    let lease = match want.renewed {
+        Some(true) => Lease::Renewed(length),
+        Some(false) => Lease::Fixed(length),
+        None => locks.guarantees().lease(length),
+    };
+    let options = LockOptions::new(Duration::from_millis(want.wait_ms), lease);
+    let options = if want.fenced { options.fenced() } else { options };
+    let name = LockName::new(want.name.as_str())?;
+    match &want.as_owner {
+        Some(owner) => locks.lock_as(Owner::from_text(owner.as_str()), &name, &options).await,
+        None => locks.lock(&name, &options).await,
+    }
+}
+
+fn open(file: &Path) -> io::Result<Counter> {
+    Counter::open(file)
+}
+
+fn no_such_handle() -> Failure {
+    failure("no_such_handle", &"the contender does not hold that")
+}
+
+fn failure(code: &str, message: &impl ToString) -> Failure {
+    Failure { code: code.into(), message: message.to_string() }
+}

@@ -1,0 +1,320 @@
+//! Starts contenders and talks to them.
+//!
+//! Everything here blocks, and panics if a contender does not answer: it is for tests.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use distlock::LockKind;
+use testbed::Program;
+
+use crate::clock::now_ns;
+use crate::protocol::{
+    Contended, Contest, Failure, Held, Line, Lost, Order, Outcome, Request, Setup, Want, Watched,
+    Word,
+};
+use crate::servers::Servers;
+
+/// How long an answer may take beyond what the order itself says.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// A child process that holds locks. It dies with this value, and with the test program.
+pub struct Contender {
+    program: Program,
+    stdin: Mutex<ChildStdin>,
+    heard: Arc<Heard>,
+    last_id: AtomicU64,
+}
+
+/// What the contender has said.
+#[derive(Default)]
+struct Heard {
+    open: Mutex<Open>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Open {
+    /// Who waits for the answer to which order.
+    orders: HashMap<u64, Sender<Line>>,
+    news: Vec<Word>,
+    ended: bool,
+}
+
+impl Heard {
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An order that is under way.
+#[must_use = "nothing waits for the answer"]
+pub struct Pending<T> {
+    answer: Receiver<Line>,
+    name: String,
+    deadline: Instant,
+    read: fn(Word) -> Option<T>,
+    _result: PhantomData<T>,
+}
+
+impl<T> Pending<T> {
+    /// Waits for the answer.
+    pub fn wait(self) -> Result<T, Failure> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let name = &self.name;
+        let line = match self.answer.recv_timeout(left) {
+            Ok(line) => line,
+            Err(error) => panic!("{name} does not answer: {error}"),
+        };
+        match line.word {
+            Word::Failed(failure) => Err(failure),
+            word => match (self.read)(word.clone()) {
+                Some(result) => Ok(result),
+                None => panic!("{name} answers something else: {word:?}"),
+            },
+        }
+    }
+}
+
+impl Contender {
+    /// Starts a contender for locks of that kind on these servers.
+    pub fn start(servers: &Servers, kind: LockKind) -> Self {
+        Self::start_as(servers, &setup(servers, kind))
+    }
+
+    /// Starts a contender that is set up in this way.
+    pub fn start_as(servers: &Servers, setup: &Setup) -> Self {
+        let name = format!("contender-{}", setup.kind);
+        let program = servers.bed().program(&name, &program(), &[]).expect("a contender starts");
+        let (stdin, stdout) = program.pipes().expect("nobody else takes them");
+        let heard = Arc::<Heard>::default();
+        listen(stdout, Arc::clone(&heard));
+        let contender =
+            Self { program, stdin: Mutex::new(stdin), heard, last_id: AtomicU64::new(0) };
+        contender.write(&serde_json::to_string(setup).expect("plain data"));
+        contender.news(ANSWER, |word| match word {
+            Word::Ready => Some(()),
+            Word::Failed(failure) => panic!("{name} does not start: {failure:?}"),
+            _ => None,
+        });
+        contender
+    }
+
+    /// Takes a lock.
+    pub fn lock(&self, want: &Want) -> Result<Held, Failure> {
+        self.lock_later(want).wait()
+    }
+
+    /// Begins to take a lock.
+    pub fn lock_later(&self, want: &Want) -> Pending<Held> {
+        let limit = Duration::from_millis(want.wait_ms);
+        self.send(Order::Lock(want.clone()), limit, |word| match word {
+            Word::Held(held) => Some(held),
+            _ => None,
+        })
+    }
+
+    /// Releases a hold and says how that ended.
+    pub fn release(&self, handle: u64) -> Result<Outcome, Failure> {
+        self.release_later(handle).wait()
+    }
+
+    /// Begins to release a hold.
+    pub fn release_later(&self, handle: u64) -> Pending<Outcome> {
+        self.send(Order::Release { handle }, Duration::ZERO, |word| match word {
+            Word::Released(outcome) => Some(outcome),
+            _ => None,
+        })
+    }
+
+    /// Drops the guard of a hold.
+    pub fn drop_guard(&self, handle: u64) {
+        self.done(Order::Drop { handle });
+    }
+
+    /// Looks whether a hold is lost.
+    pub fn is_lost(&self, handle: u64) -> bool {
+        let looked = self.send(Order::IsLost { handle }, Duration::ZERO, |word| match word {
+            Word::Looked { lost } => Some(lost),
+            _ => None,
+        });
+        looked.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
+    /// Adds one to the number in the file, unless the hold is lost: then false.
+    pub fn effect(&self, handle: u64, file: &Path) -> Result<bool, Failure> {
+        let order = Order::Effect { handle, file: file.to_owned() };
+        let effect = self.send(order, Duration::ZERO, |word| match word {
+            Word::Effected { done } => Some(done),
+            _ => None,
+        });
+        effect.wait()
+    }
+
+    /// Lets it look at a hold and add one to the number in the file, until the hold is lost;
+    /// [`Contender::watched`] says what became of it.
+    pub fn watch(&self, handle: u64, file: &Path, pause: Duration) {
+        let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        self.done(Order::Watch { handle, file: file.to_owned(), pause_us });
+    }
+
+    /// Lets tasks of it contend, at most so long.
+    pub fn contend(&self, contest: Contest, limit: Duration) -> Pending<Contended> {
+        self.send(Order::Contend(contest), limit, |word| match word {
+            Word::Contended(contended) => Some(contended),
+            _ => None,
+        })
+    }
+
+    /// How often it was told that a lock is busy.
+    pub fn busy(&self) -> u64 {
+        let counted = self.send(Order::Count, Duration::ZERO, |word| match word {
+            Word::Counted { busy, .. } => Some(busy),
+            _ => None,
+        });
+        counted.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
+    /// Waits until no release of it is under way.
+    pub fn flush(&self) {
+        self.done(Order::Flush);
+    }
+
+    /// Waits for the news that a hold is lost.
+    pub fn lost(&self, handle: u64, limit: Duration) -> Lost {
+        self.news(limit, |word| match word {
+            Word::Lost(lost) if lost.handle == handle => Some(*lost),
+            _ => None,
+        })
+    }
+
+    /// Whether it has told that a hold is lost.
+    pub fn has_told_of_loss(&self, handle: u64) -> bool {
+        let open = self.heard.lock();
+        open.news.iter().any(|word| matches!(word, Word::Lost(lost) if lost.handle == handle))
+    }
+
+    /// Waits for the end of a watch.
+    pub fn watched(&self, handle: u64, limit: Duration) -> Watched {
+        self.news(limit, |word| match word {
+            Word::Watched(watched) if watched.handle == handle => Some(*watched),
+            _ => None,
+        })
+    }
+
+    /// Stops it in its tracks (SIGSTOP). Returns an instant at which it stood still.
+    pub fn freeze(&self) -> u64 {
+        self.program.freeze().expect("it can be frozen");
+        now_ns()
+    }
+
+    /// Lets it go on (SIGCONT). Returns an instant at which it still stood still.
+    pub fn thaw(&self) -> u64 {
+        let before = now_ns();
+        self.program.thaw().expect("it can be thawed");
+        before
+    }
+
+    /// Kills it (SIGKILL). Returns an instant before that.
+    pub fn kill(&self) -> u64 {
+        let before = now_ns();
+        self.program.kill().expect("it can be killed");
+        before
+    }
+
+    fn done(&self, order: Order) {
+        let done = self.send(order, Duration::ZERO, |word| match word {
+            Word::Done => Some(()),
+            _ => None,
+        });
+        done.wait().unwrap_or_else(|failure| panic!("{failure:?}"));
+    }
+
+    fn send<T>(&self, order: Order, limit: Duration, read: fn(Word) -> Option<T>) -> Pending<T> {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let (sender, answer) = channel();
+        let mut open = self.heard.lock();
+        assert!(!open.ended, "{} has ended:\n{}", self.program.name(), self.program.log_tail(20));
+        open.orders.insert(id, sender);
+        drop(open);
+        self.write(&serde_json::to_string(&Request { id, order }).expect("plain data"));
+        let deadline = Instant::now() + limit + ANSWER;
+        let name = self.program.name().to_owned();
+        Pending { answer, name, deadline, read, _result: PhantomData }
+    }
+
+    fn write(&self, line: &str) {
+        let mut stdin = self.stdin.lock().unwrap_or_else(PoisonError::into_inner);
+        // A contender that has ended is noticed by the answer that does not come.
+        let _ended = writeln!(stdin, "{line}");
+    }
+
+    /// Waits for something that it says unasked.
+    fn news<T>(&self, limit: Duration, find: impl Fn(&Word) -> Option<T>) -> T {
+        let deadline = Instant::now() + limit;
+        let mut open = self.heard.lock();
+        loop {
+            if let Some(found) = open.news.iter().find_map(&find) {
+                return found;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (name, log) = (self.program.name(), self.program.log_tail(20));
+            assert!(!open.ended, "{name} has ended:\n{log}");
+            assert!(!left.is_zero(), "{name} does not say what it should within {limit:?}\n{log}");
+            let waited = self.heard.more.wait_timeout(open, left);
+            open = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// How a contender of that kind is set up unless it is told otherwise.
+pub fn setup(servers: &Servers, kind: LockKind) -> Setup {
+    Setup {
+        kind: kind.to_string(),
+        addresses: servers.addresses(kind),
+        first_stage: true,
+        warm_up: true,
+        mint: Some(servers.mint()),
+    }
+}
+
+/// Cargo puts test programs into a folder beside the programs of their package.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().expect("a program knows its path");
+    let folder = test.parent().and_then(Path::parent).expect("a test program has a folder");
+    folder.join("contender")
+}
+
+/// Hears what it says, until it ends.
+fn listen(stdout: ChildStdout, heard: Arc<Heard>) {
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines() {
+            let Ok(text) = line else { break };
+            let line: Line = match serde_json::from_str(&text) {
+                Ok(line) => line,
+                Err(error) => panic!("a contender says {text:?}: {error}"),
+            };
+            let mut open = heard.lock();
+            match line.id {
+                Some(id) => {
+                    // Nobody waits any more: the test has ended.
+                    let _gone = open.orders.remove(&id).map(|sender| sender.send(line));
+                }
+                None => open.news.push(line.word),
+            }
+            heard.more.notify_all();
+        }
+        let mut open = heard.lock();
+        open.ended = true;
+        open.orders.clear();
+        heard.more.notify_all();
+    });
+}

@@ -1,0 +1,24 @@
+//! Lock tests between processes, and one suite for every kind of lock.
+//!
+//! A [`Contender`] is a child process that takes locks as it is told and reports what happened and
+//! when; it can be frozen, thawed and killed. [`Servers`] are the real servers that the processes
+//! meet on. The suite is `tests/conformance.rs`: a line in distlock's registry brings a kind all of
+//! it. Reading order: `protocol` (what is said to a contender), `addresses`, `servers`, `driver`
+//! (how it is said), `clock`, `counter`, `mint`, `want`, `spread`; then `main.rs`, the contender itself.
+
+mod addresses;
+pub mod clock;
+pub mod counter;
+mod driver;
+mod mint;
+pub mod protocol;
+mod servers;
+mod spread;
+mod want;
+
+pub use addresses::Addresses;
+pub use driver::{Contender, Pending, setup};
+pub use mint::FileMint;
+pub use servers::{Home, Servers, has_a_mechanism, home, promise, warm_up};
+pub use spread::Spread;
+pub use want::{fresh_name, overlaps};

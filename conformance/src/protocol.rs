@@ -1,0 +1,365 @@
+//! What is said to a contender and what it says: one JSON object a line, in both directions.
+//!
+//! The first line in is a [`Setup`]; it is answered by [`Word::Ready`]. Each later line is an
+//! [`Order`] with a number; orders are carried out at the same time, and each is answered once, by a
+//! line with its number. Lines without a number are news. All times are those of
+//! [`now_ns`](crate::clock::now_ns).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use distlock::{LockError, LossCause, Release};
+use serde::{Deserialize, Serialize};
+
+use crate::addresses::Addresses;
+
+/// The first line in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Setup {
+    /// The kind, as [`LockKind`](distlock::LockKind) is written.
+    pub kind: String,
+    /// The servers.
+    #[serde(default)]
+    pub addresses: Addresses,
+    /// Whether tasks of the process queue in the process, where the kind does that.
+    #[serde(default = "yes")]
+    pub first_stage: bool,
+    /// Whether a lock that nobody wants is taken and released first, so that no later order has to
+    /// wait for a connection.
+    #[serde(default = "yes")]
+    pub warm_up: bool,
+    /// The folder of the mint for fencing tokens; no mint without it.
+    #[serde(default)]
+    pub mint: Option<PathBuf>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// One order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Request {
+    /// Its number, which the answer carries.
+    pub id: u64,
+    /// What to do.
+    pub order: Order,
+}
+
+/// What a contender can be told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Take a lock: [`Word::Held`] or [`Word::Failed`]. Its loss is told by [`Word::Lost`].
+    Lock(Want),
+    /// Release it: [`Word::Released`] or [`Word::Failed`].
+    Release {
+        /// The hold.
+        handle: u64,
+    },
+    /// Drop its guard: [`Word::Done`].
+    Drop {
+        /// The hold.
+        handle: u64,
+    },
+    /// Look whether it is lost: [`Word::Looked`].
+    IsLost {
+        /// The hold.
+        handle: u64,
+    },
+    /// Unless the hold is lost, add one to the number in the file: [`Word::Effected`].
+    Effect {
+        /// The hold.
+        handle: u64,
+        /// Made if it is not there.
+        file: PathBuf,
+    },
+    /// Look whether it is lost and add one to the number in the file if not, again and again,
+    /// until it is: [`Word::Done`] after the first time, [`Word::Watched`] at the end.
+    Watch {
+        /// The hold.
+        handle: u64,
+        /// Made if it is not there.
+        file: PathBuf,
+        /// The pause between two looks.
+        pause_us: u64,
+    },
+    /// Let tasks contend: [`Word::Contended`].
+    Contend(Contest),
+    /// Say how often a lock was busy: [`Word::Counted`].
+    Count,
+    /// Wait until no release and no abandoned attempt is under way: [`Word::Done`].
+    Flush,
+}
+
+/// A lock to be taken.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Want {
+    /// Its name.
+    pub name: String,
+    /// How long to wait for it.
+    pub wait_ms: u64,
+    /// Its lease.
+    pub lease_ms: u64,
+    /// Whether the lease is renewed; where this is not said, it is if the kind can.
+    #[serde(default)]
+    pub renewed: Option<bool>,
+    /// Whether a fencing token is asked for.
+    #[serde(default)]
+    pub fenced: bool,
+    /// The owner of a hold there is, for re-entry.
+    #[serde(default)]
+    pub as_owner: Option<String>,
+}
+
+/// Tasks that each take a lock, add one to a number in a file without any other guard, release,
+/// and so on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Contest {
+    /// How each takes the lock.
+    pub want: Want,
+    /// So many tasks.
+    pub tasks: u32,
+    /// Each enters so often; a failure counts.
+    pub rounds: u64,
+    /// No new round is begun after that.
+    #[serde(default)]
+    pub until_ns: Option<u64>,
+    /// Between reading the number and writing it; 0 yields once, more is rounded up to ms.
+    pub hold_us: u64,
+    /// The number; it has to be there.
+    pub counter: PathBuf,
+    /// Writes also if the lock was lost meanwhile.
+    #[serde(default)]
+    pub ignore_loss: bool,
+}
+
+/// One stay in the section. Written as an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Row", into = "Row")]
+pub struct Stay {
+    /// Which task.
+    pub task: u32,
+    /// When the lock was asked for.
+    pub asked_ns: u64,
+    /// When the mechanism first said that somebody else holds it: a mechanism with a queue has
+    /// queued the caller by then. 0 if it never did.
+    pub queued_ns: u64,
+    /// When it was there.
+    pub acquired_ns: u64,
+    /// When the work was done or, if that was earlier, belief in the lock ended.
+    pub believed_until_ns: u64,
+    /// When the release was answered.
+    pub released_ns: u64,
+    /// Whether the number was written.
+    pub wrote: bool,
+    /// The fencing token; 0 if there is none.
+    pub token: u64,
+}
+
+type Row = (u32, u64, u64, u64, u64, u64, bool, u64);
+
+impl From<Row> for Stay {
+    fn from(row: Row) -> Self {
+        let (task, asked_ns, queued_ns, acquired_ns, believed_until_ns, released_ns, wrote, token) =
+            row;
+        Self {
+            task,
+            asked_ns,
+            queued_ns,
+            acquired_ns,
+            believed_until_ns,
+            released_ns,
+            wrote,
+            token,
+        }
+    }
+}
+
+impl From<Stay> for Row {
+    fn from(stay: Stay) -> Self {
+        let Stay { task, asked_ns, queued_ns, acquired_ns, .. } = stay;
+        let Stay { believed_until_ns, released_ns, wrote, token, .. } = stay;
+        (task, asked_ns, queued_ns, acquired_ns, believed_until_ns, released_ns, wrote, token)
+    }
+}
+
+/// A line from a contender.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Line {
+    /// The order that this answers; none if it is news.
+    pub id: Option<u64>,
+    /// When it was said.
+    pub at_ns: u64,
+    /// What is said.
+    pub word: Word,
+}
+
+/// What a contender says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// It is connected.
+    Ready,
+    /// That is done.
+    Done,
+    /// The lock is held.
+    Held(Held),
+    /// It is not, or could not be released.
+    Failed(Failure),
+    /// How a release ended.
+    Released(Outcome),
+    /// News: a hold is lost. At most once per hold, and never after its release.
+    Lost(Lost),
+    /// Whether it is lost.
+    Looked {
+        /// Whether it is.
+        lost: bool,
+    },
+    /// What became of an effect.
+    Effected {
+        /// False if the lock was lost.
+        done: bool,
+    },
+    /// News: the end of a watch.
+    Watched(Watched),
+    /// The end of a contest.
+    Contended(Contended),
+    /// How often, in this process so far.
+    Counted {
+        /// A server was asked.
+        attempts: u64,
+        /// It said that somebody else holds the lock.
+        busy: u64,
+    },
+}
+
+/// A held lock.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Held {
+    /// What later orders call it; never 0, never used again.
+    pub handle: u64,
+    /// Its owner, for re-entry.
+    pub owner: String,
+    /// Its fencing token.
+    pub token: Option<u64>,
+    /// When it was asked for.
+    pub asked_ns: u64,
+    /// When it was there.
+    pub acquired_ns: u64,
+    /// Until when it may be believed in unless it is renewed; none if that never ends.
+    pub believed_until_ns: Option<u64>,
+}
+
+/// A lost lock.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Lost {
+    /// The hold.
+    pub handle: u64,
+    /// Why.
+    pub cause: Cause,
+    /// When `lost()` said so.
+    pub told_ns: u64,
+    /// When belief in it ended by the clock; none if it would not have.
+    pub believed_until_ns: Option<u64>,
+}
+
+/// Why a lock was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Its lease was not renewed in time.
+    Expired,
+    /// The server says so.
+    Taken,
+}
+
+impl From<LossCause> for Cause {
+    fn from(cause: LossCause) -> Self {
+        match cause {
+            LossCause::Expired => Self::Expired,
+            LossCause::Taken => Self::Taken,
+        }
+    }
+}
+
+/// What a watch saw.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Watched {
+    /// The hold.
+    pub handle: u64,
+    /// So many effects.
+    pub effects: u64,
+    /// When the last effect was done.
+    pub last_effect_ns: u64,
+    /// When the look that found the lock lost was begun.
+    pub looked_ns: u64,
+    /// The last instant before the longest time in which the loop did not run.
+    pub slept_ns: u64,
+    /// The first one after it.
+    pub woke_ns: u64,
+    /// Effects begun after that.
+    pub effects_since: u64,
+}
+
+/// What a contest brought.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Contended {
+    /// Every stay in the section, of each task in order.
+    pub stays: Vec<Stay>,
+    /// How often each failure was met, by [`Failure::code`].
+    pub failures: BTreeMap<String, u64>,
+}
+
+/// How a release ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was the caller's and is free.
+    Released,
+    /// It is somebody else's.
+    HeldByOther,
+    /// It was nobody's.
+    Gone,
+}
+
+impl From<Release> for Outcome {
+    fn from(release: Release) -> Self {
+        match release {
+            Release::Released => Self::Released,
+            Release::HeldByOther => Self::HeldByOther,
+            Release::Gone => Self::Gone,
+        }
+    }
+}
+
+/// A [`LockError`] that has travelled, or what else stopped an order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Which one, as in `timed_out`.
+    pub code: String,
+    /// Its words.
+    pub message: String,
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self { code: "io".into(), message: error.to_string() }
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        let code = match error {
+            LockError::TimedOut { .. } => "timed_out",
+            LockError::Lost => "lost",
+            LockError::NotOwner => "not_owner",
+            LockError::HeldByOtherKind => "held_by_other_kind",
+            LockError::Backend(_) => "backend",
+            LockError::NoConnection(_) => "no_connection",
+            LockError::BadRequest { .. } => "bad_request",
+            LockError::Unsupported(_) => "unsupported",
+        };
+        Self { code: code.into(), message: error.to_string() }
+    }
+}

@@ -1,0 +1,205 @@
+//! The servers of a test program, each started when a kind first needs it.
+
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use distlock::mysql::ensure_schema;
+use distlock::{
+    Backends, Guarantees, LockError, LockKind, LockName, LockOptions, Locks, guarantees, locker,
+};
+use testbed::{Bed, Database, Flavor, Redis, RedisOptions};
+use tokio::runtime::Builder;
+use uuid::Uuid;
+
+use crate::addresses::Addresses;
+
+/// Servers of `red` and `multi`.
+const INDEPENDENT: usize = 5;
+
+/// How long the first connections may take.
+const WARM_UP: Duration = Duration::from_secs(10);
+const WARM_UP_LEASE: Duration = Duration::from_secs(2);
+
+/// The database of the `mysql` kinds.
+const DATABASE: &str = "locks";
+
+/// What a kind lives on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// The process itself, or nothing.
+    Process,
+    /// One Redis.
+    Redis,
+    /// Several Redis servers that do not know of each other.
+    IndependentRedis,
+    /// `MariaDB` or `MySQL`.
+    Database,
+    /// `ZooKeeper`.
+    ZooKeeper,
+}
+
+/// What the kind lives on.
+pub fn home(kind: LockKind) -> Home {
+    match kind {
+        LockKind::None | LockKind::Local => Home::Process,
+        LockKind::SetnxExpire
+        | LockKind::SetNx
+        | LockKind::OwnerCheck
+        | LockKind::LuaRelease
+        | LockKind::GetsetTimestamp
+        | LockKind::Reentrant
+        | LockKind::Redisson
+        | LockKind::Fair
+        | LockKind::ReadWrite => Home::Redis,
+        LockKind::Multi | LockKind::Red => Home::IndependentRedis,
+        LockKind::MysqlTable | LockKind::MysqlRow | LockKind::MysqlNamed => Home::Database,
+        LockKind::Zookeeper => Home::ZooKeeper,
+    }
+}
+
+/// Whether the registry knows how to make the kind, given its servers.
+pub fn has_a_mechanism(kind: LockKind) -> bool {
+    match locker(kind, &Backends::default()) {
+        Err(LockError::Unsupported(what)) => what != "a later version",
+        Ok(_) | Err(_) => true,
+    }
+}
+
+/// What the kind promises: what its mechanism says, made for servers that need not be there, since
+/// a composite knows its members. The table of guarantees speaks for a kind that cannot be made so.
+pub fn promise(kind: LockKind) -> Guarantees {
+    let made = async {
+        let nowhere = Addresses::nowhere().connect().await?;
+        Ok::<_, LockError>(locker(kind, &nowhere)?.guarantees())
+    };
+    in_a_runtime(made).unwrap_or_else(|_| guarantees(kind))
+}
+
+/// In a thread of its own, as the caller may be in a runtime already.
+fn in_a_runtime<T: Send>(work: impl Future<Output = T> + Send) -> T {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let done = thread::scope(|scope| scope.spawn(|| runtime.block_on(work)).join());
+    done.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Takes a lock that nobody wants and releases it, so that nobody later pays for the connections.
+/// A machine that is busy with starting processes gets a second chance, and more.
+pub async fn warm_up(locks: &Locks) -> Result<(), LockError> {
+    let options = LockOptions::new(Duration::ZERO, locks.guarantees().lease(WARM_UP_LEASE));
+    let deadline = Instant::now() + WARM_UP;
+    loop {
+        let name = LockName::new(format!("lock:warm-up:{}", Uuid::new_v4()))?;
+        let outcome = match locks.lock(&name, &options).await {
+            Ok(guard) => guard.release().await.map(drop),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Err(LockError::Backend(_)) if Instant::now() < deadline => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Private servers, shared by all who use the same value. Everything here panics, with the reason,
+/// if a server does not start.
+pub struct Servers {
+    bed: Bed,
+    redis: OnceLock<Redis>,
+    independent_redis: OnceLock<Vec<Redis>>,
+    database: OnceLock<Database>,
+}
+
+impl Servers {
+    /// Servers of one's own, for those who do something to them.
+    pub fn start() -> Self {
+        Self {
+            bed: Bed::start().expect("a folder for private servers"),
+            redis: OnceLock::new(),
+            independent_redis: OnceLock::new(),
+            database: OnceLock::new(),
+        }
+    }
+
+    /// The servers of this program. What takes them down when the program ends is the bed's.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Servers> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// The folder and what else runs in it.
+    pub fn bed(&self) -> &Bed {
+        &self.bed
+    }
+
+    /// The one Redis.
+    pub fn redis(&self) -> &Redis {
+        self.redis.get_or_init(|| self.a_redis())
+    }
+
+    /// Five Redis servers that do not know of each other.
+    pub fn independent_redis(&self) -> &[Redis] {
+        self.independent_redis.get_or_init(|| (0..INDEPENDENT).map(|_| self.a_redis()).collect())
+    }
+
+    /// The database server, with the tables of the locks.
+    pub fn database(&self) -> &Database {
+        self.database.get_or_init(|| {
+            let database = self.bed.database(Flavor::Any).expect("a database server is installed");
+            database.create_database(DATABASE).expect("a fresh server takes a database");
+            let addresses =
+                Addresses { mysql: Some(database.url(DATABASE)), ..Addresses::nowhere() };
+            let made = in_a_runtime(async {
+                let server = addresses.connect().await?.mysql;
+                ensure_schema(server.expect("its address was given").pool()).await
+            });
+            made.expect("a fresh database takes tables");
+            database
+        })
+    }
+
+    /// Where a process finds what the kind lives on; starts it if need be.
+    pub fn addresses(&self, kind: LockKind) -> Addresses {
+        let mut addresses = Addresses::default();
+        match home(kind) {
+            Home::Redis => addresses.redis = Some(self.redis().url().to_owned()),
+            Home::IndependentRedis => {
+                let servers = self.independent_redis().iter();
+                addresses.independent_redis = servers.map(|redis| redis.url().to_owned()).collect();
+            }
+            Home::Database => addresses.mysql = Some(self.database().url(DATABASE)),
+            Home::Process | Home::ZooKeeper => {}
+        }
+        addresses
+    }
+
+    /// The kind's backends, with connections of their own: another process, as far as a server can
+    /// see. Blocks while servers start.
+    pub async fn backends(&self, kind: LockKind) -> Backends {
+        self.addresses(kind).connect().await.expect("addresses of servers that run")
+    }
+
+    /// Locks with connections of their own, in this process.
+    pub async fn locks(&self, kind: LockKind) -> Locks {
+        let locker = locker(kind, &self.backends(kind).await);
+        let locks = Locks::new(locker.unwrap_or_else(|error| panic!("{kind}: {error}")));
+        warm_up(&locks).await.unwrap_or_else(|error| panic!("{kind}: {error}"));
+        locks
+    }
+
+    /// The folder of the mint that all processes of these servers share.
+    pub fn mint(&self) -> PathBuf {
+        self.bed.dir().join("mint")
+    }
+
+    /// A path in the bed's folder that nobody else uses.
+    pub fn fresh_path(&self, what: &str) -> PathBuf {
+        self.bed.dir().join(format!("{what}-{}", Uuid::new_v4()))
+    }
+
+    fn a_redis(&self) -> Redis {
+        self.bed.redis(RedisOptions::default()).expect("Redis is installed")
+    }
+}

@@ -1,0 +1,109 @@
+//! Shorthand for what tests want.
+
+use std::path::Path;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::counter::Counter;
+use crate::protocol::{Contest, Stay, Want};
+
+/// A lock name that no other test uses.
+pub fn fresh_name() -> String {
+    format!("lock:test:{}", Uuid::new_v4())
+}
+
+impl Want {
+    /// That lock at once or not at all, with a lease of that length, renewed where the kind renews.
+    pub fn new(name: &str, lease: Duration) -> Self {
+        Self {
+            name: name.to_owned(),
+            wait_ms: 0,
+            lease_ms: ms(lease),
+            renewed: None,
+            fenced: false,
+            as_owner: None,
+        }
+    }
+
+    /// The same, waiting so long.
+    #[must_use]
+    pub fn waiting(self, wait: Duration) -> Self {
+        Self { wait_ms: ms(wait), ..self }
+    }
+
+    /// The same with a lease that nobody renews.
+    #[must_use]
+    pub fn unrenewed(self) -> Self {
+        Self { renewed: Some(false), ..self }
+    }
+
+    /// The same with a fencing token.
+    #[must_use]
+    pub fn fenced(self) -> Self {
+        Self { fenced: true, ..self }
+    }
+
+    /// The same for the owner of a hold there is.
+    #[must_use]
+    pub fn again_as(self, owner: &str) -> Self {
+        Self { as_owner: Some(owner.to_owned()), ..self }
+    }
+}
+
+impl Contest {
+    /// So many tasks that enter so often each and hold for a moment. Makes the counter.
+    pub fn new(want: Want, tasks: u32, rounds: u64, counter: &Path) -> Self {
+        Counter::open(counter).expect("a file in a folder of one's own");
+        let (until_ns, hold_us, ignore_loss) = (None, 0, false);
+        let counter = counter.to_owned();
+        Self { want, tasks, rounds, until_ns, hold_us, counter, ignore_loss }
+    }
+
+    /// The same, holding so long each time.
+    #[must_use]
+    pub fn holding(self, hold: Duration) -> Self {
+        Self { hold_us: u64::try_from(hold.as_micros()).unwrap_or(u64::MAX), ..self }
+    }
+}
+
+/// How often a stay began before the belief in an earlier one had ended, by the common clock.
+pub fn overlaps(stays: &[Stay]) -> usize {
+    let mut by_start: Vec<&Stay> = stays.iter().collect();
+    by_start.sort_by_key(|stay| stay.acquired_ns);
+    let mut believed_until_ns = 0;
+    let mut overlaps = 0;
+    for stay in by_start {
+        overlaps += usize::from(stay.acquired_ns < believed_until_ns);
+        believed_until_ns = believed_until_ns.max(stay.believed_until_ns);
+    }
+    overlaps
+}
+
+fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stay(acquired_ns: u64, believed_until_ns: u64) -> Stay {
+        Stay {
+            task: 0,
+            asked_ns: 0,
+            queued_ns: 0,
+            acquired_ns,
+            believed_until_ns,
+            released_ns: believed_until_ns,
+            wrote: true,
+            token: 0,
+        }
+    }
+
+    #[test]
+    fn stays_overlap_if_one_begins_before_belief_in_any_earlier_one_ends() {
+        assert_eq!(overlaps(&[stay(3, 4), stay(1, 3), stay(4, 9)]), 0);
+        assert_eq!(overlaps(&[stay(1, 10), stay(2, 3), stay(4, 5)]), 2);
+    }
+}

@@ -1,0 +1,138 @@
+//! How soon a holder knows that it has lost its lock, by cause.
+//!
+//! Each holder also works: a look at the lock, then an effect. After the loss there is no effect
+//! that was begun after it, whatever the delay of the news. One test, so that nothing else runs;
+//! which of the measured times count is said at `Spread::verdict`.
+
+use std::time::Duration;
+
+use conformance::clock::{between, now_ns};
+use conformance::protocol::{Cause, Held, Want};
+use conformance::{Contender, Home, Servers, Spread, fresh_name, has_a_mechanism, home, promise};
+use distlock::{HoldKind, LockKind, RenewalKind};
+
+const LEASE: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(20);
+/// After a freeze, or after the end of belief, the news must be there.
+const TOLD_WITHIN: Duration = Duration::from_millis(50);
+/// Holders at the same time, and how often.
+const HOLDERS: usize = 9;
+const ROUNDS: usize = 2;
+
+#[test]
+fn a_holder_that_has_lost_its_lock_is_told_within_50_ms() {
+    let mut late = Vec::new();
+    for kind in LockKind::ALL.into_iter().filter(|kind| has_a_mechanism(*kind)) {
+        let promised = promise(kind);
+        let lease_ends =
+            matches!(promised.hold, HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember);
+        if !lease_ends {
+            continue;
+        }
+        let mut note = |cause: &str, times: Vec<Duration>| {
+            let spread = Spread::of(times);
+            println!("{:18}{cause:24}{spread}", kind.as_str());
+            if spread.verdict() > TOLD_WITHIN {
+                late.push(format!("{kind}, {cause}: {spread}"));
+            }
+        };
+        let contenders: Vec<_> =
+            (0..HOLDERS).map(|_| Contender::start(Servers::shared(), kind)).collect();
+        let (looked, told) = frozen(&contenders);
+        note("frozen, first look", looked);
+        note("frozen, lost()", told);
+        if promised.hold != HoldKind::Session {
+            note("lease at its end", lease_at_its_end(&contenders[0]));
+        }
+        if promised.renewal == RenewalKind::Yes {
+            note("server away", server_away(kind));
+        }
+    }
+    assert!(late.is_empty(), "told later than {TOLD_WITHIN:?}:\n{}", late.join("\n"));
+}
+
+/// The processes are frozen for longer than their leases; from the thaw to the first look that
+/// finds the lock lost, and to the news.
+fn frozen(contenders: &[Contender]) -> (Vec<Duration>, Vec<Duration>) {
+    let (mut looked, mut told) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let holds: Vec<(&Contender, Held)> = contenders
+            .iter()
+            .map(|contender| {
+                let want = Want::new(&fresh_name(), LEASE);
+                let held = contender.lock(&want).expect("nobody has it");
+                let effects = Servers::shared().fresh_path("effects");
+                contender.watch(held.handle, &effects, Duration::from_millis(1));
+                (contender, held)
+            })
+            .collect();
+        for contender in contenders {
+            contender.freeze();
+        }
+        // The last renewal was sent before the freeze.
+        await_ns(now_ns() + ns(LEASE));
+        for (contender, held) in holds {
+            let thawed_ns = contender.thaw();
+            let watched = contender.watched(held.handle, LONG);
+            assert!(watched.slept_ns < thawed_ns && watched.woke_ns >= thawed_ns, "{watched:?}");
+            assert_eq!(watched.effects_since, 0, "an effect after the loss: {watched:?}");
+            let lost = contender.lost(held.handle, LONG);
+            assert_eq!(lost.cause, Cause::Expired);
+            assert!(lost.believed_until_ns.expect("an end") <= thawed_ns, "{lost:?}");
+            looked.push(between(thawed_ns, watched.looked_ns));
+            told.push(between(thawed_ns, lost.told_ns));
+            // What the server says now is its business.
+            let _outcome = contender.release(held.handle);
+        }
+    }
+    (looked, told)
+}
+
+/// From the end of belief to the news, in a process that runs.
+fn lease_at_its_end(contender: &Contender) -> Vec<Duration> {
+    let leases = (0..HOLDERS * ROUNDS).map(|_| {
+        let want = Want::new(&fresh_name(), LEASE / 2).unrenewed();
+        contender.lock(&want).expect("nobody has it")
+    });
+    delays(contender, &leases.collect::<Vec<_>>())
+}
+
+/// The same for holds that are renewed, but whose server stands still.
+fn server_away(kind: LockKind) -> Vec<Duration> {
+    let servers = Servers::start();
+    let contender = Contender::start(&servers, kind);
+    let holds: Vec<Held> = (0..HOLDERS * ROUNDS)
+        .map(|_| contender.lock(&Want::new(&fresh_name(), LEASE)).expect("nobody has it"))
+        .collect();
+    await_ns(now_ns() + ns(LEASE));
+    assert!(holds.iter().all(|held| !contender.is_lost(held.handle)), "they were not renewed");
+    match home(kind) {
+        Home::Redis => servers.redis().freeze().expect("it freezes"),
+        Home::IndependentRedis => {
+            for redis in servers.independent_redis() {
+                redis.freeze().expect("it freezes");
+            }
+        }
+        Home::Database => servers.database().freeze().expect("it freezes"),
+        Home::ZooKeeper | Home::Process => panic!("{kind} has no lease that is renewed"),
+    }
+    delays(&contender, &holds)
+}
+
+fn delays(contender: &Contender, holds: &[Held]) -> Vec<Duration> {
+    let delay = |held: &Held| {
+        let lost = contender.lost(held.handle, LONG);
+        between(lost.believed_until_ns.expect("an end"), lost.told_ns)
+    };
+    holds.iter().map(delay).collect()
+}
+
+fn await_ns(instant_ns: u64) {
+    while now_ns() < instant_ns {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn ns(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,190 @@
+//! What a check gets: a kind, its guarantees, its servers, and processes that use it.
+
+use std::time::{Duration, Instant};
+
+use conformance::protocol::Want;
+use conformance::{Contender, FileMint, Servers};
+use distlock::{Guarantees, HoldKind, LockKind, LockName, LockOptions, Locks};
+use std::sync::Arc;
+use tokio::runtime::{Builder, Runtime};
+
+/// A lease that does not end in a check: what is left behind is in the way for good.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+/// A lease that ends in a check.
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
+/// What a wait may take on a busy machine, far from both.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+/// How long a check of this process may take.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// A kind, and what it promises.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject {
+    pub(crate) kind: LockKind,
+    pub(crate) promise: Guarantees,
+}
+
+impl Subject {
+    pub(crate) fn is_asked(&self, check: &Check) -> Asked {
+        (check.asked)(&self.promise)
+    }
+}
+
+/// One check.
+#[derive(Clone, Copy)]
+pub(crate) struct Check {
+    /// A sentence.
+    pub(crate) name: &'static str,
+    /// Whether it is asked of kinds with these guarantees.
+    pub(crate) asked: fn(&Guarantees) -> Asked,
+    /// Panics if the kind does not keep what it promises.
+    pub(crate) run: fn(&Arena),
+}
+
+/// Whether a check is asked of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// It is.
+    Yes,
+    /// It is not, because the kind promises nothing of that sort.
+    No(&'static str),
+}
+
+impl Asked {
+    /// Asked if the condition holds.
+    pub(crate) fn of_those_that(condition: bool, else_because: &'static str) -> Self {
+        if condition { Self::Yes } else { Self::No(else_because) }
+    }
+}
+
+/// Of every kind.
+pub(crate) fn of_all(_: &Guarantees) -> Asked {
+    Asked::Yes
+}
+
+/// Of kinds that exclude anybody.
+pub(crate) fn of_locks(promise: &Guarantees) -> Asked {
+    Asked::of_those_that(promise.hold != HoldKind::Nothing, "holds nothing")
+}
+
+/// Of kinds that other processes meet.
+pub(crate) fn of_servers(promise: &Guarantees) -> Asked {
+    Asked::of_those_that(promise.is_on_a_server(), "lives in no server")
+}
+
+/// Whether holds end at a time that the server knows.
+pub(crate) fn has_lease(promise: &Guarantees) -> bool {
+    matches!(promise.hold, HoldKind::Lease | HoldKind::WeakestMember)
+}
+
+pub(crate) struct Arena {
+    pub(crate) kind: LockKind,
+    pub(crate) promise: Guarantees,
+    pub(crate) servers: &'static Servers,
+}
+
+/// A process that holds and one that wants the same; the same one where processes do not meet.
+pub(crate) struct Pair {
+    pub(crate) holder: Contender,
+    rival: Option<Contender>,
+}
+
+impl Pair {
+    pub(crate) fn rival(&self) -> &Contender {
+        self.rival.as_ref().unwrap_or(&self.holder)
+    }
+}
+
+impl Arena {
+    pub(crate) fn of(subject: Subject) -> Self {
+        let Subject { kind, promise } = subject;
+        Self { kind, promise, servers: Servers::shared() }
+    }
+
+    /// A process.
+    pub(crate) fn contender(&self) -> Contender {
+        Contender::start(self.servers, self.kind)
+    }
+
+    pub(crate) fn pair(&self) -> Pair {
+        let rival = self.promise.is_on_a_server().then(|| self.contender());
+        Pair { holder: self.contender(), rival }
+    }
+
+    /// What another process is, as far as a server can see.
+    pub(crate) async fn locks(&self) -> Locks {
+        self.servers.locks(self.kind).await.with_mint(Arc::new(FileMint(self.servers.mint())))
+    }
+
+    /// Two of them; the same one where processes do not meet.
+    pub(crate) async fn two_locks(&self) -> (Locks, Locks) {
+        let one = self.locks().await;
+        if self.promise.is_on_a_server() { (one, self.locks().await) } else { (one.clone(), one) }
+    }
+
+    /// A long lease of the sort that suits the kind.
+    pub(crate) fn options(&self, wait: Duration) -> LockOptions {
+        LockOptions::new(wait, self.promise.lease(LONG))
+    }
+
+    /// Runs a check of this process.
+    pub(crate) fn run(&self, check: impl AsyncFnOnce()) {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime: Runtime = runtime.expect("threads");
+        // What blocks while servers start is done before.
+        let _addresses = self.servers.addresses(self.kind);
+        let outcome = runtime.block_on(async { tokio::time::timeout(LIMIT, check()).await });
+        assert!(outcome.is_ok(), "not within {LIMIT:?}");
+    }
+}
+
+/// That lock at once or not at all, for long.
+pub(crate) fn at_once(name: &str) -> Want {
+    Want::new(name, LONG)
+}
+
+/// That lock for long, however long it takes.
+pub(crate) fn patiently(name: &str) -> Want {
+    at_once(name).waiting(LONG)
+}
+
+/// Fails unless the contender is told at once that the lock is somebody's.
+pub(crate) fn assert_busy(contender: &Contender, name: &str) {
+    let outcome = contender.lock(&at_once(name));
+    let failure = outcome.expect_err("it must be held by somebody");
+    assert_eq!(failure.code, "timed_out", "{failure:?}");
+}
+
+/// Fails unless the contender gets the lock at once; gives it back.
+pub(crate) fn assert_free(contender: &Contender, name: &str) {
+    let held = contender.lock(&at_once(name)).expect("nobody holds it");
+    contender.release(held.handle).expect("a release");
+}
+
+/// Fails unless these locks get the lock at once; gives it back.
+pub(crate) async fn assert_free_for(locks: &Locks, name: &LockName, what: &str) {
+    let options = LockOptions::new(Duration::ZERO, locks.guarantees().lease(LONG));
+    match locks.lock(name, &options).await {
+        Ok(guard) => drop(guard.release().await.expect("a release")),
+        Err(error) => panic!("something is left of {what}: {error}"),
+    }
+}
+
+/// Waits until the contender has been told so often that a lock is busy.
+pub(crate) fn await_busy(contender: &Contender, more_than: u64) {
+    eventually("it is told that the lock is busy", || contender.busy() > more_than);
+}
+
+/// Waits until the condition holds.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {LONG:?}: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Fresh, and checked.
+pub(crate) fn fresh_name() -> LockName {
+    LockName::new(conformance::fresh_name()).expect("a good name")
+}

@@ -1,0 +1,122 @@
+//! How a hold ends although its holder does not want it to, and how it does not.
+
+use conformance::clock::{between, now_ns};
+use conformance::fresh_name;
+use conformance::protocol::{Outcome, Want};
+use distlock::{Guarantees, HoldKind, OwnerCheck, RenewalKind};
+
+use crate::arena::{
+    Arena, Asked, Check, LONG, SHORT, SLACK, assert_busy, assert_free, await_busy, eventually,
+    has_lease, of_servers, patiently,
+};
+
+pub(crate) const CHECKS: &[Check] = &[
+    Check {
+        name: "a_killed_holder_is_taken_over",
+        asked: of_servers,
+        run: a_killed_holder_is_taken_over,
+    },
+    Check {
+        name: "belief_of_a_frozen_holder_ends_before_the_next_one_enters",
+        asked: |promise| match promise.hold {
+            HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember => Asked::Yes,
+            HoldKind::Transaction => Asked::No("keeps out everybody for as long as it is frozen"),
+            HoldKind::Nothing | HoldKind::Process => Asked::No("lives in no server"),
+        },
+        run: a_frozen_holder_does_not_believe,
+    },
+    Check {
+        name: "a_lease_that_nobody_renews_ends_by_itself",
+        asked: with_lease,
+        run: a_lease_ends,
+    },
+    Check {
+        name: "a_neighbour_in_the_process_enters_when_the_lease_ends",
+        asked: with_lease,
+        run: a_neighbour_enters,
+    },
+    Check {
+        name: "a_renewed_hold_outlives_three_leases",
+        asked: |promise| match promise.renewal {
+            RenewalKind::Yes | RenewalKind::Heartbeat => Asked::Yes,
+            RenewalKind::No => Asked::No("renews nothing"),
+            RenewalKind::NotApplicable => Asked::No("has no lease"),
+        },
+        run: a_renewed_hold_stays,
+    },
+];
+
+fn with_lease(promise: &Guarantees) -> Asked {
+    Asked::of_those_that(has_lease(promise), "has no lease")
+}
+
+fn a_killed_holder_is_taken_over(arena: &Arena) {
+    let [holder, next] = [arena.contender(), arena.contender()];
+    let name = fresh_name();
+    holder.lock(&Want::new(&name, SHORT)).expect("nobody has it");
+    let waiting = next.lock_later(&patiently(&name));
+    await_busy(&next, 0);
+    let killed_ns = holder.kill();
+    let held = waiting.wait().expect("its holder is dead");
+    let took = between(killed_ns, held.acquired_ns);
+    assert!(took <= SHORT + SLACK, "{took:?} after the death of a holder with {SHORT:?}");
+}
+
+fn a_frozen_holder_does_not_believe(arena: &Arena) {
+    let [holder, next] = [arena.contender(), arena.contender()];
+    let name = fresh_name();
+    let held = holder.lock(&Want::new(&name, SHORT)).expect("nobody has it");
+    let waiting = next.lock_later(&patiently(&name));
+    await_busy(&next, 0);
+    let frozen_ns = holder.freeze();
+    let then = waiting.wait().expect("nobody renews the lease");
+    let took = between(frozen_ns, then.acquired_ns);
+    holder.thaw();
+    let lost = holder.lost(held.handle, LONG);
+    let believed_until_ns = lost.believed_until_ns.expect("an end");
+    assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
+    assert!(took <= SHORT + SLACK, "{took:?} after the holder was frozen, with {SHORT:?}");
+    // It can do no more harm where release asks for the owner.
+    let outcome = holder.release(held.handle);
+    if arena.promise.owner_checked == OwnerCheck::Atomic {
+        assert_ne!(outcome, Ok(Outcome::Released));
+        assert_busy(&holder, &name);
+    }
+}
+
+fn a_lease_ends(arena: &Arena) {
+    let [holder, next] = [arena.contender(), arena.contender()];
+    let name = fresh_name();
+    let held = holder.lock(&Want::new(&name, SHORT).unrenewed()).expect("nobody has it");
+    let then = next.lock(&patiently(&name)).expect("the lease ends");
+    let lost = holder.lost(held.handle, LONG);
+    assert!(lost.believed_until_ns.expect("an end") <= then.acquired_ns, "{lost:?} {then:?}");
+    let took = between(held.acquired_ns, then.acquired_ns);
+    assert!(took <= SHORT + SLACK, "{took:?} for {SHORT:?}");
+    assert!(!next.is_lost(then.handle));
+}
+
+/// The queue in the process waits for the server's answer, not for a holder that hangs.
+fn a_neighbour_enters(arena: &Arena) {
+    let (process, name) = (arena.contender(), fresh_name());
+    let held = process.lock(&Want::new(&name, SHORT).unrenewed()).expect("nobody has it");
+    let then = process.lock(&patiently(&name)).expect("the lease ends");
+    assert!(held.believed_until_ns.expect("an end") <= then.acquired_ns);
+    assert!(between(held.acquired_ns, then.acquired_ns) <= SHORT + SLACK);
+    assert!(process.is_lost(held.handle) && !process.is_lost(then.handle));
+}
+
+fn a_renewed_hold_stays(arena: &Arena) {
+    let [holder, other] = [arena.contender(), arena.contender()];
+    let name = fresh_name();
+    // Long enough that a third of it is no short time for a busy machine.
+    let lease = SHORT * 2;
+    let held = holder.lock(&Want::new(&name, lease)).expect("nobody has it");
+    let waiting = other.lock_later(&Want::new(&name, lease).waiting(lease * 3));
+    eventually("three leases are over", || between(held.acquired_ns, now_ns()) > lease * 10 / 3);
+    assert!(!holder.is_lost(held.handle) && !holder.has_told_of_loss(held.handle));
+    let failure = waiting.wait().expect_err("it is held");
+    assert_eq!(failure.code, "timed_out", "{failure:?}");
+    assert_eq!(holder.release(held.handle), Ok(Outcome::Released));
+    assert_free(&other, &name);
+}

@@ -1,0 +1,92 @@
+//! One suite for every kind of lock.
+//!
+//! Each check says by a kind's guarantees whether it is asked of the kind. Every kind that the
+//! registry knows meets every check that is asked of it, as a test of its own:
+//! `lua-release::a_killed_holder_is_taken_over`. A run of the whole suite prints the matrix of kinds
+//! and checks, and fails if one that is asked did not run.
+
+mod arena;
+mod bad_input;
+mod cancellation;
+mod exclusion;
+mod fencing;
+mod leases;
+mod matrix;
+mod other_kinds;
+mod queueing;
+mod reentry;
+mod release;
+mod waiting;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use conformance::{has_a_mechanism, promise};
+use distlock::LockKind;
+use libtest_mimic::{Arguments, Trial};
+
+use arena::{Arena, Check, Subject};
+use matrix::Matrix;
+
+/// Whether kinds without a mechanism are passed over. Once each kind has one, none is.
+const SOME_KINDS_ARE_TO_COME: bool = true;
+
+/// Checks that run at the same time, for each processor: they wait most of the time.
+const CHECKS_PER_PROCESSOR: usize = 3;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    let processors = available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(processors * CHECKS_PER_PROCESSOR);
+    let is_whole = !arguments.list
+        && arguments.filter.is_none()
+        && arguments.skip.is_empty()
+        && !arguments.ignored;
+
+    let matrix = Arc::new(Matrix::new(kinds(), checks()));
+    let trials = matrix.asked().map(|(subject, check)| trial(subject, check, &matrix)).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if is_whole {
+        println!("{matrix}");
+        let gaps = matrix.gaps();
+        if !gaps.is_empty() {
+            println!("asked, but not run:\n  {}", gaps.join("\n  "));
+            return ExitCode::FAILURE;
+        }
+    }
+    conclusion.exit_code()
+}
+
+fn kinds() -> Vec<Subject> {
+    let all = LockKind::ALL.into_iter();
+    all.filter(|kind| !SOME_KINDS_ARE_TO_COME || has_a_mechanism(*kind))
+        .map(|kind| Subject { kind, promise: promise(kind) })
+        .collect()
+}
+
+fn checks() -> Vec<Check> {
+    [
+        exclusion::CHECKS,
+        waiting::CHECKS,
+        release::CHECKS,
+        leases::CHECKS,
+        reentry::CHECKS,
+        queueing::CHECKS,
+        fencing::CHECKS,
+        cancellation::CHECKS,
+        other_kinds::CHECKS,
+        bad_input::CHECKS,
+    ]
+    .concat()
+}
+
+fn trial(subject: Subject, check: Check, matrix: &Arc<Matrix>) -> Trial {
+    let matrix = Arc::clone(matrix);
+    Trial::test(format!("{}::{}", subject.kind, check.name), move || {
+        // Counts as run from here on: if it fails, the run fails with it.
+        matrix.ran(subject.kind, check.name);
+        (check.run)(&Arena::of(subject));
+        Ok(())
+    })
+}

@@ -1,0 +1,100 @@
+//! Which checks are asked of which kinds, and which ran.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use distlock::LockKind;
+
+use crate::arena::{Asked, Check, Subject};
+
+pub(crate) struct Matrix {
+    subjects: Vec<Subject>,
+    checks: Vec<Check>,
+    ran: Mutex<BTreeSet<(&'static str, &'static str)>>,
+}
+
+impl Matrix {
+    pub(crate) fn new(subjects: Vec<Subject>, checks: Vec<Check>) -> Self {
+        Self { subjects, checks, ran: Mutex::default() }
+    }
+
+    /// All that is asked.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = (Subject, Check)> {
+        let all = self.subjects.iter().flat_map(|subject| {
+            let checks = self.checks.iter();
+            checks.map(|check| (*subject, *check))
+        });
+        all.filter(|(subject, check)| subject.is_asked(check) == Asked::Yes)
+    }
+
+    /// Remembers that a check runs.
+    pub(crate) fn ran(&self, kind: LockKind, check: &'static str) {
+        self.runs().insert((kind.as_str(), check));
+    }
+
+    /// What is asked and did not run, and checks that are asked of no kind at all.
+    pub(crate) fn gaps(&self) -> Vec<String> {
+        let runs = self.runs().clone();
+        let mut gaps: Vec<String> = self
+            .asked()
+            .filter(|(subject, check)| !runs.contains(&(subject.kind.as_str(), check.name)))
+            .map(|(subject, check)| format!("{}::{}", subject.kind, check.name))
+            .collect();
+        for Check { name, .. } in &self.checks {
+            if self.subjects.len() == LockKind::ALL.len() && !runs.iter().any(|run| run.1 == *name)
+            {
+                gaps.push(format!("{name}, of any kind"));
+            }
+        }
+        gaps
+    }
+
+    fn runs(&self) -> MutexGuard<'_, BTreeSet<(&'static str, &'static str)>> {
+        self.ran.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A row for each kind and a column for each check, then the checks, and of whom each is not asked.
+impl fmt::Display for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs = self.runs().clone();
+        write!(f, "{:18}", "+ ran  . not asked")?;
+        for number in 1..=self.checks.len() {
+            write!(f, "{number:>3}")?;
+        }
+        writeln!(f)?;
+        for subject in &self.subjects {
+            let kind = subject.kind.as_str();
+            write!(f, "{kind:18}")?;
+            for check in &self.checks {
+                let sign = match subject.is_asked(check) {
+                    Asked::No(_) => ".",
+                    Asked::Yes if runs.contains(&(kind, check.name)) => "+",
+                    Asked::Yes => "?",
+                };
+                write!(f, "{sign:>3}")?;
+            }
+            writeln!(f)?;
+        }
+        for (check, number) in self.checks.iter().zip(1..) {
+            writeln!(f, "{number:>3}  {}", check.name.replace('_', " "))?;
+            let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
+            for subject in &self.subjects {
+                if let Asked::No(reason) = subject.is_asked(check) {
+                    reasons.entry(reason).or_default().push(subject.kind.as_str());
+                }
+            }
+            for (reason, kinds) in reasons {
+                writeln!(f, "       {reason}: {}", kinds.join(", "))?;
+            }
+        }
+        let is_there = |kind: &LockKind| self.subjects.iter().any(|subject| subject.kind == *kind);
+        let missing = LockKind::ALL.into_iter().filter(|kind| !is_there(kind));
+        let missing: Vec<_> = missing.map(LockKind::as_str).collect();
+        if !missing.is_empty() {
+            writeln!(f, "without a mechanism: {}", missing.join(", "))?;
+        }
+        Ok(())
+    }
+}

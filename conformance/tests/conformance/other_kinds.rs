@@ -1,0 +1,53 @@
+//! Two kinds on one name of one server.
+
+use std::time::Duration;
+
+use conformance::{Home, home};
+use distlock::{LockError, LockKind, LockOptions, Locks, Release, locker};
+
+use crate::arena::{Arena, Asked, Check, fresh_name};
+
+pub(crate) const CHECKS: &[Check] = &[Check {
+    name: "a_name_that_another_kind_holds_is_not_taken",
+    asked: |promise| Asked::of_those_that(promise.is_on_a_server(), "lives in no server"),
+    run: |arena| arena.run(async || others_stay_out(arena).await),
+}];
+
+/// Kinds whose lock is the key of that very name. The others have places of their own, where they
+/// meet nobody else.
+fn uses_the_plain_key(kind: LockKind) -> bool {
+    let has_its_own = matches!(kind, LockKind::Fair | LockKind::ReadWrite);
+    home(kind) == Home::Redis && !has_its_own
+}
+
+async fn others_stay_out(arena: &Arena) {
+    let locks = arena.locks().await;
+    for other in LockKind::ALL.into_iter().filter(|other| *other != arena.kind) {
+        if home(other) != home(arena.kind) {
+            continue;
+        }
+        let others = match locker(other, &arena.servers.backends(other).await) {
+            Err(LockError::Unsupported(_)) => continue,
+            outcome => Locks::new(outcome.expect("its server is there")),
+        };
+        let name = fresh_name();
+        let guard = locks.lock(&name, &arena.options(Duration::ZERO)).await.expect("it is free");
+        let lease = others.guarantees().lease(Duration::from_secs(10));
+        let outcome = others.lock(&name, &LockOptions::new(Duration::ZERO, lease)).await;
+        match outcome {
+            Err(LockError::TimedOut { .. } | LockError::HeldByOtherKind) => {}
+            Err(error) => panic!("{other}: {error}"),
+            Ok(_) if uses_the_plain_key(other) && uses_the_plain_key(arena.kind) => {
+                panic!("{other} took what was held");
+            }
+            Ok(guard) => drop(guard.release().await.expect("a release")),
+        }
+        others.flush().await;
+        assert!(!guard.is_lost());
+        assert_eq!(
+            guard.release().await.expect("a release"),
+            Release::Released,
+            "{other} was here"
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! How long a caller waits.
+
+use std::time::Duration;
+
+use conformance::clock::{between, now_ns};
+use conformance::fresh_name;
+
+use crate::arena::{
+    Arena, Check, LONG, SLACK, assert_busy, at_once, await_busy, of_locks, patiently,
+};
+
+pub(crate) const CHECKS: &[Check] = &[
+    Check {
+        name: "who_does_not_want_to_wait_is_told_at_once",
+        asked: of_locks,
+        run: no_wait_is_no_wait,
+    },
+    Check { name: "a_wait_ends_when_it_is_over", asked: of_locks, run: a_wait_ends },
+    Check {
+        name: "a_waiter_gets_the_lock_when_its_holder_lets_go",
+        asked: of_locks,
+        run: a_waiter_gets_it,
+    },
+];
+
+fn no_wait_is_no_wait(arena: &Arena) {
+    let (pair, name) = (arena.pair(), fresh_name());
+    let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+    for _ in 0..3 {
+        let before = now_ns();
+        assert_busy(pair.rival(), &name);
+        // Far from any lease or interval in use.
+        assert!(between(before, now_ns()) < SLACK, "{:?}", between(before, now_ns()));
+    }
+    pair.holder.release(held.handle).expect("a release");
+}
+
+fn a_wait_ends(arena: &Arena) {
+    let (pair, name) = (arena.pair(), fresh_name());
+    let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+    let wait = Duration::from_millis(400);
+    // Two at the same time: one waits for its turn in the process, where there is such a turn.
+    let waiting = [(); 2].map(|()| pair.rival().lock_later(&at_once(&name).waiting(wait)));
+    let before = now_ns();
+    for waiting in waiting {
+        let failure = waiting.wait().expect_err("it is held for long");
+        assert_eq!(failure.code, "timed_out", "{failure:?}");
+    }
+    let waited = between(before, now_ns());
+    assert!(waited > wait / 2 && waited < wait + SLACK, "{waited:?}");
+    assert!(!pair.holder.is_lost(held.handle));
+    pair.holder.release(held.handle).expect("a release");
+}
+
+fn a_waiter_gets_it(arena: &Arena) {
+    let (pair, name) = (arena.pair(), fresh_name());
+    let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+    let busy = pair.rival().busy();
+    let waiting = pair.rival().lock_later(&patiently(&name));
+    await_busy(pair.rival(), busy);
+    let before = now_ns();
+    pair.holder.release(held.handle).expect("a release");
+    let next = waiting.wait().expect("it is free");
+    assert!(next.acquired_ns > before, "it had it while it was held");
+    let hand_off = between(before, next.acquired_ns);
+    assert!(hand_off < LONG / 2, "it waited for the lease: {hand_off:?}");
+    pair.rival().release(next.handle).expect("a release");
+}

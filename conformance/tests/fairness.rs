@@ -1,0 +1,129 @@
+//! How long anybody waits under saturation, and who is overtaken. One test, so that nothing else
+//! runs. What is asserted is counted in turns, not in time: a machine that does other things as
+//! well stretches all of them.
+
+use std::fmt;
+use std::time::Duration;
+
+use conformance::clock::{between, now_ns};
+use conformance::protocol::{Contest, Stay, Want};
+use conformance::{Contender, Servers, Spread, fresh_name, has_a_mechanism, overlaps, promise};
+use distlock::{LockKind, WakeKind};
+
+const PROCESSES: usize = 3;
+const WAITERS: u32 = 16;
+const ALL: usize = PROCESSES * WAITERS as usize;
+const HOLD: Duration = Duration::from_millis(2);
+const SATURATED_FOR: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_mins(1);
+
+#[test]
+fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtaken() {
+    let mut unfair = Vec::new();
+    for kind in LockKind::ALL.into_iter().filter(|kind| has_a_mechanism(*kind)) {
+        let promised = promise(kind);
+        if !promised.is_on_a_server() {
+            continue;
+        }
+        let stays = saturate(kind);
+        assert_eq!(overlaps(&stays.concat()), 0, "{kind} lets two in");
+        let measured = Measured::of(&stays);
+        println!("{kind}:\n{measured}");
+        let told = matches!(promised.wake, WakeKind::Message | WakeKind::Watch | WakeKind::Server);
+        if told && measured.turns_p99 > 2 * ALL {
+            unfair.push(format!("{kind}: some wait for too long\n{measured}"));
+        }
+        if promised.fair.is_yes() && measured.overtaken > 0 {
+            unfair.push(format!("{kind}: some are overtaken\n{measured}"));
+        }
+        // Who polls is often too late for a lock that changes hands inside another process.
+        let at_most = if told { 2 } else { 10 };
+        let (least, most) = (measured.shares.iter().min(), measured.shares.iter().max());
+        if least.zip(most).is_none_or(|(least, most)| *most > at_most * least) {
+            unfair.push(format!("{kind}: a process gets more than {at_most} shares\n{measured}"));
+        }
+    }
+    assert!(unfair.is_empty(), "{}", unfair.join("\n"));
+}
+
+/// The stays of each process.
+fn saturate(kind: LockKind) -> Vec<Vec<Stay>> {
+    let servers = Servers::shared();
+    let contenders: Vec<_> = (0..PROCESSES).map(|_| Contender::start(servers, kind)).collect();
+    let want = Want::new(&fresh_name(), LEASE).waiting(LIMIT);
+    let contest = Contest::new(want, WAITERS, u64::MAX, &servers.fresh_path("counter"));
+    let end_ns = now_ns() + u64::try_from(SATURATED_FOR.as_nanos()).unwrap_or(0);
+    let contest = Contest { until_ns: Some(end_ns), ..contest.holding(HOLD) };
+    let begun: Vec<_> =
+        contenders.iter().map(|process| process.contend(contest.clone(), LIMIT)).collect();
+    let brought = begun.into_iter().map(|contest| {
+        let brought = contest.wait().expect("a report");
+        assert!(brought.failures.is_empty(), "{kind}: {:?}", brought.failures);
+        // Afterwards there are fewer and fewer who want it.
+        let is_in_time = |stay: &Stay| stay.acquired_ns < end_ns;
+        brought.stays.into_iter().filter(is_in_time).collect()
+    });
+    brought.collect()
+}
+
+struct Measured {
+    waits: Spread,
+    /// From the end of one's work to the beginning of the next one's.
+    hand_offs: Spread,
+    /// How many entered while one waited: the 99th percentile. If all have their turn in turn, it
+    /// is as many as want it.
+    turns_p99: usize,
+    /// Stays before which somebody entered who had not even asked when this one had to wait.
+    overtaken: usize,
+    /// Stays of each process.
+    shares: Vec<usize>,
+    /// How often the lock went from one process to another.
+    crossings: usize,
+}
+
+impl Measured {
+    fn of(stays: &[Vec<Stay>]) -> Self {
+        let of_process = |(process, stays): (usize, &Vec<Stay>)| {
+            stays.iter().map(|stay| (process, *stay)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<(usize, Stay)> = stays.iter().enumerate().flat_map(of_process).collect();
+        all.sort_by_key(|(_, stay)| stay.acquired_ns);
+        let hand_off =
+            |pair: &[(usize, Stay)]| between(pair[0].1.believed_until_ns, pair[1].1.acquired_ns);
+        let hand_offs = Spread::of(all.windows(2).map(hand_off));
+        let turns = |(at, (_, stay)): (usize, &(usize, Stay))| {
+            at - all[..at].partition_point(|(_, before)| before.acquired_ns < stay.asked_ns)
+        };
+        let mut turns: Vec<usize> = all.iter().enumerate().map(turns).collect();
+        turns.sort_unstable();
+        Self {
+            waits: Spread::of(all.iter().map(|(_, stay)| between(stay.asked_ns, stay.acquired_ns))),
+            hand_offs,
+            turns_p99: turns[turns.len() * 99 / 100],
+            overtaken: overtaken(&all),
+            shares: stays.iter().map(Vec::len).collect(),
+            crossings: all.windows(2).filter(|pair| pair[0].0 != pair[1].0).count(),
+        }
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  wait:     {}; p99 {} turns of {ALL} waiters", self.waits, self.turns_p99)?;
+        writeln!(f, "  hand-off: {}", self.hand_offs)?;
+        let Self { shares, crossings, overtaken, .. } = self;
+        write!(f, "  stays of each process: {shares:?}; changes of process: {crossings}; ")?;
+        write!(f, "overtaken: {overtaken}")
+    }
+}
+
+fn overtaken(by_entry: &[(usize, Stay)]) -> usize {
+    let mut latest_asked_ns = 0;
+    let mut overtaken = 0;
+    for (_, stay) in by_entry {
+        overtaken += usize::from(stay.queued_ns > 0 && stay.queued_ns < latest_asked_ns);
+        latest_asked_ns = latest_asked_ns.max(stay.asked_ns);
+    }
+    overtaken
+}
