@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use axum::Router;
-use distlock::{Backends, LockKind, LockOptions, Locks, RedisServer, locker};
+use distlock::{LockOptions, Locks};
 use secrecy::ExposeSecret;
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
 
 use crate::config::Serve;
 use crate::http::{self, Api, CodeDelivery, Limits};
+use crate::lock::{self, Places, Wanted};
 use crate::readiness::Readiness;
 use crate::sale::{Guards, Parts, Plant, Rules, Sale};
 use crate::store::{
-    self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisConnection, Replicas, SaleTables,
-    StoreError, Users, Vouchers,
+    self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisAddress, RedisConnection,
+    RedisLink, Replicas, SaleTables, StoreError, Users, Vouchers,
 };
 use crate::telemetry;
 use crate::token::Tokens;
@@ -25,6 +26,8 @@ use crate::token::Tokens;
 const HEARTBEAT: Duration = Duration::from_secs(3);
 /// Connections for the heartbeat.
 const SIDE_CONNECTIONS: u32 = 1;
+/// For so long the database keeps what a holder has locked that was cut off from it.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// A service that is ready to serve.
 pub struct App {
@@ -51,17 +54,19 @@ impl App {
         let address = listener.local_addr()?;
         let servers = Servers::open(config).await?;
         let replica = config.replica_name(address);
+        let settings = config.settings(lock::fingerprint(config.lock, &config.lock_servers));
         let surroundings = Surroundings {
-            replicas: Replicas::new(servers.side_pool.clone(), replica.clone(), config.settings()),
-            redis: servers.redis.clone(),
+            replicas: Replicas::new(servers.side_pool.clone(), replica.clone(), settings.clone()),
+            redis: servers.redis.connection.clone(),
             allow_mixed: config.allow_mixed,
             allow_eviction: config.allow_eviction,
         };
         let readiness = Readiness::new(servers.health.clone());
         let unfit = surroundings.look().await;
         readiness.set_unfit(unfit.context("cannot use the schema; `seckill migrate` makes it")?);
-        let sale = sale(config, &servers)?;
-        let api = Api { replica, ..api(config, &servers, tokens, (&sale, &readiness)) };
+        let locks = locks(config, &servers).await?;
+        let sale = sale(config, &servers, locks);
+        let api = Api { replica, settings, ..api(config, &servers, tokens, (&sale, &readiness)) };
         Ok(Self {
             router: http::router(api),
             listener,
@@ -86,7 +91,7 @@ impl App {
         let Servers { pool, side_pool, redis, health } = self.servers;
         let (surroundings, readiness) = (self.surroundings.clone(), self.readiness.clone());
         let background = [
-            tokio::spawn(store::keep_watch(health, pool.clone(), redis)),
+            tokio::spawn(store::keep_watch(health, pool.clone(), redis.connection)),
             tokio::spawn(telemetry::upkeep()),
             tokio::spawn(surroundings.keep_looking(readiness)),
         ];
@@ -107,7 +112,7 @@ struct Servers {
     pool: MySqlPool,
     /// For the heartbeat, which must not queue behind a crowd.
     side_pool: MySqlPool,
-    redis: RedisConnection,
+    redis: RedisLink,
     health: Health,
 }
 
@@ -130,17 +135,20 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
     }
     let naive = Guards::from(config.laboratory.guards) == Guards::Off;
     let pool = |pool_size| {
-        store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive })
+        store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive, silence: None })
             .context("DATABASE_URL is not usable")
     };
     Ok((pool(config.db_pool)?, pool(SIDE_CONNECTIONS)?))
 }
 
-async fn open_redis(config: &Serve) -> anyhow::Result<RedisConnection> {
-    let redis = store::redis(config.redis_url.expose_secret()).await;
-    let redis = redis.context("cannot connect to REDIS_URL")?;
+async fn open_redis(config: &Serve) -> anyhow::Result<RedisLink> {
+    let ca = lock::authority(&config.lock_servers)?;
+    let address = RedisAddress { url: config.redis_url.expose_secret(), ca: ca.as_deref() };
+    let redis = store::redis(address).await.context("cannot connect to REDIS_URL")?;
     if !config.allow_eviction {
-        store::refuse_eviction(&redis).await.context("REDIS_URL (--allow-eviction ignores it)")?;
+        store::refuse_eviction(&redis.connection)
+            .await
+            .context("REDIS_URL (--allow-eviction ignores it)")?;
     }
     Ok(redis)
 }
@@ -152,18 +160,32 @@ fn tables(config: &Serve) -> &'static SaleTables {
     }
 }
 
-fn sale(config: &Serve, servers: &Servers) -> anyhow::Result<Sale> {
+async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
+    let places = Places {
+        redis: Some(servers.redis.clone()),
+        database_url: Some(config.database.database_url.expose_secret()),
+        naive: Guards::from(config.laboratory.guards) == Guards::Off,
+        allow_eviction: config.allow_eviction,
+        // A holder that works is silent for so long, between two statements.
+        silence: SILENCE + millis(config.laboratory.work_ms),
+        more: &config.lock_servers,
+    };
+    let wanted =
+        Wanted { kind: config.lock, lease: config.lease(), fenced: config.laboratory.fenced };
+    let opened = lock::open(wanted, places).await;
+    opened.with_context(|| format!("cannot make the lock {}", config.lock))
+}
+
+fn sale(config: &Serve, servers: &Servers, locks: Locks) -> Sale {
     let Servers { pool, redis, health, .. } = servers;
-    let kind: LockKind = config.lock.parse()?;
-    let client = redis::Client::open(config.redis_url.expose_secret())?;
-    let redis_server = RedisServer::new(client, redis.clone());
-    let locker = locker(kind, &Backends { redis: Some(redis_server), ..Backends::default() })?;
-    let lease = locker.guarantees().lease(millis(config.lease_ms));
+    let lease = locks.guarantees().lease(config.lease());
+    let options = LockOptions::new(millis(config.lock_wait_ms), lease);
     let rules = Rules {
         scope: config.lock_scope.into(),
         guards: config.laboratory.guards.into(),
         lock_order: config.laboratory.lock_order.into(),
-        lock: LockOptions::new(millis(config.lock_wait_ms), lease),
+        on_lost: config.laboratory.on_lost,
+        lock: LockOptions { fenced: config.laboratory.fenced, ..options },
         work: millis(config.laboratory.work_ms),
         plant: config.laboratory.plant,
         max_orders: config.max_orders as usize,
@@ -171,12 +193,14 @@ fn sale(config: &Serve, servers: &Servers) -> anyhow::Result<Sale> {
     let parts = Parts {
         orders: Orders::new(pool.clone(), tables(config)),
         vouchers: Vouchers::new(pool.clone(), tables(config)),
-        ids: OrderIds::new(redis.clone()),
-        locks: Locks::new(locker),
+        ids: OrderIds::new(redis.connection.clone()),
+        locks,
+        lock_kind: config.lock,
+        lock_server: lock::server_name(config.lock),
         health: health.clone(),
         pool: pool.clone(),
     };
-    Ok(Sale::new(rules, parts))
+    Sale::new(rules, parts)
 }
 
 fn api(
@@ -204,7 +228,7 @@ fn api(
     let lab: Vec<_> = lab.into_iter().flatten().collect();
     Api {
         users: Users::new(pool.clone()),
-        codes: Codes::new(servers.redis.clone()),
+        codes: Codes::new(servers.redis.connection.clone()),
         delivery,
         tokens,
         token_life: Duration::from_secs(u64::from(config.token_ttl_s)),
@@ -214,7 +238,7 @@ fn api(
         pool: pool.clone(),
         readiness: readiness.clone(),
         replica: String::new(),
-        settings: config.settings(),
+        settings: String::new(),
         lab: (!lab.is_empty()).then(|| lab.join(", ")),
         lying_audit: plant == Some(Plant::LyingAudit),
         max_requests: config.max_requests as usize,

@@ -1,13 +1,15 @@
 //! A flash-sale voucher service, and the purchase under every lock of its laboratory.
 //!
 //! Reading order: `domain` (rules without I/O), `store` (all SQL), `sale` (the purchase), `token`,
-//! `readiness`, `http` (routes and server), `app` (how the parts are put together), `config` and
-//! `telemetry`. `main.rs` is the command line.
+//! `readiness`, `http` (routes and server), `lock` (locks from addresses, and the commands about
+//! them), `app` (how the parts are put together), `config` and `telemetry`. `main.rs` is the
+//! command line.
 
 pub mod app;
 pub mod config;
 pub mod domain;
 pub mod http;
+pub mod lock;
 pub mod readiness;
 pub mod sale;
 pub mod store;

@@ -1,4 +1,4 @@
-//! The command line: serve, migrate, token, probe.
+//! The command line: serve, migrate, token, probe, locks, lock run.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Read, Write};
@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use seckill::app::App;
-use seckill::config::{Cli, Command, Migrate, Probe, Serve, Token};
+use seckill::config::{Cli, Command, LockCommand, Migrate, Probe, Serve, Token};
 use seckill::domain::{Phone, Role};
+use seckill::lock;
 use seckill::store::{self, DatabaseOptions, Users};
 use seckill::telemetry;
 use seckill::token::{Identity, Tokens};
@@ -32,6 +33,14 @@ async fn main() -> ExitCode {
         Command::Migrate(config) => migrate(&config).await,
         Command::Token(config) => token(&config).await,
         Command::Probe(config) => return probe(&config),
+        Command::Locks(config) => say(&lock::list(config.json)),
+        Command::Lock(LockCommand::Run(config)) => {
+            let (code, sentence) = lock::run(&config).await;
+            if let Some(sentence) = sentence {
+                eprintln!("seckill: {sentence}");
+            }
+            return ExitCode::from(code);
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -98,7 +107,7 @@ async fn migrate(config: &Migrate) -> anyhow::Result<()> {
 async fn token(config: &Token) -> anyhow::Result<()> {
     let tokens = Tokens::new(&config.jwt_secret)?;
     let url = config.database.database_url.expose_secret().to_owned();
-    let pool = store::database(&DatabaseOptions { url, pool_size: 2, naive: false })
+    let pool = store::database(&DatabaseOptions { url, pool_size: 2, naive: false, silence: None })
         .context("DATABASE_URL is not usable")?;
     let file = open_private(&config.out)
         .with_context(|| format!("cannot write {}", config.out.display()))?;

@@ -4,12 +4,17 @@ use std::io::IsTerminal;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
 /// Bucket bounds of all durations, in seconds.
 const SECONDS: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+/// Those of what locks take: from a hand-over inside the process to the longest lease in use.
+const LOCK_SECONDS: [f64; 15] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+    30.0,
+];
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Starts the log on stderr, as lines for people or as JSON. `filter` is in the form of `RUST_LOG`.
@@ -27,8 +32,10 @@ pub fn start_log(filter: &str, json: bool) {
 pub fn metrics() -> &'static PrometheusHandle {
     static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
     METRICS.get_or_init(|| {
-        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
-        let recorder = builder.expect("the list of buckets is not empty").build_recorder();
+        let builder = PrometheusBuilder::new().set_buckets(&SECONDS).and_then(|builder| {
+            builder.set_buckets_for_metric(Matcher::Prefix("distlock_".into()), &LOCK_SECONDS)
+        });
+        let recorder = builder.expect("the lists of buckets are not empty").build_recorder();
         let handle = recorder.handle();
         // Fails only if somebody else records already; then this page stays empty.
         let _recorded_elsewhere = metrics::set_global_recorder(recorder);
@@ -41,9 +48,34 @@ fn describe() {
     use metrics::{Unit, describe_counter, describe_histogram};
     describe_counter!("seckill_orders_total", "Purchases by outcome");
     describe_histogram!("seckill_order_seconds", Unit::Seconds, "Time of a purchase");
-    describe_histogram!("seckill_lock_wait_seconds", Unit::Seconds, "Time until the lock was had");
     describe_counter!("seckill_http_requests_total", "Requests by route, method and status");
     describe_histogram!("seckill_http_request_seconds", Unit::Seconds, "Time of a request");
+    describe_locks();
+}
+
+/// What the lock library records, per kind.
+fn describe_locks() {
+    use metrics::{Unit, describe_counter, describe_histogram};
+    let counters = [
+        ("distlock_attempts_total", "Times that a lock's server was asked for it"),
+        ("distlock_acquired_total", "Locks that were taken"),
+        ("distlock_busy_total", "Times that somebody else held the lock"),
+        ("distlock_timed_out_total", "Waits that ended without the lock"),
+        ("distlock_failed_total", "Times that a lock's server failed"),
+        ("distlock_lost_total", "Locks that were lost before they were released"),
+    ];
+    for (name, what) in counters {
+        describe_counter!(name, what);
+    }
+    let histograms = [
+        ("distlock_wait_seconds", "Time until a lock was taken, or until the wait was over"),
+        ("distlock_hold_seconds", "Time for which a lock was held"),
+        ("distlock_hand_off_seconds", "From the signal that a lock is free to its being taken"),
+        ("distlock_renewal_late_seconds", "How late renewals began"),
+    ];
+    for (name, what) in histograms {
+        describe_histogram!(name, Unit::Seconds, what);
+    }
 }
 
 /// Keeps the histograms small; runs until it is dropped.

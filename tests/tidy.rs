@@ -131,6 +131,7 @@ laws! {
     ],
     keeps: [
         ("src/config.rs", "fn f() { std::env::var(\"PORT\"); }"),
+        ("src/config/serve.rs", "struct Args {\n#[arg(long, env = \"PORT\")] port: u16 }"),
         ("src/main.rs", "fn f() { std::env::args(); env!(\"CARGO_PKG_VERSION\") }"),
     ];
 
@@ -138,10 +139,12 @@ laws! {
     breaks: [
         ("src/store/pools.rs", "static POOL: OnceLock<Pool> = OnceLock::new();"),
         ("distlock/src/local.rs", "fn f() { static N: AtomicU64 = AtomicU64::new(0); }"),
+        ("src/app.rs", "static POOL: LazyLock<Pool> = LazyLock::new(f);"),
     ],
     keeps: [
         ("src/telemetry.rs", "static N: AtomicU64 = AtomicU64::new(0);"),
         ("src/http/pages.rs", "static NAMES: [&'static str; 1] = [\"a\"];"),
+        ("distlock/src/redis/a.rs", "static TAKE: LazyLock<LuaScript> = LazyLock::new(f);"),
     ];
 
     choices_name_every_variant: layers::no_catch_all,
@@ -219,7 +222,10 @@ laws! {
         ("migrations/0001_a.sql", "-- Two.\nCREATE TABLE a (id INT); CREATE TABLE b (id INT);"),
         ("migrations/0001_a.sql", "-- Data.\nINSERT INTO a VALUES (1);"),
     ],
-    keeps: [("migrations/0001_a.sql", "-- One; - one.\nCREATE TABLE a (id INT COMMENT 'x;y');")];
+    keeps: [
+        ("migrations/0001_a.sql", "-- One; - one.\nCREATE TABLE a (id INT COMMENT 'x;y');"),
+        ("migrations/0001_a.sql", "-- A row that must be there.\nINSERT IGNORE INTO a VALUES (1);"),
+    ];
 
     every_migration_is_used: assets::migrations_are_used,
     breaks: [("migrations/first.sql", ""), ("migrations/0001_users.sql", "")],

@@ -45,6 +45,7 @@ impl Addresses {
             redis: self.redis.as_deref().map(redis_at).transpose()?,
             independent_redis: independent_redis.collect::<Result<_, _>>()?,
             mysql: self.mysql.as_deref().map(mysql_at).transpose()?,
+            ..Backends::default()
         })
     }
 }

@@ -86,6 +86,40 @@ impl LockKind {
             Self::Zookeeper => "zookeeper",
         }
     }
+
+    /// Where its holds live.
+    pub const fn backend(self) -> Backend {
+        match self {
+            Self::None | Self::Local => Backend::Process,
+            Self::SetnxExpire
+            | Self::SetNx
+            | Self::OwnerCheck
+            | Self::LuaRelease
+            | Self::GetsetTimestamp
+            | Self::Reentrant
+            | Self::Redisson
+            | Self::Fair
+            | Self::ReadWrite => Backend::Redis,
+            Self::Multi | Self::Red => Backend::IndependentRedis,
+            Self::MysqlTable | Self::MysqlRow | Self::MysqlNamed => Backend::MySql,
+            Self::Zookeeper => Backend::ZooKeeper,
+        }
+    }
+}
+
+/// The servers that a kind lives on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// None: it lives in this process, or nowhere.
+    Process,
+    /// One Redis.
+    Redis,
+    /// Several Redis servers that know nothing of one another.
+    IndependentRedis,
+    /// One database.
+    MySql,
+    /// A `ZooKeeper` ensemble.
+    ZooKeeper,
 }
 
 impl fmt::Display for LockKind {

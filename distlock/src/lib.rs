@@ -14,7 +14,8 @@
 //! again), `background` (work that outlives its caller), `attempt` (an acquisition on its way),
 //! `pace` (how fast a server answers), `tenure` (what is known of a hold), `watchdog` (keeps holds alive), `stage` (a turn that ends
 //! with belief), `meter` (what is measured), `options`, `locks` and `guard` (what callers use),
-//! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `redis`, `mysql`.
+//! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `multi`, `redis`, `mysql`,
+//! `zookeeper`.
 //!
 //! ```
 //! use distlock::{Backends, Lease, LockKind, LockName, LockOptions, Locks, locker};
@@ -58,6 +59,8 @@ mod table;
 mod tenure;
 mod wait;
 mod watchdog;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 #[cfg(feature = "mysql")]
 pub use crate::mysql::MySqlServer;
@@ -66,11 +69,13 @@ pub use crate::redis::{
     GetsetTimestamp, OwnerCheckLock, ReadWrite, Red, RedisServer, Redisson, RedissonLock,
     RedissonOptions, Replication, SetnxExpire,
 };
+#[cfg(feature = "zookeeper")]
+pub use crate::zookeeper::ZooKeeperServer;
 pub use error::LockError;
 pub use fence::{Mint, Token};
 pub use guarantees::{Answer, Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, WakeKind};
 pub use guard::{Guard, Loss};
-pub use kind::{LockKind, UnknownLockKind};
+pub use kind::{Backend, LockKind, UnknownLockKind};
 pub use lease::{Belief, Lease};
 pub use locker::{Acquisition, Hold, Locker, Release, Renewal, Renewer, Request, Upkeep};
 pub use locks::Locks;

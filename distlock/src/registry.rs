@@ -16,6 +16,16 @@ pub struct Backends {
     /// The database of the `mysql` kinds.
     #[cfg(feature = "mysql")]
     pub mysql: Option<crate::MySqlServer>,
+    /// The ensemble of the kind that needs one.
+    #[cfg(feature = "zookeeper")]
+    pub zookeeper: Option<crate::ZooKeeperServer>,
+}
+
+#[cfg(feature = "zookeeper")]
+impl Backends {
+    fn zookeeper(&self) -> Result<&crate::ZooKeeperServer, LockError> {
+        self.zookeeper.as_ref().ok_or(LockError::Unsupported("a ZooKeeper server"))
+    }
 }
 
 #[cfg(feature = "redis")]
@@ -79,7 +89,9 @@ pub fn locker(kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, Loc
         LockKind::MysqlTable => with!("mysql", crate::mysql::TableLock::new(servers.mysql()?)),
         LockKind::MysqlRow => with!("mysql", crate::mysql::RowLock::new(servers.mysql()?)),
         LockKind::MysqlNamed => with!("mysql", crate::mysql::NamedLock::new(servers.mysql()?)),
-        LockKind::Zookeeper => return Err(LockError::Unsupported("a later version")),
+        LockKind::Zookeeper => {
+            with!("zookeeper", crate::zookeeper::mutex::Mutex::new(servers.zookeeper()?))
+        }
     })
 }
 

@@ -184,6 +184,30 @@ async fn an_acquire_dropped_at_any_point_leaves_no_hold_and_no_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn scripts_that_the_server_has_forgotten_are_sent_again() {
+    let own = Own::start();
+    let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
+    let forget = async || raw.command::<()>(&["SCRIPT", "FLUSH"]).await;
+    let lease = Duration::from_millis(900);
+    for _ in 0..2 {
+        let outer = service.locks.lock(&name, &kept(Duration::ZERO, lease)).await;
+        let outer = outer.expect("the lock");
+        forget().await;
+        let owner = outer.owner().clone();
+        let inner = service.locks.lock_as(owner, &name, &at_once()).await.expect("it again");
+        inner.release().await.expect("a release");
+        for _ in 0..4 {
+            forget().await;
+            tokio::time::sleep(lease / 2).await;
+            assert!(!outer.is_lost() && count(&raw, &name).await == 1, "it is renewed");
+        }
+        forget().await;
+        assert_eq!(outer.release().await.expect("a release"), Release::Released);
+        forget().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_panics_frees_the_lock() {
     let own = Own::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());

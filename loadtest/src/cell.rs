@@ -163,7 +163,8 @@ pub fn demanded(predicted: Prediction) -> Vec<Rule> {
 /// Runs one cell from its database to its verdict.
 pub async fn run(cluster: &Cluster, number: u16, place: Place, load: &Load) -> CellReport {
     let began = Instant::now();
-    let spec = Spec { number, replicas: place.replicas, flags: place.flags(load), page_port: None };
+    let (replicas, flags, needs) = (place.replicas, place.flags(load), place.lock.needs());
+    let spec = Spec { number, replicas, flags, needs, page_port: None };
     let deployment = match cluster.deploy(spec).await {
         Ok(deployment) => deployment,
         Err(error) => {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::evidence::{OrderRow, Record};
-use crate::predict::{Lock, Scope};
+use crate::lock::Lock;
+use crate::predict::Scope;
 use crate::tokens;
 
 /// A sale to 700 users in which the service put `granted` units on sale and sold all of them,

@@ -13,9 +13,10 @@ use crate::client::Target;
 use crate::cluster::find_program;
 use crate::compare::Comparison;
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 use crate::place::{Load, Plant};
 use crate::plan::Plan;
-use crate::predict::{Guards, Lock, Scope};
+use crate::predict::{Guards, Scope};
 use crate::report::{check_writable, write_json};
 use crate::run::{self, AuditSource};
 use crate::table::Look;
@@ -118,7 +119,7 @@ struct CompareArgs {
         long,
         value_name = "LOCKS",
         value_delimiter = ',',
-        default_value = "none,local,lua-release"
+        default_value = "none,local,redisson"
     )]
     locks: Vec<Lock>,
     /// What a lock is held for

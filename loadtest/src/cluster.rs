@@ -3,25 +3,32 @@
 //!
 //! A deployment is a database of its own, a logical Redis database of its own (names of locks hold
 //! ids of users and vouchers, which start anew in every database), its replicas, and HAProxy in
-//! front of them, even of a single one.
+//! front of them, even of a single one. What only some locks need is started only for those: five
+//! independent Redis servers for the whole run, a ZooKeeper for each deployment.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use testbed::{Bed, Database, Flavor, Haproxy, Redis, RedisOptions, Replica, ReplicaSpec};
+use testbed::{
+    Bed, Database, Flavor, Haproxy, Redis, RedisOptions, Replica, ReplicaSpec, ZooKeeper,
+    ZooKeeperOptions,
+};
 use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::machine::version_of;
+use crate::lock::Needs;
+use crate::machine::{first_version, version_of};
 use crate::tokens::{self, User};
 
 /// Logical databases of the private Redis, hence deployments in one run.
 pub const MAX_DEPLOYMENTS: u16 = 256;
 /// How long `seckill migrate` or `seckill token` may take.
 const COMMAND_DEADLINE: Duration = Duration::from_mins(1);
+/// Independent Redis servers, for locks on a majority or on all of them.
+const INDEPENDENT: usize = 5;
 /// Lines of each log that an error shows.
 const LOG_LINES: usize = 15;
 
@@ -30,10 +37,12 @@ const LOG_LINES: usize = 15;
 pub struct Cluster {
     // Declared before the bed, so that servers end before their folder goes.
     redis: Redis,
+    independent: Vec<Redis>,
     database: Arc<Database>,
     program: PathBuf,
     jwt_secret: String,
     haproxy_version: String,
+    zookeeper_version: OnceLock<String>,
     bed: Arc<Bed>,
 }
 
@@ -46,6 +55,8 @@ pub struct Spec {
     pub replicas: u16,
     /// Flags of `seckill serve` besides address and name.
     pub flags: Vec<String>,
+    /// What its lock needs; the cluster must have been started with it.
+    pub needs: Needs,
     /// The proxy's public port; `None` takes any free one.
     pub page_port: Option<u16>,
 }
@@ -56,6 +67,7 @@ pub struct Spec {
 pub struct Deployment {
     haproxy: Haproxy,
     replicas: Vec<Replica>,
+    _zookeeper: Option<ZooKeeper>,
     name: String,
     database: String,
     secrets: Vec<(String, String)>,
@@ -84,24 +96,36 @@ pub fn find_program(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 impl Cluster {
-    /// Starts both servers at the same time.
-    pub async fn start(flavor: Flavor, program: PathBuf) -> Result<Self> {
+    /// Starts the servers, all at the same time, with what locks need besides.
+    pub async fn start(flavor: Flavor, program: PathBuf, needs: &[Needs]) -> Result<Self> {
         let bed = Arc::new(blocking(Bed::start).await?);
         let (for_redis, for_database, for_proxy) = (bed.clone(), bed.clone(), bed.clone());
+        let for_independent = bed.clone();
+        let independent = if needs.contains(&Needs::IndependentRedis) { INDEPENDENT } else { 0 };
         let options = RedisOptions {
             extra: vec![format!("databases {MAX_DEPLOYMENTS}")],
             ..RedisOptions::default()
         };
         // The proxy without replicas shows now, and not in every deployment, if there is none.
-        let (redis, database, proxy) = tokio::join!(
+        let same = options.clone();
+        let (redis, independent, database, proxy) = tokio::join!(
             blocking(move || for_redis.redis(options)),
+            blocking(move || for_independent.redis_many(independent, same)),
             blocking(move || for_database.database(flavor)),
             blocking(move || for_proxy.haproxy(&[])),
         );
         let haproxy_version = version_of(proxy?.pid(), "haproxy", "-v").await;
         let jwt_secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-        let (redis, database) = (redis?, Arc::new(database?));
-        Ok(Self { redis, database, program, jwt_secret, haproxy_version, bed })
+        Ok(Self {
+            redis: redis?,
+            independent: independent?,
+            database: Arc::new(database?),
+            program,
+            jwt_secret,
+            haproxy_version,
+            zookeeper_version: OnceLock::new(),
+            bed,
+        })
     }
 
     /// The run's private folder.
@@ -124,6 +148,11 @@ impl Cluster {
         &self.haproxy_version
     }
 
+    /// The version of ZooKeeper, once a deployment has needed one.
+    pub fn zookeeper_version(&self) -> Option<&str> {
+        self.zookeeper_version.get().map(String::as_str)
+    }
+
     /// Creates the deployment's database and schema, starts its replicas, then the proxy.
     pub async fn deploy(&self, spec: Spec) -> Result<Deployment> {
         let name = format!("sale_{}", spec.number);
@@ -131,11 +160,23 @@ impl Cluster {
         blocking(move || server.create_database(&new)).await?;
         let database = self.database.url(&name);
         let redis = self.redis.url().trim_end_matches("/0");
-        let secrets = vec![
+        let mut secrets = vec![
             ("DATABASE_URL".to_owned(), database.clone()),
             ("REDIS_URL".to_owned(), format!("{redis}/{}", spec.number)),
             ("JWT_SECRET".to_owned(), self.jwt_secret.clone()),
         ];
+        let zookeeper = match spec.needs {
+            Needs::Nothing => None,
+            Needs::IndependentRedis => {
+                secrets.push(("RED_URLS".to_owned(), self.independent_urls(spec.number)));
+                None
+            }
+            Needs::ZooKeeper => {
+                let zookeeper = self.start_zookeeper().await?;
+                secrets.push(("ZOOKEEPER_URL".to_owned(), zookeeper.connect_string().to_owned()));
+                Some(zookeeper)
+            }
+        };
         let lab = spec.flags.iter().any(|flag| flag == "--lab");
         let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
         run_seckill(&self.program, migrate, &secrets).await?;
@@ -148,7 +189,34 @@ impl Cluster {
         })
         .await?;
         let (program, folder) = (self.program.clone(), self.folder().to_owned());
-        Ok(Deployment { haproxy, replicas, name, database, secrets, folder, program })
+        Ok(Deployment {
+            haproxy,
+            replicas,
+            _zookeeper: zookeeper,
+            name,
+            database,
+            secrets,
+            folder,
+            program,
+        })
+    }
+
+    /// That logical database of each of the independent servers.
+    fn independent_urls(&self, number: u16) -> String {
+        let urls = self.independent.iter().map(|redis| redis.url().trim_end_matches("/0"));
+        urls.map(|url| format!("{url}/{number}")).collect::<Vec<_>>().join(",")
+    }
+
+    async fn start_zookeeper(&self) -> Result<ZooKeeper> {
+        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
+        let (zookeeper, said) = blocking(move || {
+            let zookeeper = bed.zookeeper(options)?;
+            let said = zookeeper.four_letter_word("srvr")?;
+            Ok((zookeeper, said))
+        })
+        .await?;
+        self.zookeeper_version.get_or_init(|| first_version(&said).unwrap_or_default());
+        Ok(zookeeper)
     }
 
     async fn start_replicas(
@@ -282,9 +350,10 @@ mod tests {
     #[tokio::test]
     async fn a_database_server_that_hangs_keeps_nobody_else_from_running() {
         let program = PathBuf::from("/nonexistent/seckill");
-        let cluster = Cluster::start(Flavor::Any, program).await.expect("the servers");
+        let cluster = Cluster::start(Flavor::Any, program, &[]).await.expect("the servers");
         cluster.database.freeze().expect("frozen");
-        let spec = Spec { number: 0, replicas: 1, flags: Vec::new(), page_port: None };
+        let (flags, needs) = (Vec::new(), Needs::Nothing);
+        let spec = Spec { number: 0, replicas: 1, flags, needs, page_port: None };
         let patience = Duration::from_millis(200);
         let deployed = tokio::time::timeout(patience, cluster.deploy(spec)).await;
         cluster.database.thaw().expect("thawed");

@@ -13,9 +13,10 @@ use crate::cell::{self, CellReport};
 use crate::cluster::{Cluster, MAX_DEPLOYMENTS};
 use crate::conclusion::conclusion;
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 use crate::machine::{Machine, Versions, version_of};
 use crate::place::{Load, Place, Plant};
-use crate::predict::{Guards, Lock, Scope};
+use crate::predict::{Guards, Scope};
 use crate::report::{Report, Settings};
 
 /// Most replicas in one cell.
@@ -45,7 +46,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// All cells, each once, in the order in which the table tells its story: without guards first;
-    /// per user, then per voucher; many replicas before one; the local and the distributed lock
+    /// per user, then per voucher; many replicas before one; the local and the distributed locks
     /// side by side, no lock last.
     pub fn places(&self) -> Vec<Place> {
         let mut places = Vec::new();
@@ -62,12 +63,8 @@ impl Comparison {
             }
         }
         places.sort_by_key(|place| {
-            let lock = match place.lock {
-                Lock::Local => 0,
-                Lock::LuaRelease => 1,
-                Lock::None => 2,
-            };
-            (place.guards, place.scope, std::cmp::Reverse(place.replicas), lock)
+            let replicas = std::cmp::Reverse(place.replicas);
+            (place.guards, place.scope, replicas, place.lock.rank())
         });
         places
     }
@@ -98,11 +95,12 @@ impl Comparison {
     pub async fn run(&self, stop: &CancellationToken) -> Result<Report> {
         self.check()?;
         let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
+        let needs: Vec<_> = self.locks.iter().map(|lock| lock.needs()).collect();
         let cluster = tokio::select! {
-            cluster = Cluster::start(self.flavor, self.program.clone()) => cluster?,
+            cluster = Cluster::start(self.flavor, self.program.clone(), &needs) => cluster?,
             () = stop.cancelled() => return Err(Error::Interrupted),
         };
-        let (versions, settings) = cluster.versions().await?;
+        let (mut versions, settings) = cluster.versions().await?;
         let places = self.places();
         let mut cells = Vec::with_capacity(places.len());
         for (number, place) in (0..).zip(&places) {
@@ -118,6 +116,7 @@ impl Comparison {
             }
             cells.push(report);
         }
+        versions.zookeeper = cluster.zookeeper_version().map(str::to_owned);
         Ok(Report {
             ok: !cells.is_empty() && cells.iter().all(CellReport::ok),
             conclusion: planted(self.load.plant) + &conclusion(&cells),
@@ -143,11 +142,13 @@ impl Cluster {
     async fn versions(&self) -> Result<(Versions, Settings)> {
         let server =
             Reader::connect(&self.database_url("information_schema")).await?.server().await?;
+        // That of ZooKeeper is known once a cell has needed one.
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
             database: server.version,
             redis: version_of(self.redis_pid(), "redis-server", "--version").await,
             haproxy: self.haproxy_version().to_owned(),
+            zookeeper: None,
         };
         let innodb_flush_log_at_trx_commit = server.flush_log_at_trx_commit;
         Ok((versions, Settings { innodb_flush_log_at_trx_commit }))
@@ -169,7 +170,7 @@ mod tests {
         Comparison {
             flavor: Flavor::Any,
             program: PathBuf::new(),
-            locks: vec![Lock::None, Lock::Local, Lock::LuaRelease],
+            locks: vec![Lock::None, Lock::Local, Lock::Redisson],
             scopes: vec![Scope::User, Scope::Voucher],
             guards: vec![Guards::Off, Guards::On],
             replicas: vec![1, 3],
@@ -189,7 +190,7 @@ mod tests {
         let places = comparison().places();
         assert_eq!(places.len(), 24);
         let place = |lock| Place { lock, scope: Scope::User, guards: Guards::Off, replicas: 3 };
-        assert_eq!(places[..2], [place(Lock::Local), place(Lock::LuaRelease)]);
+        assert_eq!(places[..2], [place(Lock::Local), place(Lock::Redisson)]);
         assert!(places[12..].iter().all(|place| place.guards == Guards::On));
     }
 
@@ -218,6 +219,6 @@ mod tests {
             comparison().places().into_iter().partition(|place| place.guards == Guards::Off);
         assert!(guarded.iter().all(|place| place.predicted().holds()));
         let holds = unguarded.iter().filter(|place| place.predicted().holds()).count();
-        assert_eq!(holds, 3, "local x 1 and lua-release x 1 and 3, per voucher");
+        assert_eq!(holds, 3, "local x 1 and redisson x 1 and 3, per voucher");
     }
 }

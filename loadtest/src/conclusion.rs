@@ -1,7 +1,8 @@
 //! The comparison in prose, built from what was observed: it changes if the figures do.
 
 use crate::cell::CellReport;
-use crate::predict::{Guards, Lock, Scope};
+use crate::lock::Lock;
+use crate::predict::{Guards, Scope};
 
 /// The conclusion; its first sentence is the pair that the comparison is for.
 pub fn conclusion(cells: &[CellReport]) -> String {
@@ -13,24 +14,19 @@ pub fn conclusion(cells: &[CellReport]) -> String {
     sentences.join(" ")
 }
 
-/// The two cells with the most replicas that differ only in the lock: local, then distributed; per
-/// user, unguarded.
-fn pair(cells: &[CellReport]) -> Option<(&CellReport, &CellReport)> {
-    let unguarded = |lock: Lock, replicas: Option<u16>| {
-        cells
-            .iter()
-            .filter(move |cell| {
-                let place = cell.place;
-                place.lock == lock
-                    && place.scope == Scope::User
-                    && place.guards == Guards::Off
-                    && replicas.map_or(place.replicas > 1, |count| place.replicas == count)
-            })
-            .max_by_key(|cell| cell.place.replicas)
+/// The local cell with the most replicas, per user and unguarded, and those that differ from it
+/// only in having a distributed lock.
+fn pair(cells: &[CellReport]) -> Option<(&CellReport, Vec<&CellReport>)> {
+    let unguarded = |cell: &&CellReport| {
+        let place = cell.place;
+        place.scope == Scope::User && place.guards == Guards::Off && place.replicas > 1
     };
-    let local = unguarded(Lock::Local, None)?;
-    let distributed = unguarded(Lock::LuaRelease, Some(local.place.replicas))?;
-    Some((local, distributed))
+    let local = cells.iter().filter(unguarded).filter(|cell| cell.place.lock == Lock::Local);
+    let local = local.max_by_key(|cell| cell.place.replicas)?;
+    let alike = |cell: &&CellReport| cell.place.replicas == local.place.replicas;
+    let distributed = cells.iter().filter(unguarded).filter(alike);
+    let distributed: Vec<_> = distributed.filter(|cell| cell.place.lock.is_distributed()).collect();
+    (!distributed.is_empty()).then_some((local, distributed))
 }
 
 fn pair_sentence(cells: &[CellReport]) -> String {
@@ -40,7 +36,8 @@ fn pair_sentence(cells: &[CellReport]) -> String {
                 what a distributed lock is good for."
             .to_owned();
     };
-    if let Some(cell) = [local, distributed].into_iter().find(|cell| !cell.valid) {
+    let all = std::iter::once(local).chain(distributed.iter().copied());
+    if let Some(cell) = all.into_iter().find(|cell| !cell.valid) {
         return format!(
             "The pair that the comparison is for shows nothing, because the cell \"{}\" is not \
              valid: {}.",
@@ -49,22 +46,28 @@ fn pair_sentence(cells: &[CellReport]) -> String {
         );
     }
     let replicas = in_words(local.place.replicas);
-    let (twice, still) = (local.duplicate_users, distributed.duplicate_users);
+    let worst = distributed.iter().max_by_key(|cell| cell.duplicate_users);
+    let (twice, still) = (local.duplicate_users, worst.map_or(0, |cell| cell.duplicate_users));
+    let the_lock = match (&distributed[..], worst) {
+        ([_, _, ..], Some(worst)) if still > 0 => format!("the lock {}", worst.place.lock.name()),
+        ([_, _, ..], _) => format!("each of {} distributed locks", distributed.len()),
+        _ => "the distributed lock".to_owned(),
+    };
     match (twice > 0, still > 0) {
         (true, false) => format!(
             "With JVM-style local locks {replicas} replicas sell twice to one user (it happened \
-             to {}), with the distributed lock they do not (it happened to nobody).",
+             to {}), with {the_lock} they do not (it happened to nobody).",
             people(twice)
         ),
         (true, true) => format!(
             "Not as predicted: with JVM-style local locks {replicas} replicas sell twice to {}, \
-             but with the distributed lock they still do so to {}.",
+             but with {the_lock} they still do so to {}.",
             people(twice),
             people(still)
         ),
         (false, _) => format!(
             "Not as predicted: with JVM-style local locks {replicas} replicas sell twice to \
-             nobody, so this run does not show what the distributed lock is good for ({} bought \
+             nobody, so this run does not show what a distributed lock is good for ({} bought \
              twice under it).",
             people(still)
         ),
@@ -74,38 +77,57 @@ fn pair_sentence(cells: &[CellReport]) -> String {
 /// That a lock per user cannot keep to the stock.
 fn stock_sentence(cells: &[CellReport]) -> Option<String> {
     let (local, distributed) = pair(cells)?;
-    let both_oversold = local.oversold > 0 && distributed.oversold > 0;
-    (both_oversold && local.valid && distributed.valid).then(|| {
+    let least = distributed.iter().min_by_key(|cell| cell.oversold)?;
+    let all_oversold = local.oversold > 0 && least.oversold > 0;
+    let all_valid = local.valid && distributed.iter().all(|cell| cell.valid);
+    let (neither, at_least) =
+        if distributed.len() == 1 { ("Neither", "") } else { ("None of them", "at least ") };
+    (all_oversold && all_valid).then(|| {
         format!(
-            "Neither kept to the stock ({} and {} orders too many for {} units), since a lock per \
-             user does not keep two users apart.",
-            local.oversold, distributed.oversold, local.stock
+            "{neither} kept to the stock ({} and {at_least}{} orders too many for {} units), \
+             since a lock per user does not keep two users apart.",
+            local.oversold, least.oversold, local.stock
         )
     })
 }
 
-/// What the distributed lock per voucher does about it.
+/// What a distributed lock per voucher does about it.
 fn voucher_sentence(cells: &[CellReport]) -> Option<String> {
-    let cell = cells.iter().filter(|cell| cell.valid).find(|cell| {
+    let unguarded = cells.iter().filter(|cell| cell.valid).filter(|cell| {
         let place = cell.place;
-        place.lock == Lock::LuaRelease
+        place.lock.is_distributed()
             && place.scope == Scope::Voucher
             && place.guards == Guards::Off
             && place.replicas > 1
-    })?;
-    let replicas = in_words(cell.place.replicas);
-    Some(if cell.observed.holds() {
+    });
+    let unguarded: Vec<_> = unguarded.collect();
+    if let Some(broken) = unguarded.iter().find(|cell| !cell.observed.holds()) {
+        return Some(format!(
+            "Even one distributed lock per voucher did not hold ({}): {} oversold, {} twice.",
+            broken.place,
+            broken.oversold,
+            people(broken.duplicate_users)
+        ));
+    }
+    let rate = |cell: &&&CellReport| cell.orders_per_s;
+    let slowest = unguarded.iter().min_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+    let fastest = unguarded.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+    let replicas = in_words(slowest.place.replicas);
+    Some(if unguarded.len() == 1 {
         format!(
             "One distributed lock per voucher kept both promises with {replicas} replicas and the \
              database unguarded, at {:.0} orders/s.",
-            cell.orders_per_s
+            slowest.orders_per_s
         )
     } else {
         format!(
-            "Even one distributed lock per voucher did not hold with {replicas} replicas: {} \
-             oversold, {} twice.",
-            cell.oversold,
-            people(cell.duplicate_users)
+            "One distributed lock per voucher kept both promises in all {} cells with several \
+             replicas and the database unguarded, at {:.0} ({}) to {:.0} orders/s ({}).",
+            unguarded.len(),
+            slowest.orders_per_s,
+            slowest.place.lock.name(),
+            fastest.orders_per_s,
+            fastest.place.lock.name()
         )
     })
 }

@@ -14,8 +14,9 @@
 //!   clients can see), [`audit`] (what the database holds), [`validity`] (whether it was a real
 //!   load).
 //! - `loadtest run`: [`run`], [`run_text`], with [`api`] for all calls but the purchase.
-//! - `loadtest compare`: [`predict`] (what each cell is to show), [`place`], [`cluster`] (private
-//!   servers), [`cell`], [`compare`], [`table`], [`conclusion`], [`report`], [`machine`].
+//! - `loadtest compare`: [`lock`] (the kinds), [`predict`] (what each cell is to show), [`place`],
+//!   [`cluster`] (private servers), [`cell`], [`compare`], [`table`], [`conclusion`], [`report`],
+//!   [`machine`].
 //! - `loadtest up`: [`up`].
 //!
 //! *Architecture invariant:* this crate knows nothing of the service but its HTTP interface and its
@@ -32,6 +33,7 @@ pub mod conclusion;
 pub mod drive;
 pub mod error;
 pub mod evidence;
+pub mod lock;
 pub mod machine;
 pub mod outcome;
 pub mod place;

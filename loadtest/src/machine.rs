@@ -55,6 +55,9 @@ pub struct Versions {
     pub redis: String,
     /// `HAProxy`.
     pub haproxy: String,
+    /// `ZooKeeper`, if a cell needed one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zookeeper: Option<String>,
 }
 
 /// What a running server says of its version. The very program that runs is asked, wherever it was
@@ -73,7 +76,7 @@ pub async fn version_of(pid: u32, name: &str, flag: &str) -> String {
 }
 
 /// The first word that looks like a version: digits, a dot, and what follows up to the next space.
-fn first_version(text: &str) -> Option<String> {
+pub fn first_version(text: &str) -> Option<String> {
     text.split_whitespace()
         .map(|word| word.trim_start_matches("v="))
         .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))

@@ -76,50 +76,6 @@ impl Guards {
     }
 }
 
-/// The locks that the comparison knows.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    clap::ValueEnum,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Lock {
-    /// No lock.
-    None,
-    /// A mutex inside each process, as a `synchronized` block of a JVM is.
-    Local,
-    /// A key in Redis, released by a script if it still is the holder's.
-    LuaRelease,
-}
-
-impl Lock {
-    /// The name on command lines and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Local => "local",
-            Self::LuaRelease => "lua-release",
-        }
-    }
-
-    /// The family that its predictions are those of.
-    pub fn family(self) -> Family {
-        match self {
-            Self::None => Family::None,
-            Self::Local => Family::Local,
-            Self::LuaRelease => Family::Lease,
-        }
-    }
-}
-
 /// The families of locks that behave alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
@@ -274,6 +230,7 @@ pub fn prediction(case: Case) -> Option<Prediction> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::Lock;
 
     const NORMATIVE: &str = include_str!("predictions.md");
 

@@ -112,7 +112,7 @@ impl Report {
         format!(
             "{} users x {} simultaneous requests for {} units over {} connections in each cell; \
              {:.0} s in all; database {} (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy \
-             {}; {} CPUs, Linux {}.",
+             {}{}; {} CPUs, Linux {}.",
             load.users,
             load.requests_per_user,
             load.stock,
@@ -122,6 +122,7 @@ impl Report {
             self.settings.innodb_flush_log_at_trx_commit,
             versions.redis,
             versions.haproxy,
+            versions.zookeeper.as_ref().map_or(String::new(), |it| format!(", ZooKeeper {it}")),
             machine.cpus,
             machine.kernel
         )

@@ -3,8 +3,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::conclusion::conclusion;
+use crate::lock::Lock;
 use crate::place::Place;
-use crate::predict::{Guards, Lock, Prediction, Scope};
+use crate::predict::{Guards, Prediction, Scope};
 use crate::stats::{Figures, Latency, Share};
 use crate::table::verdict;
 use crate::verdict::{Finding, Rule, Verdict};
@@ -55,8 +56,8 @@ fn cell(place: Place, oversold: u64, duplicate_users: u64) -> CellReport {
 fn story() -> Vec<CellReport> {
     vec![
         cell(place(Lock::Local, Scope::User, Guards::Off, 3), 310, 55),
-        cell(place(Lock::LuaRelease, Scope::User, Guards::Off, 3), 290, 0),
-        cell(place(Lock::LuaRelease, Scope::Voucher, Guards::Off, 3), 0, 0),
+        cell(place(Lock::Redisson, Scope::User, Guards::Off, 3), 290, 0),
+        cell(place(Lock::Redisson, Scope::Voucher, Guards::Off, 3), 0, 0),
         cell(place(Lock::None, Scope::User, Guards::On, 3), 0, 0),
     ]
 }
@@ -80,6 +81,7 @@ fn report(cells: Vec<CellReport>) -> Report {
             database: "10.11".to_owned(),
             redis: "7.0".to_owned(),
             haproxy: "2.6".to_owned(),
+            zookeeper: None,
         },
         machine: Machine::read(),
         started_at: "2026-01-01T00:00:00Z".to_owned(),
@@ -118,7 +120,7 @@ fn the_json_has_the_promised_members_with_the_promised_types() {
     for member in ["orders_per_s", "p50_ms", "p99_ms"] {
         assert!(cell[member].is_f64(), "{member}");
     }
-    assert_eq!(json["cells"][1]["lock"], "lua-release");
+    assert_eq!(json["cells"][1]["lock"], "redisson");
     assert_eq!(json["cells"][3]["guards"], "on");
 }
 
@@ -154,6 +156,28 @@ fn the_first_sentence_changes_if_the_pair_came_out_otherwise() {
 
     let text = conclusion(&story()[1..]);
     assert!(text.starts_with("This run does not hold the pair"), "{text}");
+}
+
+#[test]
+fn several_distributed_locks_are_told_of_together_and_one_that_fails_by_its_name() {
+    let mut cells = story();
+    let zookeeper = |scope| place(Lock::Zookeeper, scope, Guards::Off, 3);
+    cells.push(cell(zookeeper(Scope::User), 250, 0));
+    cells.push(CellReport { orders_per_s: 20.0, ..cell(zookeeper(Scope::Voucher), 0, 0) });
+    let text = conclusion(&cells);
+    assert!(text.contains("with each of 2 distributed locks they do not"), "{text}");
+    assert!(text.contains("None of them kept to the stock (310 and at least 250"), "{text}");
+    assert!(text.contains("at 20 (zookeeper) to 312 orders/s (redisson)"), "{text}");
+
+    cells[4] = cell(cells[4].place, 250, 3);
+    cells[5] = cell(cells[5].place, 0, 2);
+    let text = conclusion(&cells);
+    assert!(text.starts_with("Not as predicted"), "{text}");
+    assert!(text.contains("but with the lock zookeeper they still do so to 3 users"), "{text}");
+    assert!(
+        text.contains("did not hold (zookeeper per voucher, guards off, replicas 3)"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::api::{self, NewVoucher, rfc3339};
 use crate::client::{Connection, Target};
 use crate::cluster::{Cluster, Deployment, Spec};
 use crate::error::{Error, Result};
+use crate::lock::Needs;
 
 /// The page's port unless another one is asked for.
 const USUAL_PORT: u16 = 8080;
@@ -69,9 +70,10 @@ impl Up {
     }
 
     async fn begin(&self, page_port: Option<u16>) -> Result<(Cluster, Deployment, String)> {
-        let cluster = Cluster::start(self.flavor, self.program.clone()).await?;
+        let cluster = Cluster::start(self.flavor, self.program.clone(), &[]).await?;
         let flags = vec!["--dev".to_owned()];
-        let spec = Spec { number: 0, replicas: self.replicas, flags, page_port };
+        let (replicas, needs) = (self.replicas, Needs::Nothing);
+        let spec = Spec { number: 0, replicas, flags, needs, page_port };
         let deployment = cluster.deploy(spec).await?;
         let ((admins, admin_file), (_, buyers_file)) =
             tokio::try_join!(deployment.users(1, true), deployment.users(LOAD_USERS, false))?;

@@ -1,4 +1,5 @@
--- Purpose: take a lock as Redisson's RLock does, or enter it once more; or tell how long it is held.
+-- Purpose: take a lock as Redisson's RLock does, or enter it once more; or tell how long it is
+--   held.
 -- KEYS[1]: the lock, a hash of owner to hold count
 -- KEYS[2]: the latch of this acquisition: 1 its re-entry was counted, 0 it was given up
 -- ARGV[1]: the lease, in ms
@@ -36,7 +37,7 @@ if not (count and (latch or ARGV[3] == '0')) then
     redis.call('SET', KEYS[2], '1', 'PX', latch_ms)
   end
 end
--- Never less than an outer hold counts on; always written, because a repetition on another connection
--- has nothing else for replicas to confirm.
+-- Never less than an outer hold counts on; always written, because a repetition on another
+-- connection has nothing else for replicas to confirm.
 redis.call('PEXPIRE', KEYS[1], math.max(left, lease))
 return false

@@ -6,8 +6,9 @@
 -- ARGV[2]: the lease of this hold, in ms, for the holds of the owner that are left
 -- ARGV[3]: the owner
 -- ARGV[4]: how long to remember the answer, in ms
--- Returns: n > 0 freed, and n - 1 processes were told; 0 still the owner's; -1 nobody's; -2 somebody
---   else's, untouched. A release that is sent again gets the first one's answer: 1 if freed.
+-- Returns: n > 0 freed, and n - 1 processes were told; 0 still the owner's; -1 nobody's;
+--   -2 somebody else's, untouched. A release that is sent again gets the first one's answer: 1 if
+--   freed.
 -- Errors: WRONGTYPE; ERR arguments
 local function is_ms(text)
   local ms = tonumber(text)

@@ -14,7 +14,7 @@ mod single;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{LockName, LockOptions, Locks};
+use distlock::{LockKind, LockName, LockOptions, Locks};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -52,6 +52,16 @@ pub enum LockOrder {
     Inside,
 }
 
+/// What a purchase does whose lock is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnLost {
+    /// It is rolled back.
+    Stop,
+    /// It works on as if it held the lock, and releases it in the end: what naive code does, for
+    /// the laboratory.
+    Ignore,
+}
+
 /// How purchases are made.
 #[derive(Debug, Clone)]
 pub struct Rules {
@@ -61,6 +71,8 @@ pub struct Rules {
     pub guards: Guards,
     /// Where the lock is taken.
     pub lock_order: LockOrder,
+    /// What a purchase does whose lock is lost.
+    pub on_lost: OnLost,
     /// How long to wait for the lock, and how long it lives without its holder.
     pub lock: LockOptions,
     /// Extra time inside the section (laboratory).
@@ -83,6 +95,11 @@ pub struct Parts {
     pub ids: OrderIds,
     /// The locks.
     pub locks: Locks,
+    /// Their kind, which is part of what a fence is called: tokens of different kinds are different
+    /// sequences.
+    pub lock_kind: LockKind,
+    /// What their server is called.
+    pub lock_server: &'static str,
     /// Whether the servers answer.
     pub health: Health,
 }

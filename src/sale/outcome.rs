@@ -93,22 +93,36 @@ impl From<StoreError> for Refusal {
     }
 }
 
-impl From<LockError> for Refusal {
-    fn from(error: LockError) -> Self {
+impl Refusal {
+    /// A lock that could not be taken; `server` is where it lives.
+    pub(super) fn of_lock(error: &LockError, server: &'static str) -> Self {
         match error {
             LockError::TimedOut { .. } => Self::InProgress,
-            LockError::Backend(_) | LockError::NoConnection(_) => {
-                tracing::warn!(%error, "a purchase was refused");
-                Self::Unavailable("redis")
+            // The locks' pool is dry; a server that is away is noticed before.
+            LockError::NoConnection(_) => Self::Overloaded,
+            // A lease that was fine at the start is refused while the server is too slow for it.
+            LockError::Backend(_) | LockError::BadRequest { .. } => {
+                tracing::warn!(%error, server, "a purchase was refused");
+                Self::Unavailable(server)
             }
             LockError::Lost => Self::LockLost,
-            LockError::BadRequest { .. }
-            | LockError::Unsupported(_)
-            | LockError::NotOwner
-            | LockError::HeldByOtherKind => {
+            LockError::Unsupported(_) | LockError::NotOwner | LockError::HeldByOtherKind => {
                 tracing::error!(%error, "a purchase failed");
                 Self::Defect
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_whose_server_fails_names_that_server() {
+        let refusal = Refusal::of_lock(&LockError::Backend("it is away".into()), "zookeeper");
+        assert!(matches!(refusal, Refusal::Unavailable("zookeeper")), "{refusal:?}");
+        let dry = Refusal::of_lock(&LockError::NoConnection("none is free".into()), "database");
+        assert!(matches!(dry, Refusal::Overloaded), "{dry:?}");
     }
 }

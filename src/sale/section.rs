@@ -3,18 +3,22 @@
 //! Order of events: lock, BEGIN, the writer's statements, COMMIT, release. The lock is looked at
 //! before every statement and before COMMIT; once it is lost the transaction is rolled back. A
 //! COMMIT whose answer is lost is found out before anybody is answered and before the release.
+//!
+//! A lock that is a database transaction lends it to the writer, so it begins and ends with each
+//! try: one that was rolled back has lost the lock, and the next one takes it again.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use distlock::{Guard, LockName, Locks, Loss};
+use distlock::mysql::Fence;
+use distlock::{Guard, HoldKind, LockKind, LockName, Locks, Loss};
 use time::OffsetDateTime;
 use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::catalogue::Terms;
 use super::outcome::{Outcome, Refusal};
-use super::{Guards, LockOrder, Parts, Plant, Rules, naive, single};
+use super::{Guards, LockOrder, OnLost, Parts, Plant, Rules, naive, single};
 use crate::domain::{Order, UserId, VoucherId};
 use crate::store::{
     CommitError, Duplicate, Entry, Health, OrderIds, Orders, Resolution, StoreError, Transaction,
@@ -64,13 +68,28 @@ pub(super) struct Section {
     pool: sqlx::MySqlPool,
     ids: OrderIds,
     locks: Locks,
+    lock_kind: LockKind,
+    lock_server: &'static str,
+    /// Whether the lock is a transaction, in which the order is written.
+    lock_is_transaction: bool,
     health: Health,
 }
 
 impl Section {
     pub(super) fn new(rules: Arc<Rules>, parts: Parts) -> Self {
-        let Parts { pool, orders, ids, locks, health, .. } = parts;
-        Self { rules, orders, pool, ids, locks, health }
+        let Parts { pool, orders, ids, locks, lock_kind, lock_server, health, .. } = parts;
+        let lock_is_transaction = locks.guarantees().hold == HoldKind::Transaction;
+        Self {
+            rules,
+            orders,
+            pool,
+            ids,
+            locks,
+            lock_kind,
+            lock_server,
+            lock_is_transaction,
+            health,
+        }
     }
 
     pub(super) fn locks(&self) -> &Locks {
@@ -79,13 +98,13 @@ impl Section {
 
     /// Runs the section to its end.
     pub(super) async fn run(&self, ticket: &Ticket) -> Outcome {
-        let mut guard = match self.rules.lock_order {
-            LockOrder::Outside => match self.lock(ticket).await {
+        let mut guard = None;
+        if self.rules.lock_order == LockOrder::Outside && !self.lock_is_transaction {
+            guard = match self.lock(ticket).await {
                 Ok(guard) => Some(guard),
                 Err(refusal) => return Outcome::Refused(refusal),
-            },
-            LockOrder::Inside => None,
-        };
+            };
+        }
         let outcome = self.try_until_settled(ticket, &mut guard).await;
         match (guard, &outcome) {
             // Whoever came next could not know whether this order exists.
@@ -96,10 +115,8 @@ impl Section {
     }
 
     async fn lock(&self, ticket: &Ticket) -> Result<Guard, Refusal> {
-        let started = Instant::now();
-        let outcome = self.locks.lock(&ticket.lock, &self.rules.lock).await;
-        metrics::histogram!("seckill_lock_wait_seconds").record(started.elapsed().as_secs_f64());
-        Ok(outcome?)
+        let taken = self.locks.lock(&ticket.lock, &self.rules.lock).await;
+        taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))
     }
 
     /// A transaction; waiting for a connection ends as soon as the database is known to be away.
@@ -111,6 +128,35 @@ impl Section {
                 Err(Refusal::Unavailable("database").into())
             }
         }
+    }
+
+    /// The transaction that the lock is, and the rest of the lock.
+    async fn lock_and_open(&self, ticket: &Ticket) -> Result<(Transaction, Guard), Stop> {
+        let mut guard = self.lock(ticket).await?;
+        let lent = guard.lend().ok_or(Refusal::Defect)?;
+        let connection_id = lent.connection_id();
+        Ok((Transaction::from_lent(lent.into_connection(), connection_id), guard))
+    }
+
+    /// Shows the lock's token, if it has one, to what it protects. As the first statement of the
+    /// transaction that reads and writes it, once is enough: the fence stays locked to its end, so
+    /// a later holder reads only after it.
+    async fn show_token(
+        &self,
+        ticket: &Ticket,
+        tx: &mut Transaction,
+        guard: Option<&Guard>,
+    ) -> Result<(), Stop> {
+        let token = guard.and_then(Guard::token).filter(|_| self.rules.lock.fenced);
+        let Some(token) = token else { return Ok(()) };
+        let resource = LockName::new(format!("{}:{}", self.lock_kind, ticket.lock));
+        let resource = &resource.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
+        let fence = Fence { resource, token };
+        let answer = tx.execute(fence.statement()).await?;
+        fence.check(&answer).map_err(|error| {
+            tracing::warn!(%error, "a purchase was refused");
+            Refusal::LockLost.into()
+        })
     }
 
     async fn try_until_settled(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Outcome {
@@ -136,19 +182,28 @@ impl Section {
             price_cents: ticket.terms.price_cents,
             created_at: ticket.created_at,
         };
-        let mut tx = self.open().await?;
+        let mut tx = if self.lock_is_transaction {
+            let (tx, lock) = self.lock_and_open(ticket).await?;
+            *guard = Some(lock);
+            tx
+        } else {
+            self.open().await?
+        };
         if self.rules.lock_order == LockOrder::Inside {
             *guard = Some(self.lock(ticket).await?);
         }
         let loss = guard.as_ref().map(Guard::loss);
-        let loss = loss.as_ref();
-        let written = match self.rules.guards {
-            Guards::On => single::write(self, &mut tx, &entry, loss).await,
-            Guards::Off => naive::write(self, &mut tx, &entry, loss).await,
+        let loss = loss.as_ref().filter(|_| self.rules.on_lost == OnLost::Stop);
+        let written = match self.show_token(ticket, &mut tx, guard.as_ref()).await {
+            Err(stop) => Err(stop),
+            Ok(()) => match self.rules.guards {
+                Guards::On => single::write(self, &mut tx, &entry, loss).await,
+                Guards::Off => naive::write(self, &mut tx, &entry, loss).await,
+            },
         };
         if let Err(stop) = written.and_then(|()| still_held(loss)) {
             tx.rollback().await;
-            if self.rules.lock_order == LockOrder::Inside {
+            if self.rules.lock_order == LockOrder::Inside || self.lock_is_transaction {
                 release(guard.take()).await;
             }
             return Err(self.explain(stop, &entry).await);

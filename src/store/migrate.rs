@@ -1,4 +1,4 @@
-//! The schema: one DDL statement a file, which may run twice, so that a step that was broken off
+//! The schema: one statement a file, which may run twice, so that a step that was broken off
 //! leaves nothing half done.
 
 use std::io;
@@ -18,6 +18,8 @@ const TURN_S: u32 = 60;
 const WHOLE: Duration = Duration::from_mins(2);
 
 static SERVICE: Migrator = sqlx::migrate!("./migrations");
+/// The tables of the locks that live in the database, as the lock library has them.
+static LOCKS: Migrator = sqlx::migrate!("./migrations/lock");
 static LABORATORY: Migrator = sqlx::migrate!("./migrations/lab");
 
 /// Brings the schema up to date; with `lab` also the tables of the unguarded sale. Replicas that
@@ -37,7 +39,8 @@ fn silence() -> sqlx::Error {
 }
 
 async fn run_all(mut connection: MySqlConnection, lab: bool) -> Result<usize, MigrateError> {
-    let sets: &[&Migrator] = if lab { &[&SERVICE, &LABORATORY] } else { &[&SERVICE] };
+    let all: [&Migrator; 3] = [&SERVICE, &LOCKS, &LABORATORY];
+    let sets = if lab { &all[..] } else { &all[..2] };
     take_turn(&mut connection).await?;
     let mut applied = 0;
     for set in sets {
@@ -62,7 +65,7 @@ async fn take_turn(connection: &mut MySqlConnection) -> Result<(), MigrateError>
     }
 }
 
-/// Both sets share one history table, so each ignores the steps of the other.
+/// All sets share one history table, so each ignores the steps of the others.
 async fn run(set: &Migrator, connection: &mut MySqlConnection) -> Result<usize, MigrateError> {
     let table = &set.table_name;
     connection.ensure_migrations_table(table).await?;

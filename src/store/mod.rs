@@ -26,7 +26,10 @@ pub use health::{Health, keep_watch};
 pub use migrate::migrate;
 pub use order_ids::OrderIds;
 pub use orders::{Entry, Orders};
-pub use pools::{DatabaseOptions, RedisConnection, database, redis, refuse_eviction};
+pub use pools::{
+    DatabaseOptions, RedisAddress, RedisConnection, RedisLink, database, redis, redis_later,
+    refuse_eviction,
+};
 pub use replicas::Replicas;
 pub use resolve::{Resolution, resolve};
 pub use session::{CommitError, Session, Transaction};

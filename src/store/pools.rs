@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{ConnectionAddr, IntoConnectionInfo, TlsCertificates};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use sqlx::{Connection, Executor, MySqlPool};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlPool};
 use tokio::time::timeout;
 
 use super::StoreError;
@@ -22,6 +23,9 @@ pub struct DatabaseOptions {
     /// server knows it, without the check of its snapshot. Otherwise READ COMMITTED, which locks
     /// no gaps.
     pub naive: bool,
+    /// After how long the server ends a session that it hears nothing from; its own setting if
+    /// `None`. It frees what a holder that was cut off has locked.
+    pub silence: Option<Duration>,
 }
 
 /// A connection that was idle for longer is asked whether it still lives.
@@ -47,6 +51,9 @@ pub(super) fn address(url: &str) -> Result<MySqlConnectOptions, sqlx::Error> {
 /// Makes the pool. Nothing is connected yet.
 pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
     let naive = options.naive;
+    // The server counts whole seconds.
+    let silence_s = options.silence.map(|silence| silence.as_millis().div_ceil(1000).max(1));
+    let silence = silence_s.map(|s| format!("SET SESSION wait_timeout = {s}"));
     let connect = address(&options.url)?;
     // A slow statement is not news here: a crowd queues for one row.
     let connect = sqlx::ConnectOptions::disable_statement_logging(connect);
@@ -65,7 +72,11 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
             })
         })
         .after_connect(move |connection, _| {
+            let silence = silence.clone();
             Box::pin(async move {
+                if let Some(silence) = silence {
+                    connection.execute(sqlx::raw_sql(AssertSqlSafe(silence))).await?;
+                }
                 connection.execute(sqlx::raw_sql(if naive { NAIVE } else { ORDINARY })).await?;
                 if naive {
                     let _unknown = connection.execute(sqlx::raw_sql(NO_SNAPSHOT_CHECK)).await;
@@ -76,20 +87,67 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
         .connect_lazy_with(connect))
 }
 
-/// Connects to Redis. The connection comes back by itself; a command fails after half a second.
-pub async fn redis(url: &str) -> Result<ConnectionManager, StoreError> {
-    let config = ConnectionManagerConfig::new()
+/// A Redis server: how to connect to it, and a connection that comes back by itself.
+#[derive(Clone)]
+pub struct RedisLink {
+    /// For connections of one's own.
+    pub client: redis::Client,
+    /// The shared one.
+    pub connection: RedisConnection,
+}
+
+/// Where a Redis is.
+#[derive(Clone, Copy)]
+pub struct RedisAddress<'a> {
+    /// `redis://user:password@host:6379/0`, `rediss://` (TLS) or `redis+unix://`.
+    pub url: &'a str,
+    /// The authority, in PEM, that vouches for a `rediss://`; the system's do without it.
+    pub ca: Option<&'a [u8]>,
+}
+
+impl RedisAddress<'_> {
+    fn client(self) -> Result<redis::Client, redis::RedisError> {
+        let info = self.url.into_connection_info()?;
+        match (self.ca, info.addr()) {
+            (Some(ca), ConnectionAddr::TcpTls { .. }) => {
+                let authority = TlsCertificates { client_tls: None, root_cert: Some(ca.to_vec()) };
+                redis::Client::build_with_tls(info, authority)
+            }
+            _ => redis::Client::open(info),
+        }
+    }
+
+    /// Which server and which of its databases, without the login; `None` if the URL is none.
+    pub fn place(self) -> Option<String> {
+        let info = self.url.into_connection_info().ok()?;
+        Some(format!("{}/{}", info.addr(), info.redis_settings().db()))
+    }
+}
+
+fn impatient() -> ConnectionManagerConfig {
+    ConnectionManagerConfig::new()
         .set_connection_timeout(Some(Duration::from_millis(500)))
         .set_response_timeout(Some(Duration::from_millis(500)))
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
-        .set_max_delay(Duration::from_millis(200));
-    let client = redis::Client::open(url)?;
-    let connecting = ConnectionManager::new_with_config(client, config);
+        .set_max_delay(Duration::from_millis(200))
+}
+
+/// Connects to Redis. The connection comes back by itself; a command fails after half a second.
+pub async fn redis(address: RedisAddress<'_>) -> Result<RedisLink, StoreError> {
+    let client = address.client()?;
+    let connecting = ConnectionManager::new_with_config(client.clone(), impatient());
     match timeout(Duration::from_secs(5), connecting).await {
-        Ok(connection) => Ok(connection?),
+        Ok(connection) => Ok(RedisLink { client, connection: connection? }),
         Err(_) => Err(StoreError::NoAnswer { server: "redis" }),
     }
+}
+
+/// The same without connecting yet: for one of several servers, which may be away.
+pub fn redis_later(address: RedisAddress<'_>) -> Result<RedisLink, StoreError> {
+    let client = address.client()?;
+    let connection = ConnectionManager::new_lazy_with_config(client.clone(), impatient())?;
+    Ok(RedisLink { client, connection })
 }
 
 /// Refuses a Redis that may evict keys: a lock that is evicted is a lock that two hold. Lock keys

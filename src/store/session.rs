@@ -147,6 +147,13 @@ impl Transaction {
         Err(StoreError::Busy)
     }
 
+    /// A transaction that was opened elsewhere, on a connection of another pool, which it goes back
+    /// to. `connection_id` is the server's number of that connection.
+    pub fn from_lent(connection: PoolConnection<MySql>, connection_id: u64) -> Self {
+        let session = Session { connection: Some(connection), clean: false };
+        Self { session, connection_id }
+    }
+
     /// Runs one statement.
     pub async fn execute(&mut self, query: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
         let outcome = self.session.execute(query).await;
@@ -162,6 +169,13 @@ impl Transaction {
         let outcome = self.session.fetch_optional(query).await;
         self.session.clean = false;
         outcome
+    }
+
+    /// Asks the server for a sign of life, which is one to the server as well.
+    pub async fn is_alive(&mut self) -> Result<(), StoreError> {
+        let outcome = self.session.raw("SELECT 1").await;
+        self.session.clean = false;
+        outcome.map(drop)
     }
 
     /// Makes the transaction durable and gives the connection back.

@@ -35,10 +35,15 @@ struct Table {
 
 impl Table {
     async fn lay() -> Self {
+        Self::lay_under("redisson").await
+    }
+
+    async fn lay_under(lock: &str) -> Self {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
         let (proxy, through) = place.database_through_proxy();
         let redis = RedisSide::connect(&place.redis_url).await;
-        let service = Service::start_at(through, &LEASE).await;
+        let flags = [&LEASE[..], &["--lock", lock]].concat();
+        let service = Service::start_at(through, &flags).await;
         let voucher = service.voucher(STOCK).await;
         Self { service, proxy, redis, database_url: place.database_url, voucher }
     }
@@ -107,6 +112,21 @@ async fn an_answer_to_commit_that_is_cut_off_is_found_out_and_the_order_is_told(
         println!("{action:?}: found out after {:?}", one.took);
         table.assert_bought(&one).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commit_of_a_transaction_that_is_the_lock_is_found_out_as_well() {
+    let table = Table::lay_under("mysql-row").await;
+    let rule = table.arm(Action::CutRequest);
+    let one = table.buy().await;
+    assert_eq!(rule.fired(), 1);
+    table.assert_refused(&one).await;
+
+    let table = Table::lay_under("mysql-row").await;
+    let rule = table.arm(Action::CutAnswer);
+    let one = table.buy().await;
+    assert_eq!(rule.fired(), 1);
+    table.assert_bought(&one).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,7 +223,12 @@ const ROW_WAIT: Duration = Duration::from_secs(3);
 async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_takes() {
     // A COMMIT that is being executed cannot be killed any more; a plain read would not see it.
     let table = Table::lay().await;
-    let options = DatabaseOptions { url: table.database_url.clone(), pool_size: 2, naive: false };
+    let options = DatabaseOptions {
+        url: table.database_url.clone(),
+        pool_size: 2,
+        naive: false,
+        silence: None,
+    };
     let pool = database(&options).expect("a pool");
     for (order, end, outcome) in
         [(1, "COMMIT", Resolution::Committed), (2, "ROLLBACK", Resolution::Absent)]

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use distlock::LockKind;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -38,7 +39,7 @@ impl Run {
             let folder = tempfile::tempdir().expect("a folder");
             let json = folder.path().join("report.json");
             let mut command = Command::new(loadtest());
-            command.args(["compare", "--locks", "lua-release", "--scopes", "voucher"]);
+            command.args(["compare", "--locks", "redisson", "--scopes", "voucher"]);
             command.args(["--replicas", "3", "--seckill", SECKILL]).args(guards);
             command.args(plant.iter().flat_map(|plant| ["--plant", plant]));
             let output = command.arg("--json").arg(&json).output().expect("loadtest runs");
@@ -76,6 +77,14 @@ impl Run {
         assert!(broken.iter().any(|broken| broken == rule), "{broken:?}\n{}", self.printed);
         assert!(self.printed.contains("✗"), "{}", self.printed);
     }
+}
+
+#[test]
+fn the_comparison_knows_every_kind_of_lock_by_the_same_name() {
+    let output = Command::new(loadtest()).args(["compare", "--locks", "redlock"]).output();
+    let said = String::from_utf8(output.expect("loadtest runs").stderr).expect("UTF-8");
+    let names = LockKind::ALL.map(LockKind::as_str).join(", ");
+    assert!(said.contains(&format!("[possible values: {names}]")), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,6 +126,39 @@ async fn a_deadlock_of_three_inserts_of_one_pair_is_tried_again_and_sells_once()
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purchase_that_was_the_victim_of_a_deadlock_is_tried_again_also_if_it_was_the_lock() {
+    for lock in ["redisson", "mysql-row"] {
+        let service = Service::start(&["--lock", lock]).await;
+        let voucher = service.voucher(STOCK).await;
+        let (mut other, mut watch) =
+            (Other::connect(&service).await, Other::connect(&service).await);
+        let before = watch.deadlocks().await;
+        // It has done more than the purchase, so that the purchase is the victim.
+        other.run("START TRANSACTION").await;
+        let insert = "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) \
+                      VALUES (?, ?, ?, 1, UTC_TIMESTAMP(3))";
+        for id in 2..=9_u64 {
+            let work = sqlx::query(insert).bind(id).bind(id).bind(u64::MAX);
+            work.execute(&mut other.0).await.expect("other work");
+        }
+        other.run("SELECT stock FROM voucher_stock FOR UPDATE").await;
+        let (url, wanted) = (service.url.clone(), voucher.clone());
+        let purchase = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
+        eventually("the purchase waits for the stock", async || watch.waiting().await == 1).await;
+        let same_pair = sqlx::query(insert).bind(1).bind(1).bind(&voucher);
+        same_pair.execute(&mut other.0).await.expect("the purchase is the victim");
+        assert!(watch.deadlocks().await > before, "{lock}: no deadlock happened");
+        other.run("ROLLBACK").await;
+        let one = purchase.await.expect("a purchase");
+        let Fate::Bought(order) = one.fate() else { panic!("{lock}: {}", one.words()) };
+        assert_eq!(books(&service, &voucher).await.of(1), [order]);
+        // And nothing is locked any more.
+        let again = buy_at(&service.url, &voucher, 1).await;
+        assert_eq!(again.answer.expect("an answer").problem(409), "already_ordered");
+    }
+}
+
 fn is_bought(fate: &Fate) -> bool {
     matches!(fate, Fate::Bought(_))
 }

@@ -75,7 +75,8 @@ impl Far {
 }
 
 fn pool(url: &str) -> MySqlPool {
-    let options = DatabaseOptions { url: url.to_owned(), pool_size: 1, naive: false };
+    let options =
+        DatabaseOptions { url: url.to_owned(), pool_size: 1, naive: false, silence: None };
     database(&options).expect("a pool")
 }
 

@@ -73,7 +73,7 @@ async fn a_second_purchase_of_one_user_is_refused_at_once_if_it_may_not_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purchase_whose_lock_ran_out_in_the_middle_is_rolled_back_and_refused() {
-    let flags = ["--lab", "--work-ms", "600", "--lease-ms", "200"];
+    let flags = ["--lab", "--work-ms", "600", "--lease-ms", "200", "--lock", "lua-release"];
     let service = Service::start(&flags).await;
     let voucher = service.voucher(10).await;
     let one = buy_at(&service.url, &voucher, 1).await;
@@ -83,10 +83,38 @@ async fn a_purchase_whose_lock_ran_out_in_the_middle_is_rolled_back_and_refused(
     assert!(one.took >= Duration::from_millis(600), "{:?}", one.took);
     let books = books(&service, &voucher).await;
     assert_eq!((books.orders.len(), books.stock), (0, 10));
-    // The same work under a lease that is long enough.
-    let flags = ["--lab", "--work-ms", "600", "--lease-ms", "2000"];
-    let patient = Service::start_at(service.place.clone(), &flags).await;
-    assert!(is_bought(&buy_at(&patient.url, &voucher, 1).await));
+    // The same work under a lease that is long enough, under one that is renewed, and by somebody
+    // who does not care.
+    let enough = ["--lease-ms", "2000", "--lock", "lua-release"];
+    let renewed = ["--lease-ms", "200", "--lock", "redisson"];
+    let careless = ["--lease-ms", "200", "--lock", "lua-release", "--on-lost", "ignore"];
+    for (user, flags) in (1..).zip([&enough[..], &renewed, &careless]) {
+        let flags = [&["--lab", "--work-ms", "600"], flags].concat();
+        let other = Service::start_at(service.place.clone(), &flags).await;
+        let one = buy_at(&other.url, &voucher, user).await;
+        assert!(is_bought(&one), "{flags:?}: {}", one.words());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purchase_that_ignores_the_loss_of_its_lock_still_releases_what_is_not_its_own() {
+    let flags = ["--lab", "--work-ms", "1300", "--lease-ms", "1000", "--lock-wait-ms", "5000"];
+    let flags = [&flags[..], &["--lock", "set-nx", "--on-lost", "ignore"]].concat();
+    let one = Service::start(&flags).await;
+    let other = Service::start_at(one.place.clone(), &flags).await;
+    // Two vouchers, so that only the user's lock keeps the two purchases apart.
+    let (wanted, also_wanted) = (one.voucher(10).await, one.voucher(10).await);
+    let redis = RedisSide::connect(&one.place.redis_url).await;
+    let url = one.url.clone();
+    let first = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
+    eventually("the first holds the lock", async || redis.has_lock(1).await).await;
+    let url = other.url.clone();
+    let second = tokio::spawn(async move { buy_at(&url, &also_wanted, 1).await });
+    assert!(is_bought(&first.await.expect("a purchase")));
+    // Its lease ended 0.3 s ago, and that of the second has 0.7 s left.
+    assert!(!redis.has_lock(1).await, "the lock of the second was not deleted");
+    assert!(!second.is_finished(), "the second was not under way");
+    assert!(is_bought(&second.await.expect("a purchase")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,7 +30,7 @@ fn count(codes: &[String], code: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_buys_exactly_the_stock_and_nobody_twice() {
-    for lock in ["none", "local", "lua-release"] {
+    for lock in ["none", "local", "redisson"] {
         let service = leaked(&["--lock", lock]).await;
         let voucher = service.voucher(30).await;
         let codes = rush(service, &voucher, 50, 4).await;
@@ -46,7 +46,7 @@ async fn a_crowd_buys_exactly_the_stock_and_nobody_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_guards_only_a_lock_keeps_one_user_from_buying_twice() {
-    for (lock, holds) in [("none", false), ("local", true), ("lua-release", true)] {
+    for (lock, holds) in [("none", false), ("local", true), ("redisson", true)] {
         let flags = ["--lab", "--guards", "off", "--work-ms", "5", "--lock", lock];
         let service = leaked(&flags).await;
         let voucher = service.voucher(1000).await;

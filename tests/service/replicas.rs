@@ -38,7 +38,7 @@ async fn a_replica_that_locks_differently_is_not_ready_while_an_older_one_lives(
     while started.elapsed() < HEARTBEAT + Duration::from_secs(1) {
         let (ready, reasons) = readiness(&younger.url).await;
         assert!(!ready);
-        assert!(reasons.contains("older") && reasons.contains("lock=lua-release"), "{reasons}");
+        assert!(reasons.contains("older") && reasons.contains("lock=redisson"), "{reasons}");
         assert!(readiness(&older.url).await.0, "who was first goes on");
         assert!(readiness(&allowed.url).await.0, "mixed on purpose");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -47,6 +47,28 @@ async fn a_replica_that_locks_differently_is_not_ready_while_an_older_one_lives(
     let ready = until_ready(&younger, None).await;
     println!("ready {ready:?} after the older one had left");
     assert!(ready < HEARTBEAT * 2, "{ready:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_whose_locks_are_on_other_servers_is_not_ready() {
+    let ready = async |servers: &str, place: &Place| {
+        let flags = ["--lock", "multi", "--red-urls", servers];
+        let service = Service::start_at(place.clone(), &flags).await;
+        let ready = readiness(&service.url).await;
+        (service, ready)
+    };
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    // Nobody is there, which is no reason to differ.
+    let one = "redis://:one@127.0.0.1:1/0, redis://:one@127.0.0.1:2/0";
+    let (_first, (is_ready, reasons)) = ready(one, &place).await;
+    assert!(is_ready, "{reasons}");
+    let same = "redis://127.0.0.1:2,redis://user:two@127.0.0.1:1/0";
+    let (_second, (is_ready, reasons)) = ready(same, &place).await;
+    assert!(is_ready, "the same servers, with other logins and in another order: {reasons}");
+    for other in ["redis://127.0.0.1:1", "redis://127.0.0.1:1,redis://127.0.0.1:2/1"] {
+        let (_other, (is_ready, reasons)) = ready(other, &place).await;
+        assert!(!is_ready && reasons.contains("locks differently"), "{other}: {reasons}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,6 @@
 //! What Redisson's `RLock` tells of a lock, and its `forceUnlock`, for tools and for whoever looks
 //! after a service. A holder asks its [`Guard`](crate::Guard) instead.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::AsyncCommands;
@@ -12,8 +11,7 @@ use super::script::LuaScript;
 use super::signal::WAKE_ONE;
 use crate::{LockError, LockName, Owner};
 
-static FORCE_UNLOCK: LazyLock<LuaScript> =
-    LazyLock::new(|| LuaScript::new(include_str!("../../lua/redisson_force_unlock.lua")));
+const FORCE_UNLOCK: &str = include_str!("../../lua/redisson_force_unlock.lua");
 
 /// A lock of the kind `redisson`, looked at from outside. Every answer may be out of date when it
 /// comes. Each method fails with [`LockError::Backend`] if the server does not answer, and with
@@ -65,6 +63,6 @@ impl RedissonLock {
         let channel = channel(&self.name);
         let keys = [self.name.as_str(), &channel];
         let mut connection = self.server.connection();
-        Ok(FORCE_UNLOCK.call(&mut connection, &keys, (WAKE_ONE,)).await?)
+        Ok(LuaScript::new(FORCE_UNLOCK).call(&mut connection, &keys, (WAKE_ONE,)).await?)
     }
 }

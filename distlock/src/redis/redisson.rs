@@ -16,10 +16,11 @@
 //!
 //! On a Redis Cluster all keys of a lock are in one slot, but its messages would need SPUBLISH and
 //! sharded subscriptions: not done. Source: Redisson 4.7, `RedissonLock`, `RedissonBaseLock`,
-//! `LockPubSub`. Tests: `tests/redisson.rs`, `tests/redisson_waiting.rs`,
-//! `tests/redisson_watchdog.rs`, `tests/redisson_replication.rs`.
+//! `LockPubSub`. Tests: `tests/redisson.rs`, `tests/redisson_scripts.rs`,
+//! `tests/redisson_waiting.rs`, `tests/redisson_faults.rs`, `tests/redisson_watchdog.rs`,
+//! `tests/redisson_replication.rs`.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,12 +38,9 @@ use crate::{
     Request, Upkeep, Wake, Woken, guarantees,
 };
 
-static ACQUIRE: LazyLock<LuaScript> =
-    LazyLock::new(|| LuaScript::new(include_str!("../../lua/redisson_acquire.lua")));
-static RELEASE: LazyLock<LuaScript> =
-    LazyLock::new(|| LuaScript::new(include_str!("../../lua/redisson_release.lua")));
-static ABANDON: LazyLock<LuaScript> =
-    LazyLock::new(|| LuaScript::new(include_str!("../../lua/redisson_abandon.lua")));
+const ACQUIRE: &str = include_str!("../../lua/redisson_acquire.lua");
+const RELEASE: &str = include_str!("../../lua/redisson_release.lua");
+const ABANDON: &str = include_str!("../../lua/redisson_abandon.lua");
 
 /// How long a waiter relies on messages at most.
 const LOOK: Duration = Duration::from_secs(1);
@@ -71,6 +69,9 @@ struct Inner {
     server: RedisServer,
     writer: Writer,
     renewer: Arc<RedisRenewer>,
+    acquire: LuaScript,
+    release: LuaScript,
+    abandon: LuaScript,
 }
 
 impl Redisson {
@@ -86,7 +87,16 @@ impl Redisson {
             Writer::Unconfirmed(_) => server.renewer(),
             Writer::Confirmed(_) => Arc::new(RedisRenewer::new(writer.clone())),
         };
-        Self { inner: Arc::new(Inner { server: server.clone(), writer, renewer }) }
+        Self {
+            inner: Arc::new(Inner {
+                server: server.clone(),
+                writer,
+                renewer,
+                acquire: LuaScript::new(ACQUIRE),
+                release: LuaScript::new(RELEASE),
+                abandon: LuaScript::new(ABANDON),
+            }),
+        }
     }
 }
 
@@ -156,7 +166,7 @@ impl RedissonAcquisition {
         let keys = [request.name.as_str(), &self.latch];
         let reenters = u8::from(request.may_hold);
         let args = (ms(request.lease), request.owner.as_str(), reenters, ms(ACQUIRE_LATCH));
-        self.inner.writer.call(&ACQUIRE, &keys, args, Option::is_none).await
+        self.inner.writer.call(&self.inner.acquire, &keys, args, Option::is_none).await
     }
 }
 
@@ -221,7 +231,7 @@ impl Acquisition for RedissonAcquisition {
         let reenters = u8::from(request.may_hold);
         let args = (WAKE_ONE, request.owner.as_str(), reenters, ms(ACQUIRE_LATCH));
         let mut connection = self.inner.server.connection();
-        ABANDON.call_whole::<i64>(&mut connection, &keys, args).await?;
+        self.inner.abandon.call_whole::<i64>(&mut connection, &keys, args).await?;
         Ok(())
     }
 }
@@ -259,7 +269,7 @@ impl Hold for RedissonHold {
         let args = (WAKE_ONE, ms(request.lease), request.owner.as_str(), ms(RELEASE_LATCH));
         let mut connection = self.inner.server.connection();
         let is_sent = std::mem::replace(&mut self.is_sent, true);
-        let answer: i64 = RELEASE.call(&mut connection, &keys, args).await?;
+        let answer: i64 = self.inner.release.call(&mut connection, &keys, args).await?;
         if let Ok(told @ 1..) = u64::try_from(answer - 1) {
             self.inner.server.signals().released(&self.channel, told);
         }

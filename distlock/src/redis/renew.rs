@@ -1,7 +1,5 @@
 //! Renews the holds of all kinds that are hashes of owner to hold count, many with one script.
 
-use std::sync::LazyLock;
-
 use async_trait::async_trait;
 use tokio::time::Instant;
 
@@ -10,16 +8,18 @@ use super::replication::{WriteError, Writer};
 use super::script::LuaScript;
 use crate::{Belief, Renewal, Renewer, Request};
 
-static RENEW: LazyLock<LuaScript> =
-    LazyLock::new(|| LuaScript::new(include_str!("../../lua/renew.lua")));
+const RENEW: &str = include_str!("../../lua/renew.lua");
 
 /// One for all holds of a server that are written in the same way: what is due together is renewed
 /// together. A Redis Cluster would need one batch per slot.
-pub(crate) struct RedisRenewer(Writer);
+pub(crate) struct RedisRenewer {
+    writer: Writer,
+    script: LuaScript,
+}
 
 impl RedisRenewer {
     pub(crate) fn new(writer: Writer) -> Self {
-        Self(writer)
+        Self { writer, script: LuaScript::new(RENEW) }
     }
 
     async fn send(&self, holds: &[Request]) -> Result<Vec<i64>, WriteError> {
@@ -28,7 +28,7 @@ impl RedisRenewer {
             .iter()
             .flat_map(|hold| [hold.owner.to_string(), ms(hold.lease).to_string()])
             .collect();
-        self.0.call(&RENEW, &keys, args, |_| true).await
+        self.writer.call(&self.script, &keys, args, |_| true).await
     }
 }
 

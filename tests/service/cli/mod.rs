@@ -1,6 +1,9 @@
 //! The program at a terminal: what it says, what it writes, and how it ends.
 
 mod files;
+mod lock_kinds;
+mod lock_run;
+mod locks;
 mod refusals;
 mod starts;
 mod usage;

@@ -54,21 +54,53 @@ fn switches_for_development_are_refused_on_an_address_that_others_reach() {
 #[test]
 fn switches_that_break_things_are_refused_outside_of_the_laboratory() {
     let place = nowhere();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--guards", "off"], "--guards off"),
         (&["--work-ms", "1"], "--work-ms"),
+        (&["--on-lost", "ignore"], "--on-lost ignore"),
+        (&["--fenced"], "--fenced"),
         (&["--lock-order", "inside"], "--lock-order inside"),
         (&["--plant", "lying-audit"], "--plant"),
         (&["--plant", "release-before-commit"], "--plant"),
         (&["--plant", "no-stock-condition"], "--plant"),
     ];
     for (flags, why) in cases {
-        let why = format!("{why} breaks things on purpose and needs --lab");
+        let why = format!("{why} is for the laboratory and needs --lab");
         serve(&place, flags).refused(Some(&place), &why);
         serve(&place, &[flags, &["--dev"]].concat()).refused(Some(&place), &why);
     }
     let by_environment = [&env(&place)[..], &[("GUARDS", "off")]].concat();
     run(&ANY_PORT, &by_environment).refused(Some(&place), "--guards off");
+}
+
+#[test]
+fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
+    let place = nowhere();
+    let red = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-3@127.0.0.1:2/0"];
+    let same = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-4@127.0.0.1:1/0"];
+    let cases: [(&[&str], &str); 11] = [
+        (&["--lock", "red"], "the lock red needs --red-urls (RED_URLS)"),
+        (&["--lock", "multi", "--red-urls", ""], "the lock multi needs --red-urls (RED_URLS)"),
+        (&["--lock", "zookeeper"], "the lock zookeeper needs --zookeeper-url (ZOOKEEPER_URL)"),
+        (&["--lock", "mysql-row", "--lab", "--lock-order", "inside"], "--lock-order inside makes"),
+        (&["--lock", "mysql-row", "--lab", "--fenced"], "--fenced is not for mysql-row"),
+        (
+            &["--lock", "mysql-row", "--lab", "--plant", "release-before-commit"],
+            "ends with the order's transaction",
+        ),
+        (&["--lock", "red", red[0], red[1], "--lab", "--fenced"], "and red has none"),
+        (&["--lock", "lua-release", "--lab", "--fenced"], "and lua-release has none"),
+        (&["--lock", "none", "--lab", "--fenced"], "and none has none"),
+        (&["--lock", "local", "--lab", "--fenced"], "and local has none"),
+        (&["--lock", "mysql-named", "--lab", "--fenced"], "and mysql-named has none"),
+    ];
+    for (flags, why) in cases {
+        serve(&place, flags).refused(Some(&place), why);
+    }
+    let place = Place::fresh();
+    let lock = |servers: [&'static str; 2]| ["--lock", "red", servers[0], servers[1]];
+    serve(&place, &lock(red)).refused(Some(&place), "3 or 5 independent Redis servers");
+    serve(&place, &lock(same)).refused(Some(&place), "names 127.0.0.1:1/0 twice");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::run;
 fn the_help_lists_every_command_and_where_each_setting_comes_from() {
     for args in [&["--help"][..], &["-h"], &["help"]] {
         let help = run(args, &[]).fine();
-        for command in ["serve", "migrate", "token", "probe"] {
+        for command in ["serve", "migrate", "token", "probe", "locks", "lock"] {
             assert!(help.contains(&format!("\n  {command} ")), "{command} is not in {help}");
             let own = run(&[command, "--help"], &[]).fine();
             assert!(own.contains("Usage: seckill"), "{own}");
@@ -17,7 +17,7 @@ fn the_help_lists_every_command_and_where_each_setting_comes_from() {
     for name in ["DATABASE_URL", "REDIS_URL", "JWT_SECRET", "PORT", "RUST_LOG"] {
         assert!(serve.contains(&format!("[env: {name}")), "{name} is not in {serve}");
     }
-    assert!(serve.contains("--lab") && serve.contains("[default: lua-release]"), "{serve}");
+    assert!(serve.contains("--lab") && serve.contains("[default: redisson]"), "{serve}");
     assert!(run(&["--version"], &[]).fine().starts_with("seckill 0."));
 }
 
@@ -45,7 +45,7 @@ fn without_a_command_the_help_is_shown_as_an_error() {
 fn a_wrong_command_line_is_one_sentence() {
     let servers =
         ["--database-url", "mysql://u:p@127.0.0.1:1/d", "--redis-url", "redis://127.0.0.1:1"];
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["sell"], "unrecognized subcommand 'sell'"),
         (&["serve", "--frob"], "unexpected argument '--frob'"),
         (&["serve", "extra"], "unexpected argument 'extra'"),
@@ -53,10 +53,13 @@ fn a_wrong_command_line_is_one_sentence() {
         (&["serve", "--port", "99999"], "99999"),
         (&["serve", "--bind", "localhost"], "'localhost' for '--bind"),
         (&["serve", "--bind", "127.0.0.1:1", "--port", "1"], "exclude each other"),
-        (&["serve", "--lock", "redlock"], "[possible values: none, local, lua-release"),
+        (&["serve", "--lock", "redlock"], "[possible values: none, local, setnx-expire"),
         (&["serve", "--lock-scope", "shop"], "[possible values: user, voucher]"),
         (&["serve", "--lease-ms", "0"], "0 is not in 10..=3600000"),
         (&["serve", "--db-pool", "1"], "1 is not in 2..=1000"),
+        (&["serve", "--lock-pool", "1"], "1 is not in 2..=1000"),
+        (&["serve", "--on-lost", "go"], "[possible values: stop, ignore]"),
+        (&["locks", "--frob"], "unexpected argument '--frob'"),
         (&["serve", "--replica-id", "two words"], "1 to 64 visible ASCII characters"),
         (&["serve", "--token-ttl-s", "59"], "59 is not in 60..=2592000"),
         (&["serve", "--dev", "--dev"], "cannot be used multiple times"),

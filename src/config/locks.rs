@@ -1,0 +1,211 @@
+//! What `seckill serve` and `seckill lock run` are told of locks and of the servers they live on.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use distlock::{Backend, Fencing, LockKind, LockName, LockOptions, guarantees};
+use secrecy::{ExposeSecret, SecretString};
+
+/// Servers that some kinds of locks need besides the database and the Redis that all use.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Servers of locks")]
+pub struct LockServers {
+    /// The independent Redis servers of `red` (3 or 5) and `multi`, separated by commas.
+    #[arg(long, env = "RED_URLS", hide_env_values = true, value_delimiter = ',')]
+    pub red_urls: Vec<SecretString>,
+    /// The ensemble of `zookeeper`: `host:port,host:port/chroot`, whose chroot must exist.
+    #[arg(long, env = "ZOOKEEPER_URL")]
+    pub zookeeper_url: Option<String>,
+    /// The authority, in PEM, that vouches for Redis servers with `rediss://` (TLS); without it
+    /// those of the system do.
+    #[arg(long, env = "REDIS_CA_FILE")]
+    pub redis_ca_file: Option<PathBuf>,
+    /// The most database connections of the locks' own pool: each holder and each waiter of
+    /// `mysql-row` and `mysql-named` has one.
+    #[arg(long, env = "LOCK_POOL", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub lock_pool: u32,
+}
+
+impl LockServers {
+    /// The independent servers that were named; an empty setting names none.
+    pub fn independent(&self) -> impl Iterator<Item = &str> {
+        self.red_urls.iter().map(|url| url.expose_secret().trim()).filter(|url| !url.is_empty())
+    }
+
+    /// The ensemble that was named, as `ZooKeeper`'s own clients take it.
+    pub fn ensemble(&self) -> Option<&str> {
+        let named = self.zookeeper_url.as_deref().map(str::trim).filter(|name| !name.is_empty())?;
+        Some(named.strip_prefix("zookeeper://").unwrap_or(named))
+    }
+
+    /// Whether the kind has its servers, as a sentence if not.
+    pub(super) fn check(&self, kind: LockKind) -> Result<(), String> {
+        match kind.backend() {
+            Backend::IndependentRedis if self.independent().next().is_none() => {
+                Err(format!("the lock {kind} needs --red-urls (RED_URLS)"))
+            }
+            Backend::ZooKeeper if self.ensemble().is_none() => {
+                Err(format!("the lock {kind} needs --zookeeper-url (ZOOKEEPER_URL)"))
+            }
+            Backend::IndependentRedis
+            | Backend::ZooKeeper
+            | Backend::Process
+            | Backend::Redis
+            | Backend::MySql => Ok(()),
+        }
+    }
+}
+
+/// Whether holds of that kind can carry a fencing token, as a sentence if not.
+pub(super) fn check_fencing(flag: &str, kind: LockKind) -> Result<(), String> {
+    match guarantees(kind).fencing {
+        Fencing::Optional | Fencing::Yes => Ok(()),
+        Fencing::No | Fencing::NotApplicable => {
+            Err(format!("{flag} needs a lock with fencing tokens, and {kind} has none"))
+        }
+        Fencing::NotNeeded => Err(format!(
+            "{flag} is not for {kind}: what is done under it ends with the lock itself"
+        )),
+    }
+}
+
+/// Takes the name of a kind.
+pub(super) fn lock_kind() -> impl TypedValueParser<Value = LockKind> {
+    let names = PossibleValuesParser::new(LockKind::ALL.map(LockKind::as_str));
+    names.try_map(|name| name.parse::<LockKind>())
+}
+
+/// `seckill locks`.
+#[derive(Debug, Args)]
+pub struct LockList {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `seckill lock`.
+#[derive(Debug, Subcommand)]
+pub enum LockCommand {
+    /// Run a command while holding a lock, as flock(1) does.
+    Run(Box<LockRun>),
+}
+
+const RUN_HELP: &str = "\
+The command runs in a process group of its own, in the foreground of the terminal if there is one \
+(where Ctrl-Z has no effect: a command that is stopped would hold the lock for nothing). SIGTERM, \
+SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group. If the lock is lost, or \
+is about to be, it gets SIGTERM, and after the grace SIGKILL: before the lock's server lets \
+anybody else in, unless the server itself took the lock away. A `seckill lock run` that is killed \
+or stopped itself cannot do that; what must not be written twice even then has to check the token.
+
+Exit codes:
+  that of the command; 128+n if signal n ended it
+  2    bad usage
+  69   the lock's server failed; the command did not run
+  75   somebody else held the lock for as long as --wait; the command did not run
+  76   the lock was lost; the command was ended
+  126  the command cannot be executed
+  127  there is no such command
+
+Example:
+  seckill lock run --name nightly-report --wait 0 -- ./report.sh";
+
+/// `seckill lock run`.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_HELP)]
+pub struct LockRun {
+    /// The lock.
+    #[arg(long, default_value = "redisson", value_parser = lock_kind())]
+    pub kind: LockKind,
+    /// Its name: 1 to 512 bytes.
+    #[arg(long, value_parser = lock_name)]
+    pub name: LockName,
+    /// How long to wait for it, such as 500ms, 10s or 1h; 0 fails at once.
+    #[arg(long, default_value = "10s", value_parser = wait)]
+    pub wait: Duration,
+    /// How long it outlives a dead holder. Kinds without renewal end after that time even if the
+    /// command still runs: they are then lost.
+    #[arg(long, default_value = "30s", value_parser = lease)]
+    pub lease: Duration,
+    /// How long the command has between SIGTERM and SIGKILL if the lock is lost [default: a fifth
+    /// of the lease, at most 5s]
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub grace: Option<Duration>,
+    /// Put the fencing token into the command's environment, as `LOCK_TOKEN`.
+    #[arg(long)]
+    pub token: bool,
+    /// `mysql://user:password@host:3306/database`: for the `mysql` kinds, and for --token with
+    /// kinds whose tokens the database makes.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<SecretString>,
+    /// `redis://user:password@host:6379/0`, `rediss://` or `redis+unix://`
+    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    pub redis_url: Option<SecretString>,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+    /// The servers of other kinds.
+    #[command(flatten)]
+    pub servers: LockServers,
+}
+
+impl LockRun {
+    /// Combinations that make no sense, as a sentence each.
+    pub fn check(&self) -> Result<(), String> {
+        let kind = self.kind;
+        if !guarantees(kind).is_on_a_server() {
+            return Err(format!("the lock {kind} keeps no other process out"));
+        }
+        let missing = |url: &Option<SecretString>| {
+            url.as_ref().is_none_or(|url| url.expose_secret().is_empty())
+        };
+        if kind.backend() == Backend::Redis && missing(&self.redis_url) {
+            return Err(format!("the lock {kind} needs --redis-url (REDIS_URL)"));
+        }
+        if kind.backend() == Backend::MySql && missing(&self.database_url) {
+            return Err(format!("the lock {kind} needs --database-url (DATABASE_URL)"));
+        }
+        self.servers.check(kind)?;
+        if self.token {
+            check_fencing("--token", kind)?;
+            if guarantees(kind).fencing == Fencing::Optional && missing(&self.database_url) {
+                let whose = "its tokens come from the database";
+                return Err(format!("--token of {kind} needs --database-url: {whose}"));
+            }
+        }
+        if self.grace() > self.lease / 2 {
+            return Err("--grace must be at most half of --lease".to_owned());
+        }
+        Ok(())
+    }
+
+    /// How long the command has between SIGTERM and SIGKILL.
+    pub fn grace(&self) -> Duration {
+        self.grace.unwrap_or_else(|| (self.lease / 5).min(Duration::from_secs(5)))
+    }
+}
+
+fn lock_name(text: &str) -> Result<LockName, String> {
+    LockName::new(text).map_err(|error| error.to_string())
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    between(text, Duration::ZERO)
+}
+
+fn lease(text: &str) -> Result<Duration, String> {
+    between(text, Duration::from_millis(100))
+}
+
+/// A duration such as `1h 30m`, from `least` to the longest that locks know.
+fn between(text: &str, least: Duration) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if (least..=LockOptions::MAX).contains(&duration) {
+        return Ok(duration);
+    }
+    Err(format!("must be {} to 1day", humantime::format_duration(least)))
+}

@@ -1,0 +1,284 @@
+//! What `seckill serve` is told.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use distlock::{HoldKind, LockKind, LockOptions, RenewalKind, guarantees};
+use secrecy::SecretString;
+
+use super::Database;
+use super::locks::{LockServers, check_fencing, lock_kind};
+use crate::sale::{Guards, LockOrder, OnLost, Plant, Scope};
+
+/// The lease of kinds that do not renew it, unless told otherwise.
+const FIXED_LEASE: Duration = Duration::from_secs(10);
+
+/// `seckill serve`.
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+pub struct Serve {
+    /// The database.
+    #[command(flatten)]
+    pub database: Database,
+    /// `redis://user:password@host:6379/0`, `rediss://` (TLS) or
+    /// `redis+unix:///path?user=user&pass=password&db=0`
+    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    pub redis_url: SecretString,
+    /// Address and port to listen on, instead of `--port`; port 0 takes a free one.
+    #[arg(long, env = "BIND")]
+    pub bind: Option<SocketAddr>,
+    /// Listen on this port of 127.0.0.1; use `--bind 0.0.0.0:PORT` to be reached from outside.
+    #[arg(long, env = "PORT", default_value_t = 8080)]
+    pub port: u16,
+    /// Signs the tokens: at least 32 bytes, the same for all replicas.
+    #[arg(long, env = "JWT_SECRET", hide_env_values = true)]
+    pub jwt_secret: Option<SecretString>,
+    /// How long a login lasts, in seconds.
+    #[arg(long, env = "TOKEN_TTL_S", default_value_t = 43_200,
+          value_parser = clap::value_parser!(u32).range(60..=2_592_000))]
+    pub token_ttl_s: u32,
+    /// Where login codes go: `-` for stdout or a file, a line of JSON each. Without it nobody can
+    /// log in, except with --dev.
+    #[arg(long, env = "LOGIN_CODE_OUTBOX")]
+    pub login_code_outbox: Option<PathBuf>,
+    /// Name of this replica in `X-Replica`; default: address and port, or HOSTNAME with a bind
+    /// address that says nothing (0.0.0.0).
+    #[arg(long, env = "REPLICA_ID", value_parser = replica_name)]
+    pub replica_id: Option<String>,
+    /// The lock around a purchase.
+    #[arg(long, env = "LOCK", default_value = "redisson", value_parser = lock_kind())]
+    pub lock: LockKind,
+    /// What the lock's name is made of.
+    #[arg(long, env = "LOCK_SCOPE", value_enum, default_value = "user")]
+    pub lock_scope: ScopeArg,
+    /// How long a purchase waits for its lock, in ms; 0 fails at once, as `tryLock()` does.
+    #[arg(long, env = "LOCK_WAIT_MS", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(0..=60_000))]
+    pub lock_wait_ms: u32,
+    /// How long a lock outlives a dead holder, in ms [default: 30000 for locks that are renewed,
+    /// 10000 for others]
+    #[arg(long, env = "LEASE_MS", value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
+    pub lease_ms: Option<u32>,
+    /// The most database connections.
+    #[arg(long, env = "DB_POOL", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub db_pool: u32,
+    /// The most purchases at a time; more are answered 503 at once.
+    #[arg(long, env = "MAX_ORDERS", default_value_t = 512,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_orders: u32,
+    /// The most requests at a time; more are answered 503 at once.
+    #[arg(long, env = "MAX_REQUESTS", default_value_t = 2048,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_requests: u32,
+    /// The most connections; more wait.
+    #[arg(long, env = "MAX_CONNECTIONS", default_value_t = 8192,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_connections: u32,
+    /// How long to go on answering after SIGTERM, in ms, so that the proxy notices.
+    #[arg(long, env = "DRAIN_DELAY_MS", default_value_t = 2000,
+          value_parser = clap::value_parser!(u32).range(0..=60_000))]
+    pub drain_delay_ms: u32,
+    /// Do not bring the schema up to date at the start.
+    #[arg(long, env = "NO_MIGRATE")]
+    pub no_migrate: bool,
+    /// Be ready although another replica locks differently.
+    #[arg(long, env = "ALLOW_MIXED")]
+    pub allow_mixed: bool,
+    /// Accept a Redis that may evict keys, and with them locks.
+    #[arg(long, env = "ALLOW_EVICTION")]
+    pub allow_eviction: bool,
+    /// For development, on a loopback address only: login codes are in the answer, and `JWT_SECRET`
+    /// may be missing (then tokens end with the process).
+    #[arg(long, env = "DEV")]
+    pub dev: bool,
+    /// The servers of some kinds of locks.
+    #[command(flatten)]
+    pub lock_servers: LockServers,
+    /// The laboratory's switches.
+    #[command(flatten)]
+    pub laboratory: Laboratory,
+}
+
+/// Switches that break things on purpose, or show how they break.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Laboratory (each needs --lab)")]
+pub struct Laboratory {
+    /// Allow the switches below; on a loopback address only.
+    #[arg(long, env = "LAB")]
+    pub lab: bool,
+    /// off: sell by the textbook's naive code, in tables of its own.
+    #[arg(long, env = "GUARDS", value_enum, default_value = "on")]
+    pub guards: GuardsArg,
+    /// Extra time inside the locked section, in ms.
+    #[arg(long, env = "WORK_MS", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=60_000))]
+    pub work_ms: u32,
+    /// inside: take the lock inside the transaction and free it before the commit.
+    #[arg(long, env = "LOCK_ORDER", value_enum, default_value = "outside")]
+    pub lock_order: LockOrderArg,
+    /// ignore: work on after the lock is lost, as naive code does.
+    #[arg(long, env = "ON_LOST", value_enum, default_value = "stop")]
+    pub on_lost: OnLost,
+    /// Take a fencing token with the lock, and check it in the order's own transaction.
+    #[arg(long, env = "FENCED")]
+    pub fenced: bool,
+    /// A deliberate bug, to see it caught.
+    #[arg(long, value_enum)]
+    pub plant: Option<Plant>,
+}
+
+/// `--lock-scope`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScopeArg {
+    /// One purchase of a user at a time.
+    User,
+    /// One purchase of a voucher at a time.
+    Voucher,
+}
+
+/// `--guards`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GuardsArg {
+    /// The database has the last word.
+    On,
+    /// It has not.
+    Off,
+}
+
+/// `--lock-order`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LockOrderArg {
+    /// Around the transaction.
+    Outside,
+    /// Inside it.
+    Inside,
+}
+
+impl From<ScopeArg> for Scope {
+    fn from(scope: ScopeArg) -> Self {
+        match scope {
+            ScopeArg::User => Self::User,
+            ScopeArg::Voucher => Self::Voucher,
+        }
+    }
+}
+
+impl From<GuardsArg> for Guards {
+    fn from(guards: GuardsArg) -> Self {
+        match guards {
+            GuardsArg::On => Self::On,
+            GuardsArg::Off => Self::Off,
+        }
+    }
+}
+
+impl From<LockOrderArg> for LockOrder {
+    fn from(order: LockOrderArg) -> Self {
+        match order {
+            LockOrderArg::Outside => Self::Outside,
+            LockOrderArg::Inside => Self::Inside,
+        }
+    }
+}
+
+impl Serve {
+    /// The address to listen on.
+    pub fn address(&self) -> SocketAddr {
+        self.bind.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port))
+    }
+
+    /// Combinations that make no sense, as a sentence each.
+    pub fn check(&self) -> Result<(), String> {
+        let lab = &self.laboratory;
+        let used = [
+            (lab.guards == GuardsArg::Off, "--guards off"),
+            (lab.work_ms > 0, "--work-ms"),
+            (lab.lock_order == LockOrderArg::Inside, "--lock-order inside"),
+            (lab.on_lost == OnLost::Ignore, "--on-lost ignore"),
+            (lab.fenced, "--fenced"),
+            (lab.plant.is_some(), "--plant"),
+        ];
+        if let Some((_, flag)) = used.iter().find(|(used, _)| *used && !lab.lab) {
+            return Err(format!("{flag} is for the laboratory and needs --lab"));
+        }
+        if (self.dev || lab.lab) && !self.address().ip().is_loopback() {
+            let flag = if self.dev { "--dev" } else { "--lab" };
+            return Err(format!("{flag} needs a loopback address, not {}", self.address()));
+        }
+        if self.jwt_secret.is_none() && !self.dev {
+            return Err("JWT_SECRET is missing (only --dev does without)".to_owned());
+        }
+        self.check_lock()
+    }
+
+    fn check_lock(&self) -> Result<(), String> {
+        let (kind, lab) = (self.lock, &self.laboratory);
+        self.lock_servers.check(kind)?;
+        if lab.fenced {
+            check_fencing("--fenced", kind)?;
+        }
+        if guarantees(kind).hold == HoldKind::Transaction {
+            let because = format!("the lock {kind} ends with the order's transaction");
+            if lab.lock_order == LockOrderArg::Inside {
+                return Err(format!("--lock-order inside makes no sense: {because}"));
+            }
+            if lab.plant == Some(Plant::ReleaseBeforeCommit) {
+                return Err(format!("--plant release-before-commit cannot be: {because}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How long a lock outlives a dead holder.
+    pub fn lease(&self) -> Duration {
+        let usual = match guarantees(self.lock).renewal {
+            RenewalKind::Yes | RenewalKind::Heartbeat => LockOptions::WATCHDOG_LEASE,
+            RenewalKind::No | RenewalKind::NotApplicable => FIXED_LEASE,
+        };
+        self.lease_ms.map_or(usual, |ms| Duration::from_millis(ms.into()))
+    }
+
+    /// The name of a replica that listens there. In a container, HOSTNAME is what tells it apart.
+    pub fn replica_name(&self, address: SocketAddr) -> String {
+        let host = || std::env::var("HOSTNAME").ok().filter(|host| replica_name(host).is_ok());
+        match &self.replica_id {
+            Some(name) => name.clone(),
+            None if address.ip().is_unspecified() => host().unwrap_or_else(|| address.to_string()),
+            None => address.to_string(),
+        }
+    }
+
+    /// What replicas must have in common to exclude each other. `places` says where their locks
+    /// are, as far as that is not the database and the Redis that all of them use.
+    pub fn settings(&self, places: Option<String>) -> String {
+        let scope = match self.lock_scope {
+            ScopeArg::User => "user",
+            ScopeArg::Voucher => "voucher",
+        };
+        let guards = match self.laboratory.guards {
+            GuardsArg::On => "on",
+            GuardsArg::Off => "off",
+        };
+        let kind = self.lock;
+        let mut settings = format!("lock={kind} scope={scope} guards={guards} writer=single");
+        if self.laboratory.lock_order == LockOrderArg::Inside {
+            settings.push_str(" order=inside");
+        }
+        if self.laboratory.fenced {
+            settings.push_str(" fenced=yes");
+        }
+        if let Some(places) = places {
+            settings.push_str(" at=");
+            settings.push_str(&places);
+        }
+        settings
+    }
+}
+
+fn replica_name(text: &str) -> Result<String, String> {
+    let fit = (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    if fit { Ok(text.to_owned()) } else { Err("must be 1 to 64 visible ASCII characters".into()) }
+}

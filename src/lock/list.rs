@@ -1,0 +1,107 @@
+//! `seckill locks`: what each kind guarantees, and what it is known to get wrong.
+
+use comfy_table::{Table, TableStyle};
+use distlock::{Guarantees, LockKind, guarantees};
+use serde_json::{Value, json};
+
+/// The columns of a kind, with their names.
+type Columns = [(&'static str, String); 8];
+
+fn columns(of: &Guarantees) -> Columns {
+    [
+        ("hold", of.hold.to_string()),
+        ("renewal", of.renewal.to_string()),
+        ("wake", of.wake.to_string()),
+        ("owner checked", of.owner_checked.to_string()),
+        ("idempotent", of.idempotent.to_string()),
+        ("reentrant", of.reentrant.to_string()),
+        ("fair", of.fair.to_string()),
+        ("fencing", of.fencing.to_string()),
+    ]
+}
+
+/// A synchronizer that is no lock: its name, what it is, and what it is known to get wrong.
+struct Synchronizer {
+    name: &'static str,
+    what: &'static str,
+    flaws: &'static [&'static str],
+}
+
+const SYNCHRONIZERS: [Synchronizer; 3] = [
+    Synchronizer {
+        name: "semaphore",
+        what: "a number of permits, taken and given back; who dies with one keeps it",
+        flaws: &["a permit of a holder that died is never given back"],
+    },
+    Synchronizer {
+        name: "expirable-semaphore",
+        what: "permits with an id and a lease each; those that have ended are taken again",
+        flaws: &["work longer than the lease shares its permit with somebody else"],
+    },
+    Synchronizer {
+        name: "countdown-latch",
+        what: "opens for all who wait when it was counted down to zero",
+        flaws: &[],
+    },
+];
+
+/// All kinds, as text for people or as JSON.
+pub fn list(as_json: bool) -> String {
+    if as_json { format!("{:#}", as_value()) } else { as_text() }
+}
+
+fn as_value() -> Value {
+    let locks = LockKind::ALL.map(|kind| {
+        let guarantees = guarantees(kind);
+        let mut lock = json!({"kind": kind.as_str(), "flaws": guarantees.flaws});
+        for (name, value) in columns(&guarantees) {
+            lock[name.replace(' ', "_")] = value.into();
+        }
+        lock
+    });
+    let synchronizers = SYNCHRONIZERS
+        .each_ref()
+        .map(|one| json!({"name": one.name, "what": one.what, "flaws": one.flaws}));
+    json!({"locks": locks, "synchronizers": synchronizers})
+}
+
+fn as_text() -> String {
+    let names = columns(&guarantees(LockKind::ALL[0])).map(|(name, _)| name);
+    let mut locks = table();
+    locks.set_header(std::iter::once("kind").chain(names));
+    let mut flaws = Vec::new();
+    for kind in LockKind::ALL {
+        let guarantees = guarantees(kind);
+        let values = columns(&guarantees).map(|(_, value)| value);
+        locks.add_row(std::iter::once(kind.to_string()).chain(values));
+        flaws.push((kind.as_str(), guarantees.flaws));
+    }
+    let mut others = table();
+    for one in &SYNCHRONIZERS {
+        others.add_row([one.name, one.what]);
+        flaws.push((one.name, one.flaws));
+    }
+    let mut known = table();
+    for (name, flaws) in flaws {
+        for (number, flaw) in flaws.iter().enumerate() {
+            known.add_row([if number == 0 { name } else { "" }, *flaw]);
+        }
+    }
+    let parts = [text(locks), text(others), "Known flaws:".to_owned(), text(known)];
+    parts.join("\n\n")
+}
+
+/// Columns without lines between them.
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new());
+    table
+}
+
+fn text(mut table: Table) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let lines = table.lines().map(|line| line.trim_end().to_owned());
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,169 @@
+//! Locks of a kind, made from addresses: for the service and for `seckill lock run`; and the two
+//! commands about locks.
+
+mod group;
+mod list;
+mod run;
+mod terminal;
+mod tie;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use distlock::mysql::MySqlTokens;
+use distlock::{
+    Backend, Backends, Fencing, LockKind, Locks, MySqlServer, RedisServer, guarantees, locker,
+};
+
+use crate::config::LockServers;
+use crate::store::{self, DatabaseOptions, RedisAddress, RedisLink, StoreError};
+
+pub use list::list;
+pub use run::run;
+
+/// Which locks are to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// The mechanism.
+    pub kind: LockKind,
+    /// How long a holder that died keeps its locks.
+    pub lease: Duration,
+    /// Whether holds must be able to carry a fencing token.
+    pub fenced: bool,
+}
+
+/// Where the servers of locks are.
+pub struct Places<'a> {
+    /// The service's Redis.
+    pub redis: Option<RedisLink>,
+    /// The service's database.
+    pub database_url: Option<&'a str>,
+    /// Whether the order's transaction reads as the textbook's naive code does, which matters for
+    /// a lock that is that transaction.
+    pub naive: bool,
+    /// Whether a Redis may evict keys.
+    pub allow_eviction: bool,
+    /// After how long the database frees the locks of a session that it hears nothing from.
+    pub silence: Duration,
+    /// All others.
+    pub more: &'a LockServers,
+}
+
+/// The locks, connected to the servers that their kind needs.
+pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
+    let kind = wanted.kind;
+    let mut servers = Backends::default();
+    let mut independent = Vec::new();
+    match kind.backend() {
+        Backend::Redis => {
+            servers.redis = places.redis.as_ref().map(server);
+        }
+        Backend::IndependentRedis => {
+            independent = places.independent()?;
+            servers.independent_redis = independent.iter().map(|(_, link)| server(link)).collect();
+        }
+        Backend::MySql => servers.mysql = places.mysql()?,
+        Backend::Process | Backend::ZooKeeper => {}
+    }
+    let locks = Locks::new(locker(kind, &servers)?);
+    if !places.allow_eviction {
+        refuse_eviction(&independent).await?;
+    }
+    if !wanted.fenced || guarantees(kind).fencing != Fencing::Optional {
+        return Ok(locks);
+    }
+    let server = places.mysql()?.context("the database makes the tokens: DATABASE_URL")?;
+    Ok(locks.with_mint(Arc::new(MySqlTokens::new(&server))))
+}
+
+fn server(link: &RedisLink) -> RedisServer {
+    RedisServer::new(link.client.clone(), link.connection.clone())
+}
+
+/// What the kind's server is called where the service says that it is away.
+pub fn server_name(kind: LockKind) -> &'static str {
+    match kind.backend() {
+        Backend::Process => "process",
+        Backend::Redis | Backend::IndependentRedis => "redis",
+        Backend::MySql => "database",
+        Backend::ZooKeeper => "zookeeper",
+    }
+}
+
+/// The authority that vouches for servers with `rediss://`.
+pub fn authority(servers: &LockServers) -> anyhow::Result<Option<Vec<u8>>> {
+    let read = |path: &std::path::Path| {
+        std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    servers.redis_ca_file.as_deref().map(read).transpose()
+}
+
+/// The servers of `red` and `multi` may be away, that is what they are for; but none may evict keys.
+async fn refuse_eviction(servers: &[(String, RedisLink)]) -> anyhow::Result<()> {
+    for (place, link) in servers {
+        match store::refuse_eviction(&link.connection).await {
+            Err(error @ StoreError::Unexpected(_)) => {
+                return Err(error).context(format!("{place} of RED_URLS"));
+            }
+            Err(error) => tracing::warn!(%error, place, "one of RED_URLS does not answer"),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+/// What tells the servers of such locks apart from others, in a few letters, as far as they are
+/// not the service's own: replicas that name different ones do not exclude each other.
+pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
+    let mut places: Vec<String> = match kind.backend() {
+        Backend::Process | Backend::Redis | Backend::MySql => return None,
+        Backend::IndependentRedis => {
+            let place = |url| RedisAddress { url, ca: None }.place().unwrap_or_default();
+            servers.independent().map(place).collect()
+        }
+        Backend::ZooKeeper => {
+            let ensemble = servers.ensemble().unwrap_or_default();
+            let (hosts, root) = ensemble.split_once('/').unwrap_or((ensemble, ""));
+            hosts.split(',').map(|host| format!("{host}/{root}")).collect()
+        }
+    };
+    places.sort();
+    // FNV-1a: the same in every build, unlike the standard library's.
+    let hash = places
+        .join(" ")
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    Some(format!("{hash:08x}"))
+}
+
+impl Places<'_> {
+    /// The servers of `red` and `multi`, each with its place; none is named twice.
+    fn independent(&self) -> anyhow::Result<Vec<(String, RedisLink)>> {
+        let ca = authority(self.more)?;
+        let mut links: Vec<(String, RedisLink)> = Vec::new();
+        for url in self.more.independent() {
+            let address = RedisAddress { url, ca: ca.as_deref() };
+            let link = store::redis_later(address).context("RED_URLS")?;
+            let place = address.place().unwrap_or_default();
+            if links.iter().any(|(other, _)| *other == place) {
+                return Err(anyhow!("RED_URLS names {place} twice, which is one server only"));
+            }
+            links.push((place, link));
+        }
+        Ok(links)
+    }
+
+    /// A pool of its own for locks: a section that needs a connection never waits for a lock.
+    fn mysql(&self) -> anyhow::Result<Option<MySqlServer>> {
+        let Some(url) = self.database_url else { return Ok(None) };
+        let options = DatabaseOptions {
+            url: url.to_owned(),
+            pool_size: self.more.lock_pool,
+            naive: self.naive,
+            silence: Some(self.silence),
+        };
+        let pool = store::database(&options).context("DATABASE_URL is not usable")?;
+        Ok(Some(MySqlServer::new(pool)))
+    }
+}

@@ -1,0 +1,215 @@
+//! `seckill lock run`: a command under a lock, as flock(1) does.
+//!
+//! The command runs in a process group of its own. While it runs the lock is watched: the group
+//! gets SIGTERM a grace before belief in the lock ends, or at once if the server says that the
+//! lock is gone, and SIGKILL at the end of belief, which comes before the server lets anybody else
+//! in. Signals that ask for an end are passed on, and the lock is released after that end.
+
+use std::io;
+
+use anyhow::Context;
+use distlock::{Guard, LockError, LockOptions, Locks, LossCause, guarantees};
+use nix::sys::signal::Signal;
+use secrecy::ExposeSecret;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::group::{Group, exit_code};
+use super::tie::Tie;
+use super::{Places, Wanted, authority, open};
+use crate::config::LockRun;
+use crate::store::{self, RedisAddress};
+
+/// Bad usage, as everywhere in this program.
+const USAGE: u8 = 2;
+/// The lock's server failed (`EX_UNAVAILABLE` of sysexits.h).
+const SERVER_FAILED: u8 = 69;
+/// Somebody else held the lock for too long (`EX_TEMPFAIL`).
+const TIMED_OUT: u8 = 75;
+/// The lock was lost and the command ended (`EX_PROTOCOL`).
+const LOST: u8 = 76;
+/// As shells say it.
+const NOT_EXECUTABLE: u8 = 126;
+/// As shells say it.
+const NOT_FOUND: u8 = 127;
+
+/// What is passed on to the command; and the one that tells of the command itself.
+const HEARD: [Signal; 7] = [
+    Signal::SIGCHLD,
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+/// Why the command did not run, or did not run to its own end.
+struct Failure {
+    code: u8,
+    sentence: String,
+}
+
+impl Failure {
+    fn new(code: u8, sentence: impl Into<String>) -> Self {
+        Self { code, sentence: sentence.into() }
+    }
+}
+
+/// Runs the command. Returns the exit code, and what is to be said about it on stderr.
+pub async fn run(config: &LockRun) -> (u8, Option<String>) {
+    match locked(config).await {
+        Ok(code) => (code, None),
+        Err(failure) => (failure.code, Some(failure.sentence)),
+    }
+}
+
+async fn locked(config: &LockRun) -> Result<u8, Failure> {
+    config.check().map_err(|sentence| Failure::new(USAGE, sentence))?;
+    let mut signals = Signals::listen().map_err(|error| {
+        Failure::new(SERVER_FAILED, format!("signals cannot be awaited: {error}"))
+    })?;
+    let locks = tokio::select! {
+        locks = connect(config) => locks?,
+        signal = signals.next_end() => return Ok(code_of(signal)),
+    };
+    let taken = tokio::select! {
+        taken = take(config, &locks) => taken,
+        signal = signals.next_end() => {
+            locks.flush().await;
+            return Ok(code_of(signal));
+        }
+    };
+    let guard = match taken {
+        Ok(guard) => guard,
+        Err(failure) => {
+            locks.flush().await;
+            return Err(failure);
+        }
+    };
+    let outcome = match Tie::new(guard, config.lease, config.grace()).await {
+        Ok(tie) => {
+            let outcome = under_lock(config, &tie, &mut signals).await;
+            tie.release().await;
+            outcome
+        }
+        Err(error) => Err(Failure::new(SERVER_FAILED, format!("{}: {error}", config.name))),
+    };
+    locks.flush().await;
+    outcome
+}
+
+fn code_of(signal: Signal) -> u8 {
+    u8::try_from(128 + signal as i32).unwrap_or(1)
+}
+
+async fn connect(config: &LockRun) -> Result<Locks, Failure> {
+    let opened = async {
+        let ca = authority(&config.servers)?;
+        let redis = match &config.redis_url {
+            Some(url) if config.kind.backend() == distlock::Backend::Redis => {
+                let address = RedisAddress { url: url.expose_secret(), ca: ca.as_deref() };
+                Some(store::redis(address).await.context("cannot connect to REDIS_URL")?)
+            }
+            _ => None,
+        };
+        let places = Places {
+            redis,
+            database_url: config.database_url.as_ref().map(ExposeSecret::expose_secret),
+            naive: false,
+            allow_eviction: true,
+            silence: config.lease,
+            more: &config.servers,
+        };
+        let wanted = Wanted { kind: config.kind, lease: config.lease, fenced: config.token };
+        open(wanted, places).await
+    };
+    opened.await.map_err(|error| {
+        let code = error.downcast_ref::<LockError>().map_or(SERVER_FAILED, code_of_error);
+        Failure::new(code, format!("{error:#}"))
+    })
+}
+
+fn code_of_error(error: &LockError) -> u8 {
+    match error {
+        LockError::TimedOut { .. } => TIMED_OUT,
+        LockError::BadRequest { .. } | LockError::Unsupported(_) => USAGE,
+        _ => SERVER_FAILED,
+    }
+}
+
+async fn take(config: &LockRun, locks: &Locks) -> Result<Guard, Failure> {
+    let lease = guarantees(config.kind).lease(config.lease);
+    let options = LockOptions { fenced: config.token, ..LockOptions::new(config.wait, lease) };
+    let taken = locks.lock(&config.name, &options).await;
+    taken.map_err(|error| Failure::new(code_of_error(&error), format!("{}: {error}", config.name)))
+}
+
+/// Runs the command to its end, or to that of the lock.
+async fn under_lock(config: &LockRun, tie: &Tie, signals: &mut Signals) -> Result<u8, Failure> {
+    let token = tie.token().filter(|_| config.token);
+    let more: Vec<_> = token.iter().map(|token| ("LOCK_TOKEN", token.to_string())).collect();
+    let mut group = Group::start(&config.command, &more).map_err(|error| {
+        let missing = error.kind() == io::ErrorKind::NotFound;
+        let code = if missing { NOT_FOUND } else { NOT_EXECUTABLE };
+        let program = config.command.first().map(|word| word.to_string_lossy());
+        Failure::new(code, format!("{}: {error}", program.unwrap_or_default()))
+    })?;
+    let failed = |error: io::Error| Failure::new(SERVER_FAILED, error.to_string());
+    let lost = |why| Failure::new(LOST, format!("{}: the lock {why}", config.name));
+    loop {
+        tokio::select! {
+            biased;
+            status = group.ended() => {
+                let code = status.map(exit_code).map_err(failed)?;
+                return if tie.is_lost() { Err(lost("was lost meanwhile")) } else { Ok(code) };
+            }
+            end = tie.ending() => {
+                group.end(end.kill_at).await.map_err(failed)?;
+                return Err(lost(match end.cause {
+                    LossCause::Expired => "could not be kept",
+                    LossCause::Taken => "was taken away",
+                }));
+            }
+            signal = signals.next() => match signal {
+                Signal::SIGCHLD => group.go_on(),
+                passed_on => group.signal(passed_on),
+            },
+        }
+    }
+}
+
+/// The signals that are heard.
+struct Signals(mpsc::Receiver<Signal>);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let (sender, receiver) = mpsc::channel(HEARD.len());
+        for kind in HEARD {
+            let mut stream = signal(SignalKind::from_raw(kind as i32))?;
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while stream.recv().await.is_some() && sender.send(kind).await.is_ok() {}
+            });
+        }
+        Ok(Self(receiver))
+    }
+
+    /// The next one; waits for ever if none comes.
+    async fn next(&mut self) -> Signal {
+        match self.0.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next one that asks for the end of a process that has started no command yet.
+    async fn next_end(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                Signal::SIGCHLD => {}
+                end => return end,
+            }
+        }
+    }
+}

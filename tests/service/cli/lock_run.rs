@@ -1,0 +1,362 @@
+//! `seckill lock run`: a command under a lock.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use testbed::RedisOptions;
+
+use super::{Ended, run};
+use crate::fleet::SECKILL;
+use crate::support::{Place, servers};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const NAME: &str = "nightly report";
+
+/// Where the locks of a test live.
+pub(super) struct Bench {
+    pub(super) place: Place,
+    folder: TempDir,
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        Self { place: Place::fresh(), folder: TempDir::new().expect("a folder") }
+    }
+
+    pub(super) fn env(&self) -> [(&str, &str); 3] {
+        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let Place { database_url, redis_url } = &self.place;
+        [("DATABASE_URL", database_url), ("REDIS_URL", redis_url), ("PATH", path)]
+    }
+
+    /// A run of a shell's script in the bench's folder, to its end.
+    pub(super) fn run(&self, flags: &[&str], script: &str) -> Ended {
+        run(&self.line(flags, script).iter().map(String::as_str).collect::<Vec<_>>(), &self.env())
+    }
+
+    /// The same, begun.
+    pub(super) fn start(&self, flags: &[&str], script: &str) -> Running {
+        let mut command = Command::new(SECKILL);
+        command.args(self.line(flags, script)).env_clear().envs(self.env());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(command.spawn().expect("the program")))
+    }
+
+    fn line(&self, flags: &[&str], script: &str) -> Vec<String> {
+        let script = format!("cd '{}'; {script}", self.folder.path().display());
+        let line = [&["lock", "run", "--name", NAME], flags, &["--", "sh", "-c", &script]].concat();
+        line.into_iter().map(str::to_owned).collect()
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Waits until the script has made that file.
+    pub(super) fn until_there(&self, name: &str) {
+        let path = self.path(name);
+        until(&format!("{} is made", path.display()), || path.exists());
+    }
+
+    /// The keys in Redis, without those that only say how a release ended.
+    fn keys(&self) -> Vec<String> {
+        let keys: Vec<String> = self.redis(&["KEYS", "*"]);
+        keys.into_iter().filter(|key| !key.contains("latch")).collect()
+    }
+
+    fn redis<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let client = redis::Client::open(self.place.redis_url.as_str()).expect("a URL");
+        let mut connection = client.get_connection().expect("Redis");
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]).query(&mut connection).expect("an answer")
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A run on its way; one that is dropped is killed.
+pub(super) struct Running(Option<Child>);
+
+impl Running {
+    fn id(&self) -> u32 {
+        self.0.as_ref().expect("it runs").id()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.id()).expect("a number");
+        kill(Pid::from_raw(id), signal).expect("it is there");
+    }
+
+    /// Whether the process has a handler for that signal.
+    fn hears(&self, signal: Signal) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).expect("it runs");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.expect("a mask").trim(), 16).expect("a mask");
+        caught & (1 << (signal as i32 - 1)) != 0
+    }
+
+    pub(super) fn end(mut self) -> Ended {
+        let mut child = self.0.take().expect("it runs");
+        let mut status: Option<ExitStatus> = None;
+        until("the run ends", || {
+            status = child.try_wait().expect("a status");
+            status.is_some()
+        });
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        child.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
+        child.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
+        Ended { code: status.and_then(|status| status.code()), stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _gone = child.kill();
+            let _gone = child.wait();
+        }
+    }
+}
+
+const LUA: [&str; 2] = ["--kind", "lua-release"];
+
+#[test]
+fn the_command_gets_its_arguments_and_its_exit_code_is_handed_through() {
+    let bench = Bench::new();
+    for code in [0, 1, 7, 75, 255] {
+        let ended = bench.run(&LUA, &format!("echo said; exit {code}"));
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), "said\n"), "{ended:?}");
+        assert_eq!(ended.stderr, "");
+    }
+    for (signal, code) in [("KILL", 137), ("TERM", 143), ("INT", 130)] {
+        let ended = bench.run(&LUA, &format!("kill -{signal} $$; sleep 5"));
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+    }
+    let line = ["lock", "run", "--kind", "lua-release", "--name", NAME, "--"];
+    let printed =
+        run(&[&line[..], &["printf", "%s|", "--wait", "a b", "--"]].concat(), &bench.env());
+    assert_eq!(printed.fine(), "--wait|a b|--|");
+    let nowhere = run(&[&line[..], &["no-such-command"]].concat(), &bench.env());
+    assert_eq!(nowhere.code, Some(127), "{nowhere:?}");
+    assert!(nowhere.stderr.starts_with("seckill: no-such-command: "), "{nowhere:?}");
+    let folder = run(&[&line[..], &["/"]].concat(), &bench.env());
+    assert_eq!(folder.code, Some(126), "{folder:?}");
+    assert_eq!(bench.keys(), [""; 0], "every lock was released");
+}
+
+#[test]
+fn a_lock_that_somebody_else_holds_is_waited_for_and_then_given_up() {
+    let bench = Bench::new();
+    let holder = bench.start(&LUA, "touch held; while [ ! -e done ]; do sleep 0.01; done");
+    bench.until_there("held");
+    for (wait, least) in [("0", 0), ("300ms", 300)] {
+        let started = Instant::now();
+        let ended = bench.run(&[&LUA[..], &["--wait", wait]].concat(), "touch entered");
+        assert_eq!(ended.code, Some(75), "{ended:?}");
+        assert!(ended.stderr.contains("still held by somebody else"), "{ended:?}");
+        assert!(started.elapsed() >= Duration::from_millis(least));
+        assert!(!bench.path("entered").exists(), "it ran without the lock");
+    }
+    // Whoever is told to end while it waits leaves nothing.
+    let waiting = bench.start(&LUA, "touch entered");
+    until("it hears signals", || waiting.hears(Signal::SIGTERM));
+    waiting.signal(Signal::SIGTERM);
+    assert_eq!(waiting.end().code, Some(143));
+    let heir = bench.start(&LUA, "touch entered");
+    fs::write(bench.path("done"), "").expect("written");
+    assert_eq!(holder.end().code, Some(0));
+    assert_eq!(heir.end().code, Some(0));
+    assert!(bench.path("entered").exists());
+    assert_eq!(bench.keys(), [""; 0]);
+}
+
+#[test]
+fn runs_of_one_name_exclude_each_other() {
+    let bench = Bench::new();
+    let script = "for i in 1 2 3; do echo $$ >> log; sleep 0.05; done";
+    let runs: Vec<_> = (0..4).map(|_| bench.start(&LUA, script)).collect();
+    for run in runs {
+        assert_eq!(run.end().code, Some(0));
+    }
+    let log = fs::read_to_string(bench.path("log")).expect("a log");
+    let ids: Vec<&str> = log.lines().collect();
+    assert_eq!(ids.len(), 12, "{log}");
+    assert!(ids.chunks(3).all(|three| three.iter().all(|id| *id == three[0])), "{log}");
+}
+
+/// A script that will not end, and says that it was asked to. Its heartbeat is in `beats`.
+pub(super) const STUBBORN: &str = "trap 'date +%s%N >> term' TERM; \
+     while :; do date +%s%N >> beats; sleep 0.02; done";
+
+fn now_ns() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    since_1970.as_nanos().try_into().expect("before 2554")
+}
+
+pub(super) fn times(path: &Path) -> Vec<u64> {
+    let text = fs::read_to_string(path).unwrap_or_else(|_| panic!("no {}", path.display()));
+    // A line that was cut off by SIGKILL is none.
+    text.lines().filter(|line| line.len() == 19).map(|line| line.parse().expect("ns")).collect()
+}
+
+#[test]
+fn a_lease_that_ends_first_ends_the_command_before_anybody_else_gets_in() {
+    let bench = Bench::new();
+    let lease = ["--lease", "1500ms", "--grace", "400ms"];
+    let long = bench.start(&[&LUA[..], &lease].concat(), STUBBORN);
+    bench.until_there("beats");
+    let next = bench.start(&LUA, "date +%s%N > entered");
+    let ended = long.end();
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.stderr.contains("could not be kept"), "{ended:?}");
+    assert_eq!(next.end().code, Some(0));
+    let [term] = times(&bench.path("term"))[..] else { panic!("not one SIGTERM") };
+    let (beats, entered) = (times(&bench.path("beats")), times(&bench.path("entered")));
+    let last = beats.last().expect("it beat");
+    assert!(term < *last, "it had a grace");
+    assert!(last < &entered[0], "it still worked when the next one was in");
+    assert!(entered[0] - beats[0] >= 1_000_000_000, "the lock was held for its lease");
+}
+
+#[test]
+fn a_lock_that_is_renewed_outlives_its_lease_with_the_command() {
+    let bench = Bench::new();
+    let long = bench.start(&["--lease", "500ms"], "touch held; sleep 2; echo done");
+    bench.until_there("held");
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(1) {
+        assert_eq!(bench.run(&["--wait", "0"], "touch entered").code, Some(75));
+    }
+    assert_eq!(long.end().stdout, "done\n");
+    assert!(!bench.path("entered").exists());
+}
+
+#[test]
+fn a_lock_that_is_taken_away_ends_the_command_soon() {
+    let bench = Bench::new();
+    let long = bench.start(&["--lease", "3s", "--grace", "300ms"], STUBBORN);
+    bench.until_there("beats");
+    let started = Instant::now();
+    bench.redis::<()>(&["DEL", NAME]);
+    let ended = long.end();
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.stderr.contains("was taken away"), "{ended:?}");
+    assert!(started.elapsed() < Duration::from_millis(2900), "no later than its lease");
+    assert_eq!(times(&bench.path("term")).len(), 1);
+}
+
+#[test]
+fn a_server_that_dies_under_the_command_ends_it_within_the_lease() {
+    let redis = servers().bed.redis(RedisOptions::default()).expect("a Redis of one's own");
+    let place = Place { redis_url: redis.url().to_owned(), ..Place::fresh() };
+    let bench = Bench { place, ..Bench::new() };
+    let long = bench.start(&["--lease", "2s", "--grace", "500ms"], STUBBORN);
+    bench.until_there("beats");
+    redis.kill().expect("killed");
+    let killed = now_ns();
+    let ended = long.end();
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    assert!(ended.stderr.contains("could not be kept"), "{ended:?}");
+    let [term] = times(&bench.path("term"))[..] else { panic!("not one SIGTERM") };
+    let last = *times(&bench.path("beats")).last().expect("it beat");
+    assert!(killed < term && term < last, "it had a grace");
+    assert!(last < killed + 2_000_000_000, "it worked beyond the lease");
+}
+
+#[test]
+fn signals_go_to_all_that_the_command_has_started_and_the_lock_is_freed_after_it() {
+    let bench = Bench::new();
+    let script = "trap 'echo parent >> got; wait; exit 5' TERM; \
+         (trap 'sleep 0.3; echo child >> got; exit' TERM; touch ready; \
+          while :; do sleep 0.02; done) & wait";
+    let running = bench.start(&LUA, script);
+    bench.until_there("ready");
+    running.signal(Signal::SIGTERM);
+    until("the parent has its signal", || bench.path("got").exists());
+    assert_eq!(bench.keys(), [NAME], "the lock is held until the command has ended");
+    assert_eq!(running.end().code, Some(5));
+    let got = fs::read_to_string(bench.path("got")).expect("both wrote");
+    assert_eq!(got, "parent\nchild\n");
+    assert_eq!(bench.keys(), [""; 0]);
+}
+
+#[test]
+fn a_command_at_a_terminal_reads_from_it_and_is_not_stopped() {
+    let bench = Bench::new();
+    let script = "read line; echo \"got $line\"; touch ready; read line; echo \"got $line\"";
+    let line = bench.line(&LUA, script).iter().map(|word| shell_word(word)).collect::<Vec<_>>();
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &format!("{} {}", shell_word(SECKILL), line.join(" ")), "/dev/null"]);
+    terminal.env_clear().envs(bench.env()).env("SHELL", "/bin/sh");
+    terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = terminal.spawn().expect("script(1) of bsdutils");
+    let mut keys = child.stdin.take().expect("piped");
+    let running = Running(Some(child));
+    keys.write_all(b"one\n").expect("typed");
+    bench.until_there("ready");
+    // Ctrl-Z, and on it goes.
+    keys.write_all(b"\x1a").expect("typed");
+    keys.write_all(b"two\n").expect("typed");
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("got one") && ended.stdout.contains("got two"), "{ended:?}");
+}
+
+fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[test]
+fn a_server_that_fails_is_told_apart_from_a_lock_that_is_held() {
+    let bench = Bench::new();
+    let nobody = ["--redis-url", "redis://:hush@127.0.0.1:1/0"];
+    let ended = bench.run(&[&LUA[..], &nobody].concat(), "touch entered");
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.stderr.contains("cannot connect to REDIS_URL"), "{ended:?}");
+    assert!(!ended.stderr.contains("hush"), "{ended:?}");
+    assert!(!bench.path("entered").exists());
+}
+
+#[test]
+fn what_makes_no_sense_is_one_sentence() {
+    let with = |flags: &[&str], env: &[(&str, &str)]| {
+        let line = [&["lock", "run", "--name", "a"], flags, &["--", "true"]].concat();
+        run(&line, env)
+    };
+    let redis = [("REDIS_URL", "redis://127.0.0.1:1")];
+    let cases: [(&[&str], &str); 12] = [
+        (&["--kind", "none"], "the lock none keeps no other process out"),
+        (&["--kind", "local"], "the lock local keeps no other process out"),
+        (&["--kind", "redlock"], "[possible values: none, local, setnx-expire"),
+        (&["--kind", "mysql-table"], "needs --database-url (DATABASE_URL)"),
+        (&["--kind", "red"], "needs --red-urls (RED_URLS)"),
+        (&["--kind", "zookeeper"], "needs --zookeeper-url (ZOOKEEPER_URL)"),
+        (&["--kind", "lua-release", "--token"], "lua-release has none"),
+        (&["--kind", "redisson", "--token"], "--token of redisson needs --database-url"),
+        (&["--wait", "10"], "time unit needed"),
+        (&["--wait", "2days"], "must be 0s to 1day"),
+        (&["--lease", "1ms"], "must be 100ms to 1day"),
+        (&["--lease", "1s", "--grace", "600ms"], "--grace must be at most half of --lease"),
+    ];
+    for (flags, why) in cases {
+        with(flags, &redis).refused(None, why);
+    }
+    with(&[], &[]).refused(None, "needs --redis-url (REDIS_URL)");
+    run(&["lock", "run", "--name", "a"], &redis).refused(None, "<COMMAND>");
+    run(&["lock", "run", "--name", "a\nb", "--", "true"], &redis).refused(None, "control");
+    let mysql_row = ["--kind", "mysql-row", "--database-url", "mysql://u:p@127.0.0.1:1/d"];
+    with(&[&mysql_row[..], &["--token"]].concat(), &redis).refused(None, "ends with the lock");
+}

@@ -1,0 +1,74 @@
+//! Every way into a Redis: with a user, a password and a database, by TCP, by TLS, by its socket.
+
+use std::process::{Command, Output};
+
+use testbed::{Redis, RedisOptions};
+
+use crate::fleet::SECKILL;
+use crate::support::{Place, Service, servers};
+
+const DATABASE: u8 = 3;
+
+fn redis() -> Redis {
+    let user = Some("shop".to_owned());
+    let options = RedisOptions { user, database: DATABASE, tls: true, ..RedisOptions::default() };
+    servers().bed.redis(options).expect("a Redis with TLS")
+}
+
+/// How many keys each database has that has any.
+fn keyspace(redis: &Redis) -> Vec<String> {
+    let info = redis.command(&["INFO", "keyspace"]).expect("the keyspace");
+    let databases = info.lines().filter_map(|line| line.trim().split_once(":keys="));
+    databases.map(|(name, _)| name.to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_is_reached_by_tcp_by_tls_and_by_its_socket() {
+    let redis = tokio::task::spawn_blocking(redis).await.expect("a Redis");
+    let ca = redis.ca_path().expect("an authority").to_str().expect("UTF-8").to_owned();
+    let tls_url = redis.tls_url().expect("TLS");
+    assert!(tls_url.starts_with("rediss://shop:"), "{tls_url}");
+    for url in [redis.url(), tls_url, redis.unix_url()] {
+        redis.command(&["FLUSHALL"]).expect("empty");
+        let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        let place = Place { redis_url: url.to_owned(), ..place };
+        let service = Service::start_at(place, &["--redis-ca-file", &ca]).await;
+        let voucher = service.voucher(10).await;
+        service.buy(&voucher, 1).await.expect(201);
+        service.stop().await;
+        assert_eq!(keyspace(&redis), [format!("db{DATABASE}")], "{url}");
+    }
+}
+
+/// `seckill lock run` with that Redis, and nothing else in its environment but these.
+fn locked(url: &str, env: &[(&str, &str)]) -> Output {
+    let line = ["lock", "run", "--kind", "lua-release", "--name", "a", "--", "/bin/echo", "in"];
+    let mut command = Command::new(SECKILL);
+    command.args(line).env_clear().env("REDIS_URL", url).envs(env.iter().copied());
+    command.output().expect("the program")
+}
+
+#[test]
+fn a_redis_that_nobody_vouches_for_is_refused() {
+    let redis = redis();
+    let url = redis.tls_url().expect("TLS");
+    let ca = redis.ca_path().expect("an authority").to_str().expect("UTF-8");
+    let other = self::redis();
+    let other_ca = other.ca_path().expect("an authority").to_str().expect("UTF-8");
+    for env in [[("REDIS_CA_FILE", ca)], [("SSL_CERT_FILE", ca)]] {
+        let output = locked(url, &env);
+        assert_eq!(output.stdout, b"in\n", "{output:?}");
+    }
+    for env in [&[][..], &[("REDIS_CA_FILE", other_ca)], &[("SSL_CERT_FILE", other_ca)]] {
+        let output = locked(url, env);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(69), &b""[..]), "{output:?}");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(said.contains("cannot connect to REDIS_URL"), "{said}");
+        let (login, _) = url.split_once('@').expect("a login");
+        assert!(!said.contains(login.rsplit(':').next().expect("a password")), "{said}");
+    }
+    let plain = url.replace("rediss://", "redis://");
+    assert_eq!(locked(&plain, &[]).status.code(), Some(69), "that port speaks TLS only");
+    let missing = locked(url, &[("REDIS_CA_FILE", "/no/such/file")]);
+    assert_ne!(missing.status.code(), Some(0), "{missing:?}");
+}
