@@ -4,7 +4,8 @@
 //! when; it can be frozen, thawed and killed. [`Servers`] are the real servers that the processes
 //! meet on. The suite is `tests/conformance.rs`: a line in distlock's registry brings a kind all of
 //! it. Reading order: `protocol` (what is said to a contender), `addresses`, `servers`, `driver`
-//! (how it is said), `clock`, `counter`, `mint`, `want`, `spread`; then `main.rs`, the contender itself.
+//! (how it is said), `clock`, `counter`, `mint`, `want`, `spread`; then `main.rs`, the contender
+//! itself.
 
 mod addresses;
 pub mod clock;

@@ -1,8 +1,8 @@
 //! What is said to a contender and what it says: one JSON object a line, in both directions.
 //!
 //! The first line in is a [`Setup`]; it is answered by [`Word::Ready`]. Each later line is an
-//! [`Order`] with a number; orders are carried out at the same time, and each is answered once, by a
-//! line with its number. Lines without a number are news. All times are those of
+//! [`Order`] with a number; orders are carried out at the same time, and each is answered once, by
+//! a line with its number. Lines without a number are news. All times are those of
 //! [`now_ns`](crate::clock::now_ns).
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! How soon after its lease a dead holder is replaced. One test, so that nothing else runs; which of
-//! the measured times count is said at `Spread::verdict`.
+//! How soon after its lease a dead holder is replaced. One test, so that nothing else runs; which
+//! of the measured times count is said at `Spread::verdict`.
 
 use std::time::Duration;
 

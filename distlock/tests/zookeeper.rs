@@ -272,7 +272,7 @@ async fn what_is_no_lock_and_what_is_no_znode_is_refused() {
             look.create(&format!("{path}/{child}"), CreateMode::Persistent).await;
         }
         let name = LockName::new(path.as_str()).expect("a name");
-        let refused = locks.lock(&name, &at_once()).await.err().expect(node);
+        let refused = locks.lock(&name, &at_once()).await.expect_err(node);
         assert!(matches!(refused, LockError::HeldByOtherKind), "{node}: {refused}");
         locks.flush().await;
         let children = look.0.list_children(&path).await.expect("it is as it was");
@@ -285,7 +285,7 @@ async fn what_is_no_lock_and_what_is_no_znode_is_refused() {
     ] {
         let options = LockOptions::new(Duration::ZERO, lease);
         let name = LockName::new(name).expect("a name");
-        match locks.lock(&name, &options).await.err().expect("a refusal") {
+        match locks.lock(&name, &options).await.expect_err("a refusal") {
             LockError::BadRequest { field: named, .. } => assert_eq!(named, field),
             other => panic!("{name}: {other}"),
         }

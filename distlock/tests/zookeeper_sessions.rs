@@ -91,7 +91,7 @@ async fn a_waiter_whose_session_ends_fails_then_and_the_queue_goes_on() {
             line.heal();
         }
         let outcome = timeout(AT_LAST, cut_off).await.expect("it is told").expect("no panic");
-        let error = outcome.err().expect("it has no node any more").to_string();
+        let error = outcome.expect_err("it has no node any more").to_string();
         assert!(error.contains("session has ended"), "{error}");
         assert!(!next.is_finished(), "the holder holds it");
         release(holder).await;

@@ -99,7 +99,8 @@ pub fn authority(servers: &LockServers) -> anyhow::Result<Option<Vec<u8>>> {
     servers.redis_ca_file.as_deref().map(read).transpose()
 }
 
-/// The servers of `red` and `multi` may be away, that is what they are for; but none may evict keys.
+/// The servers of `red` and `multi` may be away, that is what they are for; but none may evict
+/// keys.
 async fn refuse_eviction(servers: &[(String, RedisLink)]) -> anyhow::Result<()> {
     for (place, link) in servers {
         match store::refuse_eviction(&link.connection).await {

@@ -1,8 +1,8 @@
 //! A caller that goes away at any point of an acquisition or a release leaves nothing behind.
 //!
-//! The future is polled once, then twice, and so on until it comes to its end, and dropped each time:
-//! that is every point at which it can be dropped. It is dropped at once, when the server may not
-//! have been asked yet, and when it is woken up, which mostly means that there is an answer.
+//! The future is polled once, then twice, and so on until it comes to its end, and dropped each
+//! time: that is every point at which it can be dropped. It is dropped at once, when the server may
+//! not have been asked yet, and when it is woken up, which mostly means that there is an answer.
 
 use std::future::poll_fn;
 use std::task::Poll;

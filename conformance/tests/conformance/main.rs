@@ -2,8 +2,8 @@
 //!
 //! Each check says by a kind's guarantees whether it is asked of the kind. Every kind that the
 //! registry knows meets every check that is asked of it, as a test of its own:
-//! `lua-release::a_killed_holder_is_taken_over`. A run of the whole suite prints the matrix of kinds
-//! and checks, and fails if one that is asked did not run.
+//! `lua-release::a_killed_holder_is_taken_over`. A run of the whole suite prints the matrix of
+//! kinds and checks, and fails if one that is asked did not run.
 
 mod arena;
 mod bad_input;

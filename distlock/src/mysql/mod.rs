@@ -3,8 +3,8 @@
 //! `table` keeps a row per lock with a lease, in short statements of their own; `row` and `named`
 //! keep a connection from the attempt to the release (`pinned`). `token` mints fencing tokens,
 //! `fence` checks them at the resource, `reaper` bounds what all of them leave behind, `schema`
-//! makes their tables. `MySQL` from 8.0 and `MariaDB` from 10.6 on behave the same, at the isolation
-//! levels READ COMMITTED and REPEATABLE READ.
+//! makes their tables. `MySQL` from 8.0 and `MariaDB` from 10.6 on behave the same, at the
+//! isolation levels READ COMMITTED and REPEATABLE READ.
 
 mod fence;
 mod named;

@@ -17,8 +17,8 @@
 //!
 //! The keys are this library's own. Redisson's `RFairLock` keeps deadlines of the clients' clocks
 //! in slots of five minutes for each place in the queue, so a dead waiter cannot be passed over
-//! early. Sources: its `RedissonFairLock` for the parts (list, sorted set, own channels); known bugs
-//! of it that this avoids: redisson#3004, #1104, #3730, #4323, #5503. Tests: `tests/fair.rs`,
+//! early. Sources: its `RedissonFairLock` for the parts (list, sorted set, own channels); known
+//! bugs of it that this avoids: redisson#3004, #1104, #3730, #4323, #5503. Tests: `tests/fair.rs`,
 //! `tests/hold_scripts.rs`.
 
 use std::sync::Arc;

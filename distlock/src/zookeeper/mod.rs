@@ -43,9 +43,9 @@ struct Shared {
 
 impl ZooKeeperServer {
     /// Opens a session. The string is Curator's, `host:port,host:port/chroot`; the chroot must
-    /// exist. The session time-out, 100 ms to a day, is what a holder that dies keeps its locks for;
-    /// the server may insist on a longer or a shorter one (by default 2 to 20 of its ticks). The
-    /// answers to one call are waited for 2 s.
+    /// exist. The session time-out, 100 ms to a day, is what a holder that dies keeps its locks
+    /// for; the server may insist on a longer or a shorter one (by default 2 to 20 of its ticks).
+    /// The answers to one call are waited for 2 s.
     ///
     /// Needs a tokio runtime for the rest of its life. Fails with [`LockError::Backend`] if no
     /// server answers, and with [`LockError::BadRequest`].

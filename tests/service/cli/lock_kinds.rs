@@ -89,7 +89,8 @@ async fn a_transaction_that_the_database_ends_ends_the_command() {
     let mut database =
         MySqlConnection::connect(&bench.place.database_url).await.expect("connected");
     let holder = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx t \
-         JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()";
+         JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
+         WHERE p.db = DATABASE()";
     let holder: u64 =
         sqlx::query_scalar(holder).fetch_one(&mut database).await.expect("it is open");
     let kill = format!("KILL {holder}");
