@@ -3,14 +3,12 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
-use distlock::{
-    Backends, LockError, LockKind, LockOptions, Locker, Locks, ReadWrite, Release, locker,
-};
+use distlock::{Backends, LockError, LockKind, Locker, Locks, ReadWrite, Release, locker};
 use support::proxy::{Accident, Proxy};
-use support::scene::{Scene, at_once, patient};
-use support::{connect, eventually, server};
+use support::scene::{LOOK, SOON, Scene, at_once};
+use support::{ANSWER, connect, eventually, server};
 use testbed::{Bed, RedisOptions};
 
 /// Each kind, by a connection of its own.
@@ -45,6 +43,9 @@ async fn a_release_whose_answer_is_lost_was_a_release() {
     let proxy = Proxy::before(server()).await;
     for (kind, locks) in kinds(proxy.url()).await {
         let scene = Scene::new().await;
+        // From here on the server knows the scripts by their digests.
+        let before = locks.lock(&scene.name, &at_once()).await.expect("the lock");
+        before.release().await.expect("a release");
         let outer = locks.lock(&scene.name, &at_once()).await.expect("the lock");
         let owner = outer.owner().clone();
         let inner = locks.lock_as(owner, &scene.name, &at_once()).await.expect("its own lock");
@@ -67,32 +68,34 @@ async fn what_a_server_does_after_it_hung_is_undone() {
             let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
             (bed, redis)
         });
-        let [(_, free), (_, waiting)] = [kinds(redis.url()).await, kinds(redis.url()).await]
+        let [(_, free), (_, patient)] = [kinds(redis.url()).await, kinds(redis.url()).await]
             .map(|kinds| kinds.into_iter().nth(number).expect("a kind"));
-        let [.., (_, writer)] = kinds(redis.url()).await;
+        let [.., (_, writers)] = kinds(redis.url()).await;
         let (scene, busy) = (Scene::at(redis.url()).await, Scene::at(redis.url()).await);
         // The lock that is waited for is held by the kind's own, or by a writer.
-        let holder = if number == 0 { &free } else { &writer };
+        let holder = if number == 0 { &free } else { &writers };
         let holder = holder.lock(&busy.name, &at_once()).await.expect("the lock");
-        let (locks, name) = (waiting.clone(), busy.name.clone());
-        let for_a_while = LockOptions { wait: Duration::from_secs(2), ..patient() };
-        let waiter = tokio::spawn(async move { locks.lock(&name, &for_a_while).await });
-        eventually("it waits", async || busy.keys().await.len() > 1).await;
+        let order = Arc::default();
+        let waiter = busy.waiter(&patient, number, &order);
+        eventually("it waits", async || busy.waiters().await == 1).await;
 
         tokio::task::block_in_place(|| redis.freeze()).expect("it freezes");
-        let refused = free.lock(&scene.name, &at_once()).await;
-        assert!(matches!(refused, Err(LockError::Backend(_))), "{number}: {:?}", refused.err());
-        let gave_up = waiter.await.expect("no panic");
-        assert!(matches!(gave_up, Err(LockError::Backend(_))), "{number}: {:?}", gave_up.err());
+        // Long enough for a look of the waiter to come and fail.
+        let frozen = Instant::now();
+        while frozen.elapsed() < LOOK + ANSWER + SOON {
+            let refused = free.lock(&scene.name, &at_once()).await;
+            assert!(matches!(refused, Err(LockError::Backend(_))), "{number}: {:?}", refused.err());
+        }
         tokio::task::block_in_place(|| redis.thaw()).expect("it thaws");
-        eventually("nothing is left of either", async || {
-            scene.keys().await.is_empty() && busy.keys().await.len() == 1
+        free.flush().await;
+        eventually("nothing is left of what was refused, and the waiter waits once", async || {
+            scene.keys().await.is_empty() && busy.waiters().await == 1
         })
         .await;
-        free.flush().await;
-        waiting.flush().await;
-        assert_eq!(scene.keys().await, [""; 0], "{number}");
+        assert!(!waiter.is_finished(), "{number}");
         assert_eq!(holder.release().await.expect("a release"), Release::Released, "{number}");
+        waiter.await.expect("the waiter outlives the failure");
+        patient.flush().await;
         assert_eq!(busy.keys().await, [""; 0], "{number}");
         drop(redis);
         tokio::task::block_in_place(|| drop(bed));

@@ -240,6 +240,10 @@ async fn an_acquire_that_is_sent_again_counts_once() {
         for _ in 0..3 {
             assert!(scene.run(other, "other", "waiter").await > 0, "{}", take.name);
         }
+        if take.name == FAIR_ACQUIRE.name {
+            let waiters: u64 = scene.connection.clone().llen(&scene.keys[1]).await.expect("a list");
+            assert_eq!(waiters, 1);
+        }
         assert_eq!(scene.run(free, "owner", "again").await, 1, "{}", take.name);
         assert!(scene.run(other, "other", "waiter").await > 0, "{}", take.name);
         assert_eq!(scene.run(free, "owner", "first").await, 1, "{}", take.name);

@@ -123,7 +123,7 @@ async fn both_sides_promise_what_the_table_says() {
 async fn a_dead_reader_is_not_kept_alive_by_the_others() {
     let (scene, process, other) = processes().await;
     process.read(&scene, renewed(700)).await.leave_to_lease();
-    let reading = process.read(&scene, renewed(300)).await;
+    let reading = process.read(&scene, renewed(900)).await;
     let dead = Instant::now();
     let writing = tokio::spawn({
         let (other, scene) = (other.clone(), scene.clone());
@@ -154,11 +154,8 @@ async fn a_reader_with_a_short_lease_does_not_shorten_the_others() {
     let cause = timeout(SOON, short.lost()).await.expect("its lease ends");
     assert_eq!(cause, LossCause::Expired);
     short.leave_to_lease();
-    eventually("the short one has ended", async || {
-        // Whoever enters takes out the ended.
-        other.may_read(&scene).await && scene.members(READ).await.len() == 1
-    })
-    .await;
+    // Belief ends before the lease: it has ended on the server, too, when as much again is over.
+    tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!other.may_write(&scene).await, "the long one reads");
     let ms: i64 = scene.connection.clone().pttl(scene.key(READ)).await.expect("an answer");
     assert!(ms > 50_000, "{ms} ms");

@@ -2,11 +2,11 @@
 //! waiters whom the server knows of.
 //!
 //! A hold is a member `request:owner` of a sorted set, scored with the instant (by the server's
-//! clock) at which it ends. So each hold of a re-entrant owner, and each reader, has a lease of its
-//! own; none shortens another's, and one that dies is not kept alive by the others' renewals. A
-//! hold is named after its request, so an acquire that is sent again counts once. A release leaves
-//! a latch behind for [`LATCH`], or until its answer has come: it gives a release that is sent
-//! again the first one's answer, and refuses an acquire that arrives after it.
+//! clock) at which it ends. So each hold of a re-entrant owner, and each reader, has a lease of
+//! its own; none shortens another's, and one that dies is not kept alive by the others' renewals.
+//! A hold is named after its request, so an acquire that is sent again counts once. A release
+//! leaves a latch behind for [`LATCH`], or until its answer has come: it gives a release that is
+//! sent again the first one's answer, and refuses an acquire that arrives after it.
 //!
 //! A first attempt that finds the lock busy leaves no trace: that is all a `tryLock()` does. Then
 //! the waiter subscribes to its channel, and from the next attempt on it is known to the server,

@@ -5,15 +5,15 @@
 //! no other, and a reader that died is gone when its own lease ends, whoever else reads on.
 //!
 //! **Who goes first**: a waiting writer keeps new readers out, so it waits only for those who are
-//! inside (and they may enter again). When a writer leaves, it invites the readers who wait at that
-//! moment, and they enter before the next writer. So neither side starves; among writers there is
-//! no order. A waiter that died stops counting 1.5 s after its last sign of life.
+//! inside (and they may enter again). When a writer leaves, it invites the readers who wait at
+//! that moment, and they enter before the next writer. So neither side starves; among writers
+//! there is no order. A waiter that died stops counting 1.5 s after its last sign of life.
 //!
 //! **Changing sides**: the writer may also take the read lock, as the same owner, and keep it when
-//! it releases the write lock; each is a hold of its own and renewed on its own. A reader that asks
-//! for the write lock is refused at once with [`LockError::Unsupported`](crate::LockError): it
-//! would wait for itself. A reader that enters again must do so as the same owner: as somebody else
-//! it stands behind a waiting writer, who waits for it.
+//! it releases the write lock; each is a hold of its own and renewed on its own. A reader that
+//! asks for the write lock is refused at once with [`LockError::Unsupported`](crate::LockError):
+//! it would wait for itself. A reader that enters again must do so as the same owner: as somebody
+//! else it stands behind a waiting writer, who waits for it.
 //!
 //! Writers are woken one at a time, readers all at once, each side on a channel of its own. When a
 //! holder dies, or a message is lost, waiters look again by themselves: when the last lease ends
@@ -21,10 +21,10 @@
 //! forgets the lock.
 //!
 //! The semantics are those of Redisson's `RReadWriteLock`; the keys are not. Its format has
-//! time-out keys whose names are computed inside the scripts and renewals that keep a dead reader's
-//! hold alive (redisson PR #7098, #1458); there is no sharing it without these. Known bugs of it
-//! that this avoids: also PR #7251, #1604, #4217, #2144. Tests: `tests/read_write.rs`,
-//! `tests/hold_scripts.rs`.
+//! time-out keys whose names are computed inside the scripts and renewals that keep a dead
+//! reader's hold alive (redisson PR #7098, #1458); there is no sharing it without these. Known
+//! bugs of it that this avoids: also PR #7251, #1604, #4217, #2144. Tests: `tests/read_write.rs`,
+//! `tests/hold_scripts.rs`, `tests/hold_faults.rs`.
 
 use std::sync::Arc;
 

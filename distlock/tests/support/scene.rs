@@ -83,6 +83,16 @@ impl Scene {
         Messages::on(&format!("{}*", self.key(channel))).await
     }
 
+    /// How many wait, whatever the kind.
+    pub(crate) async fn waiters(&self) -> usize {
+        let (fair, writers) = ("distlock_fair_waiters", "distlock_rw_writers");
+        let mut count = 0;
+        for prefix in [fair, writers, "distlock_rw_readers"] {
+            count += self.members(prefix).await.len();
+        }
+        count
+    }
+
     /// What is there, but for latches, which end by themselves.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let mut connection = self.connection.clone();
