@@ -20,6 +20,6 @@ mod want;
 pub use addresses::Addresses;
 pub use driver::{Contender, Pending, setup};
 pub use mint::FileMint;
-pub use servers::{Home, Servers, has_a_mechanism, home, promise, warm_up};
+pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up};
 pub use spread::Spread;
 pub use want::{fresh_name, overlaps};

@@ -142,9 +142,8 @@ pub struct Stay {
     pub task: u32,
     /// When the lock was asked for.
     pub asked_ns: u64,
-    /// When the mechanism first said that somebody else holds it: a mechanism with a queue has
-    /// queued the caller by then. 0 if it never did.
-    pub queued_ns: u64,
+    /// When the mechanism first and when it next said that somebody else holds it; 0 if it did not.
+    pub busy_ns: (u64, u64),
     /// When it was there.
     pub acquired_ns: u64,
     /// When the work was done or, if that was earlier, belief in the lock ended.
@@ -157,30 +156,21 @@ pub struct Stay {
     pub token: u64,
 }
 
-type Row = (u32, u64, u64, u64, u64, u64, bool, u64);
+type Row = (u32, u64, (u64, u64), u64, u64, u64, bool, u64);
 
 impl From<Row> for Stay {
     fn from(row: Row) -> Self {
-        let (task, asked_ns, queued_ns, acquired_ns, believed_until_ns, released_ns, wrote, token) =
+        let (task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token) =
             row;
-        Self {
-            task,
-            asked_ns,
-            queued_ns,
-            acquired_ns,
-            believed_until_ns,
-            released_ns,
-            wrote,
-            token,
-        }
+        Self { task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token }
     }
 }
 
 impl From<Stay> for Row {
     fn from(stay: Stay) -> Self {
-        let Stay { task, asked_ns, queued_ns, acquired_ns, .. } = stay;
+        let Stay { task, asked_ns, busy_ns, acquired_ns, .. } = stay;
         let Stay { believed_until_ns, released_ns, wrote, token, .. } = stay;
-        (task, asked_ns, queued_ns, acquired_ns, believed_until_ns, released_ns, wrote, token)
+        (task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token)
     }
 }
 

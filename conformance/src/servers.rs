@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use distlock::mysql::ensure_schema;
 use distlock::{
-    Backends, Guarantees, LockError, LockKind, LockName, LockOptions, Locks, guarantees, locker,
+    Backends, Guarantees, LockError, LockKind, LockName, LockOptions, Locks, WakeKind, guarantees,
+    locker,
 };
-use testbed::{Bed, Database, Flavor, Redis, RedisOptions};
+use testbed::{Bed, Database, Flavor, Redis, RedisOptions, ZooKeeper, ZooKeeperOptions};
 use tokio::runtime::Builder;
 use uuid::Uuid;
 
@@ -60,14 +61,6 @@ pub fn home(kind: LockKind) -> Home {
     }
 }
 
-/// Whether the registry knows how to make the kind, given its servers.
-pub fn has_a_mechanism(kind: LockKind) -> bool {
-    match locker(kind, &Backends::default()) {
-        Err(LockError::Unsupported(what)) => what != "a later version",
-        Ok(_) | Err(_) => true,
-    }
-}
-
 /// What the kind promises: what its mechanism says, made for servers that need not be there, since
 /// a composite knows its members. The table of guarantees speaks for a kind that cannot be made so.
 pub fn promise(kind: LockKind) -> Guarantees {
@@ -83,6 +76,13 @@ fn in_a_runtime<T: Send>(work: impl Future<Output = T> + Send) -> T {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let done = thread::scope(|scope| scope.spawn(|| runtime.block_on(work)).join());
     done.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// After how many busy answers a waiter stands in the queue of a kind that has one: who is told by
+/// a message stays out until it has subscribed, so that the head of the queue always listens.
+pub fn busy_until_queued(promise: &Guarantees) -> u64 {
+    let subscribes = promise.is_on_a_server() && promise.wake == WakeKind::Message;
+    if subscribes { 2 } else { 1 }
 }
 
 /// Takes a lock that nobody wants and releases it, so that nobody later pays for the connections.
@@ -110,6 +110,7 @@ pub struct Servers {
     redis: OnceLock<Redis>,
     independent_redis: OnceLock<Vec<Redis>>,
     database: OnceLock<Database>,
+    zookeeper: OnceLock<ZooKeeper>,
 }
 
 impl Servers {
@@ -120,6 +121,7 @@ impl Servers {
             redis: OnceLock::new(),
             independent_redis: OnceLock::new(),
             database: OnceLock::new(),
+            zookeeper: OnceLock::new(),
         }
     }
 
@@ -160,6 +162,12 @@ impl Servers {
         })
     }
 
+    /// The `ZooKeeper`.
+    pub fn zookeeper(&self) -> &ZooKeeper {
+        let start = || self.bed.zookeeper(ZooKeeperOptions::default());
+        self.zookeeper.get_or_init(|| start().expect("ZooKeeper is installed"))
+    }
+
     /// Where a process finds what the kind lives on; starts it if need be.
     pub fn addresses(&self, kind: LockKind) -> Addresses {
         let mut addresses = Addresses::default();
@@ -170,7 +178,10 @@ impl Servers {
                 addresses.independent_redis = servers.map(|redis| redis.url().to_owned()).collect();
             }
             Home::Database => addresses.mysql = Some(self.database().url(DATABASE)),
-            Home::Process | Home::ZooKeeper => {}
+            Home::ZooKeeper => {
+                addresses.zookeeper = Some(self.zookeeper().connect_string().to_owned());
+            }
+            Home::Process => {}
         }
         addresses
     }

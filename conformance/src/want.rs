@@ -92,7 +92,7 @@ mod tests {
         Stay {
             task: 0,
             asked_ns: 0,
-            queued_ns: 0,
+            busy_ns: (0, 0),
             acquired_ns,
             believed_until_ns,
             released_ns: believed_until_ns,

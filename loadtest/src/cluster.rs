@@ -215,7 +215,10 @@ impl Cluster {
             Ok((zookeeper, said))
         })
         .await?;
-        self.zookeeper_version.get_or_init(|| first_version(&said).unwrap_or_default());
+        // `Zookeeper version: 3.8.0-...`
+        let version = first_version(&said).unwrap_or_default();
+        let number = version.split('-').next().unwrap_or_default();
+        self.zookeeper_version.get_or_init(|| number.to_owned());
         Ok(zookeeper)
     }
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use distlock::mysql::MySqlTokens;
 use distlock::{
-    Backend, Backends, Fencing, LockKind, Locks, MySqlServer, RedisServer, guarantees, locker,
+    Backend, Backends, Fencing, LockKind, Locks, MySqlServer, RedisServer, ZooKeeperServer,
+    guarantees, locker,
 };
 
 use crate::config::LockServers;
@@ -64,7 +65,8 @@ pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
             servers.independent_redis = independent.iter().map(|(_, link)| server(link)).collect();
         }
         Backend::MySql => servers.mysql = places.mysql()?,
-        Backend::Process | Backend::ZooKeeper => {}
+        Backend::ZooKeeper => servers.zookeeper = places.zookeeper(wanted.lease).await?,
+        Backend::Process => {}
     }
     let locks = Locks::new(locker(kind, &servers)?);
     if !places.allow_eviction {
@@ -93,14 +95,12 @@ pub fn server_name(kind: LockKind) -> &'static str {
 
 /// The authority that vouches for servers with `rediss://`.
 pub fn authority(servers: &LockServers) -> anyhow::Result<Option<Vec<u8>>> {
-    let read = |path: &std::path::Path| {
-        std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    servers.redis_ca_file.as_deref().map(read).transpose()
+    let Some(path) = &servers.redis_ca_file else { return Ok(None) };
+    let pem = std::fs::read(path);
+    pem.map(Some).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The servers of `red` and `multi` may be away, that is what they are for; but none may evict
-/// keys.
+/// The servers of `red` and `multi` may be away, that is what they are for; but none may evict.
 async fn refuse_eviction(servers: &[(String, RedisLink)]) -> anyhow::Result<()> {
     for (place, link) in servers {
         match store::refuse_eviction(&link.connection).await {
@@ -153,6 +153,13 @@ impl Places<'_> {
             links.push((place, link));
         }
         Ok(links)
+    }
+
+    /// A session that ends with the lease of a holder that has died.
+    async fn zookeeper(&self, lease: Duration) -> anyhow::Result<Option<ZooKeeperServer>> {
+        let Some(ensemble) = self.more.ensemble() else { return Ok(None) };
+        let server = ZooKeeperServer::connect(ensemble, lease).await;
+        server.map(Some).context("cannot connect to ZOOKEEPER_URL")
     }
 
     /// A pool of its own for locks: a section that needs a connection never waits for a lock.

@@ -83,8 +83,7 @@ impl Tie {
         }
     }
 
-    /// Until when the lock may be believed in, as of now; `None` if the server said that it is
-    /// gone.
+    /// Until when the lock may be believed in, as of now; `None` if the server says it is gone.
     fn belief(&self) -> Option<Belief> {
         match &self.transaction {
             Some(kept) => *kept.belief.borrow(),

@@ -46,7 +46,8 @@ async fn what_the_locks_do_stands_in_the_metrics_by_kind() {
         assert!(page.contains(&format!("# TYPE {name} counter")), "{page}");
     }
     for name in ["failed", "lost"].map(|counter| format!("distlock_{counter}_total")) {
-        assert_eq!(samples.get(&format!("{name}{{}}")).copied().unwrap_or(0.0), 0.0, "{page}");
+        let unseen = samples.get(&format!("{name}{{}}")).is_none_or(|count| *count < 1.0);
+        assert!(unseen, "{page}");
     }
     for histogram in ["wait", "hold"] {
         let name = format!("distlock_{histogram}_seconds");

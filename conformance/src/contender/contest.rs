@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counts::when_queued;
+use super::counts::when_busy;
 use conformance::clock::{at_ns, now_ns};
 use conformance::counter::Counter;
 use conformance::protocol::{Contended, Contest, Failure, Stay};
@@ -49,7 +49,7 @@ async fn stay(
     counter: &Counter,
 ) -> Result<Stay, Failure> {
     let asked_ns = now_ns();
-    let (guard, queued_ns) = when_queued(super::acquire(locks, &contest.want)).await;
+    let (guard, busy_ns) = when_busy(super::acquire(locks, &contest.want)).await;
     let guard = guard?;
     let acquired_ns = now_ns();
     let wrote = work(&guard.loss(), contest, counter).await?;
@@ -60,16 +60,7 @@ async fn stay(
     if let Err(error) = released {
         eprintln!("contender: a release failed: {error}");
     }
-    Ok(Stay {
-        task,
-        asked_ns,
-        queued_ns,
-        acquired_ns,
-        believed_until_ns,
-        released_ns,
-        wrote,
-        token,
-    })
+    Ok(Stay { task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token })
 }
 
 async fn work(loss: &Loss, contest: &Contest, counter: &Counter) -> Result<bool, Failure> {

@@ -14,17 +14,19 @@ use metrics::{
 use super::failure;
 
 tokio::task_local! {
-    /// When the acquisition of this task was first told that the lock is busy; 0 if it was not.
-    static QUEUED_NS: Cell<u64>;
+    /// When the acquisition of this task was told that the lock is busy: the first time and the
+    /// second; 0 if it was not.
+    static BUSY_NS: Cell<(u64, u64)>;
 }
 
-/// The outcome of an acquisition, and when it was first told that the lock is busy.
-pub(crate) async fn when_queued<T>(acquisition: impl Future<Output = T>) -> (T, u64) {
+/// The outcome of an acquisition, and when it was told that the lock is busy: the first time and
+/// the second.
+pub(crate) async fn when_busy<T>(acquisition: impl Future<Output = T>) -> (T, (u64, u64)) {
     let both = async {
         let outcome = acquisition.await;
-        (outcome, QUEUED_NS.with(Cell::get))
+        (outcome, BUSY_NS.with(Cell::get))
     };
-    QUEUED_NS.scope(Cell::new(0), both).await
+    BUSY_NS.scope(Cell::new((0, 0)), both).await
 }
 
 #[derive(Debug, Clone, Default)]
@@ -41,10 +43,10 @@ impl CounterFn for Busy {
     fn increment(&self, value: u64) {
         self.0.fetch_add(value, Ordering::Relaxed);
         // Outside of a contest nobody wants to know.
-        let _nobody = QUEUED_NS.try_with(|queued_ns| {
-            if queued_ns.get() == 0 {
-                queued_ns.set(now_ns());
-            }
+        let _nobody = BUSY_NS.try_with(|busy_ns| match busy_ns.get() {
+            (0, _) => busy_ns.set((now_ns(), 0)),
+            (first_ns, 0) => busy_ns.set((first_ns, now_ns())),
+            _ => {}
         });
     }
 

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use conformance::Addresses;
-use distlock::{Fencing, Lease, LockError, LockOptions, Locks, RenewalKind, locker};
+use conformance::{Addresses, Home, Servers, home};
+use distlock::{
+    Backends, Fencing, Lease, LockError, LockKind, LockOptions, Locks, RenewalKind, locker,
+};
+use tokio::task::block_in_place;
 
 use crate::arena::{Arena, Check, LONG, fresh_name, of_all};
 
@@ -13,8 +16,20 @@ pub(crate) const CHECKS: &[Check] = &[Check {
     run: |arena| arena.run(async || bad_requests_are_refused(arena).await),
 }];
 
+async fn backends_of_dead_servers(kind: LockKind) -> Backends {
+    if home(kind) != Home::ZooKeeper {
+        return Addresses::nowhere().connect().await.expect("nobody is asked yet");
+    }
+    // There is no connection without a server, so it has to die afterwards.
+    let servers = block_in_place(Servers::start);
+    block_in_place(|| servers.zookeeper());
+    let backends = servers.backends(kind).await;
+    block_in_place(|| drop(servers));
+    backends
+}
+
 async fn bad_requests_are_refused(arena: &Arena) {
-    let backends = Addresses::nowhere().connect().await.expect("nobody is asked yet");
+    let backends = backends_of_dead_servers(arena.kind).await;
     let locks = Locks::new(locker(arena.kind, &backends).expect("a mechanism"));
     let (day, ms) = (Duration::from_hours(24), Duration::from_millis(1));
     let options = |wait, lease| LockOptions::new(wait, arena.promise.lease(lease));

@@ -22,15 +22,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use conformance::{has_a_mechanism, promise};
+use conformance::promise;
 use distlock::LockKind;
 use libtest_mimic::{Arguments, Trial};
 
 use arena::{Arena, Check, Subject};
 use matrix::Matrix;
-
-/// Whether kinds without a mechanism are passed over. Once each kind has one, none is.
-const SOME_KINDS_ARE_TO_COME: bool = true;
 
 /// Checks that run at the same time, for each processor: they wait most of the time.
 const CHECKS_PER_PROCESSOR: usize = 3;
@@ -44,7 +41,7 @@ fn main() -> ExitCode {
         && arguments.skip.is_empty()
         && !arguments.ignored;
 
-    let matrix = Arc::new(Matrix::new(kinds(), checks()));
+    let matrix = Arc::new(Matrix::new(subjects(), checks()));
     let trials = matrix.asked().map(|(subject, check)| trial(subject, check, &matrix)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     if is_whole {
@@ -58,11 +55,8 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-fn kinds() -> Vec<Subject> {
-    let all = LockKind::ALL.into_iter();
-    all.filter(|kind| !SOME_KINDS_ARE_TO_COME || has_a_mechanism(*kind))
-        .map(|kind| Subject { kind, promise: promise(kind) })
-        .collect()
+fn subjects() -> Vec<Subject> {
+    LockKind::ALL.map(|kind| Subject { kind, promise: promise(kind) }).into()
 }
 
 fn checks() -> Vec<Check> {

@@ -1,6 +1,6 @@
 //! Who comes first.
 
-use conformance::{Contender, fresh_name};
+use conformance::{Contender, busy_until_queued, fresh_name};
 
 use crate::arena::{Arena, Asked, Check, at_once, await_busy, patiently};
 
@@ -23,8 +23,7 @@ fn first_come_first_served(arena: &Arena) {
     for waiter in 1..=WAITERS {
         let busy = process(waiter).busy();
         waiting.push((waiter, process(waiter).lock_later(&patiently(&name))));
-        // It has been told that it has to wait: it is in the queue.
-        await_busy(process(waiter), busy);
+        await_busy(process(waiter), busy + busy_until_queued(&arena.promise) - 1);
     }
     for (waiter, next) in waiting {
         process(last.0).release(last.1).expect("a release");
