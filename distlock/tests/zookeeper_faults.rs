@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use distlock::{LockError, LockName, Locks, Release};
 use support::line::{CREATE, CREATE_CONTAINER, DELETE, Fault, GET, LIST, Line};
 use support::{
-    LONG, Look, SHORT, assert_busy, at_once, eventually, fresh_name, lock, locks_at, patient,
-    release, server, up_to, wait_for, watches_below, znode,
+    LONG, Look, SHORT, assert_busy, at_once, await_watches, eventually, fresh_name, lock, locks_at,
+    patient, release, server, up_to, wait_for, znode,
 };
 use zookeeper_client::CreateMode;
 
@@ -131,7 +131,7 @@ async fn a_release_and_a_farewell_that_nobody_hears_are_carried_out_later() {
     let (guard, second) = (lock(&locks, &name).await, fresh_name());
     let holder = lock(&others, &second).await;
     let waiter = wait_for(&locks, &second);
-    look.await_queue(&second, 2).await;
+    await_watches(server(), &second, 1).await;
     line.silence();
     waiter.abort();
     let error = guard.release().await.expect_err("nobody can answer");
@@ -192,7 +192,7 @@ async fn a_waiter_that_is_told_nothing_looks_again_by_itself() {
     let (line, locks, others, look, name) = setting(LONG).await;
     let holder = lock(&others, &name).await;
     let waiter = wait_for(&locks, &name);
-    eventually("it watches", async || watches_below(&znode(&name)).len() == 1).await;
+    await_watches(server(), &name, 1).await;
     line.lose_news();
     release(holder).await;
     eventually("its event is lost", async || line.news_lost() == 1).await;
@@ -205,7 +205,7 @@ async fn a_waiter_keeps_its_place_while_nobody_answers_for_less_than_its_session
     let (line, locks, others, look, name) = setting(LONG).await;
     let holder = lock(&others, &name).await;
     let waiter = wait_for(&locks, &name);
-    eventually("it watches", async || watches_below(&znode(&name)).len() == 1).await;
+    await_watches(server(), &name, 1).await;
     let place = look.queue(&name).await;
     // Longer than it takes to look again, and to give that up.
     line.silence();

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, Locks, LossCause, Release, Token};
+use distlock::{LockError, Locks, LossCause, Owner, Release, Token};
 use support::line::Line;
 use support::{
-    LONG, Look, Own, SHORT, assert_busy, at_once, eventually, fresh_name, lock, locks, locks_at,
-    patient, release, server, wait_for,
+    LONG, Look, Own, SHORT, assert_busy, at_once, await_watches, eventually, fresh_name, lock,
+    locks, locks_at, patient, release, server, wait_for,
 };
 use tokio::time::{sleep, timeout};
 
@@ -37,7 +37,7 @@ async fn belief_of_a_cut_off_holder_ends_before_the_server_lets_somebody_else_in
         sleep(SHORT).await;
         assert!(!guard.is_lost());
         let heir = wait_for(&others, &name);
-        look.await_queue(&name, 2).await;
+        await_watches(server(), &name, 1).await;
         line.silence();
         let silent = Instant::now();
         loop {
@@ -76,15 +76,19 @@ async fn belief_counts_from_the_sending_and_not_from_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_whose_session_ends_fails_then_and_the_queue_goes_on() {
+async fn a_waiter_whose_session_ends_learns_it_then_and_the_queue_goes_on() {
     let (look, others) = (Look::here().await, locks().await);
     for heals in [false, true] {
         let ((line, locks), name) = (line_and_locks(SHORT).await, fresh_name());
         let holder = lock(&others, &name).await;
-        let cut_off = wait_for(&locks, &name);
-        look.await_queue(&name, 2).await;
+        // A waiter who may hold the lock already is told; it cannot go on as somebody else.
+        let cut_off = tokio::spawn({
+            let (locks, name) = (locks.clone(), name.clone());
+            async move { locks.lock_as(Owner::fresh(), &name, &patient()).await }
+        });
+        await_watches(server(), &name, 1).await;
         let next = wait_for(&others, &name);
-        look.await_queue(&name, 3).await;
+        await_watches(server(), &name, 2).await;
         line.silence();
         look.await_queue(&name, 2).await;
         if heals {
@@ -102,6 +106,27 @@ async fn a_waiter_whose_session_ends_fails_then_and_the_queue_goes_on() {
         locks.flush().await;
         assert_eq!(look.queue(&name).await.len(), 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_session_ends_queues_again_behind_the_others() {
+    let (look, others) = (Look::here().await, locks().await);
+    let ((line, locks), name) = (line_and_locks(SHORT).await, fresh_name());
+    let holder = lock(&others, &name).await;
+    let cut_off = wait_for(&locks, &name);
+    await_watches(server(), &name, 1).await;
+    let next = wait_for(&others, &name);
+    await_watches(server(), &name, 2).await;
+    line.silence();
+    look.await_queue(&name, 2).await;
+    let queue = look.queue(&name).await;
+    line.heal();
+    look.await_queue(&name, 3).await;
+    assert_eq!(look.queue(&name).await[..2], queue, "it has overtaken somebody");
+    release(holder).await;
+    release(next.await.expect("no panic").expect("the lock")).await;
+    release(cut_off.await.expect("no panic").expect("the lock")).await;
+    assert_eq!(look.queue(&name).await.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +151,7 @@ async fn cuts_shorter_than_the_session_lose_neither_locks_nor_places_nor_news() 
     let waiter = wait_for(&others, &name);
     look.await_queue(&name, 2).await;
     let last = wait_for(&locks, &name);
-    look.await_queue(&name, 3).await;
+    await_watches(server(), &name, 2).await;
     release(guard).await;
     let holder = waiter.await.expect("no panic").expect("the lock");
     line.silence();
@@ -168,7 +193,7 @@ async fn a_server_that_restarts_knows_its_holders_and_its_waiters() {
     let name = fresh_name();
     let guard = lock(&first, &name).await;
     let waiter = wait_for(&second, &name);
-    Look::at(&own.zookeeper).await.await_queue(&name, 2).await;
+    await_watches(&own.zookeeper, &name, 1).await;
     own.act(|zookeeper| zookeeper.restart());
     let look = Look::at(&own.zookeeper).await;
     assert_eq!(look.queue(&name).await.len(), 2);

@@ -73,21 +73,23 @@ impl ZooKeeperServer {
     /// The present session, or a new one if that has ended. One caller opens it for all.
     async fn session(&self, until: Instant) -> Result<Arc<Session>, LockError> {
         let shared = &self.shared;
-        let late = || LockError::Backend("no ZooKeeper session in time".into());
-        let mut present = timeout_at(until, shared.session.lock()).await.map_err(|_| late())?;
+        let mut failure = Failure::Unanswered("no ZooKeeper session in time".into());
+        let Ok(mut present) = timeout_at(until, shared.session.lock()).await else {
+            return Err(failure.into());
+        };
         if let Some(session) = present.as_ref().filter(|session| !session.has_ended()) {
             return Ok(Arc::clone(session));
         }
         loop {
             let (cluster, runtime) = (shared.cluster.clone(), shared.runtime.clone());
             let opening = Session::open(cluster, shared.session_timeout, runtime);
-            match timeout_at(until, opening).await.map_err(|_| late())? {
-                Ok(session) => return Ok(Arc::clone(present.insert(Arc::new(session)))),
-                Err(Failure::Unanswered(_)) if Instant::now() + OPENING_PAUSE < until => {
-                    sleep(OPENING_PAUSE).await;
-                }
-                Err(failure) => return Err(failure.into()),
+            match timeout_at(until, opening).await {
+                Ok(Ok(session)) => return Ok(Arc::clone(present.insert(Arc::new(session)))),
+                Ok(Err(reason @ Failure::Unanswered(_))) => failure = reason,
+                Ok(Err(refusal)) => return Err(refusal.into()),
+                Err(_) => return Err(failure.into()),
             }
+            sleep(OPENING_PAUSE).await;
         }
     }
 }

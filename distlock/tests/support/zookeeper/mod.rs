@@ -173,8 +173,8 @@ impl Look {
 }
 
 /// Each watched node below that path, and how many sessions watch it.
-pub(crate) fn watches_below(path: &str) -> Vec<(String, usize)> {
-    let answer = tokio::task::block_in_place(|| server().four_letter_word("wchp"));
+pub(crate) fn watches_below(server: &ZooKeeper, path: &str) -> Vec<(String, usize)> {
+    let answer = tokio::task::block_in_place(|| server.four_letter_word("wchp"));
     let mut watches: Vec<(String, usize)> = Vec::new();
     for line in answer.expect("an answer").lines() {
         match watches.last_mut() {
@@ -188,11 +188,17 @@ pub(crate) fn watches_below(path: &str) -> Vec<(String, usize)> {
     watches
 }
 
-/// Waits until the condition holds; panics with `what` after 10 s.
+/// Until so many contenders for the lock watch their predecessors.
+pub(crate) async fn await_watches(server: &ZooKeeper, name: &LockName, count: usize) {
+    let what = format!("{count} watches");
+    eventually(&what, async || watches_below(server, &znode(name)).len() == count).await;
+}
+
+/// Waits until the condition holds; panics with `what` after 30 s.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !holds().await {
-        assert!(Instant::now() < deadline, "not within 10 s: {what}");
+        assert!(Instant::now() < deadline, "not within 30 s: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
