@@ -23,10 +23,14 @@ const MYSQL_CONNECTIONS: u32 = 24;
 pub struct Addresses {
     /// `redis://:password@host:port/0`
     pub redis: Option<String>,
+    /// How long a command of Redis may take, if not as long as on a busy machine.
+    pub redis_answer_ms: Option<u64>,
     /// The same, of servers that do not know of each other.
     pub independent_redis: Vec<String>,
     /// `mysql://user:password@host:port/database`
     pub mysql: Option<String>,
+    /// How many connections to that it may have, if not as many as anybody needs.
+    pub mysql_connections: Option<u32>,
     /// `host:port`
     pub zookeeper: Option<String>,
 }
@@ -37,8 +41,10 @@ impl Addresses {
         let redis = "redis://:x@127.0.0.1:1/0";
         Self {
             redis: Some(redis.into()),
+            redis_answer_ms: None,
             independent_redis: vec![redis.into(); 5],
             mysql: Some("mysql://x:x@127.0.0.1:1/x".into()),
+            mysql_connections: None,
             zookeeper: None,
         }
     }
@@ -46,23 +52,31 @@ impl Addresses {
     /// Makes what mechanisms need. No server is asked before a lock is, except for a session with
     /// `ZooKeeper`.
     pub async fn connect(&self) -> Result<Backends, LockError> {
-        let independent_redis = self.independent_redis.iter().map(|url| redis_at(url));
+        let answer = self.redis_answer_ms.map_or(ANSWER, Duration::from_millis);
+        let redis_at = |url: &String| redis_at(url, answer);
+        let independent_redis = self.independent_redis.iter().map(redis_at);
         Ok(Backends {
-            redis: self.redis.as_deref().map(redis_at).transpose()?,
+            redis: self.redis.as_ref().map(redis_at).transpose()?,
             independent_redis: independent_redis.collect::<Result<_, _>>()?,
-            mysql: self.mysql.as_deref().map(mysql_at).transpose()?,
+            mysql: self.mysql_server()?,
             zookeeper: match &self.zookeeper {
                 Some(at) => Some(ZooKeeperServer::connect(at, ZOOKEEPER_SESSION).await?),
                 None => None,
             },
         })
     }
+
+    /// The database, if there is one.
+    pub fn mysql_server(&self) -> Result<Option<MySqlServer>, LockError> {
+        let connections = self.mysql_connections.unwrap_or(MYSQL_CONNECTIONS);
+        self.mysql.as_deref().map(|url| mysql_at(url, connections)).transpose()
+    }
 }
 
-fn redis_at(url: &str) -> Result<RedisServer, LockError> {
+fn redis_at(url: &str, answer: Duration) -> Result<RedisServer, LockError> {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(ANSWER))
-        .set_response_timeout(Some(ANSWER))
+        .set_response_timeout(Some(answer))
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
         .set_max_delay(Duration::from_millis(200));
@@ -71,8 +85,7 @@ fn redis_at(url: &str) -> Result<RedisServer, LockError> {
     Ok(RedisServer::new(client, connection))
 }
 
-fn mysql_at(url: &str) -> Result<MySqlServer, LockError> {
-    let url = url.to_owned();
-    let options = MySqlServerOptions { url, pool_size: MYSQL_CONNECTIONS, acquire: ANSWER };
-    MySqlServer::with_own_pool(&options)
+fn mysql_at(url: &str, connections: u32) -> Result<MySqlServer, LockError> {
+    let (url, pool_size, acquire) = (url.to_owned(), connections, ANSWER);
+    MySqlServer::with_own_pool(&MySqlServerOptions { url, pool_size, acquire })
 }

@@ -22,6 +22,7 @@ use crate::protocol::{
     Word,
 };
 use crate::servers::Servers;
+use crate::variant::Variant;
 
 /// How long an answer may take beyond what the order itself says.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -94,6 +95,21 @@ impl Contender {
     pub fn start_as(servers: &Servers, setup: &Setup) -> Self {
         let name = format!("contender-{}", setup.kind);
         let program = servers.bed().program(&name, &program(), &[]).expect("a contender starts");
+        Self::set_up(program, setup)
+    }
+
+    /// The same, with a wall clock that is so far ahead of the others', or behind them.
+    pub fn start_with_clock(servers: &Servers, setup: &Setup, offset_ms: i64) -> Self {
+        let name = format!("contender-{}", setup.kind);
+        let (bed, path) = (servers.bed(), program());
+        let program = bed.program_with_clock(&name, &path, &[]).expect("a contender starts");
+        let contender = Self::set_up(program, setup);
+        contender.program.jump_clock(offset_ms).expect("its clock can be set");
+        contender
+    }
+
+    fn set_up(program: Program, setup: &Setup) -> Self {
+        let name = program.name().to_owned();
         let (stdin, stdout) = program.pipes().expect("nobody else takes them");
         let heard = Arc::<Heard>::default();
         listen(stdout, Arc::clone(&heard));
@@ -157,6 +173,23 @@ impl Contender {
             _ => None,
         });
         effect.wait()
+    }
+
+    /// Reads the stock of a name, or replaces it, and shows the hold's token to its fence first if
+    /// told so. None if the fence refuses that.
+    pub fn stock(
+        &self,
+        handle: u64,
+        name: &str,
+        units: Option<i64>,
+        fenced: bool,
+    ) -> Result<Option<i64>, Failure> {
+        self.stock_after(Order::Stock { handle, name: name.to_owned(), units, fenced })
+    }
+
+    /// Takes one unit out of stock in the lock's own transaction; what is left.
+    pub fn sell_inside(&self, handle: u64, name: &str) -> Result<Option<i64>, Failure> {
+        self.stock_after(Order::SellInside { handle, name: name.to_owned() })
     }
 
     /// Lets it look at a hold and add one to the number in the file, until the hold is lost;
@@ -230,6 +263,14 @@ impl Contender {
         before
     }
 
+    fn stock_after(&self, order: Order) -> Result<Option<i64>, Failure> {
+        let stock = self.send(order, Duration::ZERO, |word| match word {
+            Word::Stock { units } => Some(units),
+            _ => None,
+        });
+        stock.wait()
+    }
+
     fn done(&self, order: Order) {
         let done = self.send(order, Duration::ZERO, |word| match word {
             Word::Done => Some(()),
@@ -279,6 +320,7 @@ impl Contender {
 pub fn setup(servers: &Servers, kind: LockKind) -> Setup {
     Setup {
         kind: kind.to_string(),
+        variant: Variant::Usual,
         addresses: servers.addresses(kind),
         first_stage: true,
         warm_up: true,

@@ -2,19 +2,22 @@
 //!
 //! A [`Contender`] is a child process that takes locks as it is told and reports what happened and
 //! when; it can be frozen, thawed and killed. [`Servers`] are the real servers that the processes
-//! meet on. The suite is `tests/conformance.rs`: a line in distlock's registry brings a kind all of
-//! it. Reading order: `protocol` (what is said to a contender), `addresses`, `servers`, `driver`
-//! (how it is said), `clock`, `counter`, `mint`, `want`, `spread`; then `main.rs`, the contender
-//! itself.
+//! meet on. The suite is `tests/conformance`: a line in distlock's registry brings a kind all of
+//! it; `tests/flaws` shows what kinds are known to get wrong. Reading order: `protocol` (what is
+//! said to a contender), `failure`, `addresses`, `servers`, `driver` (how it is said), `variant`
+//! (mechanisms that the registry does not make), `clock`, `counter`, `mint`, `want`, `spread`; then
+//! `main.rs`, the contender itself.
 
 mod addresses;
 pub mod clock;
 pub mod counter;
 mod driver;
+mod failure;
 mod mint;
 pub mod protocol;
 mod servers;
 mod spread;
+pub mod variant;
 mod want;
 
 pub use addresses::Addresses;

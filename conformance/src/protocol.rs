@@ -8,16 +8,21 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use distlock::{LockError, LossCause, Release};
+use distlock::{LossCause, Release};
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::Addresses;
+pub use crate::failure::Failure;
+use crate::variant::Variant;
 
 /// The first line in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Setup {
     /// The kind, as [`LockKind`](distlock::LockKind) is written.
     pub kind: String,
+    /// How its mechanism differs from the usual one.
+    #[serde(default)]
+    pub variant: Variant,
     /// The servers.
     #[serde(default)]
     pub addresses: Addresses,
@@ -83,6 +88,25 @@ pub enum Order {
         file: PathBuf,
         /// The pause between two looks.
         pause_us: u64,
+    },
+    /// Read the stock of a name in the database, or replace it, whether the hold is lost or not:
+    /// [`Word::Stock`].
+    Stock {
+        /// The hold.
+        handle: u64,
+        /// Whose stock.
+        name: String,
+        /// What it will be.
+        units: Option<i64>,
+        /// Whether the hold's fencing token is shown to the stock's fence first.
+        fenced: bool,
+    },
+    /// Take one unit out of stock in the lock's own transaction, and commit that: [`Word::Stock`].
+    SellInside {
+        /// The hold.
+        handle: u64,
+        /// Whose stock.
+        name: String,
     },
     /// Let tasks contend: [`Word::Contended`].
     Contend(Contest),
@@ -211,6 +235,11 @@ pub enum Word {
         /// False if the lock was lost.
         done: bool,
     },
+    /// What is in stock now.
+    Stock {
+        /// None if the fence refused the token.
+        units: Option<i64>,
+    },
     /// News: the end of a watch.
     Watched(Watched),
     /// The end of a contest.
@@ -320,36 +349,5 @@ impl From<Release> for Outcome {
             Release::HeldByOther => Self::HeldByOther,
             Release::Gone => Self::Gone,
         }
-    }
-}
-
-/// A [`LockError`] that has travelled, or what else stopped an order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// Which one, as in `timed_out`.
-    pub code: String,
-    /// Its words.
-    pub message: String,
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self { code: "io".into(), message: error.to_string() }
-    }
-}
-
-impl From<LockError> for Failure {
-    fn from(error: LockError) -> Self {
-        let code = match error {
-            LockError::TimedOut { .. } => "timed_out",
-            LockError::Lost => "lost",
-            LockError::NotOwner => "not_owner",
-            LockError::HeldByOtherKind => "held_by_other_kind",
-            LockError::Backend(_) => "backend",
-            LockError::NoConnection(_) => "no_connection",
-            LockError::BadRequest { .. } => "bad_request",
-            LockError::Unsupported(_) => "unsupported",
-        };
-        Self { code: code.into(), message: error.to_string() }
     }
 }

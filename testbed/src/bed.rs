@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::clock::ClockShim;
 use crate::database::{Database, Flavor};
 use crate::error::{Error, Result};
 use crate::haproxy::Haproxy;
@@ -24,6 +23,7 @@ use crate::programs::Programs;
 use crate::reaper::Reaper;
 use crate::redis::{Redis, RedisOptions};
 use crate::replica::{Replica, ReplicaSpec};
+use crate::shim::Shims;
 use crate::slot::Slot;
 use crate::spawner::Spawner;
 use crate::zookeeper::{ZooKeeper, ZooKeeperOptions};
@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     pub(crate) programs: Programs,
     pub(crate) ready_within: Duration,
     pub(crate) spawner: Spawner,
-    pub(crate) clock_shim: ClockShim,
+    pub(crate) shims: Shims,
     closed: AtomicBool,
     slots: Mutex<Vec<Weak<Slot>>>,
     names: Mutex<HashMap<String, u32>>,
@@ -107,7 +107,7 @@ impl Builder {
             programs: self.programs,
             ready_within: self.ready_within,
             spawner,
-            clock_shim: ClockShim::default(),
+            shims: Shims::default(),
             closed: AtomicBool::new(false),
             slots: Mutex::default(),
             names: Mutex::default(),
@@ -184,7 +184,15 @@ impl Bed {
     /// # Errors
     /// If the program cannot be started.
     pub fn program(&self, name: &str, program: &Path, args: &[&str]) -> Result<Program> {
-        Program::start(&self.inner, name, program, args)
+        Program::start(&self.inner, name, program, args, false)
+    }
+
+    /// The same, with a clock that [`Program::jump_clock`] can set.
+    ///
+    /// # Errors
+    /// As [`Bed::program`]; also if there is no C compiler.
+    pub fn program_with_clock(&self, name: &str, program: &Path, args: &[&str]) -> Result<Program> {
+        Program::start(&self.inner, name, program, args, true)
     }
 
     /// Starts the proxy that ships with the service, in front of these replicas.

@@ -41,12 +41,12 @@
 //! Modules in reading order: `bed` (the folder and its end), `spawner`, `reaper`, `process` (one
 //! server and what can be done to it), `probe` (when is it ready), then one file per server:
 //! `redis`, `database`, `zookeeper`, `replica`, `haproxy`, `program`; `proxy` (a way on which
-//! things go wrong); `clock` (one that can be set), `certificates`, `mysql_wire`, `resp`,
+//! things go wrong); `shim` (a clock that can be set, a disk
+//! that can be stalled), `certificates`, `mysql_wire`, `resp`,
 //! `programs`, `ports`, `logs`, `error` are tools.
 
 mod bed;
 mod certificates;
-mod clock;
 mod database;
 mod error;
 mod haproxy;
@@ -62,6 +62,7 @@ mod reaper;
 mod redis;
 mod replica;
 mod resp;
+mod shim;
 mod slot;
 mod spawner;
 mod zookeeper;

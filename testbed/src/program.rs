@@ -11,10 +11,12 @@ use crate::bed::Inner;
 use crate::error::{Error, Result};
 use crate::probe::Probe;
 use crate::process::{Process, Recipe};
+use crate::shim::{Dial, Shim};
 
 /// A running program. Derefs to its [`Process`].
 pub struct Program {
     process: Process,
+    clock: Option<Shim>,
 }
 
 impl Program {
@@ -23,22 +25,37 @@ impl Program {
         name: &str,
         program: &Path,
         args: &[&str],
+        clock: bool,
     ) -> Result<Self> {
         let found = program.canonicalize();
+        let name = bed.unique_name(name);
+        let clock = clock.then(|| Shim::start(bed, &name, Dial::Clock)).transpose()?;
         let recipe = Recipe {
-            name: bed.unique_name(name),
+            name,
             program: found.map_err(Error::io(format!("find {}", program.display())))?,
             args: args.iter().map(OsString::from).collect(),
-            env: vec![],
+            env: Shim::env(&clock),
             probe: Probe::Talks,
         };
-        Ok(Self { process: Process::start(bed, recipe)? })
+        Ok(Self { process: Process::start(bed, recipe)?, clock })
     }
 
     /// Its stdin and its stdout. They are handed out once per start; whoever has them finds out
     /// by talking whether the program is ready.
     pub fn pipes(&self) -> Option<(ChildStdin, ChildStdout)> {
         self.process.pipes()
+    }
+
+    /// Sets its wall clock: this many milliseconds ahead of the true time, or behind it if
+    /// negative. It sees that at its next look at the clock.
+    ///
+    /// # Errors
+    /// If it was not started by [`Bed::program_with_clock`](crate::Bed::program_with_clock).
+    pub fn jump_clock(&self, offset_ms: i64) -> Result<()> {
+        match &self.clock {
+            Some(clock) => clock.set(offset_ms),
+            None => Err(self.failed("was started without a clock of its own".into())),
+        }
     }
 }
 

@@ -12,18 +12,19 @@ use uuid::Uuid;
 
 use crate::bed::{Inner, create_private_folder, write_private};
 use crate::certificates::Certificates;
-use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::Probe;
 use crate::process::{Process, Recipe, start_on_free_port};
 use crate::resp::Connection;
+use crate::shim::{Dial, Shim};
 
 /// How long [`Redis::command`] waits for an answer.
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a [`Redis`] differs from the usual one, which keeps nothing on disk and evicts nothing.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct RedisOptions {
     /// Keeps an append-only file, written through at every command: a restart loses nothing.
     pub appendonly: bool,
@@ -38,6 +39,8 @@ pub struct RedisOptions {
     pub tls: bool,
     /// Has a clock that [`Redis::jump_clock`] can set.
     pub clock: bool,
+    /// Has a disk that [`Redis::stall_disk`] can stall.
+    pub disk: bool,
     /// More lines of `redis.conf`; later lines win over earlier ones.
     pub extra: Vec<String>,
 }
@@ -56,7 +59,8 @@ pub struct RedisMaster {
 pub struct Redis {
     process: Process,
     access: Access,
-    clock: Option<Clock>,
+    clock: Option<Shim>,
+    disk: Option<Shim>,
 }
 
 /// How clients get in.
@@ -173,6 +177,19 @@ impl Redis {
             None => Err(self.failed("was started without `clock: true`".into())),
         }
     }
+
+    /// Stalls the server's disk, or lets it go on: it takes what is written, but waits before it
+    /// says that it is safe. A killed server loses what it has not written because of that, and
+    /// nothing else.
+    ///
+    /// # Errors
+    /// If the options did not ask for such a disk.
+    pub fn stall_disk(&self, stalled: bool) -> Result<()> {
+        match &self.disk {
+            Some(disk) => disk.set(stalled.into()),
+            None => Err(self.failed("was started without `disk: true`".into())),
+        }
+    }
 }
 
 impl Plan<'_> {
@@ -182,7 +199,9 @@ impl Plan<'_> {
         let data = bed.path(&name);
         create_private_folder(&data)?;
         let access = Access::choose(bed, &name, options)?;
-        let clock = options.clock.then(|| Clock::start(bed, &name)).transpose()?;
+        let shim = |dial| Shim::start(bed, &name, dial);
+        let clock = options.clock.then(|| shim(Dial::Clock)).transpose()?;
+        let disk = options.disk.then(|| shim(Dial::Disk)).transpose()?;
         let config = bed.path(&format!("{name}.conf"));
         let data = format!("dir \"{}\"\n", data.display());
         write_private(&config, &(access.settings() + &data + &settings(options)))?;
@@ -191,10 +210,10 @@ impl Plan<'_> {
             name,
             program: self.program.clone(),
             args: vec![config.into()],
-            env: clock.as_ref().map(Clock::env).unwrap_or_default(),
+            env: Shim::env(clock.iter().chain(&disk)),
             probe,
         };
-        Ok(Redis { process: Process::start(bed, recipe)?, access, clock })
+        Ok(Redis { process: Process::start(bed, recipe)?, access, clock, disk })
     }
 }
 

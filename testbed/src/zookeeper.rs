@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::{Probe, four_letter_word};
 use crate::process::{Process, Recipe, start_on_free_port};
+use crate::shim::{Dial, Shim};
 
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
 
@@ -30,6 +31,8 @@ pub struct ZooKeeperOptions {
     pub max_session_timeout_ms: u32,
     /// How often empty container nodes and expired TTL nodes are looked for.
     pub container_check_ms: u32,
+    /// Has a clock that [`ZooKeeper::jump_clock`] can set.
+    pub clock: bool,
     /// More lines of `zoo.cfg`; later lines win over earlier ones.
     pub extra: Vec<String>,
 }
@@ -43,6 +46,7 @@ impl Default for ZooKeeperOptions {
             min_session_timeout_ms: 400,
             max_session_timeout_ms: 60_000,
             container_check_ms: 60_000,
+            clock: false,
             extra: vec![],
         }
     }
@@ -54,6 +58,7 @@ pub struct ZooKeeper {
     process: Process,
     address: SocketAddr,
     connect_string: String,
+    clock: Option<Shim>,
 }
 
 /// What is installed.
@@ -65,7 +70,7 @@ struct Installed {
 impl ZooKeeper {
     pub(crate) fn start(bed: &Arc<Inner>, options: ZooKeeperOptions) -> Result<Self> {
         let installed = Installed::find(bed)?;
-        let container_check_ms = options.container_check_ms;
+        let (container_check_ms, has_clock) = (options.container_check_ms, options.clock);
         let settings = settings(options);
         start_on_free_port(|| {
             let name = bed.unique_name("zookeeper");
@@ -80,17 +85,20 @@ impl ZooKeeper {
                 address.port(),
             );
             write_private(&config, &text)?;
+            let clock = || Shim::start(bed, &name, Dial::Clock);
+            let clock = has_clock.then(clock).transpose()?;
+            let env = Shim::env(&clock);
             let process = Process::start(
                 bed,
                 Recipe {
                     name,
                     program: installed.java.clone(),
                     args: installed.args(container_check_ms, &bed.temp_folder(), &config),
-                    env: vec![],
+                    env,
                     probe: Probe::ZooKeeper { address },
                 },
             )?;
-            Ok(Self { process, address, connect_string: address.to_string() })
+            Ok(Self { process, address, connect_string: address.to_string(), clock })
         })
     }
 
@@ -102,6 +110,18 @@ impl ZooKeeper {
     /// `127.0.0.1:port`, as clients want it.
     pub fn connect_string(&self) -> &str {
         &self.connect_string
+    }
+
+    /// Sets the server's wall clock: this many milliseconds ahead of the true time, or behind it
+    /// if negative.
+    ///
+    /// # Errors
+    /// If the options did not ask for such a clock.
+    pub fn jump_clock(&self, offset_ms: i64) -> Result<()> {
+        match &self.clock {
+            Some(clock) => clock.set(offset_ms),
+            None => Err(self.failed("was started without `clock: true`".into())),
+        }
     }
 
     /// The answer to one of the four-letter words `ruok`, `srvr`, `mntr` and `cons`.

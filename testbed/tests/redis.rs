@@ -208,3 +208,21 @@ fn a_clock_that_was_not_asked_for_cannot_jump() {
     let error = redis.jump_clock(1).unwrap_err().to_string();
     assert!(error.starts_with("redis was started without `clock: true`\n"), "{error}");
 }
+
+#[test]
+fn a_stalled_disk_holds_up_those_who_wait_for_it_and_nobody_else() {
+    let bed = Bed::start().unwrap();
+    let options = RedisOptions { appendonly: true, disk: true, ..RedisOptions::default() };
+    let redis = bed.redis(options).unwrap();
+    redis.stall_disk(true).unwrap();
+    redis.command(&["SET", "a", "1"]).expect_err("it is not safe yet");
+    redis.stall_disk(false).unwrap();
+    assert_eq!(redis.command(&["GET", "a"]).unwrap().trim(), "1");
+
+    let redis = bed.redis(RedisOptions { disk: true, ..RedisOptions::default() }).unwrap();
+    redis.stall_disk(true).unwrap();
+    redis.command(&["SET", "a", "1"]).unwrap();
+
+    let refused = bed.redis(RedisOptions::default()).unwrap().stall_disk(true).unwrap_err();
+    assert!(refused.to_string().contains("was started without `disk: true`"), "{refused}");
+}

@@ -3,6 +3,7 @@
 mod contest;
 mod counts;
 pub(crate) mod speech;
+mod stock;
 mod watch;
 
 use std::collections::HashMap;
@@ -16,16 +17,23 @@ use conformance::FileMint;
 use conformance::clock::{at_ns, now_ns};
 use conformance::counter::Counter;
 use conformance::protocol::{Failure, Held, Lost, Order, Setup, Want, Word};
-use distlock::{Guard, Lease, LockError, LockName, LockOptions, Locks, Loss, Owner, locker};
+use distlock::mysql::LentTransaction;
+use distlock::{
+    Guard, Lease, LockError, LockName, LockOptions, Locks, Loss, MySqlServer, Owner, Token,
+};
+use sqlx::MySqlPool;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use self::counts::Counts;
 use self::speech::say;
+use self::stock::Stock;
 use self::watch::Watch;
 
 pub(crate) struct Contender {
     locks: Locks,
+    /// Where stock is.
+    database: Option<MySqlServer>,
     counts: Counts,
     holds: Mutex<HashMap<u64, Holding>>,
     last_handle: AtomicU64,
@@ -43,7 +51,7 @@ impl Contender {
         // Before the locks are made, which keep their instruments.
         let counts = Counts::install()?;
         let kind = setup.kind.parse().map_err(|error| failure("bad_request", &error))?;
-        let mut locks = Locks::new(locker(kind, &setup.addresses.connect().await?)?);
+        let mut locks = Locks::new(setup.variant.locker(kind, &setup.addresses.connect().await?)?);
         if let Some(folder) = setup.mint {
             locks = locks.with_mint(Arc::new(FileMint(folder)));
         }
@@ -53,7 +61,14 @@ impl Contender {
         if setup.warm_up {
             conformance::warm_up(&locks).await?;
         }
-        Ok(Self { locks, counts, holds: Mutex::default(), last_handle: AtomicU64::new(0) })
+        let database = setup.addresses.mysql_server()?;
+        Ok(Self {
+            locks,
+            database,
+            counts,
+            holds: Mutex::default(),
+            last_handle: AtomicU64::new(0),
+        })
     }
 
     pub(crate) async fn obey(&self, order: Order) -> Word {
@@ -97,6 +112,15 @@ impl Contender {
                 let _no_effect = begins.await;
                 Word::Done
             }
+            Order::Stock { handle, name, units, fenced } => {
+                let token = if fenced { self.token(handle)? } else { None };
+                let stock = Stock { pool: self.database()?, name: &name, token };
+                Word::Stock { units: stock.touch(units).await? }
+            }
+            Order::SellInside { handle, name } => {
+                let transaction = self.lend(handle)?;
+                Word::Stock { units: Some(stock::sell_inside(transaction, &name).await?) }
+            }
             Order::Contend(contest) => {
                 Word::Contended(contest::contend(&self.locks, contest).await?)
             }
@@ -135,6 +159,23 @@ impl Contender {
     fn loss(&self, handle: u64) -> Result<Loss, Failure> {
         let holds = self.holds();
         holds.get(&handle).map(|holding| holding.guard.loss()).ok_or_else(no_such_handle)
+    }
+
+    fn token(&self, handle: u64) -> Result<Option<Token>, Failure> {
+        let holds = self.holds();
+        let token = holds.get(&handle).ok_or_else(no_such_handle)?.guard.token();
+        token.map(Some).ok_or_else(|| failure("unsupported", &"the hold has no token"))
+    }
+
+    fn lend(&self, handle: u64) -> Result<LentTransaction, Failure> {
+        let mut holds = self.holds();
+        let lent = holds.get_mut(&handle).ok_or_else(no_such_handle)?.guard.lend();
+        lent.ok_or_else(|| failure("unsupported", &"the hold is no transaction"))
+    }
+
+    fn database(&self) -> Result<&MySqlPool, Failure> {
+        let server = self.database.as_ref().map(MySqlServer::pool);
+        server.ok_or_else(|| failure("unsupported", &"no database"))
     }
 
     fn holds(&self) -> MutexGuard<'_, HashMap<u64, Holding>> {

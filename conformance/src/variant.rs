@@ -1,0 +1,65 @@
+//! Mechanisms that the registry does not make: the flaws of those that it makes do not show, or are
+//! repaired, only in these.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{
+    Backends, LockError, LockKind, Locker, OwnerCheckLock, Red, RedisServer, Replication,
+    SetnxExpire, locker, mysql,
+};
+use serde::{Deserialize, Serialize};
+
+/// What is unusual about the mechanism of a kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Variant {
+    /// Nothing: the registry makes it.
+    #[default]
+    Usual,
+    /// `setnx-expire` without EXPIRE.
+    WithoutExpire,
+    /// `owner-check` whose owners are numbers that each process counts by itself.
+    ProcessNumbers,
+    /// `red` in which a server that came up empty stays out for so long.
+    RestartDelay {
+        /// The longest lease there is.
+        ms: u64,
+    },
+    /// `redisson` whose locks must be confirmed by so many replicas.
+    Confirmed {
+        /// Of the replicas there are.
+        by: u32,
+    },
+    /// `mysql-row` without a transaction.
+    WithoutTransaction,
+}
+
+impl Variant {
+    /// Makes the mechanism; that of [`Variant::Usual`] is the kind's, the others have theirs.
+    pub fn locker(self, kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, LockError> {
+        Ok(match self {
+            Self::Usual => locker(kind, servers)?,
+            Self::WithoutExpire => Arc::new(SetnxExpire::without_expire(redis(servers)?)),
+            Self::ProcessNumbers => Arc::new(OwnerCheckLock::with_process_numbers(redis(servers)?)),
+            Self::RestartDelay { ms } => {
+                let red = Red::new(&servers.independent_redis)?;
+                Arc::new(red.with_restart_delay(Duration::from_millis(ms)))
+            }
+            Self::Confirmed { by } => {
+                let redis = redis(servers)?.clone().with_replication(Replication::AtLeast(by));
+                locker(kind, &Backends { redis: Some(redis), ..servers.clone() })?
+            }
+            Self::WithoutTransaction => {
+                let server = servers.mysql.as_ref();
+                mysql::row::without_transaction(
+                    server.ok_or(LockError::Unsupported("a MySQL server"))?,
+                )
+            }
+        })
+    }
+}
+
+fn redis(servers: &Backends) -> Result<&RedisServer, LockError> {
+    servers.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))
+}

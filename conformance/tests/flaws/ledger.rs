@@ -1,0 +1,326 @@
+//! Which test shows which flaw, and which shows it gone.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use distlock::{LockKind, guarantees};
+
+use LockKind::{
+    Fair, GetsetTimestamp, Local, LuaRelease, Multi, MysqlNamed, MysqlRow, MysqlTable, OwnerCheck,
+    ReadWrite, Red, Redisson, Reentrant, SetNx, SetnxExpire, Zookeeper,
+};
+
+/// A flaw of some kinds.
+struct Entry {
+    /// Whose; a flaw of none is one that every kind has, or that another test program shows.
+    kinds: &'static [LockKind],
+    /// As [`guarantees`] words it, if it does.
+    flaw: &'static str,
+    shown: &'static [&'static str],
+    /// What repairs it; a kind, or what is done besides.
+    repaired_by: &'static str,
+    gone: &'static [&'static str],
+}
+
+const NOT_SHOWN: &str = "not shown: ";
+
+const LEDGER: &[Entry] = &[
+    Entry {
+        kinds: &[LockKind::None],
+        flaw: "excludes nobody",
+        shown: &["nobody_shares::no_lock_keeps_nobody_out"],
+        repaired_by: "set-nx, lua-release",
+        gone: &["nobody_shares::a_lock_on_a_server_keeps_other_replicas_out"],
+    },
+    Entry {
+        kinds: &[Local],
+        flaw: "replicas do not see each other",
+        shown: &["nobody_shares::a_lock_in_the_process_keeps_nobody_out_of_another_replica"],
+        repaired_by: "set-nx, lua-release",
+        gone: &["nobody_shares::a_lock_on_a_server_keeps_other_replicas_out"],
+    },
+    Entry {
+        kinds: &[SetnxExpire],
+        flaw: "a holder that dies between SETNX and EXPIRE locks everybody out for ever",
+        shown: &["stays_for_ever::\
+                  a_holder_killed_between_setnx_and_expire_locks_everybody_out_for_ever"],
+        repaired_by: "set-nx",
+        gone: &["stays_for_ever::\
+                 a_holder_killed_before_it_learns_that_it_holds_is_replaced"],
+    },
+    Entry {
+        kinds: &[SetnxExpire],
+        flaw: "without EXPIRE at all each holder that dies locks everybody out for ever",
+        shown: &["stays_for_ever::\
+                  without_expire_each_killed_holder_locks_everybody_out_for_ever"],
+        repaired_by: "setnx-expire, set-nx",
+        gone: &["stays_for_ever::with_a_lease_a_killed_holder_is_replaced"],
+    },
+    Entry {
+        kinds: &[SetnxExpire],
+        flaw: "DEL removes whoever's lock is there",
+        shown: &["late_release::\
+          after_a_freeze_a_bare_del_frees_the_successor_and_three_holders_follow_one_another"],
+        repaired_by: "owner-check, lua-release, reentrant",
+        gone: &["late_release::\
+                 after_a_freeze_a_release_that_checks_the_owner_leaves_the_successor_alone"],
+    },
+    Entry {
+        kinds: &[SetNx],
+        flaw: "its late DEL frees the successor's lock, and a third enters",
+        shown: &["late_release::\
+          after_a_freeze_a_bare_del_frees_the_successor_and_three_holders_follow_one_another"],
+        repaired_by: "owner-check, lua-release, reentrant",
+        gone: &["late_release::\
+                 after_a_freeze_a_release_that_checks_the_owner_leaves_the_successor_alone"],
+    },
+    Entry {
+        kinds: &[OwnerCheck],
+        flaw: "a pause between GET and DEL frees the successor's lock",
+        shown: &["late_release::a_pause_between_get_and_del_frees_the_successor"],
+        repaired_by: "lua-release",
+        gone: &[
+            "late_release::a_release_that_is_one_script_has_no_pause_in_it",
+            "late_release::a_release_that_is_one_script_is_late_as_a_whole_and_finds_out",
+        ],
+    },
+    Entry {
+        kinds: &[OwnerCheck],
+        flaw: "an owner that is a number of the process collides between replicas",
+        shown: &["late_release::owners_that_are_numbers_of_the_process_are_equal_in_two_replicas"],
+        repaired_by: "owners that are random",
+        gone: &["late_release::owners_that_are_random_are_never_equal"],
+    },
+    Entry {
+        kinds: &[SetnxExpire, SetNx, OwnerCheck, LuaRelease, GetsetTimestamp, Reentrant],
+        flaw: "work longer than the lease has two holders",
+        shown: &["long_work::\
+          work_longer_than_a_lease_that_nobody_renews_has_two_holders_and_loses_an_update"],
+        repaired_by: "renewal; and work that looks at its lock before it writes",
+        gone: &[
+            "long_work::work_longer_than_a_lease_that_is_renewed_is_alone",
+            "long_work::work_that_looks_at_its_lock_before_it_writes_does_not_write_after_the_lease",
+        ],
+    },
+    Entry {
+        kinds: &[GetsetTimestamp],
+        flaw: "trusts the clocks of the clients",
+        shown: &["clocks::a_process_whose_clock_is_fast_takes_the_lock_of_a_living_holder"],
+        repaired_by: "set-nx, lua-release, reentrant",
+        gone: &["clocks::\
+          a_process_whose_clock_is_fast_takes_nothing_from_a_lease_that_the_server_counts"],
+    },
+    Entry {
+        kinds: &[GetsetTimestamp],
+        flaw: "a loser overwrites the winner's deadline",
+        shown: &["clocks::a_loser_overwrites_the_deadline_of_the_winner_who_is_then_let_down"],
+        repaired_by: "set-nx, lua-release",
+        gone: &["clocks::a_loser_of_a_race_for_one_key_changes_nothing"],
+    },
+    Entry {
+        kinds: &[LuaRelease],
+        flaw: "the same owner cannot enter again",
+        shown: &["reentry::an_owner_of_a_plain_key_keeps_itself_out"],
+        repaired_by: "reentrant, redisson",
+        gone: &["reentry::an_owner_of_a_counted_hash_enters_again_and_leaves_as_often"],
+    },
+    Entry {
+        kinds: &[Reentrant],
+        flaw: "an answer that is lost on re-entry counts twice",
+        shown: &["reentry::an_answer_that_is_lost_on_re_entry_counts_twice_and_the_lock_stays"],
+        repaired_by: "redisson",
+        gone: &["reentry::an_answer_that_is_lost_on_re_entry_counts_once_with_a_latch"],
+    },
+    Entry {
+        kinds: &[SetnxExpire, SetNx, OwnerCheck, LuaRelease, GetsetTimestamp, Reentrant],
+        flaw: "a waiter is told nothing and asks again and again",
+        shown: &["wake_up::a_waiter_who_is_told_nothing_asks_again_and_again"],
+        repaired_by: "redisson",
+        gone: &["wake_up::a_waiter_who_is_told_asks_when_it_is_told"],
+    },
+    Entry {
+        kinds: &[Redisson, Fair, ReadWrite],
+        flaw: "a failover to a replica that lags forgets the lock",
+        shown: &[
+            "failover::a_failover_to_a_replica_that_lags_forgets_the_lock",
+            "failover::a_majority_that_has_confirmed_is_in_vain_if_another_replica_is_promoted",
+        ],
+        repaired_by: "confirmed writes make it rarer; red; a fence",
+        gone: &[
+            "failover::a_lock_that_all_replicas_must_confirm_is_not_granted_while_one_lags",
+            "failover::a_lock_that_a_replica_has_confirmed_survives_the_failover_to_it",
+            "failover::a_lock_on_a_majority_of_independent_servers_survives_the_failover_of_one",
+            "failover::a_fence_refuses_the_holder_whose_lock_a_failover_has_forgotten",
+        ],
+    },
+    Entry {
+        kinds: &[Multi],
+        flaw: "one member that is away keeps everybody out",
+        shown: &["multi::a_member_that_is_away_keeps_everybody_out"],
+        repaired_by: "red",
+        gone: &["multi::a_server_that_is_away_keeps_nobody_out_of_a_majority"],
+    },
+    Entry {
+        kinds: &[Red],
+        flaw: "a node that restarts empty too early has two majorities",
+        shown: &["red::a_node_that_restarts_empty_makes_a_second_majority"],
+        repaired_by: "red with a restart delay; an append-only file written through at once",
+        gone: &[
+            "red::a_node_that_restarts_empty_and_stays_out_for_a_lease_makes_no_second_majority",
+            "red::a_node_that_restarts_with_all_it_had_makes_no_second_majority",
+        ],
+    },
+    Entry {
+        kinds: &[Red],
+        flaw: "a clock that jumps on a majority ends the lock early",
+        shown: &["red::a_clock_that_jumps_on_a_majority_ends_the_lock_of_a_living_holder"],
+        repaired_by: "nothing in red but a clock that only slews (a minority does no harm); \
+                      zookeeper, which counts by a monotonic clock",
+        gone: &[
+            "red::a_clock_that_jumps_on_a_minority_ends_nothing",
+            "zookeeper::a_clock_that_jumps_ends_no_session",
+        ],
+    },
+    Entry {
+        kinds: &[Red],
+        flaw: "a holder that is paused past the validity has no fence",
+        shown: &["fence::a_holder_of_red_that_is_paused_past_its_validity_writes_all_the_same"],
+        repaired_by: "redisson with a mint, mysql-table, zookeeper, each with a fence",
+        gone: &["fence::\
+          a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
+    },
+    Entry {
+        kinds: &[Red],
+        flaw: "a restart of all nodes without durable storage forgets the lock",
+        shown: &["red::a_restart_of_all_nodes_without_a_file_forgets_the_lock"],
+        repaired_by: "an append-only file written through at once",
+        gone: &["red::a_restart_of_all_nodes_with_a_file_written_through_forgets_nothing"],
+    },
+    Entry {
+        kinds: &[Red],
+        flaw: "a restart of all nodes with AOF everysec forgets the lock",
+        shown: &["red::\
+          a_restart_of_all_nodes_with_a_file_written_through_every_second_forgets_the_lock"],
+        repaired_by: "an append-only file written through at once",
+        gone: &["red::a_file_written_through_at_once_grants_nothing_that_it_may_forget"],
+    },
+    Entry {
+        kinds: &[MysqlRow],
+        flaw: "under autocommit everybody enters",
+        shown: &["mysql_row::under_autocommit_everybody_enters"],
+        repaired_by: "mysql-row, which locks in a transaction",
+        gone: &["mysql_row::in_a_transaction_one_enters"],
+    },
+    Entry {
+        kinds: &[MysqlRow],
+        flaw: "two who insert a missing row deadlock",
+        shown: &["mysql_row::two_who_find_a_row_missing_and_insert_it_deadlock"],
+        repaired_by: "mysql-row, which makes the row before its transaction",
+        gone: &["mysql_row::processes_that_meet_at_a_missing_row_enter_one_after_the_other"],
+    },
+    Entry {
+        kinds: &[MysqlRow],
+        flaw: "a plain SELECT before FOR UPDATE fixes an old snapshot",
+        shown: &["mysql_row::a_section_that_has_read_before_it_locks_works_on_old_state"],
+        repaired_by: "mysql-row, whose FOR UPDATE is the first read",
+        gone: &["mysql_row::a_section_whose_lock_is_its_first_read_sees_the_last_write"],
+    },
+    Entry {
+        kinds: &[MysqlRow],
+        flaw: "each waiter holds a connection",
+        shown: &["mysql_pool::a_pool_that_waiters_have_run_dry_is_a_clear_error_in_bounded_time"],
+        repaired_by: "mysql-table",
+        gone: &["mysql_pool::waiters_who_hold_no_connection_leave_them_to_others"],
+    },
+    Entry {
+        kinds: &[MysqlNamed],
+        flaw: "each holder and waiter has a connection of its own",
+        shown: &["mysql_pool::a_pool_that_waiters_have_run_dry_is_a_clear_error_in_bounded_time"],
+        repaired_by: "mysql-table",
+        gone: &["mysql_pool::waiters_who_hold_no_connection_leave_them_to_others"],
+    },
+    Entry {
+        kinds: &[MysqlNamed],
+        flaw: "a session that the server ends frees the lock before its holder knows",
+        shown: &["mysql_named::a_connection_that_ends_lets_others_in_before_its_holder_knows"],
+        repaired_by: "mysql-table",
+        gone: &["mysql_named::a_lease_in_a_table_outlives_the_connections_of_its_holder"],
+    },
+    Entry {
+        kinds: &[MysqlNamed],
+        flaw: "a session that is cut off keeps its lock for as long as the server waits for it",
+        shown: &["mysql_named::a_session_that_is_cut_off_without_a_word_keeps_its_lock"],
+        repaired_by: "mysql-named, whose sessions time out with the lease",
+        gone: &["mysql_named::a_holder_that_is_cut_off_without_a_word_is_freed_after_its_lease"],
+    },
+    Entry {
+        kinds: &[MysqlNamed],
+        flaw: "Galera grants it on each node",
+        shown: &[
+            "not shown: no Galera is at hand; the kind refuses it, which is a test of distlock",
+        ],
+        repaired_by: "",
+        gone: &[],
+    },
+    Entry {
+        kinds: &[Zookeeper],
+        flaw: "a holder that is paused past its session works on unless its token is checked",
+        shown: &["fence::\
+          a_holder_of_zookeeper_that_is_paused_past_its_session_writes_all_the_same_without_a_fence"],
+        repaired_by: "its token, checked at the read and at the write",
+        gone: &["fence::\
+          a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
+    },
+    Entry {
+        kinds: &[Redisson, MysqlTable, Zookeeper],
+        flaw: "a fence that is checked at the write alone lets a stale reader write",
+        shown: &["fence::\
+          a_holder_whose_token_is_checked_at_the_write_alone_sells_by_what_it_read_before"],
+        repaired_by: "a fence that is checked at the read as well",
+        gone: &["fence::\
+          a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
+    },
+    Entry {
+        kinds: &[],
+        flaw: "a lock inside the transaction is released before the commit",
+        shown: &["not shown: the service's, see `loadtest compare`"],
+        repaired_by: "",
+        gone: &[],
+    },
+];
+
+/// The tests of this program, as it lists them.
+fn tests() -> BTreeSet<String> {
+    let program = std::env::current_exe().expect("a program knows its path");
+    let list = Command::new(program).args(["--list", "--format=terse"]).output().expect("a list");
+    let list = String::from_utf8(list.stdout).expect("text");
+    list.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect()
+}
+
+#[test]
+fn every_flaw_has_a_test_that_shows_it_and_one_that_shows_it_gone() {
+    let (tests, mut named) = (tests(), BTreeSet::new());
+    println!("| flaw | kinds | shown by | repaired by | gone in |");
+    for Entry { kinds, flaw, shown, repaired_by, gone } in LEDGER {
+        let kinds: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+        let (by, of) = (shown.join(", "), gone.join(", "));
+        println!("| {flaw} | {} | {by} | {repaired_by} | {of} |", kinds.join(", "));
+        assert!(!shown.is_empty(), "nothing shows: {flaw}");
+        let is_shown = !shown[0].starts_with(NOT_SHOWN);
+        assert_eq!(is_shown, !gone.is_empty(), "nothing shows that it can be repaired: {flaw}");
+        let both = shown.iter().chain(*gone).filter(|name| !name.starts_with(NOT_SHOWN));
+        named.extend(both.map(|name| (*name).to_owned()));
+    }
+    let own = "ledger::every_flaw_has_a_test_that_shows_it_and_one_that_shows_it_gone";
+    named.insert(own.into());
+    let missing: Vec<_> = named.difference(&tests).collect();
+    let unnamed: Vec<_> = tests.difference(&named).collect();
+    assert!(missing.is_empty() && unnamed.is_empty(), "{missing:#?} {unnamed:#?}");
+
+    for kind in LockKind::ALL {
+        for promised in guarantees(kind).flaws {
+            let has = |entry: &Entry| entry.flaw == *promised && entry.kinds.contains(&kind);
+            assert!(LEDGER.iter().any(has), "{kind}: nothing shows: {promised}");
+        }
+    }
+}

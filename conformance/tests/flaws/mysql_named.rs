@@ -1,0 +1,86 @@
+//! A lock that lives in a database session. Witnesses: the connections that the proxy has cut, or
+//! what it has swallowed.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use conformance::protocol::{Cause, Held, Want};
+use conformance::{Contender, fresh_name};
+use distlock::LockKind;
+use testbed::{Direction, Proxy};
+
+use crate::database::{Sql, url};
+use crate::scene::{
+    PATIENCE, assert_both_hold, assert_kept_out, changed, enter_later, servers, start,
+};
+
+/// A third of it is the time between two heartbeats.
+const LEASE: Duration = Duration::from_secs(9);
+/// The same where it is waited for.
+const SHORT_LEASE: Duration = Duration::from_secs(2);
+
+/// A way to the database, and its address by that way.
+fn way() -> (Proxy, String) {
+    let database = servers().database();
+    let proxy = Proxy::before(database.addr()).expect("a proxy");
+    let url = proxy.instead_of(database.addr(), &url());
+    (proxy, url)
+}
+
+/// The holder of a lock, and all its connections.
+fn holder(kind: LockKind, lease: Duration) -> (Contender, Held, String, Proxy) {
+    let ((proxy, url), name) = (way(), fresh_name());
+    let setup = changed(kind, |setup| setup.addresses.mysql = Some(url));
+    let holder = Contender::start_as(servers(), &setup);
+    let held = holder.lock(&Want::new(&name, lease)).expect("nobody has it");
+    (holder, held, name, proxy)
+}
+
+#[test]
+fn a_connection_that_ends_lets_others_in_before_its_holder_knows() {
+    let other = start(LockKind::MysqlNamed);
+    let (holder, held, name, proxy) = holder(LockKind::MysqlNamed, LEASE);
+    assert_kept_out(&other, &name);
+    proxy.cut();
+    assert!(proxy.counts().cut > 0);
+    let others = enter_later(&other, &name);
+    assert_both_hold((&holder, &held), (&other, &others));
+    assert_eq!(holder.lost(held.handle, PATIENCE).cause, Cause::Taken);
+}
+
+#[test]
+fn a_lease_in_a_table_outlives_the_connections_of_its_holder() {
+    let other = start(LockKind::MysqlTable);
+    let (holder, held, name, proxy) = holder(LockKind::MysqlTable, SHORT_LEASE);
+    proxy.cut();
+    assert!(proxy.counts().cut > 0);
+    assert_kept_out(&other, &name);
+    assert!(!holder.is_lost(held.handle));
+    // It is renewed on other connections.
+    sleep(SHORT_LEASE * 2);
+    assert_kept_out(&other, &name);
+    assert!(!holder.is_lost(held.handle));
+}
+
+#[test]
+fn a_session_that_is_cut_off_without_a_word_keeps_its_lock() {
+    let ((proxy, url), name) = (way(), fresh_name());
+    // Its `wait_timeout` is the server's: eight hours.
+    let (mut cut_off, mut other) = (Sql::open_at(&url), Sql::open());
+    let take = |seconds: u64| format!("SELECT GET_LOCK('{name}', {seconds})");
+    assert_eq!(cut_off.number(&take(0)), 1);
+    proxy.set_swallowing(Direction::Both, true);
+    assert_eq!(other.number(&take(SHORT_LEASE.as_secs() * 2)), 0, "it was freed");
+}
+
+#[test]
+fn a_holder_that_is_cut_off_without_a_word_is_freed_after_its_lease() {
+    let other = start(LockKind::MysqlNamed);
+    let (holder, held, name, proxy) = holder(LockKind::MysqlNamed, SHORT_LEASE);
+    proxy.set_swallowing(Direction::Both, true);
+    let others = enter_later(&other, &name);
+    let lost = holder.lost(held.handle, PATIENCE);
+    assert!(proxy.counts().swallowed_to_server > 0, "it sent no heartbeat");
+    let believed_until_ns = lost.believed_until_ns.expect("an end");
+    assert!(believed_until_ns < others.acquired_ns, "{lost:?} {others:?}");
+}
