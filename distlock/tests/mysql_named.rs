@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{Lease, LockError, LockKind, LockName, Locks, LossCause, MySqlServer, Release};
 use support::mysql::{
-    Own, Section, assert_clean, drop_at_any_point, locks_on, own, renewed, server, server_at,
-    try_now, until_waiters, waiting,
+    Own, Section, assert_clean, assert_waiters_are_killed, drop_at_any_point, locks_on, own,
+    renewed, server, server_at, try_now, waiting,
 };
 use support::{LONG, at_once, eventually, fresh_name};
 use tokio::io::copy_bidirectional;
@@ -75,6 +75,24 @@ async fn names_of_any_length_and_case_and_of_other_databases_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_a_wait_a_busy_lock_is_refused_and_nothing_waits_in_the_server() {
+    let (server, other, name) = (server_at(&own().url(), 1).await, locks().await, fresh_name());
+    let locks = locks_on(LockKind::MysqlNamed, &server);
+    let guard = other.lock(&name, &try_now()).await.expect("the lock");
+    let number = "SELECT CAST(CONNECTION_ID() AS SIGNED)";
+    let before: i64 = sqlx::query_scalar(number).fetch_one(server.pool()).await.expect("it");
+    for _ in 0..5 {
+        assert!(!is_free(&locks, &name).await);
+        locks.flush().await;
+    }
+    // A waiter that is no longer wanted would have been killed.
+    let after: i64 = sqlx::query_scalar(number).fetch_one(server.pool()).await.expect("it");
+    assert_eq!(before, after, "the connection was not kept");
+    assert_clean(&server).await;
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn its_heartbeat_keeps_a_hold_far_beyond_its_lease() {
     let (server, name) = (server().await, fresh_name());
     let (locks, other) = (locks_on(LockKind::MysqlNamed, &server), locks().await);
@@ -122,11 +140,15 @@ async fn a_holder_whose_connection_is_killed_is_told_at_the_next_heartbeat() {
 async fn a_holder_that_is_cut_off_stops_believing_before_the_server_lets_go() {
     let (link, other) = (Link::to(own().database.addr()).await, locks().await);
     let url = own().url().replace(&own().database.addr().to_string(), &link.address.to_string());
-    for lease_ms in [400, 1500] {
+    for lease_ms in [1000, 2000] {
         let server = server_at(&url, 2).await;
         let (locks, name) = (locks_on(LockKind::MysqlNamed, &server), fresh_name());
         let lease = renewed(Duration::ZERO, Duration::from_millis(lease_ms));
         let guard = locks.lock(&name, &lease).await.expect("the lock");
+        if lease_ms > 1000 {
+            // After a heartbeat.
+            tokio::time::sleep(Duration::from_millis(lease_ms / 2)).await;
+        }
         link.cut.send_replace(true);
         let cut = Instant::now();
         while !is_free(&other, &name).await {
@@ -187,22 +209,7 @@ async fn a_waiter_gets_the_lock_after_many_slices_however_short_its_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_goes_away_is_killed_on_the_server() {
-    let (first, second, name) = (server().await, server().await, fresh_name());
-    let holder = locks_on(LockKind::MysqlNamed, &first).lock(&name, &try_now()).await;
-    let locks = locks_on(LockKind::MysqlNamed, &second);
-    let waits = tokio::spawn({
-        let (locks, name) = (locks.clone(), name.clone());
-        async move { locks.lock(&name, &waiting()).await.map(|_| ()) }
-    });
-    until_waiters(first.pool(), &name, 1).await;
-    waits.abort();
-    assert!(waits.await.expect_err("it was aborted").is_cancelled());
-    locks.flush().await;
-    until_waiters(first.pool(), &name, 0).await;
-    holder.expect("the lock").release().await.expect("a release");
-    // Were the waiter still there, it would have the lock now.
-    assert!(is_free(&locks, &name).await);
-    assert_clean(&second).await;
+    assert_waiters_are_killed(LockKind::MysqlNamed).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

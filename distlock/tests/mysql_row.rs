@@ -11,8 +11,8 @@ use distlock::{Lease, LockError, LockKind, LockName, Locks, MySqlServer, Release
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{MySqlConnection, MySqlPool, Row};
 use support::mysql::{
-    assert_clean, drop_at_any_point, locks_on, number, own, plain_pool, run, server, server_at,
-    try_now, until_waiters, waiting,
+    assert_clean, assert_waiters_are_killed, drop_at_any_point, locks_on, number, own, plain_pool,
+    run, server, server_at, try_now, until_waiters, waiting,
 };
 use support::{LONG, at_once, eventually, fresh_name, options};
 use tokio::task::JoinSet;
@@ -205,9 +205,10 @@ async fn nothing_of_a_transaction_that_was_not_committed_is_left() {
     let mut connection = guard.lend().expect("a transaction").into_connection();
     count(&mut connection, &name).await;
     drop(connection.detach());
-    let guard = locks.lock_as(guard.owner().clone(), &name, &waiting()).await;
+    assert_eq!(guard.release().await.expect("an answer"), Release::Released);
+    let guard = locks.lock(&name, &waiting()).await.expect("the lock");
     assert_eq!(number(server.pool(), READ, &name).await, Some(0));
-    assert_eq!(guard.expect("the lock").release().await.expect("a release"), Release::Released);
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,7 +224,12 @@ async fn a_waiter_gets_the_lock_after_many_slices_and_its_session_is_as_before()
     });
     assert!(started.elapsed() > Duration::from_millis(2300));
     assert!(freed.elapsed() < SOON, "it was told {:?} late", freed.elapsed());
-    waited.expect("the lock").release().await.expect("a release");
+    let mut connection = waited.expect("the lock").lend().expect("it").into_connection();
+    let setting = sqlx::query_scalar("SELECT CAST(@@innodb_lock_wait_timeout AS SIGNED)");
+    let lent_s: i64 = setting.fetch_one(&mut *connection).await.expect("an answer");
+    assert_eq!(lent_s, 3, "its borrower may wait for as long as before");
+    sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await.expect("an answer");
+    drop(connection);
     assert_clean(&second).await;
     let busy = locks_on(LockKind::MysqlRow, &first).lock(&name, &try_now()).await;
     let wait = Duration::from_millis(1200);
@@ -238,23 +244,7 @@ async fn a_waiter_gets_the_lock_after_many_slices_and_its_session_is_as_before()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_goes_away_is_killed_on_the_server() {
-    let (first, second, name) = (server().await, server().await, fresh_name());
-    let holder = locks_on(LockKind::MysqlRow, &first).lock(&name, &try_now()).await;
-    let locks = locks_on(LockKind::MysqlRow, &second);
-    let waiting = tokio::spawn({
-        let (locks, name) = (locks.clone(), name.clone());
-        async move { locks.lock(&name, &waiting()).await.map(|_| ()) }
-    });
-    until_waiters(first.pool(), &name, 1).await;
-    waiting.abort();
-    assert!(waiting.await.expect_err("it was aborted").is_cancelled());
-    locks.flush().await;
-    until_waiters(first.pool(), &name, 0).await;
-    holder.expect("the lock").release().await.expect("a release");
-    // Were the waiter still there, it would have the lock now.
-    let guard = locks.lock(&name, &try_now()).await.expect("the lock");
-    assert_eq!(guard.release().await.expect("a release"), Release::Released);
-    assert_clean(&second).await;
+    assert_waiters_are_killed(LockKind::MysqlRow).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

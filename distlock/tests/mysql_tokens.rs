@@ -94,6 +94,25 @@ async fn tokens_go_on_rising_when_their_rows_are_reaped_at_any_moment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_new_row_waits_for_the_floor_that_a_reaper_is_raising() {
+    let server = empty_database("raised").await;
+    let (tokens, locks) = (MySqlTokens::new(&server), locks_on(LockKind::MysqlTable, &server));
+    let mut reaper = server.pool().begin().await.expect("a transaction");
+    let raise = sqlx::query("UPDATE lock_floors SET token = 900");
+    raise.execute(&mut *reaper).await.expect("an answer");
+    let minted = tokio::spawn(async move { token_of(&tokens, &fresh_name()).await });
+    let owned = tokio::spawn(async move {
+        locks.lock(&fresh_name(), &try_now()).await.expect("the lock").token()
+    });
+    let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+                 WHERE DB = 'raised' AND INFO LIKE 'INSERT INTO lock_%'";
+    eventually("rows wait to be made", async || rows(server.pool(), waits).await == 2).await;
+    reaper.commit().await.expect("an answer");
+    assert_eq!(minted.await.expect("no panic"), Token(901));
+    assert_eq!(owned.await.expect("no panic"), Some(Token(901)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn old_rows_are_reaped_a_bounded_number_at_a_time_and_held_ones_stay() {
     let server = empty_database("old").await;
     let tokens = MySqlTokens::new(&server);

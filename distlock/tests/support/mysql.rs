@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock::mysql::{MySqlServerOptions, ensure_schema};
 use distlock::{
@@ -109,6 +109,34 @@ pub(crate) async fn until_waiters(pool: &MySqlPool, name: &LockName, wanted: i64
         count.is_ok_and(|count: i64| count == wanted)
     })
     .await;
+}
+
+/// Begins to wait for a held lock, goes away at once, and looks whether the server has noticed
+/// before it would have by itself, at the end of a slice of a second.
+pub(crate) async fn assert_waiters_are_killed(kind: LockKind) {
+    let (first, second, name) = (server().await, server().await, super::fresh_name());
+    let locks = locks_on(kind, &second);
+    let mut soonest = LONG;
+    for _ in 0..3 {
+        let holder = locks_on(kind, &first).lock(&name, &try_now()).await.expect("the lock");
+        let waits = tokio::spawn({
+            let (locks, name) = (locks.clone(), name.clone());
+            async move { locks.lock(&name, &waiting()).await.map(|_| ()) }
+        });
+        until_waiters(first.pool(), &name, 1).await;
+        let gone = Instant::now();
+        waits.abort();
+        assert!(waits.await.expect_err("it was aborted").is_cancelled());
+        locks.flush().await;
+        until_waiters(first.pool(), &name, 0).await;
+        soonest = soonest.min(gone.elapsed());
+        holder.release().await.expect("a release");
+        // Were the waiter still there, it would have the lock now.
+        let guard = locks.lock(&name, &try_now()).await.expect("the lock");
+        assert_eq!(guard.release().await.expect("a release"), Release::Released);
+        assert_clean(&second).await;
+    }
+    assert!(soonest < Duration::from_millis(600), "{soonest:?}: it was not killed");
 }
 
 /// Nobody who borrows a connection finds somebody else's transaction, lock or settings.
