@@ -93,8 +93,8 @@ fn frozen(contenders: &[Contender]) -> (Vec<Duration>, Vec<Duration>) {
 
 /// From the end of belief to the news, in a process that runs.
 fn lease_at_its_end(contender: &Contender) -> Vec<Duration> {
-    let leases = (0..HOLDERS * ROUNDS).map(|_| {
-        let want = Want::new(&fresh_name(), LEASE / 2).unrenewed();
+    let leases = leases(LEASE / 2).map(|lease| {
+        let want = Want::new(&fresh_name(), lease).unrenewed();
         contender.lock(&want).expect("nobody has it")
     });
     delays(contender, &leases.collect::<Vec<_>>())
@@ -104,10 +104,10 @@ fn lease_at_its_end(contender: &Contender) -> Vec<Duration> {
 fn server_away(kind: LockKind) -> Vec<Duration> {
     let servers = Servers::start();
     let contender = Contender::start(&servers, kind);
-    let holds: Vec<Held> = (0..HOLDERS * ROUNDS)
-        .map(|_| contender.lock(&Want::new(&fresh_name(), LEASE)).expect("nobody has it"))
+    let holds: Vec<Held> = leases(LEASE)
+        .map(|lease| contender.lock(&Want::new(&fresh_name(), lease)).expect("nobody has it"))
         .collect();
-    await_ns(now_ns() + ns(LEASE));
+    await_ns(now_ns() + ns(LEASE * 3 / 2));
     assert!(holds.iter().all(|held| !contender.is_lost(held.handle)), "they were not renewed");
     match home(kind) {
         Home::Redis => servers.redis().freeze().expect("it freezes"),
@@ -121,6 +121,11 @@ fn server_away(kind: LockKind) -> Vec<Duration> {
         Home::Process => panic!("{kind} has no server"),
     }
     delays(&contender, &holds)
+}
+
+/// Leases that do not end at the same time: each is told of its own end.
+fn leases(shortest: Duration) -> impl Iterator<Item = Duration> {
+    (0..).map(move |number| shortest + number * LEASE / 50).take(HOLDERS * ROUNDS)
 }
 
 fn delays(contender: &Contender, holds: &[Held]) -> Vec<Duration> {

@@ -16,6 +16,7 @@
 //! alive), `stage` (a turn that ends with belief), `meter` (what is measured), `options`, `locks`
 //! and `guard` (what callers use), `registry` (kind to mechanism), then the mechanisms: `none`,
 //! `local`, `multi`, `redis`, `mysql`, `zookeeper`.
+//! `synchronizer` names what is no lock: semaphores and a latch, types of their own in `redis`.
 //!
 //! ```
 //! use distlock::{Backends, Lease, LockKind, LockName, LockOptions, Locks, locker};
@@ -55,6 +56,7 @@ mod pace;
 mod redis;
 mod registry;
 mod stage;
+mod synchronizer;
 mod table;
 mod tenure;
 mod wait;
@@ -66,8 +68,9 @@ mod zookeeper;
 pub use crate::mysql::MySqlServer;
 #[cfg(feature = "redis")]
 pub use crate::redis::{
-    GetsetTimestamp, OwnerCheckLock, ReadWrite, Red, RedisServer, Redisson, RedissonLock,
-    RedissonOptions, Replication, SetnxExpire,
+    CountdownLatch, ExpirableSemaphore, GetsetTimestamp, OwnerCheckLock, Permit, Permits,
+    ReadWrite, Red, RedisServer, Redisson, RedissonLock, RedissonOptions, Replication, Semaphore,
+    SetnxExpire,
 };
 #[cfg(feature = "zookeeper")]
 pub use crate::zookeeper::ZooKeeperServer;
@@ -84,6 +87,7 @@ pub use name::LockName;
 pub use options::LockOptions;
 pub use owner::Owner;
 pub use registry::{Backends, locker};
+pub use synchronizer::{Synchronizer, UnknownSynchronizer};
 pub use table::guarantees;
 pub use tenure::LossCause;
 pub use wait::{Signal, Wake, Woken};

@@ -1,13 +1,22 @@
 //! `seckill locks`: what each kind guarantees, and what it is known to get wrong.
 
 use comfy_table::{Table, TableStyle};
-use distlock::{Guarantees, LockKind, guarantees};
+use distlock::{Guarantees, HoldKind, LockKind, Synchronizer, guarantees};
 use serde_json::{Value, json};
 
 /// The columns of a kind, with their names.
 type Columns = [(&'static str, String); 8];
 
 fn columns(of: &Guarantees) -> Columns {
+    let columns = all_columns(of);
+    if of.hold != HoldKind::WeakestMember {
+        return columns;
+    }
+    // Everything else depends on the members as well.
+    columns.map(|(name, value)| if name == "hold" { (name, value) } else { (name, String::new()) })
+}
+
+fn all_columns(of: &Guarantees) -> Columns {
     [
         ("hold", of.hold.to_string()),
         ("renewal", of.renewal.to_string()),
@@ -19,31 +28,6 @@ fn columns(of: &Guarantees) -> Columns {
         ("fencing", of.fencing.to_string()),
     ]
 }
-
-/// A synchronizer that is no lock: its name, what it is, and what it is known to get wrong.
-struct Synchronizer {
-    name: &'static str,
-    what: &'static str,
-    flaws: &'static [&'static str],
-}
-
-const SYNCHRONIZERS: [Synchronizer; 3] = [
-    Synchronizer {
-        name: "semaphore",
-        what: "a number of permits, taken and given back; who dies with one keeps it",
-        flaws: &["a permit of a holder that died is never given back"],
-    },
-    Synchronizer {
-        name: "expirable-semaphore",
-        what: "permits with an id and a lease each; those that have ended are taken again",
-        flaws: &["work longer than the lease shares its permit with somebody else"],
-    },
-    Synchronizer {
-        name: "countdown-latch",
-        what: "opens for all who wait when it was counted down to zero",
-        flaws: &[],
-    },
-];
 
 /// All kinds, as text for people or as JSON.
 pub fn list(as_json: bool) -> String {
@@ -59,9 +43,8 @@ fn as_value() -> Value {
         }
         lock
     });
-    let synchronizers = SYNCHRONIZERS
-        .each_ref()
-        .map(|one| json!({"name": one.name, "what": one.what, "flaws": one.flaws}));
+    let synchronizers = Synchronizer::ALL
+        .map(|one| json!({"name": one.as_str(), "what": one.summary(), "flaws": one.flaws()}));
     json!({"locks": locks, "synchronizers": synchronizers})
 }
 
@@ -77,9 +60,9 @@ fn as_text() -> String {
         flaws.push((kind.as_str(), guarantees.flaws));
     }
     let mut others = table();
-    for one in &SYNCHRONIZERS {
-        others.add_row([one.name, one.what]);
-        flaws.push((one.name, one.flaws));
+    for one in Synchronizer::ALL {
+        others.add_row([one.as_str(), one.summary()]);
+        flaws.push((one.as_str(), one.flaws()));
     }
     let mut known = table();
     for (name, flaws) in flaws {

@@ -50,6 +50,16 @@ impl Other {
         .await
     }
 
+    async fn kill_the_open_one(&mut self) {
+        let holder = "SELECT t.trx_mysql_thread_id FROM information_schema.innodb_trx t \
+             JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
+             WHERE p.db = DATABASE() AND p.id <> CONNECTION_ID()";
+        let holder: u64 =
+            sqlx::query_scalar(holder).fetch_one(&mut self.0).await.expect("it is open");
+        let kill = sqlx::AssertSqlSafe(format!("KILL {holder}"));
+        sqlx::raw_sql(kill).execute(&mut self.0).await.expect("killed");
+    }
+
     async fn deadlocks(&mut self) -> i64 {
         self.number(
             "SELECT CAST(count AS SIGNED) FROM information_schema.innodb_metrics \
@@ -156,6 +166,26 @@ async fn a_purchase_that_was_the_victim_of_a_deadlock_is_tried_again_also_if_it_
         // And nothing is locked any more.
         let again = buy_at(&service.url, &voucher, 1).await;
         assert_eq!(again.answer.expect("an answer").problem(409), "already_ordered");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_written_in_the_very_transaction_that_is_its_lock() {
+    for guards in ["on", "off"] {
+        let flags = ["--lock", "mysql-row", "--lab", "--work-ms", "2000", "--guards", guards];
+        let service = Service::start(&flags).await;
+        let voucher = service.voucher(STOCK).await;
+        let mut watch = Other::connect(&service).await;
+        let (url, wanted) = (service.url.clone(), voucher.clone());
+        let purchase = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
+        eventually("one transaction is open", async || watch.open().await == 1).await;
+        // Without its lock there is no order.
+        watch.kill_the_open_one().await;
+        let one = purchase.await.expect("a purchase").answer.expect("an answer");
+        assert_eq!(one.problem(503), "dependency_unavailable", "guards {guards}");
+        assert_eq!(one.body["executed"], false);
+        let audit = service.audit(&voucher).await;
+        assert_eq!((&audit["orders"], &audit["stock_left"]), (&0.into(), &STOCK.into()), "{audit}");
     }
 }
 

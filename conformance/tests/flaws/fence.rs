@@ -73,7 +73,7 @@ fn a_holder_of_red_that_is_paused_past_its_validity_writes_all_the_same() {
 }
 
 #[test]
-fn a_holder_of_zookeeper_that_is_paused_past_its_session_writes_all_the_same_without_a_fence() {
+fn a_holder_of_zookeeper_that_is_paused_past_its_session_writes_all_the_same() {
     assert_eq!(sell_one_unit(LockKind::Zookeeper, Shown::Never), TWICE);
 }
 

@@ -99,7 +99,7 @@ const LEDGER: &[Entry] = &[
         repaired_by: "renewal; and work that looks at its lock before it writes",
         gone: &[
             "long_work::work_longer_than_a_lease_that_is_renewed_is_alone",
-            "long_work::work_that_looks_at_its_lock_before_it_writes_does_not_write_after_the_lease",
+            "long_work::work_that_looks_before_it_writes_does_not_write_after_its_lease",
         ],
     },
     Entry {
@@ -266,7 +266,7 @@ const LEDGER: &[Entry] = &[
         kinds: &[Zookeeper],
         flaw: "a holder that is paused past its session works on unless its token is checked",
         shown: &["fence::\
-          a_holder_of_zookeeper_that_is_paused_past_its_session_writes_all_the_same_without_a_fence"],
+          a_holder_of_zookeeper_that_is_paused_past_its_session_writes_all_the_same"],
         repaired_by: "its token, checked at the read and at the write",
         gone: &["fence::\
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],

@@ -85,7 +85,7 @@ fn work_longer_than_a_lease_that_nobody_renews_has_two_holders_and_loses_an_upda
 }
 
 #[test]
-fn work_that_looks_at_its_lock_before_it_writes_does_not_write_after_the_lease() {
+fn work_that_looks_before_it_writes_does_not_write_after_its_lease() {
     of_each(&UNRENEWED, |kind| {
         let Work { stays, counted } = work_of_two(kind, false);
         assert!(stays.iter().all(|stay| !stay.wrote), "{kind}: {stays:?}");

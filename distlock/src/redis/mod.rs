@@ -1,14 +1,18 @@
 //! Mechanisms that live in Redis, one file each. All of a process share one reconnecting
 //! connection for commands.
 
+mod countdown_latch;
+mod expirable_semaphore;
 pub(crate) mod fair;
 pub(crate) mod getset_timestamp;
 mod holds;
 mod inspect;
 mod keys;
 pub(crate) mod lua_release;
+mod once;
 mod one_key;
 pub(crate) mod owner_check;
+mod permits;
 pub(crate) mod read_write;
 mod red;
 pub(crate) mod redisson;
@@ -16,26 +20,31 @@ pub(crate) mod reentrant;
 mod renew;
 mod replication;
 mod script;
+mod semaphore;
 pub(crate) mod set_nx;
 pub(crate) mod setnx_expire;
 mod signal;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use uuid::Uuid;
 
+pub use self::countdown_latch::CountdownLatch;
+pub use self::expirable_semaphore::{ExpirableSemaphore, Permit};
 pub use self::getset_timestamp::GetsetTimestamp;
 pub use self::inspect::RedissonLock;
 pub use self::owner_check::OwnerCheckLock;
+use self::permits::Synchronizers;
 pub use self::read_write::ReadWrite;
 pub use self::red::Red;
 pub use self::redisson::{Redisson, RedissonOptions};
 use self::renew::RedisRenewer;
 pub use self::replication::Replication;
 use self::replication::Writer;
+pub use self::semaphore::{Permits, Semaphore};
 pub use self::setnx_expire::SetnxExpire;
 use self::signal::Signals;
 use crate::{LockError, Owner};
@@ -59,6 +68,8 @@ struct Shared {
     owners: AtomicU64,
     signals: Signals,
     renewer: Arc<RedisRenewer>,
+    /// Made for the first semaphore or latch.
+    synchronizers: OnceLock<Arc<Synchronizers>>,
 }
 
 impl Drop for Shared {
@@ -95,7 +106,9 @@ impl RedisServer {
         let process = Uuid::new_v4();
         let owners = AtomicU64::new(0);
         let renewer = Arc::new(RedisRenewer::new(Writer::Unconfirmed(connection.clone())));
-        let shared = Arc::new(Shared { client, process, owners, signals, renewer });
+        let synchronizers = OnceLock::new();
+        let shared = Shared { client, process, owners, signals, renewer, synchronizers };
+        let shared = Arc::new(shared);
         Self { connection, shared, replication: Replication::None }
     }
 
@@ -127,6 +140,11 @@ impl RedisServer {
     /// The renewer of all holds that are hashes of owner to hold count and need no confirmation.
     pub(crate) fn renewer(&self) -> Arc<RedisRenewer> {
         Arc::clone(&self.shared.renewer)
+    }
+
+    /// What the semaphores and latches of this server share.
+    pub(crate) fn synchronizers(&self) -> Arc<Synchronizers> {
+        Arc::clone(self.shared.synchronizers.get_or_init(|| Arc::new(Synchronizers::new(self))))
     }
 
     /// Messages that locks may be free.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all, ready};
 use futures_util::stream::FuturesUnordered;
 use redis::aio::ConnectionManager;
 use tokio::time::{Instant, timeout};
@@ -137,38 +137,45 @@ fn answer_limit(lease: Duration) -> Duration {
     (lease / 20).clamp(ANSWER_MIN, ANSWER_MAX)
 }
 
+/// Answers that are on their way.
+type Answers = FuturesUnordered<BoxFuture<'static, Result<i64, LockError>>>;
+
 impl Nodes {
-    /// Asks all servers at once, until their answers are enough. The others have been sent the
-    /// command all the same: every future is polled before the first answer is looked at.
+    /// Asks all servers at once, until their answers are enough; also says whom it has not heard
+    /// yet. Every server that there is a connection to has been sent the command by then: each is
+    /// asked before the first answer is looked at.
     async fn ask(
         &self,
         lease: Duration,
-        command: &redis::Cmd,
+        command: redis::Cmd,
         enough: impl Fn(&Votes) -> bool,
-    ) -> Votes {
+    ) -> (Votes, Answers) {
         let mut votes = Votes { of: self.connections.len(), seen: Vec::new(), failure: None };
-        let ask = |connection: &ConnectionManager| {
-            let mut connection = connection.clone();
-            async move {
-                let answer = command.query_async::<i64>(&mut connection);
-                timeout(answer_limit(lease), answer).await
-            }
+        let command = Arc::new(command);
+        let ask = |connection: &ConnectionManager| -> BoxFuture<'static, Result<i64, LockError>> {
+            let (mut connection, command) = (connection.clone(), Arc::clone(&command));
+            Box::pin(async move {
+                let answer = timeout(answer_limit(lease), command.query_async(&mut connection));
+                match answer.await {
+                    Ok(answer) => Ok(answer?),
+                    Err(_) => Err(LockError::Backend("no answer in time".into())),
+                }
+            })
         };
-        let mut answers: FuturesUnordered<_> = self.connections.iter().map(ask).collect();
+        let mut answers: Answers = self.connections.iter().map(ask).collect();
         while !enough(&votes) {
             let Some(answer) = answers.next().await else { break };
             votes.seen.push(match answer {
-                Ok(Ok(1)) => Vote::Yes,
-                Ok(Ok(0)) => Vote::No,
-                Ok(Ok(_)) => Vote::Gone,
-                Ok(Err(error)) => {
-                    votes.failure = Some(error.into());
+                Ok(1) => Vote::Yes,
+                Ok(0) => Vote::No,
+                Ok(_) => Vote::Gone,
+                Err(error) => {
+                    votes.failure = Some(error);
                     Vote::Unknown
                 }
-                Err(_) => Vote::Unknown,
             });
         }
-        votes
+        (votes, answers)
     }
 
     async fn acquire(&self, request: &Request) -> Votes {
@@ -177,17 +184,18 @@ impl Nodes {
             .arg(request.owner.as_str())
             .arg(milliseconds(request.lease))
             .arg(milliseconds(self.restart_delay));
-        self.ask(request.lease, &command, |votes| votes.carried() || !votes.is_open()).await
+        let enough = |votes: &Votes| votes.carried() || !votes.is_open();
+        self.ask(request.lease, command, enough).await.0
     }
 
     async fn renew(&self, request: &Request) -> Renewal {
         let sent = Instant::now();
         let mut command = script(RENEW, &[request.name.as_str()]);
         command.arg(request.owner.as_str()).arg(milliseconds(request.lease));
-        let votes = self.ask(request.lease, &command, |votes| {
+        let enough = |votes: &Votes| {
             votes.carried() || votes.is_majority(votes.count(Vote::No) + votes.count(Vote::Gone))
-        });
-        let votes = votes.await;
+        };
+        let (votes, _) = self.ask(request.lease, command, enough).await;
         if votes.carried() {
             Renewal::Renewed(Belief::in_lease(sent, request.lease))
         } else if votes.is_majority(votes.count(Vote::No) + votes.count(Vote::Gone)) {
@@ -197,14 +205,19 @@ impl Nodes {
         }
     }
 
-    /// Frees the lock everywhere, and waits until a majority has answered.
+    /// Frees the lock everywhere, and waits until a majority has answered. The others are asked on
+    /// in the background, each for no longer than an answer may take: also a server that is being
+    /// connected to again shall hear of it.
     async fn release(&self, request: &Request) -> Votes {
         let mut command = script(RELEASE, &[request.name.as_str()]);
         command.arg(request.owner.as_str());
-        self.ask(request.lease, &command, |votes| {
-            votes.is_majority(votes.seen.len() - votes.count(Vote::Unknown))
-        })
-        .await
+        let enough =
+            |votes: &Votes| votes.is_majority(votes.seen.len() - votes.count(Vote::Unknown));
+        let (votes, others) = self.ask(request.lease, command, enough).await;
+        if !others.is_empty() {
+            tokio::spawn(others.for_each(|_| ready(())));
+        }
+        votes
     }
 }
 

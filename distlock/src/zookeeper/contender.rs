@@ -118,8 +118,6 @@ impl Contender {
         let mut changed = std::pin::pin!(watch.changed());
         loop {
             tokio::select! {
-                biased;
-                () = self.session.ended() => return Err(Failure::Ended.into()),
                 event = &mut changed => return match event.event_type {
                     EventType::Session => Err(Failure::Ended.into()),
                     _ => Ok(Woken::LookAgain),

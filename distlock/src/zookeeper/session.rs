@@ -104,16 +104,13 @@ impl Session {
         self.client.state() == SessionState::SyncConnected
     }
 
-    /// Resolves when the session has ended.
-    pub(super) async fn ended(&self) {
-        self.await_state(SessionState::is_terminated).await;
-    }
-
     /// Resolves when requests can be sent, or never can be again.
     pub(super) async fn settled(&self) {
-        let settled =
-            |state: SessionState| state == SessionState::SyncConnected || state.is_terminated();
-        self.await_state(settled).await;
+        // From here on no change is missed.
+        let mut states = self.client.state_watcher();
+        while !self.is_connected() && !self.has_ended() {
+            states.changed().await;
+        }
     }
 
     /// Until when what the session holds may be believed: the server keeps it that long after it
@@ -222,14 +219,6 @@ impl Session {
     fn hear(&self, sent: Instant) {
         let mut heard = lock(&self.heard);
         *heard = sent.max(*heard);
-    }
-
-    async fn await_state(&self, is_it: impl Fn(SessionState) -> bool) {
-        // From here on no change is missed.
-        let mut states = self.client.state_watcher();
-        while !is_it(self.client.state()) {
-            states.changed().await;
-        }
     }
 }
 

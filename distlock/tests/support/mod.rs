@@ -6,6 +6,7 @@
 
 pub(crate) mod proxy;
 pub(crate) mod scene;
+pub(crate) mod synchronizers;
 
 use std::sync::{Arc, OnceLock};
 pub(crate) mod redisson;

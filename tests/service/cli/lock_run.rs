@@ -17,17 +17,20 @@ use crate::fleet::SECKILL;
 use crate::support::{Place, servers};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const NAME: &str = "nightly report";
 
 /// Where the locks of a test live.
 pub(super) struct Bench {
     pub(super) place: Place,
+    /// Of the lock; some servers are those of other tests as well.
+    name: String,
     folder: TempDir,
 }
 
 impl Bench {
     pub(super) fn new() -> Self {
-        Self { place: Place::fresh(), folder: TempDir::new().expect("a folder") }
+        let folder = TempDir::new().expect("a folder");
+        let name = format!("nightly report {}", folder.path().display());
+        Self { place: Place::fresh(), name, folder }
     }
 
     pub(super) fn env(&self) -> [(&str, &str); 3] {
@@ -51,7 +54,8 @@ impl Bench {
 
     fn line(&self, flags: &[&str], script: &str) -> Vec<String> {
         let script = format!("cd '{}'; {script}", self.folder.path().display());
-        let line = [&["lock", "run", "--name", NAME], flags, &["--", "sh", "-c", &script]].concat();
+        let line =
+            [&["lock", "run", "--name", &self.name], flags, &["--", "sh", "-c", &script]].concat();
         line.into_iter().map(str::to_owned).collect()
     }
 
@@ -145,7 +149,7 @@ fn the_command_gets_its_arguments_and_its_exit_code_is_handed_through() {
         let ended = bench.run(&LUA, &format!("kill -{signal} $$; sleep 5"));
         assert_eq!(ended.code, Some(code), "{ended:?}");
     }
-    let line = ["lock", "run", "--kind", "lua-release", "--name", NAME, "--"];
+    let line = ["lock", "run", "--kind", "lua-release", "--name", &bench.name, "--"];
     let printed =
         run(&[&line[..], &["printf", "%s|", "--wait", "a b", "--"]].concat(), &bench.env());
     assert_eq!(printed.fine(), "--wait|a b|--|");
@@ -250,7 +254,7 @@ fn a_lock_that_is_taken_away_ends_the_command_soon() {
     let long = bench.start(&["--lease", "3s", "--grace", "300ms"], STUBBORN);
     bench.until_there("beats");
     let started = Instant::now();
-    bench.redis::<()>(&["DEL", NAME]);
+    bench.redis::<()>(&["DEL", &bench.name]);
     let ended = long.end();
     assert_eq!(ended.code, Some(76), "{ended:?}");
     assert!(ended.stderr.contains("was taken away"), "{ended:?}");
@@ -286,7 +290,7 @@ fn signals_go_to_all_that_the_command_has_started_and_the_lock_is_freed_after_it
     bench.until_there("ready");
     running.signal(Signal::SIGTERM);
     until("the parent has its signal", || bench.path("got").exists());
-    assert_eq!(bench.keys(), [NAME], "the lock is held until the command has ended");
+    assert_eq!(bench.keys(), [&bench.name[..]], "the lock is held until the command has ended");
     assert_eq!(running.end().code, Some(5));
     let got = fs::read_to_string(bench.path("got")).expect("both wrote");
     assert_eq!(got, "parent\nchild\n");

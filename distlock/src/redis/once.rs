@@ -1,0 +1,138 @@
+//! Requests that count once, however often they are sent: each has an id of its own, and the
+//! scripts behind them remember what they did for it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use redis::{AsyncConnectionConfig, FromRedisValue, RedisError, RedisResult, ToRedisArgs};
+use tokio::time::{Instant, sleep};
+
+use super::RedisServer;
+use super::script::LuaScript;
+use crate::LockError;
+
+/// How long a request without an answer is sent again while its caller waits.
+pub(super) const SOON: Duration = Duration::from_millis(500);
+/// How long the server remembers what it did for an id: longer than anybody sends it again.
+pub(super) const REMEMBERED: Duration = Duration::from_mins(2);
+
+/// How many requests may be under way for which nobody waits any more.
+pub(super) const LAST_CALLS: usize = 8;
+
+/// How long the server may take to answer these, or to accept their connections.
+const ANSWER: Duration = Duration::from_secs(1);
+/// The pause before a request is sent again doubles from the first to the second of these.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// What scripts answer once and for all.
+const FINAL: [&str; 4] = ["WRONGTYPE", "TOOMANY", "GIVENUP", "ERR"];
+
+/// An answer.
+pub(super) struct Answered<T> {
+    pub(super) value: T,
+    /// Whether the request was sent more than once: an earlier one may still be under way.
+    pub(super) again: bool,
+}
+
+/// A request without a good answer.
+pub(super) struct Failure {
+    error: RedisError,
+    /// Whether an earlier sending of the same request may have been carried out.
+    again: bool,
+}
+
+impl Failure {
+    /// Whether the server may have acted. What it says itself, it says instead of acting; and a
+    /// server that refused the connection was not asked.
+    pub(super) fn may_have_acted(&self) -> bool {
+        self.again || (self.error.code().is_none() && !self.error.is_connection_refusal())
+    }
+
+    /// Whether it is of no use to send the request again.
+    pub(super) fn is_final(&self) -> bool {
+        self.error.code().is_some_and(|code| FINAL.contains(&code))
+    }
+}
+
+impl From<Failure> for LockError {
+    fn from(failure: Failure) -> Self {
+        match failure.error.code() {
+            Some("TOOMANY") => {
+                let limit = "must not be more than 2147483647 in all".into();
+                Self::BadRequest { field: "permits", limit }
+            }
+            _ => failure.error.into(),
+        }
+    }
+}
+
+/// Calls a script. A connection that was lost costs one repetition.
+pub(super) async fn call<T: FromRedisValue>(
+    server: &RedisServer,
+    script: &LuaScript,
+    keys: &[&str],
+    args: impl ToRedisArgs,
+) -> Result<Answered<T>, Failure> {
+    let mut connection = server.connection();
+    let first = script.call(&mut connection, keys, &args).await;
+    match lost(&first) {
+        Some(again) => answered(script.call(&mut connection, keys, &args).await, again),
+        None => answered(first, false),
+    }
+}
+
+/// The same for what nobody waits for any more, and must be done all the same: by a connection of
+/// its own, because the usual one may be half open; and with the whole script, because a server
+/// that is hung now will have no way to ask for it when it wakes up.
+pub(super) async fn call_at_last<T: FromRedisValue>(
+    server: &RedisServer,
+    script: &LuaScript,
+    keys: &[&str],
+    args: impl ToRedisArgs,
+) -> Result<Answered<T>, Failure> {
+    let shared = server.synchronizers();
+    // Nobody closes it, and if somebody did, it would bound nothing any more.
+    let _slot = shared.last_calls.acquire().await;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER))
+        .set_response_timeout(Some(ANSWER));
+    let connection = server.client().get_multiplexed_async_connection_with_config(&config).await;
+    let answer = match connection {
+        Ok(mut connection) => script.call_whole(&mut connection, keys, &args).await,
+        Err(error) => Err(error),
+    };
+    answered(answer, false)
+}
+
+/// If the connection was lost: whether the server may have acted.
+fn lost<T>(answer: &RedisResult<T>) -> Option<bool> {
+    let error = answer.as_ref().err()?;
+    error.is_connection_dropped().then(|| !error.is_connection_refusal())
+}
+
+fn answered<T>(answer: RedisResult<T>, again: bool) -> Result<Answered<T>, Failure> {
+    match answer {
+        Ok(value) => Ok(Answered { value, again }),
+        Err(error) => Err(Failure { error, again }),
+    }
+}
+
+/// Sends a request until it is answered, or for so long.
+pub(super) async fn persist<T, F: Future<Output = Result<Answered<T>, Failure>>>(
+    time: Duration,
+    send: impl Fn() -> F,
+) -> Result<Answered<T>, Failure> {
+    let (deadline, mut pause, mut again) = (Instant::now() + time, PAUSE.0, false);
+    loop {
+        match send().await {
+            Ok(answer) => return Ok(Answered { again: again || answer.again, ..answer }),
+            Err(failure) => {
+                again |= failure.may_have_acted();
+                if failure.is_final() || Instant::now() + pause > deadline {
+                    return Err(Failure { again, ..failure });
+                }
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}

@@ -1,0 +1,40 @@
+-- Purpose: count a latch down, once per id; at zero open it and tell all who wait.
+-- KEYS[1]: the latch, a hash: `count`, `set` who set it, and for each id that counted the answer
+-- KEYS[2]: the latch of that name that was opened last, a hash as well
+-- KEYS[3]: the channel of the waiters
+-- ARGV[1]: the message
+-- ARGV[2]: the id
+-- ARGV[3]: how long to remember who counted after it was opened, in ms
+-- Returns: how many counts are left; 0 it is open, or was before. An id that is sent again gets the
+--   first answer.
+-- Errors: WRONGTYPE; ERR arguments
+local function whole(text, least)
+  local number = tonumber(text)
+  return number and number >= least and number <= 1e12 and number % 1 == 0 and number
+end
+local past_ms = whole(ARGV[3], 1)
+if #KEYS ~= 3 or #ARGV ~= 3 or not past_ms or ARGV[1] == '' or ARGV[2] == '' then
+  return redis.error_reply('ERR arguments: latch, past, channel; message, id, ms')
+end
+local id = 'id:' .. ARGV[2]
+local count = tonumber(redis.call('HGET', KEYS[1], 'count') or nil)
+local answered = redis.call('HGET', KEYS[1], id) or redis.call('HGET', KEYS[2], id)
+if not count and redis.call('EXISTS', KEYS[1]) == 1 then
+  return redis.error_reply('WRONGTYPE the name is in use by another kind')
+end
+if answered then
+  return tonumber(answered)
+end
+if not count then
+  return 0
+end
+local left = count - 1
+redis.call('HSET', KEYS[1], 'count', left, id, left)
+if left > 0 then
+  return left
+end
+redis.call('RENAME', KEYS[1], KEYS[2])
+redis.call('PEXPIRE', KEYS[2], past_ms)
+-- Waiters look by themselves if this user may not publish.
+redis.pcall('PUBLISH', KEYS[3], ARGV[1])
+return 0

@@ -1,0 +1,42 @@
+-- Purpose: take permits of a semaphore if it has them.
+-- KEYS[1]: the semaphore, a hash: `permits` is how many are free, `set` who set them
+-- KEYS[2]: the latch of this acquisition: `<count>:<set>` it was carried out; else it is over
+-- ARGV[1]: how many; 0 for all there are
+-- ARGV[2]: how long to remember it, in ms
+-- Returns: {n >= 0 taken, who set the permits}; {-1, ''} there are not so many, or no semaphore. An
+--   acquisition that is sent again gets the first one's permits.
+-- Errors: GIVENUP it was given up or released before this call came; WRONGTYPE; ERR arguments
+local function whole(text, least)
+  local number = tonumber(text)
+  return number and number >= least and number <= 1e12 and number % 1 == 0 and number
+end
+local count, latch_ms = whole(ARGV[1], 0), whole(ARGV[2], 1)
+if #KEYS ~= 2 or #ARGV ~= 2 or not count or not latch_ms then
+  return redis.error_reply('ERR arguments: semaphore, latch; count, ms')
+end
+local latch = redis.call('GET', KEYS[2])
+if latch then
+  local taken, set = string.match(latch, '^(%d+):(.*)$')
+  if not taken then
+    return redis.error_reply('GIVENUP the acquisition is over')
+  end
+  return {tonumber(taken), set}
+end
+local set = redis.call('HGET', KEYS[1], 'set') or ''
+local permits = tonumber(redis.call('HGET', KEYS[1], 'permits') or nil)
+if not permits then
+  if redis.call('EXISTS', KEYS[1]) == 1 then
+    return redis.error_reply('WRONGTYPE the name is in use by another kind')
+  end
+  permits = 0
+end
+if count == 0 then
+  count = permits
+elseif permits < count then
+  return {-1, ''}
+end
+if count > 0 then
+  redis.call('HINCRBY', KEYS[1], 'permits', -count)
+  redis.call('SET', KEYS[2], string.format('%d:%s', count, set), 'PX', latch_ms)
+end
+return {count, set}
