@@ -37,11 +37,13 @@ fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtak
         if promised.fair.is_yes() && measured.overtaken > 0 {
             unfair.push(format!("{kind}: some are overtaken\n{measured}"));
         }
-        // Who polls is often too late for a lock that changes hands inside another process.
-        let at_most = if told { 2 } else { 10 };
+        // Who polls is often too late for a lock that changes hands inside another process: there
+        // the shares are printed, and all that is asked is that nobody is left out altogether.
         let (least, most) = (measured.shares.iter().min(), measured.shares.iter().max());
-        if least.zip(most).is_none_or(|(least, most)| *most > at_most * least) {
-            unfair.push(format!("{kind}: a process gets more than {at_most} shares\n{measured}"));
+        let enough =
+            |(least, most): (&usize, &usize)| if told { *most <= 2 * least } else { *least > 0 };
+        if !least.zip(most).is_some_and(enough) {
+            unfair.push(format!("{kind}: a process gets too small a share\n{measured}"));
         }
     }
     assert!(unfair.is_empty(), "{}", unfair.join("\n"));

@@ -6,7 +6,8 @@
 -- ARGV[1]: the owner; ARGV[2]: the request, without a colon; ARGV[3]: the latch's life in ms
 -- ARGV[4]: the writers' channel, gets 0: one of them may enter
 -- ARGV[5]: the readers' channel, gets 1: all of them may enter
--- Returns: 1 its hold was freed; 0 another owner writes; -1 the hold was not there
+-- Returns: 1 its hold was freed, and one more for each waiting writer process that was told by a
+--   writer; 0 another owner writes; -1 the hold was not there
 -- Errors: WRONGTYPE; ERR arguments
 local function whole(text, least)
   local number = tonumber(text)
@@ -60,14 +61,19 @@ if writer then
   return answer
 end
 -- Waiters look by themselves if this user may not publish.
+local told = 0
 if wrote_until > now and is_reader_waiting then
   redis.call('RENAME', readers, invited)
   redis.pcall('PUBLISH', readers_channel, '1')
 elseif is_writer_waiting then
   if not reading and not is_invited then
-    redis.pcall('PUBLISH', writers_channel, '0')
+    told = redis.pcall('PUBLISH', writers_channel, '0')
   end
 elseif is_reader_waiting then
   redis.pcall('PUBLISH', readers_channel, '1')
+end
+-- To a writer's release: how many waiting processes were told, so that it lets them go first.
+if answer == 1 and wrote_until > now and type(told) == 'number' then
+  return answer + told
 end
 return answer

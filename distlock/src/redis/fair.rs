@@ -46,7 +46,7 @@ fn terms(Request { name, id, .. }: &Request) -> Terms {
     let channel = own("distlock_fair_channel");
     // What all waiters' channels begin with.
     let channels = vec![own_key("distlock_fair_channel", name) + ":"];
-    Terms { keys, channel, acquire: channels.clone(), release: channels }
+    Terms { keys, channel, is_shared: false, acquire: channels.clone(), release: channels }
 }
 
 pub(crate) struct Fair {

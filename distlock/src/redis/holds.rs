@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::RedisResult;
 use redis::aio::ConnectionManager;
+use redis::{AsyncCommands, RedisResult};
 use tokio::time::Instant;
 
 use super::RedisServer;
@@ -37,6 +37,9 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 const SUBSCRIBED_WITHIN: Duration = Duration::from_millis(200);
 /// How long the server remembers how a request ended; longer than any repetition takes.
 const LATCH: Duration = Duration::from_secs(10);
+
+/// The most looks by which a process gives way to others.
+const MOST_LOOKS: u64 = 2;
 
 /// What the scripts answer an acquire; all else is when to look again, in ms.
 const HELD: i64 = 0;
@@ -61,6 +64,9 @@ pub(super) struct Terms {
     pub(super) keys: Vec<String>,
     /// Where the waiter is told that it may enter.
     pub(super) channel: String,
+    /// Whether all processes that wait are told at once on that channel, so that whoever had the
+    /// lock lately has to let the others go first.
+    pub(super) is_shared: bool,
     /// The last arguments of the acquiring script.
     pub(super) acquire: Vec<String>,
     /// The last arguments of the releasing script.
@@ -150,10 +156,32 @@ struct HoldAcquisition {
     look: Duration,
 }
 
+impl HoldAcquisition {
+    /// A process that had the lock lately asks a little later than the others who want it, one
+    /// round trip for each that has waited longer: else the quickest would have it again and again.
+    async fn give_way(&self) {
+        let Call { scripts, request, terms } = &self.call;
+        if !terms.is_shared || request.may_hold {
+            return;
+        }
+        let joined = scripts.server.signals().join(&terms.channel);
+        let others = joined.map_or(0, |place| place.others_before()).min(MOST_LOOKS);
+        let mut connection = scripts.server.connection();
+        for _ in 0..others {
+            match connection.exists::<_, bool>(&terms.keys[0]).await {
+                Ok(false) => {}
+                // Somebody has it; the attempt says until when. It also says what failed.
+                Ok(true) | Err(_) => return,
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl Acquisition for HoldAcquisition {
     /// A connection that was lost costs one repetition, which is safe because it counts once.
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        self.give_way().await;
         let patience = if self.place.is_some() { PATIENCE } else { Duration::ZERO };
         let mut sent = Instant::now();
         let mut answer = self.call.acquire(patience).await;
@@ -225,8 +253,14 @@ impl Hold for SetHold {
         if !self.repeated {
             self.call.forget_latch().await;
         }
+        let Call { scripts, terms, .. } = &self.call;
+        if let Ok(told @ 1..) = u64::try_from(answer - 1)
+            && terms.is_shared
+        {
+            scripts.server.signals().released(&terms.channel, told);
+        }
         Ok(match answer {
-            1 => Release::Released,
+            1.. => Release::Released,
             0 => Release::HeldByOther,
             _ => Release::Gone,
         })

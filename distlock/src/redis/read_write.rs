@@ -57,8 +57,9 @@ fn terms(Request { name, id, .. }: &Request, channel: &str) -> Terms {
     let mut keys: Vec<_> = keys.map(|prefix| own_key(prefix, name)).into();
     keys.push(format!("{}:{id}", own_key("distlock_rw_latch", name)));
     let channels = [WRITERS_CHANNEL, READERS_CHANNEL].map(|channel| own_key(channel, name));
+    let is_shared = channel == WRITERS_CHANNEL;
     let channel = own_key(channel, name);
-    Terms { keys, channel, acquire: Vec::new(), release: channels.into() }
+    Terms { keys, channel, is_shared, acquire: Vec::new(), release: channels.into() }
 }
 
 /// Read-write locks on a Redis server: each name has a read lock, which many owners may hold at
