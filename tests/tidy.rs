@@ -95,7 +95,7 @@ laws! {
     breaks: [
         ("src/http/orders.rs", "const Q: &str = \"SELECT id FROM orders\";"),
         ("src/sale/single.rs", "fn f() { run(r#\"update x; UPDATE t SET a = 1\"#) }"),
-        ("loadtest/src/verdict.rs", "fn f() { sqlx::query(x); }"),
+        ("loadtest/src/judge/verdict.rs", "fn f() { sqlx::query(x); }"),
     ],
     keeps: [
         ("src/store/orders.rs", "const Q: &str = \"SELECT id FROM orders\";"),

@@ -8,9 +8,9 @@ use hyper::{Method, Request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::Connection;
-use crate::evidence::{Audit, OrderRow};
-use crate::outcome::Problem;
+use crate::judge::evidence::{Audit, OrderRow};
+use crate::load::client::Connection;
+use crate::load::outcome::Problem;
 
 /// Orders asked for in one page.
 const PAGE: usize = 100;

@@ -9,19 +9,20 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::Target;
-use crate::cluster::find_program;
-use crate::compare::Comparison;
 use crate::error::{Error, Result};
-use crate::lock::Lock;
-use crate::place::{Load, Plant};
-use crate::plan::Plan;
-use crate::predict::{Guards, Scope};
+use crate::lab::cluster::find_program;
+use crate::lab::compare::Comparison;
+use crate::lab::lock::Lock;
+use crate::lab::place::{Load, Plant};
+use crate::lab::predict::{Guards, Scope};
+use crate::load::client::Target;
+use crate::load::plan::Plan;
+use crate::load::tokens;
+use crate::report::run_text;
+use crate::report::table::Look;
 use crate::report::{check_writable, write_json};
 use crate::run::{self, AuditSource};
-use crate::table::Look;
 use crate::up::Up;
-use crate::{run_text, tokens};
 
 /// Threads of the load generator: it shares the machine with what it measures.
 const WORKERS: usize = 2;

@@ -6,47 +6,28 @@
 //! and holds the result against a prediction.
 //!
 //! In reading order:
-//! - [`cli`]: the three commands, their flags and exit codes; [`error`]: what stops them.
-//! - A load: [`tokens`] (who can log in), [`plan`] (who requests what), [`client`] (one
-//!   connection), [`drive`] (the closed loop), [`outcome`] (what an answer means), [`stats`]
-//!   (figures), [`progress`] (while it runs).
-//! - A verdict: [`evidence`] (what is known), [`verdict`] (the rules, pure), [`witness`] (what
-//!   clients can see), [`audit`] (what the database holds), [`validity`] (whether it was a real
-//!   load).
-//! - `loadtest run`: [`run`], [`run_text`], with [`api`] for all calls but the purchase.
-//! - `loadtest compare`: [`lock`] (the kinds), [`predict`] (what each cell is to show), [`place`],
-//!   [`cluster`] (private servers), [`cell`], [`compare`], [`table`], [`conclusion`], [`report`],
-//!   [`machine`].
-//! - `loadtest up`: [`up`].
+//! - [`cli`]: the commands, their flags and exit codes; [`error`]: what stops them.
+//! - [`load`]: who can log in ([`load::tokens`]), who requests what ([`load::plan`]), one connection
+//!   ([`load::client`]), the closed loop ([`load::drive`]), what an answer means
+//!   ([`load::outcome`]), figures ([`load::stats`], [`load::progress`]).
+//! - [`judge`]: what is known ([`judge::evidence`]), the rules ([`judge::verdict`], pure), what
+//!   clients can see ([`judge::witness`]), what the database holds ([`judge::audit`]), whether it
+//!   was a real load ([`judge::validity`]).
+//! - [`lab`]: the kinds ([`lab::lock`]), what each cell is to show ([`lab::predict`]),
+//!   [`lab::place`], private servers ([`lab::cluster`]), [`lab::cell`], [`lab::compare`],
+//!   [`lab::machine`].
+//! - [`report`]: tables, prose, files.
+//! - [`run`] and [`up`]: the commands of these names; [`api`] has all calls but the purchase.
 //!
 //! *Architecture invariant:* this crate knows nothing of the service but its HTTP interface and its
-//! command line, and only [`audit`] reads a database.
+//! command line, and only [`judge::audit`] reads a database.
 
 pub mod api;
-pub mod audit;
-pub mod cell;
 pub mod cli;
-pub mod client;
-pub mod cluster;
-pub mod compare;
-pub mod conclusion;
-pub mod drive;
 pub mod error;
-pub mod evidence;
-pub mod lock;
-pub mod machine;
-pub mod outcome;
-pub mod place;
-pub mod plan;
-pub mod predict;
-pub mod progress;
+pub mod judge;
+pub mod lab;
+pub mod load;
 pub mod report;
 pub mod run;
-pub mod run_text;
-pub mod stats;
-pub mod table;
-pub mod tokens;
 pub mod up;
-pub mod validity;
-pub mod verdict;
-pub mod witness;

@@ -10,18 +10,18 @@ use hyper::header::HeaderValue;
 use serde::Serialize;
 
 use crate::api::{self, ApiError, Voucher};
-use crate::client::{Connection, Target};
-use crate::drive::{self, History, Live};
 use crate::error::{Error, Result};
-use crate::evidence::{Audit, AuditCheck, Evidence, OrderRow};
-use crate::outcome::Outcome;
-use crate::plan::Plan;
-use crate::progress::Progress;
-use crate::stats::Figures;
-use crate::tokens;
-use crate::validity::MAX_UNKNOWN_SHARE;
-use crate::verdict::{Finding, Rule, Verdict, judge};
-use crate::witness;
+use crate::judge::evidence::{Audit, AuditCheck, Evidence, OrderRow};
+use crate::judge::validity::MAX_UNKNOWN_SHARE;
+use crate::judge::verdict::{Finding, Rule, Verdict, judge};
+use crate::judge::witness;
+use crate::load::client::{Connection, Target};
+use crate::load::drive::{self, History, Live};
+use crate::load::outcome::Outcome;
+use crate::load::plan::Plan;
+use crate::load::progress::Progress;
+use crate::load::stats::Figures;
+use crate::load::tokens;
 
 /// How long requests without a known outcome may go on before the orders are looked at.
 const SETTLE: Duration = Duration::from_secs(3);

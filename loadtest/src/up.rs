@@ -11,10 +11,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, NewVoucher, rfc3339};
-use crate::client::{Connection, Target};
-use crate::cluster::{Cluster, Deployment, Spec};
 use crate::error::{Error, Result};
-use crate::lock::Needs;
+use crate::lab::cluster::{Cluster, Deployment, Spec};
+use crate::lab::lock::Needs;
+use crate::load::client::{Connection, Target};
 
 /// The page's port unless another one is asked for.
 const USUAL_PORT: u16 = 8080;

@@ -230,7 +230,7 @@ pub fn prediction(case: Case) -> Option<Prediction> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::Lock;
+    use crate::lab::lock::Lock;
 
     const NORMATIVE: &str = include_str!("predictions.md");
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 
 use crate::api::{self, ApiError, Voucher};
-use crate::client::Connection;
-use crate::evidence::{OrderRow, Record};
-use crate::outcome::Outcome;
-use crate::plan::Plan;
+use crate::judge::evidence::{OrderRow, Record};
+use crate::load::client::Connection;
+use crate::load::outcome::Outcome;
+use crate::load::plan::Plan;
 
 /// Connections that look; enough to keep a deployment busy, few enough not to be shed.
 const LOOKERS: usize = 16;

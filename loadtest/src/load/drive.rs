@@ -21,12 +21,12 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::api::{self, Voucher};
-use crate::client::{Answer, CallError, Connection};
 use crate::error::{Error, Result};
-use crate::evidence::Record;
-use crate::outcome::{Outcome, Problem, classify};
-use crate::plan::Plan;
-use crate::tokens::User;
+use crate::judge::evidence::Record;
+use crate::load::client::{Answer, CallError, Connection};
+use crate::load::outcome::{Outcome, Problem, classify};
+use crate::load::plan::Plan;
+use crate::load::tokens::User;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 

@@ -1,6 +1,6 @@
 //! Whether a cell was a real load. One that was not shows nothing, whatever came out of it.
 
-use crate::stats::Figures;
+use crate::load::stats::Figures;
 
 /// Fewest units on sale.
 pub const MIN_STOCK: u64 = 100;
@@ -68,8 +68,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::outcome::Outcome;
-    use crate::stats::{Latency, Share};
+    use crate::load::outcome::Outcome;
+    use crate::load::stats::{Latency, Share};
 
     fn good() -> Figures {
         let share = || Share { answers: 700, share: 1.0 / 3.0 };

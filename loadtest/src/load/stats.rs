@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::drive::History;
-use crate::evidence::Record;
-use crate::outcome::Outcome;
+use crate::judge::evidence::Record;
+use crate::load::drive::History;
+use crate::load::outcome::Outcome;
 
 /// Longest latency told apart, in microseconds: longer than any time-out.
 const MAX_LATENCY_US: u64 = 600_000_000;

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::lock::Lock;
-use crate::predict::{Case, Circumstance, Guards, Prediction, Scope, prediction};
+use crate::lab::lock::Lock;
+use crate::lab::predict::{Case, Circumstance, Guards, Prediction, Scope, prediction};
 
 /// The place of a cell in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

@@ -1,14 +1,18 @@
 //! The whole report on a comparison: what is printed, and the files.
 
+pub mod conclusion;
+pub mod run_text;
+pub mod table;
+
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::cell::CellReport;
 use crate::error::{Error, Result};
-use crate::machine::{Machine, Versions};
-use crate::place::Load;
-use crate::table::{Look, table};
+use crate::lab::cell::CellReport;
+use crate::lab::machine::{Machine, Versions};
+use crate::lab::place::Load;
+use crate::report::table::{Look, table};
 
 /// Everything that came out of one comparison.
 #[derive(Debug, Serialize)]

@@ -8,15 +8,15 @@ use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
-use crate::audit::Reader;
-use crate::cell::{self, CellReport};
-use crate::cluster::{Cluster, MAX_DEPLOYMENTS};
-use crate::conclusion::conclusion;
 use crate::error::{Error, Result};
-use crate::lock::Lock;
-use crate::machine::{Machine, Versions, version_of};
-use crate::place::{Load, Place, Plant};
-use crate::predict::{Guards, Scope};
+use crate::judge::audit::Reader;
+use crate::lab::cell::{self, CellReport};
+use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS};
+use crate::lab::lock::Lock;
+use crate::lab::machine::{Machine, Versions, version_of};
+use crate::lab::place::{Load, Place, Plant};
+use crate::lab::predict::{Guards, Scope};
+use crate::report::conclusion::conclusion;
 use crate::report::{Report, Settings};
 
 /// Most replicas in one cell.
@@ -133,7 +133,7 @@ impl Comparison {
 
 /// One line a cell on standard error, so that a long run shows that it lives, also in a log.
 fn announce(report: &CellReport, number: usize, of: usize) {
-    let (verdict, _) = crate::table::verdict(report);
+    let (verdict, _) = crate::report::table::verdict(report);
     eprintln!("{number:>3}/{of} {:<50} {verdict:<12} {:>5.1} s", report.place, report.took_s);
 }
 

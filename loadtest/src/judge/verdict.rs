@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
-use crate::evidence::{AuditCheck, Evidence, OrderRow, duplicate_users, signed};
-use crate::outcome::Outcome;
+use crate::judge::evidence::{AuditCheck, Evidence, OrderRow, duplicate_users, signed};
+use crate::load::outcome::Outcome;
 
 /// What must hold after every run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -19,9 +19,9 @@ use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::lock::Needs;
-use crate::machine::{first_version, version_of};
-use crate::tokens::{self, User};
+use crate::lab::lock::Needs;
+use crate::lab::machine::{first_version, version_of};
+use crate::load::tokens::{self, User};
 
 /// Logical databases of the private Redis, hence deployments in one run.
 pub const MAX_DEPLOYMENTS: u16 = 256;

@@ -2,13 +2,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::conclusion::conclusion;
-use crate::lock::Lock;
-use crate::place::Place;
-use crate::predict::{Guards, Prediction, Scope};
-use crate::stats::{Figures, Latency, Share};
-use crate::table::verdict;
-use crate::verdict::{Finding, Rule, Verdict};
+use crate::judge::verdict::{Finding, Rule, Verdict};
+use crate::lab::lock::Lock;
+use crate::lab::place::Place;
+use crate::lab::predict::{Guards, Prediction, Scope};
+use crate::load::stats::{Figures, Latency, Share};
+use crate::report::conclusion::conclusion;
+use crate::report::table::verdict;
 
 /// Figures of a load that is valid with up to three replicas.
 fn figures() -> Figures {
@@ -232,7 +232,7 @@ fn each_way_to_fail_is_red_and_has_its_own_word() {
 
 #[test]
 fn what_a_cell_is_predicted_to_break_is_not_demanded_but_all_else_is() {
-    use crate::cell::demanded;
+    use crate::lab::cell::demanded;
     assert_eq!(demanded(Prediction::HOLDS), Rule::ALL);
     let left = demanded(Prediction::BREAKS);
     for rule in [Rule::OrdersWithinStock, Rule::OneOrderPerUser, Rule::StockAddsUp] {

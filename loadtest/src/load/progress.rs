@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinHandle;
 
-use crate::drive::Live;
-use crate::outcome::Outcome;
+use crate::load::drive::Live;
+use crate::load::outcome::Outcome;
 
 const REDRAW_EVERY: Duration = Duration::from_millis(100);
 

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::api::{self, NewVoucher};
-use crate::audit::{Reader, Reading};
-use crate::client::{Connection, Target};
-use crate::cluster::{Cluster, Deployment, Spec};
-use crate::drive::{self, History, Live};
 use crate::error::{Error, Result};
-use crate::evidence::{Audit, AuditCheck, Evidence};
-use crate::outcome::Outcome;
-use crate::place::{Load, Place};
-use crate::plan::Plan;
-use crate::predict::{Guards, Prediction};
-use crate::progress::Progress;
-use crate::stats::Figures;
-use crate::validity;
-use crate::verdict::{Rule, Verdict, judge};
+use crate::judge::audit::{Reader, Reading};
+use crate::judge::evidence::{Audit, AuditCheck, Evidence};
+use crate::judge::validity;
+use crate::judge::verdict::{Rule, Verdict, judge};
+use crate::lab::cluster::{Cluster, Deployment, Spec};
+use crate::lab::place::{Load, Place};
+use crate::lab::predict::{Guards, Prediction};
+use crate::load::client::{Connection, Target};
+use crate::load::drive::{self, History, Live};
+use crate::load::outcome::Outcome;
+use crate::load::plan::Plan;
+use crate::load::progress::Progress;
+use crate::load::stats::Figures;
 
 /// When a request of the load is given up: far beyond every bound of the service, so that it is the
 /// service's own answer that counts.

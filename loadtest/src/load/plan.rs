@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Target;
 use crate::error::{Error, Result};
-use crate::tokens::User;
+use crate::load::client::Target;
+use crate::load::tokens::User;
 
 /// Most requests one load may have: about 50 bytes of record are kept for each until the verdict.
 pub const MAX_REQUESTS: usize = 1_000_000;
@@ -66,7 +66,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens;
+    use crate::load::tokens;
 
     fn plan(per_user: usize, connections: usize) -> Plan {
         Plan {

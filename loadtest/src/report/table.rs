@@ -4,8 +4,8 @@ use std::io::IsTerminal as _;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle, presets};
 
-use crate::cell::CellReport;
-use crate::predict::Prediction;
+use crate::lab::cell::CellReport;
+use crate::lab::predict::Prediction;
 
 /// Column headers, in order.
 const HEADERS: [&str; 13] = [

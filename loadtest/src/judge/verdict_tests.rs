@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::evidence::{Audit, Record};
+use crate::judge::evidence::{Audit, Record};
 
 const TABLES: [&str; 3] = ["orders", "voucher_stock", "stock_grants"];
 

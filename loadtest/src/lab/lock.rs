@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::predict::Family;
+use crate::lab::predict::Family;
 
 /// A kind of lock.
 #[derive(

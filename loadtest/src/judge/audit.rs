@@ -9,11 +9,11 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection as _, Row as _};
 
 use crate::error::{Error, Result};
-use crate::evidence::{Audit, OrderRow};
-use crate::predict::Guards;
+use crate::judge::evidence::{Audit, OrderRow};
+use crate::lab::predict::Guards;
 
 /// Most orders of one voucher that are read; a load cannot make more.
-const MAX_ROWS: usize = crate::plan::MAX_REQUESTS;
+const MAX_ROWS: usize = crate::load::plan::MAX_REQUESTS;
 /// How long connecting, and each reading, may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 

@@ -1,8 +1,8 @@
 //! The comparison in prose, built from what was observed: it changes if the figures do.
 
-use crate::cell::CellReport;
-use crate::lock::Lock;
-use crate::predict::{Guards, Scope};
+use crate::lab::cell::CellReport;
+use crate::lab::lock::Lock;
+use crate::lab::predict::{Guards, Scope};
 
 /// The conclusion; its first sentence is the pair that the comparison is for.
 pub fn conclusion(cells: &[CellReport]) -> String {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::Outcome;
+use crate::load::outcome::Outcome;
 
 /// One request as its client saw it.
 #[derive(Debug, Clone, Copy)]

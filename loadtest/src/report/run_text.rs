@@ -5,9 +5,9 @@ use std::io::IsTerminal as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::outcome::Outcome;
+use crate::load::outcome::Outcome;
+use crate::load::stats::{Figures, Latency};
 use crate::run::RunReport;
-use crate::stats::{Figures, Latency};
 
 /// All that is printed after a load.
 pub fn text(report: &RunReport) -> String {

@@ -1,8 +1,8 @@
 use super::*;
-use crate::evidence::{OrderRow, Record};
-use crate::lock::Lock;
-use crate::predict::Scope;
-use crate::tokens;
+use crate::judge::evidence::{OrderRow, Record};
+use crate::lab::lock::Lock;
+use crate::lab::predict::Scope;
+use crate::load::tokens;
 
 /// A sale to 700 users in which the service put `granted` units on sale and sold all of them,
 /// consistently in itself, and its audit says so.
