@@ -7,7 +7,7 @@
 //!
 //! In reading order:
 //! - [`cli`]: the commands, their flags and exit codes; [`error`]: what stops them.
-//! - [`load`]: who can log in ([`load::tokens`]), who requests what ([`load::plan`]), one connection
+//! - [`load`]: who can log in ([`load::tokens`]), who requests what ([`load::plan`]), a connection
 //!   ([`load::client`]), the closed loop ([`load::drive`]), what an answer means
 //!   ([`load::outcome`]), figures ([`load::stats`], [`load::progress`]).
 //! - [`judge`]: what is known ([`judge::evidence`]), the rules ([`judge::verdict`], pure), what
