@@ -17,7 +17,7 @@ use crate::readiness::Readiness;
 use crate::sale::{Guards, Parts, Plant, Rules, Sale};
 use crate::store::{
     self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisAddress, RedisConnection,
-    RedisLink, Replicas, SaleTables, StoreError, Users, Vouchers,
+    RedisLink, Replicas, SaleTables, StoreError, Users, Vouchers, Watched,
 };
 use crate::telemetry;
 use crate::token::Tokens;
@@ -38,6 +38,7 @@ pub struct App {
     readiness: Readiness,
     surroundings: Surroundings,
     servers: Servers,
+    lock_servers: LockServersHealth,
 }
 
 impl App {
@@ -65,6 +66,11 @@ impl App {
         let unfit = surroundings.look().await;
         readiness.set_unfit(unfit.context("cannot use the schema; `seckill migrate` makes it")?);
         let locks = locks(config, &servers).await?;
+        let lock_servers = LockServersHealth {
+            locks: locks.clone(),
+            watched: lock::has_servers_of_its_own(config.lock, &config.lock_servers),
+        };
+        servers.health.look_at_locks(lock_servers.clone().ask()).await;
         let sale = sale(config, &servers, locks);
         let api = Api { replica, settings, ..api(config, &servers, tokens, (&sale, &readiness)) };
         Ok(Self {
@@ -78,6 +84,7 @@ impl App {
             readiness,
             surroundings,
             servers,
+            lock_servers,
         })
     }
 
@@ -90,8 +97,11 @@ impl App {
     pub async fn run(self, end: impl Future<Output = ()>) {
         let Servers { pool, side_pool, redis, health } = self.servers;
         let (surroundings, readiness) = (self.surroundings.clone(), self.readiness.clone());
+        let lock_servers = self.lock_servers;
+        let locks = move || lock_servers.clone().ask();
+        let watched = Watched { pool: pool.clone(), redis: redis.connection, locks };
         let background = [
-            tokio::spawn(store::keep_watch(health, pool.clone(), redis.connection)),
+            tokio::spawn(store::keep_watch(health, watched)),
             tokio::spawn(telemetry::upkeep()),
             tokio::spawn(surroundings.keep_looking(readiness)),
         ];
@@ -104,6 +114,23 @@ impl App {
             tracing::debug!(%error, "this replica is forgotten in a while");
         }
         tokio::join!(pool.close(), side_pool.close());
+    }
+}
+
+/// How the servers are asked that only the locks need.
+#[derive(Clone)]
+struct LockServersHealth {
+    locks: Locks,
+    /// Whether there are any.
+    watched: bool,
+}
+
+impl LockServersHealth {
+    async fn ask(self) -> Result<(), String> {
+        if !self.watched {
+            return Ok(());
+        }
+        self.locks.check_servers().await.map_err(|error| format!("locks: {error}"))
     }
 }
 

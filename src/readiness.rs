@@ -45,8 +45,7 @@ impl Readiness {
 
     /// Why not; empty if ready.
     pub fn reasons(&self) -> Vec<String> {
-        let mut reasons: Vec<String> =
-            self.0.health.down().iter().map(|s| format!("{s} does not answer")).collect();
+        let mut reasons = self.0.health.reasons();
         if self.is_draining() {
             reasons.push("shutting down".into());
         }

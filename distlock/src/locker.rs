@@ -50,6 +50,7 @@ pub enum Renewal {
 }
 
 /// A lock mechanism.
+#[async_trait]
 pub trait Locker: Send + Sync + 'static {
     /// Its name in metrics and tables.
     fn name(&self) -> &'static str;
@@ -67,6 +68,12 @@ pub trait Locker: Send + Sync + 'static {
     fn has_first_stage(&self) -> bool {
         let guarantees = self.guarantees();
         guarantees.is_on_a_server() && !guarantees.fair.is_yes()
+    }
+
+    /// Whether its servers answer, as far as an acquisition needs them: one round trip, for health
+    /// checks. Fails with [`LockError::Backend`]. Mechanisms that do not say otherwise do not look.
+    async fn check_servers(&self) -> Result<(), LockError> {
+        Ok(())
     }
 
     /// Starts an acquisition. Asks no server yet.

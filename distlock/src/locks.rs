@@ -70,6 +70,14 @@ impl Locks {
         self.locker.guarantees()
     }
 
+    /// Whether the mechanism's servers answer, as far as an acquisition needs them: one round trip,
+    /// for health checks, to be bounded by the caller. Only the kinds on several servers, those
+    /// whose replicas must confirm, and `zookeeper` look; for others it is fine at once. Fails
+    /// with [`LockError::Backend`].
+    pub async fn check_servers(&self) -> Result<(), LockError> {
+        self.locker.check_servers().await
+    }
+
     /// Takes the lock, waiting at most `options.wait` for its holder.
     ///
     /// Fails with [`LockError::TimedOut`], [`LockError::Backend`], [`LockError::HeldByOtherKind`],

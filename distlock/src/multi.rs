@@ -49,6 +49,7 @@ impl Multi {
     }
 }
 
+#[async_trait]
 impl Locker for Multi {
     fn name(&self) -> &'static str {
         LockKind::Multi.as_str()
@@ -82,6 +83,23 @@ impl Locker for Multi {
             fair: Answer::No,
             fencing: if all(fences) { Fencing::Optional } else { Fencing::No },
             flaws: guarantees(LockKind::Multi).flaws,
+        }
+    }
+
+    /// All at once; so many members as may be missing may fail.
+    async fn check_servers(&self) -> Result<(), LockError> {
+        let mut looks = JoinSet::new();
+        for (locker, _) in &self.members {
+            let locker = Arc::clone(locker);
+            looks.spawn(async move { locker.check_servers().await });
+        }
+        let failures: Vec<_> = looks.join_all().await.into_iter().filter_map(Result::err).collect();
+        match failures.first() {
+            Some(failure) if failures.len() > self.tolerated => {
+                let (failed, all) = (failures.len(), self.members.len());
+                Err(LockError::Backend(format!("{failed} of {all} members fail: {failure}")))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -13,6 +13,10 @@ pub struct Backends {
     /// The independent servers of `red` and `multi`.
     #[cfg(feature = "redis")]
     pub independent_redis: Vec<crate::RedisServer>,
+    /// How long a server of `red` that came up empty stays out: the longest lease that anybody uses,
+    /// or nothing if all of them keep what they were told (an append-only file, fsync always).
+    #[cfg(feature = "redis")]
+    pub red_restart_delay: std::time::Duration,
     /// The database of the `mysql` kinds.
     #[cfg(feature = "mysql")]
     pub mysql: Option<crate::MySqlServer>,
@@ -41,6 +45,11 @@ impl Backends {
         }
         let member = |server| Arc::new(crate::Redisson::on(server)) as Arc<dyn Locker>;
         Ok(crate::Multi::same_name(self.independent_redis.iter().map(member).collect()))
+    }
+
+    fn red(&self) -> Result<crate::Red, LockError> {
+        let red = crate::Red::new(&self.independent_redis)?;
+        Ok(red.with_restart_delay(self.red_restart_delay))
     }
 }
 
@@ -85,7 +94,7 @@ pub fn locker(kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, Loc
             with!("redis", crate::redis::read_write::Writer::new(servers.redis()?))
         }
         LockKind::Multi => with!("redis", servers.multi()?),
-        LockKind::Red => with!("redis", crate::Red::new(&servers.independent_redis)?),
+        LockKind::Red => with!("redis", servers.red()?),
         LockKind::MysqlTable => with!("mysql", crate::mysql::TableLock::new(servers.mysql()?)),
         LockKind::MysqlRow => with!("mysql", crate::mysql::RowLock::new(servers.mysql()?)),
         LockKind::MysqlNamed => with!("mysql", crate::mysql::NamedLock::new(servers.mysql()?)),

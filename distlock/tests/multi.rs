@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock::{
-    Answer, Backends, HoldKind, LockError, LockKind, LockName, Locker, Locks, Multi, Release,
-    RenewalKind, locker,
+    Answer, Backends, HoldKind, LockError, LockKind, LockName, Locker, Locks, Multi, Redisson,
+    Release, RenewalKind, locker,
 };
 use support::{LONG, Look, at_once, connect, fresh_name, options};
 use testbed::{Bed, Redis, RedisOptions};
@@ -117,6 +117,24 @@ async fn one_member_that_is_away_keeps_everybody_out_unless_it_is_tolerated() {
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
     servers[2].kill().expect("a kill");
     assert!(matches!(lenient.lock(&name, &at_once()).await, Err(LockError::Backend(_))));
+}
+
+#[tokio::test]
+async fn a_health_check_says_whether_more_members_are_away_than_may_be() {
+    let (_bed, servers) = three();
+    let mut members: Vec<Arc<dyn Locker>> = Vec::new();
+    for server in &servers {
+        members.push(Arc::new(Redisson::on(&connect(server.url()).await)));
+    }
+    let strict = Locks::new(Arc::new(Multi::same_name(members.clone())));
+    let lenient = Locks::new(Arc::new(Multi::same_name(members).tolerating(1)));
+    strict.check_servers().await.expect("all answer");
+    servers[1].kill().expect("a kill");
+    let failure = strict.check_servers().await.expect_err("one is away");
+    assert!(matches!(&failure, LockError::Backend(why) if why.contains("1 of 3")), "{failure}");
+    lenient.check_servers().await.expect("one may be away");
+    servers[2].kill().expect("a kill");
+    lenient.check_servers().await.expect_err("two may not");
 }
 
 #[tokio::test]

@@ -159,3 +159,30 @@ async fn a_server_that_came_up_empty_stays_out_for_the_delay_that_was_asked_for(
     let refused = locks.lock(&name, &options(Duration::from_millis(300), LONG)).await;
     assert!(refused.is_err(), "a majority came up empty and counts for nothing yet");
 }
+
+#[tokio::test]
+async fn a_script_changes_nothing_when_an_argument_is_missing_or_wrong() {
+    let (_bed, servers) = five();
+    let look = Look::at(servers[0].url()).await;
+    let acquire = include_str!("../lua/red_acquire.lua");
+    let counts = include_str!("../lua/red_counts.lua");
+    let mut calls: Vec<(&str, &[&str], Vec<&str>)> = Vec::new();
+    for wrong in ["", "x", "-1", "1.5", "1e300", "nan", "inf", "1 ms"] {
+        calls.push((acquire, &["lock", "since"], vec!["owner", wrong, "0"]));
+        calls.push((acquire, &["lock", "since"], vec!["owner", "60000", wrong]));
+        calls.push((counts, &["since"], vec![wrong]));
+    }
+    for args in [vec![], vec!["owner"], vec!["owner", "1"], vec!["", "1", "1"], vec!["o"; 4]] {
+        calls.push((acquire, &["lock", "since"], args));
+    }
+    calls.extend([(acquire, &["lock"][..], vec!["owner", "1", "1"]), (counts, &[], vec!["1"])]);
+    calls.extend([(counts, &["since"][..], vec![]), (counts, &["since"], vec!["1", "1"])]);
+    for (text, keys, args) in calls {
+        let mut call = redis::cmd("EVAL");
+        call.arg(text).arg(keys.len()).arg(keys).arg(&args);
+        let answer = call.query_async::<i64>(&mut look.connection()).await;
+        let refusal = answer.expect_err("it is wrong").to_string();
+        assert!(refusal.contains("red_"), "{args:?}: {refusal}");
+    }
+    assert_eq!(servers[0].command(&["DBSIZE"]).expect("a count").trim(), "0");
+}

@@ -7,10 +7,12 @@
 -- ARGV[2]: the lease, in ms
 -- ARGV[3]: how long a server that came up empty stays out, in ms; 0 is not at all
 -- Returns: 1 taken, or the owner's already (the lease is set anew); 0 somebody else's; -1 stays out
-local owner = ARGV[1]
-local lease_ms = tonumber(ARGV[2])
-local out_ms = tonumber(ARGV[3])
-if #KEYS ~= 2 or not owner or owner == '' or not lease_ms or lease_ms < 1 or not out_ms then
+local function whole(text, least)
+  local number = tonumber(text)
+  return number and number >= least and number <= 1e12 and number % 1 == 0 and number or nil
+end
+local owner, lease_ms, out_ms = ARGV[1], whole(ARGV[2], 1), whole(ARGV[3], 0)
+if #KEYS ~= 2 or #ARGV ~= 3 or owner == '' or not lease_ms or not out_ms then
   return redis.error_reply('ERR red_acquire: 2 keys, owner, lease in ms, time out in ms')
 end
 

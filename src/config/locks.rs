@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use distlock::{Backend, Fencing, LockKind, LockName, LockOptions, guarantees};
+use distlock::{Backend, Fencing, LockKind, LockName, LockOptions, Replication, guarantees};
 use secrecy::{ExposeSecret, SecretString};
 
 /// Servers that some kinds of locks need besides the database and the Redis that all use.
@@ -28,6 +28,17 @@ pub struct LockServers {
     #[arg(long, env = "LOCK_POOL", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub lock_pool: u32,
+    /// How many replicas of the Redis must confirm a lock of `redisson` before it counts: `none`, a
+    /// number, or `majority:N` or `all:N` of the N that there ought to be. With too few of them
+    /// nobody gets a lock. It makes rarer that a failover forgets one; it does not rule it out.
+    #[arg(long, env = "LOCK_REPLICATION", default_value = "none", value_parser = replication)]
+    pub lock_replication: Replication,
+    /// How long a server of `red` that came up empty stays out, in ms: at least the longest lease
+    /// that anybody uses on these servers. It delays the very first lock as well. 0 is for servers
+    /// that forget nothing: `appendonly yes` and `appendfsync always`.
+    #[arg(long, env = "RED_RESTART_DELAY_MS", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
+    pub red_restart_delay_ms: u32,
 }
 
 impl LockServers {
@@ -42,8 +53,29 @@ impl LockServers {
         Some(named.strip_prefix("zookeeper://").unwrap_or(named))
     }
 
-    /// Whether the kind has its servers, as a sentence if not.
-    pub(super) fn check(&self, kind: LockKind) -> Result<(), String> {
+    /// How long a server of `red` that came up empty stays out.
+    pub fn red_restart_delay(&self) -> Duration {
+        Duration::from_millis(self.red_restart_delay_ms.into())
+    }
+
+    /// Whether the kind has its servers and is told nothing that is for another, as a sentence if
+    /// not.
+    pub(super) fn check(&self, kind: LockKind, lease: Duration) -> Result<(), String> {
+        if self.lock_replication.confirmations() > 0 && kind != LockKind::Redisson {
+            let flag = "--lock-replication (LOCK_REPLICATION)";
+            return Err(format!("{flag} is for the lock redisson, not for {kind}"));
+        }
+        let delay = self.red_restart_delay();
+        if !delay.is_zero() {
+            let flag = "--red-restart-delay-ms (RED_RESTART_DELAY_MS)";
+            if kind != LockKind::Red {
+                return Err(format!("{flag} is for the lock red, not for {kind}"));
+            }
+            if delay < lease {
+                let lease_ms = lease.as_millis();
+                return Err(format!("{flag} must be 0 or at least the lease of {lease_ms} ms"));
+            }
+        }
         match kind.backend() {
             Backend::IndependentRedis if self.independent().next().is_none() => {
                 Err(format!("the lock {kind} needs --red-urls (RED_URLS)"))
@@ -169,7 +201,7 @@ impl LockRun {
         if kind.backend() == Backend::MySql && missing(&self.database_url) {
             return Err(format!("the lock {kind} needs --database-url (DATABASE_URL)"));
         }
-        self.servers.check(kind)?;
+        self.servers.check(kind, self.lease)?;
         if self.token {
             check_fencing("--token", kind)?;
             if guarantees(kind).fencing == Fencing::Optional && missing(&self.database_url) {
@@ -187,6 +219,19 @@ impl LockRun {
     pub fn grace(&self) -> Duration {
         self.grace.unwrap_or_else(|| (self.lease / 5).min(Duration::from_secs(5)))
     }
+}
+
+/// `none`, `2`, `majority:2` or `all:2`.
+fn replication(text: &str) -> Result<Replication, String> {
+    let count = |text: &str| text.parse().ok().filter(|count| (1..=100).contains(count));
+    let found = match text.split_once(':') {
+        None if text == "none" => Some(Replication::None),
+        None => count(text).map(Replication::AtLeast),
+        Some(("majority", of)) => count(of).map(|replicas| Replication::Majority { replicas }),
+        Some(("all", of)) => count(of).map(|replicas| Replication::All { replicas }),
+        Some(_) => None,
+    };
+    found.ok_or_else(|| "must be none, N, majority:N or all:N, with N from 1 to 100".to_owned())
 }
 
 fn lock_name(text: &str) -> Result<LockName, String> {

@@ -216,7 +216,7 @@ impl Serve {
 
     fn check_lock(&self) -> Result<(), String> {
         let (kind, lab) = (self.lock, &self.laboratory);
-        self.lock_servers.check(kind)?;
+        self.lock_servers.check(kind, self.lease())?;
         if lab.fenced {
             check_fencing("--fenced", kind)?;
         }
@@ -269,6 +269,12 @@ impl Serve {
         }
         if self.laboratory.fenced {
             settings.push_str(" fenced=yes");
+        }
+        // One that counts a server which the others leave out would undo their restart delay.
+        let restart_delay_ms = self.lock_servers.red_restart_delay_ms;
+        if restart_delay_ms > 0 {
+            settings.push_str(" restart-delay-ms=");
+            settings.push_str(&restart_delay_ms.to_string());
         }
         if let Some(places) = places {
             settings.push_str(" at=");

@@ -58,10 +58,13 @@ pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
     let mut independent = Vec::new();
     match kind.backend() {
         Backend::Redis => {
-            servers.redis = places.redis.as_ref().map(server);
+            let server = places.redis.as_ref().map(server);
+            servers.redis =
+                server.map(|server| server.with_replication(places.more.lock_replication));
         }
         Backend::IndependentRedis => {
             independent = places.independent()?;
+            servers.red_restart_delay = places.more.red_restart_delay();
             servers.independent_redis = independent.iter().map(|(_, link)| server(link)).collect();
         }
         Backend::MySql => servers.mysql = places.mysql()?,
@@ -90,6 +93,17 @@ pub fn server_name(kind: LockKind) -> &'static str {
         Backend::Redis | Backend::IndependentRedis => "redis",
         Backend::MySql => "database",
         Backend::ZooKeeper => "zookeeper",
+    }
+}
+
+/// Whether the health of the kind's servers is more than that of the service's own database and
+/// Redis.
+pub fn has_servers_of_its_own(kind: LockKind, servers: &LockServers) -> bool {
+    match kind.backend() {
+        Backend::IndependentRedis | Backend::ZooKeeper => true,
+        // Its replicas.
+        Backend::Redis => servers.lock_replication.confirmations() > 0,
+        Backend::Process | Backend::MySql => false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether the servers answer: looked at three times a second, so that a purchase need not find
 //! out the slow way that one of them is dead. The database is asked on a connection kept for that:
-//! those of the pool are all taken just when purchases wait for a dead server.
+//! those of the pool are all taken just when purchases wait for a dead server. How servers that only
+//! locks need are asked, whoever makes the locks says.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,54 +24,108 @@ const FAILURES: u32 = 2;
 #[derive(Clone, Default)]
 pub struct Health(Arc<Seen>);
 
+/// Of each server why it cannot be used, if so.
+#[derive(Default)]
 struct Seen {
-    database_down: watch::Sender<bool>,
-    redis_down: watch::Sender<bool>,
+    database: watch::Sender<Option<String>>,
+    redis: watch::Sender<Option<String>>,
+    locks: watch::Sender<Option<String>>,
 }
 
-impl Default for Seen {
-    fn default() -> Self {
-        Self { database_down: watch::Sender::new(false), redis_down: watch::Sender::new(false) }
+impl Seen {
+    fn all(&self) -> [(&'static str, &watch::Sender<Option<String>>); 3] {
+        [("database", &self.database), ("redis", &self.redis), ("locks", &self.locks)]
     }
+}
+
+/// The servers to look at.
+pub struct Watched<L> {
+    /// The database.
+    pub pool: MySqlPool,
+    /// The Redis.
+    pub redis: ConnectionManager,
+    /// Asks the servers that only the locks need; the error says what is wrong.
+    pub locks: L,
 }
 
 impl Health {
     /// The servers that do not answer.
     pub fn down(&self) -> Vec<&'static str> {
-        let seen = [("database", &self.0.database_down), ("redis", &self.0.redis_down)];
-        seen.into_iter().filter(|(_, down)| *down.borrow()).map(|(server, _)| server).collect()
+        let down = self.0.all().into_iter().filter(|(_, reason)| reason.borrow().is_some());
+        down.map(|(server, _)| server).collect()
+    }
+
+    /// Why, a sentence each.
+    pub fn reasons(&self) -> Vec<String> {
+        self.0.all().into_iter().filter_map(|(_, reason)| reason.borrow().clone()).collect()
+    }
+
+    /// A first look at the locks' servers, before anybody is told that this replica is ready.
+    pub async fn look_at_locks(&self, answer: impl Future<Output = Result<(), String>>) {
+        self.0.locks.send_replace(look("locks", answer).await.err());
     }
 
     /// Resolves when the database is seen not to answer.
     pub async fn until_database_is_down(&self) {
-        let mut seen = self.0.database_down.subscribe();
+        let mut seen = self.0.database.subscribe();
         // Fails only if the sender has gone, which this holds.
-        let _always = seen.wait_for(|down| *down).await;
+        let _always = seen.wait_for(Option::is_some).await;
     }
 }
 
-/// Looks at both servers for ever; runs until it is dropped.
-pub async fn keep_watch(health: Health, pool: MySqlPool, redis: ConnectionManager) {
+/// Looks at all servers for ever; runs until it is dropped.
+pub async fn keep_watch<F>(health: Health, servers: Watched<impl Fn() -> F>)
+where
+    F: Future<Output = Result<(), String>>,
+{
+    let Watched { pool, redis, locks } = servers;
     let database = Database { options: pool.connect_options(), kept: Mutex::default() };
-    let database = keep_looking("database", &health.0.database_down, || ask_database(&database));
-    let redis = keep_looking("redis", &health.0.redis_down, || ask_redis(&redis));
-    tokio::join!(database, redis);
+    let database = || silent("database", ask_database(&database));
+    let redis = || silent("redis", ask_redis(&redis));
+    tokio::join!(
+        keep_looking("database", &health.0.database, database),
+        keep_looking("redis", &health.0.redis, redis),
+        keep_looking("locks", &health.0.locks, locks),
+    );
 }
 
-async fn keep_looking<F>(server: &'static str, down: &watch::Sender<bool>, ask: impl Fn() -> F)
-where
-    F: Future<Output = Result<(), StoreError>>,
+async fn silent(
+    server: &str,
+    answer: impl Future<Output = Result<(), StoreError>>,
+) -> Result<(), String> {
+    answer.await.map_err(|_| format!("{server} does not answer"))
+}
+
+async fn look(
+    server: &str,
+    answer: impl Future<Output = Result<(), String>>,
+) -> Result<(), String> {
+    let late = |_| Err(format!("{server}: no answer in time"));
+    timeout(PATIENCE, answer).await.unwrap_or_else(late)
+}
+
+async fn keep_looking<F>(
+    server: &'static str,
+    down: &watch::Sender<Option<String>>,
+    ask: impl Fn() -> F,
+) where
+    F: Future<Output = Result<(), String>>,
 {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failures = 0;
     loop {
         ticks.tick().await;
-        let seen = timeout(PATIENCE, ask()).await;
-        failures = if matches!(seen, Ok(Ok(()))) { 0 } else { failures + 1 };
-        let is_down = failures >= FAILURES;
-        if down.send_replace(is_down) != is_down {
-            tracing::warn!(server, is_down, "a server went away or came back");
+        let Err(reason) = look(server, ask()).await else {
+            failures = 0;
+            if down.send_replace(None).is_some() {
+                tracing::warn!(server, "a server came back");
+            }
+            continue;
+        };
+        failures += 1;
+        if failures >= FAILURES && down.send_replace(Some(reason.clone())).is_none() {
+            tracing::warn!(server, reason, "a server went away");
         }
     }
 }

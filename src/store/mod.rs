@@ -22,7 +22,7 @@ mod vouchers;
 pub use audit::Audit;
 pub use codes::{CODE_LIFE, Codes, Issued};
 pub use error::{Duplicate, StoreError};
-pub use health::{Health, keep_watch};
+pub use health::{Health, Watched, keep_watch};
 pub use migrate::migrate;
 pub use order_ids::OrderIds;
 pub use orders::{Entry, Orders};

@@ -14,6 +14,7 @@ mod faults;
 mod fence;
 mod fleet;
 mod hang_up;
+mod lock_servers;
 mod lock_side;
 mod login;
 mod pool_trap;

@@ -29,6 +29,7 @@ use crate::{
 };
 
 const ACQUIRE: &str = include_str!("../../lua/red_acquire.lua");
+const COUNTS: &str = include_str!("../../lua/red_counts.lua");
 const RENEW: &str = include_str!("../../lua/renew_if_owner.lua");
 const RELEASE: &str = include_str!("../../lua/release_if_owner.lua");
 /// Where a server remembers since when it has been asked.
@@ -67,6 +68,7 @@ impl Red {
     }
 }
 
+#[async_trait]
 impl Locker for Red {
     fn name(&self) -> &'static str {
         LockKind::Red.as_str()
@@ -74,6 +76,10 @@ impl Locker for Red {
 
     fn guarantees(&self) -> Guarantees {
         guarantees(LockKind::Red)
+    }
+
+    async fn check_servers(&self) -> Result<(), LockError> {
+        self.0.check().await
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
@@ -146,7 +152,7 @@ impl Nodes {
     /// asked before the first answer is looked at.
     async fn ask(
         &self,
-        lease: Duration,
+        limit: Duration,
         command: redis::Cmd,
         enough: impl Fn(&Votes) -> bool,
     ) -> (Votes, Answers) {
@@ -155,7 +161,7 @@ impl Nodes {
         let ask = |connection: &ConnectionManager| -> BoxFuture<'static, Result<i64, LockError>> {
             let (mut connection, command) = (connection.clone(), Arc::clone(&command));
             Box::pin(async move {
-                let answer = timeout(answer_limit(lease), command.query_async(&mut connection));
+                let answer = timeout(limit, command.query_async(&mut connection));
                 match answer.await {
                     Ok(answer) => Ok(answer?),
                     Err(_) => Err(LockError::Backend("no answer in time".into())),
@@ -178,6 +184,23 @@ impl Nodes {
         (votes, answers)
     }
 
+    /// Whether a majority would be counted. Being asked this, a server that came up empty begins to
+    /// count the time for which it stays out.
+    async fn check(&self) -> Result<(), LockError> {
+        let mut command = script(COUNTS, &[ASKED_SINCE]);
+        command.arg(milliseconds(self.restart_delay));
+        // Of all that answer, since each of them has to begin to count.
+        let (votes, _) = self.ask(ANSWER_MAX, command, |_| false).await;
+        if votes.carried() {
+            return Ok(());
+        }
+        let (yes, out, of) = (votes.count(Vote::Yes), votes.count(Vote::Gone), votes.of);
+        let failure = votes.failure.map(|failure| format!(": {failure}")).unwrap_or_default();
+        let reason =
+            format!("{yes} of {of} servers count, {out} stay out after a restart{failure}");
+        Err(LockError::Backend(reason))
+    }
+
     async fn acquire(&self, request: &Request) -> Votes {
         let mut command = script(ACQUIRE, &[request.name.as_str(), ASKED_SINCE]);
         command
@@ -185,7 +208,7 @@ impl Nodes {
             .arg(milliseconds(request.lease))
             .arg(milliseconds(self.restart_delay));
         let enough = |votes: &Votes| votes.carried() || !votes.is_open();
-        self.ask(request.lease, command, enough).await.0
+        self.ask(answer_limit(request.lease), command, enough).await.0
     }
 
     async fn renew(&self, request: &Request) -> Renewal {
@@ -195,7 +218,7 @@ impl Nodes {
         let enough = |votes: &Votes| {
             votes.carried() || votes.is_majority(votes.count(Vote::No) + votes.count(Vote::Gone))
         };
-        let (votes, _) = self.ask(request.lease, command, enough).await;
+        let (votes, _) = self.ask(answer_limit(request.lease), command, enough).await;
         if votes.carried() {
             Renewal::Renewed(Belief::in_lease(sent, request.lease))
         } else if votes.is_majority(votes.count(Vote::No) + votes.count(Vote::Gone)) {
@@ -213,7 +236,7 @@ impl Nodes {
         command.arg(request.owner.as_str());
         let enough =
             |votes: &Votes| votes.is_majority(votes.seen.len() - votes.count(Vote::Unknown));
-        let (votes, others) = self.ask(request.lease, command, enough).await;
+        let (votes, others) = self.ask(answer_limit(request.lease), command, enough).await;
         if !others.is_empty() {
             tokio::spawn(others.for_each(|_| ready(())));
         }

@@ -67,6 +67,7 @@ pub struct Redisson {
 
 struct Inner {
     server: RedisServer,
+    replication: Replication,
     writer: Writer,
     renewer: Arc<RedisRenewer>,
     acquire: LuaScript,
@@ -90,6 +91,7 @@ impl Redisson {
         Self {
             inner: Arc::new(Inner {
                 server: server.clone(),
+                replication: options.replication,
                 writer,
                 renewer,
                 acquire: LuaScript::new(ACQUIRE),
@@ -100,6 +102,7 @@ impl Redisson {
     }
 }
 
+#[async_trait]
 impl Locker for Redisson {
     fn name(&self) -> &'static str {
         LockKind::Redisson.as_str()
@@ -111,6 +114,10 @@ impl Locker for Redisson {
 
     fn fresh_owner(&self) -> Owner {
         self.inner.server.fresh_owner()
+    }
+
+    async fn check_servers(&self) -> Result<(), LockError> {
+        self.inner.replication.check(&self.inner.server).await
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

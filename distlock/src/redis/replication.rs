@@ -94,6 +94,28 @@ impl Replication {
             Self::Majority { replicas } => replicas.div_ceil(2),
         }
     }
+
+    /// Whether the master answers and so many replicas are connected that they could confirm.
+    pub(super) async fn check(self, server: &RedisServer) -> Result<(), LockError> {
+        let mut master = server.connection();
+        let needed = self.confirmations();
+        if needed == 0 {
+            return Ok(redis::cmd("PING").query_async(&mut master).await?);
+        }
+        let text: String = redis::cmd("INFO").arg("replication").query_async(&mut master).await?;
+        let connected = connected_replicas(&text);
+        if connected < needed as usize {
+            let reason = format!("only {connected} of {needed} replicas are connected");
+            return Err(LockError::Backend(reason));
+        }
+        Ok(())
+    }
+}
+
+/// From a master's `INFO replication`, with lines such as `slave0:ip=...,state=online,...`.
+fn connected_replicas(info: &str) -> usize {
+    let is_connected = |line: &&str| line.starts_with("slave") && line.contains("state=online");
+    info.lines().filter(is_connected).count()
 }
 
 /// Where a mechanism writes.

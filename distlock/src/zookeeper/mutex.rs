@@ -50,6 +50,7 @@ impl Mutex {
     }
 }
 
+#[async_trait]
 impl Locker for Mutex {
     fn name(&self) -> &'static str {
         LockKind::Zookeeper.as_str()
@@ -57,6 +58,12 @@ impl Locker for Mutex {
 
     fn guarantees(&self) -> Guarantees {
         guarantees(LockKind::Zookeeper)
+    }
+
+    async fn check_servers(&self) -> Result<(), LockError> {
+        let until = deadline();
+        let session = self.server.session(until).await?;
+        Ok(session.check(until).await?)
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

@@ -181,6 +181,15 @@ impl Session {
         .await
     }
 
+    /// Whether the leader answers. While there is no connection nothing is sent: it would wait
+    /// for one, and so would all that is sent after it.
+    pub(super) async fn check(&self, until: Instant) -> Result<(), Failure> {
+        if !self.is_connected() {
+            return Err(Failure::Unanswered("no connection to ZooKeeper".into()));
+        }
+        self.ask(until, |client| client.sync("/")).await
+    }
+
     /// Whether the node is there and this session's; if so, what is known of it.
     pub(super) async fn own(&self, path: &str, until: Instant) -> Result<Option<Stat>, Failure> {
         let stat = self.read(until, path, Client::check_stat).await?;

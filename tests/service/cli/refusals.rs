@@ -78,7 +78,21 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
     let red = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-3@127.0.0.1:2/0"];
     let same = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-4@127.0.0.1:1/0"];
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 16] = [
+        (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
+        (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
+        (
+            &["--lock", "fair", "--lock-replication", "1"],
+            "--lock-replication (LOCK_REPLICATION) is for the lock redisson, not for fair",
+        ),
+        (
+            &["--red-restart-delay-ms", "60000"],
+            "--red-restart-delay-ms (RED_RESTART_DELAY_MS) is for the lock red, not for redisson",
+        ),
+        (
+            &["--lock", "red", red[0], red[1], "--red-restart-delay-ms", "29999"],
+            "must be 0 or at least the lease of 30000 ms",
+        ),
         (&["--lock", "red"], "the lock red needs --red-urls (RED_URLS)"),
         (&["--lock", "multi", "--red-urls", ""], "the lock multi needs --red-urls (RED_URLS)"),
         (&["--lock", "zookeeper"], "the lock zookeeper needs --zookeeper-url (ZOOKEEPER_URL)"),
