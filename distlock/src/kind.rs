@@ -87,6 +87,16 @@ impl LockKind {
         }
     }
 
+    /// Whether it heeds how many replicas its Redis says must confirm a lock.
+    pub const fn can_be_confirmed(self) -> bool {
+        matches!(self, Self::Redisson)
+    }
+
+    /// Whether a server of its that came up empty can be told to stay out for a while.
+    pub const fn has_restart_delay(self) -> bool {
+        matches!(self, Self::Red)
+    }
+
     /// Where its holds live.
     pub const fn backend(self) -> Backend {
         match self {

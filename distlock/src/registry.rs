@@ -13,8 +13,9 @@ pub struct Backends {
     /// The independent servers of `red` and `multi`.
     #[cfg(feature = "redis")]
     pub independent_redis: Vec<crate::RedisServer>,
-    /// How long a server of `red` that came up empty stays out: the longest lease that anybody uses,
-    /// or nothing if all of them keep what they were told (an append-only file, fsync always).
+    /// How long a server of `red` that came up empty stays out: the longest lease that anybody
+    /// uses, or nothing if all of them keep what they were told (an append-only file, fsync
+    /// always).
     #[cfg(feature = "redis")]
     pub red_restart_delay: std::time::Duration,
     /// The database of the `mysql` kinds.

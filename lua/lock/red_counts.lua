@@ -1,5 +1,5 @@
--- Purpose: would an acquisition count this server? One that came up empty stays out for a while (see
--- red_acquire.lua); from this look on if nobody has asked it before.
+-- Purpose: would an acquisition count this server? One that came up empty stays out for a while
+-- (see red_acquire.lua); from this look on if nobody has asked it before.
 -- KEYS[1]: when this server was first asked since it was last empty, in ms
 -- ARGV[1]: how long a server that came up empty stays out, in ms; 0 is not at all
 -- Returns: 1 it counts; -1 it stays out

@@ -61,14 +61,14 @@ impl LockServers {
     /// Whether the kind has its servers and is told nothing that is for another, as a sentence if
     /// not.
     pub(super) fn check(&self, kind: LockKind, lease: Duration) -> Result<(), String> {
-        if self.lock_replication.confirmations() > 0 && kind != LockKind::Redisson {
+        if self.lock_replication.confirmations() > 0 && !kind.can_be_confirmed() {
             let flag = "--lock-replication (LOCK_REPLICATION)";
             return Err(format!("{flag} is for the lock redisson, not for {kind}"));
         }
         let delay = self.red_restart_delay();
         if !delay.is_zero() {
             let flag = "--red-restart-delay-ms (RED_RESTART_DELAY_MS)";
-            if kind != LockKind::Red {
+            if !kind.has_restart_delay() {
                 return Err(format!("{flag} is for the lock red, not for {kind}"));
             }
             if delay < lease {

@@ -1,7 +1,7 @@
 //! Whether the servers answer: looked at three times a second, so that a purchase need not find
 //! out the slow way that one of them is dead. The database is asked on a connection kept for that:
-//! those of the pool are all taken just when purchases wait for a dead server. How servers that only
-//! locks need are asked, whoever makes the locks says.
+//! those of the pool are all taken just when purchases wait for a dead server. How servers that
+//! only locks need are asked, whoever makes the locks says.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
