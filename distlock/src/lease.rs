@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the server keeps a lock whose holder says nothing more.
+/// How long the server keeps a lock whose holder says nothing more. Not every kind takes both; the
+/// one that suits a kind comes from [`Guarantees::lease`](crate::Guarantees::lease).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
     /// So long, and no longer. What a kind without renewal needs.

@@ -1,7 +1,57 @@
 //! Distributed locks behind one interface.
 //!
-//! Three words carry the library:
-//! - [`Locker`], one per mechanism: `acquire` answers `Held` or `Busy`;
+//! [`Locks`] are the locks of one mechanism, which [`locker`] makes from its [`LockKind`] and the
+//! servers it lives on. There are three usual ways to hold one:
+//!
+//! ```
+//! use distlock::{Backends, LockError, LockKind, LockName, LockOptions, Locks, locker};
+//! use std::time::Duration;
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+//! // With Redis: `Backends { redis: Some(RedisServer::open(url).await?), ..Backends::default() }`
+//! // and, say, `LockKind::Redisson`.
+//! let locks = Locks::new(locker(LockKind::Local, &Backends::default())?);
+//! let name = LockName::new("lock:order:17")?;
+//! // How long to wait, and how long the server keeps the lock of a holder that has died.
+//! let lease = locks.guarantees().lease(Duration::from_secs(30));
+//! let options = LockOptions::new(Duration::from_millis(200), lease);
+//!
+//! // One: a scope. The work is told if the lock is lost; what it did then comes back as an error.
+//! let steps = locks.scope(&name, &options, async |loss| {
+//!     let mut steps = 0;
+//!     while steps < 3 && !loss.is_lost() {
+//!         steps += 1;
+//!     }
+//!     steps
+//! });
+//! assert_eq!(steps.await?, 3);
+//!
+//! // Two: a guard. Look at it before each effect; release it, or drop it.
+//! let guard = locks.lock(&name, &options).await?;
+//! assert!(!guard.is_lost());
+//!
+//! // Three: try. Whoever comes first does the work, everybody else goes on at once.
+//! assert!(locks.try_lock(&name, lease).await?.is_none(), "the guard has it");
+//! guard.release().await?;
+//!
+//! // Releases of dropped guards go on in the background: before a process ends, wait for them.
+//! locks.flush().await;
+//! # Ok(()) }
+//! ```
+//!
+//! Times are [`Duration`](std::time::Duration)s; each field says its limits. A lock that is held by
+//! somebody else is no error until the wait is over: [`LockError::TimedOut`]. After
+//! [`LockError::Backend`] nobody knows what the server did; what it may have granted is given back
+//! in the background. Nothing here can stop a holder that hangs: what must never be written by two
+//! of them needs a fencing [`Token`], or a lock that is the writing transaction itself.
+//!
+//! Features: `redis` (on by default), `mysql` (MySQL and MariaDB) and `zookeeper` bring the kinds
+//! that live there. [`guarantees`] is the table of what each kind promises and gets wrong. What is
+//! no lock has types of its own, with the feature `redis`: `Semaphore`, `ExpirableSemaphore` and
+//! `CountdownLatch`.
+//!
+//! Inside, three words carry the library:
+//! - [`Locker`], one per mechanism, begins an [`Acquisition`], whose attempts bring a hold or say
+//!   that somebody else has it, and when to look again ([`Wake`]);
 //! - [`Hold`], one per held lock: it knows until when it may be believed, and how to be released;
 //! - [`Guard`], what callers get from [`Locks::lock`]: owns a hold, tells of its loss, releases it.
 //!
@@ -17,19 +67,6 @@
 //! and `guard` (what callers use), `registry` (kind to mechanism), then the mechanisms: `none`,
 //! `local`, `multi`, `redis`, `mysql`, `zookeeper`.
 //! `synchronizer` names what is no lock: semaphores and a latch, types of their own in `redis`.
-//!
-//! ```
-//! use distlock::{Backends, Lease, LockKind, LockName, LockOptions, Locks, locker};
-//! use std::time::Duration;
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
-//! let locks = Locks::new(locker(LockKind::Local, &Backends::default())?);
-//! let lease = Lease::Fixed(Duration::from_secs(10));
-//! let options = LockOptions::new(Duration::from_millis(200), lease);
-//! let guard = locks.lock(&LockName::new("lock:order:17")?, &options).await?;
-//! assert!(!guard.is_lost());
-//! guard.release().await?;
-//! # Ok(()) }
-//! ```
 
 mod attempt;
 mod background;

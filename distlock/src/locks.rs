@@ -120,6 +120,7 @@ impl Locks {
     }
 
     /// Takes the lock if it is free: the classic `tryLock()`. `None` if somebody else holds it.
+    /// Fails as [`Locks::lock`] does.
     pub async fn try_lock(
         &self,
         name: &LockName,
