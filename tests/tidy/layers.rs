@@ -10,7 +10,7 @@ const MEMBERS: [(&str, &[&str], &[&str]); 5] = [
     ("Cargo.toml", &["distlock"], &["testbed"]),
     ("conformance/Cargo.toml", &["distlock", "testbed"], &[]),
     ("distlock/Cargo.toml", &[], &["testbed"]),
-    ("loadtest/Cargo.toml", &["testbed"], &[]),
+    ("loadtest/Cargo.toml", &["testbed"], &["distlock"]),
     ("testbed/Cargo.toml", &[], &[]),
 ];
 
