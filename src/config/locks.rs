@@ -132,7 +132,8 @@ The command runs in a process group of its own, in the foreground of the termina
 SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group. If the lock is lost, or \
 is about to be, it gets SIGTERM, and after the grace SIGKILL: before the lock's server lets \
 anybody else in, unless the server itself took the lock away. A `seckill lock run` that is killed \
-or stopped itself cannot do that; what must not be written twice even then has to check the token.
+(SIGKILL) or stopped itself cannot do that: its command runs on, and once the lease has ended \
+somebody else gets the lock. What must not be written twice even then has to check the token.
 
 Exit codes:
   that of the command; 128+n if signal n ended it
@@ -165,7 +166,7 @@ pub struct LockRun {
     pub lease: Duration,
     /// How long the command has between SIGTERM and SIGKILL if the lock is lost [default: a fifth
     /// of the lease, at most 5s]
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_parser = duration)]
     pub grace: Option<Duration>,
     /// Put the fencing token into the command's environment, as `LOCK_TOKEN`.
     #[arg(long)]
@@ -246,9 +247,14 @@ fn lease(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_millis(100))
 }
 
+fn duration(text: &str) -> Result<Duration, String> {
+    let unclear = |_| "must be a time with its unit, such as 500ms, 10s or 1h".to_owned();
+    humantime::parse_duration(text).map_err(unclear)
+}
+
 /// A duration such as `1h 30m`, from `least` to the longest that locks know.
 fn between(text: &str, least: Duration) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let duration = duration(text)?;
     if (least..=LockOptions::MAX).contains(&duration) {
         return Ok(duration);
     }

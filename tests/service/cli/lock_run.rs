@@ -324,6 +324,20 @@ fn shell_word(text: &str) -> String {
 }
 
 #[test]
+fn a_run_that_is_killed_itself_leaves_its_command_at_work_and_the_lock_to_its_lease() {
+    let bench = Bench::new();
+    let work =
+        "touch began; for i in $(seq 400); do [ -e go ] && break; sleep 0.05; done; touch done";
+    let doomed = bench.start(&["--lease", "2s"], work);
+    bench.until_there("began");
+    doomed.signal(Signal::SIGKILL);
+    assert_eq!(bench.run(&["--wait", "0"], "touch go").code, Some(75), "the lease has not ended");
+    // Beside the command that is still at work, as the help says.
+    assert_eq!(bench.run(&["--wait", "20s"], "touch go").code, Some(0));
+    bench.until_there("done");
+}
+
+#[test]
 fn a_server_that_fails_is_told_apart_from_a_lock_that_is_held() {
     let bench = Bench::new();
     let nobody = ["--redis-url", "redis://:hush@127.0.0.1:1/0"];
@@ -341,7 +355,7 @@ fn what_makes_no_sense_is_one_sentence() {
         run(&line, env)
     };
     let redis = [("REDIS_URL", "redis://127.0.0.1:1")];
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["--kind", "none"], "the lock none keeps no other process out"),
         (&["--kind", "local"], "the lock local keeps no other process out"),
         (&["--kind", "redlock"], "[possible values: none, local, setnx-expire"),
@@ -350,7 +364,8 @@ fn what_makes_no_sense_is_one_sentence() {
         (&["--kind", "zookeeper"], "needs --zookeeper-url (ZOOKEEPER_URL)"),
         (&["--kind", "lua-release", "--token"], "lua-release has none"),
         (&["--kind", "redisson", "--token"], "--token of redisson needs --database-url"),
-        (&["--wait", "10"], "time unit needed"),
+        (&["--wait", "10"], "must be a time with its unit, such as 500ms"),
+        (&["--grace", "soon"], "must be a time with its unit, such as 500ms"),
         (&["--wait", "2days"], "must be 0s to 1day"),
         (&["--lease", "1ms"], "must be 100ms to 1day"),
         (&["--lease", "1s", "--grace", "600ms"], "--grace must be at most half of --lease"),
