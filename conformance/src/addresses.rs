@@ -63,6 +63,7 @@ impl Addresses {
                 Some(at) => Some(ZooKeeperServer::connect(at, ZOOKEEPER_SESSION).await?),
                 None => None,
             },
+            red_restart_delay: Duration::ZERO,
         })
     }
 
