@@ -15,6 +15,9 @@ const WAITERS: u32 = 16;
 const ALL: usize = PROCESSES * WAITERS as usize;
 const HOLD: Duration = Duration::from_millis(2);
 const SATURATED_FOR: Duration = Duration::from_secs(3);
+/// Where waiters poll: processes take turns of about 50 ms there, and chance says who is next, so
+/// that shares even out more slowly.
+const POLLED_FOR: Duration = Duration::from_secs(7);
 const LEASE: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -26,23 +29,19 @@ fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtak
         if !promised.is_on_a_server() {
             continue;
         }
-        let stays = saturate(kind);
+        let polls = promised.wake == WakeKind::Poll;
+        let stays = saturate(kind, if polls { POLLED_FOR } else { SATURATED_FOR });
         assert_eq!(overlaps(&stays.concat()), 0, "{kind} lets two in");
         let measured = Measured::of(&stays, busy_until_queued(&promised));
         println!("{kind}:\n{measured}");
-        let told = matches!(promised.wake, WakeKind::Message | WakeKind::Watch | WakeKind::Server);
-        if told && measured.turns_p99 > 2 * ALL {
+        if !polls && measured.turns_p99 > 2 * ALL {
             unfair.push(format!("{kind}: some wait for too long\n{measured}"));
         }
         if promised.fair.is_yes() && measured.overtaken > 0 {
             unfair.push(format!("{kind}: some are overtaken\n{measured}"));
         }
-        // Who polls is often too late for a lock that changes hands inside another process: there
-        // the shares are printed, and all that is asked is that nobody is left out altogether.
         let (least, most) = (measured.shares.iter().min(), measured.shares.iter().max());
-        let enough =
-            |(least, most): (&usize, &usize)| if told { *most <= 2 * least } else { *least > 0 };
-        if !least.zip(most).is_some_and(enough) {
+        if !least.zip(most).is_some_and(|(least, most)| *most <= 2 * least) {
             unfair.push(format!("{kind}: a process gets too small a share\n{measured}"));
         }
     }
@@ -50,12 +49,12 @@ fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtak
 }
 
 /// The stays of each process.
-fn saturate(kind: LockKind) -> Vec<Vec<Stay>> {
+fn saturate(kind: LockKind, time: Duration) -> Vec<Vec<Stay>> {
     let servers = Servers::shared();
     let contenders: Vec<_> = (0..PROCESSES).map(|_| Contender::start(servers, kind)).collect();
     let want = Want::new(&fresh_name(), LEASE).waiting(LIMIT);
     let contest = Contest::new(want, WAITERS, u64::MAX, &servers.fresh_path("counter"));
-    let end_ns = now_ns() + u64::try_from(SATURATED_FOR.as_nanos()).unwrap_or(0);
+    let end_ns = now_ns() + u64::try_from(time.as_nanos()).unwrap_or(0);
     let contest = Contest { until_ns: Some(end_ns), ..contest.holding(HOLD) };
     let begun: Vec<_> =
         contenders.iter().map(|process| process.contend(contest.clone(), LIMIT)).collect();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use crate::attempt::Attempts;
@@ -15,11 +15,11 @@ use crate::meter::Meter;
 use crate::pace::Pace;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
-use crate::wait::Polling;
+use crate::wait::Waiting;
 use crate::watchdog::Watchdog;
 use crate::{
     Answer, Belief, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
-    Loss, Mint, Owner, Request, Token, Wake, Woken,
+    Loss, Mint, Owner, Request, Token, WakeKind, Woken,
 };
 
 /// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and the
@@ -29,6 +29,8 @@ pub struct Locks {
     locker: Arc<dyn Locker>,
     /// One task per process and name goes to the server; the others queue here.
     first_stage: Option<KeyedMutex>,
+    /// Waiters of other processes poll: this one must let them in now and then.
+    gives_way: bool,
     mint: Option<Arc<dyn Mint>>,
     watchdog: Watchdog,
     /// Attempts and releases that outlive the future that asked for them.
@@ -43,6 +45,7 @@ impl Locks {
         let meter = Meter::of(locker.name());
         Self {
             first_stage: locker.has_first_stage().then(KeyedMutex::new),
+            gives_way: locker.guarantees().wake == WakeKind::Poll,
             locker,
             mint: None,
             watchdog: Watchdog::new(meter.clone()),
@@ -170,7 +173,10 @@ impl Locks {
         let timed_out = || LockError::TimedOut { waited: started.elapsed() };
         let turn =
             self.first_turn(name, given.as_ref(), deadline).await.map_err(|Late| timed_out())?;
-        let mut wait = Waiting::new(deadline);
+        let mut wait = Waiting::new(deadline, turn);
+        if self.gives_way {
+            wait.give_way().await;
+        }
         loop {
             let request = Request {
                 name: name.clone(),
@@ -181,9 +187,7 @@ impl Locks {
             };
             let failure = match self.wait_for(request.clone(), &mut wait).await {
                 Ok(Some(hold)) => {
-                    if let Some(turn) = &turn {
-                        turn.belongs_to(&request.owner);
-                    }
+                    let turn = wait.turn.take().map(|turn| self.used(turn, &request.owner));
                     return self.guard(hold, turn, &request, options).await;
                 }
                 Ok(None) => return Err(timed_out()),
@@ -217,7 +221,7 @@ impl Locks {
                 self.meter_hand_off(woken_at);
                 return Ok(Some(hold));
             }
-            wait.was_busy = true;
+            wait.found_busy();
             let woken = wait.look_again(attempts.wake()?).await;
             match woken {
                 Some(Ok(Woken::Held(hold))) => {
@@ -229,6 +233,15 @@ impl Locks {
                 None => return Ok(None),
             }
         }
+    }
+
+    /// The turn has brought the lock.
+    fn used(&self, mut turn: Turn, owner: &Owner) -> Turn {
+        turn.belongs_to(owner);
+        if self.gives_way {
+            turn.streak().entered();
+        }
+        turn
     }
 
     fn meter_hand_off(&self, woken_at: Option<Instant>) {
@@ -303,41 +316,3 @@ fn too_slow(options: &LockOptions) -> LockError {
 
 /// The caller's wait is over.
 struct Late;
-
-/// The wait of one caller.
-struct Waiting {
-    until: Instant,
-    polling: Polling,
-    /// Whether the server has said that somebody else holds the lock.
-    was_busy: bool,
-}
-
-impl Waiting {
-    /// Between two attempts of a waiter whose server fails.
-    const AFTER_FAILURE: Duration = Duration::from_millis(50);
-
-    fn new(until: Instant) -> Self {
-        Self { until, polling: Polling::new(), was_busy: false }
-    }
-
-    /// `None` when the wait is over.
-    async fn look_again(&mut self, wake: Wake<'_>) -> Option<Result<Woken, LockError>> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return None;
-        }
-        match wake {
-            Wake::Signal(signal) => timeout_at(self.until, signal).await.ok(),
-            Wake::Poll => {
-                sleep(self.polling.next().min(left)).await;
-                Some(Ok(Woken::LookAgain))
-            }
-        }
-    }
-
-    /// `false` when the wait is over.
-    async fn pause_after_failure(&self) -> bool {
-        sleep(Self::AFTER_FAILURE).await;
-        Instant::now() < self.until
-    }
-}
