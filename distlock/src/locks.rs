@@ -19,7 +19,7 @@ use crate::wait::Waiting;
 use crate::watchdog::Watchdog;
 use crate::{
     Answer, Belief, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
-    Loss, Mint, Owner, Request, Token, WakeKind, Woken,
+    Loss, Mint, Owner, OwnerCheck, Request, Token, WakeKind, Woken,
 };
 
 /// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and the
@@ -290,7 +290,9 @@ impl Locks {
         let meter = self.meter.clone();
         let whole = Held { hold, tenure, kept, turn, idempotent, meter, since };
         // From here on the guard cleans up after itself, also if this future is dropped.
-        let guard = Guard::new(whole, request.owner.clone(), self.background.clone());
+        let (owner, background) = (request.owner.clone(), self.background.clone());
+        let most = options.max_hold.is_some() && self.frees_only_its_own();
+        let guard = Guard::new(whole, owner, background, most.then_some(until));
         let guard = match self.mint_for(options, own_token) {
             Some(mint) => {
                 let token = mint.next(&request.name).await?;
@@ -302,6 +304,14 @@ impl Locks {
             return Err(too_slow(options));
         }
         Ok(guard)
+    }
+
+    /// Whether a release that comes late cannot free somebody else's lock.
+    fn frees_only_its_own(&self) -> bool {
+        match self.locker.guarantees().owner_checked {
+            OwnerCheck::Atomic | OwnerCheck::Yes => true,
+            OwnerCheck::NotApplicable | OwnerCheck::No | OwnerCheck::Racy => false,
+        }
     }
 
     fn mint_for(&self, options: &LockOptions, own: Option<Token>) -> Option<&Arc<dyn Mint>> {

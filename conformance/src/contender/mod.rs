@@ -199,7 +199,9 @@ async fn acquire(locks: &Locks, want: &Want) -> Result<Guard, LockError> {
         Some(false) => Lease::Fixed(length),
         None => locks.guarantees().lease(length),
     };
+    let max_hold = want.max_hold_ms.map(Duration::from_millis);
     let options = LockOptions::new(Duration::from_millis(want.wait_ms), lease);
+    let options = LockOptions { max_hold, ..options };
     let options = if want.fenced { options.fenced() } else { options };
     let name = LockName::new(want.name.as_str())?;
     match &want.as_owner {

@@ -52,7 +52,7 @@ impl Permit {
             meter: shared.expirable_meter.clone(),
             since: Instant::now(),
         };
-        Self(Guard::new(guarded, taking.id.clone(), shared.background.clone()))
+        Self(Guard::new(guarded, taking.id.clone(), shared.background.clone(), None))
     }
 
     /// Its id: nobody else ever had it.
