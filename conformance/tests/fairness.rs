@@ -34,7 +34,7 @@ fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtak
 }
 
 /// Whether each has its share. The machine may keep one process from its work for much of a round,
-/// which says nothing of the lock: then the median of three rounds counts.
+/// which says nothing of the lock: then each of two more rounds has to be even.
 fn is_shared(kind: LockKind, promised: &Guarantees, unfair: &mut Vec<String>) -> bool {
     let mut holds = || {
         let measured = measure(kind, promised);
