@@ -253,6 +253,8 @@ pub enum Word {
         attempts: u64,
         /// It said that somebody else holds the lock.
         busy: u64,
+        /// Somebody got a lock that he had to wait for.
+        hand_offs: u64,
     },
 }
 

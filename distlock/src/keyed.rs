@@ -11,6 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
 use crate::streak::Streak;
 use crate::{LockName, Owner};
@@ -74,6 +75,11 @@ impl Turn {
         if let Some(entry) = shard.entries.get_mut(&self.place.name) {
             entry.owner = Some(owner.clone());
         }
+    }
+
+    /// When the turn before it ended; now if there was none.
+    pub(crate) fn free_since(&self) -> Instant {
+        self.streak.ended_at().unwrap_or_else(Instant::now)
     }
 
     /// How long this process has had the key.

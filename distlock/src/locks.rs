@@ -215,17 +215,20 @@ impl Locks {
         let acquisition = self.locker.begin(request);
         let measures = (self.meter.clone(), self.pace.clone());
         let mut attempts = Attempts::new(acquisition, self.background.clone(), measures);
-        let mut woken_at = None;
+        let mut woken_at: Option<Instant> = None;
         loop {
             if let Some(hold) = attempts.attempt().await? {
-                self.meter_hand_off(woken_at);
+                if let Some(woken_at) = woken_at {
+                    self.meter.hand_off(woken_at.elapsed());
+                }
                 return Ok(Some(hold));
             }
             wait.found_busy();
             let woken = wait.look_again(attempts.wake()?).await;
             match woken {
-                Some(Ok(Woken::Held(hold))) => {
+                Some(Ok(Woken::Held { hold, since })) => {
                     attempts.done();
+                    self.meter.hand_off(since.elapsed());
                     return Ok(Some(hold));
                 }
                 Some(Ok(Woken::LookAgain)) => woken_at = Some(Instant::now()),
@@ -242,12 +245,6 @@ impl Locks {
             turn.streak().entered();
         }
         turn
-    }
-
-    fn meter_hand_off(&self, woken_at: Option<Instant>) {
-        if let Some(woken_at) = woken_at {
-            self.meter.hand_off(woken_at.elapsed());
-        }
     }
 
     async fn first_turn(

@@ -13,7 +13,13 @@ use crate::{Hold, LockError};
 /// What a waiter is told.
 pub enum Woken {
     /// It is its turn: the lock is already the waiter's.
-    Held(Box<dyn Hold>),
+    Held {
+        /// The lock.
+        hold: Box<dyn Hold>,
+        /// When it came free, as far as the mechanism knows: the release inside the process, else
+        /// the answer that brought it.
+        since: Instant,
+    },
     /// The lock may be free.
     LookAgain,
 }

@@ -124,9 +124,7 @@ impl Contender {
             Order::Contend(contest) => {
                 Word::Contended(contest::contend(&self.locks, contest).await?)
             }
-            Order::Count => {
-                Word::Counted { attempts: self.counts.attempts(), busy: self.counts.busy() }
-            }
+            Order::Count => self.counts.say(),
             Order::Flush => {
                 self.locks.flush().await;
                 Word::Done
