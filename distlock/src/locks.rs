@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::attempt::Attempts;
 use crate::background::Background;
+use crate::error::in_time;
 use crate::guard::{Guard, Held};
 use crate::keyed::{KeyedMutex, Turn};
 use crate::meter::Meter;
@@ -120,11 +121,7 @@ impl Locks {
         name: &LockName,
         lease: Lease,
     ) -> Result<Option<Guard>, LockError> {
-        match self.lock(name, &LockOptions::new(Duration::ZERO, lease)).await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(LockError::TimedOut { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        in_time(self.lock(name, &LockOptions::new(Duration::ZERO, lease)).await)
     }
 
     /// Runs `work` under the lock and releases it. The work gets a handle that tells it of the
