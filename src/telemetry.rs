@@ -70,7 +70,11 @@ fn describe_locks() {
     let histograms = [
         ("distlock_wait_seconds", "Time until a lock was taken, or until the wait was over"),
         ("distlock_hold_seconds", "Time for which a lock was held"),
-        ("distlock_hand_off_seconds", "From the signal that a lock is free to its being taken"),
+        (
+            "distlock_hand_off_seconds",
+            "From the news that a lock is free, which may bring the lock itself, to its being held \
+             by somebody who had to wait",
+        ),
         ("distlock_renewal_late_seconds", "How late renewals began"),
     ];
     for (name, what) in histograms {

@@ -216,6 +216,15 @@ impl Contender {
         counted.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
+    /// How often somebody in it got a lock that he had to wait for, by the library's own account.
+    pub fn hand_offs(&self) -> u64 {
+        let counted = self.send(Order::Count, Duration::ZERO, |word| match word {
+            Word::Counted { hand_offs, .. } => Some(hand_offs),
+            _ => None,
+        });
+        counted.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
     /// Waits until no release of it is under way.
     pub fn flush(&self) {
         self.done(Order::Flush);

@@ -128,6 +128,9 @@ pub struct Want {
     /// Whether the lease is renewed; where this is not said, it is if the kind can.
     #[serde(default)]
     pub renewed: Option<bool>,
+    /// How long it may be held.
+    #[serde(default)]
+    pub max_hold_ms: Option<u64>,
     /// Whether a fencing token is asked for.
     #[serde(default)]
     pub fenced: bool,
@@ -250,6 +253,8 @@ pub enum Word {
         attempts: u64,
         /// It said that somebody else holds the lock.
         busy: u64,
+        /// Somebody got a lock that he had to wait for.
+        hand_offs: u64,
     },
 }
 

@@ -21,6 +21,7 @@ impl Want {
             wait_ms: 0,
             lease_ms: ms(lease),
             renewed: None,
+            max_hold_ms: None,
             fenced: false,
             as_owner: None,
         }
@@ -36,6 +37,12 @@ impl Want {
     #[must_use]
     pub fn unrenewed(self) -> Self {
         Self { renewed: Some(false), ..self }
+    }
+
+    /// The same, held for no longer than that.
+    #[must_use]
+    pub fn held_at_most(self, most: Duration) -> Self {
+        Self { max_hold_ms: Some(ms(most)), ..self }
     }
 
     /// The same with a fencing token.

@@ -8,13 +8,16 @@ use std::time::Duration;
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Contest, Stay, Want};
 use conformance::{Contender, Servers, Spread, busy_until_queued, fresh_name, overlaps, promise};
-use distlock::{LockKind, WakeKind};
+use distlock::{Guarantees, LockKind, WakeKind};
 
 const PROCESSES: usize = 3;
 const WAITERS: u32 = 16;
 const ALL: usize = PROCESSES * WAITERS as usize;
 const HOLD: Duration = Duration::from_millis(2);
 const SATURATED_FOR: Duration = Duration::from_secs(3);
+/// Where waiters poll: processes take turns of about 50 ms there, and chance says who is next, so
+/// that shares even out more slowly.
+const POLLED_FOR: Duration = Duration::from_secs(6);
 const LEASE: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -23,39 +26,43 @@ fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtak
     let mut unfair = Vec::new();
     for kind in LockKind::ALL {
         let promised = promise(kind);
-        if !promised.is_on_a_server() {
-            continue;
-        }
-        let stays = saturate(kind);
-        assert_eq!(overlaps(&stays.concat()), 0, "{kind} lets two in");
-        let measured = Measured::of(&stays, busy_until_queued(&promised));
-        println!("{kind}:\n{measured}");
-        let told = matches!(promised.wake, WakeKind::Message | WakeKind::Watch | WakeKind::Server);
-        if told && measured.turns_p99 > 2 * ALL {
-            unfair.push(format!("{kind}: some wait for too long\n{measured}"));
-        }
-        if promised.fair.is_yes() && measured.overtaken > 0 {
-            unfair.push(format!("{kind}: some are overtaken\n{measured}"));
-        }
-        // Who polls is often too late for a lock that changes hands inside another process: there
-        // the shares are printed, and all that is asked is that nobody is left out altogether.
-        let (least, most) = (measured.shares.iter().min(), measured.shares.iter().max());
-        let enough =
-            |(least, most): (&usize, &usize)| if told { *most <= 2 * least } else { *least > 0 };
-        if !least.zip(most).is_some_and(enough) {
-            unfair.push(format!("{kind}: a process gets too small a share\n{measured}"));
+        if promised.is_on_a_server() && !is_shared(kind, &promised, &mut unfair) {
+            unfair.push(format!("{kind}: a process or a waiter is left out again"));
         }
     }
     assert!(unfair.is_empty(), "{}", unfair.join("\n"));
 }
 
+/// Whether each has its share. The machine may keep one process from its work for much of a round,
+/// which says nothing of the lock: then each of two more rounds has to be even.
+fn is_shared(kind: LockKind, promised: &Guarantees, unfair: &mut Vec<String>) -> bool {
+    let mut holds = || {
+        let measured = measure(kind, promised);
+        println!("{kind}:\n{measured}");
+        // Whatever the machine does.
+        if promised.fair.is_yes() && measured.overtaken > 0 {
+            unfair.push(format!("{kind}: some are overtaken\n{measured}"));
+        }
+        let waits = promised.wake == WakeKind::Poll || measured.turns_p99 <= 2 * ALL;
+        waits && measured.is_shared()
+    };
+    holds() || (holds() && holds())
+}
+
+fn measure(kind: LockKind, promised: &Guarantees) -> Measured {
+    let polls = promised.wake == WakeKind::Poll;
+    let stays = saturate(kind, if polls { POLLED_FOR } else { SATURATED_FOR });
+    assert_eq!(overlaps(&stays.concat()), 0, "{kind} lets two in");
+    Measured::of(&stays, busy_until_queued(promised))
+}
+
 /// The stays of each process.
-fn saturate(kind: LockKind) -> Vec<Vec<Stay>> {
+fn saturate(kind: LockKind, time: Duration) -> Vec<Vec<Stay>> {
     let servers = Servers::shared();
     let contenders: Vec<_> = (0..PROCESSES).map(|_| Contender::start(servers, kind)).collect();
     let want = Want::new(&fresh_name(), LEASE).waiting(LIMIT);
     let contest = Contest::new(want, WAITERS, u64::MAX, &servers.fresh_path("counter"));
-    let end_ns = now_ns() + u64::try_from(SATURATED_FOR.as_nanos()).unwrap_or(0);
+    let end_ns = now_ns() + u64::try_from(time.as_nanos()).unwrap_or(0);
     let contest = Contest { until_ns: Some(end_ns), ..contest.holding(HOLD) };
     let begun: Vec<_> =
         contenders.iter().map(|process| process.contend(contest.clone(), LIMIT)).collect();
@@ -107,6 +114,12 @@ impl Measured {
             shares: stays.iter().map(Vec::len).collect(),
             crossings: all.windows(2).filter(|pair| pair[0].0 != pair[1].0).count(),
         }
+    }
+
+    /// Whether no process has more than twice another's share.
+    fn is_shared(&self) -> bool {
+        let (least, most) = (self.shares.iter().min(), self.shares.iter().max());
+        least.zip(most).is_some_and(|(least, most)| *most <= 2 * least)
     }
 }
 

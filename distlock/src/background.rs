@@ -32,9 +32,9 @@ impl Background {
         self.tasks.spawn_on(work, &self.runtime);
     }
 
-    /// Starts a timer, which [`Background::flush`] does not wait for.
-    pub(crate) fn timer(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.runtime.spawn(work).abort_handle()
+    /// Starts a timer, which ends when it is dropped; [`Background::flush`] does not wait for it.
+    pub(crate) fn timer(&self, work: impl Future<Output = ()> + Send + 'static) -> Timer {
+        Timer(self.runtime.spawn(work).abort_handle())
     }
 
     /// The work as a future that may be dropped; `orphaned` gets the outcome nobody waited for.
@@ -51,6 +51,15 @@ impl Background {
         // A closed tracker still takes tasks; closing only lets `wait` come to an end.
         self.tasks.close();
         self.tasks.wait().await;
+    }
+}
+
+/// See [`Background::timer`].
+pub(crate) struct Timer(AbortHandle);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

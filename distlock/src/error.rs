@@ -48,6 +48,15 @@ impl LockError {
     }
 }
 
+/// The outcome of a wait; `None` if it was over too soon.
+pub(crate) fn in_time<T>(outcome: Result<T, LockError>) -> Result<Option<T>, LockError> {
+    match outcome {
+        Ok(taken) => Ok(Some(taken)),
+        Err(LockError::TimedOut { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(feature = "redis")]
 impl From<::redis::RedisError> for LockError {
     fn from(error: ::redis::RedisError) -> Self {

@@ -1,12 +1,12 @@
 //! What a caller holds.
 
 use std::future::ready;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::background::Background;
+use crate::background::{Background, Timer};
 use crate::meter::Meter;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
@@ -22,12 +22,13 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(50);
 /// in the background, and so is one whose holder panics.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    /// Never locked: it only lets guards be shared between threads, though holds cannot be.
-    held: Mutex<Option<Held>>,
+    /// Away once it was released, by the caller or because it had lasted for as long as it may.
+    held: Arc<Mutex<Option<Held>>>,
     owner: Owner,
     token: Option<Token>,
     tenure: Arc<Tenure>,
     background: Background,
+    _end: Option<Timer>,
 }
 
 /// The hold on the server, its renewal, and the turn in the process.
@@ -69,9 +70,20 @@ impl Held {
 }
 
 impl Guard {
-    pub(crate) fn new(held: Held, owner: Owner, background: Background) -> Self {
+    /// Frees the lock at `most` if it is held until then, whatever the holder does.
+    pub(crate) fn new(
+        held: Held,
+        owner: Owner,
+        background: Background,
+        most: Option<Belief>,
+    ) -> Self {
         let tenure = Arc::clone(&held.tenure);
-        Self { held: Mutex::new(Some(held)), owner, token: None, tenure, background }
+        let held = Arc::new(Mutex::new(Some(held)));
+        let end = most.map(|most| {
+            let end = free_after(most, Arc::clone(&held), Arc::clone(&tenure), background.clone());
+            background.timer(end)
+        });
+        Self { held, owner, token: None, tenure, background, _end: end }
     }
 
     pub(crate) fn with_token(mut self, token: Option<Token>) -> Self {
@@ -113,16 +125,13 @@ impl Guard {
     /// end of the lock. `None` for every other kind, and the second time.
     #[cfg(feature = "mysql")]
     pub fn lend(&mut self) -> Option<crate::mysql::LentTransaction> {
-        self.held().as_mut()?.hold.lend()
+        lock(&self.held).as_mut()?.hold.lend()
     }
 
-    fn held(&mut self) -> &mut Option<Held> {
-        self.held.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Frees the lock and says how that ended. The release goes on if the future is dropped.
-    pub async fn release(mut self) -> Result<Release, LockError> {
-        let Some(held) = self.held().take() else { return Ok(Release::Gone) };
+    /// Frees the lock and says how that ended; [`Release::Gone`] if it was freed because it had been
+    /// held for as long as it may. The release goes on if the future is dropped.
+    pub async fn release(self) -> Result<Release, LockError> {
+        let Some(held) = take(&self.held) else { return Ok(Release::Gone) };
         self.background
             .finish(held.release(), |outcome| {
                 note(outcome);
@@ -134,8 +143,8 @@ impl Guard {
     /// Gives the lock up without freeing it: nobody renews it any more, and the server keeps
     /// everybody out until the lease ends. For a holder that does not know what it has done. A
     /// lock without a lease is freed.
-    pub fn leave_to_lease(mut self) {
-        if let Some(held) = self.held().take() {
+    pub fn leave_to_lease(self) {
+        if let Some(held) = take(&self.held) {
             held.meter.ended(held.since.elapsed(), held.tenure.is_lost());
         }
     }
@@ -153,8 +162,32 @@ impl std::fmt::Debug for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(held) = self.held().take() else { return };
+        let Some(held) = take(&self.held) else { return };
         self.background.spawn(async move { note(held.release().await) });
+    }
+}
+
+fn lock(held: &Mutex<Option<Held>>) -> MutexGuard<'_, Option<Held>> {
+    // Taking out of an option cannot be left half done by a panic.
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn take(held: &Mutex<Option<Held>>) -> Option<Held> {
+    lock(held).take()
+}
+
+/// What is lost before is not this hold's to free any more.
+async fn free_after(
+    most: Belief,
+    held: Arc<Mutex<Option<Held>>>,
+    tenure: Arc<Tenure>,
+    background: Background,
+) {
+    tenure.lost().await;
+    if most.is_over()
+        && let Some(held) = take(&held)
+    {
+        background.spawn(async move { note(held.release().await) });
     }
 }
 

@@ -2,31 +2,59 @@
 //!
 //! It is the whole of the kind `local`, and the first stage of the kinds that live on a server:
 //! of all tasks of a process that want one name, one goes to the server and the others queue here,
-//! first come first served. Entries are counted, so that a key nobody uses is forgotten.
+//! first come first served. Entries are counted, so that a key nobody uses is forgotten; only how
+//! long the last few keys of a shard had been used without a break is remembered a little longer,
+//! for a task that comes again and again (see `streak`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
+use crate::streak::Streak;
 use crate::{LockName, Owner};
 
 /// Shards keep the map's own mutex from becoming the contended one.
 const SHARDS: usize = 64;
+/// The most streaks that a shard remembers of keys nobody uses.
+const REMEMBERED: usize = 8;
 
 #[derive(Clone)]
 pub(crate) struct KeyedMutex {
-    shards: Arc<Shards>,
+    keys: Arc<Keys>,
 }
 
-struct Shards {
+struct Keys {
     hasher: RandomState,
-    maps: Vec<Mutex<HashMap<LockName, Entry>>>,
+    shards: Vec<Mutex<Shard>>,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<LockName, Entry>,
+    /// Of keys that nobody uses any more, the latest last.
+    remembered: VecDeque<(LockName, Streak)>,
+}
+
+impl Shard {
+    fn remember(&mut self, name: &LockName, streak: Streak) {
+        if self.remembered.len() == REMEMBERED {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back((name.clone(), streak));
+    }
+
+    fn recall(&mut self, name: &LockName) -> Streak {
+        let position = self.remembered.iter().position(|(known, _)| known == name);
+        let remembered = position.and_then(|position| self.remembered.remove(position));
+        remembered.map(|(_, streak)| streak).unwrap_or_default()
+    }
 }
 
 struct Entry {
-    mutex: Arc<tokio::sync::Mutex<()>>,
+    mutex: Arc<tokio::sync::Mutex<Streak>>,
     /// Holders and waiters; the entry goes with the last.
     places: usize,
     /// For whom the turn is used, where it says so.
@@ -36,88 +64,114 @@ struct Entry {
 /// The right to be in the section of one key; dropping it lets the next one in.
 pub(crate) struct Turn {
     // Dropped in this order: let the next one in, then give up the place.
-    _guard: OwnedMutexGuard<()>,
+    streak: OwnedMutexGuard<Streak>,
     place: Place,
 }
 
 impl Turn {
     /// Says for whom the turn is used.
     pub(crate) fn belongs_to(&self, owner: &Owner) {
-        if let Some(entry) = self.place.shards.map_of(&self.place.name).get_mut(&self.place.name) {
+        let mut shard = self.place.keys.shard_of(&self.place.name);
+        if let Some(entry) = shard.entries.get_mut(&self.place.name) {
             entry.owner = Some(owner.clone());
         }
+    }
+
+    /// When the turn before it ended; now if there was none.
+    pub(crate) fn free_since(&self) -> Instant {
+        self.streak.ended_at().unwrap_or_else(Instant::now)
+    }
+
+    /// How long this process has had the key.
+    pub(crate) fn streak(&mut self) -> &mut Streak {
+        &mut self.streak
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.streak.ended();
     }
 }
 
 impl KeyedMutex {
     pub(crate) fn new() -> Self {
-        let maps = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { shards: Arc::new(Shards { hasher: RandomState::new(), maps }) }
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { keys: Arc::new(Keys { hasher: RandomState::new(), shards }) }
     }
 
     /// The turn, if nobody has it.
     pub(crate) fn try_lock(&self, name: &LockName) -> Option<Turn> {
         let place = self.place(name);
-        let guard = Arc::clone(&place.mutex).try_lock_owned().ok()?;
-        Some(Turn { _guard: guard, place })
+        let streak = Arc::clone(&place.mutex).try_lock_owned().ok()?;
+        Some(Turn { streak, place })
     }
 
     /// Queues for the turn; dropping the future leaves the queue.
     pub(crate) async fn lock(&self, name: &LockName) -> Turn {
         let place = self.place(name);
-        let guard = Arc::clone(&place.mutex).lock_owned().await;
-        Turn { _guard: guard, place }
+        let streak = Arc::clone(&place.mutex).lock_owned().await;
+        Turn { streak, place }
     }
 
     /// Whether the turn is that owner's.
     pub(crate) fn is_turn_of(&self, name: &LockName, owner: &Owner) -> bool {
-        self.shards.map_of(name).get(name).is_some_and(|entry| entry.owner.as_ref() == Some(owner))
+        let shard = self.keys.shard_of(name);
+        shard.entries.get(name).is_some_and(|entry| entry.owner.as_ref() == Some(owner))
     }
 
     fn place(&self, name: &LockName) -> Place {
-        let mut map = self.shards.map_of(name);
-        let entry = map.entry(name.clone()).or_insert_with(|| Entry {
-            mutex: Arc::default(),
-            places: 0,
-            owner: None,
-        });
-        entry.places += 1;
-        Place {
-            mutex: Arc::clone(&entry.mutex),
-            name: name.clone(),
-            shards: Arc::clone(&self.shards),
-        }
+        let mut shard = self.keys.shard_of(name);
+        let mutex = if let Some(entry) = shard.entries.get_mut(name) {
+            entry.places += 1;
+            Arc::clone(&entry.mutex)
+        } else {
+            let mutex = Arc::new(tokio::sync::Mutex::new(shard.recall(name)));
+            let entry = Entry { mutex: Arc::clone(&mutex), places: 1, owner: None };
+            shard.entries.insert(name.clone(), entry);
+            mutex
+        };
+        Place { mutex, name: name.clone(), keys: Arc::clone(&self.keys) }
     }
 
+    /// How many keys are in use, and how many streaks are remembered.
     #[cfg(test)]
-    fn keys(&self) -> usize {
-        self.shards.maps.iter().map(|map| map.lock().unwrap().len()).sum()
+    fn sizes(&self) -> (usize, usize) {
+        let shards = || self.keys.shards.iter().map(|shard| shard.lock().unwrap());
+        let used = shards().map(|shard| shard.entries.len()).sum();
+        (used, shards().map(|shard| shard.remembered.len()).sum())
     }
 }
 
-impl Shards {
-    fn map_of(&self, name: &LockName) -> MutexGuard<'_, HashMap<LockName, Entry>> {
+impl Keys {
+    fn shard_of(&self, name: &LockName) -> MutexGuard<'_, Shard> {
         let hash = usize::try_from(self.hasher.hash_one(name) % SHARDS as u64).unwrap_or(0);
-        // A panic cannot leave the map half changed, so a poisoned mutex is still good.
-        self.maps[hash].lock().unwrap_or_else(PoisonError::into_inner)
+        // A panic cannot leave the maps half changed, so a poisoned mutex is still good.
+        self.shards[hash].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A counted interest in one key.
 struct Place {
-    mutex: Arc<tokio::sync::Mutex<()>>,
+    mutex: Arc<tokio::sync::Mutex<Streak>>,
     name: LockName,
-    shards: Arc<Shards>,
+    keys: Arc<Keys>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut map = self.shards.map_of(&self.name);
-        if let Some(entry) = map.get_mut(&self.name) {
-            entry.places -= 1;
-            if entry.places == 0 {
-                map.remove(&self.name);
-            }
+        let mut shard = self.keys.shard_of(&self.name);
+        let Some(entry) = shard.entries.get_mut(&self.name) else { return };
+        entry.places -= 1;
+        if entry.places > 0 {
+            return;
+        }
+        shard.entries.remove(&self.name);
+        // Nobody else can have it.
+        if let Ok(streak) = self.mutex.try_lock()
+            && streak.goes_on()
+        {
+            shard.remember(&self.name, *streak);
         }
     }
 }
@@ -164,9 +218,25 @@ mod tests {
         });
         assert!(waiting.await);
         drop(waiter);
-        assert_eq!(keyed.keys(), 1);
+        assert_eq!(keyed.sizes(), (1, 0));
         drop(turn);
-        assert_eq!(keyed.keys(), 0);
+        assert_eq!(keyed.sizes(), (0, 0));
         assert!(keyed.try_lock(&name("a")).is_some(), "the waiter that gave up holds nothing");
+    }
+
+    #[tokio::test]
+    async fn a_streak_is_remembered_between_turns_and_of_few_keys_only() {
+        let keyed = KeyedMutex::new();
+        for number in 0..10_000 {
+            let mut turn = keyed.try_lock(&name(&number.to_string())).unwrap();
+            turn.streak().entered();
+        }
+        let (used, remembered) = keyed.sizes();
+        assert_eq!(used, 0);
+        assert!(remembered <= SHARDS * REMEMBERED, "{remembered}");
+        let mut turn = keyed.try_lock(&name("9999")).unwrap();
+        assert!(turn.streak().goes_on(), "the latest is among them");
+        drop(turn);
+        assert_eq!(keyed.sizes(), (0, remembered), "and is remembered once");
     }
 }

@@ -51,7 +51,8 @@ impl Acquisition for LocalAcquisition {
     fn wake(&mut self) -> Wake<'_> {
         Wake::Signal(Box::pin(async {
             let turn = self.names.lock(&self.name).await;
-            Ok(Woken::Held(Box::new(LocalHold(Some(turn)))))
+            let since = turn.free_since();
+            Ok(Woken::Held { hold: Box::new(LocalHold(Some(turn))), since })
         }))
     }
 

@@ -4,22 +4,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use crate::attempt::Attempts;
 use crate::background::Background;
+use crate::error::in_time;
 use crate::guard::{Guard, Held};
 use crate::keyed::{KeyedMutex, Turn};
 use crate::meter::Meter;
 use crate::pace::Pace;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
-use crate::wait::Polling;
+use crate::wait::Waiting;
 use crate::watchdog::Watchdog;
 use crate::{
     Answer, Belief, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
-    Loss, Mint, Owner, Request, Token, Wake, Woken,
+    Loss, Mint, Owner, OwnerCheck, Request, Token, WakeKind, Woken,
 };
 
 /// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and the
@@ -29,6 +30,8 @@ pub struct Locks {
     locker: Arc<dyn Locker>,
     /// One task per process and name goes to the server; the others queue here.
     first_stage: Option<KeyedMutex>,
+    /// Waiters of other processes poll: this one must let them in now and then.
+    gives_way: bool,
     mint: Option<Arc<dyn Mint>>,
     watchdog: Watchdog,
     /// Attempts and releases that outlive the future that asked for them.
@@ -43,6 +46,7 @@ impl Locks {
         let meter = Meter::of(locker.name());
         Self {
             first_stage: locker.has_first_stage().then(KeyedMutex::new),
+            gives_way: locker.guarantees().wake == WakeKind::Poll,
             locker,
             mint: None,
             watchdog: Watchdog::new(meter.clone()),
@@ -126,11 +130,7 @@ impl Locks {
         name: &LockName,
         lease: Lease,
     ) -> Result<Option<Guard>, LockError> {
-        match self.lock(name, &LockOptions::new(Duration::ZERO, lease)).await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(LockError::TimedOut { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        in_time(self.lock(name, &LockOptions::new(Duration::ZERO, lease)).await)
     }
 
     /// Runs `work` under the lock and releases it. The work gets a handle that tells it of the
@@ -179,7 +179,10 @@ impl Locks {
         let timed_out = || LockError::TimedOut { waited: started.elapsed() };
         let turn =
             self.first_turn(name, given.as_ref(), deadline).await.map_err(|Late| timed_out())?;
-        let mut wait = Waiting::new(deadline);
+        let mut wait = Waiting::new(deadline, turn);
+        if self.gives_way {
+            wait.give_way().await;
+        }
         loop {
             let request = Request {
                 name: name.clone(),
@@ -190,9 +193,7 @@ impl Locks {
             };
             let failure = match self.wait_for(request.clone(), &mut wait).await {
                 Ok(Some(hold)) => {
-                    if let Some(turn) = &turn {
-                        turn.belongs_to(&request.owner);
-                    }
+                    let turn = wait.turn.take().map(|turn| self.used(turn, &request.owner));
                     return self.guard(hold, turn, &request, options).await;
                 }
                 Ok(None) => return Err(timed_out()),
@@ -220,17 +221,20 @@ impl Locks {
         let acquisition = self.locker.begin(request);
         let measures = (self.meter.clone(), self.pace.clone());
         let mut attempts = Attempts::new(acquisition, self.background.clone(), measures);
-        let mut woken_at = None;
+        let mut woken_at: Option<Instant> = None;
         loop {
             if let Some(hold) = attempts.attempt().await? {
-                self.meter_hand_off(woken_at);
+                if let Some(woken_at) = woken_at {
+                    self.meter.hand_off(woken_at.elapsed());
+                }
                 return Ok(Some(hold));
             }
-            wait.was_busy = true;
+            wait.found_busy();
             let woken = wait.look_again(attempts.wake()?).await;
             match woken {
-                Some(Ok(Woken::Held(hold))) => {
+                Some(Ok(Woken::Held { hold, since })) => {
                     attempts.done();
+                    self.meter.hand_off(since.elapsed());
                     return Ok(Some(hold));
                 }
                 Some(Ok(Woken::LookAgain)) => woken_at = Some(Instant::now()),
@@ -240,10 +244,13 @@ impl Locks {
         }
     }
 
-    fn meter_hand_off(&self, woken_at: Option<Instant>) {
-        if let Some(woken_at) = woken_at {
-            self.meter.hand_off(woken_at.elapsed());
+    /// The turn has brought the lock.
+    fn used(&self, mut turn: Turn, owner: &Owner) -> Turn {
+        turn.belongs_to(owner);
+        if self.gives_way {
+            turn.streak().entered();
         }
+        turn
     }
 
     async fn first_turn(
@@ -286,7 +293,9 @@ impl Locks {
         let meter = self.meter.clone();
         let whole = Held { hold, tenure, kept, turn, idempotent, meter, since };
         // From here on the guard cleans up after itself, also if this future is dropped.
-        let guard = Guard::new(whole, request.owner.clone(), self.background.clone());
+        let (owner, background) = (request.owner.clone(), self.background.clone());
+        let most = options.max_hold.is_some() && self.frees_only_its_own();
+        let guard = Guard::new(whole, owner, background, most.then_some(until));
         let guard = match self.mint_for(options, own_token) {
             Some(mint) => {
                 let token = mint.next(&request.name).await?;
@@ -298,6 +307,14 @@ impl Locks {
             return Err(too_slow(options));
         }
         Ok(guard)
+    }
+
+    /// Whether a release that comes late cannot free somebody else's lock.
+    fn frees_only_its_own(&self) -> bool {
+        match self.locker.guarantees().owner_checked {
+            OwnerCheck::Atomic | OwnerCheck::Yes => true,
+            OwnerCheck::NotApplicable | OwnerCheck::No | OwnerCheck::Racy => false,
+        }
     }
 
     fn mint_for(&self, options: &LockOptions, own: Option<Token>) -> Option<&Arc<dyn Mint>> {
@@ -312,41 +329,3 @@ fn too_slow(options: &LockOptions) -> LockError {
 
 /// The caller's wait is over.
 struct Late;
-
-/// The wait of one caller.
-struct Waiting {
-    until: Instant,
-    polling: Polling,
-    /// Whether the server has said that somebody else holds the lock.
-    was_busy: bool,
-}
-
-impl Waiting {
-    /// Between two attempts of a waiter whose server fails.
-    const AFTER_FAILURE: Duration = Duration::from_millis(50);
-
-    fn new(until: Instant) -> Self {
-        Self { until, polling: Polling::new(), was_busy: false }
-    }
-
-    /// `None` when the wait is over.
-    async fn look_again(&mut self, wake: Wake<'_>) -> Option<Result<Woken, LockError>> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return None;
-        }
-        match wake {
-            Wake::Signal(signal) => timeout_at(self.until, signal).await.ok(),
-            Wake::Poll => {
-                sleep(self.polling.next().min(left)).await;
-                Some(Ok(Woken::LookAgain))
-            }
-        }
-    }
-
-    /// `false` when the wait is over.
-    async fn pause_after_failure(&self) -> bool {
-        sleep(Self::AFTER_FAILURE).await;
-        Instant::now() < self.until
-    }
-}

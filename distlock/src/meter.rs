@@ -66,7 +66,9 @@ impl Meter {
         self.0.failed.increment(1);
     }
 
-    /// From the signal that the lock is free to its being held.
+    /// Somebody who had to wait holds the lock, so long after the moment at which he could first
+    /// have known: the message, watch or look that said it may be free; where the lock comes with
+    /// the news, the answer that brought it, or the release by the holder in the same process.
     pub(crate) fn hand_off(&self, took: Duration) {
         self.0.hand_off.record(took.as_secs_f64());
     }

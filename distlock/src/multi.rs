@@ -220,7 +220,7 @@ impl Acquisition for MultiAcquisition {
         match acquisition.wake() {
             Wake::Poll => Wake::Poll,
             Wake::Signal(signal) => Wake::Signal(Box::pin(async move {
-                if let Woken::Held(taken) = signal.await? {
+                if let Woken::Held { hold: taken, .. } = signal.await? {
                     *hold = Some(taken);
                 }
                 Ok(Woken::LookAgain)

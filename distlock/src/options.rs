@@ -12,7 +12,9 @@ pub struct LockOptions {
     /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`], and
     /// more than two round trips to the server, as far as one was measured.
     pub lease: Lease,
-    /// The watchdog renews no longer than that after the lock was taken; `None` is without end.
+    /// The lock is held no longer than that after it was taken; `None` is without end. Then belief
+    /// ends, and the lock is freed although its guard is still there; only kinds that might free
+    /// somebody else's lock leave it to its lease, and a lent transaction is its borrower's.
     pub max_hold: Option<Duration>,
     /// Whether the guard must carry a fencing token.
     pub fenced: bool,

@@ -5,13 +5,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::background::Background;
+use crate::background::{Background, Timer};
 use crate::keyed::Turn;
 use crate::tenure::Tenure;
 
 pub(crate) struct StageTurn {
     turn: Arc<Mutex<Option<Turn>>>,
-    timer: tokio::task::AbortHandle,
+    _timer: Timer,
 }
 
 impl StageTurn {
@@ -22,13 +22,12 @@ impl StageTurn {
             tenure.lost().await;
             drop(take(&own));
         });
-        Self { turn, timer }
+        Self { turn, _timer: timer }
     }
 }
 
 impl Drop for StageTurn {
     fn drop(&mut self) {
-        self.timer.abort();
         drop(take(&self.turn));
     }
 }

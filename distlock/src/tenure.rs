@@ -11,7 +11,8 @@ use crate::Belief;
 /// Why a lock can no longer be believed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossCause {
-    /// Its lease was not renewed in time, as far as this process knows.
+    /// Its lease was not renewed in time, as far as this process knows, or it was held for as long
+    /// as its [`max_hold`](crate::LockOptions::max_hold) lets it.
     Expired,
     /// The server says that it is not the holder's any more.
     Taken,

@@ -4,14 +4,22 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
+use crate::keyed::Turn;
 use crate::{Hold, LockError};
 
 /// What a waiter is told.
 pub enum Woken {
     /// It is its turn: the lock is already the waiter's.
-    Held(Box<dyn Hold>),
+    Held {
+        /// The lock.
+        hold: Box<dyn Hold>,
+        /// When it came free, as far as the mechanism knows: the release inside the process, else
+        /// the answer that brought it.
+        since: Instant,
+    },
     /// The lock may be free.
     LookAgain,
 }
@@ -36,7 +44,7 @@ pub(crate) struct Polling {
 
 impl Polling {
     const FIRST: Duration = Duration::from_millis(1);
-    const LONGEST: Duration = Duration::from_millis(16);
+    pub(crate) const LONGEST: Duration = Duration::from_millis(16);
 
     pub(crate) fn new() -> Self {
         Self { interval: Self::FIRST }
@@ -48,6 +56,71 @@ impl Polling {
         // Eight random bits are enough to be out of step.
         let random = u32::from(Uuid::new_v4().as_bytes()[0]);
         interval / 2 + interval * random / 512
+    }
+}
+
+/// The wait of one caller.
+pub(crate) struct Waiting {
+    until: Instant,
+    polling: Polling,
+    /// The turn in this process, where one task goes to the server for all.
+    pub(crate) turn: Option<Turn>,
+    /// Whether the server has said that somebody else holds the lock.
+    pub(crate) was_busy: bool,
+}
+
+impl Waiting {
+    /// Between two attempts of a waiter whose server fails.
+    const AFTER_FAILURE: Duration = Duration::from_millis(50);
+    /// Whoever has less time than that left cannot spare any for others.
+    const TO_SPARE: Duration = Duration::from_millis(100);
+
+    pub(crate) fn new(until: Instant, turn: Option<Turn>) -> Self {
+        Self { until, polling: Polling::new(), turn, was_busy: false }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// Leaves the lock to other processes for a moment if this one has had it for long.
+    pub(crate) async fn give_way(&mut self) {
+        if self.left() >= Self::TO_SPARE
+            && let Some(pause) = self.turn.as_mut().and_then(|turn| turn.streak().pause())
+        {
+            sleep(pause).await;
+            // And does not come back before those who have waited for longer.
+            self.polling.interval = Polling::LONGEST;
+        }
+    }
+
+    /// Somebody else holds the lock.
+    pub(crate) fn found_busy(&mut self) {
+        self.was_busy = true;
+        if let Some(turn) = &mut self.turn {
+            turn.streak().found_busy();
+        }
+    }
+
+    /// `None` when the wait is over.
+    pub(crate) async fn look_again(&mut self, wake: Wake<'_>) -> Option<Result<Woken, LockError>> {
+        let left = self.left();
+        if left.is_zero() {
+            return None;
+        }
+        match wake {
+            Wake::Signal(signal) => timeout_at(self.until, signal).await.ok(),
+            Wake::Poll => {
+                sleep(self.polling.next().min(left)).await;
+                Some(Ok(Woken::LookAgain))
+            }
+        }
+    }
+
+    /// `false` when the wait is over.
+    pub(crate) async fn pause_after_failure(&self) -> bool {
+        sleep(Self::AFTER_FAILURE).await;
+        Instant::now() < self.until
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use distlock::{
     Acquisition, Belief, Guarantees, Guard, Hold, Lease, LockError, LockKind, LockName,
-    LockOptions, Locker, Locks, LossCause, Release, Renewal, Renewer, Request, Upkeep, guarantees,
+    LockOptions, Locker, Locks, Loss, LossCause, Release, Renewal, Renewer, Request, Upkeep,
+    guarantees,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -17,6 +18,9 @@ const LEASE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
 /// How long a command waits for its answer.
 const ANSWER: Duration = Duration::from_millis(500);
+
+/// How long a quick answer takes, all of it on the way back.
+const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// What the server does to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +40,19 @@ struct Server {
     stray: u32,
     calls: u64,
     largest_batch: usize,
+    /// Per name: what its holder knows.
+    believed: HashMap<LockName, Loss>,
     /// Per name: calls since the last one that was answered.
     unanswered: HashMap<LockName, u32>,
+}
+
+impl Server {
+    /// Nobody believes for longer than the server keeps others out.
+    fn compare(&self, name: &LockName) {
+        let Some(loss) = self.believed.get(name) else { return };
+        let believed_until = loss.belief().deadline().expect("an end");
+        assert!(believed_until < self.held_until[name], "believed in for too long");
+    }
 }
 
 #[derive(Clone)]
@@ -56,6 +71,7 @@ impl Scripted {
             stray: 0,
             calls: 0,
             largest_batch: 0,
+            believed: HashMap::new(),
             unanswered: HashMap::new(),
         }));
         Self { renewer: Arc::new(ScriptedRenewer(Arc::clone(&server))), server }
@@ -128,7 +144,9 @@ impl Renewer for ScriptedRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
         let sent = Instant::now();
         let fate = self.call(holds);
-        if let Fate::Answered(delay) = fate {
+        if let Fate::Answered(delay) = fate
+            && delay > AT_ONCE
+        {
             sleep(delay / 2).await;
         }
         let renewed = if fate == Fate::LostBefore { vec![] } else { self.act(holds) };
@@ -152,6 +170,7 @@ impl ScriptedRenewer {
         server.calls += 1;
         server.largest_batch = server.largest_batch.max(holds.len());
         for hold in holds {
+            server.compare(&hold.name);
             server.stray += u32::from(!server.held_until.contains_key(&hold.name));
             *server.unanswered.entry(hold.name.clone()).or_default() += 1;
         }
@@ -194,7 +213,7 @@ fn renewed() -> LockOptions {
 }
 
 fn quickly() -> Fate {
-    Fate::Answered(Duration::from_millis(1))
+    Fate::Answered(AT_ONCE)
 }
 
 /// Seven of ten are answered, now and then late; every so often the server is away for minutes.
@@ -219,16 +238,17 @@ fn troubled(seed: u64) -> impl FnMut() -> Fate + Send {
     }
 }
 
-/// Looks at a guard until it is lost or `until`: while it is believed, the server keeps others out.
-/// The steps are no divisor of anything, so that each phase of a lease is seen.
+/// Looks at a guard until it is lost or `until`. Belief and lease change with renewals only, and are
+/// compared before each; here after the last one. The steps are no divisor of anything, so that each
+/// phase of a lease is seen.
 async fn hold(scripted: &Scripted, guard: &Guard, name: &LockName, until: Instant) -> bool {
-    while Instant::now() < until {
-        if guard.is_lost() {
-            return true;
-        }
+    scripted.server().believed.insert(name.clone(), guard.loss());
+    while Instant::now() < until && !guard.is_lost() {
         assert!(scripted.keeps(name), "believed in, and not kept by the server");
-        sleep(Duration::from_millis(7919)).await;
+        sleep(Duration::from_millis(60_013)).await;
     }
+    scripted.server().compare(name);
+    scripted.server().believed.remove(name);
     guard.is_lost()
 }
 
@@ -329,8 +349,9 @@ async fn a_fixed_lease_is_never_renewed_and_max_hold_ends_renewal() {
     guard.lost().await;
     let held = since.elapsed();
     assert!(held >= Duration::from_mins(5) && held < Duration::from_secs(301), "{held:?}");
-    sleep(LEASE).await;
-    assert!(!scripted.keeps(&name(2)), "the server frees it by itself");
+    sleep(LEASE / 30).await;
+    assert!(!scripted.keeps(&name(2)), "it is freed under its guard");
+    assert_eq!(guard.release().await.expect("an answer"), Release::Gone);
 }
 
 #[tokio::test(start_paused = true)]

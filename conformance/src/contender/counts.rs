@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use conformance::clock::now_ns;
-use conformance::protocol::Failure;
+use conformance::protocol::{Failure, Word};
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-    set_global_recorder,
+    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit, set_global_recorder,
 };
 
 use super::failure;
@@ -33,6 +33,17 @@ pub(crate) async fn when_busy<T>(acquisition: impl Future<Output = T>) -> (T, (u
 pub(crate) struct Counts {
     attempts: Arc<AtomicU64>,
     busy: Arc<Busy>,
+    hand_offs: Arc<Recorded>,
+}
+
+/// Counts what is recorded.
+#[derive(Debug, Default)]
+struct Recorded(AtomicU64);
+
+impl HistogramFn for Recorded {
+    fn record(&self, _: f64) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Counts, and notes the time for the task in which it counts.
@@ -62,12 +73,12 @@ impl Counts {
         Ok(counts)
     }
 
-    pub(crate) fn attempts(&self) -> u64 {
-        self.attempts.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn busy(&self) -> u64 {
-        self.busy.0.load(Ordering::Relaxed)
+    pub(crate) fn say(&self) -> Word {
+        Word::Counted {
+            attempts: self.attempts.load(Ordering::Relaxed),
+            busy: self.busy.0.load(Ordering::Relaxed),
+            hand_offs: self.hand_offs.0.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -90,7 +101,10 @@ impl Recorder for Counts {
         Gauge::noop()
     }
 
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        match key.name() {
+            "distlock_hand_off_seconds" => Histogram::from_arc(Arc::clone(&self.hand_offs)),
+            _ => Histogram::noop(),
+        }
     }
 }

@@ -124,9 +124,7 @@ impl Contender {
             Order::Contend(contest) => {
                 Word::Contended(contest::contend(&self.locks, contest).await?)
             }
-            Order::Count => {
-                Word::Counted { attempts: self.counts.attempts(), busy: self.counts.busy() }
-            }
+            Order::Count => self.counts.say(),
             Order::Flush => {
                 self.locks.flush().await;
                 Word::Done
@@ -199,7 +197,9 @@ async fn acquire(locks: &Locks, want: &Want) -> Result<Guard, LockError> {
         Some(false) => Lease::Fixed(length),
         None => locks.guarantees().lease(length),
     };
+    let max_hold = want.max_hold_ms.map(Duration::from_millis);
     let options = LockOptions::new(Duration::from_millis(want.wait_ms), lease);
+    let options = LockOptions { max_hold, ..options };
     let options = if want.fenced { options.fenced() } else { options };
     let name = LockName::new(want.name.as_str())?;
     match &want.as_owner {

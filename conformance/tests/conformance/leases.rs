@@ -1,14 +1,19 @@
 //! How a hold ends although its holder does not want it to, and how it does not.
 
+use std::time::Duration;
+
 use conformance::clock::{between, now_ns};
 use conformance::fresh_name;
 use conformance::protocol::{Outcome, Want};
 use distlock::{Guarantees, HoldKind, OwnerCheck, RenewalKind};
 
 use crate::arena::{
-    Arena, Asked, Check, LONG, SHORT, SLACK, assert_busy, assert_free, await_busy, eventually,
-    has_lease, of_servers, patiently,
+    Arena, Asked, Check, LONG, SHORT, SLACK, assert_busy, assert_free, at_once, await_busy,
+    eventually, has_lease, of_servers, patiently,
 };
+
+/// How long a hold may last in a check, far from every lease.
+const MOST: Duration = Duration::from_millis(200);
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -44,10 +49,35 @@ pub(crate) const CHECKS: &[Check] = &[
         },
         run: a_renewed_hold_stays,
     },
+    Check {
+        name: "a_hold_that_has_lasted_as_long_as_it_may_is_freed_under_its_guard",
+        asked: |promise| {
+            Asked::of_those_that(frees_its_own(promise), "might free somebody else's lock")
+        },
+        run: a_hold_is_freed,
+    },
+    Check {
+        name: "a_hold_that_has_lasted_as_long_as_it_may_leaves_the_lock_to_its_lease",
+        asked: |promise| match promise.owner_checked {
+            OwnerCheck::No | OwnerCheck::Racy => Asked::Yes,
+            OwnerCheck::Atomic | OwnerCheck::Yes => Asked::No("frees the lock at once"),
+            OwnerCheck::NotApplicable => Asked::No("holds nothing"),
+        },
+        run: a_hold_is_left,
+    },
+    Check {
+        name: "an_entry_that_has_lasted_as_long_as_it_may_leaves_the_outer_hold",
+        asked: |promise| Asked::of_those_that(promise.reentrant.is_yes(), "is not reentrant"),
+        run: an_entry_ends,
+    },
 ];
 
 fn with_lease(promise: &Guarantees) -> Asked {
     Asked::of_those_that(has_lease(promise), "has no lease")
+}
+
+fn frees_its_own(promise: &Guarantees) -> bool {
+    matches!(promise.owner_checked, OwnerCheck::Atomic | OwnerCheck::Yes)
 }
 
 fn a_killed_holder_is_taken_over(arena: &Arena) {
@@ -118,5 +148,51 @@ fn a_renewed_hold_stays(arena: &Arena) {
     let failure = waiting.wait().expect_err("it is held");
     assert_eq!(failure.code, "timed_out", "{failure:?}");
     assert_eq!(holder.release(held.handle), Ok(Outcome::Released));
+    assert_free(&other, &name);
+}
+
+/// The lease is far too long to be what frees it.
+fn a_hold_is_freed(arena: &Arena) {
+    let (pair, name) = (arena.pair(), fresh_name());
+    let want = at_once(&name).held_at_most(MOST);
+    let held = pair.holder.lock(&want).expect("nobody has it");
+    let then = pair.rival().lock(&patiently(&name)).expect("it comes free");
+    let lost = pair.holder.lost(held.handle, LONG);
+    let believed_until_ns = lost.believed_until_ns.expect("an end");
+    assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
+    let took = between(believed_until_ns, then.acquired_ns);
+    assert!(took <= SLACK, "{took:?} after it should have been freed");
+    // The guard is of no use any more, and does no harm.
+    assert_eq!(pair.holder.release(held.handle), Ok(Outcome::Gone));
+    assert!(!pair.rival().is_lost(then.handle));
+    assert_busy(&pair.holder, &name);
+    assert_eq!(pair.rival().release(then.handle), Ok(Outcome::Released));
+}
+
+fn a_hold_is_left(arena: &Arena) {
+    let [holder, next] = [arena.contender(), arena.contender()];
+    let name = fresh_name();
+    let want = Want::new(&name, SHORT).held_at_most(MOST);
+    let held = holder.lock(&want).expect("nobody has it");
+    let lost = holder.lost(held.handle, LONG);
+    let then = next.lock(&patiently(&name)).expect("the lease ends");
+    let took = between(held.asked_ns, then.acquired_ns);
+    assert!(took >= SHORT * 9 / 10, "somebody freed it after {took:?}: {lost:?}");
+    assert!(took <= SHORT + SLACK, "{took:?} for {SHORT:?}");
+}
+
+fn an_entry_ends(arena: &Arena) {
+    let [holder, other] = [arena.contender(), arena.contender()];
+    let name = fresh_name();
+    let outer = holder.lock(&at_once(&name)).expect("nobody has it");
+    let again = at_once(&name).again_as(&outer.owner).held_at_most(MOST);
+    let inner = holder.lock(&again).expect("its owner may enter");
+    let _lost = holder.lost(inner.handle, LONG);
+    holder.flush();
+    assert_busy(&other, &name);
+    assert_eq!(holder.release(inner.handle), Ok(Outcome::Gone));
+    assert!(!holder.is_lost(outer.handle));
+    assert_busy(&other, &name);
+    assert_eq!(holder.release(outer.handle), Ok(Outcome::Released));
     assert_free(&other, &name);
 }

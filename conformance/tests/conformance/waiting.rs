@@ -21,6 +21,11 @@ pub(crate) const CHECKS: &[Check] = &[
         asked: of_locks,
         run: a_waiter_gets_it,
     },
+    Check {
+        name: "a_hand_off_is_measured_once_and_only_for_whoever_had_to_wait",
+        asked: of_locks,
+        run: a_hand_off_is_measured,
+    },
 ];
 
 fn no_wait_is_no_wait(arena: &Arena) {
@@ -65,4 +70,18 @@ fn a_waiter_gets_it(arena: &Arena) {
     let hand_off = between(before, next.acquired_ns);
     assert!(hand_off < LONG / 2, "it waited for the lease: {hand_off:?}");
     pair.rival().release(next.handle).expect("a release");
+}
+
+fn a_hand_off_is_measured(arena: &Arena) {
+    let (pair, name) = (arena.pair(), fresh_name());
+    for hand_offs in 1..=3 {
+        let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+        let busy = pair.rival().busy();
+        let waiting = pair.rival().lock_later(&patiently(&name));
+        await_busy(pair.rival(), busy);
+        pair.holder.release(held.handle).expect("a release");
+        let next = waiting.wait().expect("it is free");
+        assert_eq!(pair.rival().hand_offs(), hand_offs);
+        pair.rival().release(next.handle).expect("a release");
+    }
 }

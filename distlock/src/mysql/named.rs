@@ -122,9 +122,9 @@ impl NamedAcquisition {
         let sql = format!("SELECT GET_LOCK({}, {SLICE_S})", self.hashed);
         loop {
             match self.wait_for_a_slice(&sql).await {
-                Ok(Some(sent)) => {
-                    if let Some(hold) = self.hold(sent) {
-                        return Ok(Woken::Held(hold));
+                Ok(Some(since)) => {
+                    if let Some(hold) = self.hold(since) {
+                        return Ok(Woken::Held { hold, since });
                     }
                     return Ok(Woken::LookAgain);
                 }

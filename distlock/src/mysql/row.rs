@@ -27,7 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::pinned::{Identity, Pinned, SLICE_S};
 use super::reaper::Source;
@@ -150,7 +150,10 @@ impl RowAcquisition {
     async fn wait(&mut self) -> Result<Woken, LockError> {
         loop {
             match self.wait_for_a_slice().await {
-                Ok(true) => return Ok(Woken::Held(self.hold())),
+                Ok(true) => {
+                    let since = Instant::now();
+                    return Ok(Woken::Held { hold: self.hold(), since });
+                }
                 Ok(false) => return Ok(Woken::LookAgain),
                 // The slice is over.
                 Err(failure) if failure.has_number(1205) => {}

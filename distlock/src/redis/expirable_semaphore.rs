@@ -30,9 +30,10 @@ use uuid::Uuid;
 
 use super::RedisServer;
 use super::keys::{ms, prefixed};
-use super::once::{Answered, Failure, REMEMBERED, SOON, call, call_at_last, persist};
+use super::once::{Answered, Failure, REMEMBERED, SOON, call, call_at_last, forget, persist};
 use super::permits::{LOOK, Reply, Synchronizers, Wish, check_permits};
 use super::signal::WAKE_ONE;
+use crate::error::in_time;
 use crate::meter::Meter;
 use crate::{Lease, LockError, LockName, LockOptions, Owner};
 
@@ -114,11 +115,7 @@ impl ExpirableSemaphore {
 
     /// Takes a permit if one is free now, whoever waits for it; `None` if none is.
     pub async fn try_acquire(&self, lease: Lease) -> Result<Option<Permit>, LockError> {
-        match self.acquire(Duration::ZERO, lease).await {
-            Ok(permit) => Ok(Some(permit)),
-            Err(LockError::TimedOut { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        in_time(self.acquire(Duration::ZERO, lease).await)
     }
 
     /// Gives back the permit of that id ([`Permit::into_id`]), whoever took it. Fails with
@@ -128,7 +125,8 @@ impl ExpirableSemaphore {
         let (semaphore, id, latch) = (self.clone(), id.clone(), self.latch(&Uuid::new_v4()));
         let work = async move {
             let answer = persist(SOON, || semaphore.send_release(&id, &latch)).await?;
-            semaphore.forget(&latch).await;
+            // A release that is still under way finds no permit.
+            forget(&semaphore.0.server, &latch).await;
             if answer.value == 1 { Ok(()) } else { Err(LockError::NotOwner) }
         };
         self.0.shared.background.finish(work, |_| Box::pin(ready(()))).await
@@ -163,15 +161,6 @@ impl ExpirableSemaphore {
         let script = &self.0.shared.scripts.expirable_release;
         let keys = [self.0.permits.as_str(), latch, &self.0.channel];
         call(&self.0.server, script, &keys, (WAKE_ONE, id.as_str(), ms(REMEMBERED))).await
-    }
-
-    /// The answer came. A release that is still under way finds no permit.
-    async fn forget(&self, latch: &str) {
-        let mut forget = redis::cmd("DEL");
-        forget.arg(latch).set_no_response(true);
-        if let Err(error) = forget.exec_async(&mut self.0.server.connection()).await {
-            tracing::debug!(%error, "a latch is left to its time");
-        }
     }
 }
 

@@ -25,6 +25,8 @@ use tokio::time::Instant;
 
 use super::RedisServer;
 use super::keys::{ms, own_key};
+use super::once::{Answered, Failure, call, forget};
+use super::renew::renewals;
 use super::script::LuaScript;
 use super::signal::Subscription;
 use crate::{
@@ -37,9 +39,6 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 const SUBSCRIBED_WITHIN: Duration = Duration::from_millis(200);
 /// How long the server remembers how a request ended; longer than any repetition takes.
 const LATCH: Duration = Duration::from_secs(10);
-
-/// The most looks by which a process gives way to others.
-const MOST_LOOKS: u64 = 2;
 
 /// What the scripts answer an acquire; all else is when to look again, in ms.
 const HELD: i64 = 0;
@@ -113,11 +112,10 @@ impl Call {
         self.terms.keys.iter().map(String::as_str).collect()
     }
 
-    async fn acquire(&self, patience: Duration) -> RedisResult<i64> {
+    async fn acquire(&self, patience: Duration) -> Result<Answered<i64>, Failure> {
         let (owner, id) = (self.request.owner.as_str(), self.request.id.to_string());
         let args = (owner, id, ms(self.request.lease), ms(patience), &self.terms.acquire);
-        let mut connection = self.scripts.server.connection();
-        self.scripts.acquire.call(&mut connection, &self.keys(), args).await
+        call(&self.scripts.server, &self.scripts.acquire, &self.keys(), args).await
     }
 
     /// Also for what an attempt with an unknown outcome may have left; then the whole script is
@@ -134,16 +132,6 @@ impl Call {
             script.call(&mut connection, &self.keys(), args).await
         }
     }
-
-    /// The release's answer came, so nobody will ask for it again. Nobody waits for this either: a
-    /// latch that stays ends by itself.
-    async fn forget_latch(&self) {
-        let mut command = redis::cmd("DEL");
-        command.arg(self.terms.keys.last()).set_no_response(true);
-        if let Err(error) = command.exec_async(&mut self.scripts.server.connection()).await {
-            tracing::debug!(%error, "a latch is left to its time");
-        }
-    }
 }
 
 struct HoldAcquisition {
@@ -157,22 +145,19 @@ struct HoldAcquisition {
 }
 
 impl HoldAcquisition {
-    /// A process that had the lock lately asks a little later than the others who want it, one
-    /// round trip for each that has waited longer: else the quickest would have it again and again.
+    /// Somebody may have it after that; the attempt says until when.
     async fn give_way(&self) {
         let Call { scripts, request, terms } = &self.call;
         if !terms.is_shared || request.may_hold {
             return;
         }
-        let joined = scripts.server.signals().join(&terms.channel);
-        let others = joined.map_or(0, |place| place.others_before()).min(MOST_LOOKS);
-        let mut connection = scripts.server.connection();
-        for _ in 0..others {
-            match connection.exists::<_, bool>(&terms.keys[0]).await {
-                Ok(false) => {}
-                // Somebody has it; the attempt says until when. It also says what failed.
-                Ok(true) | Err(_) => return,
-            }
+        let look = || async {
+            let mut connection = scripts.server.connection();
+            let is_taken: bool = connection.exists(&terms.keys[0]).await?;
+            Ok(is_taken.then_some(()))
+        };
+        if let Some(place) = scripts.server.signals().join(&terms.channel) {
+            place.give_way(look).await;
         }
     }
 }
@@ -183,16 +168,11 @@ impl Acquisition for HoldAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         self.give_way().await;
         let patience = if self.place.is_some() { PATIENCE } else { Duration::ZERO };
-        let mut sent = Instant::now();
-        let mut answer = self.call.acquire(patience).await;
-        if answer.as_ref().is_err_and(redis::RedisError::is_connection_dropped) {
-            self.repeated = true;
-            sent = Instant::now();
-            answer = self.call.acquire(patience).await;
-        }
-        match answer? {
+        let answer = self.call.acquire(patience).await?;
+        self.repeated |= answer.again;
+        match answer.value {
             HELD => {
-                let belief = Belief::in_lease(sent, self.call.request.lease);
+                let belief = Belief::in_lease(answer.sent, self.call.request.lease);
                 let (call, repeated) = (self.call.clone(), self.repeated);
                 Ok(Some(Box::new(SetHold { call, repeated, belief })))
             }
@@ -251,7 +231,10 @@ impl Hold for SetHold {
     async fn release(&mut self) -> Result<Release, LockError> {
         let answer = self.call.release(false).await?;
         if !self.repeated {
-            self.call.forget_latch().await;
+            let Call { scripts, terms, .. } = &self.call;
+            if let Some(latch) = terms.keys.last() {
+                forget(&scripts.server, latch).await;
+            }
         }
         let Call { scripts, terms, .. } = &self.call;
         if let Ok(told @ 1..) = u64::try_from(answer - 1)
@@ -280,7 +263,7 @@ impl HoldsRenewer {
         Self { connection: server.connection(), script, prefix }
     }
 
-    async fn send(&self, holds: &[Request]) -> RedisResult<Vec<bool>> {
+    async fn send(&self, holds: &[Request]) -> RedisResult<Vec<i64>> {
         let keys: Vec<_> = holds.iter().map(|hold| own_key(self.prefix, &hold.name)).collect();
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
         let args: Vec<_> = holds
@@ -295,19 +278,6 @@ impl HoldsRenewer {
 impl Renewer for HoldsRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
         let sent = Instant::now();
-        match self.send(holds).await {
-            Ok(answers) => holds
-                .iter()
-                .zip(answers)
-                .map(|(hold, renewed)| {
-                    let belief = Belief::in_lease(sent, hold.lease);
-                    if renewed { Renewal::Renewed(belief) } else { Renewal::Lost }
-                })
-                .collect(),
-            Err(error) => {
-                tracing::debug!(%error, "a renewal has no answer");
-                vec![Renewal::Unknown; holds.len()]
-            }
-        }
+        renewals(sent, holds, self.send(holds).await)
     }
 }

@@ -29,6 +29,8 @@ const FINAL: [&str; 4] = ["WRONGTYPE", "TOOMANY", "GIVENUP", "ERR"];
 /// An answer.
 pub(super) struct Answered<T> {
     pub(super) value: T,
+    /// When it was sent, the last time.
+    pub(super) sent: Instant,
     /// Whether the request was sent more than once: an earlier one may still be under way.
     pub(super) again: bool,
 }
@@ -73,10 +75,20 @@ pub(super) async fn call<T: FromRedisValue>(
     args: impl ToRedisArgs,
 ) -> Result<Answered<T>, Failure> {
     let mut connection = server.connection();
+    let sent = Instant::now();
     let first = script.call(&mut connection, keys, &args).await;
-    match lost(&first) {
-        Some(again) => answered(script.call(&mut connection, keys, &args).await, again),
-        None => answered(first, false),
+    let Some(again) = lost(&first) else { return answered(first, sent, false) };
+    let sent = Instant::now();
+    answered(script.call(&mut connection, keys, &args).await, sent, again)
+}
+
+/// Each sending of a request was answered, so nobody will ask again what was done for it. Nobody
+/// waits for this either: a latch that stays ends by itself.
+pub(super) async fn forget(server: &RedisServer, latch: &str) {
+    let mut command = redis::cmd("DEL");
+    command.arg(latch).set_no_response(true);
+    if let Err(error) = command.exec_async(&mut server.connection()).await {
+        tracing::debug!(%error, "a latch is left to its time");
     }
 }
 
@@ -92,6 +104,7 @@ pub(super) async fn call_at_last<T: FromRedisValue>(
     let shared = server.synchronizers();
     // Nobody closes it, and if somebody did, it would bound nothing any more.
     let _slot = shared.last_calls.acquire().await;
+    let sent = Instant::now();
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(ANSWER))
         .set_response_timeout(Some(ANSWER));
@@ -100,7 +113,7 @@ pub(super) async fn call_at_last<T: FromRedisValue>(
         Ok(mut connection) => script.call_whole(&mut connection, keys, &args).await,
         Err(error) => Err(error),
     };
-    answered(answer, false)
+    answered(answer, sent, false)
 }
 
 /// If the connection was lost: whether the server may have acted.
@@ -109,9 +122,9 @@ fn lost<T>(answer: &RedisResult<T>) -> Option<bool> {
     error.is_connection_dropped().then(|| !error.is_connection_refusal())
 }
 
-fn answered<T>(answer: RedisResult<T>, again: bool) -> Result<Answered<T>, Failure> {
+fn answered<T>(answer: RedisResult<T>, sent: Instant, again: bool) -> Result<Answered<T>, Failure> {
     match answer {
-        Ok(value) => Ok(Answered { value, again }),
+        Ok(value) => Ok(Answered { value, sent, again }),
         Err(error) => Err(Failure { error, again }),
     }
 }

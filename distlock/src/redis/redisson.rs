@@ -29,6 +29,7 @@ use tokio::time::Instant;
 
 use super::RedisServer;
 use super::keys::{ms, prefixed};
+use super::once::forget;
 use super::renew::RedisRenewer;
 use super::replication::{Replication, WriteError, Writer};
 use super::script::LuaScript;
@@ -44,8 +45,8 @@ const ABANDON: &str = include_str!("../../lua/redisson_abandon.lua");
 
 /// How long a waiter relies on messages at most.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often a waiter looks, at most, before it asks for the lock.
-const MOST_LOOKS: u64 = 2;
+/// What PTTL says of a key that is not there.
+const ABSENT: i64 = -2;
 /// After the end of somebody's lease, so that it has ended when the server is asked.
 const LEASE_END: Duration = Duration::from_millis(2);
 /// How long the server remembers a re-entry, and an acquisition that was given up.
@@ -151,20 +152,17 @@ struct RedissonAcquisition {
 }
 
 impl RedissonAcquisition {
-    /// A process that had the lock lately asks a little later than the others who want it, one
-    /// round trip for each that has waited longer: else the quickest would have it again and
-    /// again. The rest of the holder's lease in ms if somebody has it meanwhile.
+    /// The rest of the holder's lease in ms if another process has taken the lock meanwhile.
     async fn give_way(&self) -> Option<i64> {
-        let others = self.subscription.as_ref()?.others_before();
-        let looks = if self.request.may_hold { 0 } else { others.min(MOST_LOOKS) };
-        let mut connection = self.inner.server.connection();
-        for _ in 0..looks {
-            let left_ms: i64 = connection.pttl(self.request.name.as_str()).await.ok()?;
-            if left_ms != -2 {
-                return Some(left_ms);
-            }
+        let look = || async {
+            let mut connection = self.inner.server.connection();
+            let left_ms: i64 = connection.pttl(self.request.name.as_str()).await?;
+            Ok((left_ms != ABSENT).then_some(left_ms))
+        };
+        match &self.subscription {
+            Some(subscription) if !self.request.may_hold => subscription.give_way(look).await,
+            _ => None,
         }
-        None
     }
 
     /// The rest of the holder's lease in ms if the lock is taken.
@@ -198,7 +196,7 @@ impl Acquisition for RedissonAcquisition {
         match answer {
             Ok(None) => {
                 if self.request.may_hold && !is_repeated {
-                    forget(&mut self.inner.server.connection(), &self.latch).await;
+                    forget(&self.inner.server, &self.latch).await;
                 }
                 let belief = Belief::in_lease(sent, self.request.lease);
                 let (inner, request) = (Arc::clone(&self.inner), self.request.clone());
@@ -284,21 +282,12 @@ impl Hold for RedissonHold {
             0.. => {
                 // With another one still on its way the latch has to stay.
                 if !is_sent {
-                    forget(&mut connection, &self.latch).await;
+                    forget(&self.inner.server, &self.latch).await;
                 }
                 Release::Released
             }
             -1 => Release::Gone,
             _ => Release::HeldByOther,
         })
-    }
-}
-
-/// The answer came, so that nobody will ask for it again. Nobody waits for this either: a latch
-/// that stays ends by itself.
-async fn forget(connection: &mut redis::aio::ConnectionManager, latch: &str) {
-    let mut command = redis::cmd("DEL");
-    if let Err(error) = command.arg(latch).set_no_response(true).exec_async(connection).await {
-        tracing::debug!(%error, "a latch is left to its time");
     }
 }

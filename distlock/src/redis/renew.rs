@@ -1,5 +1,7 @@
 //! Renews the holds of all kinds that are hashes of owner to hold count, many with one script.
 
+use std::fmt::Display;
+
 use async_trait::async_trait;
 use tokio::time::Instant;
 
@@ -36,19 +38,28 @@ impl RedisRenewer {
 impl Renewer for RedisRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
         let sent = Instant::now();
-        match self.send(holds).await {
-            Ok(answers) => holds
-                .iter()
-                .zip(answers)
-                .map(|(hold, answer)| match answer {
-                    1 => Renewal::Renewed(Belief::in_lease(sent, hold.lease)),
-                    _ => Renewal::Lost,
-                })
-                .collect(),
-            Err(error) => {
-                tracing::debug!(%error, "a renewal has no answer");
-                vec![Renewal::Unknown; holds.len()]
-            }
+        renewals(sent, holds, self.send(holds).await)
+    }
+}
+
+/// What a script's answers say of the holds: 1 for each that was renewed.
+pub(super) fn renewals(
+    sent: Instant,
+    holds: &[Request],
+    outcome: Result<Vec<i64>, impl Display>,
+) -> Vec<Renewal> {
+    match outcome {
+        Ok(answers) => holds
+            .iter()
+            .zip(answers)
+            .map(|(hold, answer)| match answer {
+                1 => Renewal::Renewed(Belief::in_lease(sent, hold.lease)),
+                _ => Renewal::Lost,
+            })
+            .collect(),
+        Err(error) => {
+            tracing::debug!(%error, "a renewal has no answer");
+            vec![Renewal::Unknown; holds.len()]
         }
     }
 }

@@ -28,9 +28,10 @@ use uuid::Uuid;
 
 use super::RedisServer;
 use super::keys::{ms, prefixed};
-use super::once::{Answered, Failure, REMEMBERED, SOON, call, call_at_last, persist};
+use super::once::{Answered, Failure, REMEMBERED, SOON, call, call_at_last, forget, persist};
 use super::permits::{GIVE_BACK, LOOK, Reply, Synchronizers, Wish, check_permits};
 use super::signal::WAKE_ONE;
+use crate::error::in_time;
 use crate::meter::Meter;
 use crate::{LockError, LockName, Release};
 
@@ -99,11 +100,7 @@ impl Semaphore {
 
     /// Takes so many permits if they are free now, whoever waits for them; `None` if they are not.
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permits>, LockError> {
-        match self.acquire(permits, Duration::ZERO).await {
-            Ok(permits) => Ok(Some(permits)),
-            Err(LockError::TimedOut { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        in_time(self.acquire(permits, Duration::ZERO).await)
     }
 
     /// Takes all permits that are free now; there may be none.
@@ -264,12 +261,7 @@ impl Giving {
     async fn done(&self, answer: Answered<i64>) -> Release {
         if !self.again && !answer.again {
             // Nothing of this id is under way any more, so that nobody will ask for it.
-            let mut forget = redis::cmd("DEL");
-            forget.arg(&*self.taking.latch).set_no_response(true);
-            let mut connection = self.taking.server().connection();
-            if let Err(error) = forget.exec_async(&mut connection).await {
-                tracing::debug!(%error, "a latch is left to its time");
-            }
+            forget(self.taking.server(), &self.taking.latch).await;
         }
         if answer.value == 1 { Release::Released } else { Release::Gone }
     }

@@ -27,7 +27,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{ConnectionInfo, ProtocolVersion};
+use redis::{ConnectionInfo, ProtocolVersion, RedisResult};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
@@ -49,6 +49,8 @@ const LINGER: Duration = Duration::from_millis(250);
 const CLOSE_AFTER: Duration = Duration::from_secs(30);
 /// The pause before a connection is tried again doubles from the first to the second of these.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// How often a process that gives way looks, at most, before it asks for the lock.
+const MOST_LOOKS: u64 = 2;
 /// The most channels of one SUBSCRIBE or UNSUBSCRIBE.
 const BATCH: usize = 500;
 
@@ -158,10 +160,22 @@ impl Subscription {
         }
     }
 
-    /// How many of the processes that want the lock have waited longer than this one, as far as is
-    /// known: it was passed on to this one since.
-    pub(crate) fn others_before(&self) -> u64 {
-        self.channel.others_before()
+    /// A process that had the lock lately asks a little later than the others who want it, one
+    /// round trip for each that has waited longer: else the quickest would have it again and
+    /// again. The rounds are looks at the lock, and end with one that finds it taken.
+    pub(crate) async fn give_way<T, F: Future<Output = RedisResult<Option<T>>>>(
+        &self,
+        look: impl Fn() -> F,
+    ) -> Option<T> {
+        for _ in 0..self.channel.others_before().min(MOST_LOOKS) {
+            match look().await {
+                Ok(None) => {}
+                Ok(taken) => return taken,
+                // The attempt that follows says what failed.
+                Err(_) => return None,
+            }
+        }
+        None
     }
 
     /// Whether the server has confirmed the subscription, as far as is known.

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::keys::ms;
+use super::super::once::forget;
+use super::super::renew::renewals;
 use super::super::script::LuaScript;
 use super::{ExpirableSemaphore, Taking, permits_key};
 use crate::guard::{Guard, Held};
@@ -52,7 +54,7 @@ impl Permit {
             meter: shared.expirable_meter.clone(),
             since: Instant::now(),
         };
-        Self(Guard::new(guarded, taking.id.clone(), shared.background.clone()))
+        Self(Guard::new(guarded, taking.id.clone(), shared.background.clone(), None))
     }
 
     /// Its id: nobody else ever had it.
@@ -122,7 +124,7 @@ impl Hold for PermitHold {
 
     async fn release(&mut self) -> Result<Release, LockError> {
         let answer = self.semaphore.send_release(&self.request.owner, &self.latch).await?;
-        self.semaphore.forget(&self.latch).await;
+        forget(&self.semaphore.0.server, &self.latch).await;
         Ok(if answer.value == 1 { Release::Released } else { Release::Gone })
     }
 }
@@ -152,19 +154,6 @@ impl Renewer for PermitRenewer {
             .flat_map(|hold| [hold.owner.to_string(), ms(hold.lease).to_string()])
             .collect();
         let mut connection = self.connection.clone();
-        match self.script.call::<Vec<i64>>(&mut connection, &keys, args).await {
-            Ok(answers) => holds
-                .iter()
-                .zip(answers)
-                .map(|(hold, answer)| match answer {
-                    1 => Renewal::Renewed(Belief::in_lease(sent, hold.lease)),
-                    _ => Renewal::Lost,
-                })
-                .collect(),
-            Err(error) => {
-                tracing::debug!(%error, "a renewal has no answer");
-                vec![Renewal::Unknown; holds.len()]
-            }
-        }
+        renewals(sent, holds, self.script.call(&mut connection, &keys, args).await)
     }
 }
