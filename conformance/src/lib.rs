@@ -25,4 +25,4 @@ pub use driver::{Contender, Pending, setup};
 pub use mint::FileMint;
 pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up};
 pub use spread::Spread;
-pub use want::{fresh_name, overlaps};
+pub use want::{fresh_name, overlaps, overtaken};

@@ -16,6 +16,11 @@ impl Spread {
         Self(times)
     }
 
+    /// How many times there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The time that so many per cent did not exceed.
     pub fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.0.len() * percent).div_ceil(100).clamp(1, self.0.len());
