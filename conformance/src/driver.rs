@@ -18,8 +18,8 @@ use testbed::Program;
 
 use crate::clock::now_ns;
 use crate::protocol::{
-    Contended, Contest, Failure, Held, Line, Lost, Order, Outcome, Request, Setup, Want, Watched,
-    Word,
+    Contended, Contest, Failure, Held, Line, Lost, MintAt, Order, Outcome, Request, Setup, Want,
+    Watched, Word,
 };
 use crate::servers::Servers;
 use crate::variant::Variant;
@@ -324,7 +324,7 @@ pub fn setup(servers: &Servers, kind: LockKind) -> Setup {
         addresses: servers.addresses(kind),
         first_stage: true,
         warm_up: true,
-        mint: Some(servers.mint()),
+        mint: Some(MintAt::Folder(servers.mint())),
     }
 }
 
