@@ -19,7 +19,7 @@ use crate::wait::Polling;
 use crate::watchdog::Watchdog;
 use crate::{
     Answer, Belief, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
-    Loss, Mint, Owner, Request, Token, Wake, Woken,
+    Loss, Mint, Owner, Request, Token, Wake, Woken, failpoint,
 };
 
 /// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and the
@@ -218,7 +218,9 @@ impl Locks {
                 return Ok(Some(hold));
             }
             wait.was_busy = true;
+            failpoint::reach(failpoint::BUSY);
             let woken = wait.look_again(attempts.wake()?).await;
+            failpoint::reach(failpoint::WOKEN);
             match woken {
                 Some(Ok(Woken::Held(hold))) => {
                     attempts.done();
@@ -281,6 +283,7 @@ impl Locks {
         let guard = match self.mint_for(options, own_token) {
             Some(mint) => {
                 let token = mint.next(&request.name).await?;
+                failpoint::reach(failpoint::TOKEN_MINTED);
                 guard.with_token(Some(token))
             }
             None => guard.with_token(own_token),
