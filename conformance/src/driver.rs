@@ -124,6 +124,11 @@ impl Contender {
         contender
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
     /// Takes a lock.
     pub fn lock(&self, want: &Want) -> Result<Held, Failure> {
         self.lock_later(want).wait()

@@ -6,7 +6,7 @@
 //! it; `tests/flaws` shows what kinds are known to get wrong. Reading order: `protocol` (what is
 //! said to a contender), `failure`, `addresses`, `servers`, `driver` (how it is said), `variant`
 //! (mechanisms that the registry does not make), `clock`, `counter`, `mint`, `want`, `spread`,
-//! `patience`, `replica`; then
+//! `witness`, `patience`, `replica`; then
 //! `main.rs`, the contender itself.
 
 mod addresses;
@@ -22,6 +22,7 @@ mod servers;
 mod spread;
 pub mod variant;
 mod want;
+mod witness;
 
 pub use addresses::Addresses;
 pub use driver::{Contender, Pending, setup};
@@ -31,3 +32,4 @@ pub use replica::Replica;
 pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up};
 pub use spread::Spread;
 pub use want::{fresh_name, overlaps, overtaken};
+pub use witness::{Sample, Witness, judge};
