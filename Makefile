@@ -8,8 +8,11 @@ report := target/report
 # Warnings stop CI, and nobody at work on the code.
 deny := $(if $(CI),-D warnings)
 
-.PHONY: help demo up test test-mysql bench fmt fmt-check lint tidy dev-binaries unit docs \
-  check-compose install-servers clean-report
+# Points at which a replica can be made to fail: never in a program that others use.
+failpoints := seckill/failpoints
+
+.PHONY: help demo up test test-mysql bench fmt fmt-check lint tidy dev-binaries unit failpoints \
+  docs check-compose install-servers clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -23,7 +26,8 @@ up: install-servers ## Start a private cluster and print the web page's address;
 	cargo build --workspace --bins --release --locked
 	target/release/loadtest up $(ARGS)
 
-test: install-servers fmt-check lint dev-binaries unit docs check-compose ## Everything CI runs
+tests := unit failpoints docs check-compose
+test: install-servers fmt-check lint dev-binaries $(tests) ## Everything CI runs
 
 # Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
 test-mysql: install-servers dev-binaries ## Run the tests on MySQL instead of MariaDB
@@ -42,6 +46,7 @@ fmt-check:
 
 lint: ## Run clippy on everything
 	cargo clippy --workspace --all-targets --locked -- $(deny)
+	cargo clippy --workspace --lib --test failpoints --features $(failpoints) --locked -- $(deny)
 
 tidy: ## Check the tree's own laws: who may know whom, sizes, headers, dead files
 	cargo test --locked --test tidy $(ARGS)
@@ -52,6 +57,11 @@ dev-binaries:
 
 unit: dev-binaries
 	cargo test --workspace --locked --no-fail-fast $(ARGS)
+
+# The programs that were built for it are replaced at the end.
+failpoints: install-servers ## Kill, break and stop a replica at each of its named points
+	cargo test --workspace --locked --features $(failpoints) --test failpoints $(ARGS)
+	cargo build --workspace --bins --locked
 
 docs: ## Build the documentation of the code
 	RUSTDOCFLAGS="$(deny)" cargo doc --workspace --no-deps --locked

@@ -11,6 +11,7 @@ use sqlx::MySqlPool;
 use tokio::net::TcpListener;
 
 use crate::config::Serve;
+use crate::failpoint;
 use crate::http::{self, Api, CodeDelivery, Limits};
 use crate::lock::{self, Places, Wanted};
 use crate::readiness::Readiness;
@@ -46,6 +47,10 @@ impl App {
     pub async fn start(config: &Serve) -> anyhow::Result<Self> {
         config.check().map_err(|sentence| anyhow!(sentence))?;
         telemetry::metrics();
+        if let Some(failpoints) = &config.laboratory.failpoints {
+            failpoint::arm(failpoints).map_err(|why| anyhow!("--failpoints: {why}"))?;
+            tracing::warn!(failpoints, "this replica fails where it is told to");
+        }
         let secret = config.jwt_secret.clone().unwrap_or_else(http::passing_secret);
         let tokens = Tokens::new(&secret)?;
         let address = config.address();

@@ -2,12 +2,13 @@
 //!
 //! Reading order: `domain` (rules without I/O), `store` (all SQL), `sale` (the purchase), `token`,
 //! `readiness`, `http` (routes and server), `lock` (locks from addresses, and the commands about
-//! them), `app` (how the parts are put together), `config` and `telemetry`. `main.rs` is the
-//! command line.
+//! them), `app` (how the parts are put together), `config`, `telemetry` and
+//! `failpoint`. `main.rs` is the command line.
 
 pub mod app;
 pub mod config;
 pub mod domain;
+pub mod failpoint;
 pub mod http;
 pub mod lock;
 pub mod readiness;

@@ -18,8 +18,8 @@ use testbed::Program;
 
 use crate::clock::now_ns;
 use crate::protocol::{
-    Contended, Contest, Failure, Held, Line, Lost, Order, Outcome, Request, Setup, Want, Watched,
-    Word,
+    Contended, Contest, Failure, Held, Line, Lost, MintAt, Order, Outcome, Request, Setup, Want,
+    Watched, Word,
 };
 use crate::servers::Servers;
 use crate::variant::Variant;
@@ -122,6 +122,11 @@ impl Contender {
             _ => None,
         });
         contender
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
     }
 
     /// Takes a lock.
@@ -333,7 +338,7 @@ pub fn setup(servers: &Servers, kind: LockKind) -> Setup {
         addresses: servers.addresses(kind),
         first_stage: true,
         warm_up: true,
-        mint: Some(servers.mint()),
+        mint: Some(MintAt::Folder(servers.mint())),
     }
 }
 

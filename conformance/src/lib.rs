@@ -5,7 +5,8 @@
 //! meet on. The suite is `tests/conformance`: a line in distlock's registry brings a kind all of
 //! it; `tests/flaws` shows what kinds are known to get wrong. Reading order: `protocol` (what is
 //! said to a contender), `failure`, `addresses`, `servers`, `driver` (how it is said), `variant`
-//! (mechanisms that the registry does not make), `clock`, `counter`, `mint`, `want`, `spread`; then
+//! (mechanisms that the registry does not make), `clock`, `counter`, `mint`, `want`, `spread`,
+//! `witness`, `patience`, `replica`; then
 //! `main.rs`, the contender itself.
 
 mod addresses;
@@ -14,15 +15,21 @@ pub mod counter;
 mod driver;
 mod failure;
 mod mint;
+mod patience;
 pub mod protocol;
+mod replica;
 mod servers;
 mod spread;
 pub mod variant;
 mod want;
+mod witness;
 
 pub use addresses::Addresses;
 pub use driver::{Contender, Pending, setup};
 pub use mint::FileMint;
+pub use patience::{PATIENCE, eventually};
+pub use replica::Replica;
 pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up};
 pub use spread::Spread;
-pub use want::{fresh_name, overlaps};
+pub use want::{fresh_name, overlaps, overtaken};
+pub use witness::{Sample, Witness, judge};

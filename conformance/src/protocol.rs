@@ -33,9 +33,19 @@ pub struct Setup {
     /// wait for a connection.
     #[serde(default = "yes")]
     pub warm_up: bool,
-    /// The folder of the mint for fencing tokens; no mint without it.
+    /// Where fencing tokens are minted; nowhere without it.
     #[serde(default)]
-    pub mint: Option<PathBuf>,
+    pub mint: Option<MintAt>,
+}
+
+/// A mint of fencing tokens that all processes share.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MintAt {
+    /// A folder.
+    Folder(PathBuf),
+    /// The database.
+    Database,
 }
 
 fn yes() -> bool {

@@ -16,18 +16,15 @@ impl Spread {
         Self(times)
     }
 
+    /// How many times there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The time that so many per cent did not exceed.
     pub fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.0.len() * percent).div_ceil(100).clamp(1, self.0.len());
         self.0[rank - 1]
-    }
-
-    /// The time to hold against a bound. On a machine that does other things as well single times
-    /// say little of the library, and it is the median; if `CONFORMANCE_STRICT` is set the machine
-    /// is said to be quiet, and it is the 99th percentile.
-    pub fn verdict(&self) -> Duration {
-        let is_quiet = std::env::var_os("CONFORMANCE_STRICT").is_some();
-        self.percentile(if is_quiet { 99 } else { 50 })
     }
 
     /// The longest.

@@ -74,6 +74,15 @@ impl Contest {
     }
 }
 
+impl Stay {
+    /// When it was known to be in the queue, after so many busy answers; none if it did not wait.
+    pub fn queued_ns(&self, busy_until_queued: u64) -> Option<u64> {
+        let (first_ns, next_ns) = self.busy_ns;
+        let queued_ns = if busy_until_queued == 1 { first_ns } else { next_ns };
+        (queued_ns > 0).then_some(queued_ns)
+    }
+}
+
 /// How often a stay began before the belief in an earlier one had ended, by the common clock.
 pub fn overlaps(stays: &[Stay]) -> usize {
     let mut by_start: Vec<&Stay> = stays.iter().collect();
@@ -85,6 +94,22 @@ pub fn overlaps(stays: &[Stay]) -> usize {
         believed_until_ns = believed_until_ns.max(stay.believed_until_ns);
     }
     overlaps
+}
+
+/// Before how many of these stays, in the order of their entries, somebody entered who had not even
+/// asked when this one was in the queue.
+pub fn overtaken<'a>(
+    by_entry: impl IntoIterator<Item = &'a Stay>,
+    busy_until_queued: u64,
+) -> usize {
+    let mut latest_asked_ns = 0;
+    let mut overtaken = 0;
+    for stay in by_entry {
+        let queued_ns = stay.queued_ns(busy_until_queued);
+        overtaken += usize::from(queued_ns.is_some_and(|queued_ns| queued_ns < latest_asked_ns));
+        latest_asked_ns = latest_asked_ns.max(stay.asked_ns);
+    }
+    overtaken
 }
 
 fn ms(span: Duration) -> u64 {
@@ -112,5 +137,17 @@ mod tests {
     fn stays_overlap_if_one_begins_before_belief_in_any_earlier_one_ends() {
         assert_eq!(overlaps(&[stay(3, 4), stay(1, 3), stay(4, 9)]), 0);
         assert_eq!(overlaps(&[stay(1, 10), stay(2, 3), stay(4, 5)]), 2);
+    }
+
+    #[test]
+    fn a_stay_is_overtaken_by_one_that_asked_after_it_was_in_the_queue_and_entered_before() {
+        let queued = |asked_ns, busy_ns| Stay { asked_ns, busy_ns, ..stay(0, 0) };
+        let (first, second) = (queued(1, (2, 5)), queued(4, (6, 7)));
+        assert_eq!(overtaken(&[first, second], 1), 0);
+        assert_eq!(overtaken(&[second, first], 1), 1);
+        // It was not in the queue yet when the other asked.
+        assert_eq!(overtaken(&[second, first], 2), 0);
+        // It was never in the queue.
+        assert_eq!(overtaken(&[second, queued(1, (0, 0))], 1), 0);
     }
 }

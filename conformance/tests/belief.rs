@@ -2,22 +2,28 @@
 //!
 //! Each holder also works: a look at the lock, then an effect. After the loss there is no effect
 //! that was begun after it, whatever the delay of the news. One test, so that nothing else runs;
-//! which of the measured times count is said at `Spread::verdict`.
+//! which of the measured times count is said in `witness`.
 
 use std::time::Duration;
 
-use conformance::clock::{between, now_ns};
+use conformance::clock::now_ns;
 use conformance::protocol::{Cause, Held, Want};
-use conformance::{Contender, Home, Servers, Spread, fresh_name, home, promise};
+use conformance::{
+    Contender, Home, Sample, Servers, Spread, Witness, fresh_name, home, judge, promise,
+};
 use distlock::{HoldKind, LockKind, RenewalKind};
 
 const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(20);
 /// After a freeze, or after the end of belief, the news must be there.
 const TOLD_WITHIN: Duration = Duration::from_millis(50);
-/// Holders at the same time, and how often.
+/// Holders at the same time, the locks of each, and how often. With the next, this makes a hundred
+/// times for each kind, of which the 99th percentile is not the longest.
 const HOLDERS: usize = 9;
+const HOLDS: usize = 4;
 const ROUNDS: usize = 2;
+/// Locks whose leases end one after the other.
+const LEASES: usize = 22;
 
 #[test]
 fn a_holder_that_has_lost_its_lock_is_told_within_50_ms() {
@@ -30,9 +36,10 @@ fn a_holder_that_has_lost_its_lock_is_told_within_50_ms() {
             continue;
         }
         let mut all = Vec::new();
-        let mut note = |cause: &str, times: Vec<Duration>| {
-            println!("{:18}{cause:24}{}", kind.as_str(), Spread::of(times.clone()));
-            all.extend(times);
+        let mut note = |cause: &str, samples: Vec<Sample>| {
+            let spread = Spread::of(samples.iter().map(|sample| sample.took));
+            println!("{:18}{cause:24}{spread}", kind.as_str());
+            all.extend(samples);
         };
         let contenders: Vec<_> =
             (0..HOLDERS).map(|_| Contender::start(Servers::shared(), kind)).collect();
@@ -46,64 +53,71 @@ fn a_holder_that_has_lost_its_lock_is_told_within_50_ms() {
             note("server away", server_away(kind));
         }
         // Not by cause: those who lose their locks at the same time are told at the same time.
-        let all = Spread::of(all);
-        if all.verdict() > TOLD_WITHIN {
-            late.push(format!("{kind}: {all}"));
+        match judge(&all, TOLD_WITHIN) {
+            Ok(spread) => println!("{:18}of {} count: {spread}", kind.as_str(), all.len()),
+            Err(why) => late.push(format!("{kind}: {why}")),
         }
     }
-    assert!(late.is_empty(), "told later than {TOLD_WITHIN:?}:\n{}", late.join("\n"));
+    assert!(late.is_empty(), "{}", late.join("\n"));
 }
 
 /// The processes are frozen for longer than their leases; from the thaw to the first look that
 /// finds the lock lost, and to the news.
-fn frozen(contenders: &[Contender]) -> (Vec<Duration>, Vec<Duration>) {
+fn frozen(contenders: &[Contender]) -> (Vec<Sample>, Vec<Sample>) {
+    let witness = Witness::of(contenders);
     let (mut looked, mut told) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let holds: Vec<(&Contender, Held)> = contenders
-            .iter()
-            .map(|contender| {
-                let want = Want::new(&fresh_name(), LEASE);
-                let held = contender.lock(&want).expect("nobody has it");
-                let effects = Servers::shared().fresh_path("effects");
-                contender.watch(held.handle, &effects, Duration::from_millis(1));
-                (contender, held)
-            })
-            .collect();
+        let holds: Vec<(&Contender, Vec<Held>)> =
+            contenders.iter().map(|contender| (contender, take_and_watch(contender))).collect();
         for contender in contenders {
             contender.freeze();
         }
         // The last renewal was sent before the freeze.
         await_ns(now_ns() + ns(LEASE));
-        for (contender, held) in holds {
+        for (contender, holds) in holds {
             let thawed_ns = contender.thaw();
-            let watched = contender.watched(held.handle, LONG);
+            let watched = contender.watched(holds[0].handle, LONG);
             assert!(watched.slept_ns < thawed_ns && watched.woke_ns >= thawed_ns, "{watched:?}");
             assert_eq!(watched.effects_since, 0, "an effect after the loss: {watched:?}");
-            let lost = contender.lost(held.handle, LONG);
-            assert_eq!(lost.cause, Cause::Expired);
-            assert!(lost.believed_until_ns.expect("an end") <= thawed_ns, "{lost:?}");
-            looked.push(between(thawed_ns, watched.looked_ns));
-            told.push(between(thawed_ns, lost.told_ns));
-            // What the server says now is its business.
-            let _outcome = contender.release(held.handle);
+            looked.push(witness.sample(contender, thawed_ns, watched.looked_ns));
+            for held in holds {
+                let lost = contender.lost(held.handle, LONG);
+                assert_eq!(lost.cause, Cause::Expired);
+                assert!(lost.believed_until_ns.expect("an end") <= thawed_ns, "{lost:?}");
+                told.push(witness.sample(contender, thawed_ns, lost.told_ns));
+                // What the server says now is its business.
+                let _outcome = contender.release(held.handle);
+            }
         }
     }
     (looked, told)
 }
 
+/// Some locks; it works under the first.
+fn take_and_watch(contender: &Contender) -> Vec<Held> {
+    let want = || Want::new(&fresh_name(), LEASE);
+    let holds: Vec<Held> =
+        (0..HOLDS).map(|_| contender.lock(&want()).expect("nobody has it")).collect();
+    let effects = Servers::shared().fresh_path("effects");
+    contender.watch(holds[0].handle, &effects, Duration::from_millis(1));
+    holds
+}
+
 /// From the end of belief to the news, in a process that runs.
-fn lease_at_its_end(contender: &Contender) -> Vec<Duration> {
+fn lease_at_its_end(contender: &Contender) -> Vec<Sample> {
+    let witness = Witness::of([contender]);
     let leases = leases(LEASE / 2).map(|lease| {
         let want = Want::new(&fresh_name(), lease).unrenewed();
         contender.lock(&want).expect("nobody has it")
     });
-    delays(contender, &leases.collect::<Vec<_>>())
+    delays(&witness, contender, &leases.collect::<Vec<_>>())
 }
 
 /// The same for holds that are kept alive, but whose server stands still.
-fn server_away(kind: LockKind) -> Vec<Duration> {
+fn server_away(kind: LockKind) -> Vec<Sample> {
     let servers = Servers::start();
     let contender = Contender::start(&servers, kind);
+    let witness = Witness::of([&contender]);
     let holds: Vec<Held> = leases(LEASE)
         .map(|lease| contender.lock(&Want::new(&fresh_name(), lease)).expect("nobody has it"))
         .collect();
@@ -120,18 +134,18 @@ fn server_away(kind: LockKind) -> Vec<Duration> {
         Home::ZooKeeper => servers.zookeeper().freeze().expect("it freezes"),
         Home::Process => panic!("{kind} has no server"),
     }
-    delays(&contender, &holds)
+    delays(&witness, &contender, &holds)
 }
 
 /// Leases that do not end at the same time: each is told of its own end.
 fn leases(shortest: Duration) -> impl Iterator<Item = Duration> {
-    (0..).map(move |number| shortest + number * LEASE / 50).take(HOLDERS * ROUNDS)
+    (0..).map(move |number| shortest + number * LEASE / 50).take(LEASES)
 }
 
-fn delays(contender: &Contender, holds: &[Held]) -> Vec<Duration> {
+fn delays(witness: &Witness, contender: &Contender, holds: &[Held]) -> Vec<Sample> {
     let delay = |held: &Held| {
         let lost = contender.lost(held.handle, LONG);
-        between(lost.believed_until_ns.expect("an end"), lost.told_ns)
+        witness.sample(contender, lost.believed_until_ns.expect("an end"), lost.told_ns)
     };
     holds.iter().map(delay).collect()
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Contest, Stay, Want};
-use conformance::{Contender, Servers, Spread, busy_until_queued, fresh_name, overlaps, promise};
+use conformance::{
+    Contender, Servers, Spread, busy_until_queued, fresh_name, overlaps, overtaken, promise,
+};
 use distlock::{Guarantees, LockKind, WakeKind};
 
 const PROCESSES: usize = 3;
@@ -110,7 +112,7 @@ impl Measured {
             waits: Spread::of(all.iter().map(|(_, stay)| between(stay.asked_ns, stay.acquired_ns))),
             hand_offs,
             turns_p99: turns[turns.len() * 99 / 100],
-            overtaken: overtaken(&all, busy_until_queued),
+            overtaken: overtaken(all.iter().map(|(_, stay)| stay), busy_until_queued),
             shares: stays.iter().map(Vec::len).collect(),
             crossings: all.windows(2).filter(|pair| pair[0].0 != pair[1].0).count(),
         }
@@ -131,16 +133,4 @@ impl fmt::Display for Measured {
         write!(f, "  stays of each process: {shares:?}; changes of process: {crossings}; ")?;
         write!(f, "overtaken: {overtaken}")
     }
-}
-
-fn overtaken(by_entry: &[(usize, Stay)], busy_until_queued: u64) -> usize {
-    let mut latest_asked_ns = 0;
-    let mut overtaken = 0;
-    for (_, stay) in by_entry {
-        let (first_ns, next_ns) = stay.busy_ns;
-        let queued_ns = if busy_until_queued == 1 { first_ns } else { next_ns };
-        overtaken += usize::from(queued_ns > 0 && queued_ns < latest_asked_ns);
-        latest_asked_ns = latest_asked_ns.max(stay.asked_ns);
-    }
-    overtaken
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::background::Background;
 use crate::meter::Meter;
 use crate::pace::Pace;
-use crate::{Acquisition, Hold, LockError, Wake};
+use crate::{Acquisition, Hold, LockError, Wake, failpoint};
 
 type Outcome = Result<Option<Box<dyn Hold>>, LockError>;
 
@@ -36,7 +36,9 @@ impl Attempts {
         self.meter.attempt();
         let sent = Instant::now();
         let work = async move {
+            failpoint::reach(failpoint::BEFORE_ACQUIRE);
             let outcome = acquisition.attempt().await;
+            failpoint::reach(failpoint::ACQUIRE_ANSWERED);
             (acquisition, outcome)
         };
         let (acquisition, outcome) = self.background.finish(work, give_back).await;

@@ -6,7 +6,7 @@
 //! time-outs.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -74,10 +74,13 @@ impl<T: Send + 'static> Future for Finish<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let work = self.work.as_mut().expect("polled after it was done");
-        let outcome = ready!(work.as_mut().poll(context));
-        self.work = None;
-        Poll::Ready(outcome)
+        // Work that panics is not gone on with.
+        let mut work = self.work.take().expect("polled after it was done");
+        let poll = work.as_mut().poll(context);
+        if poll.is_pending() {
+            self.work = Some(work);
+        }
+        poll
     }
 }
 

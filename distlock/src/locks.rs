@@ -20,7 +20,7 @@ use crate::wait::Waiting;
 use crate::watchdog::Watchdog;
 use crate::{
     Answer, Belief, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
-    Loss, Mint, Owner, OwnerCheck, Request, Token, WakeKind, Woken,
+    Loss, Mint, Owner, OwnerCheck, Request, Token, WakeKind, Woken, failpoint,
 };
 
 /// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and the
@@ -230,7 +230,9 @@ impl Locks {
                 return Ok(Some(hold));
             }
             wait.found_busy();
+            failpoint::reach(failpoint::BUSY);
             let woken = wait.look_again(attempts.wake()?).await;
+            failpoint::reach(failpoint::WOKEN);
             match woken {
                 Some(Ok(Woken::Held { hold, since })) => {
                     attempts.done();
@@ -299,6 +301,7 @@ impl Locks {
         let guard = match self.mint_for(options, own_token) {
             Some(mint) => {
                 let token = mint.next(&request.name).await?;
+                failpoint::reach(failpoint::TOKEN_MINTED);
                 guard.with_token(Some(token))
             }
             None => guard.with_token(own_token),

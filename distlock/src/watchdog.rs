@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::meter::Meter;
 use crate::tenure::Tenure;
-use crate::{Belief, Renewal, Renewer, Request, Upkeep};
+use crate::{Belief, Renewal, Renewer, Request, Upkeep, failpoint};
 
 /// Renewals per lease.
 const PER_LEASE: u32 = 3;
@@ -124,7 +124,9 @@ type Answers = (Instant, Vec<(u64, Renewal)>);
 impl Batch {
     async fn renew(self) -> Answers {
         let sent = Instant::now();
+        failpoint::reach(failpoint::BEFORE_RENEWAL);
         let mut answers = self.renewer.renew(&self.requests).await;
+        failpoint::reach(failpoint::RENEWAL_ANSWERED);
         answers.resize(self.ids.len(), Renewal::Unknown);
         (sent, self.ids.into_iter().zip(answers).collect())
     }

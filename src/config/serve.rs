@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use distlock::failpoint::are_compiled_in;
 use distlock::{HoldKind, LockKind, LockOptions, RenewalKind, guarantees};
 use secrecy::SecretString;
 
@@ -128,6 +129,10 @@ pub struct Laboratory {
     /// A deliberate bug, to see it caught.
     #[arg(long, value_enum)]
     pub plant: Option<Plant>,
+    /// Fail at these points, as `sale-committed=return(kill);lock-busy=1*sleep(900)`; only in a
+    /// program that was built for it.
+    #[arg(long, env = "FAILPOINTS")]
+    pub failpoints: Option<String>,
 }
 
 /// `--lock-scope`.
@@ -200,9 +205,14 @@ impl Serve {
             (lab.on_lost == OnLost::Ignore, "--on-lost ignore"),
             (lab.fenced, "--fenced"),
             (lab.plant.is_some(), "--plant"),
+            (lab.failpoints.is_some(), "--failpoints"),
         ];
         if let Some((_, flag)) = used.iter().find(|(used, _)| *used && !lab.lab) {
             return Err(format!("{flag} is for the laboratory and needs --lab"));
+        }
+        if are_compiled_in() && !lab.lab {
+            let why = "this program was built with failpoints, for the laboratory";
+            return Err(format!("{why}: it serves with --lab only"));
         }
         if (self.dev || lab.lab) && !self.address().ip().is_loopback() {
             let flag = if self.dev { "--dev" } else { "--lab" };

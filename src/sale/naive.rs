@@ -6,6 +6,7 @@ use tokio::time::sleep;
 
 use super::outcome::Refusal;
 use super::section::{Section, Stop, still_held};
+use crate::failpoint::{self, reach};
 use crate::store::{Entry, Transaction};
 
 pub(super) async fn write(
@@ -29,6 +30,7 @@ pub(super) async fn write(
     sleep(section.rules.work).await;
     still_held(loss)?;
     orders.insert(tx, entry).await?;
+    reach(failpoint::ORDER_INSERTED);
     still_held(loss)?;
     orders.write_stock(tx, entry.voucher, stock - 1).await?;
     Ok(())

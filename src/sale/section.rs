@@ -20,6 +20,7 @@ use super::catalogue::Terms;
 use super::outcome::{Outcome, Refusal};
 use super::{Guards, LockOrder, OnLost, Parts, Plant, Rules, naive, single};
 use crate::domain::{Order, UserId, VoucherId};
+use crate::failpoint::{self, reach};
 use crate::store::{
     CommitError, Duplicate, Entry, Health, OrderIds, Orders, Resolution, StoreError, Transaction,
     resolve,
@@ -98,6 +99,7 @@ impl Section {
 
     /// Runs the section to its end.
     pub(super) async fn run(&self, ticket: &Ticket) -> Outcome {
+        reach(failpoint::ADMITTED);
         let mut guard = None;
         if self.rules.lock_order == LockOrder::Outside && !self.lock_is_transaction {
             guard = match self.lock(ticket).await {
@@ -111,12 +113,15 @@ impl Section {
             (Some(guard), Outcome::Unknown(_)) => guard.leave_to_lease(),
             (guard, _) => release(guard).await,
         }
+        reach(failpoint::BEFORE_ANSWER);
         outcome
     }
 
     async fn lock(&self, ticket: &Ticket) -> Result<Guard, Refusal> {
         let taken = self.locks.lock(&ticket.lock, &self.rules.lock).await;
-        taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))
+        let guard = taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
+        reach(failpoint::LOCKED);
+        Ok(guard)
     }
 
     /// A transaction; waiting for a connection ends as soon as the database is known to be away.
@@ -189,6 +194,7 @@ impl Section {
         } else {
             self.open().await?
         };
+        reach(failpoint::BEGUN);
         if self.rules.lock_order == LockOrder::Inside {
             *guard = Some(self.lock(ticket).await?);
         }
@@ -196,13 +202,12 @@ impl Section {
         let loss = loss.as_ref().filter(|_| self.rules.on_lost == OnLost::Stop);
         let written = match self.show_token(ticket, &mut tx, guard.as_ref()).await {
             Err(stop) => Err(stop),
-            Ok(()) => match self.rules.guards {
-                Guards::On => single::write(self, &mut tx, &entry, loss).await,
-                Guards::Off => naive::write(self, &mut tx, &entry, loss).await,
-            },
+            Ok(()) => self.write(&mut tx, &entry, loss).await,
         };
         if let Err(stop) = written.and_then(|()| still_held(loss)) {
+            reach(failpoint::BEFORE_ROLLBACK);
             tx.rollback().await;
+            reach(failpoint::ROLLED_BACK);
             if self.rules.lock_order == LockOrder::Inside || self.lock_is_transaction {
                 release(guard.take()).await;
             }
@@ -219,12 +224,32 @@ impl Section {
         Ok(entry)
     }
 
+    async fn write(
+        &self,
+        tx: &mut Transaction,
+        entry: &Entry,
+        loss: Option<&Loss>,
+    ) -> Result<(), Stop> {
+        reach(failpoint::TOKEN_SHOWN);
+        match self.rules.guards {
+            Guards::On => single::write(self, tx, entry, loss).await?,
+            Guards::Off => naive::write(self, tx, entry, loss).await?,
+        }
+        reach(failpoint::UNIT_TAKEN);
+        Ok(())
+    }
+
     async fn commit(&self, tx: Transaction, entry: &Entry) -> Result<(), Stop> {
+        reach(failpoint::BEFORE_COMMIT);
         let connection_id = match tx.commit().await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                reach(failpoint::COMMITTED);
+                return Ok(());
+            }
             Err(CommitError::Refused(error)) => return Err(error.into()),
             Err(CommitError::Unknown(connection_id)) => connection_id,
         };
+        reach(failpoint::COMMIT_IN_DOUBT);
         match resolve(&self.pool, self.orders.tables, connection_id, entry.id).await {
             Resolution::Committed => Ok(()),
             Resolution::Absent => Err(Refusal::Unavailable("database").into()),

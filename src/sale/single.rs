@@ -7,6 +7,7 @@ use tokio::time::sleep;
 use super::outcome::Refusal;
 use super::plant::Plant;
 use super::section::{Section, Stop, still_held};
+use crate::failpoint::{self, reach};
 use crate::store::{Entry, Transaction};
 
 pub(super) async fn write(
@@ -18,6 +19,7 @@ pub(super) async fn write(
     let orders = &section.orders;
     still_held(loss)?;
     orders.insert(tx, entry).await?;
+    reach(failpoint::ORDER_INSERTED);
     sleep(section.rules.work).await;
     still_held(loss)?;
     let taken = if section.rules.plant == Some(Plant::NoStockCondition) {

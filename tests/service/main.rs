@@ -12,6 +12,7 @@ mod crowd;
 mod every_kind;
 mod faults;
 mod fence;
+mod fence_frozen;
 mod fleet;
 mod hang_up;
 mod lock_servers;

@@ -16,8 +16,8 @@ use std::time::Duration;
 use conformance::FileMint;
 use conformance::clock::{at_ns, now_ns};
 use conformance::counter::Counter;
-use conformance::protocol::{Failure, Held, Lost, Order, Setup, Want, Word};
-use distlock::mysql::LentTransaction;
+use conformance::protocol::{Failure, Held, Lost, MintAt, Order, Setup, Want, Word};
+use distlock::mysql::{LentTransaction, MySqlTokens};
 use distlock::{
     Guard, Lease, LockError, LockName, LockOptions, Locks, Loss, MySqlServer, Owner, Token,
 };
@@ -52,16 +52,21 @@ impl Contender {
         let counts = Counts::install()?;
         let kind = setup.kind.parse().map_err(|error| failure("bad_request", &error))?;
         let mut locks = Locks::new(setup.variant.locker(kind, &setup.addresses.connect().await?)?);
-        if let Some(folder) = setup.mint {
-            locks = locks.with_mint(Arc::new(FileMint(folder)));
-        }
+        let database = setup.addresses.mysql_server()?;
+        locks = match (setup.mint, &database) {
+            (None, _) => locks,
+            (Some(MintAt::Folder(folder)), _) => locks.with_mint(Arc::new(FileMint(folder))),
+            (Some(MintAt::Database), Some(database)) => {
+                locks.with_mint(Arc::new(MySqlTokens::new(database)))
+            }
+            (Some(MintAt::Database), None) => return Err(no_database()),
+        };
         if !setup.first_stage {
             locks = locks.without_first_stage();
         }
         if setup.warm_up {
             conformance::warm_up(&locks).await?;
         }
-        let database = setup.addresses.mysql_server()?;
         Ok(Self {
             locks,
             database,
@@ -173,7 +178,7 @@ impl Contender {
 
     fn database(&self) -> Result<&MySqlPool, Failure> {
         let server = self.database.as_ref().map(MySqlServer::pool);
-        server.ok_or_else(|| failure("unsupported", &"no database"))
+        server.ok_or_else(no_database)
     }
 
     fn holds(&self) -> MutexGuard<'_, HashMap<u64, Holding>> {
@@ -210,6 +215,10 @@ async fn acquire(locks: &Locks, want: &Want) -> Result<Guard, LockError> {
 
 fn open(file: &Path) -> io::Result<Counter> {
     Counter::open(file)
+}
+
+fn no_database() -> Failure {
+    failure("unsupported", &"no database")
 }
 
 fn no_such_handle() -> Failure {

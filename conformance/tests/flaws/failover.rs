@@ -4,55 +4,13 @@
 
 use conformance::protocol::{Held, Want};
 use conformance::variant::Variant;
-use conformance::{Contender, Servers, fresh_name, setup};
+use conformance::{Contender, Replica, Servers, fresh_name, setup};
 use distlock::LockKind;
-use testbed::{Direction, Proxy, Redis, RedisMaster, RedisOptions};
+use testbed::{Redis, RedisOptions};
 
 use crate::database::{left_in_stock, put_into_stock, with_a_database};
 use crate::five::Five;
-use crate::scene::{
-    LONG, assert_both_hold, assert_kept_out, changed, enter, eventually, insist, servers,
-};
-
-/// A replica, and the way on which its master speaks to it.
-struct Replica {
-    redis: Redis,
-    link: Proxy,
-}
-
-impl Replica {
-    fn of(servers: &Servers, master: &Redis) -> Self {
-        let link = Proxy::before(master.addr()).expect("a proxy");
-        let addressed = RedisMaster { addr: link.addr(), ..master.as_master() };
-        let options = RedisOptions { replica_of: Some(addressed), ..RedisOptions::default() };
-        let redis = servers.bed().redis(options).expect("Redis is installed");
-        // As long as its master does not call it online, it confirms nothing.
-        let online = format!("port={},state=online", redis.addr().port());
-        eventually("it is online", || {
-            master.command(&["INFO", "replication"]).expect("an answer").contains(&online)
-        });
-        Self { redis, link }
-    }
-
-    /// From now on it hears nothing.
-    fn cut_off(&self) {
-        self.link.set_swallowing(Direction::ToClient, true);
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.redis.command(&["EXISTS", name]).expect("an answer").trim() == "1"
-    }
-
-    /// It takes the place of its master, without what it did not hear.
-    fn succeed(&self, master: &Redis, forgets: &str) {
-        eventually("it was told", || self.link.counts().swallowed_to_client > 0);
-        master.kill().expect("it is killed");
-        self.redis.promote().expect("an answer");
-        let state = self.redis.command(&["INFO", "replication"]).expect("an answer");
-        assert!(state.contains("role:master"), "{state}");
-        assert!(!self.has(forgets), "it does not lag");
-    }
-}
+use crate::scene::{LONG, assert_both_hold, assert_kept_out, changed, enter, insist, servers};
 
 fn start_at(servers: &Servers, redis: &Redis, kind: LockKind, variant: Variant) -> Contender {
     let mut setup = setup(servers, LockKind::None);
@@ -77,7 +35,7 @@ fn a_failover_to_a_replica_that_lags_forgets_the_lock() {
         replica.cut_off();
         let held = enter(&holder, &name);
         replica.succeed(&master, &name);
-        let other = start_at(&servers, &replica.redis, kind, Variant::Usual);
+        let other = start_at(&servers, replica.redis(), kind, Variant::Usual);
         let others = enter(&other, &name);
         assert_both_hold((&holder, &held), (&other, &others));
     }
@@ -94,7 +52,7 @@ fn a_lock_that_all_replicas_must_confirm_is_not_granted_while_one_lags() {
     let refused = holder.lock(&Want::new(&name, LONG)).expect_err("nobody confirms it");
     assert_eq!(refused.code, "backend", "{}", refused.message);
     replica.succeed(&master, &name);
-    enter(&start_at(&servers, &replica.redis, kind, Variant::Usual), &name);
+    enter(&start_at(&servers, replica.redis(), kind, Variant::Usual), &name);
 }
 
 #[test]
@@ -108,8 +66,8 @@ fn a_lock_that_a_replica_has_confirmed_survives_the_failover_to_it() {
     assert!(replica.has(&name));
     replica.cut_off();
     master.kill().expect("it is killed");
-    replica.redis.promote().expect("an answer");
-    assert_kept_out(&start_at(&servers, &replica.redis, kind, Variant::Usual), &name);
+    replica.redis().promote().expect("an answer");
+    assert_kept_out(&start_at(&servers, replica.redis(), kind, Variant::Usual), &name);
     assert!(!holder.is_lost(held.handle));
 }
 
@@ -124,7 +82,7 @@ fn a_majority_that_has_confirmed_is_in_vain_if_another_replica_is_promoted() {
     let held = insist(&holder, &Want::new(&name, LONG));
     assert!(confirms.has(&name));
     lags.succeed(&master, &name);
-    let other = start_at(&servers, &lags.redis, kind, Variant::Usual);
+    let other = start_at(&servers, lags.redis(), kind, Variant::Usual);
     let others = enter(&other, &name);
     assert_both_hold((&holder, &held), (&other, &others));
 }
@@ -154,7 +112,7 @@ fn a_fence_refuses_the_holder_whose_lock_a_failover_has_forgotten() {
     replica.cut_off();
     let held = enter(&holder);
     replica.succeed(&master, &name);
-    let other = start(&replica.redis);
+    let other = start(replica.redis());
     let others = enter(&other);
     assert!(!holder.is_lost(held.handle), "it was warned");
     assert!(!sell(&holder, &held), "its token is the lower one");
@@ -171,7 +129,7 @@ fn a_lock_on_a_majority_of_independent_servers_survives_the_failover_of_one() {
     let (name, held) = five.enter_all(&holder);
     replica.succeed(&five.nodes[0], &name);
     let mut urls = five.urls();
-    urls[0] = replica.redis.url().to_owned();
+    urls[0] = replica.redis().url().to_owned();
     assert_kept_out(&five.contender_at(urls), &name);
     assert!(!holder.is_lost(held.handle));
 }

@@ -1,6 +1,5 @@
 //! What the tests of flaws have in common.
 
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use conformance::counter::Counter;
@@ -9,12 +8,12 @@ use conformance::{Contender, Servers, fresh_name, setup};
 use distlock::LockKind;
 use testbed::{Proxy, Redis};
 
+pub(crate) use conformance::{PATIENCE, eventually};
+
 /// A lease that is soon over.
 pub(crate) const SHORT: Duration = Duration::from_millis(800);
 /// A lease that does not end in a test.
 pub(crate) const LONG: Duration = Duration::from_mins(2);
-/// A wait that is over only if something is wrong.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn servers() -> &'static Servers {
     Servers::shared()
@@ -116,14 +115,4 @@ pub(crate) fn assert_both_hold((one, held): Holding<'_>, (other, others): Holdin
 pub(crate) fn lease_left_ms(redis: &Redis, name: &str) -> i64 {
     let answer = redis.command(&["PTTL", name]).expect("an answer");
     answer.trim().parse().expect("a number")
-}
-
-/// Waits until it holds.
-#[track_caller]
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        sleep(Duration::from_millis(2));
-    }
 }

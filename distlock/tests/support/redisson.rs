@@ -25,7 +25,10 @@ impl Service {
     }
 
     pub(crate) async fn confirmed(url: &str, replication: Replication) -> Self {
-        let server = connect(url).await.with_replication(replication);
+        Self::on(connect(url).await.with_replication(replication))
+    }
+
+    pub(crate) fn on(server: RedisServer) -> Self {
         let backends = Backends { redis: Some(server.clone()), ..Backends::default() };
         let locks = Locks::new(locker(LockKind::Redisson, &backends).expect("a locker"));
         Self { server, locks }

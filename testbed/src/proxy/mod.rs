@@ -135,6 +135,14 @@ impl Proxy {
         self.shared.change(|engine| engine.world.faults.each(direction, |way| way.swallowed = on));
     }
 
+    /// Closes all connections; new ones lead to that server. So an address follows a master.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.shared.change(|engine| {
+            engine.server = server;
+            engine.cut(|_| true);
+        });
+    }
+
     /// Closes all connections: both sides see an end.
     pub fn cut(&self) {
         self.shared.change(|engine| engine.cut(|_| true));

@@ -49,6 +49,18 @@ fn what_is_said_goes_through_unchanged_and_every_byte_is_counted() {
 }
 
 #[test]
+fn a_proxy_that_leads_elsewhere_closes_what_there_is_and_brings_new_ones_there() {
+    let (proxy, mut client, _server) = played();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.lead_to(other.local_addr().unwrap());
+    assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+    let mut client = TcpStream::connect(proxy.addr()).unwrap();
+    let (mut server, _) = other.accept().unwrap();
+    client.write_all(b"hello").unwrap();
+    hears(&mut server, "hello");
+}
+
+#[test]
 fn a_protocol_that_is_not_known_goes_through_byte_by_byte_and_half_closed() {
     let (proxy, mut client, mut server) = played();
     client.write_all(b"\0\0").unwrap();

@@ -54,8 +54,9 @@ fn switches_for_development_are_refused_on_an_address_that_others_reach() {
 #[test]
 fn switches_that_break_things_are_refused_outside_of_the_laboratory() {
     let place = nowhere();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["--guards", "off"], "--guards off"),
+        (&["--failpoints", "sale-committed=panic"], "--failpoints"),
         (&["--work-ms", "1"], "--work-ms"),
         (&["--on-lost", "ignore"], "--on-lost ignore"),
         (&["--fenced"], "--fenced"),
@@ -78,7 +79,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
     let red = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-3@127.0.0.1:2/0"];
     let same = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-4@127.0.0.1:1/0"];
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
@@ -102,6 +103,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
             &["--lock", "mysql-row", "--lab", "--plant", "release-before-commit"],
             "ends with the order's transaction",
         ),
+        (&["--lab", "--failpoints", "sale-committed=panic"], "this program has no failpoints"),
         (&["--lock", "red", red[0], red[1], "--lab", "--fenced"], "and red has none"),
         (&["--lock", "lua-release", "--lab", "--fenced"], "and lua-release has none"),
         (&["--lock", "none", "--lab", "--fenced"], "and none has none"),

@@ -1,0 +1,175 @@
+//! What a busy machine adds to measured times, and times that are judged without that.
+//!
+//! A bound of milliseconds says something of the library only if its process was run when it had
+//! something to do. The kernel counts for each thread how long it was ready and was not run. A
+//! [`Witness`] notes that count of some processes all the time; a [`Sample`] is a measured time
+//! with what was added to it, and [`judge`] leaves out those to which much was added, whatever they
+//! measured. If these are most of them, nothing is judged, and that is a failure too. On a machine
+//! with processors to spare, or without the kernel's count, all samples count.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::clock::{between, now_ns};
+use crate::driver::Contender;
+use crate::spread::Spread;
+
+/// Between two looks at the count.
+const PERIOD: Duration = Duration::from_millis(5);
+/// A sample counts if no more than this part of the bound was added to it.
+const TOLERATED: u32 = 5;
+/// The least part of the samples that has to count.
+const COUNTED: usize = 2;
+
+/// A measured time.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// How long it was.
+    pub took: Duration,
+    /// For how much of it threads of the process were ready and were not run, at most.
+    pub starved: Duration,
+}
+
+/// Looks at some processes until it is dropped.
+pub struct Witness {
+    seen: Arc<Mutex<Vec<Look>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What each process has been kept waiting so far.
+struct Look {
+    at_ns: u64,
+    starved: BTreeMap<u32, Duration>,
+}
+
+impl Witness {
+    /// Begins to look at those.
+    pub fn of<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Self {
+        let pids: Vec<u32> = contenders.into_iter().map(Contender::pid).collect();
+        let seen = Arc::new(Mutex::new(vec![look(&pids)]));
+        let stop = Arc::<AtomicBool>::default();
+        let thread = thread::spawn({
+            let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    thread::sleep(PERIOD);
+                    lock(&seen).push(look(&pids));
+                }
+            }
+        });
+        Self { seen, stop, thread: Some(thread) }
+    }
+
+    /// The time from one instant to another, of that process.
+    pub fn sample(&self, contender: &Contender, from_ns: u64, to_ns: u64) -> Sample {
+        let pid = contender.pid();
+        // The last look before and the first one after it.
+        while lock(&self.seen).last().is_some_and(|look| look.at_ns <= to_ns) {
+            thread::sleep(PERIOD);
+        }
+        let seen = lock(&self.seen);
+        let before = seen.partition_point(|look| look.at_ns <= from_ns).saturating_sub(1);
+        let after = seen.partition_point(|look| look.at_ns <= to_ns).min(seen.len() - 1);
+        let starved = |at: usize| seen[at].starved.get(&pid).copied().unwrap_or_default();
+        let starved = starved(after).saturating_sub(starved(before));
+        Sample { took: between(from_ns, to_ns), starved }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It has panicked, and said so.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn lock(seen: &Mutex<Vec<Look>>) -> MutexGuard<'_, Vec<Look>> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn look(pids: &[u32]) -> Look {
+    let starved = pids.iter().map(|pid| (*pid, starved(*pid))).collect();
+    Look { at_ns: now_ns(), starved }
+}
+
+/// The second number of `schedstat`, of all threads; nothing of a process that has ended.
+fn starved(pid: u32) -> Duration {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
+    let of_thread = |thread: fs::DirEntry| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+    };
+    threads.flatten().filter_map(of_thread).sum()
+}
+
+/// The times that count, if their 99th percentile is within the bound; else a sentence.
+pub fn judge(samples: &[Sample], bound: Duration) -> Result<Spread, String> {
+    let counts = |sample: &&Sample| sample.starved <= bound / TOLERATED;
+    let counted: Vec<Duration> = samples.iter().filter(counts).map(|sample| sample.took).collect();
+    let (counting, all) = (counted.len(), samples.len());
+    if counting * COUNTED < all || all == 0 {
+        let few = format!("only {counting} of {all} times were measured in a process that ran");
+        return Err(format!("{few}: the machine is too busy for a verdict"));
+    }
+    let spread = Spread::of(counted);
+    if spread.percentile(99) > bound {
+        return Err(format!("later than {bound:?}: {spread}, of {all} measured"));
+    }
+    Ok(spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(times: &[(u64, u64)]) -> Vec<Sample> {
+        let ms = Duration::from_millis;
+        let sample =
+            |(took, starved): &(u64, u64)| Sample { took: ms(*took), starved: ms(*starved) };
+        times.iter().map(sample).collect()
+    }
+
+    #[test]
+    fn one_in_a_hundred_may_be_late_and_two_may_not() {
+        let bound = Duration::from_millis(50);
+        let mut times = vec![(1, 0); 99];
+        times.push((900, 0));
+        assert!(judge(&samples(&times), bound).is_ok());
+        times.push((51, 10));
+        let late = judge(&samples(&times), bound).unwrap_err();
+        assert!(late.starts_with("later than 50ms: n=101"), "{late}");
+    }
+
+    #[test]
+    fn times_of_a_process_that_was_not_run_do_not_count_whatever_they_are() {
+        let bound = Duration::from_millis(50);
+        let spread = judge(&samples(&[(1, 0), (2, 10), (900, 11), (3, 200)]), bound);
+        assert_eq!(spread.unwrap().count(), 2);
+        let few = judge(&samples(&[(1, 0), (1, 11), (1, 11)]), bound).unwrap_err();
+        assert!(few.contains("only 1 of 3"), "{few}");
+        assert!(judge(&[], bound).is_err());
+    }
+
+    #[test]
+    fn a_process_that_competes_for_a_processor_is_seen_to_wait_for_it() {
+        let before = starved(std::process::id());
+        let end = now_ns() + 200_000_000;
+        let threads = 4 * thread::available_parallelism().map_or(1, Into::into);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| while now_ns() < end {});
+            }
+            thread::sleep(Duration::from_millis(150));
+            let waited = starved(std::process::id()) - before;
+            assert!(waited > Duration::from_millis(100), "{waited:?}");
+        });
+    }
+}

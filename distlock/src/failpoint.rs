@@ -1,0 +1,81 @@
+//! Named points in the life of a lock at which the laboratory makes a process fail.
+//!
+//! With the feature `failpoints` a point that is armed panics, stands still, or ends the process as
+//! SIGKILL does; each time that one is reached is counted. Without the feature a point is an empty
+//! function, and nothing of this is in the program. Actions are those of the crate `fail`
+//! (`panic`, `sleep(ms)`, `off`, each with `3*` for three times, `10%` for a chance and `->` for
+//! what comes then), and `return(kill)`. They block the thread, as a long pause does.
+
+/// Before a server is asked for a lock.
+pub const BEFORE_ACQUIRE: &str = "lock-before-acquire";
+/// It has answered, and nobody knows yet.
+pub const ACQUIRE_ANSWERED: &str = "lock-acquire-answered";
+/// It has said that somebody else has the lock.
+pub const BUSY: &str = "lock-busy";
+/// A waiter is about to look again.
+pub const WOKEN: &str = "lock-woken";
+/// A fencing token was minted.
+pub const TOKEN_MINTED: &str = "lock-token-minted";
+/// Before a batch of holds is renewed.
+pub const BEFORE_RENEWAL: &str = "lock-before-renewal";
+/// A batch was renewed, and the watchdog does not know yet.
+pub const RENEWAL_ANSWERED: &str = "lock-renewal-answered";
+/// Before a hold is released.
+pub const BEFORE_RELEASE: &str = "lock-before-release";
+/// It is released, and nobody knows yet.
+pub const RELEASE_ANSWERED: &str = "lock-release-answered";
+
+/// All of them.
+pub const ALL: [&str; 9] = [
+    BEFORE_ACQUIRE,
+    ACQUIRE_ANSWERED,
+    BUSY,
+    WOKEN,
+    TOKEN_MINTED,
+    BEFORE_RENEWAL,
+    RENEWAL_ANSWERED,
+    BEFORE_RELEASE,
+    RELEASE_ANSWERED,
+];
+
+/// Whether the points are compiled in.
+pub const fn are_compiled_in() -> bool {
+    cfg!(feature = "failpoints")
+}
+
+/// Does what the point is armed to do.
+#[cfg(feature = "failpoints")]
+pub fn reach(point: &'static str) {
+    metrics::counter!("distlock_failpoints_reached_total", "point" => point).increment(1);
+    fail::fail_point!(point, |action| {
+        if action.as_deref() == Some(KILL) {
+            eprintln!("failpoint {point}: the process ends here");
+            // No destructor runs and nothing is flushed.
+            std::process::abort();
+        }
+    });
+}
+
+/// Does nothing.
+#[cfg(not(feature = "failpoints"))]
+pub const fn reach(_point: &'static str) {}
+
+/// What `return(...)` may say.
+#[cfg(feature = "failpoints")]
+const KILL: &str = "kill";
+
+/// Arms a point; the error is a sentence.
+#[cfg(feature = "failpoints")]
+pub fn arm(point: &str, actions: &str) -> Result<(), String> {
+    let unknown = |text: &str| text.contains("return") && !text.contains("return(kill)");
+    if actions.split("->").any(unknown) {
+        return Err(format!("{point}: the only value to return is `kill`"));
+    }
+    fail::cfg(point, actions).map_err(|error| format!("{point}: {error}"))
+}
+
+/// There is none to arm.
+#[cfg(not(feature = "failpoints"))]
+pub fn arm(_point: &str, _actions: &str) -> Result<(), String> {
+    Err("this program has no failpoints (cargo build --features failpoints)".to_owned())
+}

@@ -1,0 +1,68 @@
+//! Named points in a purchase at which the laboratory makes a replica fail; those in the life of a
+//! lock are `distlock`'s, as is what happens there.
+//!
+//! `FAILPOINTS="sale-committed=return(kill);lock-before-renewal=1*sleep(900)"` arms two of them. It
+//! needs `--lab` and a program that was built with the feature `failpoints`; such a program serves
+//! with `--lab` only. Without the feature there is nothing of this in the program.
+
+use distlock::failpoint;
+pub(crate) use distlock::failpoint::reach;
+
+/// The checks are done, and the purchase has a place.
+pub(crate) const ADMITTED: &str = "sale-admitted";
+/// It has its lock.
+pub(crate) const LOCKED: &str = "sale-locked";
+/// Its transaction is open.
+pub(crate) const BEGUN: &str = "sale-begun";
+/// The token of its lock was shown to the fence, if that is asked for.
+pub(crate) const TOKEN_SHOWN: &str = "sale-token-shown";
+/// The order is inserted.
+pub(crate) const ORDER_INSERTED: &str = "sale-order-inserted";
+/// The unit is taken.
+pub(crate) const UNIT_TAKEN: &str = "sale-unit-taken";
+/// All is written and nothing committed.
+pub(crate) const BEFORE_COMMIT: &str = "sale-before-commit";
+/// It is committed, and nobody knows yet.
+pub(crate) const COMMITTED: &str = "sale-committed";
+/// The answer to COMMIT is lost, and nothing was done about it yet.
+pub(crate) const COMMIT_IN_DOUBT: &str = "sale-commit-in-doubt";
+/// Before ROLLBACK.
+pub(crate) const BEFORE_ROLLBACK: &str = "sale-before-rollback";
+/// It is rolled back, and the lock is still held.
+pub(crate) const ROLLED_BACK: &str = "sale-rolled-back";
+/// The lock is released, and nobody has been answered.
+pub(crate) const BEFORE_ANSWER: &str = "sale-before-answer";
+
+/// All of them.
+const SALE: [&str; 12] = [
+    ADMITTED,
+    LOCKED,
+    BEGUN,
+    TOKEN_SHOWN,
+    ORDER_INSERTED,
+    UNIT_TAKEN,
+    BEFORE_COMMIT,
+    COMMITTED,
+    COMMIT_IN_DOUBT,
+    BEFORE_ROLLBACK,
+    ROLLED_BACK,
+    BEFORE_ANSWER,
+];
+
+/// The points of a lock and those of a purchase.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    failpoint::ALL.into_iter().chain(SALE)
+}
+
+/// Arms what the text names, `name=actions;name=actions`. The error is a sentence.
+pub fn arm(text: &str) -> Result<(), String> {
+    for one in text.split(';').map(str::trim).filter(|one| !one.is_empty()) {
+        let (name, actions) = one.split_once('=').unwrap_or((one, ""));
+        if !all().any(|known| known == name) {
+            let known: Vec<_> = all().collect();
+            return Err(format!("there is no failpoint {name:?}, only {}", known.join(", ")));
+        }
+        failpoint::arm(name, actions)?;
+    }
+    Ok(())
+}

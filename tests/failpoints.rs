@@ -1,0 +1,214 @@
+//! A replica that is killed, that panics or that stands still at each named point, with buyers on
+//! it and on a second replica. Whatever the point: nobody gets two, not more is sold than there
+//! is, who was told of an order has it, and the lock is free again after its lease. Witness: the
+//! replica counts the points that it reaches; a killed one has said so and is gone.
+//!
+//! Built with the feature `failpoints` only, as is the replica.
+
+// Half of what the service's other tests share.
+#[allow(dead_code, reason = "shared with another test program")]
+#[path = "service/crowd.rs"]
+mod crowd;
+#[allow(dead_code, reason = "shared with another test program")]
+#[path = "service/redis_side.rs"]
+mod redis_side;
+#[allow(dead_code, reason = "shared with another test program")]
+#[path = "service/support.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use seckill::failpoint;
+use testbed::{Action as Fault, Command, Proxy, Replica, ReplicaSpec, Times};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
+
+use crate::crowd::{Books, Fate, Try, buy_at};
+use crate::redis_side::RedisSide;
+use crate::support::{Place, SECRET, Service, app, client, servers};
+
+/// Renewed at every third of it.
+const LEASE_MS: &str = "900";
+/// Longer than the lease.
+const WAIT_MS: &str = "4000";
+/// Longer than a third of the lease.
+const WORK_MS: &str = "400";
+/// Longer than the lease as well.
+const STANDSTILL: &str = "1*sleep(1200)";
+const STOCK: i64 = 3;
+/// More than there is in stock.
+const BUYERS: u64 = 5;
+/// Rounds at a time: most of a round is waiting.
+const AT_A_TIME: usize = 6;
+
+/// What happens at the point.
+const ACTIONS: [(&str, &str); 3] =
+    [("kill", "return(kill)"), ("panic", "1*panic"), ("stand still", STANDSTILL)];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_replica_does_at_any_point_nothing_is_sold_twice_and_no_lock_stays() {
+    let place = spawn_blocking(Place::fresh).await.expect("a place");
+    // Makes vouchers, and stays well.
+    let flags = ["--lab", "--fenced", "--lease-ms", LEASE_MS, "--lock-wait-ms", WAIT_MS];
+    let flags = [&flags[..], &["--work-ms", WORK_MS]].concat();
+    let well = Arc::new(Service::start_at(place.clone(), &flags).await);
+    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    let mut rounds = JoinSet::new();
+    let all = failpoint::all().flat_map(|point| ACTIONS.map(|action| (point, action)));
+    for (number, (point, (what, action))) in (1..).zip(all) {
+        let (well, place) = (Arc::clone(&well), place.clone());
+        let places = Arc::clone(&places);
+        rounds.spawn(async move {
+            let _place = places.acquire_owned().await.expect("it is never closed");
+            let round = Round::begin(&well, place, number, point).await;
+            round.run(&well, what, action).await;
+        });
+    }
+    // A round that fails says which one it is.
+    rounds.join_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_with_failpoints_serves_the_laboratory_only_and_knows_its_points() {
+    let place = spawn_blocking(Place::fresh).await.expect("a place");
+    for (flags, why) in [
+        (&[][..], "built with failpoints, for the laboratory: it serves with --lab only"),
+        (&["--lab", "--failpoints", "tulips=panic"], "no failpoint \"tulips\", only lock-before-"),
+        (&["--lab", "--failpoints", "lock-busy=return(1)"], "the only value to return is `kill`"),
+        (&["--lab", "--failpoints", "lock-busy=shout"], "lock-busy: "),
+    ] {
+        let refused = app(&place, flags).await.err().expect("it does not start").to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+struct Round {
+    place: Place,
+    /// Whose way to the database is the broken replica's.
+    proxy: Proxy,
+    through: Place,
+    point: &'static str,
+    voucher: String,
+    /// Of this round only, since locks are by user.
+    first_user: u64,
+}
+
+impl Round {
+    async fn begin(well: &Service, place: Place, number: u64, point: &'static str) -> Self {
+        let voucher = well.voucher(u32::try_from(STOCK).expect("few")).await;
+        let (proxy, through) = place.database_through_proxy();
+        Self { place, proxy, through, point, voucher, first_user: number * 100 }
+    }
+
+    async fn run(&self, well: &Service, what: &str, action: &str) {
+        let context = format!("{what} at {}", self.point);
+        println!("{context}");
+        let spec = self.replica(action);
+        let broken = spawn_blocking(|| servers().bed.replica(spec)).await.expect("no panic");
+        let broken = broken.unwrap_or_else(|error| panic!("{context}: {error}"));
+        if self.point == "sale-commit-in-doubt" {
+            self.proxy.arm(Command::sql("COMMIT"), Fault::CutAnswer, Times::Next(1));
+        }
+        let tries = self.rush(well, broken.base_url()).await;
+        self.assert_happened(&broken, what).await;
+        self.assert_borne_out(&tries, &context).await;
+
+        // Nothing is left to its lease for longer than that, and the rest can be sold.
+        let mut again = JoinSet::new();
+        for user in self.users() {
+            let (url, voucher) = (well.url.clone(), self.voucher.clone());
+            again.spawn(async move { buy_at(&url, &voucher, user).await });
+        }
+        let again = again.join_all().await;
+        for one in &again {
+            let words = one.words();
+            assert!(one.fate() != Fate::Unknown, "{context}: {words}");
+            assert!(!words.contains("order_in_progress"), "{context}: a lock stays: {words}");
+        }
+        let tries: Vec<Try> = tries.into_iter().chain(again).collect();
+        let books = self.assert_borne_out(&tries, &context).await;
+        assert_eq!(books.stock, 0, "{context}: not all is sold");
+    }
+
+    fn replica(&self, action: &str) -> ReplicaSpec {
+        let flags = ["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0", "--db-pool", "6"];
+        let lock = ["--lease-ms", LEASE_MS, "--lock-wait-ms", WAIT_MS];
+        ReplicaSpec::new("broken", env!("CARGO_BIN_EXE_seckill"))
+            .args(flags)
+            .args(lock)
+            .args(["--lab", "--fenced", "--work-ms", WORK_MS])
+            .env("FAILPOINTS", format!("{}={action}", self.point))
+            .env("DATABASE_URL", &self.through.database_url)
+            .env("REDIS_URL", &self.place.redis_url)
+            .env("JWT_SECRET", SECRET)
+    }
+
+    fn users(&self) -> impl Iterator<Item = u64> + use<> {
+        self.first_user..self.first_user + BUYERS
+    }
+
+    /// One buys at the well replica; then all buy at the one that breaks, that one as well, who has
+    /// to wait for the lock of another process.
+    async fn rush(&self, well: &Service, broken: &str) -> Vec<Try> {
+        let mut tasks = JoinSet::new();
+        let mut buy = |url: &str, user: u64| {
+            let (url, voucher) = (url.to_owned(), self.voucher.clone());
+            tasks.spawn(async move { buy_at(&url, &voucher, user).await });
+        };
+        let redis = RedisSide::connect(&self.place.redis_url).await;
+        buy(&well.url, self.first_user);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !redis.has_lock(self.first_user).await {
+            assert!(Instant::now() < deadline, "nobody takes the lock");
+            sleep(Duration::from_millis(2)).await;
+        }
+        self.users().for_each(|user| buy(broken, user));
+        tasks.join_all().await
+    }
+
+    async fn assert_happened(&self, broken: &Replica, what: &str) {
+        let said = format!("failpoint {}", self.point);
+        if what == "kill" {
+            // Its sockets are closed a moment before it has ended.
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while broken.is_running() {
+                assert!(Instant::now() < deadline, "{what} at {}: it lives", self.point);
+                sleep(Duration::from_millis(2)).await;
+            }
+            assert!(broken.log_tail(50).contains(&said), "{}", broken.log_tail(50));
+            return;
+        }
+        assert!(broken.is_running(), "{what} at {}: {}", self.point, broken.log_tail(50));
+        let reached = format!("distlock_failpoints_reached_total{{point=\"{}\"}}", self.point);
+        let url = format!("{}/metrics", broken.base_url());
+        let page = client().get(url).send().await.expect("an answer").text().await;
+        let page = page.expect("a page");
+        assert!(page.contains(&reached), "{what}: {} was not reached", self.point);
+        if what == "panic" {
+            assert!(broken.log_tail(400).contains(&said), "{}", broken.log_tail(400));
+        }
+    }
+
+    /// What they were told is so; a killed transaction is rolled back first.
+    async fn assert_borne_out(&self, tries: &[Try], context: &str) -> Books {
+        let books = Books::read(&self.place.database_url, &self.voucher).await;
+        books.add_up_to(STOCK);
+        assert!(books.stock >= 0, "{context}: more is sold than there was");
+        for user in self.users() {
+            let orders = books.of(user);
+            assert!(orders.len() <= 1, "{context}: {user} has {orders:?}");
+            let fates = tries.iter().filter(|one| one.user == user).map(Try::fate);
+            let mut all_refused = true;
+            for fate in fates {
+                if let Fate::Bought(order) = fate {
+                    assert_eq!(orders, [order], "{context}: {user} was told of another");
+                }
+                all_refused &= fate == Fate::Refused;
+            }
+            assert!(!all_refused || orders.is_empty(), "{context}: {user} has {orders:?}");
+        }
+        books
+    }
+}
