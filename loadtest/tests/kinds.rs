@@ -3,8 +3,8 @@
 
 use clap::ValueEnum as _;
 use distlock::{Backend, HoldKind, LockKind, RenewalKind, guarantees};
-use loadtest::lock::{Lock, Needs};
-use loadtest::predict::Family;
+use loadtest::lab::lock::{Lock, Needs};
+use loadtest::lab::predict::Family;
 
 #[test]
 fn the_laboratory_takes_every_kind_of_the_library_for_what_it_promises_to_be() {
