@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redis::aio::ConnectionManager;
+use distlock::RedisConnection;
 use redis::{AsyncCommands, FromRedisValue, RedisResult, Value};
 use support::{Look, server};
 use uuid::Uuid;
@@ -88,7 +88,7 @@ const KINDS: [(&Spec, &Spec, &Spec); 3] = [
 
 /// Keys that no other call has, and a connection.
 struct Scene {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     keys: Vec<String>,
 }
 

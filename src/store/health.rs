@@ -5,13 +5,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::aio::ConnectionManager;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, MySqlPool};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::StoreError;
+use super::{RedisConnection, StoreError};
 
 const EVERY: Duration = Duration::from_millis(300);
 /// A look that takes longer than this has failed.
@@ -50,7 +49,7 @@ impl Health {
 }
 
 /// Looks at both servers for ever; runs until it is dropped.
-pub async fn keep_watch(health: Health, pool: MySqlPool, redis: ConnectionManager) {
+pub async fn keep_watch(health: Health, pool: MySqlPool, redis: RedisConnection) {
     let database = Database { options: pool.connect_options(), kept: Mutex::default() };
     let database = keep_looking("database", &health.0.database_down, || ask_database(&database));
     let redis = keep_looking("redis", &health.0.redis_down, || ask_redis(&redis));
@@ -92,7 +91,7 @@ async fn ask_database(database: &Database) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn ask_redis(connection: &ConnectionManager) -> Result<(), StoreError> {
+async fn ask_redis(connection: &RedisConnection) -> Result<(), StoreError> {
     redis::cmd("PING").query_async::<()>(&mut connection.clone()).await?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::aio::ConnectionManagerConfig;
 use redis::{ConnectionAddr, IntoConnectionInfo, TlsCertificates};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlPool};
@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use super::StoreError;
 
-/// The one connection to Redis; clones use the same socket.
-pub type RedisConnection = ConnectionManager;
+/// The one connection to Redis, for locks as well; clones use the same socket.
+pub use distlock::RedisConnection;
 
 /// How the pool is made.
 pub struct DatabaseOptions {
@@ -87,15 +87,6 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
         .connect_lazy_with(connect))
 }
 
-/// A Redis server: how to connect to it, and a connection that comes back by itself.
-#[derive(Clone)]
-pub struct RedisLink {
-    /// For connections of one's own.
-    pub client: redis::Client,
-    /// The shared one.
-    pub connection: RedisConnection,
-}
-
 /// Where a Redis is.
 #[derive(Clone, Copy)]
 pub struct RedisAddress<'a> {
@@ -134,25 +125,22 @@ fn impatient() -> ConnectionManagerConfig {
 }
 
 /// Connects to Redis. The connection comes back by itself; a command fails after half a second.
-pub async fn redis(address: RedisAddress<'_>) -> Result<RedisLink, StoreError> {
-    let client = address.client()?;
-    let connecting = ConnectionManager::new_with_config(client.clone(), impatient());
+pub async fn redis(address: RedisAddress<'_>) -> Result<RedisConnection, StoreError> {
+    let connecting = RedisConnection::now(address.client()?, impatient());
     match timeout(Duration::from_secs(5), connecting).await {
-        Ok(connection) => Ok(RedisLink { client, connection: connection? }),
+        Ok(connection) => Ok(connection?),
         Err(_) => Err(StoreError::NoAnswer { server: "redis" }),
     }
 }
 
 /// The same without connecting yet: for one of several servers, which may be away.
-pub fn redis_later(address: RedisAddress<'_>) -> Result<RedisLink, StoreError> {
-    let client = address.client()?;
-    let connection = ConnectionManager::new_lazy_with_config(client.clone(), impatient())?;
-    Ok(RedisLink { client, connection })
+pub fn redis_later(address: RedisAddress<'_>) -> Result<RedisConnection, StoreError> {
+    Ok(RedisConnection::later(address.client()?, impatient())?)
 }
 
 /// Refuses a Redis that may evict keys: a lock that is evicted is a lock that two hold. Lock keys
 /// have a lease, so the `volatile-` policies evict them too. The error is a full sentence.
-pub async fn refuse_eviction(connection: &ConnectionManager) -> Result<(), StoreError> {
+pub async fn refuse_eviction(connection: &RedisConnection) -> Result<(), StoreError> {
     let info: String =
         redis::cmd("INFO").arg("memory").query_async(&mut connection.clone()).await?;
     let policy = info.lines().find_map(|line| line.trim().strip_prefix("maxmemory_policy:"));

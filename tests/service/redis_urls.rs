@@ -1,8 +1,9 @@
 //! Every way into a Redis: with a user, a password and a database, by TCP, by TLS, by its socket.
 
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use testbed::{Redis, RedisOptions};
+use testbed::{Direction, Proxy, Redis, RedisOptions};
 
 use crate::fleet::SECKILL;
 use crate::support::{Place, Service, servers};
@@ -71,4 +72,30 @@ fn a_redis_that_nobody_vouches_for_is_refused() {
     assert_eq!(locked(&plain, &[]).status.code(), Some(69), "that port speaks TLS only");
     let missing = locked(url, &[("REDIS_CA_FILE", "/no/such/file")]);
     assert_ne!(missing.status.code(), Some(0), "{missing:?}");
+}
+
+/// The connection that is half open is the one for locks, login codes and order numbers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_whose_connection_is_half_open_is_reached_on_another_one() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let redis = servers().redis.addr();
+    let proxy = Proxy::before(redis).expect("a proxy");
+    let redis_url = proxy.instead_of(redis, &place.redis_url);
+    let service = Service::start_at(Place { redis_url, ..place }, &[]).await;
+    let voucher = service.voucher(10).await;
+    service.buy(&voucher, 1).await.expect(201);
+    // Neither side hears anything more, though nobody has closed anything.
+    let swallowed = proxy.counts().swallowed_to_server;
+    proxy.set_swallowing(Direction::Both, true);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while proxy.counts().swallowed_to_server == swallowed {
+        assert!(Instant::now() < deadline, "nothing was asked");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    proxy.set_swallowing(Direction::Both, false);
+    while service.buy(&voucher, 2).await.status != 201 {
+        assert!(Instant::now() < deadline, "no purchase");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    service.stop().await;
 }

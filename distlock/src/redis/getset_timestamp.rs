@@ -14,7 +14,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use redis::aio::ConnectionManager;
+use super::RedisConnection;
 use tokio::time::Instant;
 
 use super::RedisServer;
@@ -26,7 +26,7 @@ use crate::{
 /// `getset-timestamp`, by this machine's wall clock or another.
 #[derive(Clone)]
 pub struct GetsetTimestamp {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     clock: fn() -> SystemTime,
 }
 

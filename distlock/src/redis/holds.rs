@@ -18,8 +18,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::RedisConnection;
 use async_trait::async_trait;
-use redis::aio::ConnectionManager;
 use redis::{AsyncCommands, RedisResult};
 use tokio::time::Instant;
 
@@ -269,7 +269,7 @@ impl Hold for SetHold {
 
 /// Renews the holds of one kind, many with one script.
 struct HoldsRenewer {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     script: LuaScript,
     prefix: &'static str,
 }

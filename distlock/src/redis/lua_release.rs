@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
+use super::RedisConnection;
 use redis::Script;
-use redis::aio::ConnectionManager;
 
 use super::one_key::{self, OneKey};
 use super::{RedisServer, set_nx};
@@ -21,7 +21,7 @@ const RELEASE: &str = include_str!("../../lua/release_if_owner.lua");
 
 #[derive(Clone)]
 pub(crate) struct LuaRelease {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     release: Arc<Script>,
 }
 

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redis::aio::ConnectionManager;
+use super::RedisConnection;
 
 use super::one_key::{self, OneKey};
 use super::{RedisServer, set_nx};
@@ -23,7 +23,7 @@ use crate::{
 /// `owner-check`, with owners that are unique, or that only seem to be.
 #[derive(Clone)]
 pub struct OwnerCheckLock {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     /// The last owner, where owners are numbers.
     last_number: Option<Arc<AtomicU64>>,
 }

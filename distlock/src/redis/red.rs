@@ -15,11 +15,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::RedisConnection;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all, ready};
 use futures_util::stream::FuturesUnordered;
-use redis::aio::ConnectionManager;
 use tokio::time::{Instant, timeout};
 
 use super::RedisServer;
@@ -43,7 +43,7 @@ const ANSWER_MAX: Duration = Duration::from_millis(500);
 pub struct Red(Arc<Nodes>);
 
 struct Nodes {
-    connections: Vec<ConnectionManager>,
+    connections: Vec<RedisConnection>,
     restart_delay: Duration,
 }
 
@@ -152,7 +152,7 @@ impl Nodes {
     ) -> (Votes, Answers) {
         let mut votes = Votes { of: self.connections.len(), seen: Vec::new(), failure: None };
         let command = Arc::new(command);
-        let ask = |connection: &ConnectionManager| -> BoxFuture<'static, Result<i64, LockError>> {
+        let ask = |connection: &RedisConnection| -> BoxFuture<'static, Result<i64, LockError>> {
             let (mut connection, command) = (connection.clone(), Arc::clone(&command));
             Box::pin(async move {
                 let answer = timeout(answer_limit(lease), command.query_async(&mut connection));

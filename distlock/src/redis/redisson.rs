@@ -289,7 +289,7 @@ impl Hold for RedissonHold {
 
 /// The answer came, so that nobody will ask for it again. Nobody waits for this either: a latch
 /// that stays ends by itself.
-async fn forget(connection: &mut redis::aio::ConnectionManager, latch: &str) {
+async fn forget(connection: &mut super::RedisConnection, latch: &str) {
     let mut command = redis::cmd("DEL");
     if let Err(error) = command.arg(latch).set_no_response(true).exec_async(connection).await {
         tracing::debug!(%error, "a latch is left to its time");

@@ -12,8 +12,8 @@
 
 use std::sync::Arc;
 
+use super::RedisConnection;
 use redis::Script;
-use redis::aio::ConnectionManager;
 use tokio::time::Instant;
 
 use super::RedisServer;
@@ -27,7 +27,7 @@ const RELEASE: &str = include_str!("../../lua/reentrant_release.lua");
 
 #[derive(Clone)]
 pub(crate) struct Reentrant {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     acquire: Arc<Script>,
     release: Arc<Script>,
 }

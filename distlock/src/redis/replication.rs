@@ -14,14 +14,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, RedisError, RedisResult, ToRedisArgs};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::RedisServer;
 use super::keys::ms;
 use super::script::LuaScript;
+use super::{RedisConnection, RedisServer};
 use crate::LockError;
 
 /// The connections for confirmed writes, per lock mechanism.
@@ -100,7 +100,7 @@ impl Replication {
 #[derive(Clone)]
 pub(crate) enum Writer {
     /// On the connection for everything.
-    Unconfirmed(ConnectionManager),
+    Unconfirmed(RedisConnection),
     /// On one of the pool.
     Confirmed(Arc<Pool>),
 }

@@ -9,7 +9,7 @@
 //! `a_connection_lost_before_expire_locks_everybody_out_for_ever` and
 //! `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
 
-use redis::aio::ConnectionManager;
+use super::RedisConnection;
 use tokio::time::Instant;
 
 use super::RedisServer;
@@ -21,7 +21,7 @@ use crate::{
 /// `setnx-expire`, and the rung before it, which never expires.
 #[derive(Clone)]
 pub struct SetnxExpire {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     expires: bool,
 }
 

@@ -17,10 +17,11 @@ pub(crate) mod mysql;
 use std::time::{Duration, Instant};
 
 use distlock::{
-    Backends, Lease, LockKind, LockName, LockOptions, Locker, Locks, RedisServer, locker,
+    Backends, Lease, LockKind, LockName, LockOptions, Locker, Locks, RedisConnection, RedisServer,
+    locker,
 };
 use redis::AsyncCommands;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::aio::ConnectionManagerConfig;
 use testbed::{Bed, Redis, RedisOptions};
 use uuid::Uuid;
 
@@ -96,7 +97,7 @@ pub(crate) fn patient() -> LockOptions {
 
 /// What the server knows.
 #[derive(Clone)]
-pub(crate) struct Look(ConnectionManager);
+pub(crate) struct Look(RedisConnection);
 
 impl Look {
     pub(crate) async fn at(url: &str) -> Self {
@@ -139,7 +140,7 @@ impl Look {
         redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.expect("an answer");
     }
 
-    pub(crate) fn connection(&self) -> ConnectionManager {
+    pub(crate) fn connection(&self) -> RedisConnection {
         self.0.clone()
     }
 }

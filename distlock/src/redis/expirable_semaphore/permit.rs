@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::RedisConnection;
 use async_trait::async_trait;
-use redis::aio::ConnectionManager;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -130,12 +130,12 @@ impl Hold for PermitHold {
 /// Renews permits of all semaphores of a server, many with one script. A Redis Cluster would need
 /// one batch per slot.
 pub(crate) struct PermitRenewer {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     script: LuaScript,
 }
 
 impl PermitRenewer {
-    pub(crate) fn new(connection: ConnectionManager) -> Self {
+    pub(crate) fn new(connection: RedisConnection) -> Self {
         let script = LuaScript::new(include_str!("../../../lua/expirable_renew.lua"));
         Self { connection, script }
     }
