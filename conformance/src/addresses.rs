@@ -80,8 +80,7 @@ fn redis_at(url: &str, answer: Duration) -> Result<RedisServer, LockError> {
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
         .set_max_delay(Duration::from_millis(200));
-    let client = redis::Client::open(url)?;
-    Ok(RedisServer::new(RedisConnection::later(client, config)?))
+    Ok(RedisServer::new(RedisConnection::later(url, config)?))
 }
 
 fn mysql_at(url: &str, connections: u32) -> Result<MySqlServer, LockError> {

@@ -7,8 +7,8 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use distlock::{
     Backends, Lease, LockKind, LockName, LockOptions, Locks, RedisConnection, RedisServer, locker,
 };
+use redis::Script;
 use redis::aio::ConnectionManagerConfig;
-use redis::{Client, Script};
 use testbed::{Bed, RedisOptions};
 use tokio::runtime::Runtime;
 
@@ -33,8 +33,8 @@ fn one_task(criterion: &mut Criterion) {
     let runtime = Runtime::new().expect("a runtime");
     let bed = Bed::start().expect("a bed");
     let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
-    let client = Client::open(redis.url()).expect("a client");
-    let connection = runtime.block_on(RedisConnection::now(client, ConnectionManagerConfig::new()));
+    let connection =
+        runtime.block_on(RedisConnection::now(redis.url(), ConnectionManagerConfig::new()));
     let connection = connection.expect("a connection");
     let redis_server = RedisServer::new(connection.clone());
     let backends = Backends { redis: Some(redis_server), ..Backends::default() };

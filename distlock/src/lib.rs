@@ -69,8 +69,8 @@ pub use crate::mysql::MySqlServer;
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     CountdownLatch, ExpirableSemaphore, GetsetTimestamp, OwnerCheckLock, Permit, Permits,
-    ReadWrite, Red, RedisConnection, RedisServer, Redisson, RedissonLock, RedissonOptions,
-    Replication, Semaphore, SetnxExpire,
+    ReadWrite, Red, RedisAddress, RedisConnection, RedisServer, Redisson, RedissonLock,
+    RedissonOptions, Replication, Semaphore, SetnxExpire,
 };
 #[cfg(feature = "zookeeper")]
 pub use crate::zookeeper::ZooKeeperServer;

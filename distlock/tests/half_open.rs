@@ -224,9 +224,8 @@ async fn eventually_within(limit: Duration, what: &str, mut holds: impl AsyncFnM
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_made_later_is_replaced_as_well() {
     let own = Own::start();
-    let client = redis::Client::open(url(&own)).expect("a URL");
     let config = redis::aio::ConnectionManagerConfig::new();
-    let connection = RedisConnection::later(client, config).expect("a connection");
+    let connection = RedisConnection::later(&*url(&own), config).expect("a connection");
     let locks = locks_of(LockKind::SetNx, RedisServer::new(connection.clone()));
     assert_eq!(own.proxy.counts().connections, 0);
     assert!(takes_and_releases(&locks).await);

@@ -3,6 +3,8 @@
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use reqwest::Method;
+use serde_json::json;
 use testbed::{Direction, Proxy, Redis, RedisOptions};
 
 use crate::fleet::SECKILL;
@@ -14,6 +16,36 @@ fn redis() -> Redis {
     let user = Some("shop".to_owned());
     let options = RedisOptions { user, database: DATABASE, tls: true, ..RedisOptions::default() };
     servers().bed.redis(options).expect("a Redis with TLS")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_cluster_serves_locks_login_codes_and_order_numbers() {
+    let cluster = tokio::task::spawn_blocking(|| servers().bed.redis_cluster(3, 0));
+    let cluster = cluster.await.expect("no panic").expect("a cluster");
+    for kind in ["redisson", "fair", "lua-release"] {
+        let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        let place = Place { redis_url: cluster.url(), ..place };
+        let service = Service::start_at(place, &["--lock", kind]).await;
+        let voucher = service.voucher(50).await;
+        for user in 1..=20 {
+            service.buy(&voucher, user).await.expect(201);
+        }
+        for phone in ["13800000001", "13800000002", "13800000003"] {
+            let (codes, login) = ("/api/login/codes", "/api/login");
+            let mut tried = json!({"phone": phone});
+            let sent = service.call(Method::POST, codes, None, Some(tried.clone())).await;
+            tried["code"] = sent.expect(202)["code"].take();
+            service.call(Method::POST, login, None, Some(tried)).await.expect(200);
+        }
+        service.stop().await;
+    }
+    let locked = locked(&cluster.url(), &[]);
+    assert_eq!(locked.stdout, b"in\n", "{locked:?}");
+    cluster.masters()[1].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).unwrap();
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let place = Place { redis_url: cluster.url(), ..place };
+    let refused = crate::support::app(&place, &[]).await.err().expect("one of them may evict");
+    assert!(format!("{refused:#}").contains("noeviction"), "{refused:#}");
 }
 
 /// How many keys each database has that has any.

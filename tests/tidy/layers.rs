@@ -126,8 +126,9 @@ pub(crate) fn locks(tree: &Tree) -> Vec<String> {
     // The service and its locks use one connection to Redis.
     let law = "of `distlock` the store knows the connection to Redis";
     let all = tree.find("distlock ::", &[POOLS], &[], law);
-    let connection = tree.find("distlock :: RedisConnection", &[POOLS], &[], law);
-    found.extend(all.into_iter().filter(|line| !connection.contains(line)));
+    let known = ["distlock :: RedisAddress", "distlock :: RedisConnection"];
+    let known = known.map(|known| tree.find(known, &[POOLS], &[], law)).concat();
+    found.extend(all.into_iter().filter(|line| !known.contains(line)));
     found
 }
 

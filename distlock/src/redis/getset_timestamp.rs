@@ -14,11 +14,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::RedisConnection;
 use tokio::time::Instant;
 
-use super::RedisServer;
 use super::one_key::{self, OneKey, lease_ms};
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
 };

@@ -13,20 +13,20 @@
 //! for [`PATIENCE`] after each look. It looks at least every third of that, which also bounds what
 //! a lost message costs.
 //!
-//! On a Redis Cluster all keys of a lock are in one slot, but a batch of renewals is not.
+//! On a Redis Cluster all keys of a lock are in one slot, and so are its messages.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::RedisConnection;
 use async_trait::async_trait;
 use redis::{AsyncCommands, RedisResult};
 use tokio::time::Instant;
 
-use super::RedisServer;
 use super::keys::{ms, own_key};
+use super::renew::per_slot;
 use super::script::LuaScript;
 use super::signal::Subscription;
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Hold, LockError, Release, Renewal, Renewer, Request, Upkeep, Wake, Woken,
 };
@@ -55,8 +55,11 @@ pub(super) struct Form {
     /// The prefix of the key of the holds.
     pub(super) holds: &'static str,
     /// What it tells its scripts about a request.
-    pub(super) terms: fn(&Request) -> Terms,
+    pub(super) terms: TermsOf,
 }
+
+/// What is told about a request, given the command by which scripts tell waiters.
+type TermsOf = fn(&Request, &str) -> Terms;
 
 /// What a kind tells its scripts about one request.
 pub(super) struct Terms {
@@ -79,7 +82,7 @@ pub(super) struct Scripts {
     acquire: LuaScript,
     release: LuaScript,
     renewer: Arc<HoldsRenewer>,
-    terms: fn(&Request) -> Terms,
+    terms: TermsOf,
 }
 
 impl Scripts {
@@ -94,7 +97,7 @@ impl Scripts {
     }
 
     pub(super) fn begin(self: &Arc<Self>, request: Request) -> Box<dyn Acquisition> {
-        let terms = (self.terms)(&request);
+        let terms = (self.terms)(&request, self.server.publish());
         let call = Call { scripts: Arc::clone(self), request, terms: Arc::new(terms) };
         Box::new(HoldAcquisition { call, repeated: false, place: None, look: Duration::ZERO })
     }
@@ -294,8 +297,14 @@ impl HoldsRenewer {
 #[async_trait]
 impl Renewer for HoldsRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+    }
+}
+
+impl HoldsRenewer {
+    async fn renew_together(&self, holds: Vec<Request>) -> Vec<Renewal> {
         let sent = Instant::now();
-        match self.send(holds).await {
+        match self.send(&holds).await {
             Ok(answers) => holds
                 .iter()
                 .zip(answers)

@@ -33,7 +33,7 @@ use std::time::Duration;
 use redis::aio::ConnectionManagerConfig;
 use uuid::Uuid;
 
-pub use self::connection::RedisConnection;
+pub use self::connection::{RedisAddress, RedisConnection};
 pub use self::countdown_latch::CountdownLatch;
 pub use self::expirable_semaphore::{ExpirableSemaphore, Permit};
 pub use self::getset_timestamp::GetsetTimestamp;
@@ -54,7 +54,7 @@ use crate::{LockError, Owner};
 /// How long an answer may take, unless told otherwise.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// A Redis server. Cheap to clone; clones share its connections.
+/// A Redis server, or a Redis Cluster. Cheap to clone; clones share its connections.
 #[derive(Clone)]
 pub struct RedisServer {
     connection: RedisConnection,
@@ -93,19 +93,19 @@ impl RedisServer {
     }
 
     /// Opens a connection that comes back by itself. `config` says how long an answer may take.
-    /// The URL is `redis://` or `rediss://` (TLS) with user, password and database, or `unix://`.
-    /// Fails with [`LockError::Backend`] if the server does not answer.
+    /// See [`RedisAddress`] for URLs. Fails with [`LockError::Backend`] if the server does not
+    /// answer, or a master of the cluster.
     pub async fn connect(url: &str, config: ConnectionManagerConfig) -> Result<Self, LockError> {
-        let client = redis::Client::open(url)?;
-        Ok(Self::new(RedisConnection::now(client, config).await?))
+        Ok(Self::new(RedisConnection::now(url, config).await?))
     }
 
     /// A server to which there is a connection already.
     pub fn new(connection: RedisConnection) -> Self {
-        let signals = Signals::new(connection.client());
+        let signals = Signals::new(&connection);
         let process = Uuid::new_v4();
         let owners = AtomicU64::new(0);
-        let renewer = Arc::new(RedisRenewer::new(Writer::Unconfirmed(connection.clone())));
+        let writer = Writer::Unconfirmed(connection.clone());
+        let renewer = Arc::new(RedisRenewer::new(&connection, writer));
         let synchronizers = OnceLock::new();
         let shared = Shared { process, owners, signals, renewer, synchronizers };
         let shared = Arc::new(shared);
@@ -133,8 +133,10 @@ impl RedisServer {
         self.shared.signals.channels()
     }
 
-    pub(crate) fn client(&self) -> &redis::Client {
-        self.connection.client()
+    /// The command by which scripts tell waiters. On a cluster (Redis 7 or later) a message stays
+    /// with the slot of its channel, which is that of the lock.
+    pub(crate) fn publish(&self) -> &'static str {
+        if self.connection.is_cluster() { "SPUBLISH" } else { "PUBLISH" }
     }
 
     /// The renewer of all holds that are hashes of owner to hold count and need no confirmation.

@@ -3,9 +3,9 @@
 
 use std::future::{Future, ready};
 
-use super::RedisConnection;
 use async_trait::async_trait;
 
+use super::RedisConnection;
 use crate::{Acquisition, Belief, Hold, LockError, LockName, Release, Request};
 
 /// The steps of one acquisition and its hold.

@@ -11,10 +11,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::RedisConnection;
-
 use super::one_key::{self, OneKey};
-use super::{RedisServer, set_nx};
+use super::{RedisConnection, RedisServer, set_nx};
 use crate::{
     Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Owner, Release, Request,
     guarantees,

@@ -15,14 +15,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::RedisConnection;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all, ready};
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout};
 
-use super::RedisServer;
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Renewal, Renewer,
     Request, Upkeep, guarantees,
@@ -53,6 +52,9 @@ impl Red {
     pub fn new(servers: &[RedisServer]) -> Result<Self, LockError> {
         if ![3, 5].contains(&servers.len()) {
             return Err(LockError::Unsupported("3 or 5 independent Redis servers"));
+        }
+        if servers.iter().any(|server| server.connection().is_cluster()) {
+            return Err(LockError::Unsupported("independent Redis servers, not a Redis Cluster"));
         }
         let connections = servers.iter().map(RedisServer::connection).collect();
         Ok(Self(Arc::new(Nodes { connections, restart_delay: Duration::ZERO })))

@@ -7,12 +7,11 @@
 //! Source: the Redis documentation of SET. Test:
 //! `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
 
-use super::RedisConnection;
 use redis::{ExistenceCheck, SetExpiry, SetOptions};
 use tokio::time::Instant;
 
-use super::RedisServer;
 use super::one_key::{self, OneKey, lease_ms};
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
 };

@@ -4,6 +4,7 @@
 // Each test program compiles this file and uses a part of it.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
+pub(crate) mod cluster;
 pub(crate) mod proxy;
 pub(crate) mod scene;
 pub(crate) mod synchronizers;

@@ -68,12 +68,6 @@ impl Steady {
         Ok(Self::with(client, config, manager))
     }
 
-    /// Connects now.
-    pub(super) async fn now(client: Client, config: ConnectionManagerConfig) -> RedisResult<Self> {
-        let manager = ConnectionManager::new_with_config(client.clone(), config.clone()).await?;
-        Ok(Self::with(client, config, manager))
-    }
-
     fn with(client: Client, config: ConnectionManagerConfig, manager: ConnectionManager) -> Self {
         let now = Instant::now();
         let current = Current {

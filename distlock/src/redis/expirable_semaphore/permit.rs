@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::RedisConnection;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::keys::ms;
+use super::super::renew::per_slot;
 use super::super::script::LuaScript;
 use super::{ExpirableSemaphore, Taking, permits_key};
 use crate::guard::{Guard, Held};
 use crate::tenure::Tenure;
 use crate::{
-    Belief, Hold, Lease, LockError, Loss, LossCause, Owner, Release, Renewal, Renewer, Request,
-    Upkeep,
+    Belief, Hold, Lease, LockError, Loss, LossCause, Owner, RedisConnection, Release, Renewal,
+    Renewer, Request, Upkeep,
 };
 
 /// A permit that was taken. One that is merely dropped is given back in the background, also if its
@@ -127,8 +127,7 @@ impl Hold for PermitHold {
     }
 }
 
-/// Renews permits of all semaphores of a server, many with one script. A Redis Cluster would need
-/// one batch per slot.
+/// Renews permits of all semaphores of a server, many with one script.
 pub(crate) struct PermitRenewer {
     connection: RedisConnection,
     script: LuaScript,
@@ -144,6 +143,12 @@ impl PermitRenewer {
 #[async_trait]
 impl Renewer for PermitRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+    }
+}
+
+impl PermitRenewer {
+    async fn renew_together(&self, holds: Vec<Request>) -> Vec<Renewal> {
         let sent = Instant::now();
         let keys: Vec<_> = holds.iter().map(|hold| permits_key(&hold.name)).collect();
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
