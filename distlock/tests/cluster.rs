@@ -183,12 +183,19 @@ async fn a_node_that_does_not_know_the_scripts_is_told() {
     }
 }
 
+/// How long after `released` each of these came; the quickest of several was told of it, or all
+/// looked by themselves.
+fn assert_told(what: &str, took: &[Duration]) {
+    println!("{what}: {took:?}");
+    assert!(took.iter().min().is_some_and(|least| *least < LOOK / 4), "{what}: {took:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_share_and_are_told_together() {
     let nodes = shared();
     let (first, second) = (nodes.process().await, nodes.process().await);
     let (first, second) = (ReadWrite::new(&first), ReadWrite::new(&second));
-    let writer = Locks::new(first.writer());
+    let (writer, mut took) = (Locks::new(first.writer()), Vec::new());
     for name in nodes.names() {
         let writing = writer.lock(&name, &at_once()).await.expect("the write lock");
         let mut reading = JoinSet::new();
@@ -199,19 +206,23 @@ async fn readers_share_and_are_told_together() {
             });
         }
         tokio::time::sleep(Duration::from_millis(150)).await;
+        let released = Instant::now();
         writing.release().await.expect("a release");
         let readers = reading.join_all().await;
+        took.push(released.elapsed());
         assert!(writer.lock(&name, &at_once()).await.is_err(), "two read");
         for reader in readers {
             reader.release().await.expect("a release");
         }
     }
+    assert_told("readers", &took);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_and_latches_are_shared_by_processes_and_their_waiters_are_told() {
     let nodes = shared();
     let (first, second) = (nodes.process().await, nodes.process().await);
+    let mut took = Vec::new();
     for name in nodes.names() {
         let [permits, waiting] =
             [&first, &second].map(|server| Semaphore::new(server, name.clone()));
@@ -219,9 +230,12 @@ async fn permits_and_latches_are_shared_by_processes_and_their_waiters_are_told(
         let taken = permits.acquire(1, Duration::ZERO).await.expect("a permit");
         let waiter = tokio::spawn(async move { waiting.acquire(1, LONG).await });
         tokio::time::sleep(Duration::from_millis(150)).await;
+        let released = Instant::now();
         assert_eq!(taken.release().await.expect("a release"), Release::Released);
         drop(waiter.await.expect("no panic").expect("a permit"));
+        took.push(released.elapsed());
     }
+    assert_told("permits", &took);
     for name in nodes.names() {
         let [permits, others] =
             [&first, &second].map(|server| ExpirableSemaphore::new(server, name.clone()));
@@ -233,15 +247,20 @@ async fn permits_and_latches_are_shared_by_processes_and_their_waiters_are_told(
         assert_eq!(taken.release().await.expect("a release"), Release::Released);
         drop(others.acquire(Duration::ZERO, lease).await.expect("a permit"));
     }
+    let mut took = Vec::new();
     for name in nodes.names() {
         let [latch, waiting] =
             [&first, &second].map(|server| CountdownLatch::new(server, name.clone()));
         assert!(latch.try_set_count(2).await.expect("an answer"));
         let waiter = tokio::spawn(async move { waiting.wait(LONG).await });
         assert_eq!(latch.count_down().await.expect("an answer"), 1);
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let opened = Instant::now();
         assert_eq!(latch.count_down().await.expect("an answer"), 0);
         waiter.await.expect("no panic").expect("it is open");
+        took.push(opened.elapsed());
     }
+    assert_told("latches", &took);
 }
 
 #[tokio::test(flavor = "multi_thread")]
