@@ -18,7 +18,7 @@ use crate::readiness::Readiness;
 use crate::sale::{Guards, Parts, Plant, Rules, Sale};
 use crate::store::{
     self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisAddress, RedisConnection,
-    RedisLink, Replicas, SaleTables, StoreError, Users, Vouchers, Watched,
+    Replicas, SaleTables, StoreError, Users, Vouchers, Watched,
 };
 use crate::telemetry;
 use crate::token::Tokens;
@@ -63,7 +63,7 @@ impl App {
         let settings = config.settings(lock::fingerprint(config.lock, &config.lock_servers));
         let surroundings = Surroundings {
             replicas: Replicas::new(servers.side_pool.clone(), replica.clone(), settings.clone()),
-            redis: servers.redis.connection.clone(),
+            redis: servers.redis.clone(),
             allow_mixed: config.allow_mixed,
             allow_eviction: config.allow_eviction,
         };
@@ -104,7 +104,7 @@ impl App {
         let (surroundings, readiness) = (self.surroundings.clone(), self.readiness.clone());
         let lock_servers = self.lock_servers;
         let locks = move || lock_servers.clone().ask();
-        let watched = Watched { pool: pool.clone(), redis: redis.connection, locks };
+        let watched = Watched { pool: pool.clone(), redis, locks };
         let background = [
             tokio::spawn(store::keep_watch(health, watched)),
             tokio::spawn(telemetry::upkeep()),
@@ -144,7 +144,7 @@ struct Servers {
     pool: MySqlPool,
     /// For the heartbeat, which must not queue behind a crowd.
     side_pool: MySqlPool,
-    redis: RedisLink,
+    redis: RedisConnection,
     health: Health,
 }
 
@@ -173,14 +173,12 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
     Ok((pool(config.db_pool)?, pool(SIDE_CONNECTIONS)?))
 }
 
-async fn open_redis(config: &Serve) -> anyhow::Result<RedisLink> {
+async fn open_redis(config: &Serve) -> anyhow::Result<RedisConnection> {
     let ca = lock::authority(&config.lock_servers)?;
     let address = RedisAddress { url: config.redis_url.expose_secret(), ca: ca.as_deref() };
     let redis = store::redis(address).await.context("cannot connect to REDIS_URL")?;
     if !config.allow_eviction {
-        store::refuse_eviction(&redis.connection)
-            .await
-            .context("REDIS_URL (--allow-eviction ignores it)")?;
+        store::refuse_eviction(&redis).await.context("REDIS_URL (--allow-eviction ignores it)")?;
     }
     Ok(redis)
 }
@@ -225,7 +223,7 @@ fn sale(config: &Serve, servers: &Servers, locks: Locks) -> Sale {
     let parts = Parts {
         orders: Orders::new(pool.clone(), tables(config)),
         vouchers: Vouchers::new(pool.clone(), tables(config)),
-        ids: OrderIds::new(redis.connection.clone()),
+        ids: OrderIds::new(redis.clone()),
         locks,
         lock_kind: config.lock,
         lock_server: lock::server_name(config.lock),
@@ -260,7 +258,7 @@ fn api(
     let lab: Vec<_> = lab.into_iter().flatten().collect();
     Api {
         users: Users::new(pool.clone()),
-        codes: Codes::new(servers.redis.connection.clone()),
+        codes: Codes::new(servers.redis.clone()),
         delivery,
         tokens,
         token_life: Duration::from_secs(u64::from(config.token_ttl_s)),

@@ -81,8 +81,14 @@ laws! {
     keeps: [("src/http/mod.rs", "use crate::{domain, sale::{app, Receipt}, store};")];
 
     only_the_sale_and_the_root_know_the_lock_library: layers::locks,
-    breaks: [("src/http/orders.rs", "use distlock::Guard;")],
-    keeps: [("src/sale/mod.rs", "use distlock::Guard;")];
+    breaks: [
+        ("src/http/orders.rs", "use distlock::Guard;"),
+        ("src/store/pools.rs", "use distlock::Guard;"),
+    ],
+    keeps: [
+        ("src/sale/mod.rs", "use distlock::Guard;"),
+        ("src/store/pools.rs", "pub use distlock::RedisConnection;"),
+    ];
 
     the_domain_does_no_io: layers::domain_does_no_io,
     breaks: [

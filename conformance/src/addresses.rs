@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use distlock::mysql::MySqlServerOptions;
-use distlock::{Backends, LockError, MySqlServer, RedisServer, ZooKeeperServer};
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use distlock::{Backends, LockError, MySqlServer, RedisConnection, RedisServer, ZooKeeperServer};
+use redis::aio::ConnectionManagerConfig;
 use serde::{Deserialize, Serialize};
 
 /// How long a command may take: long enough for a machine on which many tests run.
@@ -81,9 +81,7 @@ fn redis_at(url: &str, answer: Duration) -> Result<RedisServer, LockError> {
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
         .set_max_delay(Duration::from_millis(200));
-    let client = redis::Client::open(url)?;
-    let connection = ConnectionManager::new_lazy_with_config(client.clone(), config)?;
-    Ok(RedisServer::new(client, connection))
+    Ok(RedisServer::new(RedisConnection::later(url, config)?))
 }
 
 fn mysql_at(url: &str, connections: u32) -> Result<MySqlServer, LockError> {

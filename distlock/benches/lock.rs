@@ -4,15 +4,17 @@
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use distlock::{Backends, Lease, LockKind, LockName, LockOptions, Locks, RedisServer, locker};
-use redis::aio::ConnectionManager;
-use redis::{Client, Script};
+use distlock::{
+    Backends, Lease, LockKind, LockName, LockOptions, Locks, RedisConnection, RedisServer, locker,
+};
+use redis::Script;
+use redis::aio::ConnectionManagerConfig;
 use testbed::{Bed, RedisOptions};
 use tokio::runtime::Runtime;
 
 const RELEASE: &str = include_str!("../lua/release_if_owner.lua");
 
-async fn bare_pair(mut connection: ConnectionManager, release: &Script) {
+async fn bare_pair(mut connection: RedisConnection, release: &Script) {
     let mut set = redis::cmd("SET");
     set.arg("bare").arg("owner").arg("NX").arg("PX").arg(10_000);
     let granted: Option<String> = set.query_async(&mut connection).await.expect("SET");
@@ -31,10 +33,10 @@ fn one_task(criterion: &mut Criterion) {
     let runtime = Runtime::new().expect("a runtime");
     let bed = Bed::start().expect("a bed");
     let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
-    let client = Client::open(redis.url()).expect("a client");
     let connection =
-        runtime.block_on(ConnectionManager::new(client.clone())).expect("a connection");
-    let redis_server = RedisServer::new(client, connection.clone());
+        runtime.block_on(RedisConnection::now(redis.url(), ConnectionManagerConfig::new()));
+    let connection = connection.expect("a connection");
+    let redis_server = RedisServer::new(connection.clone());
     let backends = Backends { redis: Some(redis_server), ..Backends::default() };
     let name = LockName::new("guarded").expect("a name");
     let options = LockOptions::new(Duration::ZERO, Lease::Fixed(Duration::from_secs(10)));

@@ -63,6 +63,10 @@ impl From<::redis::RedisError> for LockError {
         if error.code() == Some("WRONGTYPE") {
             return Self::HeldByOtherKind;
         }
+        if error.code() == Some("MOVED") {
+            let needed = "it is a node of a Redis Cluster, whose address begins redis+cluster://";
+            return Self::Backend(needed.into());
+        }
         Self::Backend(error.to_string())
     }
 }

@@ -109,8 +109,8 @@ pub use crate::mysql::MySqlServer;
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     CountdownLatch, ExpirableSemaphore, GetsetTimestamp, OwnerCheckLock, Permit, Permits,
-    ReadWrite, Red, RedisServer, Redisson, RedissonLock, RedissonOptions, Replication, Semaphore,
-    SetnxExpire,
+    ReadWrite, Red, RedisAddress, RedisConnection, RedisServer, Redisson, RedissonLock,
+    RedissonOptions, Replication, Semaphore, SetnxExpire,
 };
 #[cfg(feature = "zookeeper")]
 pub use crate::zookeeper::ZooKeeperServer;

@@ -158,7 +158,7 @@ async fn a_head_that_gives_up_a_free_lock_wakes_the_next() {
         release.key(scene.key(prefix));
     }
     let channel = format!("{}:", scene.key(CHANNEL));
-    release.arg(&["nobody", "ghost", "1000", channel.as_str()]);
+    release.arg(&["nobody", "ghost", "1000", channel.as_str(), "PUBLISH"]);
     let answer: i64 = release.invoke_async(&mut scene.connection.clone()).await.expect("an answer");
     assert_eq!(answer, -1);
     waiter.await.expect("the waiter");

@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redis::aio::ConnectionManager;
+use distlock::RedisConnection;
 use redis::{AsyncCommands, FromRedisValue, RedisResult, Value};
 use support::{Look, server};
 use uuid::Uuid;
@@ -19,6 +19,7 @@ enum Arg {
     Ms(&'static str),
     Channel,
     Hold,
+    Publish,
 }
 
 impl Arg {
@@ -29,6 +30,7 @@ impl Arg {
             Self::Ms(ms) => ms,
             Self::Channel => "channel:",
             Self::Hold => "request:owner",
+            Self::Publish => "PUBLISH",
         }
     }
 
@@ -36,6 +38,7 @@ impl Arg {
         match self {
             Self::Owner | Self::Channel | Self::Hold => &[""],
             Self::Request => &["", ":", "a:b"],
+            Self::Publish => &["", "publish", "DEL"],
             Self::Ms(_) => &["", "x", "-1", "1.5", "1e300", "nan", "inf", "1 ms"],
         }
     }
@@ -59,14 +62,16 @@ macro_rules! spec {
     };
 }
 
-use Arg::{Channel, Hold, Ms, Owner, Request};
+use Arg::{Channel, Hold, Ms, Owner, Publish, Request};
 
 const FAIR_ACQUIRE: Spec =
-    spec!("fair_acquire", 4, [Owner, Request, Ms("60000"), Ms("1500"), Channel]);
-const FAIR_RELEASE: Spec = spec!("fair_release", 4, [Owner, Request, Ms("10000"), Channel]);
+    spec!("fair_acquire", 4, [Owner, Request, Ms("60000"), Ms("1500"), Channel, Publish]);
+const FAIR_RELEASE: Spec =
+    spec!("fair_release", 4, [Owner, Request, Ms("10000"), Channel, Publish]);
 const READ: Spec = spec!("rw_read", 6, [Owner, Request, Ms("60000"), Ms("1500")]);
 const WRITE: Spec = spec!("rw_write", 6, [Owner, Request, Ms("60000"), Ms("1500")]);
-const RW_RELEASE: Spec = spec!("rw_release", 6, [Owner, Request, Ms("10000"), Channel, Channel]);
+const RW_RELEASE: Spec =
+    spec!("rw_release", 6, [Owner, Request, Ms("10000"), Channel, Channel, Publish]);
 const RENEW: Spec = spec!("renew_holds", 1, [Hold, Ms("60000")]);
 
 /// Each with the script that fills its keys.
@@ -88,7 +93,7 @@ const KINDS: [(&Spec, &Spec, &Spec); 3] = [
 
 /// Keys that no other call has, and a connection.
 struct Scene {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     keys: Vec<String>,
 }
 

@@ -52,13 +52,13 @@ impl Called {
 
     async fn release(&self, owner: &str, id: &str) -> i64 {
         let keys = [self.name.as_str(), &self.channel(), &self.latch(&format!("release:{id}"))];
-        let answer = self.call(RELEASE, &keys, &["0", "60000", owner, "60000"]).await;
+        let answer = self.call(RELEASE, &keys, &["0", "60000", owner, "60000", "PUBLISH"]).await;
         answer.expect("an answer")
     }
 
     async fn abandon(&self, owner: &str, known: &str, id: &str) -> i64 {
         let keys = [self.name.as_str(), &self.channel(), &self.latch(id)];
-        let answer = self.call(ABANDON, &keys, &["0", owner, known, "60000"]).await;
+        let answer = self.call(ABANDON, &keys, &["0", owner, known, "60000", "PUBLISH"]).await;
         answer.expect("an answer")
     }
 
@@ -185,7 +185,8 @@ async fn renewal_answers_for_each_lock_and_never_shortens_a_lease() {
     assert!(mine.raw.lease(&mine.name).await.is_some(), "it has an end again");
 }
 
-/// What a script may be given in place of a sound argument: none of it is a number or a flag.
+/// What a script may be given in place of a sound argument: none of it is a number, a flag or
+/// a command that publishes.
 const WRONG: [&str; 8] = ["", "-1", "0.5", "nan", "inf", "1e300", "much", "\0"];
 
 /// A script, its keys, its arguments, and those of them that any text will do for.
@@ -200,9 +201,9 @@ async fn arguments_that_are_missing_or_wrong_change_nothing() {
     // Each script with sound arguments, and those of them that any text will do for.
     let scripts: [Call; 5] = [
         (ACQUIRE, &two, &["90000", OWNER, KNOWN, "60000"], &[1]),
-        (RELEASE, &three, &["0", "90000", OWNER, "60000"], &[0, 2]),
-        (ABANDON, &three, &["0", OWNER, FRESH, "60000"], &[0, 1]),
-        (FORCE_UNLOCK, &vec![name, &channel], &["0"], &[0]),
+        (RELEASE, &three, &["0", "90000", OWNER, "60000", "PUBLISH"], &[0, 2]),
+        (ABANDON, &three, &["0", OWNER, FRESH, "60000", "PUBLISH"], &[0, 1]),
+        (FORCE_UNLOCK, &vec![name, &channel], &["0", "PUBLISH"], &[0]),
         (RENEW, &vec![name], &[OWNER, "90000"], &[0]),
     ];
     let before = lock.state().await;
@@ -243,9 +244,9 @@ async fn a_key_of_another_type_changes_nothing() {
     let before = lock.state().await;
     for (script, keys, args) in [
         (ACQUIRE, vec![name, &latch], vec!["60000", OWNER, FRESH, "60000"]),
-        (RELEASE, vec![name, &channel, &latch], vec!["0", "60000", OWNER, "60000"]),
-        (ABANDON, vec![name, &channel, &latch], vec!["0", OWNER, FRESH, "60000"]),
-        (FORCE_UNLOCK, vec![name, &channel], vec!["0"]),
+        (RELEASE, vec![name, &channel, &latch], vec!["0", "60000", OWNER, "60000", "PUBLISH"]),
+        (ABANDON, vec![name, &channel, &latch], vec!["0", OWNER, FRESH, "60000", "PUBLISH"]),
+        (FORCE_UNLOCK, vec![name, &channel], vec!["0", "PUBLISH"]),
     ] {
         let answer: RedisResult<redis::Value> = lock.call(script, &keys, &args).await;
         assert_eq!(answer.expect_err(script).code(), Some("WRONGTYPE"), "{script}");

@@ -30,8 +30,12 @@ enum Kind {
     Count,
     /// One of at least 1.
     Length,
+    /// The command that sends a message.
+    Publish,
 }
-use Kind::{Count, Free, Length, Text};
+use Kind::{Count, Free, Length, Publish, Text};
+
+const COMMAND: (&str, Kind) = ("PUBLISH", Publish);
 
 /// A synchronizer and those who call its scripts.
 struct Called {
@@ -92,6 +96,7 @@ impl Called {
                 Text => &[""][..],
                 Count => &number[..8],
                 Length => &number[..],
+                Publish => &["", "publish", "DEL"],
             };
             for text in wrong {
                 let mut args = sound.clone();
@@ -108,22 +113,22 @@ async fn a_script_with_an_argument_missing_or_wrong_changes_nothing() {
     made.refuses(
         SET,
         &["name", "channel"],
-        &[("0", Text), ("limit", Text), ("3", Count), ("a", Text)],
+        &[("0", Text), ("limit", Text), ("3", Count), ("a", Text), COMMAND],
     )
     .await;
-    let set = made.number(SET, &["name", "channel"], &["0", "permits", "5", "a"]).await;
+    let set = made.number(SET, &["name", "channel"], &["0", "permits", "5", "a", "PUBLISH"]).await;
     assert_eq!(set, 1);
-    made.refuses(DELETE, &["name", "channel"], &[("1", Text), ("permits", Text)]).await;
+    made.refuses(DELETE, &["name", "channel"], &[("1", Text), ("permits", Text), COMMAND]).await;
     made.refuses(NUMBER, &["name"], &[("permits", Text)]).await;
     made.refuses(TAKE, &["name", "latch"], &[("2", Count), ("60000", Length)]).await;
     let taken: (i64, String) =
         made.call(TAKE, &["name", "latch"], &["2", "60000"]).await.expect("an answer");
     assert_eq!(taken, (2, "a".to_owned()));
-    let give = [("0", Text), ("2", Count), ("a", Free), ("60000", Length)];
+    let give = [("0", Text), ("2", Count), ("a", Free), ("60000", Length), COMMAND];
     made.refuses(GIVE, &["name", "latch", "channel"], &give).await;
 
     let made = Called::new().await;
-    made.number(SET, &["name", "channel"], &["0", "limit", "5", "a"]).await;
+    made.number(SET, &["name", "channel"], &["0", "limit", "5", "a", "PUBLISH"]).await;
     let acquire = [("id", Text), ("60000", Length)];
     made.refuses(ACQUIRE, &["name", "permits", "latch"], &acquire).await;
     let taken: Option<i64> = made
@@ -131,7 +136,7 @@ async fn a_script_with_an_argument_missing_or_wrong_changes_nothing() {
         .await
         .expect("an answer");
     assert_eq!(taken, None);
-    let release = [("0", Text), ("id", Text), ("60000", Length)];
+    let release = [("0", Text), ("id", Text), ("60000", Length), COMMAND];
     made.refuses(RELEASE, &["permits", "latch", "channel"], &release).await;
     made.refuses(RENEW, &["permits"], &[("id", Text), ("90000", Length)]).await;
     let nothing: RedisResult<Value> = made.call(RENEW, &[], &[]).await;
@@ -140,8 +145,8 @@ async fn a_script_with_an_argument_missing_or_wrong_changes_nothing() {
     assert_eq!(made.number(AVAILABLE, &["name", "permits"], &[]).await, 4);
 
     let made = Called::new().await;
-    made.number(SET, &["name", "channel"], &["0", "count", "2", "a"]).await;
-    let count = [("1", Text), ("id", Text), ("60000", Length)];
+    made.number(SET, &["name", "channel"], &["0", "count", "2", "a", "PUBLISH"]).await;
+    let count = [("1", Text), ("id", Text), ("60000", Length), COMMAND];
     made.refuses(COUNT_DOWN, &["name", "past", "channel"], &count).await;
 }
 
@@ -149,14 +154,20 @@ async fn a_script_with_an_argument_missing_or_wrong_changes_nothing() {
 async fn permits_are_taken_once_and_given_back_once_however_often_that_is_sent() {
     let made = Called::new().await;
     for _ in 0..3 {
-        assert_eq!(made.number(SET, &["name", "channel"], &["0", "permits", "5", "a"]).await, 1);
-        assert_eq!(made.number(SET, &["name", "channel"], &["0", "permits", "7", "b"]).await, 0);
+        assert_eq!(
+            made.number(SET, &["name", "channel"], &["0", "permits", "5", "a", "PUBLISH"]).await,
+            1
+        );
+        assert_eq!(
+            made.number(SET, &["name", "channel"], &["0", "permits", "7", "b", "PUBLISH"]).await,
+            0
+        );
     }
     let take = async |latch: &str, count: &str| -> RedisResult<(i64, String)> {
         made.call(TAKE, &["name", latch], &[count, "60000"]).await
     };
     let give = async |latch: &str, count: &str| {
-        made.number(GIVE, &["name", latch, "channel"], &["0", count, "", "60000"]).await
+        made.number(GIVE, &["name", latch, "channel"], &["0", count, "", "60000", "PUBLISH"]).await
     };
     let free =
         async || -> u32 { made.client.command(&["HGET", made.name.as_str(), "permits"]).await };
@@ -182,7 +193,7 @@ async fn permits_are_taken_once_and_given_back_once_however_often_that_is_sent()
     assert_eq!(take("fourth", "0").await, Ok((5, "a".into())));
     assert_eq!(take("fifth", "0").await, Ok((0, "a".into())));
     assert_eq!(take("sixth", "1").await, Ok((-1, String::new())));
-    let most = ["0", "2147483647", "", "60000"];
+    let most = ["0", "2147483647", "", "60000", "PUBLISH"];
     assert_eq!(made.number(GIVE, &["name", "seventh", "channel"], &most).await, 1);
     let refused: RedisResult<i64> = made.call(GIVE, &["name", "eighth", "channel"], &most).await;
     assert_eq!(refused.expect_err("too many").code(), Some("TOOMANY"));
@@ -192,13 +203,13 @@ async fn permits_are_taken_once_and_given_back_once_however_often_that_is_sent()
 #[tokio::test]
 async fn a_permit_is_taken_once_and_given_back_once_and_never_after_it_was_given_up() {
     let made = Called::new().await;
-    made.number(SET, &["name", "channel"], &["0", "limit", "2", "a"]).await;
+    made.number(SET, &["name", "channel"], &["0", "limit", "2", "a", "PUBLISH"]).await;
     let acquire = async |id: &str, lease: &str| -> RedisResult<Option<i64>> {
         let latch = format!("latch:{id}");
         made.call(ACQUIRE, &["name", "permits", &latch], &[id, lease]).await
     };
     let release = async |id: &str, latch: &str| {
-        made.number(RELEASE, &["permits", latch, "channel"], &["0", id, "60000"]).await
+        made.number(RELEASE, &["permits", latch, "channel"], &["0", id, "60000", "PUBLISH"]).await
     };
     for _ in 0..3 {
         assert_eq!(acquire("first", "60000").await, Ok(None));
@@ -235,10 +246,10 @@ async fn a_permit_is_taken_once_and_given_back_once_and_never_after_it_was_given
 async fn an_id_counts_once_also_after_the_latch_was_opened_and_set_anew() {
     let made = Called::new().await;
     let set = async |count: &str, id: &str| {
-        made.number(SET, &["name", "channel", "past"], &["0", "count", count, id]).await
+        made.number(SET, &["name", "channel", "past"], &["0", "count", count, id, "PUBLISH"]).await
     };
     let down = async |id: &str| {
-        made.number(COUNT_DOWN, &["name", "past", "channel"], &["1", id, "60000"]).await
+        made.number(COUNT_DOWN, &["name", "past", "channel"], &["1", id, "60000", "PUBLISH"]).await
     };
     assert_eq!(down("early").await, 0, "what is not there is open");
     assert_eq!(set("3", "a").await, 1);

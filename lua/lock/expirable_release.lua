@@ -6,6 +6,7 @@
 -- ARGV[1]: the message
 -- ARGV[2]: the id of the permit
 -- ARGV[3]: how long to remember it, in ms
+-- ARGV[4]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 given back; 0 it is not out: given back before, or its lease has ended. A request that
 --   is sent again gets the first one's answer.
 -- Errors: WRONGTYPE; ERR arguments
@@ -14,8 +15,9 @@ local function whole(text, least)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
 local latch_ms = whole(ARGV[3], 1)
-if #KEYS ~= 3 or #ARGV ~= 3 or not latch_ms or ARGV[1] == '' or ARGV[2] == '' then
-  return redis.error_reply('ERR arguments: permits, latch, channel; message, id, ms')
+if #KEYS ~= 3 or #ARGV ~= 4 or not latch_ms or ARGV[1] == '' or ARGV[2] == ''
+  or (ARGV[4] ~= 'PUBLISH' and ARGV[4] ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: permits, latch, channel; message, id, ms, command')
 end
 local latch = redis.call('GET', KEYS[2])
 if latch then
@@ -30,6 +32,6 @@ local answer = ends and ends > now and 1 or 0
 redis.call('SET', KEYS[2], answer, 'PX', latch_ms)
 if ends then
   -- Waiters look by themselves if this user may not publish.
-  redis.pcall('PUBLISH', KEYS[3], ARGV[1])
+  redis.pcall(ARGV[4], KEYS[3], ARGV[1])
 end
 return answer

@@ -7,17 +7,20 @@
 -- ARGV[1]: the owner; ARGV[2]: the request, without a colon; ARGV[3]: the lease in ms
 -- ARGV[4]: how long a waiter counts as alive after a look, in ms; 0 stays out of the queue
 -- ARGV[5]: what a waiter's channel is called before its request
+-- ARGV[6]: the command that wakes a waiter: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 0 held; n > 0 busy, look again in n ms at the latest; -1 the request has ended
 -- Errors: WRONGTYPE; ERR arguments
 local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number or nil
 end
-local owner, id, channel = ARGV[1], ARGV[2], ARGV[5]
+local owner, id, channel, publish = ARGV[1], ARGV[2], ARGV[5], ARGV[6]
 local lease, patience = whole(ARGV[3], 1), whole(ARGV[4], 0)
-if #KEYS ~= 4 or #ARGV ~= 5 or owner == '' or not id:find('^[^:]+$') or not lease
-  or not patience or channel == '' then
-  return redis.error_reply('ERR arguments: 4 keys; owner, request, lease, patience, channel')
+if #KEYS ~= 4 or #ARGV ~= 6 or owner == '' or not id:find('^[^:]+$') or not lease
+  or not patience or channel == ''
+  or (publish ~= 'PUBLISH' and publish ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: 4 keys; '
+    .. 'owner, request, lease, patience, channel, command')
 end
 local holds, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local clock = redis.call('TIME')
@@ -59,7 +62,7 @@ end
 
 if free and pruned then
   -- Waiters look by themselves if this user may not publish.
-  redis.pcall('PUBLISH', channel .. head, '0')
+  redis.pcall(publish, channel .. head, '0')
 end
 if patience == 0 then
   return 1

@@ -4,17 +4,18 @@
 -- KEYS[4]: the latch of this request
 -- ARGV[1]: the owner; ARGV[2]: the request, without a colon; ARGV[3]: the latch's life in ms
 -- ARGV[4]: what a waiter's channel is called before its request
+-- ARGV[5]: the command that wakes a waiter: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 its hold was freed; 0 another owner holds the lock; -1 the hold was not there
 -- Errors: WRONGTYPE; ERR arguments
 local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number or nil
 end
-local owner, id, channel = ARGV[1], ARGV[2], ARGV[4]
+local owner, id, channel, publish = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
 local latch_ms = whole(ARGV[3], 1)
-if #KEYS ~= 4 or #ARGV ~= 4 or owner == '' or not id:find('^[^:]+$') or not latch_ms
-  or channel == '' then
-  return redis.error_reply('ERR arguments: 4 keys; owner, request, latch ms, channel')
+if #KEYS ~= 4 or #ARGV ~= 5 or owner == '' or not id:find('^[^:]+$') or not latch_ms
+  or channel == '' or (publish ~= 'PUBLISH' and publish ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: 4 keys; owner, request, latch ms, channel, command')
 end
 local holds, queue, waiters, latch = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local clock = redis.call('TIME')
@@ -53,7 +54,7 @@ end
 while head do
   if tonumber(redis.call('ZSCORE', waiters, head) or 0) > now then
     -- Waiters look by themselves if this user may not publish.
-    redis.pcall('PUBLISH', channel .. head, '0')
+    redis.pcall(publish, channel .. head, '0')
     break
   end
   redis.call('LPOP', queue)

@@ -5,6 +5,7 @@
 -- ARGV[1]: the message
 -- ARGV[2]: the id
 -- ARGV[3]: how long to remember who counted after it was opened, in ms
+-- ARGV[4]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: how many counts are left; 0 it is open, or was before. An id that is sent again gets the
 --   first answer.
 -- Errors: WRONGTYPE; ERR arguments
@@ -13,8 +14,9 @@ local function whole(text, least)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
 local past_ms = whole(ARGV[3], 1)
-if #KEYS ~= 3 or #ARGV ~= 3 or not past_ms or ARGV[1] == '' or ARGV[2] == '' then
-  return redis.error_reply('ERR arguments: latch, past, channel; message, id, ms')
+if #KEYS ~= 3 or #ARGV ~= 4 or not past_ms or ARGV[1] == '' or ARGV[2] == ''
+  or (ARGV[4] ~= 'PUBLISH' and ARGV[4] ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: latch, past, channel; message, id, ms, command')
 end
 local id = 'id:' .. ARGV[2]
 local count = tonumber(redis.call('HGET', KEYS[1], 'count') or nil)
@@ -36,5 +38,5 @@ end
 redis.call('RENAME', KEYS[1], KEYS[2])
 redis.call('PEXPIRE', KEYS[2], past_ms)
 -- Waiters look by themselves if this user may not publish.
-redis.pcall('PUBLISH', KEYS[3], ARGV[1])
+redis.pcall(ARGV[4], KEYS[3], ARGV[1])
 return 0

@@ -2,14 +2,16 @@
 -- KEYS[1]: the lock, a hash of owner to hold count
 -- KEYS[2]: the channel of its waiters
 -- ARGV[1]: the message
+-- ARGV[2]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 freed; 0 nobody held it
 -- Errors: WRONGTYPE; ERR arguments
-if #KEYS ~= 2 or #ARGV ~= 1 or ARGV[1] == '' then
-  return redis.error_reply('ERR arguments: lock, channel; message')
+if #KEYS ~= 2 or #ARGV ~= 2 or ARGV[1] == ''
+  or (ARGV[2] ~= 'PUBLISH' and ARGV[2] ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: lock, channel; message, command')
 end
 if redis.call('HLEN', KEYS[1]) == 0 then
   return 0
 end
 redis.call('DEL', KEYS[1])
-redis.pcall('PUBLISH', KEYS[2], ARGV[1])
+redis.pcall(ARGV[2], KEYS[2], ARGV[1])
 return 1

@@ -6,6 +6,7 @@
 -- ARGV[2]: the lease of this hold, in ms, for the holds of the owner that are left
 -- ARGV[3]: the owner
 -- ARGV[4]: how long to remember the answer, in ms
+-- ARGV[5]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: n > 0 freed, and n - 1 processes were told; 0 still the owner's; -1 nobody's;
 --   -2 somebody else's, untouched. A release that is sent again gets the first one's answer: 1 if
 --   freed.
@@ -14,9 +15,11 @@ local function is_ms(text)
   local ms = tonumber(text)
   return ms and ms >= 1 and ms <= 1e15 and ms % 1 == 0
 end
-if #KEYS ~= 3 or #ARGV ~= 4 or ARGV[1] == '' or not is_ms(ARGV[2])
-  or ARGV[3] == '' or not is_ms(ARGV[4]) then
-  return redis.error_reply('ERR arguments: lock, channel, latch; message, lease, owner, ms')
+if #KEYS ~= 3 or #ARGV ~= 5 or ARGV[1] == '' or not is_ms(ARGV[2])
+  or ARGV[3] == '' or not is_ms(ARGV[4])
+  or (ARGV[5] ~= 'PUBLISH' and ARGV[5] ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: lock, channel, latch; '
+    .. 'message, lease, owner, ms, command')
 end
 local lease, latch_ms = tonumber(ARGV[2]), tonumber(ARGV[4])
 local latch = redis.call('GET', KEYS[3])
@@ -40,5 +43,5 @@ end
 redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[3], '1', 'PX', latch_ms)
 -- Waiters look by themselves if this user may not publish.
-local told = redis.pcall('PUBLISH', KEYS[2], ARGV[1])
+local told = redis.pcall(ARGV[5], KEYS[2], ARGV[1])
 return 1 + (tonumber(told) or 0)

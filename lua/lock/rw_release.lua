@@ -6,6 +6,7 @@
 -- ARGV[1]: the owner; ARGV[2]: the request, without a colon; ARGV[3]: the latch's life in ms
 -- ARGV[4]: the writers' channel, gets 0: one of them may enter
 -- ARGV[5]: the readers' channel, gets 1: all of them may enter
+-- ARGV[6]: the command that sends these: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 its hold was freed, and one more for each waiting writer process that was told by a
 --   writer; 0 another owner writes; -1 the hold was not there
 -- Errors: WRONGTYPE; ERR arguments
@@ -14,10 +15,12 @@ local function whole(text, least)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number or nil
 end
 local owner, id, writers_channel, readers_channel = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
+local publish = ARGV[6]
 local latch_ms = whole(ARGV[3], 1)
-if #KEYS ~= 6 or #ARGV ~= 5 or owner == '' or not id:find('^[^:]+$') or not latch_ms
-  or writers_channel == '' or readers_channel == '' then
-  return redis.error_reply('ERR arguments: 6 keys; owner, request, latch ms, two channels')
+if #KEYS ~= 6 or #ARGV ~= 6 or owner == '' or not id:find('^[^:]+$') or not latch_ms
+  or writers_channel == '' or readers_channel == ''
+  or (publish ~= 'PUBLISH' and publish ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: 6 keys; owner, request, latch ms, two channels, command')
 end
 local write, read, writers, readers, invited = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local clock = redis.call('TIME')
@@ -64,13 +67,13 @@ end
 local told = 0
 if wrote_until > now and is_reader_waiting then
   redis.call('RENAME', readers, invited)
-  redis.pcall('PUBLISH', readers_channel, '1')
+  redis.pcall(publish, readers_channel, '1')
 elseif is_writer_waiting then
   if not reading and not is_invited then
-    told = redis.pcall('PUBLISH', writers_channel, '0')
+    told = redis.pcall(publish, writers_channel, '0')
   end
 elseif is_reader_waiting then
-  redis.pcall('PUBLISH', readers_channel, '1')
+  redis.pcall(publish, readers_channel, '1')
 end
 -- To a writer's release: how many waiting processes were told, so that it lets them go first.
 if answer == 1 and wrote_until > now and type(told) == 'number' then

@@ -7,6 +7,7 @@
 -- ARGV[2]: how many; 0 for as many as the acquisition took
 -- ARGV[3]: who set the permits, of which these are; empty if that does not matter
 -- ARGV[4]: how long to remember it, in ms
+-- ARGV[5]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 given back; 0 there was nothing to undo, or the semaphore is not there any more, or is
 --   another one. A release that is sent again gets the first one's answer.
 -- Errors: TOOMANY it would have more permits than can be counted; WRONGTYPE; ERR arguments
@@ -15,8 +16,10 @@ local function whole(text, least)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
 local count, latch_ms = whole(ARGV[2], 0), whole(ARGV[4], 1)
-if #KEYS ~= 3 or #ARGV ~= 4 or not count or not latch_ms or ARGV[1] == '' then
-  return redis.error_reply('ERR arguments: semaphore, latch, channel; message, count, set, ms')
+if #KEYS ~= 3 or #ARGV ~= 5 or not count or not latch_ms or ARGV[1] == ''
+  or (ARGV[5] ~= 'PUBLISH' and ARGV[5] ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: semaphore, latch, channel; '
+    .. 'message, count, set, ms, command')
 end
 local latch = redis.call('GET', KEYS[2])
 local taken, taken_of
@@ -47,5 +50,5 @@ redis.call('DEL', KEYS[2])
 redis.call('HINCRBY', KEYS[1], 'permits', count)
 redis.call('SET', KEYS[2], 'given back', 'PX', latch_ms)
 -- Waiters look by themselves if this user may not publish.
-redis.pcall('PUBLISH', KEYS[3], ARGV[1])
+redis.pcall(ARGV[5], KEYS[3], ARGV[1])
 return 1

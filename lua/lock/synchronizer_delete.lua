@@ -4,10 +4,12 @@
 -- KEYS[3]: optional: what else belongs to it
 -- ARGV[1]: the message
 -- ARGV[2]: the field that says of what kind it is
+-- ARGV[3]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 removed; 0 there was none
 -- Errors: WRONGTYPE; ERR arguments
-if #KEYS < 2 or #KEYS > 3 or #ARGV ~= 2 or ARGV[1] == '' or ARGV[2] == '' then
-  return redis.error_reply('ERR arguments: name, channel; message, field')
+if #KEYS < 2 or #KEYS > 3 or #ARGV ~= 3 or ARGV[1] == '' or ARGV[2] == ''
+  or (ARGV[3] ~= 'PUBLISH' and ARGV[3] ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: name, channel; message, field, command')
 end
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
   if redis.call('EXISTS', KEYS[1]) == 1 then
@@ -19,5 +21,5 @@ redis.call('DEL', KEYS[1])
 if KEYS[3] then
   redis.call('DEL', KEYS[3])
 end
-redis.pcall('PUBLISH', KEYS[2], ARGV[1])
+redis.pcall(ARGV[3], KEYS[2], ARGV[1])
 return 1

@@ -6,6 +6,7 @@
 -- ARGV[2]: the field of the number, which says of what kind the synchronizer is
 -- ARGV[3]: the number
 -- ARGV[4]: the id of this request: sent again it gets the first one's answer
+-- ARGV[5]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 made; 0 there was one already, untouched
 -- Errors: WRONGTYPE; ERR arguments
 local function whole(text, least)
@@ -13,9 +14,9 @@ local function whole(text, least)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
 local number = whole(ARGV[3], 0)
-if #KEYS < 2 or #KEYS > 3 or #ARGV ~= 4 or not number or ARGV[1] == '' or ARGV[2] == ''
-  or ARGV[4] == '' then
-  return redis.error_reply('ERR arguments: name, channel; message, field, number, id')
+if #KEYS < 2 or #KEYS > 3 or #ARGV ~= 5 or not number or ARGV[1] == '' or ARGV[2] == ''
+  or ARGV[4] == '' or (ARGV[5] ~= 'PUBLISH' and ARGV[5] ~= 'SPUBLISH') then
+  return redis.error_reply('ERR arguments: name, channel; message, field, number, id, command')
 end
 if redis.call('HGET', KEYS[1], 'set') == ARGV[4]
   or (KEYS[3] and redis.call('HGET', KEYS[3], 'set') == ARGV[4]) then
@@ -29,5 +30,5 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
 end
 redis.call('HSET', KEYS[1], ARGV[2], number, 'set', ARGV[4])
 -- Waiters look by themselves if this user may not publish.
-redis.pcall('PUBLISH', KEYS[2], ARGV[1])
+redis.pcall(ARGV[5], KEYS[2], ARGV[1])
 return 1

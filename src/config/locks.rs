@@ -175,7 +175,8 @@ pub struct LockRun {
     /// kinds whose tokens the database makes.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<SecretString>,
-    /// `redis://user:password@host:6379/0`, `rediss://` or `redis+unix://`
+    /// `redis://user:password@host:6379/0`, `rediss://` or `redis+unix://`; of a Redis Cluster
+    /// `redis+cluster://user:password@host:6379,host:6379`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<SecretString>,
     /// The command and its arguments.

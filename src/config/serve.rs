@@ -24,7 +24,8 @@ pub struct Serve {
     #[command(flatten)]
     pub database: Database,
     /// `redis://user:password@host:6379/0`, `rediss://` (TLS) or
-    /// `redis+unix:///path?user=user&pass=password&db=0`
+    /// `redis+unix:///path?user=user&pass=password&db=0`; of a Redis Cluster (7 or later) some
+    /// nodes, `redis+cluster://user:password@host:6379,host:6379` or `rediss+cluster://`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: SecretString,
     /// Address and port to listen on, instead of `--port`; port 0 takes a free one.

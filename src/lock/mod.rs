@@ -18,7 +18,7 @@ use distlock::{
 };
 
 use crate::config::LockServers;
-use crate::store::{self, DatabaseOptions, RedisAddress, RedisLink, StoreError};
+use crate::store::{self, DatabaseOptions, RedisAddress, RedisConnection, StoreError};
 
 pub use list::list;
 pub use run::run;
@@ -37,7 +37,7 @@ pub struct Wanted {
 /// Where the servers of locks are.
 pub struct Places<'a> {
     /// The service's Redis.
-    pub redis: Option<RedisLink>,
+    pub redis: Option<RedisConnection>,
     /// The service's database.
     pub database_url: Option<&'a str>,
     /// Whether the order's transaction reads as the textbook's naive code does, which matters for
@@ -65,7 +65,8 @@ pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
         Backend::IndependentRedis => {
             independent = places.independent()?;
             servers.red_restart_delay = places.more.red_restart_delay();
-            servers.independent_redis = independent.iter().map(|(_, link)| server(link)).collect();
+            servers.independent_redis =
+                independent.iter().map(|(_, connection)| server(connection)).collect();
         }
         Backend::MySql => servers.mysql = places.mysql()?,
         Backend::ZooKeeper => servers.zookeeper = places.zookeeper(wanted.lease).await?,
@@ -82,8 +83,8 @@ pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
     Ok(locks.with_mint(Arc::new(MySqlTokens::new(&server))))
 }
 
-fn server(link: &RedisLink) -> RedisServer {
-    RedisServer::new(link.client.clone(), link.connection.clone())
+fn server(connection: &RedisConnection) -> RedisServer {
+    RedisServer::new(connection.clone())
 }
 
 /// What the kind's server is called where the service says that it is away.
@@ -115,9 +116,9 @@ pub fn authority(servers: &LockServers) -> anyhow::Result<Option<Vec<u8>>> {
 }
 
 /// The servers of `red` and `multi` may be away, that is what they are for; but none may evict.
-async fn refuse_eviction(servers: &[(String, RedisLink)]) -> anyhow::Result<()> {
-    for (place, link) in servers {
-        match store::refuse_eviction(&link.connection).await {
+async fn refuse_eviction(servers: &[(String, RedisConnection)]) -> anyhow::Result<()> {
+    for (place, connection) in servers {
+        match store::refuse_eviction(connection).await {
             Err(error @ StoreError::Unexpected(_)) => {
                 return Err(error).context(format!("{place} of RED_URLS"));
             }
@@ -154,19 +155,19 @@ pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
 
 impl Places<'_> {
     /// The servers of `red` and `multi`, each with its place; none is named twice.
-    fn independent(&self) -> anyhow::Result<Vec<(String, RedisLink)>> {
+    fn independent(&self) -> anyhow::Result<Vec<(String, RedisConnection)>> {
         let ca = authority(self.more)?;
-        let mut links: Vec<(String, RedisLink)> = Vec::new();
+        let mut servers: Vec<(String, RedisConnection)> = Vec::new();
         for url in self.more.independent() {
             let address = RedisAddress { url, ca: ca.as_deref() };
-            let link = store::redis_later(address).context("RED_URLS")?;
+            let connection = store::redis_later(address).context("RED_URLS")?;
             let place = address.place().unwrap_or_default();
-            if links.iter().any(|(other, _)| *other == place) {
+            if servers.iter().any(|(other, _)| *other == place) {
                 return Err(anyhow!("RED_URLS names {place} twice, which is one server only"));
             }
-            links.push((place, link));
+            servers.push((place, connection));
         }
-        Ok(links)
+        Ok(servers)
     }
 
     /// A session that ends with the lease of a holder that has died.

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use redis::Script;
-use redis::aio::ConnectionManager;
 
-use super::StoreError;
+use super::{RedisConnection, StoreError};
 use crate::domain::Phone;
 
 /// How long a code is good for.
@@ -25,14 +24,14 @@ pub enum Issued {
 /// The login codes.
 #[derive(Clone)]
 pub struct Codes {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     issue: Script,
     redeem: Script,
 }
 
 impl Codes {
     /// Codes in that Redis.
-    pub fn new(connection: ConnectionManager) -> Self {
+    pub fn new(connection: RedisConnection) -> Self {
         Self {
             connection,
             issue: Script::new(include_str!("../../lua/login/issue_code.lua")),

@@ -6,13 +6,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::aio::ConnectionManager;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, MySqlPool};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::StoreError;
+use super::{RedisConnection, StoreError};
 
 const EVERY: Duration = Duration::from_millis(300);
 /// A look that takes longer than this has failed.
@@ -43,7 +42,7 @@ pub struct Watched<L> {
     /// The database.
     pub pool: MySqlPool,
     /// The Redis.
-    pub redis: ConnectionManager,
+    pub redis: RedisConnection,
     /// Asks the servers that only the locks need; the error says what is wrong.
     pub locks: L,
 }
@@ -147,7 +146,7 @@ async fn ask_database(database: &Database) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn ask_redis(connection: &ConnectionManager) -> Result<(), StoreError> {
+async fn ask_redis(connection: &RedisConnection) -> Result<(), StoreError> {
     redis::cmd("PING").query_async::<()>(&mut connection.clone()).await?;
     Ok(())
 }

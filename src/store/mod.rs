@@ -27,8 +27,7 @@ pub use migrate::migrate;
 pub use order_ids::OrderIds;
 pub use orders::{Entry, Orders};
 pub use pools::{
-    DatabaseOptions, RedisAddress, RedisConnection, RedisLink, database, redis, redis_later,
-    refuse_eviction,
+    DatabaseOptions, RedisAddress, RedisConnection, database, redis, redis_later, refuse_eviction,
 };
 pub use replicas::Replicas;
 pub use resolve::{Resolution, resolve};

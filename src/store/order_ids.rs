@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::ConnectionManager;
 use time::{Date, OffsetDateTime};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::StoreError;
+use super::{RedisConnection, StoreError};
 use crate::domain::OrderId;
 
 /// Numbers fetched at once. What a replica does not use up is lost: the counter has 32 bits a day.
@@ -21,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// last word and another one is drawn.
 #[derive(Clone)]
 pub struct OrderIds {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     block: Arc<Mutex<Block>>,
 }
 
@@ -33,7 +32,7 @@ struct Block {
 
 impl OrderIds {
     /// Ids from that Redis.
-    pub fn new(connection: ConnectionManager) -> Self {
+    pub fn new(connection: RedisConnection) -> Self {
         let block = Block { day: Date::MIN, next: 0, end: 0 };
         Self { connection, block: Arc::new(Mutex::new(block)) }
     }

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{ConnectionAddr, IntoConnectionInfo, TlsCertificates};
+use redis::aio::ConnectionManagerConfig;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlPool};
 use tokio::time::timeout;
 
 use super::StoreError;
 
-/// The one connection to Redis; clones use the same socket.
-pub type RedisConnection = ConnectionManager;
+/// Where a Redis is.
+pub use distlock::RedisAddress;
+/// The one connection to Redis, for locks as well; clones use the same socket.
+pub use distlock::RedisConnection;
 
 /// How the pool is made.
 pub struct DatabaseOptions {
@@ -87,43 +88,6 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
         .connect_lazy_with(connect))
 }
 
-/// A Redis server: how to connect to it, and a connection that comes back by itself.
-#[derive(Clone)]
-pub struct RedisLink {
-    /// For connections of one's own.
-    pub client: redis::Client,
-    /// The shared one.
-    pub connection: RedisConnection,
-}
-
-/// Where a Redis is.
-#[derive(Clone, Copy)]
-pub struct RedisAddress<'a> {
-    /// `redis://user:password@host:6379/0`, `rediss://` (TLS) or `redis+unix://`.
-    pub url: &'a str,
-    /// The authority, in PEM, that vouches for a `rediss://`; the system's do without it.
-    pub ca: Option<&'a [u8]>,
-}
-
-impl RedisAddress<'_> {
-    fn client(self) -> Result<redis::Client, redis::RedisError> {
-        let info = self.url.into_connection_info()?;
-        match (self.ca, info.addr()) {
-            (Some(ca), ConnectionAddr::TcpTls { .. }) => {
-                let authority = TlsCertificates { client_tls: None, root_cert: Some(ca.to_vec()) };
-                redis::Client::build_with_tls(info, authority)
-            }
-            _ => redis::Client::open(info),
-        }
-    }
-
-    /// Which server and which of its databases, without the login; `None` if the URL is none.
-    pub fn place(self) -> Option<String> {
-        let info = self.url.into_connection_info().ok()?;
-        Some(format!("{}/{}", info.addr(), info.redis_settings().db()))
-    }
-}
-
 fn impatient() -> ConnectionManagerConfig {
     ConnectionManagerConfig::new()
         .set_connection_timeout(Some(Duration::from_millis(500)))
@@ -134,33 +98,31 @@ fn impatient() -> ConnectionManagerConfig {
 }
 
 /// Connects to Redis. The connection comes back by itself; a command fails after half a second.
-pub async fn redis(address: RedisAddress<'_>) -> Result<RedisLink, StoreError> {
-    let client = address.client()?;
-    let connecting = ConnectionManager::new_with_config(client.clone(), impatient());
+pub async fn redis(address: RedisAddress<'_>) -> Result<RedisConnection, StoreError> {
+    let connecting = RedisConnection::now(address, impatient());
     match timeout(Duration::from_secs(5), connecting).await {
-        Ok(connection) => Ok(RedisLink { client, connection: connection? }),
+        Ok(connection) => Ok(connection?),
         Err(_) => Err(StoreError::NoAnswer { server: "redis" }),
     }
 }
 
 /// The same without connecting yet: for one of several servers, which may be away.
-pub fn redis_later(address: RedisAddress<'_>) -> Result<RedisLink, StoreError> {
-    let client = address.client()?;
-    let connection = ConnectionManager::new_lazy_with_config(client.clone(), impatient())?;
-    Ok(RedisLink { client, connection })
+pub fn redis_later(address: RedisAddress<'_>) -> Result<RedisConnection, StoreError> {
+    Ok(RedisConnection::later(address, impatient())?)
 }
 
 /// Refuses a Redis that may evict keys: a lock that is evicted is a lock that two hold. Lock keys
 /// have a lease, so the `volatile-` policies evict them too. The error is a full sentence.
-pub async fn refuse_eviction(connection: &ConnectionManager) -> Result<(), StoreError> {
-    let info: String =
-        redis::cmd("INFO").arg("memory").query_async(&mut connection.clone()).await?;
-    let policy = info.lines().find_map(|line| line.trim().strip_prefix("maxmemory_policy:"));
-    match policy {
-        Some("noeviction") => Ok(()),
-        policy => Err(StoreError::Unexpected(format!(
-            "maxmemory-policy is {}, so Redis may evict a held lock; set it to noeviction",
-            policy.unwrap_or("not told")
-        ))),
+pub async fn refuse_eviction(connection: &RedisConnection) -> Result<(), StoreError> {
+    for mut server in connection.servers().await? {
+        let info: String = redis::cmd("INFO").arg("memory").query_async(&mut server).await?;
+        let policy = info.lines().find_map(|line| line.trim().strip_prefix("maxmemory_policy:"));
+        if policy != Some("noeviction") {
+            return Err(StoreError::Unexpected(format!(
+                "maxmemory-policy is {}, so Redis may evict a held lock; set it to noeviction",
+                policy.unwrap_or("not told")
+            )));
+        }
     }
+    Ok(())
 }

@@ -22,6 +22,7 @@ use crate::program::Program;
 use crate::programs::Programs;
 use crate::reaper::Reaper;
 use crate::redis::{Redis, RedisOptions};
+use crate::redis_cluster::RedisCluster;
 use crate::replica::{Replica, ReplicaSpec};
 use crate::shim::Shims;
 use crate::slot::Slot;
@@ -153,6 +154,14 @@ impl Bed {
     /// As [`Bed::redis`]; those that did start are gone then.
     pub fn redis_many(&self, count: usize, options: RedisOptions) -> Result<Vec<Redis>> {
         Redis::start_many(&self.inner, count, options)
+    }
+
+    /// Starts a Redis Cluster of so many masters, which have all slots, each with so many replicas.
+    ///
+    /// # Errors
+    /// As [`Bed::redis`]; also if the nodes do not come to agree.
+    pub fn redis_cluster(&self, masters: u16, replicas_each: u16) -> Result<RedisCluster> {
+        RedisCluster::start(&self.inner, masters, replicas_each)
     }
 
     /// Creates and starts a database server with no database and one user, who may do everything.

@@ -40,10 +40,9 @@
 //!
 //! Modules in reading order: `bed` (the folder and its end), `spawner`, `reaper`, `process` (one
 //! server and what can be done to it), `probe` (when is it ready), then one file per server:
-//! `redis`, `database`, `zookeeper`, `replica`, `haproxy`, `program`; `proxy` (a way on which
-//! things go wrong); `shim` (a clock that can be set, a disk
-//! that can be stalled), `certificates`, `mysql_wire`, `resp`,
-//! `programs`, `ports`, `logs`, `error` are tools.
+//! `redis`, `redis_cluster`, `database`, `zookeeper`, `replica`, `haproxy`, `program`; `proxy` (a
+//! way on which things go wrong); `shim` (a clock that can be set, a disk that can be stalled),
+//! `certificates`, `mysql_wire`, `resp`, `programs`, `ports`, `logs`, `error` are tools.
 
 mod bed;
 mod certificates;
@@ -60,6 +59,7 @@ mod programs;
 mod proxy;
 mod reaper;
 mod redis;
+mod redis_cluster;
 mod replica;
 mod resp;
 mod shim;
@@ -75,5 +75,6 @@ pub use process::Process;
 pub use program::Program;
 pub use proxy::{Action, Command, Counts, Direction, Dropping, Proxy, Rule, Times};
 pub use redis::{Redis, RedisMaster, RedisOptions};
+pub use redis_cluster::RedisCluster;
 pub use replica::{Replica, ReplicaSpec};
 pub use zookeeper::{ZooKeeper, ZooKeeperOptions};

@@ -37,6 +37,9 @@ pub struct RedisOptions {
     pub database: u8,
     /// Listens for TLS as well, on a port of its own.
     pub tls: bool,
+    /// Is a node of a cluster, which knows no other node and has no slot yet; see
+    /// [`RedisCluster`](crate::RedisCluster).
+    pub cluster: bool,
     /// Has a clock that [`Redis::jump_clock`] can set.
     pub clock: bool,
     /// Has a disk that [`Redis::stall_disk`] can stall.
@@ -89,11 +92,13 @@ struct Plan<'a> {
     bed: &'a Arc<Inner>,
     program: PathBuf,
     options: RedisOptions,
+    /// That of the default user, if it is to be one that others have as well.
+    password: Option<String>,
 }
 
 impl Redis {
     pub(crate) fn start(bed: &Arc<Inner>, options: RedisOptions) -> Result<Self> {
-        let plan = Plan { bed, program: program(bed)?, options };
+        let plan = Plan { bed, program: program(bed)?, options, password: None };
         start_on_free_port(|| plan.start())
     }
 
@@ -103,7 +108,17 @@ impl Redis {
         count: usize,
         options: RedisOptions,
     ) -> Result<Vec<Self>> {
-        let plan = Plan { bed, program: program(bed)?, options };
+        Self::start_alike(bed, count, options, None)
+    }
+
+    /// The same with that password for all.
+    pub(crate) fn start_alike(
+        bed: &Arc<Inner>,
+        count: usize,
+        options: RedisOptions,
+        password: Option<String>,
+    ) -> Result<Vec<Self>> {
+        let plan = Plan { bed, program: program(bed)?, options, password };
         let start = || start_on_free_port(|| plan.start());
         thread::scope(|scope| {
             let starts: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
@@ -198,13 +213,17 @@ impl Plan<'_> {
         let name = bed.unique_name("redis");
         let data = bed.path(&name);
         create_private_folder(&data)?;
-        let access = Access::choose(bed, &name, options)?;
+        let access = Access::choose(bed, &name, options, self.password.clone())?;
         let shim = |dial| Shim::start(bed, &name, dial);
         let clock = options.clock.then(|| shim(Dial::Clock)).transpose()?;
         let disk = options.disk.then(|| shim(Dial::Disk)).transpose()?;
         let config = bed.path(&format!("{name}.conf"));
         let data = format!("dir \"{}\"\n", data.display());
-        write_private(&config, &(access.settings() + &data + &settings(options)))?;
+        let mut lines = access.settings() + &data + &settings(options);
+        if options.cluster {
+            lines += &cluster_settings(&access.password)?;
+        }
+        write_private(&config, &lines)?;
         let probe = Probe::Redis { address: access.address, password: access.password.clone() };
         let recipe = Recipe {
             name,
@@ -226,8 +245,13 @@ impl Deref for Redis {
 }
 
 impl Access {
-    fn choose(bed: &Arc<Inner>, name: &str, options: &RedisOptions) -> Result<Self> {
-        let (address, password) = (ports::free_address()?, secret());
+    fn choose(
+        bed: &Arc<Inner>,
+        name: &str,
+        options: &RedisOptions,
+        password: Option<String>,
+    ) -> Result<Self> {
+        let (address, password) = (ports::free_address()?, password.unwrap_or_else(secret));
         let user = options.user.as_ref().map(|user| (user.clone(), secret()));
         let socket = bed.path(&format!("{name}.sock"));
         let database = options.database;
@@ -272,7 +296,7 @@ impl Access {
     }
 }
 
-fn secret() -> String {
+pub(crate) fn secret() -> String {
     Uuid::new_v4().simple().to_string()
 }
 
@@ -293,6 +317,18 @@ fn program(bed: &Inner) -> Result<PathBuf> {
         }
         _ => Ok(link),
     }
+}
+
+/// A node that is dead is noticed soon. The bus has a port of its own, because Redis would add
+/// 10000 to the other one, which may be too much.
+fn cluster_settings(password: &str) -> Result<String> {
+    let lines = [
+        "cluster-enabled yes".to_owned(),
+        format!("cluster-port {}", ports::free_address()?.port()),
+        "cluster-node-timeout 2000".into(),
+        format!("masterauth {password}"),
+    ];
+    Ok(lines.join("\n") + "\n")
 }
 
 /// What a restart and another port leave as it is. Later lines win over earlier ones.

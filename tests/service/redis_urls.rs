@@ -1,8 +1,11 @@
 //! Every way into a Redis: with a user, a password and a database, by TCP, by TLS, by its socket.
 
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use testbed::{Redis, RedisOptions};
+use reqwest::Method;
+use serde_json::json;
+use testbed::{Direction, Proxy, Redis, RedisOptions};
 
 use crate::fleet::SECKILL;
 use crate::support::{Place, Service, servers};
@@ -13,6 +16,36 @@ fn redis() -> Redis {
     let user = Some("shop".to_owned());
     let options = RedisOptions { user, database: DATABASE, tls: true, ..RedisOptions::default() };
     servers().bed.redis(options).expect("a Redis with TLS")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_cluster_serves_locks_login_codes_and_order_numbers() {
+    let cluster = tokio::task::spawn_blocking(|| servers().bed.redis_cluster(3, 0));
+    let cluster = cluster.await.expect("no panic").expect("a cluster");
+    for kind in ["redisson", "fair", "lua-release"] {
+        let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        let place = Place { redis_url: cluster.url(), ..place };
+        let service = Service::start_at(place, &["--lock", kind]).await;
+        let voucher = service.voucher(50).await;
+        for user in 1..=20 {
+            service.buy(&voucher, user).await.expect(201);
+        }
+        for phone in ["13800000001", "13800000002", "13800000003"] {
+            let (codes, login) = ("/api/login/codes", "/api/login");
+            let mut tried = json!({"phone": phone});
+            let sent = service.call(Method::POST, codes, None, Some(tried.clone())).await;
+            tried["code"] = sent.expect(202)["code"].take();
+            service.call(Method::POST, login, None, Some(tried)).await.expect(200);
+        }
+        service.stop().await;
+    }
+    let locked = locked(&cluster.url(), &[]);
+    assert_eq!(locked.stdout, b"in\n", "{locked:?}");
+    cluster.masters()[1].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).unwrap();
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let place = Place { redis_url: cluster.url(), ..place };
+    let refused = crate::support::app(&place, &[]).await.err().expect("one of them may evict");
+    assert!(format!("{refused:#}").contains("noeviction"), "{refused:#}");
 }
 
 /// How many keys each database has that has any.
@@ -71,4 +104,30 @@ fn a_redis_that_nobody_vouches_for_is_refused() {
     assert_eq!(locked(&plain, &[]).status.code(), Some(69), "that port speaks TLS only");
     let missing = locked(url, &[("REDIS_CA_FILE", "/no/such/file")]);
     assert_ne!(missing.status.code(), Some(0), "{missing:?}");
+}
+
+/// The connection that is half open is the one for locks, login codes and order numbers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_whose_connection_is_half_open_is_reached_on_another_one() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let redis = servers().redis.addr();
+    let proxy = Proxy::before(redis).expect("a proxy");
+    let redis_url = proxy.instead_of(redis, &place.redis_url);
+    let service = Service::start_at(Place { redis_url, ..place }, &[]).await;
+    let voucher = service.voucher(10).await;
+    service.buy(&voucher, 1).await.expect(201);
+    // Neither side hears anything more, though nobody has closed anything.
+    let swallowed = proxy.counts().swallowed_to_server;
+    proxy.set_swallowing(Direction::Both, true);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while proxy.counts().swallowed_to_server == swallowed {
+        assert!(Instant::now() < deadline, "nothing was asked");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    proxy.set_swallowing(Direction::Both, false);
+    while service.buy(&voucher, 2).await.status != 201 {
+        assert!(Instant::now() < deadline, "no purchase");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    service.stop().await;
 }

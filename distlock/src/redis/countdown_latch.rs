@@ -111,7 +111,8 @@ impl CountdownLatch {
     async fn send_count_down(&self, id: &str) -> Result<Answered<u32>, Failure> {
         let keys = [self.0.name.as_str(), &self.0.past, &self.0.channel];
         let script = &self.0.shared.scripts.latch_count_down;
-        call(&self.0.server, script, &keys, (WAKE_ALL, id, ms(REMEMBERED))).await
+        let args = (WAKE_ALL, id, ms(REMEMBERED), self.0.server.publish());
+        call(&self.0.server, script, &keys, args).await
     }
 
     /// How many counts are left; 0 if it is open. May be out of date when it comes.

@@ -160,7 +160,8 @@ impl ExpirableSemaphore {
     async fn send_release(&self, id: &Owner, latch: &str) -> Result<Answered<i64>, Failure> {
         let script = &self.0.shared.scripts.expirable_release;
         let keys = [self.0.permits.as_str(), latch, &self.0.channel];
-        call(&self.0.server, script, &keys, (WAKE_ONE, id.as_str(), ms(REMEMBERED))).await
+        let args = (WAKE_ONE, id.as_str(), ms(REMEMBERED), self.0.server.publish());
+        call(&self.0.server, script, &keys, args).await
     }
 }
 
@@ -242,7 +243,8 @@ impl Wish for Taking {
         let latch = self.semaphore.latch(&self.id);
         let keys = [inner.permits.as_str(), &latch, &inner.channel];
         let script = &inner.shared.scripts.expirable_release;
-        let args = (WAKE_ONE, self.id.as_str(), ms(REMEMBERED));
+        let publish = inner.server.publish();
+        let args = (WAKE_ONE, self.id.as_str(), ms(REMEMBERED), publish);
         call_at_last(&inner.server, script, &keys, args).await
     }
 }

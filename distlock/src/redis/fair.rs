@@ -38,14 +38,14 @@ const FORM: Form = Form {
     terms,
 };
 
-fn terms(Request { name, id, .. }: &Request) -> Terms {
+fn terms(Request { name, id, .. }: &Request, publish: &str) -> Terms {
     let own = |prefix| format!("{}:{id}", own_key(prefix, name));
     let keys = [HOLDS, "distlock_fair_queue", "distlock_fair_waiters"];
     let mut keys: Vec<_> = keys.map(|prefix| own_key(prefix, name)).into();
     keys.push(own("distlock_fair_latch"));
     let channel = own("distlock_fair_channel");
     // What all waiters' channels begin with.
-    let channels = vec![own_key("distlock_fair_channel", name) + ":"];
+    let channels = vec![own_key("distlock_fair_channel", name) + ":", publish.to_owned()];
     Terms { keys, channel, is_shared: false, acquire: channels.clone(), release: channels }
 }
 

@@ -14,11 +14,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use redis::aio::ConnectionManager;
 use tokio::time::Instant;
 
-use super::RedisServer;
 use super::one_key::{self, OneKey, lease_ms};
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
 };
@@ -26,7 +25,7 @@ use crate::{
 /// `getset-timestamp`, by this machine's wall clock or another.
 #[derive(Clone)]
 pub struct GetsetTimestamp {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     clock: fn() -> SystemTime,
 }
 

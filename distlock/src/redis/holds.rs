@@ -13,22 +13,21 @@
 //! for [`PATIENCE`] after each look. It looks at least every third of that, which also bounds what
 //! a lost message costs.
 //!
-//! On a Redis Cluster all keys of a lock are in one slot, but a batch of renewals is not.
+//! On a Redis Cluster all keys of a lock are in one slot, and so are its messages.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::aio::ConnectionManager;
 use redis::{AsyncCommands, RedisResult};
 use tokio::time::Instant;
 
-use super::RedisServer;
 use super::keys::{ms, own_key};
 use super::once::{Answered, Failure, call, forget};
-use super::renew::renewals;
+use super::renew::{per_slot, renewals};
 use super::script::LuaScript;
 use super::signal::Subscription;
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Hold, LockError, Release, Renewal, Renewer, Request, Upkeep, Wake, Woken,
 };
@@ -54,8 +53,11 @@ pub(super) struct Form {
     /// The prefix of the key of the holds.
     pub(super) holds: &'static str,
     /// What it tells its scripts about a request.
-    pub(super) terms: fn(&Request) -> Terms,
+    pub(super) terms: TermsOf,
 }
+
+/// What is told about a request, given the command by which scripts tell waiters.
+type TermsOf = fn(&Request, &str) -> Terms;
 
 /// What a kind tells its scripts about one request.
 pub(super) struct Terms {
@@ -78,7 +80,7 @@ pub(super) struct Scripts {
     acquire: LuaScript,
     release: LuaScript,
     renewer: Arc<HoldsRenewer>,
-    terms: fn(&Request) -> Terms,
+    terms: TermsOf,
 }
 
 impl Scripts {
@@ -93,7 +95,7 @@ impl Scripts {
     }
 
     pub(super) fn begin(self: &Arc<Self>, request: Request) -> Box<dyn Acquisition> {
-        let terms = (self.terms)(&request);
+        let terms = (self.terms)(&request, self.server.publish());
         let call = Call { scripts: Arc::clone(self), request, terms: Arc::new(terms) };
         Box::new(HoldAcquisition { call, repeated: false, place: None, look: Duration::ZERO })
     }
@@ -252,7 +254,7 @@ impl Hold for SetHold {
 
 /// Renews the holds of one kind, many with one script.
 struct HoldsRenewer {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     script: LuaScript,
     prefix: &'static str,
 }
@@ -277,7 +279,13 @@ impl HoldsRenewer {
 #[async_trait]
 impl Renewer for HoldsRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+    }
+}
+
+impl HoldsRenewer {
+    async fn renew_together(&self, holds: Vec<Request>) -> Vec<Renewal> {
         let sent = Instant::now();
-        renewals(sent, holds, self.send(holds).await)
+        renewals(sent, &holds, self.send(&holds).await)
     }
 }

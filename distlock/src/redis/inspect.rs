@@ -63,6 +63,7 @@ impl RedissonLock {
         let channel = channel(&self.name);
         let keys = [self.name.as_str(), &channel];
         let mut connection = self.server.connection();
-        Ok(LuaScript::new(FORCE_UNLOCK).call(&mut connection, &keys, (WAKE_ONE,)).await?)
+        let args = (WAKE_ONE, self.server.publish());
+        Ok(LuaScript::new(FORCE_UNLOCK).call(&mut connection, &keys, args).await?)
     }
 }

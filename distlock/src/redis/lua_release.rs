@@ -8,11 +8,9 @@
 
 use std::sync::Arc;
 
-use redis::Script;
-use redis::aio::ConnectionManager;
-
 use super::one_key::{self, OneKey};
-use super::{RedisServer, set_nx};
+use super::script::LuaScript;
+use super::{RedisConnection, RedisServer, set_nx};
 use crate::{
     Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
 };
@@ -21,13 +19,13 @@ const RELEASE: &str = include_str!("../../lua/release_if_owner.lua");
 
 #[derive(Clone)]
 pub(crate) struct LuaRelease {
-    connection: ConnectionManager,
-    release: Arc<Script>,
+    connection: RedisConnection,
+    release: Arc<LuaScript>,
 }
 
 impl LuaRelease {
     pub(crate) fn new(server: &RedisServer) -> Self {
-        Self { connection: server.connection(), release: Arc::new(Script::new(RELEASE)) }
+        Self { connection: server.connection(), release: Arc::new(LuaScript::new(RELEASE)) }
     }
 }
 
@@ -51,12 +49,8 @@ impl OneKey for LuaRelease {
     }
 
     async fn free(&mut self, request: &Request) -> Result<Release, LockError> {
-        let freed: i64 = self
-            .release
-            .key(request.name.as_str())
-            .arg(request.owner.as_str())
-            .invoke_async(&mut self.connection)
-            .await?;
+        let (keys, owner) = ([request.name.as_str()], request.owner.as_str());
+        let freed: i64 = self.release.call(&mut self.connection, &keys, owner).await?;
         Ok(match freed {
             1 => Release::Released,
             0 => Release::HeldByOther,
@@ -67,9 +61,8 @@ impl OneKey for LuaRelease {
     /// Sends the whole script: a server that is hung now, and carries out the attempt and then this
     /// when it wakes up, has no way to ask for it.
     async fn give_back(&mut self, request: &Request) -> Result<(), LockError> {
-        let mut eval = redis::cmd("EVAL");
-        eval.arg(RELEASE).arg(1).arg(request.name.as_str()).arg(request.owner.as_str());
-        eval.exec_async(&mut self.connection).await?;
+        let (keys, owner) = ([request.name.as_str()], request.owner.as_str());
+        self.release.call_whole::<i64>(&mut self.connection, &keys, owner).await?;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
-//! Mechanisms that live in Redis, one file each. All of a process share one reconnecting
-//! connection for commands.
+//! Mechanisms that live in Redis, one file each. All of a process share one connection for
+//! commands, which is made anew when it ends or falls silent.
 
+mod connection;
 mod countdown_latch;
 mod expirable_semaphore;
 pub(crate) mod fair;
@@ -29,9 +30,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::aio::ConnectionManagerConfig;
 use uuid::Uuid;
 
+pub use self::connection::{RedisAddress, RedisConnection};
 pub use self::countdown_latch::CountdownLatch;
 pub use self::expirable_semaphore::{ExpirableSemaphore, Permit};
 pub use self::getset_timestamp::GetsetTimestamp;
@@ -52,16 +54,15 @@ use crate::{LockError, Owner};
 /// How long an answer may take, unless told otherwise.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// A Redis server. Cheap to clone; clones share its connections.
+/// A Redis server, or a Redis Cluster. Cheap to clone; clones share its connections.
 #[derive(Clone)]
 pub struct RedisServer {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     shared: Arc<Shared>,
     replication: Replication,
 }
 
 struct Shared {
-    client: redis::Client,
     /// This process, as its holds call it.
     process: Uuid,
     /// The last number of an owner.
@@ -79,7 +80,7 @@ impl Drop for Shared {
 }
 
 impl RedisServer {
-    /// Opens a connection that reconnects by itself, on which an answer may take half a second.
+    /// Opens a connection that comes back by itself, on which an answer may take half a second.
     /// See [`RedisServer::connect`].
     pub async fn open(url: &str) -> Result<Self, LockError> {
         let config = ConnectionManagerConfig::new()
@@ -91,23 +92,22 @@ impl RedisServer {
         Self::connect(url, config).await
     }
 
-    /// Opens a connection that reconnects by itself. `config` says how long an answer may take.
-    /// The URL is `redis://` or `rediss://` (TLS) with user, password and database, or `unix://`.
-    /// Fails with [`LockError::Backend`] if the server does not answer.
+    /// Opens a connection that comes back by itself. `config` says how long an answer may take.
+    /// See [`RedisAddress`] for URLs. Fails with [`LockError::Backend`] if the server does not
+    /// answer, or a master of the cluster.
     pub async fn connect(url: &str, config: ConnectionManagerConfig) -> Result<Self, LockError> {
-        let client = redis::Client::open(url)?;
-        let connection = ConnectionManager::new_with_config(client.clone(), config).await?;
-        Ok(Self::new(client, connection))
+        Ok(Self::new(RedisConnection::now(url, config).await?))
     }
 
     /// A server to which there is a connection already.
-    pub fn new(client: redis::Client, connection: ConnectionManager) -> Self {
-        let signals = Signals::new(&client);
+    pub fn new(connection: RedisConnection) -> Self {
+        let signals = Signals::new(&connection);
         let process = Uuid::new_v4();
         let owners = AtomicU64::new(0);
-        let renewer = Arc::new(RedisRenewer::new(Writer::Unconfirmed(connection.clone())));
+        let writer = Writer::Unconfirmed(connection.clone());
+        let renewer = Arc::new(RedisRenewer::new(&connection, writer));
         let synchronizers = OnceLock::new();
-        let shared = Shared { client, process, owners, signals, renewer, synchronizers };
+        let shared = Shared { process, owners, signals, renewer, synchronizers };
         let shared = Arc::new(shared);
         Self { connection, shared, replication: Replication::None }
     }
@@ -124,7 +124,7 @@ impl RedisServer {
     }
 
     /// The connection for commands; clones use the same socket.
-    pub fn connection(&self) -> ConnectionManager {
+    pub fn connection(&self) -> RedisConnection {
         self.connection.clone()
     }
 
@@ -133,8 +133,10 @@ impl RedisServer {
         self.shared.signals.channels()
     }
 
-    pub(crate) fn client(&self) -> &redis::Client {
-        &self.shared.client
+    /// The command by which scripts tell waiters. On a cluster (Redis 7 or later) a message stays
+    /// with the slot of its channel, which is that of the lock.
+    pub(crate) fn publish(&self) -> &'static str {
+        if self.connection.is_cluster() { "SPUBLISH" } else { "PUBLISH" }
     }
 
     /// The renewer of all holds that are hashes of owner to hold count and need no confirmation.

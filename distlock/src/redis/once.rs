@@ -108,11 +108,12 @@ pub(super) async fn call_at_last<T: FromRedisValue>(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(ANSWER))
         .set_response_timeout(Some(ANSWER));
-    let connection = server.client().get_multiplexed_async_connection_with_config(&config).await;
-    let answer = match connection {
+    let shared = server.connection();
+    let answer = match shared.own(keys[0], &config).await {
         Ok(mut connection) => script.call_whole(&mut connection, keys, &args).await,
         Err(error) => Err(error),
     };
+    let answer = answer.inspect_err(|failure| shared.seen(failure));
     answered(answer, sent, false)
 }
 

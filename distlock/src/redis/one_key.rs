@@ -4,8 +4,8 @@
 use std::future::{Future, ready};
 
 use async_trait::async_trait;
-use redis::aio::ConnectionManager;
 
+use super::RedisConnection;
 use crate::{Acquisition, Belief, Hold, LockError, LockName, Release, Request};
 
 /// The steps of one acquisition and its hold.
@@ -39,7 +39,7 @@ pub(super) fn begin<K: OneKey>(steps: K, request: Request) -> Box<dyn Acquisitio
 
 /// A bare DEL: it cannot tell whose key it removes.
 pub(super) async fn delete(
-    connection: &mut ConnectionManager,
+    connection: &mut RedisConnection,
     name: &LockName,
 ) -> Result<Release, LockError> {
     let removed: u64 = redis::cmd("DEL").arg(name.as_str()).query_async(connection).await?;

@@ -11,10 +11,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redis::aio::ConnectionManager;
-
 use super::one_key::{self, OneKey};
-use super::{RedisServer, set_nx};
+use super::{RedisConnection, RedisServer, set_nx};
 use crate::{
     Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Owner, Release, Request,
     guarantees,
@@ -23,7 +21,7 @@ use crate::{
 /// `owner-check`, with owners that are unique, or that only seem to be.
 #[derive(Clone)]
 pub struct OwnerCheckLock {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     /// The last owner, where owners are numbers.
     last_number: Option<Arc<AtomicU64>>,
 }

@@ -136,7 +136,7 @@ impl Synchronizers {
         number: (&str, u32),
     ) -> Result<bool, LockError> {
         let id = Uuid::new_v4().to_string();
-        let args = (WAKE_ONE, number, &id);
+        let args = (WAKE_ONE, number, &id, server.publish());
         let send = || call::<i64>(server, &self.scripts.set, keys, args);
         Ok(persist(SOON, send).await?.value == 1)
     }
@@ -159,7 +159,8 @@ impl Synchronizers {
         keys: &[&str],
         field: &str,
     ) -> Result<bool, LockError> {
-        let deleted = call::<i64>(server, &self.scripts.delete, keys, (WAKE_ALL, field)).await?;
+        let args = (WAKE_ALL, field, server.publish());
+        let deleted = call::<i64>(server, &self.scripts.delete, keys, args).await?;
         Ok(deleted.value == 1)
     }
 

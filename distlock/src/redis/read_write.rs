@@ -42,24 +42,26 @@ const READING: Form = Form {
     acquire: include_str!("../../lua/rw_read.lua"),
     release: include_str!("../../lua/rw_release.lua"),
     holds: READ,
-    terms: |request| terms(request, READERS_CHANNEL),
+    terms: |request, publish| terms(request, READERS_CHANNEL, publish),
 };
 
 const WRITING: Form = Form {
     acquire: include_str!("../../lua/rw_write.lua"),
     release: READING.release,
     holds: WRITE,
-    terms: |request| terms(request, WRITERS_CHANNEL),
+    terms: |request, publish| terms(request, WRITERS_CHANNEL, publish),
 };
 
-fn terms(Request { name, id, .. }: &Request, channel: &str) -> Terms {
+fn terms(Request { name, id, .. }: &Request, channel: &str, publish: &str) -> Terms {
     let keys = [WRITE, READ, "distlock_rw_writers", "distlock_rw_readers", "distlock_rw_invited"];
     let mut keys: Vec<_> = keys.map(|prefix| own_key(prefix, name)).into();
     keys.push(format!("{}:{id}", own_key("distlock_rw_latch", name)));
     let channels = [WRITERS_CHANNEL, READERS_CHANNEL].map(|channel| own_key(channel, name));
+    let mut release = Vec::from(channels);
+    release.push(publish.to_owned());
     let is_shared = channel == WRITERS_CHANNEL;
     let channel = own_key(channel, name);
-    Terms { keys, channel, is_shared, acquire: Vec::new(), release: channels.into() }
+    Terms { keys, channel, is_shared, acquire: Vec::new(), release }
 }
 
 /// Read-write locks on a Redis server: each name has a read lock, which many owners may hold at

@@ -19,10 +19,9 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all, ready};
 use futures_util::stream::FuturesUnordered;
-use redis::aio::ConnectionManager;
 use tokio::time::{Instant, timeout};
 
-use super::RedisServer;
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Renewal, Renewer,
     Request, Upkeep, guarantees,
@@ -44,7 +43,7 @@ const ANSWER_MAX: Duration = Duration::from_millis(500);
 pub struct Red(Arc<Nodes>);
 
 struct Nodes {
-    connections: Vec<ConnectionManager>,
+    connections: Vec<RedisConnection>,
     restart_delay: Duration,
 }
 
@@ -54,6 +53,9 @@ impl Red {
     pub fn new(servers: &[RedisServer]) -> Result<Self, LockError> {
         if ![3, 5].contains(&servers.len()) {
             return Err(LockError::Unsupported("3 or 5 independent Redis servers"));
+        }
+        if servers.iter().any(|server| server.connection().is_cluster()) {
+            return Err(LockError::Unsupported("independent Redis servers, not a Redis Cluster"));
         }
         let connections = servers.iter().map(RedisServer::connection).collect();
         Ok(Self(Arc::new(Nodes { connections, restart_delay: Duration::ZERO })))
@@ -158,7 +160,7 @@ impl Nodes {
     ) -> (Votes, Answers) {
         let mut votes = Votes { of: self.connections.len(), seen: Vec::new(), failure: None };
         let command = Arc::new(command);
-        let ask = |connection: &ConnectionManager| -> BoxFuture<'static, Result<i64, LockError>> {
+        let ask = |connection: &RedisConnection| -> BoxFuture<'static, Result<i64, LockError>> {
             let (mut connection, command) = (connection.clone(), Arc::clone(&command));
             Box::pin(async move {
                 let answer = timeout(limit, command.query_async(&mut connection));

@@ -14,11 +14,11 @@
 //! Flaw: a failover to a replica that lags forgets the lock; [`Replication`] makes that rarer. It
 //! is not fair: who comes first after a release gets it.
 //!
-//! On a Redis Cluster all keys of a lock are in one slot, but its messages would need SPUBLISH and
-//! sharded subscriptions: not done. Source: Redisson 4.7, `RedissonLock`, `RedissonBaseLock`,
-//! `LockPubSub`. Tests: `tests/redisson.rs`, `tests/redisson_scripts.rs`,
+//! On a Redis Cluster all keys of a lock are in one slot, and so are its messages, which are sent
+//! by SPUBLISH there, as Redisson does from Redis 7 on. Source: Redisson 4.7, `RedissonLock`,
+//! `RedissonBaseLock`, `LockPubSub`. Tests: `tests/redisson.rs`, `tests/redisson_scripts.rs`,
 //! `tests/redisson_waiting.rs`, `tests/redisson_faults.rs`, `tests/redisson_watchdog.rs`,
-//! `tests/redisson_replication.rs`.
+//! `tests/redisson_replication.rs`, `tests/cluster.rs`, `tests/cluster_changes.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,9 @@ impl Redisson {
         let writer = Writer::new(server, options.replication);
         let renewer = match writer {
             Writer::Unconfirmed(_) => server.renewer(),
-            Writer::Confirmed(_) => Arc::new(RedisRenewer::new(writer.clone())),
+            Writer::Confirmed(_) => {
+                Arc::new(RedisRenewer::new(&server.connection(), writer.clone()))
+            }
         };
         Self {
             inner: Arc::new(Inner {
@@ -234,7 +236,8 @@ impl Acquisition for RedissonAcquisition {
         let request = &self.request;
         let keys = [request.name.as_str(), &self.channel, &self.latch];
         let reenters = u8::from(request.may_hold);
-        let args = (WAKE_ONE, request.owner.as_str(), reenters, ms(ACQUIRE_LATCH));
+        let publish = self.inner.server.publish();
+        let args = (WAKE_ONE, request.owner.as_str(), reenters, ms(ACQUIRE_LATCH), publish);
         let mut connection = self.inner.server.connection();
         self.inner.abandon.call_whole::<i64>(&mut connection, &keys, args).await?;
         Ok(())
@@ -271,7 +274,9 @@ impl Hold for RedissonHold {
     async fn release(&mut self) -> Result<Release, LockError> {
         let request = &self.request;
         let keys = [request.name.as_str(), &self.channel, &self.latch];
-        let args = (WAKE_ONE, ms(request.lease), request.owner.as_str(), ms(RELEASE_LATCH));
+        let publish = self.inner.server.publish();
+        let owner = request.owner.as_str();
+        let args = (WAKE_ONE, ms(request.lease), owner, ms(RELEASE_LATCH), publish);
         let mut connection = self.inner.server.connection();
         let is_sent = std::mem::replace(&mut self.is_sent, true);
         let answer: i64 = self.inner.release.call(&mut connection, &keys, args).await?;

@@ -12,12 +12,11 @@
 
 use std::sync::Arc;
 
-use redis::Script;
-use redis::aio::ConnectionManager;
 use tokio::time::Instant;
 
-use super::RedisServer;
 use super::one_key::{self, OneKey, lease_ms};
+use super::script::LuaScript;
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
 };
@@ -27,14 +26,14 @@ const RELEASE: &str = include_str!("../../lua/reentrant_release.lua");
 
 #[derive(Clone)]
 pub(crate) struct Reentrant {
-    connection: ConnectionManager,
-    acquire: Arc<Script>,
-    release: Arc<Script>,
+    connection: RedisConnection,
+    acquire: Arc<LuaScript>,
+    release: Arc<LuaScript>,
 }
 
 impl Reentrant {
     pub(crate) fn new(server: &RedisServer) -> Self {
-        let (acquire, release) = (Script::new(ACQUIRE), Script::new(RELEASE));
+        let (acquire, release) = (LuaScript::new(ACQUIRE), LuaScript::new(RELEASE));
         let (acquire, release) = (Arc::new(acquire), Arc::new(release));
         Self { connection: server.connection(), acquire, release }
     }
@@ -71,9 +70,8 @@ impl OneKey for Reentrant {
 }
 
 impl Reentrant {
-    async fn run(&mut self, script: &Script, request: &Request) -> Result<i64, LockError> {
-        let mut call = script.key(request.name.as_str());
-        call.arg(request.owner.as_str()).arg(lease_ms(request));
-        Ok(call.invoke_async(&mut self.connection).await?)
+    async fn run(&mut self, script: &LuaScript, request: &Request) -> Result<i64, LockError> {
+        let (keys, args) = ([request.name.as_str()], (request.owner.as_str(), lease_ms(request)));
+        Ok(script.call(&mut self.connection, &keys, args).await?)
     }
 }

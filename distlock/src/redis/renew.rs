@@ -1,10 +1,16 @@
-//! Renews the holds of all kinds that are hashes of owner to hold count, many with one script.
+//! Renews the holds of all kinds that are hashes of owner to hold count, many with one script; and
+//! how the renewers of all kinds send such scripts to a cluster: one per slot, all at once.
+
+use std::collections::BTreeMap;
 
 use std::fmt::Display;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
+use super::RedisConnection;
+use super::connection::slot;
 use super::keys::ms;
 use super::replication::{WriteError, Writer};
 use super::script::LuaScript;
@@ -12,16 +18,41 @@ use crate::{Belief, Renewal, Renewer, Request};
 
 const RENEW: &str = include_str!("../../lua/renew.lua");
 
+/// Renews holds together: on a cluster those of each slot, which is that of their names, else all.
+pub(super) async fn per_slot<F: Future<Output = Vec<Renewal>>>(
+    connection: &RedisConnection,
+    holds: &[Request],
+    renew: impl Fn(Vec<Request>) -> F,
+) -> Vec<Renewal> {
+    if !connection.is_cluster() {
+        return renew(holds.to_vec()).await;
+    }
+    let mut slots = BTreeMap::<u16, Vec<usize>>::new();
+    for (at, hold) in holds.iter().enumerate() {
+        slots.entry(slot(hold.name.as_str().as_bytes())).or_default().push(at);
+    }
+    let batch = |places: &Vec<usize>| places.iter().map(|at| holds[*at].clone()).collect();
+    let answers = join_all(slots.values().map(|places| renew(batch(places)))).await;
+    let mut renewals = vec![Renewal::Unknown; holds.len()];
+    for (places, answers) in slots.values().zip(answers) {
+        for (at, answer) in places.iter().zip(answers) {
+            renewals[*at] = answer;
+        }
+    }
+    renewals
+}
+
 /// One for all holds of a server that are written in the same way: what is due together is renewed
-/// together. A Redis Cluster would need one batch per slot.
+/// together.
 pub(crate) struct RedisRenewer {
+    connection: RedisConnection,
     writer: Writer,
     script: LuaScript,
 }
 
 impl RedisRenewer {
-    pub(crate) fn new(writer: Writer) -> Self {
-        Self { writer, script: LuaScript::new(RENEW) }
+    pub(crate) fn new(connection: &RedisConnection, writer: Writer) -> Self {
+        Self { connection: connection.clone(), writer, script: LuaScript::new(RENEW) }
     }
 
     async fn send(&self, holds: &[Request]) -> Result<Vec<i64>, WriteError> {
@@ -37,8 +68,14 @@ impl RedisRenewer {
 #[async_trait]
 impl Renewer for RedisRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+    }
+}
+
+impl RedisRenewer {
+    async fn renew_together(&self, holds: Vec<Request>) -> Vec<Renewal> {
         let sent = Instant::now();
-        renewals(sent, holds, self.send(holds).await)
+        renewals(sent, &holds, self.send(&holds).await)
     }
 }
 

@@ -3,7 +3,8 @@
 //! A master forgets nothing when it fails over to a replica that has confirmed the write. `WAIT`
 //! asks for that, and it speaks of the writes of *its own connection* only: asked on another it
 //! answers at once and means nothing. It also blocks its connection. So there is a small pool of
-//! connections, each used for one write and its confirmation at a time.
+//! connections, each used for one write and its confirmation at a time; on a Redis Cluster each is
+//! to the master that has the lock, whose replicas are asked.
 //!
 //! This narrows the window in which a failover forgets a lock; it does not close it. The replica
 //! that is promoted need not be one that confirmed, a majority of replicas in `WAIT` is no
@@ -14,14 +15,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, FromRedisValue, RedisError, RedisResult, ToRedisArgs};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind,
+    ToRedisArgs,
+};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::RedisServer;
 use super::keys::ms;
 use super::script::LuaScript;
+use super::{RedisConnection, RedisServer};
 use crate::LockError;
 
 /// The connections for confirmed writes, per lock mechanism.
@@ -122,7 +126,7 @@ fn connected_replicas(info: &str) -> usize {
 #[derive(Clone)]
 pub(crate) enum Writer {
     /// On the connection for everything.
-    Unconfirmed(ConnectionManager),
+    Unconfirmed(RedisConnection),
     /// On one of the pool.
     Confirmed(Arc<Pool>),
 }
@@ -132,7 +136,7 @@ impl Writer {
         match replication.confirmations() {
             0 => Self::Unconfirmed(server.connection()),
             confirmations => Self::Confirmed(Arc::new(Pool {
-                client: server.client().clone(),
+                server: server.connection(),
                 confirmations,
                 slots: Semaphore::new(CONNECTIONS),
                 idle: Mutex::default(),
@@ -154,16 +158,21 @@ impl Writer {
                 Ok(script.call(&mut connection.clone(), keys, args).await?)
             }
             Self::Confirmed(pool) => {
-                let (mut connection, _slot) = pool.take().await?;
-                let answer = script.call(&mut connection, keys, args).await;
+                let _slot = pool.slot().await?;
+                let (mut home, mut connection) = pool.take(keys[0]).await?;
+                let mut answer = script.call(&mut connection, keys, &args).await;
+                if pool.has_moved(&answer) {
+                    (home, connection) = pool.take(keys[0]).await?;
+                    answer = script.call(&mut connection, keys, &args).await;
+                }
                 let answer = pool.still_good(answer)?;
                 if is_write(&answer) {
                     let confirmed = pool.wait(&mut connection).await;
                     let confirmed = pool.still_good(confirmed)?;
-                    pool.idle().push(connection);
+                    pool.put_back(home, connection);
                     pool.is_enough(confirmed)?;
                 } else {
-                    pool.idle().push(connection);
+                    pool.put_back(home, connection);
                 }
                 Ok(answer)
             }
@@ -173,30 +182,55 @@ impl Writer {
 
 /// Connections for one write and its confirmation at a time.
 pub(crate) struct Pool {
-    client: redis::Client,
+    server: RedisConnection,
     confirmations: u32,
     slots: Semaphore,
-    idle: Mutex<Vec<MultiplexedConnection>>,
+    /// By what their server is called, as many as there are slots at most.
+    idle: Mutex<Vec<(Arc<str>, MultiplexedConnection)>>,
 }
 
 impl Pool {
-    async fn take(&self) -> Result<(MultiplexedConnection, SemaphorePermit<'_>), WriteError> {
-        let Ok(Ok(slot)) = timeout(FREE_WITHIN, self.slots.acquire()).await else {
-            return Err(WriteError::NoneFree);
-        };
-        let idle = self.idle().pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => self.connect().await?,
-        };
-        Ok((connection, slot))
+    async fn slot(&self) -> Result<SemaphorePermit<'_>, WriteError> {
+        match timeout(FREE_WITHIN, self.slots.acquire()).await {
+            Ok(Ok(slot)) => Ok(slot),
+            _ => Err(WriteError::NoneFree),
+        }
     }
 
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+    /// A connection to the server that has that key, and what the server is called.
+    async fn take(&self, key: &str) -> RedisResult<(Arc<str>, MultiplexedConnection)> {
+        let home = self.server.name(key).await?;
+        let idle = {
+            let mut idle = self.idle();
+            let place = idle.iter().position(|(server, _)| *server == home);
+            place.map(|place| idle.swap_remove(place))
+        };
+        match idle {
+            Some(idle) => Ok(idle),
+            None => Ok((home, self.connect(key).await?)),
+        }
+    }
+
+    fn put_back(&self, home: Arc<str>, connection: MultiplexedConnection) {
+        let mut idle = self.idle();
+        if idle.len() == CONNECTIONS {
+            idle.remove(0);
+        }
+        idle.push((home, connection));
+    }
+
+    async fn connect(&self, key: &str) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(ANSWER))
             .set_response_timeout(Some(CONFIRMED_WITHIN + ANSWER));
-        self.client.get_multiplexed_async_connection_with_config(&config).await
+        self.server.own(key, &config).await
+    }
+
+    /// Whether another server of the cluster has the key, which said so instead of acting.
+    fn has_moved<T>(&self, answer: &RedisResult<T>) -> bool {
+        let Err(failure) = answer else { return false };
+        self.server.seen(failure);
+        failure.kind() == ErrorKind::Server(ServerErrorKind::Moved)
     }
 
     async fn wait(&self, connection: &mut MultiplexedConnection) -> RedisResult<u32> {
@@ -220,7 +254,7 @@ impl Pool {
         if confirmed < needed { Err(WriteError::TooFew { confirmed, needed }) } else { Ok(()) }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<MultiplexedConnection>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<(Arc<str>, MultiplexedConnection)>> {
         // Pushing and popping cannot be left half done by a panic.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

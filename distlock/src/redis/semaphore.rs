@@ -168,7 +168,7 @@ impl Taking {
     async fn release(&self, what: (u32, &str), at_last: bool) -> Result<Answered<i64>, Failure> {
         let script = &self.inner().shared.scripts.semaphore_release;
         let keys = [self.name().as_str(), &*self.latch, self.channel()];
-        let args = (WAKE_ONE, what, ms(REMEMBERED));
+        let args = (WAKE_ONE, what, ms(REMEMBERED), self.server().publish());
         if at_last {
             call_at_last(self.server(), script, &keys, args).await
         } else {

@@ -7,19 +7,18 @@
 //! Source: the Redis documentation of SET. Test:
 //! `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
 
-use redis::aio::ConnectionManager;
 use redis::{ExistenceCheck, SetExpiry, SetOptions};
 use tokio::time::Instant;
 
-use super::RedisServer;
 use super::one_key::{self, OneKey, lease_ms};
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
 };
 
 #[derive(Clone)]
 pub(crate) struct SetNx {
-    connection: ConnectionManager,
+    connection: RedisConnection,
 }
 
 impl SetNx {
@@ -54,7 +53,7 @@ impl OneKey for SetNx {
 
 /// `SET name owner NX PX lease`: how `owner-check` and `lua-release` take their keys, too.
 pub(super) async fn take(
-    connection: &mut ConnectionManager,
+    connection: &mut RedisConnection,
     request: &Request,
 ) -> Result<Option<Belief>, LockError> {
     let if_free = SetOptions::default()

@@ -9,11 +9,10 @@
 //! `a_connection_lost_before_expire_locks_everybody_out_for_ever` and
 //! `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
 
-use redis::aio::ConnectionManager;
 use tokio::time::Instant;
 
-use super::RedisServer;
 use super::one_key::{self, OneKey, lease_ms};
+use super::{RedisConnection, RedisServer};
 use crate::{
     Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
 };
@@ -21,7 +20,7 @@ use crate::{
 /// `setnx-expire`, and the rung before it, which never expires.
 #[derive(Clone)]
 pub struct SetnxExpire {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     expires: bool,
 }
 

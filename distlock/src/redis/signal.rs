@@ -1,6 +1,6 @@
 //! Messages that a lock may be free.
 //!
-//! One connection per [`RedisServer`](super::RedisServer), made when the first waiter subscribes
+//! One connection per server, made when the first waiter subscribes
 //! and closed when nobody has subscribed for a while, carries the messages of all channels.
 //! Subscriptions are counted: a channel is subscribed to once, however many tasks wait for it, and
 //! given up a moment after the last of them. A waiter is told to look again
@@ -15,6 +15,11 @@
 //! [`PING_EVERY`] + [`ANSWER`]. It is made again, with growing pauses, for as long as somebody
 //! waits. Waiters are not told of the loss itself but of its end, when there is somebody to ask.
 //!
+//! **On a Redis Cluster** (7 or later) channels are sharded: a message stays with the slot of its
+//! channel. There is one such connection per master whose channels are waited for. When a slot goes
+//! to another master the old one says so, or is not heard any more; then the waiters of the channel
+//! are told to look, and subscribe where it is now.
+//!
 //! Needs RESP3 (Redis 6 or later). Source: Redisson's `PublishSubscribe` and `LockPubSub`; known
 //! bugs of theirs that this avoids: redisson#4064, #5761, #6026. Tests: `signal/tests.rs`,
 //! `tests/redisson_waiting.rs`.
@@ -24,14 +29,17 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{ConnectionInfo, ProtocolVersion, RedisResult};
+use redis::RedisResult;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
+use super::RedisConnection;
 use table::{Channel, Table};
 
 /// The message that one waiter may try: the lock is free, or one permit is.
@@ -54,12 +62,25 @@ const MOST_LOOKS: u64 = 2;
 /// The most channels of one SUBSCRIBE or UNSUBSCRIBE.
 const BATCH: usize = 500;
 
-/// The channels of one server. Cheap to clone; clones share the connection.
+/// The channels of a server or a cluster. Cheap to clone; clones share the connections.
 #[derive(Clone)]
-pub(crate) struct Signals(Arc<Inner>);
+pub(crate) struct Signals(Arc<Lines>);
+
+struct Lines {
+    connection: RedisConnection,
+    /// One for each server that has channels.
+    by_server: Mutex<HashMap<Arc<str>, Line>>,
+    closed: AtomicBool,
+}
+
+/// The channels of one server.
+type Line = Arc<Inner>;
 
 struct Inner {
-    server: ConnectionInfo,
+    /// What the server is called.
+    server: Arc<str>,
+    /// Knows how to get there, and which server has a channel.
+    connection: RedisConnection,
     table: Mutex<Table>,
     /// There is something to do for the task that has the connection.
     changed: Notify,
@@ -67,20 +88,19 @@ struct Inner {
 
 impl Signals {
     /// Makes no connection yet.
-    pub(crate) fn new(client: &redis::Client) -> Self {
-        let info = client.get_connection_info().clone();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let server = info.set_redis_settings(settings);
-        Self(Arc::new(Inner { server, table: Mutex::default(), changed: Notify::new() }))
+    pub(crate) fn new(connection: &RedisConnection) -> Self {
+        let (by_server, closed) = (Mutex::default(), AtomicBool::new(false));
+        Self(Arc::new(Lines { connection: connection.clone(), by_server, closed }))
     }
 
     /// Waits for the messages of a channel from now on. Comes back at once; the first
     /// [`Subscription::next`] resolves when the server has confirmed the subscription, because
     /// what was sent before may have been missed.
     pub(crate) fn subscribe(&self, channel: &str) -> Subscription {
-        let (name, entry) = self.0.table().enter(channel, self.start());
-        self.0.changed.notify_one();
-        let mut subscription = self.subscription(name, entry);
+        let line = self.line(channel);
+        let (name, entry) = line.table().enter(channel, Inner::start(&line));
+        line.changed.notify_one();
+        let mut subscription = self.subscription(line, name, entry);
         if subscription.is_live() {
             subscription.looks.mark_changed();
         }
@@ -91,40 +111,64 @@ impl Signals {
     /// looked yet: of a channel that is subscribed to it misses nothing from now on, and need not
     /// look again for having subscribed.
     pub(crate) fn join(&self, channel: &str) -> Option<Subscription> {
-        let (name, entry) = self.0.table().join(channel)?;
-        Some(self.subscription(name, entry))
+        let line = self.line(channel);
+        let (name, entry) = line.table().join(channel)?;
+        Some(self.subscription(line, name, entry))
     }
 
     /// This process has released the lock, and the message reached so many processes. If others
     /// want it, it follows what they do for a while, to give way to them.
     pub(crate) fn released(&self, channel: &str, told: u64) {
         if told > 0 {
-            let _subscription = self.join(channel).unwrap_or_else(|| self.subscribe(channel));
-            self.0.table().released(channel, told);
+            let subscription = self.join(channel).unwrap_or_else(|| self.subscribe(channel));
+            subscription.line.table().released(channel, told);
         }
     }
 
     /// How many channels are subscribed to, or about to be, or about to be no longer.
     pub(crate) fn channels(&self) -> usize {
-        self.0.table().len()
+        self.lines().values().map(|line| line.table().len()).sum()
     }
 
-    /// Nobody will subscribe any more: the connection ends with the last subscription.
+    /// Nobody will subscribe any more: the connections end with the last subscription.
     pub(crate) fn close(&self) {
-        self.0.table().close();
-        self.0.changed.notify_one();
+        self.0.closed.store(true, Ordering::Relaxed);
+        for line in self.lines().values() {
+            line.close();
+        }
     }
 
-    fn subscription(&self, name: Arc<str>, channel: Arc<Channel>) -> Subscription {
+    /// That of the server that has the channel, as far as is known; if it does not, it says so.
+    fn line(&self, channel: &str) -> Line {
+        let name = self.0.connection.known_name(channel);
+        let mut lines = self.lines();
+        if let Some(line) = lines.get(&name) {
+            return Arc::clone(line);
+        }
+        // Those of servers that have no channels any more.
+        lines.retain(|_, line| Arc::strong_count(line) > 1 || line.table().len() > 0);
+        let (connection, table) = (self.0.connection.clone(), Mutex::default());
+        let line = Arc::new(Inner {
+            server: Arc::clone(&name),
+            connection,
+            table,
+            changed: Notify::new(),
+        });
+        if self.0.closed.load(Ordering::Relaxed) {
+            line.close();
+        }
+        lines.insert(name, Arc::clone(&line));
+        line
+    }
+
+    fn subscription(&self, line: Line, name: Arc<str>, channel: Arc<Channel>) -> Subscription {
         let looks = channel.looks.subscribe();
-        Subscription { inner: Arc::clone(&self.0), name, channel, looks }
+        Subscription { signals: self.clone(), line, name, channel, looks }
     }
 
-    /// Starts the task that has the connection.
-    fn start(&self) -> impl FnOnce() -> Option<tokio::task::AbortHandle> {
-        let inner = Arc::clone(&self.0);
-        // Without a runtime there is no task, and waiters look again after their own time.
-        move || Some(Handle::try_current().ok()?.spawn(link::run(inner)).abort_handle())
+    fn lines(&self) -> MutexGuard<'_, HashMap<Arc<str>, Line>> {
+        // Each change is made of steps that do not panic.
+        self.0.by_server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,11 +177,24 @@ impl Inner {
         // Each change is made of steps that do not panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn close(&self) {
+        self.table().close();
+        self.changed.notify_one();
+    }
+
+    /// Starts the task that has the connection.
+    fn start(line: &Line) -> impl FnOnce() -> Option<tokio::task::AbortHandle> {
+        let line = Arc::clone(line);
+        // Without a runtime there is no task, and waiters look again after their own time.
+        move || Some(Handle::try_current().ok()?.spawn(link::run(line)).abort_handle())
+    }
 }
 
 /// One waiter's interest in a channel. Dropping it gives the channel up with the last.
 pub(crate) struct Subscription {
-    inner: Arc<Inner>,
+    signals: Signals,
+    line: Line,
     name: Arc<str>,
     channel: Arc<Channel>,
     looks: watch::Receiver<u64>,
@@ -147,6 +204,9 @@ impl Subscription {
     /// Resolves when it is time to look again, at the latest after `at_most`. Dropping the future
     /// loses nothing: a message for one waiter then goes to another.
     pub(crate) async fn next(&mut self, at_most: Duration) {
+        if self.channel.has_moved() {
+            *self = self.signals.subscribe(&self.name);
+        }
         tokio::select! {
             biased;
             // The sender lives in the channel, so this cannot fail.
@@ -186,8 +246,8 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if self.inner.table().leave(&self.name) {
-            self.inner.changed.notify_one();
+        if self.line.table().leave(&self.name, &self.channel) {
+            self.line.changed.notify_one();
         }
     }
 }

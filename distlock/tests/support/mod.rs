@@ -4,6 +4,7 @@
 // Each test program compiles this file and uses a part of it.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
+pub(crate) mod cluster;
 pub(crate) mod proxy;
 pub(crate) mod scene;
 pub(crate) mod synchronizers;
@@ -17,10 +18,11 @@ pub(crate) mod mysql;
 use std::time::{Duration, Instant};
 
 use distlock::{
-    Backends, Lease, LockKind, LockName, LockOptions, Locker, Locks, RedisServer, locker,
+    Backends, Lease, LockKind, LockName, LockOptions, Locker, Locks, RedisConnection, RedisServer,
+    locker,
 };
 use redis::AsyncCommands;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::aio::ConnectionManagerConfig;
 use testbed::{Bed, Redis, RedisOptions};
 use uuid::Uuid;
 
@@ -96,7 +98,7 @@ pub(crate) fn patient() -> LockOptions {
 
 /// What the server knows.
 #[derive(Clone)]
-pub(crate) struct Look(ConnectionManager);
+pub(crate) struct Look(RedisConnection);
 
 impl Look {
     pub(crate) async fn at(url: &str) -> Self {
@@ -139,7 +141,7 @@ impl Look {
         redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.expect("an answer");
     }
 
-    pub(crate) fn connection(&self) -> ConnectionManager {
+    pub(crate) fn connection(&self) -> RedisConnection {
         self.0.clone()
     }
 }

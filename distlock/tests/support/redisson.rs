@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use distlock::RedisConnection;
 use distlock::{
     Backends, Lease, LockKind, LockName, LockOptions, Locks, RedisServer, Replication, locker,
 };
-use redis::aio::ConnectionManager;
 use redis::{AsyncCommands, FromRedisValue, ToRedisArgs};
 use testbed::{Bed, Proxy, Redis, RedisOptions};
 
@@ -77,7 +77,7 @@ impl Own {
 
 /// What another client of the server sees and does.
 #[derive(Clone)]
-pub(crate) struct Raw(pub(crate) ConnectionManager);
+pub(crate) struct Raw(pub(crate) RedisConnection);
 
 impl Raw {
     pub(crate) async fn at(url: &str) -> Self {

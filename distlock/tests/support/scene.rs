@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use distlock::RedisConnection;
 use distlock::{Lease, LockName, LockOptions, Locks, Release};
-use redis::aio::{ConnectionManager, MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, AsyncConnectionConfig, PushInfo, PushKind};
 use tokio::task::JoinHandle;
 
@@ -38,7 +39,7 @@ pub(crate) type Order = Arc<Mutex<Vec<usize>>>;
 #[derive(Clone)]
 pub(crate) struct Scene {
     pub(crate) name: LockName,
-    pub(crate) connection: ConnectionManager,
+    pub(crate) connection: RedisConnection,
 }
 
 impl Scene {

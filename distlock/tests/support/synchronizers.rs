@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use distlock::RedisConnection;
 use distlock::{LockName, RedisServer};
-use redis::aio::ConnectionManager;
 use redis::{FromRedisValue, RedisResult, Script, ToRedisArgs};
 use testbed::{Action, Bed, Command, Proxy, Redis, RedisOptions, Rule, Times};
 
@@ -88,7 +88,7 @@ fn scripts(keys: &'static str) -> Command {
 
 /// What another client of the server sees and does.
 #[derive(Clone)]
-pub(crate) struct Client(ConnectionManager);
+pub(crate) struct Client(RedisConnection);
 
 impl Client {
     pub(crate) async fn at(url: &str) -> Self {

@@ -3,20 +3,19 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redis::aio::ConnectionManager;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::keys::ms;
 use super::super::once::forget;
-use super::super::renew::renewals;
+use super::super::renew::{per_slot, renewals};
 use super::super::script::LuaScript;
 use super::{ExpirableSemaphore, Taking, permits_key};
 use crate::guard::{Guard, Held};
 use crate::tenure::Tenure;
 use crate::{
-    Belief, Hold, Lease, LockError, Loss, LossCause, Owner, Release, Renewal, Renewer, Request,
-    Upkeep,
+    Belief, Hold, Lease, LockError, Loss, LossCause, Owner, RedisConnection, Release, Renewal,
+    Renewer, Request, Upkeep,
 };
 
 /// A permit that was taken. One that is merely dropped is given back in the background, also if its
@@ -129,15 +128,14 @@ impl Hold for PermitHold {
     }
 }
 
-/// Renews permits of all semaphores of a server, many with one script. A Redis Cluster would need
-/// one batch per slot.
+/// Renews permits of all semaphores of a server, many with one script.
 pub(crate) struct PermitRenewer {
-    connection: ConnectionManager,
+    connection: RedisConnection,
     script: LuaScript,
 }
 
 impl PermitRenewer {
-    pub(crate) fn new(connection: ConnectionManager) -> Self {
+    pub(crate) fn new(connection: RedisConnection) -> Self {
         let script = LuaScript::new(include_str!("../../../lua/expirable_renew.lua"));
         Self { connection, script }
     }
@@ -146,6 +144,12 @@ impl PermitRenewer {
 #[async_trait]
 impl Renewer for PermitRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
+    }
+}
+
+impl PermitRenewer {
+    async fn renew_together(&self, holds: Vec<Request>) -> Vec<Renewal> {
         let sent = Instant::now();
         let keys: Vec<_> = holds.iter().map(|hold| permits_key(&hold.name)).collect();
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
@@ -154,6 +158,6 @@ impl Renewer for PermitRenewer {
             .flat_map(|hold| [hold.owner.to_string(), ms(hold.lease).to_string()])
             .collect();
         let mut connection = self.connection.clone();
-        renewals(sent, holds, self.script.call(&mut connection, &keys, args).await)
+        renewals(sent, &holds, self.script.call(&mut connection, &keys, args).await)
     }
 }

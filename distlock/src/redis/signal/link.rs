@@ -3,11 +3,16 @@
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
+    RedisResult, ServerErrorKind, Value,
+};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{ANSWER, Inner, PING_EVERY, RECONNECT};
+
+const MOVED: ErrorKind = ErrorKind::Server(ServerErrorKind::Moved);
 
 /// Keeps a connection for as long as somebody has subscribed, and a while longer.
 pub(super) async fn run(inner: Arc<Inner>) {
@@ -32,6 +37,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
                 return;
             }
         }
+        inner.find_channels().await;
         sleep(pause).await;
         pause = (pause * 2).min(RECONNECT.1);
     }
@@ -55,8 +61,15 @@ impl Link {
         let push = move |push: PushInfo| -> Result<(), std::convert::Infallible> {
             match (push.kind, push.data.as_slice()) {
                 (PushKind::Disconnection, _) => ending.notify_one(),
+                // Unasked: the server has the channel no longer. The answers that are under way may
+                // be taken for one another now.
+                (PushKind::SUnsubscribe, [Value::BulkString(channel), ..])
+                    if table.table().is_live(channel) =>
+                {
+                    ending.notify_one();
+                }
                 (
-                    PushKind::Message,
+                    PushKind::Message | PushKind::SMessage,
                     [Value::BulkString(channel), Value::BulkString(message), ..],
                 ) => table.table().deliver(channel, message),
                 _ => {}
@@ -67,7 +80,9 @@ impl Link {
             .set_connection_timeout(Some(ANSWER))
             .set_response_timeout(Some(ANSWER))
             .set_push_sender(push);
-        let client = Client::open(inner.server.clone())?;
+        let info = inner.connection.client_of(&inner.server)?.get_connection_info().clone();
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = Client::open(info.set_redis_settings(settings))?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Self { connection, ended })
     }
@@ -78,11 +93,10 @@ impl Link {
         loop {
             let work = inner.table().take(Instant::now());
             if !work.subscribe.is_empty() {
-                self.connection.subscribe(names(&work.subscribe)).await?;
-                inner.table().confirm(&work.subscribe);
+                self.subscribe(inner, &work.subscribe).await?;
             }
             if !work.unsubscribe.is_empty() {
-                self.connection.unsubscribe(names(&work.unsubscribe)).await?;
+                self.unsubscribe(inner, &work.unsubscribe).await?;
             }
             if !work.subscribe.is_empty() || !work.unsubscribe.is_empty() {
                 continue;
@@ -101,6 +115,59 @@ impl Link {
                 ping_at = Instant::now() + PING_EVERY;
             }
         }
+    }
+}
+
+impl Link {
+    async fn subscribe(&mut self, inner: &Inner, channels: &[Arc<str>]) -> RedisResult<()> {
+        if !inner.connection.is_cluster() {
+            self.connection.subscribe(names(channels)).await?;
+            inner.table().confirm(channels);
+            return Ok(());
+        }
+        let mut confirmed = Vec::new();
+        for (channel, answer) in channels.iter().zip(self.each("SSUBSCRIBE", channels).await?) {
+            match answer.extract_error() {
+                Ok(_) => confirmed.push(Arc::clone(channel)),
+                Err(failure) if failure.kind() == MOVED => {
+                    inner.connection.seen(&failure);
+                    inner.table().moved(|name| *name == **channel);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        inner.table().confirm(&confirmed);
+        Ok(())
+    }
+
+    async fn unsubscribe(&mut self, inner: &Inner, channels: &[Arc<str>]) -> RedisResult<()> {
+        if !inner.connection.is_cluster() {
+            return self.connection.unsubscribe(names(channels)).await;
+        }
+        self.each("SUNSUBSCRIBE", channels).await.map(drop)
+    }
+
+    /// One command per channel, because each may be in another slot.
+    async fn each(&mut self, command: &str, channels: &[Arc<str>]) -> RedisResult<Vec<Value>> {
+        let mut commands = redis::pipe();
+        for channel in channels {
+            commands.cmd(command).arg(&**channel);
+        }
+        self.connection.send_packed_commands(&commands, 0, channels.len()).await
+    }
+}
+
+impl Inner {
+    /// On a cluster: finds out which channels another server has.
+    async fn find_channels(&self) {
+        if !self.connection.is_cluster() {
+            return;
+        }
+        if let Err(error) = self.connection.refresh().await {
+            tracing::debug!(%error, "nobody tells where channels are");
+        }
+        let is_elsewhere = |name: &str| self.connection.known_name(name) != self.server;
+        self.table().moved(is_elsewhere);
     }
 }
 

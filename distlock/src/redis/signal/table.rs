@@ -20,6 +20,8 @@ pub(super) struct Channel {
     /// Rises with each message for all.
     pub(super) looks: watch::Sender<u64>,
     live: AtomicBool,
+    /// Another server has it now.
+    moved: AtomicBool,
     /// Who had the lock lately: how often it was passed on, how often that had been at this
     /// process's last release, and how many processes took part in it.
     passed_on: AtomicU64,
@@ -34,6 +36,7 @@ impl Channel {
             wakes: Semaphore::new(0),
             looks,
             live: AtomicBool::new(false),
+            moved: AtomicBool::new(false),
             passed_on: AtomicU64::new(0),
             released_at: AtomicU64::new(0),
             processes: AtomicU64::new(0),
@@ -49,6 +52,10 @@ impl Channel {
 
     pub(super) fn is_live(&self) -> bool {
         self.live.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved.load(Ordering::Relaxed)
     }
 
     fn tell_all(&self) {
@@ -143,8 +150,12 @@ impl Table {
     }
 
     /// One subscriber less. Whether the task has to know.
-    pub(super) fn leave(&mut self, name: &Arc<str>) -> bool {
-        let Some(entry) = self.channels.get_mut(name) else { return false };
+    pub(super) fn leave(&mut self, name: &Arc<str>, channel: &Arc<Channel>) -> bool {
+        let entry = self.channels.get_mut(name);
+        // One that has moved may have come back since, as another one.
+        let Some(entry) = entry.filter(|entry| Arc::ptr_eq(&entry.channel, channel)) else {
+            return false;
+        };
         entry.subscribers -= 1;
         if entry.subscribers > 0 {
             return false;
@@ -210,6 +221,22 @@ impl Table {
         }
         self.idle.clear();
         self.wanted = self.channels.keys().cloned().collect();
+    }
+
+    /// Another server has these: their waiters look, and then subscribe there.
+    pub(super) fn moved(&mut self, is_elsewhere: impl Fn(&str) -> bool) {
+        for (_, entry) in self.channels.extract_if(|name, _| is_elsewhere(name)) {
+            entry.channel.moved.store(true, Ordering::Relaxed);
+            entry.channel.live.store(false, Ordering::Relaxed);
+            entry.channel.tell_all();
+        }
+    }
+
+    /// Whether the server sends the messages of that channel, as far as is known.
+    pub(super) fn is_live(&self, channel: &[u8]) -> bool {
+        let name = std::str::from_utf8(channel).ok();
+        let entry = name.and_then(|name| self.channels.get(name));
+        entry.is_some_and(|entry| entry.state == State::Live)
     }
 
     /// A message: for one waiter, or for all.

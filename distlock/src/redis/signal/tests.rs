@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::aio::ConnectionManagerConfig;
 use testbed::{Bed, Redis, RedisOptions};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -17,7 +17,7 @@ const HARDLY: Duration = Duration::from_millis(200);
 /// The bed goes last.
 struct Server {
     redis: Redis,
-    connection: ConnectionManager,
+    connection: RedisConnection,
     signals: Signals,
     _bed: Bed,
 }
@@ -29,11 +29,10 @@ impl Server {
             let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
             (bed, redis)
         });
-        let client = redis::Client::open(redis.url()).expect("a URL");
         let config = ConnectionManagerConfig::new();
-        let connection = ConnectionManager::new_with_config(client.clone(), config).await;
-        let signals = Signals::new(&client);
-        Self { redis, connection: connection.expect("a connection"), signals, _bed: bed }
+        let connection = RedisConnection::now(redis.url(), config).await.expect("a connection");
+        let signals = Signals::new(&connection);
+        Self { redis, connection, signals, _bed: bed }
     }
 
     async fn live(&self, channel: &str) -> Subscription {
@@ -194,8 +193,8 @@ async fn ten_thousand_channels_leave_no_entry_here_and_no_channel_there() {
     drop(subscriptions);
     eventually("none is subscribed to", async || server.channels().await == 0).await;
     assert_eq!(server.signals.channels(), 0);
-    let table = server.signals.0.table();
-    assert_eq!(table.queued(), 0, "nothing is left in a queue");
+    let line = server.signals.line("a");
+    assert_eq!(line.table().queued(), 0, "nothing is left in a queue");
 }
 
 #[tokio::test(flavor = "multi_thread")]

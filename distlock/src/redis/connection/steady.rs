@@ -1,0 +1,189 @@
+//! A connection to one server that is made anew when it ends, and also when it falls silent.
+//!
+//! How it works: redis-rs makes a connection anew that was seen to end. One that is half open (the
+//! path drops everything, one way or both) never ends: each command on it times out, for ever. So
+//! this counts: when [`UNANSWERED`] commands in a row have had no answer, and the first of them was
+//! sent [`SILENCE`] ago, one task makes another connection beside it. Only when the server has
+//! answered there it takes the place of the silent one, for all who use it; that one is closed when
+//! the last command on it has timed out. If the server does not answer there either it is not the
+//! connection's fault: the old one stays, because a server that hangs carries out what was sent on
+//! it in the order of sending. The next look comes after a pause that doubles from the first to the
+//! second of [`PAUSE`].
+//!
+//! Guarantees: at most one such task and one additional connection at a time; at most one new
+//! connection per pause; a server that answers on a new connection is in use again within
+//! [`SILENCE`], a pause and the time of a connection, if commands keep coming. Whoever asks more
+//! rarely needs [`UNANSWERED`] commands. Does not guarantee that a command on the silent connection
+//! was not carried out: it failed without an answer, like any other that times out. A caller that
+//! gives up on commands before they can be answered may have a good connection replaced.
+//!
+//! Tests: `tests/half_open.rs`.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, RedisError, RedisResult};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout};
+
+/// So many commands in a row without an answer make a connection silent,
+const UNANSWERED: u32 = 3;
+/// if it is so long ago that the first of them was sent.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Between the looks whether the server answers on another connection.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// How long such a look takes at most.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Cheap to clone; clones use the same socket.
+#[derive(Clone)]
+pub(super) struct Steady(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    config: ConnectionManagerConfig,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    manager: ConnectionManager,
+    /// Of the managers that were in use; what is heard of an earlier one does not count.
+    number: u64,
+    /// Commands since the last answer, and when the first of them was sent.
+    unanswered: u32,
+    since: Instant,
+    /// A task is looking whether the server answers on another connection.
+    looking: bool,
+    /// When it may look again, and the pause after that.
+    look_at: Instant,
+    pause: Duration,
+}
+
+impl Steady {
+    /// Connects with the first command.
+    pub(super) fn later(client: Client, config: ConnectionManagerConfig) -> RedisResult<Self> {
+        let manager = ConnectionManager::new_lazy_with_config(client.clone(), config.clone())?;
+        Ok(Self::with(client, config, manager))
+    }
+
+    fn with(client: Client, config: ConnectionManagerConfig, manager: ConnectionManager) -> Self {
+        let now = Instant::now();
+        let current = Current {
+            manager,
+            number: 0,
+            unanswered: 0,
+            since: now,
+            looking: false,
+            look_at: now,
+            pause: PAUSE.0,
+        };
+        Self(Arc::new(Shared { client, config, current: Mutex::new(current) }))
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// Sends something that is not answered, and so says nothing about the connection.
+    pub(super) fn manager(&self) -> ConnectionManager {
+        self.0.current().manager.clone()
+    }
+
+    /// Sends something that is answered.
+    pub(super) async fn send<T, F: Future<Output = RedisResult<T>>>(
+        &self,
+        send: impl FnOnce(ConnectionManager) -> F,
+    ) -> RedisResult<T> {
+        Shared::look(&self.0);
+        let (manager, number) = self.0.before_sending();
+        let answer = send(manager).await;
+        // An error that the server or the system told is a sign of life, or of an end.
+        if answer.as_ref().is_err_and(RedisError::is_timeout) {
+            Shared::look(&self.0);
+        } else {
+            self.0.answered(number);
+        }
+        answer
+    }
+}
+
+impl Shared {
+    fn current(&self) -> MutexGuard<'_, Current> {
+        // Each change is made of steps that do not panic.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn before_sending(&self) -> (ConnectionManager, u64) {
+        let mut current = self.current();
+        if current.unanswered == 0 {
+            current.since = Instant::now();
+        }
+        current.unanswered = current.unanswered.saturating_add(1);
+        (current.manager.clone(), current.number)
+    }
+
+    fn answered(&self, number: u64) {
+        let mut current = self.current();
+        if current.number == number {
+            (current.unanswered, current.pause) = (0, PAUSE.0);
+        }
+    }
+
+    /// Whether it is time for the caller, and nobody else, to look for another connection.
+    fn may_look(&self) -> bool {
+        let (mut current, now) = (self.current(), Instant::now());
+        let is_silent = current.unanswered >= UNANSWERED && now >= current.since + SILENCE;
+        let may = is_silent && !current.looking && now >= current.look_at;
+        current.looking |= may;
+        may
+    }
+
+    fn look(shared: &Arc<Self>) {
+        if !shared.may_look() {
+            return;
+        }
+        let looking = Looking(Arc::downgrade(shared));
+        let (client, config) = (shared.client.clone(), shared.config.clone());
+        // Without a runtime nothing could have been sent.
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let found = timeout(LOOK, connect(client, config)).await;
+            if let (Ok(Ok(manager)), Some(shared)) = (found, looking.0.upgrade()) {
+                tracing::warn!("a connection to Redis that has fallen silent is replaced");
+                // Dropped here, with the lock released: its socket closes with its last command.
+                let _silent = shared.replace(manager);
+            }
+        });
+    }
+
+    fn replace(&self, manager: ConnectionManager) -> ConnectionManager {
+        let mut current = self.current();
+        current.number += 1;
+        current.unanswered = 0;
+        std::mem::replace(&mut current.manager, manager)
+    }
+}
+
+async fn connect(
+    client: Client,
+    config: ConnectionManagerConfig,
+) -> RedisResult<ConnectionManager> {
+    let mut manager = ConnectionManager::new_with_config(client, config).await?;
+    redis::cmd("PING").exec_async(&mut manager).await?;
+    Ok(manager)
+}
+
+/// A look that is under way. It ends also if its task is dropped.
+struct Looking(Weak<Shared>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let mut current = shared.current();
+        current.looking = false;
+        current.look_at = Instant::now() + current.pause;
+        current.pause = (current.pause * 2).min(PAUSE.1);
+    }
+}
