@@ -117,8 +117,10 @@ impl CellReport {
         let predicted = place.predicted();
         let observed =
             Prediction { oversells: verdict.oversold > 0, duplicates: verdict.duplicate_users > 0 };
+        let mut demanded = demanded(predicted);
+        demanded.retain(|rule| *rule != Rule::TokensRise || verdict.fenced());
         let broken_rules: Vec<Rule> =
-            verdict.broken(&demanded(predicted)).map(|finding| finding.rule).collect();
+            verdict.broken(&demanded).map(|finding| finding.rule).collect();
         let invalid_because = validity::reasons(&figures, stock, verdict.orders, place.replicas);
         Self {
             place,
@@ -148,7 +150,8 @@ impl CellReport {
 
 /// The rules that a cell must keep. What it is predicted to break is not demanded, nor that the
 /// stock adds up where naive code overwrites it; that nothing acknowledged is lost, no refusal
-/// leaves an order and the audit tells the truth is demanded everywhere. So is a true "sold out":
+/// leaves an order and the audit tells the truth is demanded everywhere; that tokens do not fall,
+/// wherever holders are fenced. So is a true "sold out":
 /// even a stock that loses updates falls by at most one for each order.
 pub fn demanded(predicted: Prediction) -> Vec<Rule> {
     let hangs_on_it = |rule: &Rule| match rule {
@@ -215,7 +218,7 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
     if !dead.is_empty() {
         return Err(Error::Setup(format!("replica {} died", dead.join(" and "))));
     }
-    let verdict = judge_private((&plan, load.stock), &history, &reading, said.as_ref().ok());
+    let verdict = judge_private(load.stock, &history, &reading, said.as_ref().ok());
     let mut report = CellReport::of(place, load.stock, figures, verdict);
     if let Err(error) = &said {
         report.error = Some(error.to_string());
@@ -227,22 +230,23 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
 /// Judges a load on a voucher with this `stock`: what was asked for, whatever the service made of
 /// it.
 fn judge_private(
-    (plan, stock): (&Plan, u64),
+    stock: u64,
     history: &History,
     reading: &Reading,
     said: Option<&Audit>,
 ) -> Verdict {
-    let users: Vec<u64> = plan.users.iter().map(|user| user.id).collect();
     let own = &reading.account;
     judge(&Evidence {
         records: &history.records,
-        users: &users,
+        names: &history.names,
         rows: &reading.rows,
         rows_are_all: true,
         earlier: &HashSet::new(),
+        elsewhere: &HashSet::new(),
         offered: Some(i64::try_from(stock).unwrap_or(i64::MAX)),
         granted: Some(own.initial_stock),
         left: Some(own.stock_left),
+        effects: &reading.effects,
         audit: said.map_or(AuditCheck::Absent, |said| AuditCheck::Equal { said, own }),
     })
 }
