@@ -1,4 +1,6 @@
-//! The command line: three commands, their flags, and their exit codes.
+//! The command line: its commands, their flags, and their exit codes.
+
+mod check;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -57,6 +59,12 @@ enum Command {
     /// with what the cell was predicted to show. A cell that was to break and did not is as wrong
     /// as one that was to hold and broke.
     Compare(CompareArgs),
+    /// Judge a recorded history again
+    ///
+    /// Reads the requests and the final reads of a load from the file that it recorded, judges
+    /// every rule for every voucher, and names the requests that prove a breach. A history that
+    /// was cut off, holds no requests or lacks a final read is bad.
+    Check(check::CheckArgs),
     /// Start a private cluster for a person and leave it running until Ctrl-C
     ///
     /// Starts a private database server, Redis, replicas in development mode and HAProxy, puts two
@@ -251,6 +259,7 @@ async fn carry_out(command: Command) -> Result<bool> {
     match command {
         Command::Run(args) => load(args).await,
         Command::Compare(args) => compare(args).await,
+        Command::Check(args) => check::check(args).await,
         Command::Up(args) => {
             let up = Up {
                 flavor: args.private.flavor(),

@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use crate::judge::verdict::{Rule, Verdict};
 use crate::load::outcome::Outcome;
 use crate::load::stats::{Figures, Latency};
 use crate::run::RunReport;
@@ -77,14 +78,32 @@ fn rules(report: &RunReport) -> String {
         .conditions
         .iter()
         .map(|condition| line(Some(condition.met), condition.what, &condition.detail));
-    let findings = report.verdict.findings.iter().map(|finding| {
+    conditions
+        .chain(std::iter::once(findings(&report.verdict, &report.demanded)))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Every rule, and of each that was broken some of the requests that prove it.
+pub(super) fn findings(verdict: &Verdict, demanded: &[Rule]) -> String {
+    let mut lines = Vec::new();
+    for finding in &verdict.findings {
         let (words, detail) = (finding.rule.words(), &finding.detail);
-        if finding.held.is_none() && report.demanded.contains(&finding.rule) {
-            return line(Some(false), words, &format!("could not be judged: {detail}"));
+        lines.push(if finding.held.is_none() && demanded.contains(&finding.rule) {
+            line(Some(false), words, &format!("could not be judged: {detail}"))
+        } else {
+            line(finding.held, words, detail)
+        });
+        for proof in &finding.proofs {
+            lines.push(format!("    {}", proof.why));
+            lines.extend(proof.requests.iter().map(|asked| format!("      {}", asked.text())));
         }
-        line(finding.held, words, detail)
-    });
-    conditions.chain(findings).collect::<Vec<_>>().join("\n")
+        let more = finding.broken.saturating_sub(finding.proofs.len() as u64);
+        if more > 0 && !finding.proofs.is_empty() {
+            lines.push(format!("    and {more} more"));
+        }
+    }
+    lines.join("\n")
 }
 
 /// One rule: a mark, its words, its figures. Green is only what was judged and held.
