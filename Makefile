@@ -8,7 +8,7 @@ report := target/report
 # Warnings stop CI, and nobody at work on the code.
 deny := $(if $(CI),-D warnings)
 
-.PHONY: help demo up test test-mysql bench fmt fmt-check lint tidy dev-binaries unit docs \
+.PHONY: help demo up test test-mysql bench bench-check fmt fmt-check lint tidy dev-binaries unit docs \
   check-compose install-servers clean-report
 
 help: ## Print this list
@@ -33,6 +33,9 @@ test-mysql: install-servers dev-binaries ## Run the tests on MySQL instead of Ma
 
 bench: install-servers ## Measure what a lock costs beside the bare commands it is made of
 	cargo bench --locked -p distlock --bench lock -- $(ARGS)
+
+bench-check: ## Measure how long the judge takes for ten million events, and its memory
+	cargo bench --locked -p loadtest --bench check
 
 fmt: ## Format the code
 	cargo fmt --all
