@@ -2,6 +2,7 @@
 //! and exactly the rule that this breaks must say so, with the right request; legal changes must
 //! be passed over.
 
+mod database;
 mod files;
 mod legal;
 mod mutations;
