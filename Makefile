@@ -8,8 +8,8 @@ report := target/report
 # Warnings stop CI, and nobody at work on the code.
 deny := $(if $(CI),-D warnings)
 
-.PHONY: help demo up test test-mysql bench bench-check fmt fmt-check lint tidy dev-binaries unit docs \
-  check-compose install-servers clean-report
+.PHONY: help demo up test test-mysql bench bench-check fmt fmt-check lint tidy dev-binaries unit \
+  docs check-compose install-servers clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
