@@ -26,7 +26,8 @@ struct Outcome {
 impl Outcome {
     /// Rules that did not hold, and those that could not be judged.
     fn rules(&self, held: &Value) -> Vec<&str> {
-        let findings = self.report["verdict"]["findings"].as_array().expect("findings");
+        let findings =
+            self.report["vouchers"][0]["verdict"]["findings"].as_array().expect("findings");
         let chosen = findings.iter().filter(|finding| &finding["held"] == held);
         chosen.map(|finding| finding["rule"].as_str().expect("a name")).collect()
     }
@@ -61,7 +62,7 @@ async fn an_honest_sale_passes_and_every_figure_is_reported() {
     assert_eq!(outcome.code, Some(0), "{}{}", outcome.stdout, outcome.stderr);
     let report = &outcome.report;
     assert_eq!(report["ok"], true);
-    assert_eq!(report["verdict"]["orders"], standin::STOCK);
+    assert_eq!(report["vouchers"][0]["verdict"]["orders"], standin::STOCK);
     assert_eq!(report["load"]["requests"], USERS * 3);
     let counts = &report["load"]["outcomes"];
     assert_eq!(counts["bought"]["count"], standin::STOCK);
@@ -81,12 +82,12 @@ async fn without_the_audit_the_stock_is_judged_and_what_was_not_judged_is_named(
     let not_judged = outcome.rules(&Value::Null);
     assert_eq!(not_judged, ["stock_as_ordered", "no_row_without_request", "audit_agrees"]);
     assert_eq!(outcome.stdout.matches("not judged: ").count(), 3, "{}", outcome.stdout);
-    let demanded = outcome.report["demanded"].as_array().expect("names of rules");
+    let demanded = outcome.report["vouchers"][0]["demanded"].as_array().expect("names of rules");
     let demanded: Vec<&str> = demanded.iter().filter_map(Value::as_str).collect();
     assert!(demanded.contains(&"stock_adds_up"), "{demanded:?}");
     assert!(!demanded.iter().any(|rule| not_judged.contains(rule)), "{demanded:?}");
-    assert_eq!(outcome.report["stock"], standin::STOCK);
-    assert_eq!(outcome.report["stock_left"], 0);
+    assert_eq!(outcome.report["vouchers"][0]["offered"], standin::STOCK);
+    assert_eq!(outcome.report["vouchers"][0]["stock_left"], 0);
 }
 
 #[tokio::test]
