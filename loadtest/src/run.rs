@@ -16,6 +16,7 @@ use crate::judge::check::{Judged, judge_all};
 use crate::judge::evidence::Audit;
 use crate::judge::validity::MAX_UNKNOWN_SHARE;
 use crate::judge::witness;
+use crate::load::arrival::Arrival;
 use crate::load::client::{Connection, HUNG_UP, Target};
 use crate::load::drive;
 use crate::load::live::Live;
@@ -309,7 +310,7 @@ fn conditions(plan: &Plan, before: &[Before], figures: &Figures) -> Vec<Conditio
             detail: format!("{} requests found no connection in time", figures.cost.dropped),
         });
     }
-    if plan.mix == Mix::AfterSoldOut {
+    if plan.mix == Mix::AfterSoldOut && !matches!(plan.arrival, Arrival::Trace(_)) {
         let late = figures.count(Outcome::SoldOut) + figures.count(Outcome::AlreadyOrdered);
         conditions.push(Condition {
             what: "most requests came after the last unit",

@@ -33,7 +33,7 @@ pub(super) struct RunArgs {
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     voucher: Vec<u64>,
     /// How unequally the vouchers are wanted: the i-th has the share 1 / i^S of all, 0 is alike
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    #[arg(long, value_name = "S", default_value_t = 1.0, allow_negative_numbers = true)]
     zipf: f64,
     /// When requests leave
     #[arg(long, value_name = "HOW", default_value = "closed")]
@@ -42,7 +42,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// Seconds after which nobody arrives any more
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<f64>,
     /// Arrivals, one a line: SECONDS [USER [VOUCHER]], counted from the begin, `-` for any user
     #[arg(long, value_name = "FILE")]

@@ -161,11 +161,16 @@ impl Load {
                 continue;
             }
             floor.waiting.push_back(batch);
-            self.live.waiting(floor.waiting.len());
             drop(floor);
-            if let Some(flight) = self.start_next() {
-                self.live.started_at_once(flight.sent, self.intended(&flight));
-                self.spawn(flight);
+            match self.start_next() {
+                Some(flight) => {
+                    // Another one if those before it had to wait.
+                    if flight.batch == batch {
+                        self.live.started_at_once(flight.sent, self.intended(&flight));
+                    }
+                    self.spawn(flight);
+                }
+                None => self.live.waiting(self.floor().waiting.len()),
             }
         }
         Ok(())
@@ -190,7 +195,9 @@ impl Load {
             return None;
         }
         let batch = if self.is_open {
-            self.next_waiting(&mut floor.waiting)?
+            let batch = self.next_waiting(&mut floor.waiting);
+            self.live.waiting(floor.waiting.len());
+            batch?
         } else {
             let over = self.plan.duration.is_some_and(|limit| self.began.elapsed() >= limit);
             // Only a trace can be broken, and a closed loop follows none.
