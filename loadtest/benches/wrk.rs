@@ -24,10 +24,12 @@ use loadtest::load::cost::THREADS;
 use loadtest::load::drive;
 use loadtest::load::live::Live;
 use loadtest::load::mix::Mix;
+use loadtest::load::outcome::Outcome;
 use loadtest::load::plan::Plan;
 use loadtest::load::recorded::Recorded;
-use loadtest::load::stats::Figures;
 use loadtest::load::tokens;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -94,8 +96,15 @@ fn token() -> String {
     "x".repeat(280)
 }
 
-/// Requests per second, as wrk counts them.
-fn wrk(endpoint: &Endpoint, seconds: u64) -> f64 {
+/// What one of the two reached.
+struct Reached {
+    requests_per_s: f64,
+    /// Microseconds of processor time for each request.
+    micros: f64,
+}
+
+/// What wrk reaches, as it counts itself.
+fn wrk(endpoint: &Endpoint, seconds: u64) -> Reached {
     let script = tempfile::NamedTempFile::new().expect("a temporary file");
     let text = format!(
         "wrk.method = 'POST'\nwrk.headers['authorization'] = 'Bearer {}'\n\
@@ -104,6 +113,7 @@ fn wrk(endpoint: &Endpoint, seconds: u64) -> f64 {
         token()
     );
     std::fs::write(script.path(), text).expect("written");
+    let before = processor_time_of_children();
     let output = Command::new("wrk")
         .args([format!("-t{THREADS}"), format!("-c{CONNECTIONS}"), format!("-d{seconds}s")])
         .arg("-s")
@@ -112,12 +122,30 @@ fn wrk(endpoint: &Endpoint, seconds: u64) -> f64 {
         .output()
         .expect("wrk is installed: apt-get install wrk");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!text.contains("Non-2xx"), "{text}");
     let line = text.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
-    line.and_then(|rate| rate.trim().parse().ok()).unwrap_or_else(|| panic!("wrk said: {text}"))
+    let rate = line.and_then(|rate| rate.trim().parse::<f64>().ok());
+    let requests_per_s = rate.unwrap_or_else(|| panic!("wrk said: {text}"));
+    let used = processor_time_of_children() - before;
+    #[allow(clippy::cast_precision_loss)]
+    let micros = used * 1e6 / (requests_per_s * seconds as f64);
+    Reached { requests_per_s, micros }
+}
+
+/// Seconds, of the children that have ended: wrk, for the endpoint does not end before this.
+fn processor_time_of_children() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("known");
+    [usage.user_time(), usage.system_time()]
+        .map(|time| {
+            Duration::from_micros(u64::try_from(time.num_microseconds()).expect("positive"))
+        })
+        .iter()
+        .map(Duration::as_secs_f64)
+        .sum()
 }
 
 /// A closed loop of the generator, all of it.
-async fn generator(endpoint: &Endpoint, seconds: u64) -> Figures {
+async fn generator(endpoint: &Endpoint, seconds: u64) -> Reached {
     let user = |id| format!(r#"{{"user_id":"{id}","token":"{}"}}"#, token());
     let users = tokens::parse(&(1..=1000).map(user).collect::<Vec<_>>().join("\n")).expect("good");
     let plan = Plan {
@@ -132,7 +160,10 @@ async fn generator(endpoint: &Endpoint, seconds: u64) -> Figures {
     let live = Arc::new(Live::new(&plan));
     let figures = drive::run(&plan, connections, recorded.recorder(), &live).await.expect("run");
     recorded.recorder().flush().await;
-    figures
+    assert_eq!(figures.count(Outcome::Bought), figures.requests, "every request was answered");
+    let requests_per_s = figures.requests_per_s;
+    let micros = figures.cost.cpu_s * 1e6 / (requests_per_s * figures.elapsed_s);
+    Reached { requests_per_s, micros }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -152,17 +183,15 @@ fn main() -> ExitCode {
     let (mut theirs, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=rounds {
         let (wrk, own) = (wrk(&endpoint, seconds), runtime.block_on(generator(&endpoint, seconds)));
-        let (rate, cost) = (own.requests_per_s, &own.cost);
-        let micros = cost.cpu_s * 1e6 / (rate * own.elapsed_s);
+        let ratio = own.requests_per_s / wrk.requests_per_s;
         println!(
-            "round {round}: wrk {wrk:.0}/s, loadtest {rate:.0}/s, ratio {:.2}; {micros:.1} us of \
-             processor a request, {:.2} s waited for the history",
-            rate / wrk,
-            cost.recorder_wait_s
+            "round {round}: wrk {:.0}/s with {:.1} us of processor a request, loadtest {:.0}/s \
+             with {:.1} us, ratio {ratio:.2}",
+            wrk.requests_per_s, wrk.micros, own.requests_per_s, own.micros,
         );
-        theirs.push(wrk);
-        ours.push(rate);
-        ratios.push(rate / wrk);
+        theirs.push(wrk.requests_per_s);
+        ours.push(own.requests_per_s);
+        ratios.push(ratio);
     }
     let ratio = median(ratios);
     let (wrk, own) = (median(theirs), median(ours));

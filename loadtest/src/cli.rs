@@ -43,8 +43,8 @@ enum Command {
     ///
     /// Users arrive in a closed loop, as fast as connections come free, or on a schedule of their
     /// own. Every request is recorded. Afterwards every acknowledged order is asked for by its id,
-    /// every user's orders are listed, the stock that the public is shown is held against them, and,
-    /// with --audit-url, the service's own audit is compared. The vouchers must not be sold to
+    /// every user's orders are listed, the stock that the public is shown is held against them,
+    /// and, with --audit-url, the service's own audit is compared. The vouchers must not be sold to
     /// anybody else meanwhile, nor get more stock.
     Run(run::RunArgs),
     /// Compare locks on a private cluster: what each sells too much, or twice
