@@ -1,24 +1,28 @@
 //! One cell of the comparison: a fresh deployment, a voucher, a load, a verdict.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::api::{self, NewVoucher};
 use crate::error::{Error, Result};
+use crate::history::{FinalRead, Past};
 use crate::judge::audit::{Reader, Reading};
-use crate::judge::evidence::{Audit, AuditCheck, Evidence};
+use crate::judge::check::judge_all;
+use crate::judge::evidence::Audit;
 use crate::judge::validity;
-use crate::judge::verdict::{Rule, Verdict, judge};
+use crate::judge::verdict::{Rule, Verdict};
 use crate::lab::cluster::{Cluster, Deployment, Spec};
 use crate::lab::place::{Load, Place};
 use crate::lab::predict::{Guards, Prediction};
 use crate::load::client::{Connection, Target};
-use crate::load::drive::{self, History, Live};
+use crate::load::drive;
+use crate::load::live::Live;
 use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 use crate::load::progress::Progress;
+use crate::load::recorded::Recorded;
 use crate::load::stats::Figures;
 
 /// When a request of the load is given up: far beyond every bound of the service, so that it is the
@@ -117,8 +121,10 @@ impl CellReport {
         let predicted = place.predicted();
         let observed =
             Prediction { oversells: verdict.oversold > 0, duplicates: verdict.duplicate_users > 0 };
+        let mut demanded = demanded(predicted);
+        demanded.retain(|rule| *rule != Rule::TokensRise || verdict.fenced());
         let broken_rules: Vec<Rule> =
-            verdict.broken(&demanded(predicted)).map(|finding| finding.rule).collect();
+            verdict.broken(&demanded).map(|finding| finding.rule).collect();
         let invalid_because = validity::reasons(&figures, stock, verdict.orders, place.replicas);
         Self {
             place,
@@ -148,7 +154,8 @@ impl CellReport {
 
 /// The rules that a cell must keep. What it is predicted to break is not demanded, nor that the
 /// stock adds up where naive code overwrites it; that nothing acknowledged is lost, no refusal
-/// leaves an order and the audit tells the truth is demanded everywhere. So is a true "sold out":
+/// leaves an order and the audit tells the truth is demanded everywhere; that tokens do not fall,
+/// wherever holders are fenced. So is a true "sold out":
 /// even a stock that loses updates falls by at most one for each order.
 pub fn demanded(predicted: Prediction) -> Vec<Rule> {
     let hangs_on_it = |rule: &Rule| match rule {
@@ -193,29 +200,29 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
         .await
         .map_err(|error| Error::Setup(error.to_string()))?;
     let plan = Plan {
-        target,
-        voucher,
-        users: users.into(),
-        per_user: load.requests_per_user,
         connections: load.connections,
         timeout: REQUEST_DEADLINE,
+        ..Plan::closed(target, voucher, users.into(), load.requests_per_user)
     };
     plan.check()?;
-    let (connections, _) = drive::connect(&plan).await?;
-    let live = std::sync::Arc::<Live>::default();
-    let progress = Progress::follow(&place.to_string(), live.clone(), plan.requests());
-    let history = drive::closed_loop(&plan, connections, live).await;
+    let connections = drive::connect(&plan).await?;
+    let live = Arc::new(Live::new(&plan));
+    let progress = Progress::follow(&place.to_string(), &live, &plan);
+    let recorded = Recorded::begin(&plan, None, &[i64::try_from(load.stock).ok()])?;
+    let figures = drive::run(&plan, connections, recorded.recorder(), &live).await?;
     drop(progress);
-    let figures = Figures::of(&history, plan.connections);
     let quiet = figures.count(Outcome::Unknown) == 0;
-    let reading = read(deployment, &plan.voucher, (place.guards, quiet)).await?;
+    let id = voucher.to_string();
+    let reading = read(deployment, &id, (place.guards, quiet)).await?;
     let mut operator = Connection::new(Target::parse(deployment.operator_url())?, CALL_DEADLINE);
-    let said = api::audit(&mut operator, &admin, &plan.voucher).await;
+    let said = api::audit(&mut operator, &admin, &id).await;
     let dead = deployment.dead();
     if !dead.is_empty() {
         return Err(Error::Setup(format!("replica {} died", dead.join(" and "))));
     }
-    let verdict = judge_private((&plan, load.stock), &history, &reading, said.as_ref().ok());
+    let read = FinalRead::Database { reading: &reading, said: said.as_ref().ok() };
+    recorded.recorder().final_read(voucher, read).await;
+    let verdict = verdict(&recorded.end().await?);
     let mut report = CellReport::of(place, load.stock, figures, verdict);
     if let Err(error) = &said {
         report.error = Some(error.to_string());
@@ -224,27 +231,11 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
     Ok(report)
 }
 
-/// Judges a load on a voucher with this `stock`: what was asked for, whatever the service made of
-/// it.
-fn judge_private(
-    (plan, stock): (&Plan, u64),
-    history: &History,
-    reading: &Reading,
-    said: Option<&Audit>,
-) -> Verdict {
-    let users: Vec<u64> = plan.users.iter().map(|user| user.id).collect();
-    let own = &reading.account;
-    judge(&Evidence {
-        records: &history.records,
-        users: &users,
-        rows: &reading.rows,
-        rows_are_all: true,
-        earlier: &HashSet::new(),
-        offered: Some(i64::try_from(stock).unwrap_or(i64::MAX)),
-        granted: Some(own.initial_stock),
-        left: Some(own.stock_left),
-        audit: said.map_or(AuditCheck::Absent, |said| AuditCheck::Equal { said, own }),
-    })
+/// The verdict on a history with one voucher. It is judged by the stock that was asked for,
+/// whatever the service made of it.
+fn verdict(past: &Past) -> Verdict {
+    let judged = judge_all(past).pop();
+    judged.map_or_else(|| Verdict::unjudged("nothing was on sale"), |judged| judged.verdict)
 }
 
 /// Reads the voucher; unless all is `quiet`, until two readings are equal, because a request whose

@@ -1,5 +1,6 @@
 //! The whole report on a comparison: what is printed, and the files.
 
+pub mod check_text;
 pub mod conclusion;
 pub mod run_text;
 pub mod table;
