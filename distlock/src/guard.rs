@@ -128,8 +128,8 @@ impl Guard {
         lock(&self.held).as_mut()?.hold.lend()
     }
 
-    /// Frees the lock and says how that ended; [`Release::Gone`] if it was freed because it had been
-    /// held for as long as it may. The release goes on if the future is dropped.
+    /// Frees the lock and says how that ended; [`Release::Gone`] if that was done already, because
+    /// it had been held for as long as it may. The release goes on if the future is dropped.
     pub async fn release(self) -> Result<Release, LockError> {
         let Some(held) = take(&self.held) else { return Ok(Release::Gone) };
         self.background
