@@ -11,7 +11,7 @@ use crate::meter::Meter;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
 use crate::watchdog::Kept;
-use crate::{Belief, Hold, LockError, LossCause, Owner, Release, Token, failpoint};
+use crate::{Belief, Hold, LockError, LossCause, Owner, Release, Token};
 
 /// How often a release without an answer is sent, where that counts once.
 const RELEASE_TRIES: u32 = 3;
@@ -48,9 +48,7 @@ impl Held {
     async fn release(mut self) -> Result<Release, LockError> {
         drop(self.kept.take());
         self.meter.ended(self.since.elapsed(), self.tenure.is_lost());
-        failpoint::reach(failpoint::BEFORE_RELEASE);
         let outcome = self.send_release().await;
-        failpoint::reach(failpoint::RELEASE_ANSWERED);
         drop(self.turn);
         outcome
     }
@@ -130,8 +128,8 @@ impl Guard {
         lock(&self.held).as_mut()?.hold.lend()
     }
 
-    /// Frees the lock and says how that ended; [`Release::Gone`] if it was freed because it had
-    /// been held for as long as it may. The release goes on if the future is dropped.
+    /// Frees the lock and says how that ended; [`Release::Gone`] if that was done already, because
+    /// it had been held for as long as it may. The release goes on if the future is dropped.
     pub async fn release(self) -> Result<Release, LockError> {
         let Some(held) = take(&self.held) else { return Ok(Release::Gone) };
         self.background

@@ -66,6 +66,9 @@
 //! `pace` (how fast a server answers), `tenure` (what is known of a hold), `watchdog` (keeps holds
 //! alive), `stage` (a turn that ends with belief), `meter` (what is measured), `options`, `locks`
 //! and `guard` (what callers use), `failpoint` (where the laboratory makes processes fail),
+//! caller), `attempt` (an acquisition on its way), `pace` (how fast a server answers), `tenure`
+//! (what is known of a hold), `watchdog` (keeps holds alive), `stage` (a turn that ends with
+//! belief), `meter` (what is measured), `options`, `locks` and `guard` (what callers use),
 //! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `multi`, `redis`, `mysql`,
 //! `zookeeper`.
 //! `synchronizer` names what is no lock: semaphores and a latch, types of their own in `redis`.

@@ -239,8 +239,8 @@ fn troubled(seed: u64) -> impl FnMut() -> Fate + Send {
 }
 
 /// Looks at a guard until it is lost or `until`. Belief and lease change with renewals only, and
-/// are compared before each; here after the last one. The steps are no divisor of anything, so that each
-/// phase of a lease is seen.
+/// are compared before each; here after the last one. The steps are no divisor of anything, so that
+/// each phase of a lease is seen.
 async fn hold(scripted: &Scripted, guard: &Guard, name: &LockName, until: Instant) -> bool {
     scripted.server().believed.insert(name.clone(), guard.loss());
     while Instant::now() < until && !guard.is_lost() {
