@@ -18,7 +18,8 @@ const WAITERS: u32 = 8;
 /// Of each waiter: a few more than the hand-offs need, since at the end nobody waits any more.
 const STAYS: u64 = 430;
 const LEASE: Duration = Duration::from_secs(20);
-const LIMIT: Duration = Duration::from_secs(50);
+/// Far more than it takes, which is 10 s on two cores that have nothing else to do.
+const LIMIT: Duration = Duration::from_mins(4);
 
 #[test]
 fn in_ten_thousand_hand_offs_of_a_fair_lock_no_live_waiter_is_overtaken() {

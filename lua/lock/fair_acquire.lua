@@ -68,7 +68,7 @@ if patience == 0 then
   return 1
 end
 if not queued then
-  redis.call('LPUSH', queue, id)
+  redis.call('RPUSH', queue, id)
 end
 redis.call('ZADD', waiters, now + patience, id)
 redis.call('PEXPIRE', queue, patience)
