@@ -5,7 +5,7 @@
 //! `cargo bench -p loadtest --bench check`, or with the number of requests: `-- 100000`.
 
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use loadtest::history::event::Order;
@@ -39,6 +39,9 @@ async fn judge(file: &Path) -> ExitCode {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
     let kib = peak.trim().trim_end_matches(" kB").to_owned();
+    for why in judgement.failed_because {
+        eprintln!("{why}");
+    }
     println!("{} {} {} {kib}", judgement.ok, judgement.events, judgement.took_s);
     ExitCode::SUCCESS
 }
@@ -56,7 +59,12 @@ async fn measure(requests: u32) -> ExitCode {
         began.elapsed().as_secs_f64()
     );
     let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program).arg("judge").arg(&path).output().expect("started");
+    let output = Command::new(program)
+        .arg("judge")
+        .arg(&path)
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("started");
     let said = String::from_utf8(output.stdout).expect("text");
     let words: Vec<&str> = said.split_whitespace().collect();
     let &[ok, events, took_s, kib] = &words[..] else {

@@ -160,9 +160,13 @@ impl<'a> User<'a> {
             unclaimed.sort_by_key(|id| named.binary_search(&Some(*id)).is_err());
         }
         let resolved = unclaimed.len() > excess;
+        let mut keys: Vec<u32> = with(Outcome::Bought).map(|record| record.key).collect();
+        keys.sort_unstable();
+        // The order of an acknowledged request may have been written by an earlier one that it
+        // repeats.
         let may_order = |record: &&Record| match record.outcome {
             Outcome::Bought => true,
-            Outcome::Unknown => resolved,
+            Outcome::Unknown => resolved || keys.binary_search(&record.key).is_ok(),
             Outcome::SoldOut | Outcome::AlreadyOrdered | Outcome::Refused => false,
         };
         let always = excess > 0 || held.iter().any(|row| evidence.earlier.contains(&row.id));

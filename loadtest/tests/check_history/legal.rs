@@ -79,6 +79,34 @@ async fn a_repeated_request_may_get_the_first_answer_again() {
     assert_clean("three times with its key", &[tape]).await;
 }
 
+#[tokio::test]
+async fn an_order_may_be_older_than_the_repeated_request_that_is_told_of_it() {
+    let mut tape = Tape::legal();
+    let user = tape.user_of(tape.with_code("sold_out")[0]);
+    let buyer = tape.rows.last().expect("orders").user_id;
+    tape.forgets(buyer);
+    let mine = tape.requests_of(user);
+    let Event::Invoke(first) = tape.events[tape.places(mine[0]).0] else { unreachable!() };
+    tape.loses(mine[0]);
+    tape.answer(mine[1], |end| {
+        let code = Some("already_ordered".into());
+        Event::Fail(Ended { o: Some(70), c: code, ..end })
+    });
+    let (n, t) = (1_000_000, 1 << 40);
+    tape.events.push(Event::Invoke(Invoke { n, t, ..first }));
+    let (o, s) = (Some(70), Some(201));
+    tape.events.push(Event::Ok(Ended { n, t: t + 1, o, s, ..Ended::default() }));
+    tape.adds_row(70, user);
+    assert_clean("lost, told of, repeated with its key", std::slice::from_ref(&tape)).await;
+
+    let left = tape.events.iter_mut().rev().find(|event| matches!(event, Event::Invoke(_)));
+    let Some(Event::Invoke(repeated)) = left else { unreachable!() };
+    repeated.k = Uuid::nil();
+    let judgement = judge(&[tape]).await;
+    assert_eq!(broken(&judgement), [Rule::AlreadyOrderedIsTrue], "with another key");
+    assert_eq!(proofs(&judgement, Rule::AlreadyOrderedIsTrue), [mine[1]].into());
+}
+
 /// Three units, asked for at 0, 100 and 200, and a "sold out" that comes at `told_at`.
 fn three_units(told_at: u64) -> Tape {
     let mut tape = Tape { offered: 3, granted: 3, events: vec![], rows: vec![], ..Tape::legal() };
