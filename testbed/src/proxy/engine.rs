@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_mins(1);
 pub(super) struct Engine {
     pub(super) world: World,
     pub(super) stopped: bool,
-    server: SocketAddr,
+    pub(super) server: SocketAddr,
     connections: BTreeMap<u64, Connection>,
     next: u64,
 }

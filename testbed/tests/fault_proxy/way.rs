@@ -66,6 +66,22 @@ fn a_protocol_that_is_not_known_goes_through_byte_by_byte_and_half_closed() {
 }
 
 #[test]
+fn a_way_that_leads_elsewhere_takes_new_connections_there_and_keeps_the_old_ones() {
+    let (proxy, mut old, mut server) = played();
+    old.write_all(b"a").unwrap();
+    hears(&mut server, "a");
+    let successor = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.lead_to(successor.local_addr().unwrap());
+    let mut new = TcpStream::connect(proxy.addr()).unwrap();
+    let (mut after, _) = successor.accept().unwrap();
+    after.set_read_timeout(Some(LIMIT)).unwrap();
+    new.write_all(b"b").unwrap();
+    hears(&mut after, "b");
+    old.write_all(b"c").unwrap();
+    hears(&mut server, "c");
+}
+
+#[test]
 fn a_reset_of_one_side_is_a_reset_for_the_other() {
     let (proxy, mut client, server) = played();
     client.write_all(b"unread").unwrap();
