@@ -1,4 +1,6 @@
-//! The command line: three commands, their flags, and their exit codes.
+//! The command line: its commands, their flags, and their exit codes.
+
+mod matrix;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
+use self::matrix::MatrixArgs;
 use crate::error::{Error, Result};
 use crate::lab::cluster::find_program;
 use crate::lab::compare::Comparison;
@@ -57,6 +60,13 @@ enum Command {
     /// with what the cell was predicted to show. A cell that was to break and did not is as wrong
     /// as one that was to hold and broke.
     Compare(CompareArgs),
+    /// Run any set of cells on a private cluster: locks, replicas, guards, faults
+    ///
+    /// Every cell is a deployment of its own: it sells a voucher under load, meanwhile a fault
+    /// happens, is witnessed and healed, and the database itself is read and judged against what the
+    /// cell is predicted to show. A cell that was to break and did not is run again a few times and
+    /// then as wrong as one that was to hold and broke; so is one that was no real load.
+    Matrix(MatrixArgs),
     /// Start a private cluster for a person and leave it running until Ctrl-C
     ///
     /// Starts a private database server, Redis, replicas in development mode and HAProxy, puts two
@@ -251,6 +261,7 @@ async fn carry_out(command: Command) -> Result<bool> {
     match command {
         Command::Run(args) => load(args).await,
         Command::Compare(args) => compare(args).await,
+        Command::Matrix(args) => matrix::run(args).await,
         Command::Up(args) => {
             let up = Up {
                 flavor: args.private.flavor(),

@@ -1,7 +1,12 @@
 use super::*;
+use crate::judge::audit::Reading;
 use crate::judge::evidence::{OrderRow, Record};
 use crate::lab::lock::Lock;
-use crate::lab::predict::Scope;
+use crate::lab::predict::{Guards, Scope};
+use crate::lab::sale::judge_private;
+use crate::load::drive::History;
+use crate::load::outcome::Outcome;
+use crate::load::plan::Plan;
 use crate::load::tokens;
 
 /// A sale to 700 users in which the service put `granted` units on sale and sold all of them,
@@ -15,7 +20,7 @@ fn sale(granted: u32) -> (Plan, History, Reading) {
         users: users.into(),
         per_user: 3,
         connections: 96,
-        timeout: CALL_DEADLINE,
+        timeout: Duration::from_secs(10),
     };
     let bought = |user: u32| Record {
         user,
@@ -41,8 +46,8 @@ fn sale(granted: u32) -> (Plan, History, Reading) {
 fn report(guards: Guards, granted: u32) -> CellReport {
     let place = Place { lock: Lock::None, scope: Scope::User, guards, replicas: 3 };
     let (plan, history, reading) = sale(granted);
-    let verdict = judge_private((&plan, 100), &history, &reading, Some(&reading.account));
-    CellReport::of(place, 100, Figures::of(&history, plan.connections), verdict)
+    let verdict = judge_private((&plan.users, 100), &history, &reading, Some(&reading.account));
+    CellReport::of(&Trial::plain(place), 100, Figures::of(&history, plan.connections), verdict)
 }
 
 #[test]

@@ -17,6 +17,8 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri};
 use serde::Deserialize;
 use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -34,6 +36,25 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 #[derive(Debug, Default)]
 pub struct Live {
     outcomes: [AtomicU64; Outcome::ALL.len()],
+    sent: AtomicU64,
+}
+
+/// How a load is paced, and ended before its plan is.
+#[derive(Debug, Clone, Default)]
+pub struct Pace {
+    /// Time from one user to the next; none is as fast as connections come free.
+    pub between_users: Duration,
+    /// When this is cancelled, nobody begins any more; what is in flight is awaited.
+    pub stop: CancellationToken,
+}
+
+impl Pace {
+    fn ticks(&self) -> Option<Interval> {
+        let mut ticks = (!self.between_users.is_zero()).then(|| interval(self.between_users))?;
+        // What a fault has held up is not made up for in a rush.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Some(ticks)
+    }
 }
 
 impl Live {
@@ -45,6 +66,13 @@ impl Live {
     /// Answers so far.
     pub fn total(&self) -> u64 {
         Outcome::ALL.iter().map(|outcome| self.count(*outcome)).sum()
+    }
+
+    /// Requests without an answer so far.
+    pub fn in_flight(&self) -> u64 {
+        // Read before those sent, so that it is never too small.
+        let answered = self.total();
+        self.sent.load(Ordering::Relaxed).saturating_sub(answered)
     }
 
     fn add(&self, outcome: Outcome) {
@@ -123,6 +151,16 @@ pub async fn connect(plan: &Plan) -> Result<(Vec<Connection>, Voucher)> {
 
 /// Runs the load to its end; it is bounded by the plan's requests and their time-out.
 pub async fn closed_loop(plan: &Plan, connections: Vec<Connection>, live: Arc<Live>) -> History {
+    paced(plan, connections, live, &Pace::default()).await
+}
+
+/// The same, not faster than the pace and no longer than until its stop.
+pub async fn paced(
+    plan: &Plan,
+    connections: Vec<Connection>,
+    live: Arc<Live>,
+    pace: &Pace,
+) -> History {
     let uri = format!("/api/vouchers/{}/orders", plan.voucher);
     let shared = Arc::new(Shared {
         uri: uri.parse().unwrap_or_else(|_| Uri::from_static("/")),
@@ -139,7 +177,14 @@ pub async fn closed_loop(plan: &Plan, connections: Vec<Connection>, live: Arc<Li
         let _ = give_back.try_send(connection);
     }
     let bursts = TaskTracker::new();
+    let mut ticks = pace.ticks();
     for (index, user) in (0..).zip(plan.users.iter()) {
+        if let Some(ticks) = &mut ticks {
+            ticks.tick().await;
+        }
+        if pace.stop.is_cancelled() {
+            break;
+        }
         let mut taken = Vec::with_capacity(plan.per_user);
         for _ in 0..plan.per_user {
             taken.extend(free.recv().await);
@@ -191,6 +236,7 @@ impl Shared {
             headers.insert(IDEMPOTENCY_KEY, key);
         }
         let start_ns = nanoseconds(self.began);
+        self.live.sent.fetch_add(1, Ordering::Relaxed);
         let result = connection.call(request).await;
         self.record(&result, index, (start_ns, nanoseconds(self.began)))
     }

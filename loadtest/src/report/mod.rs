@@ -1,6 +1,7 @@
 //! The whole report on a comparison: what is printed, and the files.
 
 pub mod conclusion;
+pub mod matrix;
 pub mod run_text;
 pub mod table;
 
