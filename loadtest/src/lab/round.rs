@@ -44,8 +44,10 @@ const BACK: f64 = 0.99;
 /// Over this many samples.
 const WINDOW: usize = 5;
 const SAMPLE: Duration = Duration::from_millis(100);
-/// What begins is not counted as throughput yet.
-const WARM_UP: Duration = Duration::from_millis(300);
+/// A load that answers as many per second has got going: half of what its pace asks for. One that
+/// does not get there is struck anyway.
+const STEADY_PER_S: f64 = 75.0;
+const STEADY_WITHIN: Duration = Duration::from_millis(1500);
 /// How long a new buyer may take to be served by each replica.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 /// Users who are there to hang up, and to be new after the fault.
@@ -315,16 +317,20 @@ impl Samples<'_> {
             }
             self.take().await;
         }
+        // A machine that is slow to get going would make little of much.
+        while self.rate() < STEADY_PER_S && self.began.elapsed() < due + STEADY_WITHIN {
+            self.take().await;
+        }
         while self.live.in_flight() == 0 && self.began.elapsed() < due + STARTS_WITHIN {
             sleep(Duration::from_millis(1)).await;
         }
         Ok(())
     }
 
-    /// Per second since the warm-up.
+    /// Per second over the last samples.
     fn rate(&self) -> f64 {
-        let warm = self.taken.iter().find(|(at, _)| *at >= WARM_UP);
-        match (warm, self.taken.last()) {
+        let first = self.taken.len().checked_sub(WINDOW + 1);
+        match (first.and_then(|first| self.taken.get(first)), self.taken.last()) {
             (Some(first), Some(last)) => per_s(first, last),
             _ => 0.0,
         }
@@ -339,9 +345,8 @@ impl Samples<'_> {
             && (healed.elapsed() < AFTER || back_after_ms.is_none())
         {
             self.take().await;
-            let [.., last] = &self.taken[..] else { continue };
             let Some(first) = self.taken.len().checked_sub(WINDOW + 1) else { continue };
-            if back_after_ms.is_none() && per_s(&self.taken[first], last) >= BACK * before_per_s {
+            if back_after_ms.is_none() && self.rate() >= BACK * before_per_s {
                 let began = self.taken[first].0.saturating_sub(healed.duration_since(self.began));
                 back_after_ms = u64::try_from(began.as_millis()).ok();
             }
@@ -363,3 +368,7 @@ fn is_decided(record: &Record) -> bool {
 fn nanoseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+#[path = "round_tests.rs"]
+mod tests;

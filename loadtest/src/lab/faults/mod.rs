@@ -51,7 +51,7 @@ pub enum Trouble {
     Delay,
     /// Connections are reset, again and again.
     Reset,
-    /// What is said in one direction is swallowed, ends of connections too.
+    /// What is said in one direction does not arrive before it is over.
     HalfOpen,
 }
 
@@ -254,15 +254,15 @@ impl FaultKind {
             Self::CutRedis => "a replica cannot reach Redis",
             Self::DelayRedis => "a replica's way to Redis is slow",
             Self::ResetRedis => "a replica's connections to Redis are reset",
-            Self::HalfOpenRedis => "a replica's way to Redis swallows one direction",
+            Self::HalfOpenRedis => "a replica's way to Redis is silent in one direction",
             Self::CutDatabase => "a replica cannot reach the database",
             Self::DelayDatabase => "a replica's way to the database is slow",
             Self::ResetDatabase => "a replica's connections to the database are reset",
-            Self::HalfOpenDatabase => "a replica's way to the database swallows one direction",
+            Self::HalfOpenDatabase => "a replica's way to the database is silent in one direction",
             Self::CutReplica => "HAProxy cannot reach a replica",
             Self::DelayReplica => "HAProxy's way to a replica is slow",
             Self::ResetReplica => "HAProxy's connections to a replica are reset",
-            Self::HalfOpenReplica => "HAProxy's way to a replica swallows one direction",
+            Self::HalfOpenReplica => "HAProxy's way to a replica is silent in one direction",
             Self::LoseCommit => "transactions are committed whose answers are lost",
             Self::LoseScript => "scripts of locks are executed whose answers are lost",
             Self::HangUp => "clients close their connections in the middle of a purchase",

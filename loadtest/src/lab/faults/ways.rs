@@ -1,4 +1,7 @@
 //! Trouble on the ways of one replica.
+//!
+//! Of a half-open way one direction is silent for a while, as if its packets were lost; TCP repeats
+//! them until they arrive, so what was said comes late and whole.
 
 use std::time::Duration;
 
@@ -21,7 +24,7 @@ pub(super) async fn trouble(scene: &Scene<'_>, trouble: Trouble, link: Link) -> 
     if ways.is_empty() {
         return Err(unseen("there is no way on which it could happen".to_owned()));
     }
-    let before = total(ways);
+    let mut before = total(ways);
     let half = [Direction::ToClient, Direction::ToServer];
     let half = half[usize::from(schedule.variation.is_multiple_of(2))];
     let until = Instant::now() + schedule.lasts();
@@ -30,7 +33,10 @@ pub(super) async fn trouble(scene: &Scene<'_>, trouble: Trouble, link: Link) -> 
         Trouble::Delay => ways.iter().for_each(|way| {
             way.set_latency(Direction::Both, LATENCY, JITTER);
         }),
-        Trouble::HalfOpen => ways.iter().for_each(|way| way.set_swallowing(half, true)),
+        Trouble::HalfOpen => {
+            ways.iter().for_each(|way| way.hold(half));
+            before = total(ways);
+        }
         Trouble::Reset => {
             while Instant::now() < until {
                 ways.iter().for_each(Proxy::reset);
@@ -39,26 +45,31 @@ pub(super) async fn trouble(scene: &Scene<'_>, trouble: Trouble, link: Link) -> 
         }
     }
     tokio::time::sleep_until(until).await;
-    let after = total(ways);
+    let last = total(ways);
     ways.iter().for_each(Proxy::heal);
     let name = format!("r{}", schedule.victim + 1);
     let (happened, text) = match trouble {
         Trouble::Cut => {
-            let (cut, refused) = (after.cut - before.cut, after.refused - before.refused);
+            let (cut, refused) = (last.cut - before.cut, last.refused - before.refused);
             (cut + refused > 0, format!("{cut} connections cut, {refused} refused"))
         }
         Trouble::Delay => {
-            let bytes = after.bytes_to_server - before.bytes_to_server;
+            let bytes = last.bytes_to_server - before.bytes_to_server;
             (bytes > 0, format!("{bytes} bytes took {LATENCY:?} and more each way"))
         }
         Trouble::Reset => {
-            let reset = after.cut - before.cut;
+            let reset = last.cut - before.cut;
             (reset > 0, format!("{reset} connections reset"))
         }
         Trouble::HalfOpen => {
-            let swallowed = (after.swallowed_to_server + after.swallowed_to_client)
-                - (before.swallowed_to_server + before.swallowed_to_client);
-            (swallowed > 0, format!("{swallowed} bytes swallowed {half:?}"))
+            let passed = |counts: &Counts| match half {
+                Direction::ToServer => counts.bytes_to_server,
+                _ => counts.bytes_to_client,
+            };
+            let (passed, held) =
+                (passed(&last) - passed(&before), passed(&total(ways)) - passed(&last));
+            let text = format!("{passed} bytes passed {half:?} meanwhile, {held} were held back");
+            (passed == 0 && held > 0, text)
         }
     };
     witness(happened, format!("{name}: {text}"))
@@ -71,8 +82,7 @@ fn total(ways: &[Proxy]) -> Counts {
         total.cut += counts.cut;
         total.refused += counts.refused;
         total.bytes_to_server += counts.bytes_to_server;
-        total.swallowed_to_server += counts.swallowed_to_server;
-        total.swallowed_to_client += counts.swallowed_to_client;
+        total.bytes_to_client += counts.bytes_to_client;
     }
     total
 }
