@@ -10,6 +10,9 @@ use loadtest::lab::faults::FaultKind;
 use loadtest::lab::lock::Lock;
 use serde_json::Value;
 
+/// One run at a time: a cell is a full load.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 const LOADTEST: &str = env!("CARGO_BIN_EXE_loadtest");
 
 fn seckill() -> PathBuf {
@@ -21,6 +24,7 @@ fn seckill() -> PathBuf {
 }
 
 fn matrix(flags: &[&str], json: &Path) -> (Output, Value) {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut command = Command::new(LOADTEST);
     command.arg("matrix").args(flags).arg("--seckill").arg(seckill()).arg("--json").arg(json);
     let output = command.output().expect("loadtest runs");
