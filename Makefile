@@ -8,8 +8,8 @@ report := target/report
 # Warnings stop CI, and nobody at work on the code.
 deny := $(if $(CI),-D warnings)
 
-.PHONY: help demo compare soak up test test-mysql bench fmt fmt-check lint tidy dev-binaries unit docs \
-  check-compose install-servers clean-report
+.PHONY: help demo compare soak up test test-mysql bench fmt fmt-check lint tidy dev-binaries unit \
+  docs check-compose install-servers clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -19,7 +19,7 @@ demo: install-servers ## Show what each lock is worth on a private cluster; repo
 	mkdir -p $(report)
 	target/release/loadtest matrix --story --report-dir $(report) $(ARGS)
 
-compare: install-servers ## Compare locks without faults (ARGS="--locks ..."); report in target/report/
+compare: install-servers ## Compare locks without faults; report in target/report/
 	cargo build --workspace --bins --release --locked
 	mkdir -p $(report)
 	target/release/loadtest compare --report-dir $(report) $(ARGS)

@@ -63,9 +63,9 @@ enum Command {
     /// Run any set of cells on a private cluster: locks, replicas, guards, faults
     ///
     /// Every cell is a deployment of its own: it sells a voucher under load, meanwhile a fault
-    /// happens, is witnessed and healed, and the database itself is read and judged against what the
-    /// cell is predicted to show. A cell that was to break and did not is run again a few times and
-    /// then as wrong as one that was to hold and broke; so is one that was no real load.
+    /// happens, is witnessed and healed, and the database itself is read and judged against what
+    /// the cell is predicted to show. A cell that was to break and did not is run again a few times
+    /// and then as wrong as one that was to hold and broke; so is one that was no real load.
     Matrix(MatrixArgs),
     /// Start a private cluster for a person and leave it running until Ctrl-C
     ///

@@ -2,8 +2,8 @@
 //!
 //! A load is many users who each want the same voucher several times at once. Afterwards the orders
 //! are judged: by what clients were told and can see, and on a private cluster by what is in the
-//! database. The *matrix* does so for any combination of lock, scope, guards, replicas and fault, and
-//! holds each result against a prediction; the *comparison* is the part of it without faults.
+//! database. The *matrix* does so for any combination of lock, scope, guards, replicas and fault,
+//! and holds each result against a prediction; the *comparison* is the part of it without faults.
 //!
 //! In reading order:
 //! - [`cli`]: the commands, their flags and exit codes; [`error`]: what stops them.

@@ -40,15 +40,8 @@ pub(super) struct MatrixArgs {
     #[arg(long, value_name = "CIRCUMSTANCES", value_delimiter = ',')]
     #[arg(default_value = "short-work,frozen-unfenced,frozen-fenced")]
     circumstances: Vec<Circumstance>,
-    /// A few minutes instead: every lock and every fault once
-    #[arg(long, group = "preset")]
-    smoke: bool,
-    /// The story instead: local against distributed, guards off and on, one frozen holder
-    #[arg(long, group = "preset")]
-    story: bool,
-    /// Everything instead that has a prediction; takes hours
-    #[arg(long, group = "preset")]
-    full: bool,
+    #[command(flatten)]
+    preset: PresetArgs,
     /// Settles the moments, victims and sizes of faults; the same seed gives the same schedule
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -66,13 +59,28 @@ pub(super) struct MatrixArgs {
     list: bool,
 }
 
+/// Cells that belong together, instead of a product.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct PresetArgs {
+    /// A few minutes instead: every lock and every fault once
+    #[arg(long)]
+    smoke: bool,
+    /// The story instead: local against distributed, guards off and on, one frozen holder
+    #[arg(long)]
+    story: bool,
+    /// Everything instead that has a prediction; takes hours
+    #[arg(long)]
+    full: bool,
+}
+
 /// Whether all cells were as predicted.
 pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
-    let (trials, not_generated) = if args.smoke {
+    let (trials, not_generated) = if args.preset.smoke {
         (presets::smoke(), Vec::new())
-    } else if args.story {
+    } else if args.preset.story {
         (presets::story(), Vec::new())
-    } else if args.full {
+    } else if args.preset.full {
         presets::full()
     } else {
         args.axes()?.trials()

@@ -1,5 +1,5 @@
-//! One cell: a fresh deployment, a voucher, a load (with a fault in the middle, if it is about one),
-//! a verdict.
+//! One cell: a fresh deployment, a voucher, a load (with a fault in the middle, if it is about
+//! one), a verdict.
 
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ impl CellReport {
     }
 
     /// A cell of which nothing is known yet.
-    fn blank(trial: &Trial, stock: u64) -> Self {
+    fn blank(trial: Trial, stock: u64) -> Self {
         let Expectation { prediction, because } = trial.expectation().unwrap_or_else(|reason| {
             Expectation { prediction: Prediction::HOLDS, because: reason.to_owned() }
         });
@@ -126,7 +126,7 @@ impl CellReport {
     }
 
     /// A cell that could not be run: invalid, whatever was predicted.
-    pub fn failed(trial: &Trial, stock: u64, error: String, took: Duration) -> Self {
+    pub fn failed(trial: Trial, stock: u64, error: String, took: Duration) -> Self {
         Self {
             invalid_because: vec!["it could not be run".to_owned()],
             error: Some(error),
@@ -136,7 +136,7 @@ impl CellReport {
     }
 
     /// The report on a load that was run and judged.
-    pub fn of(trial: &Trial, stock: u64, figures: Figures, verdict: Verdict) -> Self {
+    pub fn of(trial: Trial, stock: u64, figures: Figures, verdict: Verdict) -> Self {
         let blank = Self::blank(trial, stock);
         let observed =
             Prediction { oversells: verdict.oversold > 0, duplicates: verdict.duplicate_users > 0 };
@@ -175,7 +175,7 @@ impl CellReport {
 }
 
 /// Why this load was none, as cells of its kind count it; empty if it was one.
-fn why_invalid(trial: &Trial, figures: &Figures, stock: u64, orders: u64) -> Vec<String> {
+fn why_invalid(trial: Trial, figures: &Figures, stock: u64, orders: u64) -> Vec<String> {
     match trial.circumstance {
         _ if trial.fault.is_some() => Vec::new(),
         Circumstance::LongWorkIgnored | Circumstance::LongWorkKept => {
@@ -239,7 +239,7 @@ pub async fn run(cluster: &Cluster, number: u16, wanted: &Wanted<'_>) -> CellRep
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// The cell.
-    pub trial: &'a Trial,
+    pub trial: Trial,
     /// The load of cells that have none of their own.
     pub usual: &'a Load,
     /// What settles its schedule.
@@ -247,7 +247,7 @@ pub struct Wanted<'a> {
 }
 
 /// Runs the load to its end and judges it.
-async fn sell(deployment: &Deployment, trial: &Trial, load: &Load) -> Result<CellReport> {
+async fn sell(deployment: &Deployment, trial: Trial, load: &Load) -> Result<CellReport> {
     let sale = Sale::open(deployment, trial, load).await?;
     let plan = sale.plan(&sale.users, Target::parse(deployment.url())?, load.requests_per_user);
     plan.check()?;

@@ -47,7 +47,7 @@ fn report(guards: Guards, granted: u32) -> CellReport {
     let place = Place { lock: Lock::None, scope: Scope::User, guards, replicas: 3 };
     let (plan, history, reading) = sale(granted);
     let verdict = judge_private((&plan.users, 100), &history, &reading, Some(&reading.account));
-    CellReport::of(&Trial::plain(place), 100, Figures::of(&history, plan.connections), verdict)
+    CellReport::of(Trial::plain(place), 100, Figures::of(&history, plan.connections), verdict)
 }
 
 #[test]

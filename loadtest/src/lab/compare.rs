@@ -100,7 +100,7 @@ impl Comparison {
         let parts = Parts { flavor: self.flavor, program: self.program.clone() };
         let mut runner = Runner::start(parts, &trials, stop).await?;
         let mut cells = Vec::with_capacity(trials.len());
-        for trial in &trials {
+        for &trial in &trials {
             let wanted = Wanted { trial, usual: &self.load, seed: 0 };
             let report = runner.run(&wanted, stop).await;
             if !stop.is_cancelled() {
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
     use crate::lab::predict::Prediction;
 
-    fn predicted(place: &Place) -> Prediction {
-        Trial::plain(*place).expectation().expect("the table knows short work").prediction
+    fn predicted(place: Place) -> Prediction {
+        Trial::plain(place).expectation().expect("the table knows short work").prediction
     }
 
     fn comparison() -> Comparison {
@@ -195,8 +195,8 @@ mod tests {
     fn guards_hold_everywhere_and_three_unguarded_cells_do() {
         let (unguarded, guarded): (Vec<Place>, Vec<Place>) =
             comparison().places().into_iter().partition(|place| place.guards == Guards::Off);
-        assert!(guarded.iter().all(|place| predicted(place).holds()));
-        let holds = unguarded.iter().filter(|place| predicted(place).holds()).count();
+        assert!(guarded.iter().all(|place| predicted(*place).holds()));
+        let holds = unguarded.into_iter().filter(|place| predicted(*place).holds()).count();
         assert_eq!(holds, 3, "local x 1 and redisson x 1 and 3, per voucher");
     }
 }

@@ -1,5 +1,5 @@
-//! Numbers that look random and are the same for the same seed (SplitMix64), so that a seed
-//! reproduces a schedule. Not for secrets.
+//! Numbers that look random and are the same for the same seed (the generator `SplitMix64`), so
+//! that a seed reproduces a schedule. Not for secrets.
 
 /// A sequence of numbers.
 #[derive(Debug, Clone)]

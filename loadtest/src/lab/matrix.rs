@@ -1,5 +1,5 @@
-//! The matrix: any product of locks, scopes, guards, replicas, circumstances and faults, or a preset
-//! of cells, each held against what it is predicted to show.
+//! The matrix: any product of locks, scopes, guards, replicas, circumstances and faults, or a
+//! preset of cells, each held against what it is predicted to show.
 //!
 //! A cell that was to break and did not is run again, a bounded number of times, and is then *not
 //! shown*, which fails the run; one that was to hold and broke is not run again. A combination
@@ -137,7 +137,7 @@ impl Matrix {
         let mut runner = Runner::start(self.parts.clone(), &self.trials, stop).await?;
         let mut cells = Vec::with_capacity(self.trials.len());
         let mut resumed = 0;
-        for trial in &self.trials {
+        for &trial in &self.trials {
             let key = self.key(trial, &runner);
             if let Some(finished) = state.finished(&key) {
                 resumed += 1;
@@ -174,7 +174,7 @@ impl Matrix {
     /// each try, or the same schedule would miss again.
     async fn until_shown(
         &self,
-        trial: &Trial,
+        trial: Trial,
         runner: &mut Runner,
         stop: &CancellationToken,
     ) -> CellReport {
@@ -190,7 +190,7 @@ impl Matrix {
         }
     }
 
-    fn key(&self, trial: &Trial, runner: &Runner) -> Key {
+    fn key(&self, trial: Trial, runner: &Runner) -> Key {
         Key::of(&serde_json::json!({
             "cell": trial,
             "load": trial.load(&self.load),

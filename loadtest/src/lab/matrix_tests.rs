@@ -64,8 +64,8 @@ fn report(observed: Prediction, predicted: Prediction, valid: bool) -> CellRepor
     let place =
         Place { lock: Lock::Redisson, scope: Scope::Voucher, guards: Guards::Off, replicas: 2 };
     let trial = Trial::plain(place);
-    let failed = CellReport::failed(&trial, 100, String::new(), std::time::Duration::ZERO);
-    CellReport { observed, predicted, valid, ..failed }
+    let failed = CellReport::failed(trial, 100, String::new(), std::time::Duration::ZERO);
+    CellReport { predicted, observed, valid, ..failed }
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl Round {
 /// Runs a round to its verdict.
 pub async fn run(
     deployment: &Deployment,
-    trial: &Trial,
+    trial: Trial,
     load: &Load,
     schedule: &Schedule,
 ) -> Result<CellReport> {
@@ -150,7 +150,7 @@ pub async fn run(
 
 /// What is done to a sale.
 struct Hit<'a> {
-    trial: &'a Trial,
+    trial: Trial,
     fault: FaultKind,
     sale: &'a Sale<'a>,
     per_user: usize,

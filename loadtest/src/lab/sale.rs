@@ -39,7 +39,7 @@ const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Sale<'a> {
     /// Where.
     pub(super) deployment: &'a Deployment,
-    trial: &'a Trial,
+    trial: Trial,
     load: &'a Load,
     admin: HeaderValue,
     /// Its id.
@@ -52,7 +52,7 @@ impl<'a> Sale<'a> {
     /// Puts a voucher on sale to the load's users.
     pub(super) async fn open(
         deployment: &'a Deployment,
-        trial: &'a Trial,
+        trial: Trial,
         load: &'a Load,
     ) -> Result<Self> {
         let ((users, _), (admins, _)) =

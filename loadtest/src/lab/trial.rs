@@ -18,6 +18,8 @@ const SHORT_LEASE_MS: u64 = 50;
 const OVERLAPPING_WORK_MS: u64 = 500;
 /// Work that outlasts it, of holders who follow each other.
 const LONG_WORK_MS: u64 = 120;
+/// Longer than all of those who follow each other take.
+const LONG_WAIT_MS: u64 = 20_000;
 /// Work in cells with a fault: a purchase holds its lock for some time.
 const FAULT_WORK_MS: u64 = 10;
 /// Until a replica that drains stops listening: HAProxy has noticed after 0.6 s.
@@ -51,7 +53,7 @@ impl Trial {
     }
 
     /// What the cell is to show, or why it is not generated.
-    pub fn expectation(&self) -> Result<Expectation, &'static str> {
+    pub fn expectation(self) -> Result<Expectation, &'static str> {
         self.fits()?;
         let Place { lock, scope, guards, replicas } = self.place;
         let (family, circumstance) = (lock.family(), self.circumstance);
@@ -66,7 +68,7 @@ impl Trial {
     }
 
     /// Whether these belong together at all.
-    fn fits(&self) -> Result<(), &'static str> {
+    fn fits(self) -> Result<(), &'static str> {
         let Place { lock, guards, .. } = self.place;
         let family = lock.family();
         if self.fault == Some(FaultKind::LoseScript) && !lock.runs_scripts() {
@@ -95,6 +97,11 @@ impl Trial {
             Circumstance::Inside if family == Family::Transaction => {
                 Err("a lock that is the transaction cannot be taken inside it")
             }
+            Circumstance::LongWorkStopped | Circumstance::LongWorkKept
+                if family == Family::None =>
+            {
+                Err("without a lock there is none to be lost or kept")
+            }
             Circumstance::LongWorkIgnored | Circumstance::LongWorkStopped
                 if guards == Guards::On && family != Family::Lease =>
             {
@@ -108,7 +115,7 @@ impl Trial {
     }
 
     /// What its deployment needs besides what its lock needs.
-    pub fn equipment(&self, schedule: &Schedule) -> Equipment {
+    pub fn equipment(self, schedule: &Schedule) -> Equipment {
         match self.fault {
             _ if self.circumstance.is_frozen() => Equipment::way(Link::Database),
             Some(fault) => fault.equipment(schedule),
@@ -117,7 +124,7 @@ impl Trial {
     }
 
     /// The load it gets: that of the comparison, unless the work or a fault makes it last longer.
-    pub fn load(&self, usual: &Load) -> Load {
+    pub fn load(self, usual: &Load) -> Load {
         let small = Load {
             users: 100,
             stock: 20,
@@ -145,7 +152,7 @@ impl Trial {
     }
 
     /// Flags of `seckill serve` that make the cell.
-    pub fn flags(&self, load: &Load, equipment: Equipment) -> Vec<String> {
+    pub fn flags(self, load: &Load, equipment: Equipment) -> Vec<String> {
         let mut flags = self.place.flags(load);
         let mut with = |words: &[&str]| flags.extend(words.iter().map(|word| (*word).to_owned()));
         let lease_ms = match self.circumstance {
@@ -160,6 +167,7 @@ impl Trial {
         }
         match self.circumstance {
             Circumstance::LongWorkIgnored => with(&["--on-lost", "ignore"]),
+            Circumstance::LongWorkKept => with(&["--lock-wait-ms", &LONG_WAIT_MS.to_string()]),
             Circumstance::Inside => with(&["--lock-order", "inside"]),
             Circumstance::FrozenFenced if self.place.lock.has_tokens() => with(&["--fenced"]),
             _ => {}

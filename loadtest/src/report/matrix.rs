@@ -160,18 +160,17 @@ pub fn is_ok(cell: &Value) -> bool {
 pub fn line(cell: &Value) -> String {
     let Some(row) = Row::of(cell) else { return "a cell that cannot be read".to_owned() };
     let tries = if row.tries > 1 { format!(", {} tries", row.tries) } else { String::new() };
-    let mut text = format!("{:<62} {:<12} {:>5.1} s{tries}", row.name(), row.verdict(), row.took_s);
+    let mut lines =
+        vec![format!("{:<62} {:<12} {:>5.1} s{tries}", row.name(), row.verdict(), row.took_s)];
     if let Some(round) = &row.round {
         let back = round.back_after_ms.map_or("not back within 5 s".to_owned(), |ms| {
             format!("throughput back after {ms} ms")
         });
         let seen: Vec<&str> = round.faults.iter().map(|fault| fault.witness.as_str()).collect();
-        text.push_str(&format!("\n        {}: {}; {back}", round.plan, seen.join("; ")));
+        lines.push(format!("{}: {}; {back}", round.plan, seen.join("; ")));
     }
-    for fault in row.faults() {
-        text.push_str(&format!("\n        ✗ {fault}"));
-    }
-    text
+    lines.extend(row.faults().iter().map(|fault| format!("✗ {fault}")));
+    lines.join("\n        ")
 }
 
 /// What the cells come to.

@@ -63,9 +63,9 @@ pub(super) async fn hang_up(scene: &Scene<'_>) -> Result<String> {
         sleep(Duration::from_millis(dice.between(0, PATIENCE_MS))).await;
         drop(stream);
         if whole {
-            before_answer += 1
+            before_answer += 1;
         } else {
-            in_request += 1
+            in_request += 1;
         }
         sleep(PAUSE).await;
     }

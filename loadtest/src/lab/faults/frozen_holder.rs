@@ -3,9 +3,9 @@
 //!
 //! In order: a purchase of the victim has written its stock, and its COMMIT has left the replica;
 //! the replica is frozen; its lock lapses; another replica takes it, reads the stock as it was, and
-//! writes; only then the COMMIT arrives, and the replica goes on. Where the lock does not lapse, or
-//! a fence keeps the next holder from reading, nobody writes meanwhile, and the COMMIT arrives after
-//! a bounded time.
+//! writes; only then the COMMIT arrives, and the replica goes on. Where no lock lapses, or a fence
+//! keeps the next holder from reading, nobody writes meanwhile, and the COMMIT arrives after a
+//! bounded time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::replicas::{state_of, victim};
 use super::{Link, POLL, Scene, unseen, until, witness};
 use crate::error::Result;
+use crate::judge::audit::{COMMIT, STOCK_WRITE};
 use crate::lab::cluster::blocking;
 
 /// Longest time for others to take the lock and write: three leases of a second, and less than the
@@ -40,7 +41,7 @@ pub async fn freeze_the_holder(scene: &Scene<'_>, lapses: bool) -> Result<String
         seen.store(true, Ordering::SeqCst);
         true
     }));
-    let commit = Command::sql("COMMIT").when(move |_| due.swap(false, Ordering::SeqCst));
+    let commit = Command::sql(COMMIT).when(move |_| due.swap(false, Ordering::SeqCst));
     let held = way.arm(commit, Action::HoldRequest, Times::Next(1));
     until("a COMMIT is held", || held.fired() > 0).await?;
     let frozen = replica.clone();
@@ -75,5 +76,6 @@ pub async fn freeze_the_holder(scene: &Scene<'_>, lapses: bool) -> Result<String
 
 /// The unguarded sale writes back the stock that it has read.
 fn stock_write() -> Command {
-    Command::sql("UPDATE").containing("SET stock = ?")
+    let [start, part] = STOCK_WRITE;
+    Command::sql(start).containing(part)
 }

@@ -1,12 +1,13 @@
 //! The faults that the laboratory knows: a closed list, one file for each family.
 //!
-//! A fault is injected, shown to have happened, and healed again by one call: [`FaultKind::strike`],
-//! whose answer is the *witness*, a sentence that holds figures or states that were seen. Without a
-//! witness it is an error, and its round shows nothing. Whom it hits, how long it lasts and how it
-//! varies, the round's [`Schedule`] says beforehand.
+//! A fault is injected, shown to have happened, and healed again by one call,
+//! [`FaultKind::strike`], whose answer is the *witness*: a sentence that holds figures or states
+//! that were seen. Without a witness it is an error, and its round shows nothing. Whom it hits, how
+//! long it lasts and how it varies, the round's [`Schedule`] says beforehand.
 
 mod clients;
 mod database;
+mod equipment;
 mod failover;
 mod frozen_holder;
 mod redis;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 pub use self::clients::HangUps;
+pub use self::equipment::Equipment;
 pub use self::frozen_holder::freeze_the_holder;
 pub use self::schedule::Schedule;
 use crate::error::{Error, Result};
@@ -114,21 +116,6 @@ pub enum FaultKind {
     TwoAtOnce,
 }
 
-/// What a fault needs to be there before it can happen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Equipment {
-    /// Redis servers that belong to the deployment alone.
-    pub own_redis: bool,
-    /// A replica of the main one.
-    pub follower: bool,
-    /// A clock of it that can be set.
-    pub clock: bool,
-    /// Replicas that do not mind a Redis that evicts.
-    pub eviction: bool,
-    /// Ways: to Redis, to the database, to replicas.
-    ways: [bool; 3],
-}
-
 /// What a fault happens to.
 #[derive(Debug)]
 pub struct Scene<'a> {
@@ -138,33 +125,6 @@ pub struct Scene<'a> {
     pub schedule: &'a Schedule,
     /// Clients who are there to hang up.
     pub hang_ups: &'a HangUps,
-}
-
-impl Equipment {
-    /// Nothing but that way.
-    pub fn way(link: Link) -> Self {
-        let mut equipment = Self::default();
-        equipment.ways[link as usize] = true;
-        equipment
-    }
-
-    /// Whether that way is needed.
-    pub fn has(self, link: Link) -> bool {
-        self.ways[link as usize]
-    }
-
-    /// What both need.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        let ways = [0, 1, 2].map(|way| self.ways[way] || other.ways[way]);
-        Self {
-            own_redis: self.own_redis || other.own_redis,
-            follower: self.follower || other.follower,
-            clock: self.clock || other.clock,
-            eviction: self.eviction || other.eviction,
-            ways,
-        }
-    }
 }
 
 impl FaultKind {

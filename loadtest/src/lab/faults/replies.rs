@@ -4,13 +4,14 @@ use testbed::{Action, Command, Rule, Times};
 
 use super::{Link, Scene, until, witness};
 use crate::error::Result;
+use crate::judge::audit::COMMIT;
 
 /// Answers that each replica loses.
 const EACH: u64 = 2;
 
 /// Witness: the proxies have read the answers to their ends and told nobody.
 pub(super) async fn lose_commit(scene: &Scene<'_>) -> Result<String> {
-    lose(scene, Link::Database, "COMMIT", || Command::sql("COMMIT")).await
+    lose(scene, Link::Database, COMMIT, || Command::sql(COMMIT)).await
 }
 
 /// As [`lose_commit`], of the scripts by which locks are taken, renewed and released.

@@ -34,7 +34,9 @@ pub(super) async fn trouble(scene: &Scene<'_>, trouble: Trouble, link: Link) -> 
             way.set_latency(Direction::Both, LATENCY, JITTER);
         }),
         Trouble::HalfOpen => {
-            ways.iter().for_each(|way| way.hold(half));
+            for way in ways {
+                way.hold(half);
+            }
             before = total(ways);
         }
         Trouble::Reset => {
