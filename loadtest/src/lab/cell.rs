@@ -11,7 +11,7 @@ use crate::judge::validity;
 use crate::judge::verdict::{Rule, Verdict};
 use crate::lab::cluster::Cluster;
 use crate::lab::deployment::{Deployment, Spec};
-use crate::lab::faults::{FaultKind, Schedule};
+use crate::lab::faults::{FaultKind, Schedule, slow_down_commits};
 use crate::lab::place::{Load, Place};
 use crate::lab::predict::{Circumstance, Prediction};
 use crate::lab::round::{self, Round};
@@ -21,6 +21,10 @@ use crate::load::client::Target;
 use crate::load::drive::{self, Live};
 use crate::load::progress::Progress;
 use crate::load::stats::Figures;
+
+/// How long COMMIT takes where the lock is free before it: as on a disk that turns. On a fast one
+/// the gap is shorter than the time between two looks of those who wait for some locks.
+const SLOW_COMMIT: Duration = Duration::from_millis(20);
 
 /// What came out of a cell; the members of the report's JSON.
 #[derive(Debug, Clone, Serialize)]
@@ -252,6 +256,9 @@ async fn sell(deployment: &Deployment, trial: Trial, load: &Load) -> Result<Cell
     let plan = sale.plan(&sale.users, Target::parse(deployment.url())?, load.requests_per_user);
     plan.check()?;
     let (connections, _) = drive::connect(&plan).await?;
+    if trial.circumstance == Circumstance::Inside {
+        slow_down_commits(deployment, SLOW_COMMIT);
+    }
     let live = std::sync::Arc::<Live>::default();
     let progress = Progress::follow(&trial.to_string(), live.clone(), plan.requests());
     let history = drive::closed_loop(&plan, connections, live).await;

@@ -14,10 +14,12 @@ use crate::lab::predict::{Case, Circumstance, Family, Guards, Prediction, expect
 pub const FAULT_LEASE_MS: u64 = 1000;
 /// The lease where work outlasts it.
 const SHORT_LEASE_MS: u64 = 50;
+/// The same where it is kept alive: the shortest that every such lock takes.
+const KEPT_LEASE_MS: u64 = 100;
 /// Work that outlasts it so far that several holders overlap.
 const OVERLAPPING_WORK_MS: u64 = 500;
 /// Work that outlasts it, of holders who follow each other.
-const LONG_WORK_MS: u64 = 120;
+const LONG_WORK_MS: u64 = 150;
 /// Longer than all of those who follow each other take.
 const LONG_WAIT_MS: u64 = 20_000;
 /// Work in cells with a fault: a purchase holds its lock for some time.
@@ -117,7 +119,9 @@ impl Trial {
     /// What its deployment needs besides what its lock needs.
     pub fn equipment(self, schedule: &Schedule) -> Equipment {
         match self.fault {
+            // A COMMIT is held, or slow.
             _ if self.circumstance.is_frozen() => Equipment::way(Link::Database),
+            None if self.circumstance == Circumstance::Inside => Equipment::way(Link::Database),
             Some(fault) => fault.equipment(schedule),
             None => Equipment::default(),
         }
@@ -156,9 +160,8 @@ impl Trial {
         let mut flags = self.place.flags(load);
         let mut with = |words: &[&str]| flags.extend(words.iter().map(|word| (*word).to_owned()));
         let lease_ms = match self.circumstance {
-            Circumstance::LongWorkIgnored
-            | Circumstance::LongWorkStopped
-            | Circumstance::LongWorkKept => Some(SHORT_LEASE_MS),
+            Circumstance::LongWorkIgnored | Circumstance::LongWorkStopped => Some(SHORT_LEASE_MS),
+            Circumstance::LongWorkKept => Some(KEPT_LEASE_MS),
             _ if self.fault.is_some() => Some(FAULT_LEASE_MS),
             _ => None,
         };

@@ -24,6 +24,7 @@ use serde::{Serialize, Serializer};
 pub use self::clients::HangUps;
 pub use self::equipment::Equipment;
 pub use self::frozen_holder::freeze_the_holder;
+pub use self::replies::slow_down_commits;
 pub use self::schedule::Schedule;
 use crate::error::{Error, Result};
 use crate::lab::deployment::Deployment;

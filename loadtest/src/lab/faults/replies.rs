@@ -1,10 +1,13 @@
 //! What was executed and is not answered, of every replica.
 
+use std::time::Duration;
+
 use testbed::{Action, Command, Rule, Times};
 
 use super::{Link, Scene, until, witness};
 use crate::error::Result;
 use crate::judge::audit::COMMIT;
+use crate::lab::deployment::Deployment;
 
 /// Answers that each replica loses.
 const EACH: u64 = 2;
@@ -17,6 +20,15 @@ pub(super) async fn lose_commit(scene: &Scene<'_>) -> Result<String> {
 /// As [`lose_commit`], of the scripts by which locks are taken, renewed and released.
 pub(super) async fn lose_script(scene: &Scene<'_>) -> Result<String> {
     lose(scene, Link::Redis, "EVALSHA", || Command::redis("EVALSHA")).await
+}
+
+/// Every COMMIT takes so much longer to arrive, from now on.
+pub fn slow_down_commits(deployment: &Deployment, by: Duration) {
+    for replica in 0..deployment.replicas().len() {
+        for way in deployment.ways(replica, Link::Database) {
+            way.arm(Command::sql(COMMIT), Action::DelayRequest(by), Times::Always);
+        }
+    }
 }
 
 async fn lose(
