@@ -24,7 +24,7 @@ use crate::load::stats::Figures;
 
 /// How long COMMIT takes where the lock is free before it: as on a disk that turns. On a fast one
 /// the gap is shorter than the time between two looks of those who wait for some locks.
-const SLOW_COMMIT: Duration = Duration::from_millis(20);
+const SLOW_COMMIT: Duration = Duration::from_millis(5);
 
 /// What came out of a cell; the members of the report's JSON.
 #[derive(Debug, Clone, Serialize)]

@@ -73,7 +73,14 @@ fn a_way_that_leads_elsewhere_takes_new_connections_there_and_keeps_the_old_ones
     let successor = TcpListener::bind("127.0.0.1:0").unwrap();
     proxy.lead_to(successor.local_addr().unwrap());
     let mut new = TcpStream::connect(proxy.addr()).unwrap();
-    let (mut after, _) = successor.accept().unwrap();
+    successor.set_nonblocking(true).unwrap();
+    let mut accepted = None;
+    await_that("the successor is reached", || {
+        accepted = successor.accept().ok();
+        accepted.is_some()
+    });
+    let (mut after, _) = accepted.unwrap();
+    after.set_nonblocking(false).unwrap();
     after.set_read_timeout(Some(LIMIT)).unwrap();
     new.write_all(b"b").unwrap();
     hears(&mut after, "b");
