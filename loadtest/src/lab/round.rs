@@ -142,7 +142,10 @@ pub async fn run(
     let mut hit = Hit { trial, fault, sale: &sale, per_user: load.requests_per_user };
     let (mut whole, mut round) = hit.with_load(&scene, rest).await?;
     round.served_after = hit.serve(&scene, rest, (&mut whole, &mut round)).await?;
-    hit.sell_out(rest, &mut whole, load.stock).await?;
+    // Where somebody is not served, the rest could not be sold either.
+    if round.unmet.is_empty() {
+        hit.sell_out(rest, &mut whole, load.stock).await?;
+    }
     whole.add_unanswered(&hang_ups.users()[..hang_ups.done()], &round.faults);
     round.count(&whole, fault);
     Ok(sale.judge(&whole.history, &whole.users).await?.with_round(round))
