@@ -11,16 +11,27 @@ deny := $(if $(CI),-D warnings)
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo up test test-mysql bench bench-check bench-load fmt fmt-check lint tidy \
-  dev-binaries unit failpoints docs check-compose install-servers clean-report
+.PHONY: help demo compare soak up test test-mysql bench bench-check bench-load fmt fmt-check lint \
+  tidy dev-binaries unit failpoints docs check-compose install-servers clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-demo: install-servers ## Compare the locks on a private cluster; report in target/report/
+demo: install-servers ## Show what each lock is worth on a private cluster; report in target/report/
+	cargo build --workspace --bins --release --locked
+	mkdir -p $(report)
+	target/release/loadtest matrix --story --report-dir $(report) $(ARGS)
+
+compare: install-servers ## Compare locks without faults; report in target/report/
 	cargo build --workspace --bins --release --locked
 	mkdir -p $(report)
 	target/release/loadtest compare --report-dir $(report) $(ARGS)
+
+# What is finished is remembered: a soak that was interrupted goes on where it was.
+soak: install-servers ## Run every cell of the matrix, for hours; report in target/report/
+	cargo build --workspace --bins --release --locked
+	mkdir -p $(report)
+	target/release/loadtest matrix --full --resume $(report)/soak.jsonl --report-dir $(report) $(ARGS)
 
 up: install-servers ## Start a private cluster and print the web page's address; Ctrl-C ends it
 	cargo build --workspace --bins --release --locked

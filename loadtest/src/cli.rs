@@ -1,6 +1,7 @@
 //! The command line: its commands, their flags, and their exit codes.
 
 mod check;
+mod matrix;
 mod run;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
+use self::matrix::MatrixArgs;
 use crate::error::{Error, Result};
 use crate::lab::cluster::find_program;
 use crate::lab::compare::Comparison;
@@ -60,6 +62,13 @@ enum Command {
     /// every rule for every voucher, and names the requests that prove a breach. A history that
     /// was cut off, holds no requests or lacks a final read is bad.
     Check(check::CheckArgs),
+    /// Run any set of cells on a private cluster: locks, replicas, guards, faults
+    ///
+    /// Every cell is a deployment of its own: it sells a voucher under load, meanwhile a fault
+    /// happens, is witnessed and healed, and the database itself is read and judged against what
+    /// the cell is predicted to show. A cell that was to break and did not is run again a few times
+    /// and then as wrong as one that was to hold and broke; so is one that was no real load.
+    Matrix(MatrixArgs),
     /// Start a private cluster for a person and leave it running until Ctrl-C
     ///
     /// Starts a private database server, Redis, replicas in development mode and HAProxy, puts two
@@ -210,6 +219,7 @@ async fn carry_out(command: Command) -> Result<bool> {
         Command::Run(args) => run::run(args).await,
         Command::Compare(args) => compare(args).await,
         Command::Check(args) => check::check(args).await,
+        Command::Matrix(args) => matrix::run(args).await,
         Command::Up(args) => {
             let up = Up {
                 flavor: args.private.flavor(),

@@ -2,8 +2,9 @@
 //!
 //! A load is many users who want vouchers, each several times at once or on a schedule. Every
 //! request is recorded. Afterwards the orders are judged: by what clients were told and can see,
-//! and on a private cluster by what is in the database. The *comparison* does so for every
-//! combination of lock, scope, guards and replicas, and holds the result against a prediction.
+//! and on a private cluster by what is in the database. The *matrix* does so for any combination of
+//! lock, scope, guards, replicas and fault, and holds each result against a prediction; the
+//! *comparison* is the part of it without faults.
 //!
 //! In reading order:
 //! - [`cli`]: the commands, their flags and exit codes; [`error`]: what stops them.
@@ -16,9 +17,11 @@
 //! - [`judge`]: what is known ([`judge::evidence`]), the rules ([`judge::verdict`], pure), what
 //!   clients can see ([`judge::witness`]), what the database holds ([`judge::audit`]), whether it
 //!   was a real load ([`judge::validity`]).
-//! - [`lab`]: the kinds ([`lab::lock`]), what each cell is to show ([`lab::predict`]),
-//!   [`lab::place`], private servers ([`lab::cluster`]), [`lab::cell`], [`lab::compare`],
-//!   [`lab::machine`].
+//! - [`lab`]: the kinds ([`lab::lock`]), what each cell is to show ([`lab::predict`]), where a cell
+//!   stands ([`lab::place`]) and what it is ([`lab::trial`]), what can happen to it
+//!   ([`lab::faults`]), private servers ([`lab::cluster`], [`lab::deployment`]), one cell
+//!   ([`lab::cell`]) and one with a fault in its middle ([`lab::round`]), all of them
+//!   ([`lab::runner`], [`lab::matrix`], [`lab::presets`], [`lab::compare`]), [`lab::machine`].
 //! - [`report`]: tables, prose, files.
 //! - [`run`] and [`up`]: the commands of these names; [`api`] has all calls but the purchase.
 //!

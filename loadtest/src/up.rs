@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, NewVoucher, rfc3339};
 use crate::error::{Error, Result};
-use crate::lab::cluster::{Cluster, Deployment, Spec};
-use crate::lab::lock::Needs;
+use crate::lab::cluster::Cluster;
+use crate::lab::deployment::{Deployment, Spec};
 use crate::load::client::{Connection, Target};
 
 /// The page's port unless another one is asked for.
@@ -72,8 +72,7 @@ impl Up {
     async fn begin(&self, page_port: Option<u16>) -> Result<(Cluster, Deployment, String)> {
         let cluster = Cluster::start(self.flavor, self.program.clone(), &[]).await?;
         let flags = vec!["--dev".to_owned()];
-        let (replicas, needs) = (self.replicas, Needs::Nothing);
-        let spec = Spec { number: 0, replicas, flags, needs, page_port };
+        let spec = Spec { replicas: self.replicas, flags, page_port, ..Spec::default() };
         let deployment = cluster.deploy(spec).await?;
         let ((admins, admin_file), (_, buyers_file)) =
             tokio::try_join!(deployment.users(1, true), deployment.users(LOAD_USERS, false))?;

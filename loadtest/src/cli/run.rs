@@ -146,6 +146,7 @@ impl RunArgs {
             connections: self.connections,
             timeout: Duration::from_secs(self.timeout_s),
             duration: self.duration()?,
+            first_request: 0,
             requests: self.requests,
             hang_up_share: self.hang_up_share,
             seed: self.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0),

@@ -58,28 +58,18 @@ pub struct Lot {
 impl Past {
     /// Reads a history that is whole and says nothing twice.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let mut reader = Reader::open(path)?;
-        let begin = match reader.next_event()? {
-            Some(Event::Begin(begin)) => begin,
-            Some(_) => return Err(broken(1, "it is no header".to_owned())),
-            None => return Err(ReadError::CutOff { lines: 0, why: "it is empty".to_owned() }),
-        };
-        let mut gathering = Gathering::of(begin).map_err(|why| broken(1, why))?;
-        let mut ended = false;
-        let mut number = 1;
-        while let Some(event) = reader.next_event()? {
-            number += 1;
-            if ended {
-                return Err(broken(number, "it comes after the end".to_owned()));
-            }
-            ended = matches!(event, Event::End(_));
-            gathering.add(&event, number).map_err(|why| broken(number, why))?;
-        }
+        let (gathering, lines, ended) = Gathering::read(path, false)?;
         if !ended {
             let why = "the line that ends it is missing".to_owned();
-            return Err(ReadError::CutOff { lines: number, why });
+            return Err(ReadError::CutOff { lines, why });
         }
-        gathering.finish(number)
+        gathering.finish(lines)
+    }
+
+    /// Reads what there is of a history that is still being written.
+    pub fn read_so_far(path: &Path) -> Result<Self, ReadError> {
+        let (gathering, lines, _) = Gathering::read(path, true)?;
+        gathering.finish(lines)
     }
 
     /// The requests for a voucher.
@@ -111,6 +101,35 @@ struct Gathering {
 }
 
 impl Gathering {
+    /// Reads a file, to where it was cut off if that may be; gives its lines, and whether the last
+    /// one ends it.
+    fn read(path: &Path, may_be_cut_off: bool) -> Result<(Self, u64, bool), ReadError> {
+        let mut reader = Reader::open(path)?;
+        let begin = match reader.next_event()? {
+            Some(Event::Begin(begin)) => begin,
+            Some(_) => return Err(broken(1, "it is no header".to_owned())),
+            None => return Err(ReadError::CutOff { lines: 0, why: "it is empty".to_owned() }),
+        };
+        let mut gathering = Self::of(begin).map_err(|why| broken(1, why))?;
+        let mut ended = false;
+        let mut number = 1;
+        loop {
+            let event = match reader.next_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(ReadError::CutOff { .. }) if may_be_cut_off => break,
+                Err(error) => return Err(error),
+            };
+            number += 1;
+            if ended {
+                return Err(broken(number, "it comes after the end".to_owned()));
+            }
+            ended = matches!(event, Event::End(_));
+            gathering.add(&event, number).map_err(|why| broken(number, why))?;
+        }
+        Ok((gathering, number, ended))
+    }
+
     fn of(begin: Begin) -> Result<Self, String> {
         if (begin.format.as_str(), begin.version) != (FORMAT, VERSION) {
             let (format, version) = (&begin.format, begin.version);

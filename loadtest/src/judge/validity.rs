@@ -63,6 +63,40 @@ pub fn reasons(figures: &Figures, stock: u64, orders: u64, replicas: u16) -> Vec
     reasons
 }
 
+/// The same where each order takes long, so that there are fewer; `orders` are demanded where the
+/// work can be finished at all.
+pub fn of_long_work(figures: &Figures, stock: u64, orders: Option<u64>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let mut demand = |met: bool, reason: String| {
+        if !met {
+            reasons.push(reason);
+        }
+    };
+    demand(
+        figures.simultaneous_min >= MIN_SIMULTANEOUS,
+        format!(
+            "a user had only {} requests in flight at once, not {MIN_SIMULTANEOUS}",
+            figures.simultaneous_min
+        ),
+    );
+    demand(
+        figures.users >= MIN_USERS_PER_UNIT * stock,
+        format!("{} users are fewer than {MIN_USERS_PER_UNIT} for each unit", figures.users),
+    );
+    let lost = figures.codes.get("503 lock_lost").copied().unwrap_or(0);
+    match orders {
+        Some(orders) => {
+            demand(orders >= stock, format!("only {orders} of {stock} units were sold"));
+        }
+        None => demand(lost > 0, "no purchase lost its lock".to_owned()),
+    }
+    demand(
+        figures.unknown_share() <= MAX_UNKNOWN_SHARE,
+        format!("{:.1} % of the requests have no known outcome", figures.unknown_share() * 100.0),
+    );
+    reasons
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

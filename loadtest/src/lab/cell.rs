@@ -1,38 +1,32 @@
-//! One cell of the comparison: a fresh deployment, a voucher, a load, a verdict.
+//! One cell: a fresh deployment, a voucher, a load (with a fault in the middle, if it is about
+//! one), a verdict.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::api::{self, NewVoucher};
-use crate::error::{Error, Result};
-use crate::history::{FinalRead, Past};
-use crate::judge::audit::{Reader, Reading};
-use crate::judge::check::judge_all;
+use crate::error::Result;
 use crate::judge::evidence::Audit;
 use crate::judge::validity;
 use crate::judge::verdict::{Rule, Verdict};
-use crate::lab::cluster::{Cluster, Deployment, Spec};
+use crate::lab::cluster::Cluster;
+use crate::lab::deployment::{Deployment, Spec};
+use crate::lab::faults::{FaultKind, Schedule, slow_down_commits};
 use crate::lab::place::{Load, Place};
-use crate::lab::predict::{Guards, Prediction};
-use crate::load::client::{Connection, Target};
+use crate::lab::predict::{Circumstance, Prediction};
+use crate::lab::round::{self, Round};
+use crate::lab::sale::Sale;
+use crate::lab::trial::{Expectation, Trial};
+use crate::load::client::Target;
 use crate::load::drive;
 use crate::load::live::Live;
-use crate::load::outcome::Outcome;
-use crate::load::plan::Plan;
 use crate::load::progress::Progress;
-use crate::load::recorded::Recorded;
 use crate::load::stats::Figures;
 
-/// When a request of the load is given up: far beyond every bound of the service, so that it is the
-/// service's own answer that counts.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(40);
-/// How long a call besides the load may take.
-const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// How often the database is read again, [`SETTLE_PAUSE`] apart, until two readings are equal.
-const SETTLE_READINGS: u32 = 25;
-const SETTLE_PAUSE: Duration = Duration::from_millis(200);
+/// How long COMMIT takes where the lock is free before it: as on a disk that turns. On a fast one
+/// the gap is shorter than the time between two looks of those who wait for some locks.
+const SLOW_COMMIT: Duration = Duration::from_millis(5);
 
 /// What came out of a cell; the members of the report's JSON.
 #[derive(Debug, Clone, Serialize)]
@@ -40,6 +34,10 @@ pub struct CellReport {
     /// Where it stands.
     #[serde(flatten)]
     pub place: Place,
+    /// What happened around the locked section.
+    pub circumstance: Circumstance,
+    /// What happened to the deployment.
+    pub fault: Option<FaultKind>,
     /// Requests sent.
     pub requests: u64,
     /// Units on sale.
@@ -54,6 +52,8 @@ pub struct CellReport {
     pub lost: u64,
     /// What was to be shown.
     pub predicted: Prediction,
+    /// Why.
+    pub because: String,
     /// What was.
     pub observed: Prediction,
     /// Observed equals predicted, and every rule that this cell must keep held.
@@ -79,6 +79,12 @@ pub struct CellReport {
     pub verdict: Option<Verdict>,
     /// The service's own audit.
     pub audit: Option<Audit>,
+    /// What happened when, where there was a fault.
+    pub round: Option<Round>,
+    /// What settled the schedule.
+    pub seed: u64,
+    /// How often the cell was run until it came out so.
+    pub tries: u32,
     /// Seconds that the cell took, its servers included.
     pub took_s: f64,
 }
@@ -89,73 +95,108 @@ impl CellReport {
         self.valid && self.as_predicted
     }
 
-    /// A cell that could not be run: invalid, whatever was predicted.
-    pub fn failed(place: Place, stock: u64, error: String, took: Duration) -> Self {
+    /// A cell of which nothing is known yet.
+    fn blank(trial: Trial, stock: u64) -> Self {
+        let Expectation { prediction, because } = trial.expectation().unwrap_or_else(|reason| {
+            Expectation { prediction: Prediction::HOLDS, because: reason.to_owned() }
+        });
         Self {
-            place,
+            place: trial.place,
+            circumstance: trial.circumstance,
+            fault: trial.fault,
             requests: 0,
             stock,
             orders: 0,
             oversold: 0,
             duplicate_users: 0,
             lost: 0,
-            predicted: place.predicted(),
+            predicted: prediction,
+            because,
             observed: Prediction::HOLDS,
             as_predicted: false,
             valid: false,
             orders_per_s: 0.0,
             p50_ms: 0.0,
             p99_ms: 0.0,
-            invalid_because: vec!["it could not be run".to_owned()],
+            invalid_because: Vec::new(),
             broken_rules: Vec::new(),
-            error: Some(error),
+            error: None,
             load: None,
             verdict: None,
             audit: None,
+            round: None,
+            seed: 0,
+            tries: 1,
+            took_s: 0.0,
+        }
+    }
+
+    /// A cell that could not be run: invalid, whatever was predicted.
+    pub fn failed(trial: Trial, stock: u64, error: String, took: Duration) -> Self {
+        Self {
+            invalid_because: vec!["it could not be run".to_owned()],
+            error: Some(error),
             took_s: took.as_secs_f64(),
+            ..Self::blank(trial, stock)
         }
     }
 
     /// The report on a load that was run and judged.
-    pub fn of(place: Place, stock: u64, figures: Figures, verdict: Verdict) -> Self {
-        let predicted = place.predicted();
+    pub fn of(trial: Trial, stock: u64, figures: Figures, verdict: Verdict) -> Self {
+        let blank = Self::blank(trial, stock);
         let observed =
             Prediction { oversells: verdict.oversold > 0, duplicates: verdict.duplicate_users > 0 };
-        let mut demanded = demanded(predicted);
+        let mut demanded = demanded(blank.predicted);
         demanded.retain(|rule| *rule != Rule::TokensRise || verdict.fenced());
         let broken_rules: Vec<Rule> =
             verdict.broken(&demanded).map(|finding| finding.rule).collect();
-        let invalid_because = validity::reasons(&figures, stock, verdict.orders, place.replicas);
+        let invalid_because = why_invalid(trial, &figures, stock, verdict.orders);
         Self {
-            place,
             requests: figures.requests,
-            stock,
             orders: verdict.orders,
             oversold: verdict.oversold,
             duplicate_users: verdict.duplicate_users,
             lost: verdict.lost,
-            predicted,
             observed,
-            as_predicted: observed == predicted && broken_rules.is_empty(),
+            as_predicted: observed == blank.predicted && broken_rules.is_empty(),
             valid: invalid_because.is_empty(),
             orders_per_s: figures.orders_per_s,
             p50_ms: figures.all.p50_ms,
             p99_ms: figures.all.p99_ms,
             invalid_because,
             broken_rules,
-            error: None,
             load: Some(figures),
             verdict: Some(verdict),
-            audit: None,
-            took_s: 0.0,
+            ..blank
         }
+    }
+
+    /// The same with what is known of its round, which may make it invalid, or break a promise.
+    #[must_use]
+    pub fn with_round(mut self, round: Round) -> Self {
+        self.invalid_because.extend(round.why_invalid());
+        self.valid = self.invalid_because.is_empty();
+        self.as_predicted &= round.unmet.is_empty();
+        self.round = Some(round);
+        self
+    }
+}
+
+/// Why this load was none, as cells of its kind count it; empty if it was one.
+fn why_invalid(trial: Trial, figures: &Figures, stock: u64, orders: u64) -> Vec<String> {
+    match trial.circumstance {
+        _ if trial.fault.is_some() => Vec::new(),
+        Circumstance::LongWorkIgnored | Circumstance::LongWorkKept => {
+            validity::of_long_work(figures, stock, Some(orders))
+        }
+        Circumstance::LongWorkStopped => validity::of_long_work(figures, stock, None),
+        _ => validity::reasons(figures, stock, orders, trial.place.replicas),
     }
 }
 
 /// The rules that a cell must keep. What it is predicted to break is not demanded, nor that the
 /// stock adds up where naive code overwrites it; that nothing acknowledged is lost, no refusal
-/// leaves an order and the audit tells the truth is demanded everywhere; that tokens do not fall,
-/// wherever holders are fenced. So is a true "sold out":
+/// leaves an order and the audit tells the truth is demanded everywhere. So is a true "sold out":
 /// even a stock that loses updates falls by at most one for each order.
 pub fn demanded(predicted: Prediction) -> Vec<Rule> {
     let hangs_on_it = |rule: &Rule| match rule {
@@ -168,110 +209,66 @@ pub fn demanded(predicted: Prediction) -> Vec<Rule> {
 }
 
 /// Runs one cell from its database to its verdict.
-pub async fn run(cluster: &Cluster, number: u16, place: Place, load: &Load) -> CellReport {
+pub async fn run(cluster: &Cluster, number: u16, wanted: &Wanted<'_>) -> CellReport {
     let began = Instant::now();
-    let (replicas, flags, needs) = (place.replicas, place.flags(load), place.lock.needs());
-    let spec = Spec { number, replicas, flags, needs, page_port: None };
-    let deployment = match cluster.deploy(spec).await {
-        Ok(deployment) => deployment,
-        Err(error) => {
-            return CellReport::failed(place, load.stock, error.to_string(), began.elapsed());
-        }
+    let Wanted { trial, usual, seed } = *wanted;
+    let (load, place) = (trial.load(usual), trial.place);
+    let schedule = Schedule::of(seed, &trial.to_string(), place.replicas);
+    let equipment = trial.equipment(&schedule);
+    let spec = Spec {
+        number,
+        replicas: place.replicas,
+        flags: trial.flags(&load, equipment),
+        needs: place.lock.needs(),
+        equipment,
+        page_port: None,
     };
-    let mut report = match sell(&deployment, place, load).await {
-        Ok(report) => report,
-        Err(error) => {
-            let text = format!("{error}\n{}", deployment.log_tails());
-            CellReport::failed(place, load.stock, text, began.elapsed())
+    let mut report = match cluster.deploy(spec).await {
+        Ok(deployment) => {
+            let report = match trial.fault {
+                None => sell(&deployment, trial, &load).await,
+                Some(_) => round::run(&deployment, trial, &load, &schedule).await,
+            };
+            let report = report.unwrap_or_else(|error| {
+                let text = format!("{error}\n{}", deployment.log_tails());
+                CellReport::failed(trial, load.stock, text, began.elapsed())
+            });
+            deployment.end().await;
+            report
         }
+        Err(error) => CellReport::failed(trial, load.stock, error.to_string(), began.elapsed()),
     };
-    deployment.end().await;
+    report.seed = seed;
     report.took_s = began.elapsed().as_secs_f64();
     report
 }
 
-async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<CellReport> {
-    let ((users, _), (admins, _)) =
-        tokio::try_join!(deployment.users(load.users, false), deployment.users(1, true))?;
-    let admin = admins[0].authorization.clone();
-    let target = Target::parse(deployment.url())?;
-    let mut private = Connection::new(target.clone(), CALL_DEADLINE);
-    let voucher = api::put_on_sale(&mut private, &admin, &on_sale_now(load.stock))
-        .await
-        .map_err(|error| Error::Setup(error.to_string()))?;
-    let plan = Plan {
-        connections: load.connections,
-        timeout: REQUEST_DEADLINE,
-        ..Plan::closed(target, voucher, users.into(), load.requests_per_user)
-    };
+/// What one cell is run from.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The cell.
+    pub trial: Trial,
+    /// The load of cells that have none of their own.
+    pub usual: &'a Load,
+    /// What settles its schedule.
+    pub seed: u64,
+}
+
+/// Runs the load to its end and judges it.
+async fn sell(deployment: &Deployment, trial: Trial, load: &Load) -> Result<CellReport> {
+    let sale = Sale::open(deployment, trial, load).await?;
+    let plan = sale.plan(&sale.users, Target::parse(deployment.url())?, load.requests_per_user);
     plan.check()?;
     let connections = drive::connect(&plan).await?;
+    if trial.circumstance == Circumstance::Inside {
+        slow_down_commits(deployment, SLOW_COMMIT);
+    }
     let live = Arc::new(Live::new(&plan));
-    let progress = Progress::follow(&place.to_string(), &live, &plan);
-    let recorded = Recorded::begin(&plan, None, &[i64::try_from(load.stock).ok()])?;
+    let progress = Progress::follow(&trial.to_string(), &live, &plan);
+    let recorded = sale.record(&plan)?;
     let figures = drive::run(&plan, connections, recorded.recorder(), &live).await?;
     drop(progress);
-    let quiet = figures.count(Outcome::Unknown) == 0;
-    let id = voucher.to_string();
-    let reading = read(deployment, &id, (place.guards, quiet)).await?;
-    let mut operator = Connection::new(Target::parse(deployment.operator_url())?, CALL_DEADLINE);
-    let said = api::audit(&mut operator, &admin, &id).await;
-    let dead = deployment.dead();
-    if !dead.is_empty() {
-        return Err(Error::Setup(format!("replica {} died", dead.join(" and "))));
-    }
-    let read = FinalRead::Database { reading: &reading, said: said.as_ref().ok() };
-    recorded.recorder().final_read(voucher, read).await;
-    let verdict = verdict(&recorded.end().await?);
-    let mut report = CellReport::of(place, load.stock, figures, verdict);
-    if let Err(error) = &said {
-        report.error = Some(error.to_string());
-    }
-    report.audit = said.ok();
-    Ok(report)
-}
-
-/// The verdict on a history with one voucher. It is judged by the stock that was asked for,
-/// whatever the service made of it.
-fn verdict(past: &Past) -> Verdict {
-    let judged = judge_all(past).pop();
-    judged.map_or_else(|| Verdict::unjudged("nothing was on sale"), |judged| judged.verdict)
-}
-
-/// Reads the voucher; unless all is `quiet`, until two readings are equal, because a request whose
-/// outcome is unknown may still be at work.
-async fn read(
-    deployment: &Deployment,
-    voucher: &str,
-    (guards, quiet): (Guards, bool),
-) -> Result<Reading> {
-    let mut reader = Reader::connect(deployment.database_url()).await?;
-    let mut last = reader.read(voucher, guards).await?;
-    if quiet {
-        return Ok(last);
-    }
-    for _ in 0..SETTLE_READINGS {
-        tokio::time::sleep(SETTLE_PAUSE).await;
-        let next = reader.read(voucher, guards).await?;
-        if next.account == last.account {
-            return Ok(next);
-        }
-        last = next;
-    }
-    Err(Error::Setup("the orders still changed after the load had ended".to_owned()))
-}
-
-fn on_sale_now(stock: u64) -> NewVoucher {
-    let now = time::OffsetDateTime::now_utc();
-    NewVoucher {
-        title: "100-yuan voucher for 80".to_owned(),
-        description: "Sold in one go, to whoever comes first.".to_owned(),
-        price_cents: 8000,
-        face_value_cents: 10_000,
-        starts_at: api::rfc3339(now - time::Duration::minutes(1)),
-        ends_at: api::rfc3339(now + time::Duration::hours(1)),
-        stock,
-    }
+    sale.judge(recorded, figures).await.map(|(report, _)| report)
 }
 
 #[cfg(test)]

@@ -2,10 +2,13 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 
 use super::*;
-use crate::history::{Begin, Lot, Offer, finals};
+use crate::history::{Begin, Lot, Offer, Past, finals};
+use crate::judge::audit::Reading;
 use crate::judge::evidence::{Names, OrderRow, Record};
 use crate::lab::lock::Lock;
-use crate::lab::predict::Scope;
+use crate::lab::predict::{Guards, Scope};
+use crate::lab::sale::verdict;
+use crate::load::outcome::Outcome;
 
 /// A sale to 700 users of a voucher for which 100 units were asked, in which the service put
 /// `granted` units on sale and sold all of them, consistently in itself, and its audit says so.
@@ -49,7 +52,7 @@ fn sale(granted: u32) -> Past {
 
 fn report(guards: Guards, granted: u32) -> CellReport {
     let place = Place { lock: Lock::None, scope: Scope::User, guards, replicas: 3 };
-    CellReport::of(place, 100, Figures::default(), verdict(&sale(granted)))
+    CellReport::of(Trial::plain(place), 100, Figures::default(), verdict(&sale(granted)))
 }
 
 #[test]

@@ -1,23 +1,24 @@
-//! The comparison: every cell of a product of locks, scopes, guards and replicas on one private
-//! cluster.
+//! The comparison: those cells of the matrix that have short work and no fault, in the order in
+//! which they tell a story.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::error::{Error, Result};
-use crate::judge::audit::Reader;
-use crate::lab::cell::{self, CellReport};
-use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS};
+use crate::lab::cell::{CellReport, Wanted};
+use crate::lab::cluster::MAX_DEPLOYMENTS;
 use crate::lab::lock::Lock;
-use crate::lab::machine::{Machine, Versions, version_of};
+use crate::lab::machine::Machine;
 use crate::lab::place::{Load, Place, Plant};
 use crate::lab::predict::{Guards, Scope};
+use crate::lab::runner::{Parts, Runner};
+use crate::lab::trial::Trial;
+use crate::report::Report;
 use crate::report::conclusion::conclusion;
-use crate::report::{Report, Settings};
 
 /// Most replicas in one cell.
 pub const MAX_REPLICAS: u16 = 16;
@@ -95,35 +96,25 @@ impl Comparison {
     pub async fn run(&self, stop: &CancellationToken) -> Result<Report> {
         self.check()?;
         let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
-        let needs: Vec<_> = self.locks.iter().map(|lock| lock.needs()).collect();
-        let cluster = tokio::select! {
-            cluster = Cluster::start(self.flavor, self.program.clone(), &needs) => cluster?,
-            () = stop.cancelled() => return Err(Error::Interrupted),
-        };
-        let (mut versions, settings) = cluster.versions().await?;
-        let places = self.places();
-        let mut cells = Vec::with_capacity(places.len());
-        for (number, place) in (0..).zip(&places) {
-            let report = tokio::select! {
-                report = cell::run(&cluster, number, *place, &self.load) => report,
-                () = stop.cancelled() => {
-                    let why = Error::Interrupted.to_string();
-                    CellReport::failed(*place, self.load.stock, why, Duration::ZERO)
-                }
-            };
+        let trials: Vec<Trial> = self.places().into_iter().map(Trial::plain).collect();
+        let parts = Parts { flavor: self.flavor, program: self.program.clone() };
+        let mut runner = Runner::start(parts, &trials, stop).await?;
+        let mut cells = Vec::with_capacity(trials.len());
+        for &trial in &trials {
+            let wanted = Wanted { trial, usual: &self.load, seed: 0 };
+            let report = runner.run(&wanted, stop).await;
             if !stop.is_cancelled() {
-                announce(&report, usize::from(number) + 1, places.len());
+                announce(&report, cells.len() + 1, trials.len());
             }
             cells.push(report);
         }
-        versions.zookeeper = cluster.zookeeper_version().map(str::to_owned);
         Ok(Report {
             ok: !cells.is_empty() && cells.iter().all(CellReport::ok),
             conclusion: planted(self.load.plant) + &conclusion(&cells),
             cells,
             load: self.load.clone(),
-            settings,
-            versions,
+            settings: runner.settings(),
+            versions: runner.versions(),
             machine: Machine::read(),
             started_at,
             took_s: began.elapsed().as_secs_f64(),
@@ -137,24 +128,6 @@ fn announce(report: &CellReport, number: usize, of: usize) {
     eprintln!("{number:>3}/{of} {:<50} {verdict:<12} {:>5.1} s", report.place, report.took_s);
 }
 
-impl Cluster {
-    /// Versions of the servers, and the settings that figures depend on.
-    async fn versions(&self) -> Result<(Versions, Settings)> {
-        let server =
-            Reader::connect(&self.database_url("information_schema")).await?.server().await?;
-        // That of ZooKeeper is known once a cell has needed one.
-        let versions = Versions {
-            loadtest: env!("CARGO_PKG_VERSION"),
-            database: server.version,
-            redis: version_of(self.redis_pid(), "redis-server", "--version").await,
-            haproxy: self.haproxy_version().to_owned(),
-            zookeeper: None,
-        };
-        let innodb_flush_log_at_trx_commit = server.flush_log_at_trx_commit;
-        Ok((versions, Settings { innodb_flush_log_at_trx_commit }))
-    }
-}
-
 /// What must be said before anything else of replicas with a bug.
 fn planted(plant: Option<Plant>) -> String {
     plant.map_or(String::new(), |plant| {
@@ -165,6 +138,11 @@ fn planted(plant: Option<Plant>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::predict::Prediction;
+
+    fn predicted(place: Place) -> Prediction {
+        Trial::plain(place).expectation().expect("the table knows short work").prediction
+    }
 
     fn comparison() -> Comparison {
         Comparison {
@@ -217,8 +195,8 @@ mod tests {
     fn guards_hold_everywhere_and_three_unguarded_cells_do() {
         let (unguarded, guarded): (Vec<Place>, Vec<Place>) =
             comparison().places().into_iter().partition(|place| place.guards == Guards::Off);
-        assert!(guarded.iter().all(|place| place.predicted().holds()));
-        let holds = unguarded.iter().filter(|place| place.predicted().holds()).count();
+        assert!(guarded.iter().all(|place| predicted(*place).holds()));
+        let holds = unguarded.into_iter().filter(|place| predicted(*place).holds()).count();
         assert_eq!(holds, 3, "local x 1 and redisson x 1 and 3, per voucher");
     }
 }

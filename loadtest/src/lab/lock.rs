@@ -122,6 +122,28 @@ impl Lock {
         !matches!(self.family(), Family::None | Family::Local)
     }
 
+    /// Whether it is taken or released by a script in Redis.
+    pub fn runs_scripts(self) -> bool {
+        matches!(
+            self,
+            Self::LuaRelease
+                | Self::Reentrant
+                | Self::Redisson
+                | Self::Fair
+                | Self::ReadWrite
+                | Self::Multi
+                | Self::Red
+        )
+    }
+
+    /// Whether its holds can carry a fencing token.
+    pub fn has_tokens(self) -> bool {
+        matches!(
+            self,
+            Self::Redisson | Self::Fair | Self::ReadWrite | Self::MysqlTable | Self::Zookeeper
+        )
+    }
+
     /// What it needs.
     pub fn needs(self) -> Needs {
         match self {

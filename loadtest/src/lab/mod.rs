@@ -3,7 +3,18 @@
 pub mod cell;
 pub mod cluster;
 pub mod compare;
+pub mod deployment;
+mod dice;
+pub mod faults;
 pub mod lock;
 pub mod machine;
+pub mod matrix;
 pub mod place;
 pub mod predict;
+pub mod presets;
+pub mod round;
+pub mod runner;
+mod sale;
+mod state;
+pub mod trial;
+mod whole;

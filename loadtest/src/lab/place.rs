@@ -1,9 +1,9 @@
-//! Where a cell stands in the comparison, what it is expected to show there, and what load it gets.
+//! Where a cell stands in the comparison, and what load it gets.
 
 use serde::Serialize;
 
 use crate::lab::lock::Lock;
-use crate::lab::predict::{Case, Circumstance, Guards, Prediction, Scope, prediction};
+use crate::lab::predict::{Guards, Scope};
 
 /// The place of a cell in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -19,20 +19,6 @@ pub struct Place {
 }
 
 impl Place {
-    /// What this cell is expected to show.
-    pub fn predicted(self) -> Prediction {
-        let case = Case {
-            family: self.lock.family(),
-            scope: self.scope,
-            guards: self.guards,
-            replicas: self.replicas,
-            circumstance: Circumstance::ShortWork,
-        };
-        // The table says something on every lock and scope with short work; a test walks through
-        // all of them.
-        prediction(case).unwrap_or(Prediction::HOLDS)
-    }
-
     /// Flags of `seckill serve` that make the cell.
     pub fn flags(self, load: &Load) -> Vec<String> {
         let mut flags = vec!["--lab".to_owned()];
@@ -95,4 +81,16 @@ pub struct Load {
     pub work_ms: u64,
     /// A bug that every replica is told to have, to show that the comparison notices.
     pub plant: Option<Plant>,
+}
+
+impl Load {
+    /// That of the comparison, unless told otherwise.
+    pub const USUAL: Self = Self {
+        users: 700,
+        stock: 100,
+        connections: 96,
+        requests_per_user: 3,
+        work_ms: 0,
+        plant: None,
+    };
 }

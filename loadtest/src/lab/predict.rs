@@ -94,7 +94,20 @@ pub enum Family {
 }
 
 /// What happens around the locked section.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Circumstance {
     /// The work is shorter than the lease, and the lock is released after the commit.
     ShortWork,
@@ -110,6 +123,26 @@ pub enum Circumstance {
     FrozenUnfenced,
     /// The same with a fencing token, or with a lock that is the transaction itself.
     FrozenFenced,
+}
+
+impl Circumstance {
+    /// The name on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ShortWork => "short-work",
+            Self::LongWorkIgnored => "long-work-ignored",
+            Self::LongWorkStopped => "long-work-stopped",
+            Self::LongWorkKept => "long-work-kept",
+            Self::Inside => "inside",
+            Self::FrozenUnfenced => "frozen-unfenced",
+            Self::FrozenFenced => "frozen-fenced",
+        }
+    }
+
+    /// Whether the holder is frozen between its last look and its write.
+    pub fn is_frozen(self) -> bool {
+        matches!(self, Self::FrozenUnfenced | Self::FrozenFenced)
+    }
 }
 
 /// Which of the two promises of a sale a cell breaks.
@@ -153,6 +186,7 @@ pub struct Row {
     circumstances: &'static [Circumstance],
     one: Option<Prediction>,
     many: Option<Prediction>,
+    because: &'static str,
 }
 
 use Circumstance as C;
@@ -168,11 +202,34 @@ const fn row(
     families: &'static [F],
     circumstances: &'static [C],
     scopes: &'static [Scope],
-    one: Option<P>,
-    many: Option<P>,
+    [one, many]: [Option<P>; 2],
+    because: &'static str,
 ) -> Row {
-    Row { families, scopes, circumstances, one, many }
+    Row { families, scopes, circumstances, one, many, because }
 }
+
+const EXCLUDES_NOBODY: &str =
+    "nothing keeps two purchases apart, so both read the same stock and the same user twice";
+const LOCAL_PER_USER: &str = "the lock keeps two requests of one user apart only within a \
+    replica, and two users nowhere";
+const LOCAL_PER_VOUCHER: &str =
+    "the lock keeps all buyers of a voucher apart within a replica, and nobody between replicas";
+const PER_USER: &str = "one user's requests follow each other on all replicas, so nobody buys \
+    twice; two users are not kept apart, so the last units are sold to several";
+const PER_VOUCHER: &str = "all purchases of the voucher follow each other on all replicas";
+const OUTLIVED: &str = "the lease ends while its holder works on, so the next holder works on the \
+    same stock at the same time";
+const STOPPED: &str = "the lease ends before the work, and the holder looks before each \
+    statement and before COMMIT and rolls back: nobody writes what he has read under a lost lock";
+const KEPT_ALIVE: &str = "the lock lives as long as its holder works on";
+const FREED_EARLY: &str = "the lock is free before the COMMIT, so the next holder does not yet \
+    see the order and the stock";
+const FROZEN: &str = "the lock lapses while its holder stands still between its last look and \
+    its COMMIT; the next holder reads the old stock, and both sell the same unit";
+const FENCED: &str = "the fence was raised in the frozen holder's own transaction (or that \
+    transaction is the lock), so the next holder reads only after its COMMIT or rollback";
+const GUARDED: &str = "the unique key and the stock condition of the database have the last word, \
+    whatever becomes of the lock";
 
 /// The table, line by line as in the documentation of this module.
 pub const TABLE: [Row; 11] = {
@@ -184,18 +241,19 @@ pub const TABLE: [Row; 11] = {
     const BREAKS: Option<P> = Some(P::BREAKS);
     const LAPSING: &[F] = &[F::Lease, F::RenewedLease, F::Session];
     const KEPT: &[F] = &[F::RenewedLease, F::Session, F::Transaction];
+    const TAKEN_INSIDE: &[F] = &[F::Local, F::Lease, F::RenewedLease, F::Session];
     [
-        row(&[F::None], ANY_WORK, ANY, BREAKS, BREAKS),
-        row(&[F::Local], &[C::ShortWork], USER, OVERSELLS, BREAKS),
-        row(&[F::Local], &[C::ShortWork], VOUCHER, HOLDS, BREAKS),
-        row(DISTRIBUTED, &[C::ShortWork], USER, OVERSELLS, OVERSELLS),
-        row(DISTRIBUTED, &[C::ShortWork], VOUCHER, HOLDS, HOLDS),
-        row(&[F::Lease], &[C::LongWorkIgnored], VOUCHER, BREAKS, BREAKS),
-        row(&[F::Lease], &[C::LongWorkStopped], VOUCHER, HOLDS, HOLDS),
-        row(KEPT, &[C::LongWorkKept], VOUCHER, HOLDS, HOLDS),
-        row(&[F::Local, F::Lease, F::RenewedLease, F::Session], &[C::Inside], USER, BREAKS, BREAKS),
-        row(LAPSING, &[C::FrozenUnfenced], VOUCHER, None, OVERSELLS),
-        row(DISTRIBUTED, &[C::FrozenFenced], VOUCHER, None, HOLDS),
+        row(&[F::None], ANY_WORK, ANY, [BREAKS, BREAKS], EXCLUDES_NOBODY),
+        row(&[F::Local], &[C::ShortWork], USER, [OVERSELLS, BREAKS], LOCAL_PER_USER),
+        row(&[F::Local], &[C::ShortWork], VOUCHER, [HOLDS, BREAKS], LOCAL_PER_VOUCHER),
+        row(DISTRIBUTED, &[C::ShortWork], USER, [OVERSELLS, OVERSELLS], PER_USER),
+        row(DISTRIBUTED, &[C::ShortWork], VOUCHER, [HOLDS, HOLDS], PER_VOUCHER),
+        row(&[F::Lease], &[C::LongWorkIgnored], VOUCHER, [BREAKS, BREAKS], OUTLIVED),
+        row(&[F::Lease], &[C::LongWorkStopped], VOUCHER, [HOLDS, HOLDS], STOPPED),
+        row(KEPT, &[C::LongWorkKept], VOUCHER, [HOLDS, HOLDS], KEPT_ALIVE),
+        row(TAKEN_INSIDE, &[C::Inside], USER, [BREAKS, BREAKS], FREED_EARLY),
+        row(LAPSING, &[C::FrozenUnfenced], VOUCHER, [None, OVERSELLS], FROZEN),
+        row(DISTRIBUTED, &[C::FrozenFenced], VOUCHER, [None, HOLDS], FENCED),
     ]
 };
 
@@ -216,110 +274,23 @@ pub struct Case {
 
 /// What the case is expected to show; `None` where the table says nothing.
 pub fn prediction(case: Case) -> Option<Prediction> {
+    expectation(case).map(|(prediction, _)| prediction)
+}
+
+/// What the case is expected to show, and the reason in words.
+pub fn expectation(case: Case) -> Option<(Prediction, &'static str)> {
     if case.guards == Guards::On {
-        return Some(Prediction::HOLDS);
+        return Some((Prediction::HOLDS, GUARDED));
     }
     let row = TABLE.iter().find(|row| {
         row.families.contains(&case.family)
             && row.scopes.contains(&case.scope)
             && row.circumstances.contains(&case.circumstance)
     })?;
-    if case.replicas > 1 { row.many } else { row.one }
+    let prediction = if case.replicas > 1 { row.many } else { row.one };
+    prediction.map(|prediction| (prediction, row.because))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lab::lock::Lock;
-
-    const NORMATIVE: &str = include_str!("predictions.md");
-
-    /// One case for each line of the normative table, in its order (more where a line names
-    /// several).
-    fn cases(line: usize) -> Vec<(Family, Circumstance)> {
-        let with = |families: &[Family], circumstance| {
-            families.iter().map(|family| (*family, circumstance)).collect::<Vec<_>>()
-        };
-        match line {
-            0 => ANY_WORK.iter().map(|work| (F::None, *work)).collect(),
-            1 | 2 => with(&[F::Local], C::ShortWork),
-            3 | 4 => with(DISTRIBUTED, C::ShortWork),
-            5 => with(&[F::Lease], C::LongWorkIgnored),
-            6 => with(&[F::Lease], C::LongWorkStopped),
-            7 => with(&[F::RenewedLease, F::Session, F::Transaction], C::LongWorkKept),
-            8 => with(&[F::Local, F::Lease, F::RenewedLease, F::Session], C::Inside),
-            9 => with(&[F::Lease, F::RenewedLease, F::Session], C::FrozenUnfenced),
-            10 => with(DISTRIBUTED, C::FrozenFenced),
-            _ => panic!("the table grew: line {line} has no case"),
-        }
-    }
-
-    #[test]
-    fn every_prediction_equals_the_normative_table() {
-        let lines: Vec<Vec<&str>> = NORMATIVE
-            .lines()
-            .skip(2)
-            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-            .collect();
-        assert_eq!(lines.len(), TABLE.len());
-        for (index, line) in lines.iter().enumerate() {
-            let [_, scope, one, many] = line[..] else { panic!("four columns: {line:?}") };
-            let scopes = match scope {
-                "user" => vec![Scope::User],
-                "voucher" => vec![Scope::Voucher],
-                "any" => vec![Scope::User, Scope::Voucher],
-                other => panic!("unknown scope {other}"),
-            };
-            for (family, circumstance) in cases(index) {
-                for scope in &scopes {
-                    for (replicas, expected) in [(1, one), (2, many), (3, many)] {
-                        let guards = Guards::Off;
-                        let case = Case { family, scope: *scope, guards, replicas, circumstance };
-                        let words = prediction(case).map_or("-", Prediction::words);
-                        assert_eq!(words, expected, "{line:?} {case:?}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn with_guards_on_every_case_holds() {
-        for family in [F::None, F::Local, F::Lease, F::RenewedLease, F::Session, F::Transaction] {
-            for scope in [Scope::User, Scope::Voucher] {
-                for replicas in [1, 3] {
-                    let (guards, circumstance) = (Guards::On, C::ShortWork);
-                    let case = Case { family, scope, guards, replicas, circumstance };
-                    assert_eq!(prediction(case), Some(Prediction::HOLDS));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn every_lock_with_short_work_is_in_the_table() {
-        use clap::ValueEnum as _;
-        for lock in Lock::value_variants() {
-            for scope in [Scope::User, Scope::Voucher] {
-                for replicas in [1, 2, 3] {
-                    let (family, guards) = (lock.family(), Guards::Off);
-                    let circumstance = C::ShortWork;
-                    let case = Case { family, scope, guards, replicas, circumstance };
-                    assert!(prediction(case).is_some(), "{case:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_case_the_table_does_not_know_has_no_prediction() {
-        let case = Case {
-            family: F::Local,
-            scope: Scope::Voucher,
-            guards: Guards::Off,
-            replicas: 3,
-            circumstance: C::LongWorkKept,
-        };
-        assert_eq!(prediction(case), None);
-    }
-}
+#[path = "predict_tests.rs"]
+mod tests;

@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use tokio_util::task::TaskTracker;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::api;
 use crate::error::{Error, Result};
@@ -59,6 +60,17 @@ pub async fn run(
     recorder: &Recorder,
     live: &Arc<Live>,
 ) -> Result<Figures> {
+    run_until(&CancellationToken::new(), plan, connections, (recorder, live)).await
+}
+
+/// The same, but when `stop` is cancelled, no arrival starts any more; what is in flight is
+/// awaited.
+pub async fn run_until(
+    stop: &CancellationToken,
+    plan: &Plan,
+    connections: Vec<Connection>,
+    (recorder, live): (&Recorder, &Arc<Live>),
+) -> Result<Figures> {
     let broken = |error: TraceError| Error::Usage(error.to_string());
     let arrivals = Arrivals::new(plan).map_err(broken)?;
     let is_open = plan.arrival.is_open();
@@ -80,6 +92,14 @@ pub async fn run(
         given_up: AtomicBool::new(false),
     });
     let _stop = Stop(load.clone());
+    let stopper = {
+        let (stop, load) = (stop.clone(), load.clone());
+        async move {
+            stop.cancelled().await;
+            load.given_up.store(true, Ordering::Relaxed);
+        }
+    };
+    let _stopper = AbortOnDropHandle::new(tokio::spawn(stopper));
     if is_open {
         let pacer = load.clone();
         let ended = tokio::task::spawn_blocking(move || pacer.pace(arrivals)).await;
@@ -232,7 +252,7 @@ impl Load {
             }
             Flight { connection, batch, number, fate, sent }
         };
-        (batch.first..).zip(connections).map(start).collect()
+        (self.plan.first_request + batch.first..).zip(connections).map(start).collect()
     }
 
     fn intended(&self, flight: &Flight) -> Instant {

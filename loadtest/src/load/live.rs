@@ -53,6 +53,11 @@ impl Glance {
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
+
+    /// How often that outcome came.
+    pub fn count(&self, outcome: Outcome) -> u64 {
+        self.counts[outcome as usize]
+    }
 }
 
 impl Live {
@@ -107,6 +112,11 @@ impl Live {
     /// The public was told that so many units are left.
     pub fn tell_stock(&self, left: Option<i64>) {
         self.tally().stock = left;
+    }
+
+    /// Requests without an answer so far.
+    pub fn in_flight(&self) -> u64 {
+        self.tally().flow.now
     }
 
     /// What there is to show.

@@ -50,6 +50,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// No request comes after so many.
     pub requests: Option<usize>,
+    /// Number of the first request in the history, where several loads share one.
+    pub first_request: u32,
     /// The part of the clients that hang up, 0 to 1.
     pub hang_up_share: f64,
     /// What all random choices come from.
@@ -74,6 +76,7 @@ impl Plan {
             timeout: Duration::from_secs(40),
             duration: None,
             requests: None,
+            first_request: 0,
             hang_up_share: 0.0,
             seed: 0,
         }

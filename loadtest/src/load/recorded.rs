@@ -54,6 +54,13 @@ impl Recorded {
         blocking(move || acknowledged(&path)).await
     }
 
+    /// Reads back everything so far; a request under way has no end.
+    pub async fn so_far(&self) -> Result<Past> {
+        self.recorder.flush().await;
+        let path = self.path.clone();
+        blocking(move || Past::read_so_far(&path)).await
+    }
+
     /// Writes the last line and reads the whole file back.
     pub async fn end(self) -> Result<Past> {
         let Self { recorder, path, _folder } = self;

@@ -2,6 +2,7 @@
 
 pub mod check_text;
 pub mod conclusion;
+pub mod matrix;
 pub mod run_text;
 pub mod table;
 

@@ -6,6 +6,7 @@ use crate::judge::verdict::{Finding, Rule, Verdict};
 use crate::lab::lock::Lock;
 use crate::lab::place::Place;
 use crate::lab::predict::{Guards, Prediction, Scope};
+use crate::lab::trial::Trial;
 use crate::load::stats::{Figures, Latency, Share};
 use crate::report::conclusion::conclusion;
 use crate::report::table::verdict;
@@ -50,7 +51,7 @@ fn place(lock: Lock, scope: Scope, guards: Guards, replicas: u16) -> Place {
 }
 
 fn cell(place: Place, oversold: u64, duplicate_users: u64) -> CellReport {
-    CellReport::of(place, 100, figures(), verdict_of(oversold, duplicate_users))
+    CellReport::of(Trial::plain(place), 100, figures(), verdict_of(oversold, duplicate_users))
 }
 
 /// The pair per user, the distributed lock per voucher, and one guarded cell, all as predicted.
@@ -211,15 +212,24 @@ fn each_way_to_fail_is_red_and_has_its_own_word() {
             finding.held = Some(false);
         }
     }
-    let lying = CellReport::of(guarded, 100, figures(), lying);
+    let lying = CellReport::of(Trial::plain(guarded), 100, figures(), lying);
     assert_eq!(
         (verdict(&lying).0, &lying.broken_rules[..]),
         ("RULE BROKEN", &[Rule::AuditAgrees][..])
     );
-    let idle =
-        CellReport::of(guarded, 100, Figures { requests: 10, ..figures() }, verdict_of(0, 0));
+    let idle = CellReport::of(
+        Trial::plain(guarded),
+        100,
+        Figures { requests: 10, ..figures() },
+        verdict_of(0, 0),
+    );
     assert_eq!(verdict(&idle).0, "INVALID");
-    let dead = CellReport::failed(guarded, 100, "replica r1 died".to_owned(), Duration::ZERO);
+    let dead = CellReport::failed(
+        Trial::plain(guarded),
+        100,
+        "replica r1 died".to_owned(),
+        Duration::ZERO,
+    );
     assert_eq!(verdict(&dead).0, "INVALID");
     for wrong in [broke, not_shown, lying, idle, dead] {
         assert!(!wrong.ok());
@@ -253,7 +263,7 @@ fn a_lost_order_fails_even_a_cell_that_is_to_break() {
             finding.held = Some(false);
         }
     }
-    let cell = CellReport::of(unguarded, 100, figures(), verdict);
+    let cell = CellReport::of(Trial::plain(unguarded), 100, figures(), verdict);
     assert!(cell.observed == cell.predicted && !cell.as_predicted);
 }
 

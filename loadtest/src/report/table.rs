@@ -28,7 +28,7 @@ const NUMBERS: [&str; 7] =
     ["replicas", "oversold", "duplicates", "lost", "orders/s", "p50 ms", "p99 ms"];
 
 /// A line under the header and no others: groups of cells are set apart by empty lines.
-const STYLE: TableStyle =
+pub(super) const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// How a table is to look.

@@ -95,10 +95,12 @@ impl Connection {
     }
 
     pub(super) fn release(&mut self, rule: usize) {
+        self.to_server.release(rule);
         self.to_client.release(rule);
     }
 
     pub(super) fn release_all(&mut self) {
+        self.to_server.release_all();
         self.to_client.release_all();
     }
 
@@ -238,6 +240,10 @@ impl Connection {
                 world.fired(claim);
                 delay = time;
             }
+            Some((Action::HoldRequest, claim)) => {
+                world.fired(claim);
+                self.to_server.push(Item::Gate(claim.rule), due);
+            }
             _ => {}
         }
         self.to_server.push(Item::Bytes(bytes), due + delay);
@@ -326,7 +332,10 @@ impl Connection {
             }
             Action::ResetAnswer => self.reset(&mut world.counts),
             Action::LoseAnswer | Action::LoseRequest => self.silence(&mut world.counts),
-            Action::DelayRequest(_) | Action::DelayAnswer(_) | Action::HoldAnswer => {}
+            Action::DelayRequest(_)
+            | Action::HoldRequest
+            | Action::DelayAnswer(_)
+            | Action::HoldAnswer => {}
         }
     }
 }

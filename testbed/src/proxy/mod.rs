@@ -101,6 +101,12 @@ impl Proxy {
         url.replacen(&server.to_string(), &self.address.to_string(), 1)
     }
 
+    /// Leads to another server from now on, as an address does that a failover has moved. What is
+    /// open stays with the old one until it is cut.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.shared.change(|engine| engine.server = server);
+    }
+
     /// What happened so far.
     pub fn counts(&self) -> Counts {
         self.shared.lock().counts()
@@ -133,14 +139,6 @@ impl Proxy {
     /// off, because a stream with a hole would be a lie; others go on.
     pub fn set_swallowing(&self, direction: Direction, on: bool) {
         self.shared.change(|engine| engine.world.faults.each(direction, |way| way.swallowed = on));
-    }
-
-    /// Closes all connections; new ones lead to that server. So an address follows a master.
-    pub fn lead_to(&self, server: SocketAddr) {
-        self.shared.change(|engine| {
-            engine.server = server;
-            engine.cut(|_| true);
-        });
     }
 
     /// Closes all connections: both sides see an end.
@@ -224,7 +222,7 @@ impl Rule {
         self.shared.change(|engine| engine.world.rules.get(self.index).disarmed = true);
     }
 
-    /// Lets the answers go that [`Action::HoldAnswer`] has held so far.
+    /// Lets go what [`Action::HoldRequest`] and [`Action::HoldAnswer`] have held so far.
     pub fn release(&self) {
         let index = self.index;
         self.shared.change(|engine| engine.each(|connection, _| connection.release(index)));

@@ -25,6 +25,8 @@ pub enum Action {
     CutBoth,
     /// It takes so much longer to arrive, and what follows on this connection waits for it.
     DelayRequest(Duration),
+    /// It waits for [`Rule::release`](super::Rule), and what follows on this connection with it.
+    HoldRequest,
     /// Its answer takes so much longer, and what follows on this connection waits for it.
     DelayAnswer(Duration),
     /// It is executed; its answer and what follows waits for [`Rule::release`](super::Rule).

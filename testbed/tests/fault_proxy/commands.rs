@@ -67,6 +67,22 @@ fn an_answer_is_reset_after_its_command_was_executed() {
 }
 
 #[test]
+fn a_held_request_waits_with_all_that_follows_it_and_is_executed_once_released() {
+    let proxy = before_redis();
+    let (mut client, mut direct) = (Client::through(&proxy), Client::direct());
+    let mut other = Client::through(&proxy);
+    let rule = proxy.arm(Command::redis("SET"), Action::HoldRequest, Times::Next(1));
+    say_together(&mut client, &[&["PING"], &["SET", "held", "1"], &["PING"]]);
+    client.hears(PONG);
+    await_that("it is held", || rule.fired() == 1);
+    other.asks(&["SET", "others", "1"], OK);
+    assert_eq!(direct.get("held"), None);
+    rule.release();
+    client.hears(&format!("{OK}{PONG}"));
+    assert_eq!(direct.get("held").as_deref(), Some("1"));
+}
+
+#[test]
 fn a_request_that_is_cut_off_or_lost_is_never_executed() {
     let proxy = before_redis();
     let mut direct = Client::direct();

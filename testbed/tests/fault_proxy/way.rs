@@ -49,18 +49,6 @@ fn what_is_said_goes_through_unchanged_and_every_byte_is_counted() {
 }
 
 #[test]
-fn a_proxy_that_leads_elsewhere_closes_what_there_is_and_brings_new_ones_there() {
-    let (proxy, mut client, _server) = played();
-    let other = TcpListener::bind("127.0.0.1:0").unwrap();
-    proxy.lead_to(other.local_addr().unwrap());
-    assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
-    let mut client = TcpStream::connect(proxy.addr()).unwrap();
-    let (mut server, _) = other.accept().unwrap();
-    client.write_all(b"hello").unwrap();
-    hears(&mut server, "hello");
-}
-
-#[test]
 fn a_protocol_that_is_not_known_goes_through_byte_by_byte_and_half_closed() {
     let (proxy, mut client, mut server) = played();
     client.write_all(b"\0\0").unwrap();
@@ -75,6 +63,29 @@ fn a_protocol_that_is_not_known_goes_through_byte_by_byte_and_half_closed() {
     drop(server);
     assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
     await_that("it is over", || proxy.counts().open == 0);
+}
+
+#[test]
+fn a_way_that_leads_elsewhere_takes_new_connections_there_and_keeps_the_old_ones() {
+    let (proxy, mut old, mut server) = played();
+    old.write_all(b"a").unwrap();
+    hears(&mut server, "a");
+    let successor = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.lead_to(successor.local_addr().unwrap());
+    let mut new = TcpStream::connect(proxy.addr()).unwrap();
+    successor.set_nonblocking(true).unwrap();
+    let mut accepted = None;
+    await_that("the successor is reached", || {
+        accepted = successor.accept().ok();
+        accepted.is_some()
+    });
+    let (mut after, _) = accepted.unwrap();
+    after.set_nonblocking(false).unwrap();
+    after.set_read_timeout(Some(LIMIT)).unwrap();
+    new.write_all(b"b").unwrap();
+    hears(&mut after, "b");
+    old.write_all(b"c").unwrap();
+    hears(&mut server, "c");
 }
 
 #[test]

@@ -1,0 +1,190 @@
+//! `loadtest matrix`: its flags, and what they mean.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
+use crate::error::{Error, Result};
+use crate::lab::cluster::find_program;
+use crate::lab::faults::FaultKind;
+use crate::lab::lock::Lock;
+use crate::lab::matrix::{Axes, Matrix};
+use crate::lab::place::Load;
+use crate::lab::predict::{Circumstance, Guards, Scope};
+use crate::lab::presets;
+use crate::lab::runner::Parts;
+use crate::report::check_writable;
+
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(super) struct MatrixArgs {
+    #[command(flatten)]
+    private: PrivateArgs,
+    /// Locks around the purchase; `all` is every kind
+    #[arg(long, value_name = "LOCKS", value_delimiter = ',', default_value = "redisson")]
+    locks: Vec<String>,
+    /// What a lock is held for
+    #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "user,voucher")]
+    scopes: Vec<Scope>,
+    /// Whether the database's unique key and stock condition guard the sale as well
+    #[arg(long, value_name = "GUARDS", value_delimiter = ',', default_value = "off,on")]
+    guards: Vec<Guards>,
+    /// Numbers of replicas
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "2")]
+    replicas: Vec<u16>,
+    /// What happens to the deployment; `all` is every fault, `none` no fault
+    #[arg(long, value_name = "FAULTS", value_delimiter = ',', default_value = "none")]
+    faults: Vec<String>,
+    /// What happens around the locked section; the frozen ones are cells of the fault `freeze`
+    #[arg(long, value_name = "CIRCUMSTANCES", value_delimiter = ',')]
+    #[arg(default_value = "short-work,frozen-unfenced,frozen-fenced")]
+    circumstances: Vec<Circumstance>,
+    #[command(flatten)]
+    preset: PresetArgs,
+    /// Settles the moments, victims and sizes of faults; the same seed gives the same schedule
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Remember finished cells in this file, and do not run those again that are in it
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    /// Write the report as JSON, also if it fails
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write matrix.json, matrix.txt and matrix.md into this folder
+    #[arg(long, value_name = "DIR")]
+    report_dir: Option<PathBuf>,
+    /// Print the cells with what each is to show and why, and run none
+    #[arg(long)]
+    list: bool,
+}
+
+/// Cells that belong together, instead of a product.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct PresetArgs {
+    /// A few minutes instead: every lock and every fault once
+    #[arg(long)]
+    smoke: bool,
+    /// The story instead: local against distributed, guards off and on, one frozen holder
+    #[arg(long)]
+    story: bool,
+    /// Everything instead that has a prediction; takes hours
+    #[arg(long)]
+    full: bool,
+}
+
+/// Whether all cells were as predicted.
+pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
+    let (trials, not_generated) = if args.preset.smoke {
+        (presets::smoke(), Vec::new())
+    } else if args.preset.story {
+        (presets::story(), Vec::new())
+    } else if args.preset.full {
+        presets::full()
+    } else {
+        args.axes()?.trials()
+    };
+    if args.list {
+        for trial in &trials {
+            if let Ok(expected) = trial.expectation() {
+                println!("{trial}: {}, because {}", expected.prediction.words(), expected.because);
+            }
+        }
+        for one in &not_generated {
+            println!("not generated, {}: {}", one.combinations, one.because);
+        }
+        println!("{} cells", trials.len());
+        return Ok(true);
+    }
+    let program = find_program(args.private.seckill.as_deref())?;
+    let matrix = Matrix {
+        parts: Parts { flavor: args.private.flavor(), program },
+        trials,
+        not_generated,
+        load: Load::USUAL,
+        seed: args.seed,
+        resume: args.resume,
+    };
+    matrix.check()?;
+    let in_folder = args.report_dir.as_ref().map(|folder| folder.join("matrix.json"));
+    for path in args.json.iter().chain(&in_folder) {
+        check_writable(path)?;
+    }
+    let stop = stop_on_signal()?;
+    let report = matrix.run(&stop).await?;
+    println!("{}", report.text(false));
+    if let Some(path) = &args.json {
+        report.write_json(path)?;
+    }
+    if let Some(folder) = &args.report_dir {
+        report.write_folder(folder)?;
+    }
+    if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.ok) }
+}
+
+impl MatrixArgs {
+    fn axes(&self) -> Result<Axes> {
+        Ok(Axes {
+            locks: locks(&self.locks)?,
+            scopes: self.scopes.clone(),
+            guards: self.guards.clone(),
+            replicas: self.replicas.clone(),
+            circumstances: self.circumstances.clone(),
+            faults: faults(&self.faults)?,
+        })
+    }
+}
+
+fn locks(names: &[String]) -> Result<Vec<Lock>> {
+    let mut locks = Vec::new();
+    for name in names {
+        match Lock::from_str(name, false) {
+            _ if name == "all" => locks.extend(Lock::value_variants()),
+            Ok(lock) => locks.push(lock),
+            Err(_) => {
+                let known = Lock::value_variants().iter().map(|lock| lock.name());
+                return Err(unknown("lock", name, known));
+            }
+        }
+    }
+    Ok(locks)
+}
+
+fn faults(names: &[String]) -> Result<Vec<Option<FaultKind>>> {
+    let mut faults = Vec::new();
+    for name in names {
+        match (name.as_str(), FaultKind::named(name)) {
+            ("all", _) => faults.extend(FaultKind::ALL.map(Some)),
+            ("none", _) => faults.push(None),
+            (_, Some(fault)) => faults.push(Some(fault)),
+            (_, None) => {
+                let known = FaultKind::ALL.into_iter().map(FaultKind::name);
+                return Err(unknown("fault", name, std::iter::once("none").chain(known)));
+            }
+        }
+    }
+    Ok(faults)
+}
+
+fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
+    let known: Vec<&str> = std::iter::once("all").chain(known).collect();
+    Error::Usage(format!("there is no {what} {name:?} [possible values: {}]", known.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_every_one_and_an_unknown_name_is_a_usage_error_that_lists_them() {
+        let all = [String::from("all")];
+        assert_eq!(locks(&all).expect("locks").len(), Lock::value_variants().len());
+        assert_eq!(faults(&all).expect("faults").len(), FaultKind::ALL.len());
+        let wrong = [String::from("earthquake")];
+        for error in [locks(&wrong).expect_err("none"), faults(&wrong).expect_err("none")] {
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains("possible values: all, "), "{error}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! A deployment of the service: its database, its replicas, HAProxy in front of them (even of a
+//! single one), and the ways between them on which a fault is to happen. A way that no fault needs
+//! is not there: those who speak on it speak directly.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use testbed::{Database, Haproxy, Proxy, Redis, Replica, ReplicaSpec, ZooKeeper};
+use tokio::process::Command;
+
+use crate::error::{Error, Result};
+use crate::lab::cluster::{Cluster, RedisServers, blocking};
+use crate::lab::faults::{Equipment, Link};
+use crate::lab::lock::Needs;
+use crate::load::tokens::{self, User};
+
+/// How long `seckill migrate` or `seckill token` may take.
+const COMMAND_DEADLINE: Duration = Duration::from_mins(1);
+/// Lines of each log that an error shows.
+const LOG_LINES: usize = 15;
+
+/// What a deployment is to be like.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Number of this deployment in the run, from 0; below
+    /// [`MAX_DEPLOYMENTS`](crate::lab::cluster::MAX_DEPLOYMENTS).
+    pub number: u16,
+    /// Replicas, at least 1.
+    pub replicas: u16,
+    /// Flags of `seckill serve` besides address and name.
+    pub flags: Vec<String>,
+    /// What its lock needs; the cluster must have been started with it.
+    pub needs: Needs,
+    /// What a fault needs.
+    pub equipment: Equipment,
+    /// The proxy's public port; `None` takes any free one.
+    pub page_port: Option<u16>,
+}
+
+impl Default for Spec {
+    /// One replica of a lock that needs nothing.
+    fn default() -> Self {
+        Self {
+            number: 0,
+            replicas: 1,
+            flags: Vec::new(),
+            needs: Needs::Nothing,
+            equipment: Equipment::default(),
+            page_port: None,
+        }
+    }
+}
+
+/// A running service; dropping it kills its processes, and so does [`Deployment::end`] without
+/// blocking the caller.
+#[derive(Debug)]
+pub struct Deployment {
+    haproxy: Haproxy,
+    replicas: Vec<Arc<Replica>>,
+    ways: Vec<Ways>,
+    redis: RedisServers,
+    server: Arc<Database>,
+    _zookeeper: Option<ZooKeeper>,
+    name: String,
+    database: String,
+    secrets: Vec<(String, String)>,
+    folder: PathBuf,
+    program: PathBuf,
+}
+
+/// The ways of one replica on which something can happen.
+#[derive(Debug, Default)]
+struct Ways {
+    /// To each of its Redis servers, the main one first.
+    redis: Vec<Proxy>,
+    database: Vec<Proxy>,
+    /// From HAProxy.
+    front: Vec<Proxy>,
+}
+
+impl Deployment {
+    /// Creates the deployment's database and schema, starts its replicas, then the proxy.
+    pub(super) async fn start(
+        cluster: &Cluster,
+        spec: Spec,
+        redis: RedisServers,
+        zookeeper: Option<ZooKeeper>,
+    ) -> Result<Self> {
+        let name = format!("sale_{}", spec.number);
+        let (server, new) = (cluster.database.clone(), name.clone());
+        blocking(move || server.create_database(&new)).await?;
+        let database = cluster.database.url(&name);
+        let mut secrets = vec![
+            ("DATABASE_URL".to_owned(), database.clone()),
+            ("JWT_SECRET".to_owned(), cluster.jwt_secret.clone()),
+        ];
+        if let Some(zookeeper) = &zookeeper {
+            secrets.push(("ZOOKEEPER_URL".to_owned(), zookeeper.connect_string().to_owned()));
+        }
+        secrets.extend(redis_urls(&redis, spec.number, &[]));
+        let lab = spec.flags.iter().any(|flag| flag == "--lab");
+        let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
+        run_seckill(&cluster.program, migrate, &secrets).await?;
+        let mut deployment = Parts { cluster, spec: &spec, redis: &redis, secrets: &secrets };
+        let (replicas, ways) = deployment.start_replicas().await?;
+        let bed = cluster.bed.clone();
+        let front = |(replica, ways): (&Arc<Replica>, &Ways)| {
+            ways.front.first().map_or_else(|| replica.addr(), Proxy::addr)
+        };
+        let addresses: Vec<_> = replicas.iter().zip(&ways).map(front).collect();
+        let page_port = spec.page_port;
+        let haproxy = blocking(move || match page_port {
+            Some(port) => bed.haproxy_on(port, &addresses),
+            None => bed.haproxy(&addresses),
+        })
+        .await?;
+        Ok(Self {
+            haproxy,
+            replicas,
+            ways,
+            redis,
+            server: cluster.database.clone(),
+            _zookeeper: zookeeper,
+            name,
+            database,
+            secrets,
+            folder: cluster.folder().to_owned(),
+            program: cluster.program.clone(),
+        })
+    }
+
+    /// The public address.
+    pub fn url(&self) -> &str {
+        self.haproxy.url()
+    }
+
+    /// The operators' address, where the audit is published.
+    pub fn operator_url(&self) -> &str {
+        self.haproxy.operator_url()
+    }
+
+    /// The address of its database, password included: for the judge only.
+    pub fn database_url(&self) -> &str {
+        &self.database
+    }
+
+    /// The replicas, `r1` first.
+    pub fn replicas(&self) -> &[Arc<Replica>] {
+        &self.replicas
+    }
+
+    /// The server that its database is on.
+    pub fn database(&self) -> &Arc<Database> {
+        &self.server
+    }
+
+    /// The Redis that the lock lives on: the only one, or the first of the independent ones.
+    pub fn redis(&self) -> &Arc<Redis> {
+        self.redis.independent.first().unwrap_or(&self.redis.main)
+    }
+
+    /// A failover's successor of the main Redis, with the way on which it hears of its master.
+    pub fn follower(&self) -> Option<(&Redis, &Proxy)> {
+        self.redis.follower.as_ref().map(|follower| (&follower.0, &follower.1))
+    }
+
+    /// The main Redis, on which order numbers are drawn.
+    pub fn main_redis(&self) -> &Arc<Redis> {
+        &self.redis.main
+    }
+
+    /// The ways of that replica (from 0) over that link; none if no fault was to need them.
+    pub fn ways(&self, replica: usize, link: Link) -> &[Proxy] {
+        let Some(ways) = self.ways.get(replica) else { return &[] };
+        match link {
+            Link::Redis => &ways.redis,
+            Link::Database => &ways.database,
+            Link::Replica => &ways.front,
+        }
+    }
+
+    /// Names of replicas that are not running any more.
+    pub fn dead(&self) -> Vec<String> {
+        let dead = self.replicas.iter().filter(|replica| !replica.is_running());
+        dead.map(|replica| replica.name().to_owned()).collect()
+    }
+
+    /// The last lines of each replica's log.
+    pub fn log_tails(&self) -> String {
+        let tail = |replica: &Arc<Replica>| {
+            format!("{}:\n{}", replica.name(), replica.log_tail(LOG_LINES))
+        };
+        self.replicas.iter().map(tail).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Creates users by `seckill token` and gives their tokens, and the file that holds them.
+    pub async fn users(&self, count: usize, admin: bool) -> Result<(Vec<User>, PathBuf)> {
+        let who = if admin { "admin" } else { "buyers" };
+        let file = self.folder.join(format!("{}-{who}.jsonl", self.name));
+        let (count, path) = (count.to_string(), file.display().to_string());
+        let mut arguments = vec!["token", "--users", &count, "--out", &path];
+        if admin {
+            arguments.push("--admin");
+        }
+        run_seckill(&self.program, &arguments, &self.secrets).await?;
+        let users = tokens::read(&file)?;
+        Ok((users, file))
+    }
+
+    /// Kills its processes. Nothing of it is used again, so nobody waits for a clean end.
+    pub async fn end(self) {
+        // A panic in a drop is all that can go wrong here, and the next deployment does not depend
+        // on this one.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+}
+
+/// What replicas are started from.
+struct Parts<'a> {
+    cluster: &'a Cluster,
+    spec: &'a Spec,
+    redis: &'a RedisServers,
+    secrets: &'a [(String, String)],
+}
+
+impl Parts<'_> {
+    /// All replicas at the same time, each with its ways.
+    async fn start_replicas(&mut self) -> Result<(Vec<Arc<Replica>>, Vec<Ways>)> {
+        let (mut starting, mut all) = (Vec::new(), Vec::new());
+        for number in 1..=self.spec.replicas {
+            let mut ways = self.ways().await?;
+            let spec = self.replica(number, &ways);
+            let has_front = self.spec.equipment.has(Link::Replica);
+            let bed = self.cluster.bed.clone();
+            starting.push(tokio::spawn(blocking(move || {
+                let replica = bed.replica(spec)?;
+                if has_front {
+                    ways.front.push(Proxy::before(replica.addr())?);
+                }
+                Ok((replica, ways))
+            })));
+        }
+        let mut replicas = Vec::with_capacity(starting.len());
+        for started in starting {
+            let (replica, ways) =
+                started.await.map_err(|error| Error::Setup(error.to_string()))??;
+            replicas.push(Arc::new(replica));
+            all.push(ways);
+        }
+        Ok((replicas, all))
+    }
+
+    async fn ways(&self) -> Result<Ways> {
+        let mut to_redis: Vec<_> = self.redis.all().map(|redis| redis.addr()).collect();
+        let mut to_database = vec![self.cluster.database.addr()];
+        if !self.spec.equipment.has(Link::Redis) {
+            to_redis.clear();
+        }
+        if !self.spec.equipment.has(Link::Database) {
+            to_database.clear();
+        }
+        blocking(move || {
+            let before = |addresses: Vec<_>| addresses.into_iter().map(Proxy::before).collect();
+            let (redis, database): (testbed::Result<_>, testbed::Result<_>) =
+                (before(to_redis), before(to_database));
+            Ok(Ways { redis: redis?, database: database?, front: Vec::new() })
+        })
+        .await
+    }
+
+    fn replica(&self, number: u16, ways: &Ways) -> ReplicaSpec {
+        let name = format!("r{number}");
+        let mut replica = ReplicaSpec::new(&name, &self.cluster.program)
+            .args(["serve", "--no-migrate", "--bind", "127.0.0.1:0", "--replica-id", &name])
+            .args(self.spec.flags.clone());
+        for (key, value) in self.secrets {
+            replica = replica.env(key, value);
+        }
+        if let Some(way) = ways.database.first() {
+            let server = &self.cluster.database;
+            let url = server.url(&format!("sale_{}", self.spec.number));
+            replica = replica.env("DATABASE_URL", way.instead_of(server.addr(), &url));
+        }
+        for (key, value) in redis_urls(self.redis, self.spec.number, &ways.redis) {
+            replica = replica.env(key, value);
+        }
+        replica
+    }
+}
+
+/// The addresses of that logical database of each Redis, over these ways if there are any.
+fn redis_urls(redis: &RedisServers, number: u16, ways: &[Proxy]) -> Vec<(String, String)> {
+    let mut urls = Vec::new();
+    for (index, server) in redis.all().enumerate() {
+        let url = format!("{}/{number}", server.url().trim_end_matches("/0"));
+        let way = ways.get(index);
+        urls.push(way.map_or_else(|| url.clone(), |way| way.instead_of(server.addr(), &url)));
+    }
+    let independent = urls.split_off(1).join(",");
+    let mut named = vec![("REDIS_URL".to_owned(), urls.concat())];
+    if !independent.is_empty() {
+        named.push(("RED_URLS".to_owned(), independent));
+    }
+    named
+}
+
+/// Runs `seckill` to its end; an error holds the last line that it wrote to stderr.
+async fn run_seckill(
+    program: &Path,
+    arguments: &[&str],
+    secrets: &[(String, String)],
+) -> Result<Output> {
+    let shown = format!("{} {}", program.display(), arguments.first().unwrap_or(&""));
+    let child = Command::new(program)
+        .args(arguments)
+        .envs(secrets.iter().map(|(key, value)| (key, value)))
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(COMMAND_DEADLINE, child)
+        .await
+        .map_err(|_| Error::Setup(format!("`{shown}` took longer than {COMMAND_DEADLINE:?}")))?
+        .map_err(|error| Error::Setup(format!("`{shown}` cannot be run: {error}")))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    Err(Error::Setup(format!("`{shown}` failed ({}): {last}", output.status)))
+}

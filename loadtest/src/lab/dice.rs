@@ -1,0 +1,53 @@
+//! Numbers that look random and are the same for the same seed (the generator `SplitMix64`), so
+//! that a seed reproduces a schedule. Not for secrets.
+
+/// A sequence of numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    /// The sequence of a seed and a name: cells of one run have different ones.
+    pub(super) fn of(seed: u64, name: &str) -> Self {
+        // FNV-1a, which is the same on every machine.
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        Self(name.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, mix))
+    }
+
+    /// The next number.
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number of at least `from` and below `to`; `from` if there is none.
+    pub(super) fn between(&mut self, from: u64, to: u64) -> u64 {
+        from + self.next() % to.saturating_sub(from).max(1)
+    }
+
+    /// One of them; `None` of none.
+    pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
+        let index = self.between(0, choices.len() as u64);
+        choices.get(usize::try_from(index).unwrap_or(0)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_and_a_name_give_the_same_numbers_again_and_others_give_others() {
+        let numbers = |seed, name| {
+            let mut dice = Dice::of(seed, name);
+            [(); 8].map(|()| dice.between(100, 200))
+        };
+        assert_eq!(numbers(7, "a"), numbers(7, "a"));
+        assert_ne!(numbers(7, "a"), numbers(8, "a"));
+        assert_ne!(numbers(7, "a"), numbers(7, "b"));
+        assert!(numbers(7, "a").iter().all(|number| (100..200).contains(number)));
+        assert_eq!(Dice::of(1, "x").one_of::<u8>(&[]), None);
+    }
+}

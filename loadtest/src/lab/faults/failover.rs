@@ -1,0 +1,50 @@
+//! A failover of Redis to a replica that lags.
+//!
+//! What the master says to its replica is swallowed on the way until the replica has been promoted;
+//! a replica that were merely stopped would find it in its socket. Then the address that clients
+//! use leads to the new master, as a virtual address does, and the old one is dead.
+
+use std::time::Duration;
+
+use testbed::Direction;
+use tokio::time::sleep;
+
+use super::{Link, Scene, unseen, until, witness};
+use crate::error::Result;
+use crate::lab::cluster::blocking;
+
+/// Long enough that locks are taken of which the replica does not hear.
+const LAGS_FOR: Duration = Duration::from_millis(300);
+
+/// Witness: bytes that the replica did not hear, and its role.
+pub(super) async fn fail_over(scene: &Scene<'_>) -> Result<String> {
+    let deployment = scene.deployment;
+    let Some((successor, way)) = deployment.follower() else {
+        return Err(unseen("there is no replica to fail over to".to_owned()));
+    };
+    way.set_swallowing(Direction::ToClient, true);
+    sleep(LAGS_FOR).await;
+    // Locks of other kinds write nothing here, and the replica must have missed something.
+    let master = deployment.main_redis().clone();
+    blocking(move || master.command(&["SET", "failover:unheard", "1", "PX", "60000"])).await?;
+    until("the replica misses something", || way.counts().swallowed_to_client > 0).await?;
+    let unheard = way.counts().swallowed_to_client;
+    let master = deployment.main_redis().clone();
+    blocking(move || master.kill()).await?;
+    let role = tokio::task::block_in_place(|| {
+        successor.promote()?;
+        successor.command(&["ROLE"])
+    })
+    .map_err(|error| unseen(error.to_string()))?;
+    let role = role.lines().next().unwrap_or_default().trim().to_owned();
+    for replica in 0..deployment.replicas().len() {
+        if let Some(way) = deployment.ways(replica, Link::Redis).first() {
+            way.lead_to(successor.addr());
+            way.cut();
+        }
+    }
+    witness(
+        role == "master" && unheard > 0,
+        format!("the replica is {role} now and never heard {unheard} bytes of its master"),
+    )
+}

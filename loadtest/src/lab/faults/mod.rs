@@ -1,0 +1,360 @@
+//! The faults that the laboratory knows: a closed list, one file for each family.
+//!
+//! A fault is injected, shown to have happened, and healed again by one call,
+//! [`FaultKind::strike`], whose answer is the *witness*: a sentence that holds figures or states
+//! that were seen. Without a witness it is an error, and its round shows nothing. Whom it hits, how
+//! long it lasts and how it varies, the round's [`Schedule`] says beforehand.
+
+mod clients;
+mod database;
+mod equipment;
+mod failover;
+mod frozen_holder;
+mod redis;
+mod replicas;
+mod replies;
+mod schedule;
+mod several;
+mod ways;
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+pub use self::clients::HangUps;
+pub use self::equipment::Equipment;
+pub use self::frozen_holder::freeze_the_holder;
+pub use self::replies::slow_down_commits;
+pub use self::schedule::Schedule;
+use crate::error::{Error, Result};
+use crate::lab::deployment::Deployment;
+
+/// How often a state that is awaited is looked at.
+const POLL: Duration = Duration::from_millis(10);
+/// How long a state may take until it is seen.
+const SEEN_WITHIN: Duration = Duration::from_secs(8);
+
+/// A way on which a fault can happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// From a replica to its Redis servers.
+    Redis,
+    /// From a replica to the database.
+    Database,
+    /// From HAProxy to a replica.
+    Replica,
+}
+
+/// What can be wrong with a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nothing is open, and nothing can be opened.
+    Cut,
+    /// Everything takes longer.
+    Delay,
+    /// Connections are reset, again and again.
+    Reset,
+    /// What is said in one direction does not arrive before it is over.
+    HalfOpen,
+}
+
+/// What happens to a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A replica is killed and started again.
+    KillReplica,
+    /// A replica stands still for longer than its lease.
+    FreezeReplica,
+    /// All replicas are restarted, one after the other, by SIGTERM.
+    RollingRestart,
+    /// Redis is killed and comes back empty.
+    RestartRedis,
+    /// Redis forgets everything.
+    FlushRedis,
+    /// Redis runs out of memory and evicts keys.
+    EvictRedis,
+    /// Redis stands still for longer than the lease.
+    FreezeRedis,
+    /// Redis fails over to a replica that lags.
+    FailOverRedis,
+    /// The clock of Redis jumps.
+    RedisClock,
+    /// The database is killed and started again.
+    RestartDatabase,
+    /// The database stands still.
+    FreezeDatabase,
+    /// A way is cut.
+    CutRedis,
+    /// It is slow.
+    DelayRedis,
+    /// Its connections are reset.
+    ResetRedis,
+    /// One direction is silent.
+    HalfOpenRedis,
+    /// A way is cut.
+    CutDatabase,
+    /// It is slow.
+    DelayDatabase,
+    /// Its connections are reset.
+    ResetDatabase,
+    /// One direction is silent.
+    HalfOpenDatabase,
+    /// A way is cut.
+    CutReplica,
+    /// It is slow.
+    DelayReplica,
+    /// Its connections are reset.
+    ResetReplica,
+    /// One direction is silent.
+    HalfOpenReplica,
+    /// COMMIT is executed and its answer lost.
+    LoseCommit,
+    /// A script is executed and its answer lost.
+    LoseScript,
+    /// Clients close their connections in the middle of a purchase.
+    HangUp,
+    /// Two of these at once.
+    TwoAtOnce,
+}
+
+/// What a fault happens to.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    /// The deployment.
+    pub deployment: &'a Deployment,
+    /// Whom it hits, and how.
+    pub schedule: &'a Schedule,
+    /// Clients who are there to hang up.
+    pub hang_ups: &'a HangUps,
+}
+
+impl FaultKind {
+    /// All of them, in the order of reports.
+    pub const ALL: [Self; 27] = [
+        Self::KillReplica,
+        Self::FreezeReplica,
+        Self::RollingRestart,
+        Self::RestartRedis,
+        Self::FlushRedis,
+        Self::EvictRedis,
+        Self::FreezeRedis,
+        Self::FailOverRedis,
+        Self::RedisClock,
+        Self::RestartDatabase,
+        Self::FreezeDatabase,
+        Self::CutRedis,
+        Self::DelayRedis,
+        Self::ResetRedis,
+        Self::HalfOpenRedis,
+        Self::CutDatabase,
+        Self::DelayDatabase,
+        Self::ResetDatabase,
+        Self::HalfOpenDatabase,
+        Self::CutReplica,
+        Self::DelayReplica,
+        Self::ResetReplica,
+        Self::HalfOpenReplica,
+        Self::LoseCommit,
+        Self::LoseScript,
+        Self::HangUp,
+        Self::TwoAtOnce,
+    ];
+
+    /// The name on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KillReplica => "kill",
+            Self::FreezeReplica => "freeze",
+            Self::RollingRestart => "rolling-restart",
+            Self::RestartRedis => "redis-restart",
+            Self::FlushRedis => "redis-flush",
+            Self::EvictRedis => "redis-evict",
+            Self::FreezeRedis => "redis-freeze",
+            Self::FailOverRedis => "redis-failover",
+            Self::RedisClock => "redis-clock",
+            Self::RestartDatabase => "database-restart",
+            Self::FreezeDatabase => "database-freeze",
+            Self::CutRedis => "cut-redis",
+            Self::DelayRedis => "delay-redis",
+            Self::ResetRedis => "reset-redis",
+            Self::HalfOpenRedis => "half-open-redis",
+            Self::CutDatabase => "cut-database",
+            Self::DelayDatabase => "delay-database",
+            Self::ResetDatabase => "reset-database",
+            Self::HalfOpenDatabase => "half-open-database",
+            Self::CutReplica => "cut-replica",
+            Self::DelayReplica => "delay-replica",
+            Self::ResetReplica => "reset-replica",
+            Self::HalfOpenReplica => "half-open-replica",
+            Self::LoseCommit => "lose-commit",
+            Self::LoseScript => "lose-script",
+            Self::HangUp => "hang-up",
+            Self::TwoAtOnce => "two-at-once",
+        }
+    }
+
+    /// The fault of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What it does, in a sentence without a subject.
+    pub fn does(self) -> &'static str {
+        match self {
+            Self::KillReplica => "a replica is killed; its locks stay until their leases end",
+            Self::FreezeReplica => "a replica stands still past its lease, then goes on",
+            Self::RollingRestart => "every replica is restarted in turn; no request may fail",
+            Self::RestartRedis => "Redis is killed and comes back empty; all its locks are gone",
+            Self::FlushRedis => "Redis forgets all locks and order numbers",
+            Self::EvictRedis => "Redis evicts keys, and with them locks",
+            Self::FreezeRedis => "Redis stands still while leases run on",
+            Self::FailOverRedis => "Redis fails over to a replica that has not heard of the locks",
+            Self::RedisClock => "the clock by which Redis ends leases jumps",
+            Self::RestartDatabase => "the database is killed in the middle of commits",
+            Self::FreezeDatabase => "the database stands still",
+            Self::CutRedis => "a replica cannot reach Redis",
+            Self::DelayRedis => "a replica's way to Redis is slow",
+            Self::ResetRedis => "a replica's connections to Redis are reset",
+            Self::HalfOpenRedis => "a replica's way to Redis is silent in one direction",
+            Self::CutDatabase => "a replica cannot reach the database",
+            Self::DelayDatabase => "a replica's way to the database is slow",
+            Self::ResetDatabase => "a replica's connections to the database are reset",
+            Self::HalfOpenDatabase => "a replica's way to the database is silent in one direction",
+            Self::CutReplica => "HAProxy cannot reach a replica",
+            Self::DelayReplica => "HAProxy's way to a replica is slow",
+            Self::ResetReplica => "HAProxy's connections to a replica are reset",
+            Self::HalfOpenReplica => "HAProxy's way to a replica is silent in one direction",
+            Self::LoseCommit => "transactions are committed whose answers are lost",
+            Self::LoseScript => "scripts of locks are executed whose answers are lost",
+            Self::HangUp => "clients close their connections in the middle of a purchase",
+            Self::TwoAtOnce => "two other faults happen at the same time",
+        }
+    }
+
+    /// The way that is in trouble, if it is that kind of fault.
+    fn trouble(self) -> Option<(Trouble, Link)> {
+        Some(match self {
+            Self::CutRedis => (Trouble::Cut, Link::Redis),
+            Self::DelayRedis => (Trouble::Delay, Link::Redis),
+            Self::ResetRedis => (Trouble::Reset, Link::Redis),
+            Self::HalfOpenRedis => (Trouble::HalfOpen, Link::Redis),
+            Self::CutDatabase => (Trouble::Cut, Link::Database),
+            Self::DelayDatabase => (Trouble::Delay, Link::Database),
+            Self::ResetDatabase => (Trouble::Reset, Link::Database),
+            Self::HalfOpenDatabase => (Trouble::HalfOpen, Link::Database),
+            Self::CutReplica => (Trouble::Cut, Link::Replica),
+            Self::DelayReplica => (Trouble::Delay, Link::Replica),
+            Self::ResetReplica => (Trouble::Reset, Link::Replica),
+            Self::HalfOpenReplica => (Trouble::HalfOpen, Link::Replica),
+            _ => return None,
+        })
+    }
+
+    /// What it needs. Two at once need what both of the schedule's pair need.
+    pub fn equipment(self, schedule: &Schedule) -> Equipment {
+        let own_redis = Equipment { own_redis: true, ..Equipment::default() };
+        match self {
+            Self::RestartRedis | Self::FlushRedis | Self::FreezeRedis => own_redis,
+            Self::EvictRedis => Equipment { eviction: true, ..own_redis },
+            Self::RedisClock => Equipment { clock: true, ..own_redis },
+            Self::FailOverRedis => {
+                Equipment { follower: true, ..own_redis }.and(Equipment::way(Link::Redis))
+            }
+            Self::LoseCommit => Equipment::way(Link::Database),
+            Self::LoseScript => Equipment::way(Link::Redis),
+            Self::TwoAtOnce => {
+                let [one, other] = schedule.pair;
+                one.equipment(schedule).and(other.equipment(schedule))
+            }
+            _ => self.trouble().map_or_else(Equipment::default, |(_, link)| Equipment::way(link)),
+        }
+    }
+
+    /// Lets it happen and heals it; what was seen of it.
+    pub async fn strike(self, scene: &Scene<'_>) -> Result<String> {
+        match self {
+            Self::KillReplica => replicas::kill(scene).await,
+            Self::FreezeReplica => replicas::freeze(scene).await,
+            Self::RollingRestart => replicas::restart_all(scene).await,
+            Self::RestartRedis => redis::restart(scene).await,
+            Self::FlushRedis => redis::flush(scene).await,
+            Self::EvictRedis => redis::evict(scene).await,
+            Self::FreezeRedis => redis::freeze(scene).await,
+            Self::FailOverRedis => failover::fail_over(scene).await,
+            Self::RedisClock => redis::jump_clock(scene).await,
+            Self::RestartDatabase => database::restart(scene).await,
+            Self::FreezeDatabase => database::freeze(scene).await,
+            Self::CutRedis => ways::trouble(scene, Trouble::Cut, Link::Redis).await,
+            Self::DelayRedis => ways::trouble(scene, Trouble::Delay, Link::Redis).await,
+            Self::ResetRedis => ways::trouble(scene, Trouble::Reset, Link::Redis).await,
+            Self::HalfOpenRedis => ways::trouble(scene, Trouble::HalfOpen, Link::Redis).await,
+            Self::CutDatabase => ways::trouble(scene, Trouble::Cut, Link::Database).await,
+            Self::DelayDatabase => ways::trouble(scene, Trouble::Delay, Link::Database).await,
+            Self::ResetDatabase => ways::trouble(scene, Trouble::Reset, Link::Database).await,
+            Self::HalfOpenDatabase => ways::trouble(scene, Trouble::HalfOpen, Link::Database).await,
+            Self::CutReplica => ways::trouble(scene, Trouble::Cut, Link::Replica).await,
+            Self::DelayReplica => ways::trouble(scene, Trouble::Delay, Link::Replica).await,
+            Self::ResetReplica => ways::trouble(scene, Trouble::Reset, Link::Replica).await,
+            Self::HalfOpenReplica => ways::trouble(scene, Trouble::HalfOpen, Link::Replica).await,
+            Self::LoseCommit => replies::lose_commit(scene).await,
+            Self::LoseScript => replies::lose_script(scene).await,
+            Self::HangUp => clients::hang_up(scene).await,
+            Self::TwoAtOnce => several::both(scene).await,
+        }
+    }
+}
+
+impl Serialize for FaultKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// Waits until it is so.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + SEEN_WITHIN;
+    while !is_so() {
+        if tokio::time::Instant::now() >= deadline {
+            return Err(unseen(format!("not seen within {SEEN_WITHIN:?}: {what}")));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// The witness, unless what it tells of did not happen.
+fn witness(happened: bool, text: String) -> Result<String> {
+    if happened { Ok(text) } else { Err(unseen(format!("no witness: {text}"))) }
+}
+
+fn unseen(text: String) -> Error {
+    Error::Setup(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_one_name_by_which_it_is_found() {
+        for kind in FaultKind::ALL {
+            assert_eq!(FaultKind::named(kind.name()), Some(kind));
+        }
+        assert_eq!(FaultKind::named("none"), None);
+    }
+
+    #[test]
+    fn a_fault_of_a_way_needs_that_way_and_two_at_once_what_both_need() {
+        let schedule = Schedule {
+            pair: [FaultKind::CutRedis, FaultKind::LoseCommit],
+            ..Schedule::of(1, "a cell", 2)
+        };
+        let both = FaultKind::TwoAtOnce.equipment(&schedule);
+        assert!(both.has(Link::Redis) && both.has(Link::Database) && !both.has(Link::Replica));
+        for kind in FaultKind::ALL {
+            if let Some((_, link)) = kind.trouble() {
+                assert_eq!(kind.equipment(&schedule), Equipment::way(link), "{}", kind.name());
+            }
+        }
+    }
+}

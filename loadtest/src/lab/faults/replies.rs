@@ -1,0 +1,53 @@
+//! What was executed and is not answered, of every replica.
+
+use std::time::Duration;
+
+use testbed::{Action, Command, Rule, Times};
+
+use super::{Link, Scene, until, witness};
+use crate::error::Result;
+use crate::judge::audit::COMMIT;
+use crate::lab::deployment::Deployment;
+
+/// Answers that each replica loses.
+const EACH: u64 = 2;
+
+/// Witness: the proxies have read the answers to their ends and told nobody.
+pub(super) async fn lose_commit(scene: &Scene<'_>) -> Result<String> {
+    lose(scene, Link::Database, COMMIT, || Command::sql(COMMIT)).await
+}
+
+/// As [`lose_commit`], of the scripts by which locks are taken, renewed and released.
+pub(super) async fn lose_script(scene: &Scene<'_>) -> Result<String> {
+    lose(scene, Link::Redis, "EVALSHA", || Command::redis("EVALSHA")).await
+}
+
+/// Every COMMIT takes so much longer to arrive, from now on.
+pub fn slow_down_commits(deployment: &Deployment, by: Duration) {
+    for replica in 0..deployment.replicas().len() {
+        for way in deployment.ways(replica, Link::Database) {
+            way.arm(Command::sql(COMMIT), Action::DelayRequest(by), Times::Always);
+        }
+    }
+}
+
+async fn lose(
+    scene: &Scene<'_>,
+    link: Link,
+    name: &str,
+    command: impl Fn() -> Command,
+) -> Result<String> {
+    let deployment = scene.deployment;
+    let actions = [Action::LoseAnswer, Action::CutAnswer, Action::ResetAnswer];
+    let choice = usize::try_from(scene.schedule.variation % 3).unwrap_or(0);
+    let action = actions[choice];
+    let ways = (0..deployment.replicas().len()).flat_map(|one| deployment.ways(one, link));
+    let rules: Vec<Rule> =
+        ways.clone().map(|way| way.arm(command(), action, Times::Next(EACH))).collect();
+    let fired = || rules.iter().map(Rule::fired).sum::<u64>();
+    until(&format!("an answer to {name} is lost"), || fired() > 0).await?;
+    tokio::time::sleep(scene.schedule.lasts()).await;
+    ways.for_each(testbed::Proxy::heal);
+    let lost = fired();
+    witness(lost > 0, format!("{lost} answers to {name} were lost ({action:?})"))
+}

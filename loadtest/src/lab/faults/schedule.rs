@@ -1,0 +1,98 @@
+//! What a round does and when: settled before it begins, by its seed and the name of its cell, so
+//! that the same seed gives the same schedule. (What the machine does meanwhile, no seed gives.)
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::FaultKind;
+use crate::lab::dice::Dice;
+
+/// Those that can happen at the same time as any other of them: neither needs what the other takes
+/// away.
+const PAIRS: [[FaultKind; 2]; 8] = [
+    [FaultKind::FreezeReplica, FaultKind::FlushRedis],
+    [FaultKind::KillReplica, FaultKind::LoseCommit],
+    [FaultKind::CutRedis, FaultKind::LoseCommit],
+    [FaultKind::ResetDatabase, FaultKind::FlushRedis],
+    [FaultKind::FreezeReplica, FaultKind::RestartDatabase],
+    [FaultKind::HangUp, FaultKind::KillReplica],
+    [FaultKind::DelayDatabase, FaultKind::RestartRedis],
+    [FaultKind::HangUp, FaultKind::FreezeDatabase],
+];
+
+/// The schedule of one round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Schedule {
+    /// Milliseconds from the first request to the fault.
+    pub strike_after_ms: u64,
+    /// Milliseconds that the fault lasts, where that is for us to say.
+    pub lasts_ms: u64,
+    /// The replica that it hits, from 0.
+    pub victim: usize,
+    /// By what faults vary: directions, sizes, kinds of loss.
+    pub variation: u64,
+    /// Two faults, for those who want two at once.
+    pub pair: [FaultKind; 2],
+}
+
+impl Schedule {
+    /// The schedule of a cell with so many replicas. What stands still does so for 1.2 to 1.8 s:
+    /// past a lease of 1 s, and not so long that the round is about nothing else.
+    pub fn of(seed: u64, cell: &str, replicas: u16) -> Self {
+        let mut dice = Dice::of(seed, cell);
+        let victim = dice.between(0, replicas.into());
+        Self {
+            strike_after_ms: dice.between(900, 1400),
+            lasts_ms: dice.between(1200, 1800),
+            victim: usize::try_from(victim).unwrap_or(0),
+            variation: dice.next(),
+            pair: dice.one_of(&PAIRS).unwrap_or(PAIRS[0]),
+        }
+    }
+
+    /// How long the fault lasts.
+    pub fn lasts(&self) -> Duration {
+        Duration::from_millis(self.lasts_ms)
+    }
+
+    /// In words.
+    pub fn words(&self, fault: Option<FaultKind>) -> String {
+        let what = match fault {
+            Some(FaultKind::TwoAtOnce) => self.pair.map(FaultKind::name).join(" and "),
+            Some(fault) => fault.name().to_owned(),
+            None => "nothing".to_owned(),
+        };
+        format!(
+            "{what} after {} ms, for {} ms, r{}",
+            self.strike_after_ms,
+            self.lasts_ms,
+            self.victim + 1
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_a_cell_the_same_schedule_again_and_another_seed_another_one() {
+        let of = |seed| Schedule::of(seed, "redisson per user", 3);
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+        assert_ne!(of(1), Schedule::of(1, "red per user", 3));
+        for seed in 0..500 {
+            let schedule = of(seed);
+            assert!(schedule.victim < 3 && (1200..1800).contains(&schedule.lasts_ms));
+        }
+    }
+
+    #[test]
+    fn two_at_once_are_two_and_never_two_of_two() {
+        for [one, other] in PAIRS {
+            assert_ne!(one, other);
+            assert!(![one, other].contains(&FaultKind::TwoAtOnce));
+        }
+    }
+}

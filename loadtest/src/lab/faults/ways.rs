@@ -1,0 +1,90 @@
+//! Trouble on the ways of one replica.
+//!
+//! Of a half-open way one direction is silent for a while, as if its packets were lost; TCP repeats
+//! them until they arrive, so what was said comes late and whole.
+
+use std::time::Duration;
+
+use testbed::{Counts, Direction, Proxy};
+use tokio::time::{Instant, sleep};
+
+use super::{Link, Scene, Trouble, unseen, witness};
+use crate::error::Result;
+
+/// Latency of a slow way, in each direction, and up to the jitter more.
+const LATENCY: Duration = Duration::from_millis(60);
+const JITTER: Duration = Duration::from_millis(40);
+/// Between two resets.
+const RESET_EVERY: Duration = Duration::from_millis(150);
+
+/// Witness: what the proxies on these ways have counted.
+pub(super) async fn trouble(scene: &Scene<'_>, trouble: Trouble, link: Link) -> Result<String> {
+    let (deployment, schedule) = (scene.deployment, scene.schedule);
+    let ways = deployment.ways(schedule.victim, link);
+    if ways.is_empty() {
+        return Err(unseen("there is no way on which it could happen".to_owned()));
+    }
+    let mut before = total(ways);
+    let half = [Direction::ToClient, Direction::ToServer];
+    let half = half[usize::from(schedule.variation.is_multiple_of(2))];
+    let until = Instant::now() + schedule.lasts();
+    match trouble {
+        Trouble::Cut => ways.iter().for_each(Proxy::start_outage),
+        Trouble::Delay => ways.iter().for_each(|way| {
+            way.set_latency(Direction::Both, LATENCY, JITTER);
+        }),
+        Trouble::HalfOpen => {
+            for way in ways {
+                way.hold(half);
+            }
+            before = total(ways);
+        }
+        Trouble::Reset => {
+            while Instant::now() < until {
+                ways.iter().for_each(Proxy::reset);
+                sleep(RESET_EVERY).await;
+            }
+        }
+    }
+    tokio::time::sleep_until(until).await;
+    let last = total(ways);
+    ways.iter().for_each(Proxy::heal);
+    let name = format!("r{}", schedule.victim + 1);
+    let (happened, text) = match trouble {
+        Trouble::Cut => {
+            let (cut, refused) = (last.cut - before.cut, last.refused - before.refused);
+            (cut + refused > 0, format!("{cut} connections cut, {refused} refused"))
+        }
+        Trouble::Delay => {
+            let bytes = last.bytes_to_server - before.bytes_to_server;
+            (bytes > 0, format!("{bytes} bytes took {LATENCY:?} and more each way"))
+        }
+        Trouble::Reset => {
+            let reset = last.cut - before.cut;
+            (reset > 0, format!("{reset} connections reset"))
+        }
+        Trouble::HalfOpen => {
+            let passed = |counts: &Counts| match half {
+                Direction::ToServer => counts.bytes_to_server,
+                _ => counts.bytes_to_client,
+            };
+            let (passed, held) =
+                (passed(&last) - passed(&before), passed(&total(ways)) - passed(&last));
+            let text = format!("{passed} bytes passed {half:?} meanwhile, {held} were held back");
+            (passed == 0 && held > 0, text)
+        }
+    };
+    witness(happened, format!("{name}: {text}"))
+}
+
+/// What has happened on all of them.
+fn total(ways: &[Proxy]) -> Counts {
+    let mut total = Counts::default();
+    for counts in ways.iter().map(Proxy::counts) {
+        total.cut += counts.cut;
+        total.refused += counts.refused;
+        total.bytes_to_server += counts.bytes_to_server;
+        total.bytes_to_client += counts.bytes_to_client;
+    }
+    total
+}

@@ -1,0 +1,222 @@
+//! The matrix: any product of locks, scopes, guards, replicas, circumstances and faults, or a
+//! preset of cells, each held against what it is predicted to show.
+//!
+//! A cell that was to break and did not is run again, a bounded number of times, and is then *not
+//! shown*, which fails the run; one that was to hold and broke is not run again. A combination
+//! without a prediction is not generated, and the reason is counted.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::api;
+use crate::error::{Error, Result};
+use crate::lab::cell::{CellReport, Wanted};
+use crate::lab::compare::MAX_REPLICAS;
+use crate::lab::faults::FaultKind;
+use crate::lab::lock::Lock;
+use crate::lab::machine::Machine;
+use crate::lab::place::{Load, Place};
+use crate::lab::predict::{Circumstance, Guards, Scope};
+use crate::lab::runner::{Parts, Runner};
+use crate::lab::state::{Key, State};
+use crate::lab::trial::Trial;
+use crate::report::matrix::{MatrixReport, line};
+
+/// Most cells of one run.
+pub const MAX_CELLS: usize = 10_000;
+/// How often a cell is run that does not show what it is to show.
+pub const TRIES: u32 = 3;
+
+/// What the cells are the product of.
+#[derive(Debug, Clone)]
+pub struct Axes {
+    /// Locks.
+    pub locks: Vec<Lock>,
+    /// What they are held for.
+    pub scopes: Vec<Scope>,
+    /// With and without the database's guards.
+    pub guards: Vec<Guards>,
+    /// Numbers of replicas.
+    pub replicas: Vec<u16>,
+    /// What happens around the locked section.
+    pub circumstances: Vec<Circumstance>,
+    /// Faults; `None` is no fault.
+    pub faults: Vec<Option<FaultKind>>,
+}
+
+/// Combinations that are not generated, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotGenerated {
+    /// The reason.
+    pub because: &'static str,
+    /// How many.
+    pub combinations: usize,
+}
+
+/// A run of the matrix.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    /// What clusters are made of.
+    pub parts: Parts,
+    /// The cells.
+    pub trials: Vec<Trial>,
+    /// Combinations that are none.
+    pub not_generated: Vec<NotGenerated>,
+    /// The load of cells that have none of their own.
+    pub load: Load,
+    /// What settles all schedules.
+    pub seed: u64,
+    /// Where finished cells are remembered.
+    pub resume: Option<PathBuf>,
+}
+
+impl Axes {
+    /// All cells, each once, and what is none.
+    pub fn trials(&self) -> (Vec<Trial>, Vec<NotGenerated>) {
+        let (mut trials, mut skipped) = (Vec::new(), BTreeMap::<&'static str, usize>::new());
+        for place in self.places() {
+            for &fault in &self.faults {
+                for &circumstance in &self.circumstances {
+                    let trial = Trial { place, circumstance, fault };
+                    match trial.expectation() {
+                        Ok(_) if !trials.contains(&trial) => trials.push(trial),
+                        Ok(_) => {}
+                        Err(because) => *skipped.entry(because).or_default() += 1,
+                    }
+                }
+            }
+        }
+        let not_generated = skipped
+            .into_iter()
+            .map(|(because, combinations)| NotGenerated { because, combinations })
+            .collect();
+        (trials, not_generated)
+    }
+
+    fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        for &guards in &self.guards {
+            for &scope in &self.scopes {
+                for &replicas in &self.replicas {
+                    for &lock in &self.locks {
+                        places.push(Place { lock, scope, guards, replicas });
+                    }
+                }
+            }
+        }
+        places
+    }
+}
+
+impl Matrix {
+    /// Checks the bounds before anything is started.
+    pub fn check(&self) -> Result<()> {
+        let cells = self.trials.len();
+        if cells == 0 || cells > MAX_CELLS {
+            let why: Vec<_> = self.not_generated.iter().map(|one| one.because).collect();
+            let text = format!("{cells} cells are not 1 to {MAX_CELLS} {}", why.join("; "));
+            return Err(Error::Usage(text.trim_end().to_owned()));
+        }
+        let wrong = |trial: &Trial| !(1..=MAX_REPLICAS).contains(&trial.place.replicas);
+        if self.trials.iter().any(wrong) {
+            return Err(Error::Usage(format!("replicas must be 1 to {MAX_REPLICAS}")));
+        }
+        Ok(())
+    }
+
+    /// Runs every cell that is not finished; one that fails is reported and the others go on.
+    pub async fn run(&self, stop: &CancellationToken) -> Result<MatrixReport> {
+        self.check()?;
+        let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
+        let mut state = State::open(self.resume.as_deref())?;
+        let mut runner = Runner::start(self.parts.clone(), &self.trials, stop).await?;
+        let mut cells = Vec::with_capacity(self.trials.len());
+        let mut resumed = 0;
+        for &trial in &self.trials {
+            let key = self.key(trial, &runner);
+            if let Some(finished) = state.finished(&key) {
+                resumed += 1;
+                cells.push(finished);
+                continue;
+            }
+            let report = self.until_shown(trial, &mut runner, stop).await;
+            let cell = as_json(&report)?;
+            if !stop.is_cancelled() {
+                eprintln!("{:>3}/{} {}", cells.len() + 1, self.trials.len(), line(&cell));
+                if report.error.is_none() {
+                    state.remember(&key, &cell)?;
+                }
+            }
+            cells.push(cell);
+        }
+        Ok(MatrixReport {
+            ok: cells.iter().all(crate::report::matrix::is_ok),
+            summary: crate::report::matrix::summary(&cells),
+            cells,
+            not_generated: self.not_generated.clone(),
+            resumed,
+            seed: self.seed,
+            load: self.load.clone(),
+            settings: runner.settings(),
+            versions: runner.versions(),
+            machine: Machine::read(),
+            started_at,
+            took_s: began.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Runs a cell until it shows what it is to show, at most [`TRIES`] times. The seed rises with
+    /// each try, or the same schedule would miss again.
+    async fn until_shown(
+        &self,
+        trial: Trial,
+        runner: &mut Runner,
+        stop: &CancellationToken,
+    ) -> CellReport {
+        let mut tries = 1;
+        loop {
+            let seed = self.seed.wrapping_add(u64::from(tries) - 1);
+            let wanted = Wanted { trial, usual: &self.load, seed };
+            let report = CellReport { tries, ..runner.run(&wanted, stop).await };
+            if tries == TRIES || !may_be_shown(&report) || stop.is_cancelled() {
+                return report;
+            }
+            tries += 1;
+        }
+    }
+
+    fn key(&self, trial: Trial, runner: &Runner) -> Key {
+        Key::of(&serde_json::json!({
+            "cell": trial,
+            "load": trial.load(&self.load),
+            "seed": self.seed,
+            "settings": runner.settings(),
+            // That of ZooKeeper is not known before it is needed.
+            "versions": crate::lab::machine::Versions { zookeeper: None, ..runner.versions() },
+        }))
+    }
+}
+
+/// Whether another try may show what this one did not: it kept more promises than predicted, or its
+/// fault missed the moment it was made for. Never if it broke something.
+fn may_be_shown(report: &CellReport) -> bool {
+    let breaks_no_more = (!report.observed.oversells || report.predicted.oversells)
+        && (!report.observed.duplicates || report.predicted.duplicates);
+    let missed = report.circumstance.is_frozen() && !report.valid;
+    let not_shown = report.valid && report.observed != report.predicted;
+    breaks_no_more && report.broken_rules.is_empty() && (missed || not_shown)
+}
+
+fn as_json(report: &CellReport) -> Result<Value> {
+    serde_json::to_value(report)
+        .map_err(|error| Error::Setup(format!("a cell cannot be written: {error}")))
+}
+
+#[cfg(test)]
+#[path = "matrix_tests.rs"]
+mod tests;

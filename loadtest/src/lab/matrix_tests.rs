@@ -1,0 +1,85 @@
+use clap::ValueEnum as _;
+
+use super::*;
+use crate::lab::predict::Prediction;
+
+fn axes() -> Axes {
+    Axes {
+        locks: vec![Lock::Local, Lock::Redisson],
+        scopes: vec![Scope::User, Scope::Voucher],
+        guards: vec![Guards::Off, Guards::On],
+        replicas: vec![1, 3],
+        circumstances: vec![Circumstance::ShortWork],
+        faults: vec![None],
+    }
+}
+
+#[test]
+fn the_matrix_is_the_product_of_its_axes_each_cell_once() {
+    let twice = Axes { replicas: vec![1, 3, 1], ..axes() };
+    for axes in [axes(), twice] {
+        let (trials, not_generated) = axes.trials();
+        assert_eq!((trials.len(), not_generated.len()), (16, 0));
+    }
+}
+
+#[test]
+fn combinations_without_a_prediction_are_no_cells_and_are_counted_with_the_reason() {
+    let faults = vec![None, Some(FaultKind::KillReplica)];
+    let (trials, not_generated) = Axes { faults, ..axes() }.trials();
+    assert_eq!(trials.len(), 16 + 8, "with guards on only");
+    let [one] = &not_generated[..] else { panic!("{not_generated:?}") };
+    assert_eq!(one.combinations, 8);
+    assert!(one.because.contains("without guards"), "{}", one.because);
+    let all = Axes {
+        locks: Lock::value_variants().to_vec(),
+        circumstances: Circumstance::value_variants().to_vec(),
+        faults: std::iter::once(None).chain(FaultKind::ALL.map(Some)).collect(),
+        ..axes()
+    };
+    let product = all.locks.len() * 2 * 2 * 2 * all.circumstances.len() * all.faults.len();
+    let (trials, not_generated) = all.trials();
+    let counted: usize = not_generated.iter().map(|one| one.combinations).sum();
+    assert_eq!(trials.len() + counted, product);
+}
+
+#[test]
+fn a_matrix_beyond_its_bounds_is_a_usage_error_that_says_why_there_is_no_cell() {
+    let matrix = |axes: Axes| {
+        let (trials, not_generated) = axes.trials();
+        let parts = Parts { flavor: testbed::Flavor::Any, program: PathBuf::new() };
+        Matrix { parts, trials, not_generated, load: Load::USUAL, seed: 1, resume: None }
+    };
+    assert!(matrix(axes()).check().is_ok());
+    let none =
+        Axes { guards: vec![Guards::Off], faults: vec![Some(FaultKind::KillReplica)], ..axes() };
+    let error = matrix(none).check().expect_err("no cell");
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("without guards"), "{error}");
+    let many = Axes { replicas: vec![17], ..axes() };
+    assert_eq!(matrix(many).check().expect_err("too many").exit_code(), 2);
+}
+
+fn report(observed: Prediction, predicted: Prediction, valid: bool) -> CellReport {
+    let place =
+        Place { lock: Lock::Redisson, scope: Scope::Voucher, guards: Guards::Off, replicas: 2 };
+    let trial = Trial::plain(place);
+    let failed = CellReport::failed(trial, 100, String::new(), std::time::Duration::ZERO);
+    CellReport { predicted, observed, valid, ..failed }
+}
+
+#[test]
+fn only_a_cell_that_showed_too_little_has_another_try() {
+    use Prediction as P;
+    assert!(may_be_shown(&report(P::HOLDS, P::OVERSELLS, true)));
+    assert!(may_be_shown(&report(P::OVERSELLS, P::BREAKS, true)));
+    assert!(!may_be_shown(&report(P::OVERSELLS, P::OVERSELLS, true)), "it is shown");
+    assert!(!may_be_shown(&report(P::OVERSELLS, P::HOLDS, true)), "it broke");
+    assert!(!may_be_shown(&report(P::BREAKS, P::OVERSELLS, true)), "it broke more");
+    assert!(!may_be_shown(&report(P::HOLDS, P::OVERSELLS, false)), "it was no load");
+    let missed = CellReport {
+        circumstance: Circumstance::FrozenUnfenced,
+        ..report(P::HOLDS, P::OVERSELLS, false)
+    };
+    assert!(may_be_shown(&missed), "the fault missed its moment");
+}

@@ -1,0 +1,387 @@
+//! One load with a fault in the middle.
+//!
+//! In order: the deployment is healthy and the load runs at its pace; at the moment that the
+//! schedule names, and with a request in flight, the fault happens, is witnessed and healed; the
+//! load goes on until its throughput is back, or for five seconds; every replica sells to somebody
+//! new and answers some of those who were on their way when the fault hit (so nobody waits for a
+//! lock that will never be free); what is left is sold out; then everything is read and judged.
+//! A round that lacks any of this shows nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
+use crate::history::Past;
+use crate::lab::cell::CellReport;
+use crate::lab::deployment::Deployment;
+use crate::lab::faults::{FaultKind, HangUps, Scene, Schedule, freeze_the_holder};
+use crate::lab::place::Load;
+use crate::lab::predict::{Circumstance, Family};
+use crate::lab::sale::Sale;
+use crate::lab::trial::Trial;
+use crate::lab::whole::{Whole, has_failed};
+use crate::load::arrival::Arrival;
+use crate::load::client::Target;
+use crate::load::live::{Glance, Live};
+use crate::load::outcome::Outcome;
+use crate::load::plan::Plan;
+use crate::load::stats::Figures;
+use crate::load::tokens::User;
+
+/// Users who come per second: an open loop, so what a fault holds up is held up for all of them.
+const USERS_PER_S: f64 = 50.0;
+/// Fewest requests of a round, and of the time before its fault.
+const MIN_REQUESTS: u64 = 200;
+const MIN_REQUESTS_BEFORE: u64 = 30;
+/// How long a load may take until it sells, and until something is in flight.
+const STARTS_WITHIN: Duration = Duration::from_secs(10);
+/// How long throughput may take until it is back; it is measured, not demanded.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
+/// The least time that a load goes on after a fault.
+const AFTER: Duration = Duration::from_millis(1200);
+/// Throughput counts as back at this part of what it was before.
+const BACK: f64 = 0.99;
+/// Over this many samples.
+const WINDOW: usize = 5;
+const SAMPLE: Duration = Duration::from_millis(100);
+/// A load that answers as many per second has got going: half of what its pace asks for. One that
+/// does not get there is struck anyway.
+const STEADY_PER_S: f64 = 75.0;
+const STEADY_WITHIN: Duration = Duration::from_millis(1500);
+/// How long a new buyer may take to be served by each replica.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+/// Users who are there to hang up, and to be new after the fault.
+const HANG_UPS: usize = 25;
+const FRESH: usize = 200;
+/// Of those on their way when the fault hit, so many ask again.
+const ASKED_AGAIN: usize = 3;
+/// Buyers beyond the units that are left.
+const BEYOND: usize = 30;
+
+/// What happened when in a round; times in nanoseconds since its load began.
+#[derive(Debug, Clone, Serialize)]
+pub struct Round {
+    /// What the seed has settled.
+    pub schedule: Schedule,
+    /// The same in words.
+    pub plan: String,
+    /// The fault.
+    pub faults: Vec<Strike>,
+    /// Requests in flight when it hit.
+    pub in_flight: u64,
+    /// Requests sent before it, during it, and after it.
+    pub requests: [u64; 3],
+    /// Purchases acknowledged after it.
+    pub ok_after: u64,
+    /// Answers that decided something, per second before the fault.
+    pub before_per_s: f64,
+    /// Milliseconds from the end of the fault until as many came again; none if they did not
+    /// within 5 s.
+    pub back_after_ms: Option<u64>,
+    /// Requests that failed: without a known outcome, or refused because something was down.
+    pub failed_requests: u64,
+    /// New buyers, and those who asked again, whom replicas served afterwards.
+    pub served_after: u64,
+    /// Promises that the round demands besides the rules, and that were not kept.
+    pub unmet: Vec<String>,
+}
+
+/// One fault of a round.
+#[derive(Debug, Clone, Serialize)]
+pub struct Strike {
+    /// Which one.
+    pub name: FaultKind,
+    /// When it began.
+    pub begin_ns: u64,
+    /// When it was healed.
+    pub end_ns: u64,
+    /// What was seen of it.
+    pub witness: String,
+}
+
+impl Round {
+    /// Why the round shows nothing; empty if it does.
+    pub fn why_invalid(&self) -> Vec<String> {
+        let [before, during, after] = self.requests;
+        let all = before + during + after;
+        let mut reasons = Vec::new();
+        let mut demand = |met: bool, reason: String| {
+            if !met {
+                reasons.push(reason);
+            }
+        };
+        demand(all >= MIN_REQUESTS, format!("{all} requests are fewer than {MIN_REQUESTS}"));
+        demand(
+            before >= MIN_REQUESTS_BEFORE,
+            format!("{before} requests before the fault are fewer than {MIN_REQUESTS_BEFORE}"),
+        );
+        demand(self.in_flight > 0, "nothing was in flight when the fault hit".to_owned());
+        demand(self.ok_after > 0, "nothing was bought after the fault".to_owned());
+        let has_witness =
+            !self.faults.is_empty() && self.faults.iter().all(|fault| !fault.witness.is_empty());
+        demand(has_witness, "nobody saw the fault".to_owned());
+        reasons
+    }
+}
+
+/// Runs a round to its verdict.
+pub async fn run(
+    deployment: &Deployment,
+    trial: Trial,
+    load: &Load,
+    schedule: &Schedule,
+) -> Result<CellReport> {
+    let Some(fault) = trial.fault else {
+        return Err(Error::Setup("a round needs a fault".to_owned()));
+    };
+    let sale = Sale::open(deployment, trial, load).await?;
+    let authority = deployment.url().trim_start_matches("http://").to_owned();
+    let (leaving, rest) = sale.users.split_at(HANG_UPS.min(sale.users.len()));
+    let hang_ups = HangUps::new(authority, sale.voucher, leaving.to_vec());
+    let scene = Scene { deployment, schedule, hang_ups: &hang_ups };
+    let mut hit = Hit { trial, fault, sale: &sale, per_user: load.requests_per_user };
+    let plan = hit.plan(rest)?;
+    let mut whole = Whole::new(sale.record(&plan)?, sale.voucher);
+    let (figures, mut round) = hit.with_load(&scene, &plan, &mut whole).await?;
+    round.served_after = hit.serve(&scene, rest, (&mut whole, &mut round)).await?;
+    // Where somebody is not served, the rest could not be sold either.
+    if round.unmet.is_empty() {
+        hit.sell_out(rest, &mut whole, load.stock).await?;
+    }
+    whole.add_unanswered(&hang_ups.users()[..hang_ups.done()], &round.faults).await;
+    for strike in &round.faults {
+        whole.mark(strike).await;
+    }
+    let (report, past) = sale.judge(whole.into_recorded(), figures).await?;
+    round.count(&past, fault);
+    Ok(report.with_round(round))
+}
+
+/// What is done to a sale.
+struct Hit<'a> {
+    trial: Trial,
+    fault: FaultKind,
+    sale: &'a Sale<'a>,
+    per_user: usize,
+}
+
+impl Hit<'_> {
+    /// The load that the fault hits: half of the users at most.
+    fn plan(&self, users: &[User]) -> Result<Plan> {
+        let target = Target::parse(self.sale.deployment.url())?;
+        let plan = self.sale.plan(&users[..users.len() / 2], target, self.per_user);
+        let plan = Plan { arrival: Arrival::Constant(USERS_PER_S), ..plan };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// The load, and the fault in its middle.
+    async fn with_load(
+        &mut self,
+        scene: &Scene<'_>,
+        plan: &Plan,
+        whole: &mut Whole,
+    ) -> Result<(Figures, Round)> {
+        let schedule = scene.schedule;
+        let (live, stop) = (Arc::new(Live::new(plan)), CancellationToken::new());
+        let clock = whole.clock();
+        let mut samples = Samples { live: &live, began: Instant::now(), taken: Vec::new() };
+        let load = whole.run(plan, &live, &stop);
+        let fault = async {
+            let _stops = stop.clone().drop_guard();
+            samples.until_due(schedule.strike_after_ms).await?;
+            let before_per_s = samples.rate();
+            let in_flight = live.in_flight();
+            let begin_ns = clock.now();
+            let witness = self.strike(scene).await?;
+            let end_ns = clock.now();
+            let back_after_ms = samples.until_back(before_per_s).await;
+            let strike = Strike { name: self.fault, begin_ns, end_ns, witness };
+            Ok::<_, Error>((strike, in_flight, before_per_s, back_after_ms))
+        };
+        let (figures, hit) = tokio::join!(load, fault);
+        let (strike, in_flight, before_per_s, back_after_ms) = hit?;
+        let round = Round {
+            schedule: schedule.clone(),
+            plan: schedule.words(Some(self.fault)),
+            faults: vec![strike],
+            in_flight,
+            requests: [0; 3],
+            ok_after: 0,
+            before_per_s,
+            back_after_ms,
+            failed_requests: 0,
+            served_after: 0,
+            unmet: Vec::new(),
+        };
+        Ok((figures?, round))
+    }
+
+    async fn strike(&self, scene: &Scene<'_>) -> Result<String> {
+        let lapses = self.trial.circumstance == Circumstance::FrozenUnfenced
+            && self.trial.place.lock.family() != Family::Transaction;
+        if self.trial.circumstance.is_frozen() {
+            freeze_the_holder(scene, lapses).await
+        } else {
+            self.fault.strike(scene).await
+        }
+    }
+
+    /// Each replica has to serve somebody new, and some of those who were on their way.
+    async fn serve(
+        &self,
+        scene: &Scene<'_>,
+        users: &[User],
+        (whole, round): (&mut Whole, &mut Round),
+    ) -> Result<u64> {
+        let hit_ns = round.faults.first().map_or(0, |fault| fault.begin_ns);
+        let again = whole.on_their_way((hit_ns, ASKED_AGAIN), users).await?;
+        let mut fresh = users[users.len() / 2..].iter().take(FRESH);
+        let mut served = 0;
+        for replica in scene.deployment.replicas() {
+            let target = Target::parse(replica.base_url())?;
+            for buyer in fresh.next().into_iter().chain(&again) {
+                let deadline = Instant::now() + SERVED_WITHIN;
+                loop {
+                    let plan = self.sale.plan(std::slice::from_ref(buyer), target.clone(), 1);
+                    let plan = Plan { connections: 1, ..plan };
+                    let live = Arc::new(Live::new(&plan));
+                    match whole.run(&plan, &live, &CancellationToken::new()).await {
+                        Ok(_) => {}
+                        Err(_) if Instant::now() < deadline => {
+                            sleep(SAMPLE).await;
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                    if decided(&live.glance()) > 0 {
+                        served += 1;
+                        break;
+                    }
+                    if Instant::now() >= deadline {
+                        round.unmet.push(format!(
+                            "{} did not serve user {} within {SERVED_WITHIN:?} of the fault's end",
+                            replica.name(),
+                            buyer.id
+                        ));
+                        break;
+                    }
+                    sleep(SAMPLE).await;
+                }
+            }
+        }
+        Ok(served)
+    }
+
+    /// More buyers than units are left, as fast as they are served.
+    async fn sell_out(&self, users: &[User], whole: &mut Whole, stock: u64) -> Result<()> {
+        let left = usize::try_from(stock).unwrap_or(usize::MAX).saturating_sub(whole.bought());
+        let rest = &users[(users.len() / 2 + FRESH).min(users.len())..];
+        let wanted = (left + BEYOND).min(rest.len());
+        let target = Target::parse(self.sale.deployment.url())?;
+        let plan = self.sale.plan(&rest[..wanted], target, self.per_user);
+        let live = Arc::new(Live::new(&plan));
+        whole.run(&plan, &live, &CancellationToken::new()).await.map(drop)
+    }
+}
+
+impl Round {
+    /// What is counted once all requests are known.
+    fn count(&mut self, past: &Past, fault: FaultKind) {
+        let (begin_ns, end_ns) =
+            self.faults.first().map_or((0, 0), |fault| (fault.begin_ns, fault.end_ns));
+        for record in &past.records {
+            let phase =
+                usize::from(record.start_ns >= begin_ns) + usize::from(record.start_ns >= end_ns);
+            self.requests[phase] += 1;
+            let is_after = record.end_ns >= end_ns;
+            self.ok_after += u64::from(is_after && record.outcome == Outcome::Bought);
+            self.failed_requests += u64::from(has_failed(record, &past.names));
+        }
+        if fault == FaultKind::RollingRestart && self.failed_requests > 0 {
+            let failed = self.failed_requests;
+            self.unmet.push(format!("{failed} requests failed in a rolling restart"));
+        }
+    }
+}
+
+/// Answers that decided something so far, looked at ten times a second.
+struct Samples<'a> {
+    live: &'a Live,
+    began: Instant,
+    taken: Vec<(Duration, u64)>,
+}
+
+impl Samples<'_> {
+    async fn take(&mut self) {
+        self.taken.push((self.began.elapsed(), decided(&self.live.glance())));
+        sleep(SAMPLE).await;
+    }
+
+    /// Until that moment, and until a request is in flight after something was sold.
+    async fn until_due(&mut self, after_ms: u64) -> Result<()> {
+        let due = Duration::from_millis(after_ms);
+        while self.began.elapsed() < due || self.live.glance().total() < MIN_REQUESTS_BEFORE {
+            if self.began.elapsed() > STARTS_WITHIN {
+                let total = self.live.glance().total();
+                return Err(Error::Setup(format!("only {total} answers before the fault")));
+            }
+            self.take().await;
+        }
+        // A machine that is slow to get going would make little of much.
+        while self.rate() < STEADY_PER_S && self.began.elapsed() < due + STEADY_WITHIN {
+            self.take().await;
+        }
+        while self.live.in_flight() == 0 && self.began.elapsed() < due + STARTS_WITHIN {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Per second over the last samples.
+    fn rate(&self) -> f64 {
+        let first = self.taken.len().checked_sub(WINDOW + 1);
+        match (first.and_then(|first| self.taken.get(first)), self.taken.last()) {
+            (Some(first), Some(last)) => per_s(first, last),
+            _ => 0.0,
+        }
+    }
+
+    /// Goes on until as many are decided per second as before; milliseconds until then.
+    async fn until_back(&mut self, before_per_s: f64) -> Option<u64> {
+        let healed = Instant::now();
+        self.taken.clear();
+        let mut back_after_ms = None;
+        while healed.elapsed() < BACK_WITHIN
+            && (healed.elapsed() < AFTER || back_after_ms.is_none())
+        {
+            self.take().await;
+            let Some(first) = self.taken.len().checked_sub(WINDOW + 1) else { continue };
+            if back_after_ms.is_none() && self.rate() >= BACK * before_per_s {
+                let began = self.taken[first].0.saturating_sub(healed.duration_since(self.began));
+                back_after_ms = u64::try_from(began.as_millis()).ok();
+            }
+        }
+        back_after_ms
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn per_s((from, before): &(Duration, u64), (to, after): &(Duration, u64)) -> f64 {
+    let seconds = to.saturating_sub(*from).as_secs_f64();
+    if seconds > 0.0 { after.saturating_sub(*before) as f64 / seconds } else { 0.0 }
+}
+
+/// Answers that decided something.
+fn decided(glance: &Glance) -> u64 {
+    let outcomes = [Outcome::Bought, Outcome::SoldOut, Outcome::AlreadyOrdered];
+    outcomes.iter().map(|outcome| glance.count(*outcome)).sum()
+}
+
+#[cfg(test)]
+#[path = "round_tests.rs"]
+mod tests;

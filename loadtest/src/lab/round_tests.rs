@@ -1,0 +1,38 @@
+use super::*;
+
+fn round() -> Round {
+    let schedule = Schedule::of(1, "a cell", 2);
+    let witness = "seen".to_owned();
+    let name = FaultKind::FreezeReplica;
+    Round {
+        plan: schedule.words(Some(name)),
+        schedule,
+        faults: vec![Strike { name, begin_ns: 1, end_ns: 2, witness }],
+        in_flight: 1,
+        requests: [30, 100, 70],
+        ok_after: 1,
+        before_per_s: 100.0,
+        back_after_ms: None,
+        failed_requests: 0,
+        served_after: 2,
+        unmet: Vec::new(),
+    }
+}
+
+#[test]
+fn a_round_with_load_witness_and_healing_is_valid_though_it_came_back_slowly() {
+    assert_eq!(round().why_invalid(), Vec::<String>::new());
+}
+
+#[test]
+fn a_round_without_its_least_load_or_its_witness_shows_nothing() {
+    let one_reason = |round: Round, word: &str| {
+        let reasons = round.why_invalid();
+        assert!(reasons.len() == 1 && reasons[0].contains(word), "{word}: {reasons:?}");
+    };
+    one_reason(Round { requests: [30, 100, 69], ..round() }, "199 requests");
+    one_reason(Round { requests: [29, 101, 70], ..round() }, "before the fault");
+    one_reason(Round { in_flight: 0, ..round() }, "in flight");
+    one_reason(Round { ok_after: 0, ..round() }, "bought after");
+    one_reason(Round { faults: Vec::new(), ..round() }, "saw");
+}

@@ -1,0 +1,112 @@
+//! Runs cells one after the other, each on a deployment of its own, on a private cluster that is
+//! made anew when it has had enough of them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use testbed::Flavor;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
+use crate::judge::audit::Reader;
+use crate::lab::cell::{self, CellReport, Wanted};
+use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS};
+use crate::lab::lock::Needs;
+use crate::lab::machine::{Versions, version_of};
+use crate::lab::trial::Trial;
+use crate::report::Settings;
+
+/// What clusters are made of.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// Which database server.
+    pub flavor: Flavor,
+    /// The `seckill` program.
+    pub program: PathBuf,
+}
+
+/// What runs cells.
+#[derive(Debug)]
+pub struct Runner {
+    parts: Parts,
+    needs: Vec<Needs>,
+    cluster: Cluster,
+    /// Of the next deployment.
+    number: u16,
+    versions: Versions,
+    settings: Settings,
+}
+
+impl Runner {
+    /// Starts a cluster with what the locks of all these cells need.
+    pub async fn start(parts: Parts, trials: &[Trial], stop: &CancellationToken) -> Result<Self> {
+        let needs: Vec<Needs> = trials.iter().map(|trial| trial.place.lock.needs()).collect();
+        let cluster = tokio::select! {
+            cluster = Cluster::start(parts.flavor, parts.program.clone(), &needs) => cluster?,
+            () = stop.cancelled() => return Err(Error::Interrupted),
+        };
+        let (versions, settings) = cluster.versions().await?;
+        Ok(Self { parts, needs, cluster, number: 0, versions, settings })
+    }
+
+    /// One cell; one that fails, or that `stop` ends, is reported as not run.
+    pub async fn run(&mut self, wanted: &Wanted<'_>, stop: &CancellationToken) -> CellReport {
+        let failed = |error: Error| {
+            let stock = wanted.trial.load(wanted.usual).stock;
+            CellReport::failed(wanted.trial, stock, error.to_string(), Duration::ZERO)
+        };
+        if let Err(error) = self.make_ready().await {
+            return failed(error);
+        }
+        let number = self.number;
+        self.number += 1;
+        tokio::select! {
+            report = cell::run(&self.cluster, number, wanted) => report,
+            () = stop.cancelled() => failed(Error::Interrupted),
+        }
+    }
+
+    /// Versions of all that took part so far.
+    pub fn versions(&self) -> Versions {
+        let zookeeper = self.cluster.zookeeper_version().map(str::to_owned);
+        Versions {
+            zookeeper: zookeeper.or_else(|| self.versions.zookeeper.clone()),
+            ..self.versions.clone()
+        }
+    }
+
+    /// Settings of the servers that figures depend on.
+    pub fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    /// The shared servers run, and there is room for one more deployment.
+    async fn make_ready(&mut self) -> Result<()> {
+        if self.number < MAX_DEPLOYMENTS {
+            return self.cluster.mend().await;
+        }
+        self.versions = self.versions();
+        let program = self.parts.program.clone();
+        self.cluster = Cluster::start(self.parts.flavor, program, &self.needs).await?;
+        self.number = 0;
+        Ok(())
+    }
+}
+
+impl Cluster {
+    /// Versions of the servers, and the settings that figures depend on.
+    async fn versions(&self) -> Result<(Versions, Settings)> {
+        let server =
+            Reader::connect(&self.database_url("information_schema")).await?.server().await?;
+        // That of ZooKeeper is known once a cell has needed one.
+        let versions = Versions {
+            loadtest: env!("CARGO_PKG_VERSION"),
+            database: server.version,
+            redis: version_of(self.redis_pid(), "redis-server", "--version").await,
+            haproxy: self.haproxy_version().to_owned(),
+            zookeeper: None,
+        };
+        let innodb_flush_log_at_trx_commit = server.flush_log_at_trx_commit;
+        Ok((versions, Settings { innodb_flush_log_at_trx_commit }))
+    }
+}

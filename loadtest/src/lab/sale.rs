@@ -1,0 +1,155 @@
+//! One voucher on a private deployment, from its opening to the verdict on what became of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use crate::api::{self, NewVoucher};
+use crate::error::{Error, Result};
+use crate::history::{FinalRead, Past};
+use crate::judge::audit::{Reader, Reading};
+use crate::judge::check::judge_all;
+use crate::judge::verdict::Verdict;
+use crate::lab::cell::CellReport;
+use crate::lab::deployment::Deployment;
+use crate::lab::place::Load;
+use crate::lab::predict::Guards;
+use crate::lab::trial::Trial;
+use crate::load::client::{Connection, Target};
+use crate::load::outcome::Outcome;
+use crate::load::plan::Plan;
+use crate::load::recorded::Recorded;
+use crate::load::stats::Figures;
+use crate::load::tokens::User;
+
+/// When a request of the load is given up: far beyond every bound of the service, so that it is the
+/// service's own answer that counts.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(40);
+/// The same where a fault may take the answer away: beyond what the service waits in a purchase.
+const FAULT_REQUEST_DEADLINE: Duration = Duration::from_secs(8);
+/// How long a call besides the load may take.
+const CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// How often the database is read again, [`SETTLE_PAUSE`] apart, until two readings are equal.
+const SETTLE_READINGS: u32 = 25;
+const SETTLE_PAUSE: Duration = Duration::from_millis(200);
+
+/// A voucher that is on sale.
+#[derive(Debug)]
+pub(super) struct Sale<'a> {
+    /// Where.
+    pub(super) deployment: &'a Deployment,
+    trial: Trial,
+    load: &'a Load,
+    admin: HeaderValue,
+    /// Its id.
+    pub(super) voucher: u64,
+    /// Who may buy it.
+    pub(super) users: Vec<User>,
+}
+
+impl<'a> Sale<'a> {
+    /// Puts a voucher on sale to the load's users.
+    pub(super) async fn open(
+        deployment: &'a Deployment,
+        trial: Trial,
+        load: &'a Load,
+    ) -> Result<Self> {
+        let ((users, _), (admins, _)) =
+            tokio::try_join!(deployment.users(load.users, false), deployment.users(1, true))?;
+        let admin = admins[0].authorization.clone();
+        let mut private = Connection::new(Target::parse(deployment.url())?, CALL_DEADLINE);
+        let voucher = api::put_on_sale(&mut private, &admin, &on_sale_now(load.stock))
+            .await
+            .map_err(|error| Error::Setup(error.to_string()))?;
+        Ok(Self { deployment, trial, load, admin, voucher, users })
+    }
+
+    /// These users, each with so many requests at once, at that address.
+    pub(super) fn plan(&self, users: &[User], target: Arc<Target>, per_user: usize) -> Plan {
+        Plan {
+            connections: self.load.connections,
+            timeout: match self.trial.fault {
+                Some(_) => FAULT_REQUEST_DEADLINE,
+                None => REQUEST_DEADLINE,
+            },
+            ..Plan::closed(target, self.voucher, users.into(), per_user)
+        }
+    }
+
+    /// A history of what is to be sent.
+    pub(super) fn record(&self, plan: &Plan) -> Result<Recorded> {
+        Recorded::begin(plan, None, &[i64::try_from(self.load.stock).ok()])
+    }
+
+    /// Reads what became of the voucher, ends the history and judges it. The figures are those of
+    /// its main load.
+    pub(super) async fn judge(
+        &self,
+        recorded: Recorded,
+        figures: Figures,
+    ) -> Result<(CellReport, Past)> {
+        let quiet = self.trial.fault.is_none() && figures.count(Outcome::Unknown) == 0;
+        let (guards, id) = (self.trial.place.guards, self.voucher.to_string());
+        let reading = read(self.deployment, &id, (guards, quiet)).await?;
+        let operator = Target::parse(self.deployment.operator_url())?;
+        let mut operator = Connection::new(operator, CALL_DEADLINE);
+        let said = api::audit(&mut operator, &self.admin, &id).await;
+        let dead = self.deployment.dead();
+        if !dead.is_empty() {
+            return Err(Error::Setup(format!("replica {} died", dead.join(" and "))));
+        }
+        let read = FinalRead::Database { reading: &reading, said: said.as_ref().ok() };
+        recorded.recorder().final_read(self.voucher, read).await;
+        let past = recorded.end().await?;
+        let mut report = CellReport::of(self.trial, self.load.stock, figures, verdict(&past));
+        if let Err(error) = &said {
+            report.error = Some(error.to_string());
+        }
+        report.audit = said.ok();
+        Ok((report, past))
+    }
+}
+
+/// The verdict on a history with one voucher. It is judged by the stock that was asked for,
+/// whatever the service made of it.
+pub(super) fn verdict(past: &Past) -> Verdict {
+    let judged = judge_all(past).pop();
+    judged.map_or_else(|| Verdict::unjudged("nothing was on sale"), |judged| judged.verdict)
+}
+
+/// Reads the voucher; unless all is `quiet`, until two readings are equal, because a request whose
+/// outcome is unknown may still be at work.
+async fn read(
+    deployment: &Deployment,
+    voucher: &str,
+    (guards, quiet): (Guards, bool),
+) -> Result<Reading> {
+    let mut reader = Reader::connect(deployment.database_url()).await?;
+    let mut last = reader.read(voucher, guards).await?;
+    if quiet {
+        return Ok(last);
+    }
+    for _ in 0..SETTLE_READINGS {
+        tokio::time::sleep(SETTLE_PAUSE).await;
+        let next = reader.read(voucher, guards).await?;
+        if next.account == last.account {
+            return Ok(next);
+        }
+        last = next;
+    }
+    Err(Error::Setup("the orders still changed after the load had ended".to_owned()))
+}
+
+fn on_sale_now(stock: u64) -> NewVoucher {
+    let now = time::OffsetDateTime::now_utc();
+    NewVoucher {
+        title: "100-yuan voucher for 80".to_owned(),
+        description: "Sold in one go, to whoever comes first.".to_owned(),
+        price_cents: 8000,
+        face_value_cents: 10_000,
+        starts_at: api::rfc3339(now - time::Duration::minutes(1)),
+        ends_at: api::rfc3339(now + time::Duration::hours(1)),
+        stock,
+    }
+}

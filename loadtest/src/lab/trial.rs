@@ -1,0 +1,211 @@
+//! What a cell of the matrix is: a place, what happens around the locked section, and a fault; with
+//! what it is expected to show and why, and what load and flags make it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::lab::faults::{Equipment, FaultKind, Link, Schedule};
+use crate::lab::lock::Needs;
+use crate::lab::place::{Load, Place};
+use crate::lab::predict::{Case, Circumstance, Family, Guards, Prediction, expectation};
+
+/// The lease in cells with a fault, in milliseconds: a fault that outlasts it is soon over.
+pub const FAULT_LEASE_MS: u64 = 1000;
+/// The lease where work outlasts it.
+const SHORT_LEASE_MS: u64 = 50;
+/// The same where it is kept alive: the shortest that every such lock takes.
+const KEPT_LEASE_MS: u64 = 100;
+/// Work that outlasts it so far that several holders overlap.
+const OVERLAPPING_WORK_MS: u64 = 500;
+/// Work that outlasts it, of holders who follow each other.
+const LONG_WORK_MS: u64 = 150;
+/// Longer than all of those who follow each other take.
+const LONG_WAIT_MS: u64 = 20_000;
+/// Work in cells with a fault: a purchase holds its lock for some time.
+const FAULT_WORK_MS: u64 = 10;
+/// Until a replica that drains stops listening: HAProxy has noticed after 0.6 s.
+const DRAIN_MS: u64 = 1000;
+
+/// A cell of the matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Trial {
+    /// Lock, scope, guards, replicas.
+    #[serde(flatten)]
+    pub place: Place,
+    /// What happens around the locked section.
+    pub circumstance: Circumstance,
+    /// What happens to the deployment.
+    pub fault: Option<FaultKind>,
+}
+
+/// What a cell is to show, and why.
+#[derive(Debug, Clone, Serialize)]
+pub struct Expectation {
+    /// Which promises it breaks.
+    pub prediction: Prediction,
+    /// The reason in words.
+    pub because: String,
+}
+
+impl Trial {
+    /// The cell of the comparison at that place: short work and no fault.
+    pub fn plain(place: Place) -> Self {
+        Self { place, circumstance: Circumstance::ShortWork, fault: None }
+    }
+
+    /// What the cell is to show, or why it is not generated.
+    pub fn expectation(self) -> Result<Expectation, &'static str> {
+        self.fits()?;
+        let Place { lock, scope, guards, replicas } = self.place;
+        let (family, circumstance) = (lock.family(), self.circumstance);
+        let case = Case { family, scope, guards, replicas, circumstance };
+        let (prediction, because) =
+            expectation(case).ok_or("the table says nothing about that lock, scope and number")?;
+        let because = match self.fault {
+            Some(fault) if !circumstance.is_frozen() => format!("{}; {because}", fault.does()),
+            _ => because.to_owned(),
+        };
+        Ok(Expectation { prediction, because })
+    }
+
+    /// Whether these belong together at all.
+    fn fits(self) -> Result<(), &'static str> {
+        let Place { lock, guards, .. } = self.place;
+        let family = lock.family();
+        if self.fault == Some(FaultKind::LoseScript) && !lock.runs_scripts() {
+            return Err("that lock runs no script in Redis whose answer could be lost");
+        }
+        match self.circumstance {
+            Circumstance::ShortWork => match (self.fault, guards) {
+                (Some(_), Guards::Off) => {
+                    Err("without guards the table says nothing about a fault at a random moment")
+                }
+                _ => Ok(()),
+            },
+            Circumstance::FrozenUnfenced | Circumstance::FrozenFenced => {
+                let fenced = self.circumstance == Circumstance::FrozenFenced;
+                if self.fault != Some(FaultKind::FreezeReplica) {
+                    Err("a frozen holder is a cell of the fault freeze")
+                } else if guards == Guards::On {
+                    Err("with guards on the fault freeze is a cell already")
+                } else if fenced && !lock.has_tokens() && family != Family::Transaction {
+                    Err("that lock has no fencing tokens")
+                } else {
+                    Ok(())
+                }
+            }
+            _ if self.fault.is_some() => Err("faults come with short work"),
+            Circumstance::Inside if family == Family::Transaction => {
+                Err("a lock that is the transaction cannot be taken inside it")
+            }
+            Circumstance::LongWorkStopped | Circumstance::LongWorkKept
+                if family == Family::None =>
+            {
+                Err("without a lock there is none to be lost or kept")
+            }
+            Circumstance::LongWorkIgnored | Circumstance::LongWorkStopped
+                if guards == Guards::On && family != Family::Lease =>
+            {
+                Err("work outlasts only leases that are not renewed")
+            }
+            Circumstance::LongWorkKept if guards == Guards::On && !lives_on(family) => {
+                Err("only some locks live as long as their holder works")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What its deployment needs besides what its lock needs.
+    pub fn equipment(self, schedule: &Schedule) -> Equipment {
+        match self.fault {
+            // A COMMIT is held, or slow.
+            _ if self.circumstance.is_frozen() => Equipment::way(Link::Database),
+            None if self.circumstance == Circumstance::Inside => Equipment::way(Link::Database),
+            Some(fault) => fault.equipment(schedule),
+            None => Equipment::default(),
+        }
+    }
+
+    /// The load it gets: that of the comparison, unless the work or a fault makes it last longer.
+    pub fn load(self, usual: &Load) -> Load {
+        let small = Load {
+            users: 100,
+            stock: 20,
+            connections: 48,
+            requests_per_user: 3,
+            work_ms: LONG_WORK_MS,
+            plant: usual.plant,
+        };
+        match self.circumstance {
+            Circumstance::LongWorkIgnored => Load { work_ms: OVERLAPPING_WORK_MS, ..small },
+            Circumstance::LongWorkStopped | Circumstance::LongWorkKept => small,
+            Circumstance::FrozenUnfenced | Circumstance::FrozenFenced => Load {
+                users: 2500,
+                stock: 160,
+                connections: 150,
+                requests_per_user: 1,
+                work_ms: FAULT_WORK_MS,
+                ..small
+            },
+            Circumstance::ShortWork if self.fault.is_some() => {
+                Load { users: 2500, stock: 250, connections: 150, work_ms: FAULT_WORK_MS, ..small }
+            }
+            Circumstance::ShortWork | Circumstance::Inside => usual.clone(),
+        }
+    }
+
+    /// Flags of `seckill serve` that make the cell.
+    pub fn flags(self, load: &Load, equipment: Equipment) -> Vec<String> {
+        let mut flags = self.place.flags(load);
+        let mut with = |words: &[&str]| flags.extend(words.iter().map(|word| (*word).to_owned()));
+        let lease_ms = match self.circumstance {
+            Circumstance::LongWorkIgnored | Circumstance::LongWorkStopped => Some(SHORT_LEASE_MS),
+            Circumstance::LongWorkKept => Some(KEPT_LEASE_MS),
+            _ if self.fault.is_some() => Some(FAULT_LEASE_MS),
+            _ => None,
+        };
+        if let Some(ms) = lease_ms {
+            with(&["--lease-ms", &ms.to_string()]);
+        }
+        match self.circumstance {
+            Circumstance::LongWorkIgnored => with(&["--on-lost", "ignore"]),
+            Circumstance::LongWorkKept => with(&["--lock-wait-ms", &LONG_WAIT_MS.to_string()]),
+            Circumstance::Inside => with(&["--lock-order", "inside"]),
+            Circumstance::FrozenFenced if self.place.lock.has_tokens() => with(&["--fenced"]),
+            _ => {}
+        }
+        if self.fault == Some(FaultKind::RollingRestart) {
+            with(&["--drain-delay-ms", &DRAIN_MS.to_string()]);
+        }
+        if equipment.eviction {
+            with(&["--allow-eviction"]);
+        }
+        // Each replica has a way of its own to the same servers, which look like others to it.
+        if equipment.has(Link::Redis) && self.place.lock.needs() == Needs::IndependentRedis {
+            with(&["--allow-mixed"]);
+        }
+        flags
+    }
+}
+
+/// Whether such a lock lives as long as its holder works.
+fn lives_on(family: Family) -> bool {
+    matches!(family, Family::RenewedLease | Family::Session | Family::Transaction)
+}
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.place.to_string();
+        if self.circumstance != Circumstance::ShortWork {
+            text = format!("{text}, {}", self.circumstance.name());
+        } else if let Some(fault) = self.fault {
+            text = format!("{text}, {}", fault.name());
+        }
+        f.pad(&text)
+    }
+}
+
+#[cfg(test)]
+#[path = "trial_tests.rs"]
+mod tests;

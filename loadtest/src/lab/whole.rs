@@ -1,0 +1,162 @@
+//! All requests of a round in one history, though several loads after one another send them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::error::Result;
+use crate::history::{Ended, Event, Invoke, Mark, Recorder};
+use crate::judge::evidence::{Names, Record};
+use crate::lab::round::Strike;
+use crate::load::drive;
+use crate::load::live::Live;
+use crate::load::outcome::Outcome;
+use crate::load::plan::Plan;
+use crate::load::recorded::Recorded;
+use crate::load::stats::Figures;
+use crate::load::tokens::User;
+
+/// What a client that has gone was told.
+const GONE: &str = "hung_up";
+
+/// The loads of a round.
+pub(super) struct Whole {
+    recorded: Recorded,
+    voucher: u64,
+    /// Number of the next request.
+    next: u32,
+    bought: u64,
+}
+
+impl Whole {
+    /// Before the first load.
+    pub(super) fn new(recorded: Recorded, voucher: u64) -> Self {
+        Self { recorded, voucher, next: 0, bought: 0 }
+    }
+
+    /// The clock of the history, in nanoseconds.
+    pub(super) fn clock(&self) -> Recorder {
+        self.recorded.recorder().clone()
+    }
+
+    /// One more load, begun no longer once `stop` is cancelled.
+    pub(super) async fn run(
+        &mut self,
+        plan: &Plan,
+        live: &Arc<Live>,
+        stop: &CancellationToken,
+    ) -> Result<Figures> {
+        let plan = Plan { first_request: self.next, ..plan.clone() };
+        let connections = drive::connect(&plan).await?;
+        let told = (self.recorded.recorder(), live);
+        let figures = drive::run_until(stop, &plan, connections, told).await?;
+        self.next += u32::try_from(figures.requests).unwrap_or(u32::MAX);
+        self.bought += figures.count(Outcome::Bought);
+        Ok(figures)
+    }
+
+    /// Users whom nobody told anything, because they did not listen.
+    pub(super) async fn add_unanswered(&mut self, users: &[User], during: &[Strike]) {
+        let Some(strike) = during.first() else { return };
+        for user in users {
+            let n = self.next;
+            self.next += 1;
+            let (t, u, v) = (strike.begin_ns, user.id, self.voucher);
+            let recorder = self.recorded.recorder();
+            recorder.record(Event::Invoke(Invoke { t, n, u, v, k: Uuid::new_v4() })).await;
+            let ended = Ended { t: strike.end_ns, n, c: Some(GONE.into()), ..Ended::default() };
+            recorder.record(Event::Unknown(ended)).await;
+        }
+    }
+
+    /// What happened, and that it is over.
+    pub(super) async fn mark(&self, strike: &Strike) {
+        let phases =
+            [("begin", strike.begin_ns), ("witness", strike.end_ns), ("healed", strike.end_ns)];
+        for (phase, t) in phases {
+            let detail = if phase == "witness" { strike.witness.clone() } else { String::new() };
+            let mark = Mark {
+                t,
+                what: "fault".into(),
+                name: strike.name.name().into(),
+                phase: phase.into(),
+                detail: detail.into(),
+            };
+            self.recorded.recorder().record(Event::Mark(mark)).await;
+        }
+    }
+
+    /// At most so many of these users who had a request in flight at that time.
+    pub(super) async fn on_their_way(
+        &self,
+        (at_ns, most): (u64, usize),
+        users: &[User],
+    ) -> Result<Vec<User>> {
+        let past = self.recorded.so_far().await?;
+        let by_id: HashMap<u64, &User> = users.iter().map(|user| (user.id, user)).collect();
+        let mut found: Vec<u64> = Vec::new();
+        for record in &past.records {
+            let is_on_its_way = (record.start_ns..record.end_ns).contains(&at_ns);
+            if is_on_its_way && !found.contains(&record.user) && found.len() < most {
+                found.push(record.user);
+            }
+        }
+        Ok(found.iter().filter_map(|id| by_id.get(id).copied().cloned()).collect())
+    }
+
+    /// Acknowledged purchases.
+    pub(super) fn bought(&self) -> usize {
+        usize::try_from(self.bought).unwrap_or(usize::MAX)
+    }
+
+    /// The history, to which the final reads are still to be added.
+    pub(super) fn into_recorded(self) -> Recorded {
+        self.recorded
+    }
+}
+
+/// Whether nobody knows what became of a request, or it was refused because something was down.
+pub(super) fn has_failed(record: &Record, names: &Names) -> bool {
+    let code = names.codes.get(usize::from(record.code)).map_or("", String::as_str);
+    code != GONE && (record.outcome == Outcome::Unknown || code.starts_with('5'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        let codes = ["201", "504 gateway_timeout", "503 overloaded", "hung_up"];
+        Names { replicas: Vec::new(), codes: codes.map(str::to_owned).into() }
+    }
+
+    fn record(outcome: Outcome, code: u8) -> Record {
+        Record {
+            start_ns: 1,
+            end_ns: 2,
+            user: 1,
+            order: None,
+            n: 0,
+            key: 0,
+            voucher: 0,
+            outcome,
+            replica: None,
+            code,
+        }
+    }
+
+    #[test]
+    fn a_request_has_failed_if_its_outcome_is_unknown_or_something_was_down_but_not_if_it_hung_up()
+    {
+        for (outcome, code, failed) in [
+            (Outcome::Bought, 0, false),
+            (Outcome::Unknown, 1, true),
+            (Outcome::Refused, 2, true),
+            (Outcome::Unknown, 3, false),
+        ] {
+            assert_eq!(has_failed(&record(outcome, code), &names()), failed, "{code}");
+        }
+    }
+}

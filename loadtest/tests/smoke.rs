@@ -1,0 +1,83 @@
+//! The smoke run of the matrix on real servers: every kind of lock and every fault really runs, and
+//! comes out as predicted.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use clap::ValueEnum as _;
+use loadtest::lab::faults::FaultKind;
+use loadtest::lab::lock::Lock;
+use serde_json::Value;
+
+/// One run at a time: a cell is a full load.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+const LOADTEST: &str = env!("CARGO_BIN_EXE_loadtest");
+
+fn seckill() -> PathBuf {
+    let path = Path::new(LOADTEST).with_file_name("seckill");
+    let missing =
+        "is missing; `cargo build --workspace --bins` makes it, and `make test` does that";
+    assert!(path.is_file(), "{} {missing}", path.display());
+    path
+}
+
+fn matrix(flags: &[&str], json: &Path) -> (Output, Value) {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut command = Command::new(LOADTEST);
+    command.arg("matrix").args(flags).arg("--seckill").arg(seckill()).arg("--json").arg(json);
+    let output = command.output().expect("loadtest runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = std::fs::read(json).unwrap_or_else(|error| panic!("{error}: {said}"));
+    (output, serde_json::from_slice(&report).expect("JSON"))
+}
+
+fn names<'a>(cells: &'a [&Value], member: &str) -> BTreeSet<&'a str> {
+    cells.iter().filter_map(|cell| cell[member].as_str()).collect()
+}
+
+#[test]
+fn the_smoke_run_really_runs_every_lock_and_every_fault_and_all_is_as_predicted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (output, report) = matrix(&["--smoke"], &folder.path().join("smoke.json"));
+    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    println!("{}", said.join("\n"));
+    let cells = report["cells"].as_array().expect("cells");
+    let ran: Vec<&Value> =
+        cells.iter().filter(|cell| cell["requests"].as_u64() > Some(0)).collect();
+    let locks = Lock::value_variants().iter().map(|lock| lock.name()).collect::<BTreeSet<_>>();
+    assert_eq!(names(&ran, "lock"), locks);
+    let faults = FaultKind::ALL.into_iter().map(FaultKind::name).collect::<BTreeSet<_>>();
+    let seen = |cell: &&&Value| {
+        let strikes = cell["round"]["faults"].as_array();
+        strikes.is_some_and(|strikes| {
+            !strikes.is_empty() && strikes.iter().all(|strike| strike["witness"] != "")
+        })
+    };
+    let struck: Vec<&Value> = ran.iter().filter(seen).copied().collect();
+    assert_eq!(names(&struck, "fault"), faults);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(report["summary"]["as_predicted"], cells.len());
+}
+
+#[test]
+fn a_finished_cell_is_not_run_again_unless_its_seed_is_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let (state, json) = (path("state.jsonl"), path("matrix.json"));
+    let state = state.to_str().expect("UTF-8");
+    let cell = ["--locks", "local", "--scopes", "user", "--guards", "on", "--faults", "hang-up"];
+    let run = |seed: &str| {
+        let (_, report) =
+            matrix(&[&cell[..], &["--resume", state, "--seed", seed]].concat(), &json);
+        (report["resumed"].as_u64().expect("a count"), report["cells"][0].clone())
+    };
+    let (resumed, first) = run("1");
+    assert_eq!(resumed, 0);
+    assert!(first["requests"].as_u64() > Some(0), "{first}");
+    assert_eq!(run("1"), (1, first.clone()));
+    let (resumed, other) = run("2");
+    assert_eq!(resumed, 0);
+    assert_ne!(other["round"]["schedule"], first["round"]["schedule"]);
+}
