@@ -24,8 +24,6 @@ const LONG_WORK_MS: u64 = 150;
 const LONG_WAIT_MS: u64 = 20_000;
 /// Work in cells with a fault: a purchase holds its lock for some time.
 const FAULT_WORK_MS: u64 = 10;
-/// Until a replica that drains stops listening: HAProxy has noticed after 0.6 s.
-const DRAIN_MS: u64 = 1000;
 
 /// A cell of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -148,10 +146,23 @@ impl Trial {
                 work_ms: FAULT_WORK_MS,
                 ..small
             },
-            Circumstance::ShortWork if self.fault.is_some() => {
-                Load { users: 2500, stock: 250, connections: 150, work_ms: FAULT_WORK_MS, ..small }
-            }
+            Circumstance::ShortWork if self.fault.is_some() => Load {
+                users: 2500,
+                stock: self.stock_under_fault(),
+                connections: 150,
+                work_ms: FAULT_WORK_MS,
+                ..small
+            },
             Circumstance::ShortWork | Circumstance::Inside => usual.clone(),
+        }
+    }
+
+    /// Enough that something is left to be sold after the fault: a rolling restart takes some
+    /// seconds for each replica, other faults two or three in all.
+    fn stock_under_fault(self) -> u64 {
+        match self.fault {
+            Some(FaultKind::RollingRestart) => 150 + 200 * u64::from(self.place.replicas),
+            _ => 250,
         }
     }
 
@@ -174,9 +185,6 @@ impl Trial {
             Circumstance::Inside => with(&["--lock-order", "inside"]),
             Circumstance::FrozenFenced if self.place.lock.has_tokens() => with(&["--fenced"]),
             _ => {}
-        }
-        if self.fault == Some(FaultKind::RollingRestart) {
-            with(&["--drain-delay-ms", &DRAIN_MS.to_string()]);
         }
         if equipment.eviction {
             with(&["--allow-eviction"]);

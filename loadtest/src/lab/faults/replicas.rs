@@ -3,17 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::HOST;
+use hyper::{Request, Uri};
 use testbed::Replica;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::{Scene, unseen, witness};
+use super::{POLL, SEEN_WITHIN, Scene, unseen, witness};
 use crate::error::Result;
 use crate::lab::cluster::blocking;
+use crate::load::client::{Connection, Target};
 
 /// How long a replica may take to drain and end.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
-/// HAProxy takes a replica that is back only after a look at it: every 200 ms, and one is enough.
-const IN_ROTATION_AFTER: Duration = Duration::from_millis(500);
+/// How long one look through the proxy may take.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Killed, and started again after a while. Witness: another process.
 pub(super) async fn kill(scene: &Scene<'_>) -> Result<String> {
@@ -45,7 +50,7 @@ pub(super) async fn freeze(scene: &Scene<'_>) -> Result<String> {
 /// code 0.
 pub(super) async fn restart_all(scene: &Scene<'_>) -> Result<String> {
     let mut said = Vec::new();
-    for replica in scene.deployment.replicas() {
+    for (number, replica) in (1..).zip(scene.deployment.replicas()) {
         let (before, replica) = (replica.pid(), replica.clone());
         let stopping = replica.clone();
         let status = blocking(move || stopping.stop(ENDS_WITHIN)).await?;
@@ -54,13 +59,31 @@ pub(super) async fn restart_all(scene: &Scene<'_>) -> Result<String> {
         }
         let starting = replica.clone();
         blocking(move || starting.restart()).await?;
-        sleep(IN_ROTATION_AFTER).await;
+        until_in_rotation(scene, &format!("r{number}")).await?;
         said.push(format!("{}: {before} -> {}", replica.name(), replica.pid()));
     }
     witness(
         !said.is_empty(),
         format!("all ended with code 0 and are other processes: {}", said.join(", ")),
     )
+}
+
+/// Waits until the proxy has seen that the replica is back, and sends it requests.
+async fn until_in_rotation(scene: &Scene<'_>, name: &str) -> Result<()> {
+    let target = Target::parse(scene.deployment.url())?;
+    let mut connection = Connection::new(target.clone(), LOOK);
+    let deadline = Instant::now() + SEEN_WITHIN;
+    while Instant::now() < deadline {
+        let mut request = Request::new(Full::new(Bytes::new()));
+        *request.uri_mut() = Uri::from_static("/livez");
+        request.headers_mut().insert(HOST, target.host());
+        let answer = connection.call(request).await.ok();
+        if answer.and_then(|answer| answer.replica).is_some_and(|replica| replica == name) {
+            return Ok(());
+        }
+        sleep(POLL).await;
+    }
+    Err(unseen(format!("{name} was not asked within {SEEN_WITHIN:?} of its restart")))
 }
 
 /// Whom the schedule names.
