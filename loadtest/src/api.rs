@@ -113,6 +113,16 @@ impl<'a> Ask<'a> {
     }
 
     async fn send<T: DeserializeOwned>(self, connection: &mut Connection) -> Result<T, ApiError> {
+        let (call, body) = self.body_of_answer(connection).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
+    }
+
+    /// What was called, and the body of the answer that was expected.
+    async fn body_of_answer(
+        self,
+        connection: &mut Connection,
+    ) -> Result<(String, Bytes), ApiError> {
         let call = format!("{} {}{}", self.method, connection.target(), self.path);
         let unreachable = |fault: String| ApiError::Unreachable { call: call.clone(), fault };
         let mut request = Request::builder()
@@ -134,9 +144,15 @@ impl<'a> Ask<'a> {
                 .map_or_else(|_| String::new(), |problem| format!(" {}", problem.code));
             return Err(ApiError::Status { call, status: answer.status, code });
         }
-        serde_json::from_slice(&answer.body)
-            .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
+        Ok((call, answer.body))
     }
+}
+
+/// What a replica measured, in the text format of Prometheus.
+pub async fn metrics(connection: &mut Connection) -> Result<String, ApiError> {
+    let (call, body) = Ask::get("/metrics", None).body_of_answer(connection).await?;
+    String::from_utf8(body.into())
+        .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
 }
 
 /// The id of the user whom the token belongs to.

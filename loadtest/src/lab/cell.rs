@@ -12,6 +12,7 @@ use crate::judge::evidence::{Audit, AuditCheck, Evidence};
 use crate::judge::validity;
 use crate::judge::verdict::{Rule, Verdict, judge};
 use crate::lab::cluster::{Cluster, Deployment, Spec};
+use crate::lab::metrics;
 use crate::lab::place::{Load, Place};
 use crate::lab::predict::{Guards, Prediction};
 use crate::load::client::{Connection, Target};
@@ -20,6 +21,7 @@ use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 use crate::load::progress::Progress;
 use crate::load::stats::Figures;
+use crate::report::detail::Detail;
 
 /// When a request of the load is given up: far beyond every bound of the service, so that it is the
 /// service's own answer that counts.
@@ -75,6 +77,8 @@ pub struct CellReport {
     pub verdict: Option<Verdict>,
     /// The service's own audit.
     pub audit: Option<Audit>,
+    /// The course of the load, the proofs of what was broken, the locks.
+    pub detail: Option<Detail>,
     /// Seconds that the cell took, its servers included.
     pub took_s: f64,
 }
@@ -108,6 +112,7 @@ impl CellReport {
             load: None,
             verdict: None,
             audit: None,
+            detail: None,
             took_s: took.as_secs_f64(),
         }
     }
@@ -141,6 +146,7 @@ impl CellReport {
             load: Some(figures),
             verdict: Some(verdict),
             audit: None,
+            detail: None,
             took_s: 0.0,
         }
     }
@@ -215,8 +221,11 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
     if !dead.is_empty() {
         return Err(Error::Setup(format!("replica {} died", dead.join(" and "))));
     }
-    let verdict = judge_private((&plan, load.stock), &history, &reading, said.as_ref().ok());
+    let (verdict, mut detail) =
+        judge_private((&plan, load.stock), &history, &reading, said.as_ref().ok());
+    detail.locks = metrics::read(&deployment.replica_addresses(), place.lock.name()).await;
     let mut report = CellReport::of(place, load.stock, figures, verdict);
+    report.detail = Some(detail);
     if let Err(error) = &said {
         report.error = Some(error.to_string());
     }
@@ -225,16 +234,16 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
 }
 
 /// Judges a load on a voucher with this `stock`: what was asked for, whatever the service made of
-/// it.
+/// it; and gathers what a report shows of it.
 fn judge_private(
     (plan, stock): (&Plan, u64),
     history: &History,
     reading: &Reading,
     said: Option<&Audit>,
-) -> Verdict {
+) -> (Verdict, Detail) {
     let users: Vec<u64> = plan.users.iter().map(|user| user.id).collect();
     let own = &reading.account;
-    judge(&Evidence {
+    let evidence = Evidence {
         records: &history.records,
         users: &users,
         rows: &reading.rows,
@@ -244,7 +253,10 @@ fn judge_private(
         granted: Some(own.initial_stock),
         left: Some(own.stock_left),
         audit: said.map_or(AuditCheck::Absent, |said| AuditCheck::Equal { said, own }),
-    })
+    };
+    let verdict = judge(&evidence);
+    let detail = Detail::of(history, &evidence, &verdict);
+    (verdict, detail)
 }
 
 /// Reads the voucher; unless all is `quiet`, until two readings are equal, because a request whose

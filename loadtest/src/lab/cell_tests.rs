@@ -41,7 +41,7 @@ fn sale(granted: u32) -> (Plan, History, Reading) {
 fn report(guards: Guards, granted: u32) -> CellReport {
     let place = Place { lock: Lock::None, scope: Scope::User, guards, replicas: 3 };
     let (plan, history, reading) = sale(granted);
-    let verdict = judge_private((&plan, 100), &history, &reading, Some(&reading.account));
+    let (verdict, _) = judge_private((&plan, 100), &history, &reading, Some(&reading.account));
     CellReport::of(place, 100, Figures::of(&history, plan.connections), verdict)
 }
 

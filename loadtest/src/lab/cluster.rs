@@ -6,6 +6,7 @@
 //! front of them, even of a single one. What only some locks need is started only for those: five
 //! independent Redis servers for the whole run, a ZooKeeper for each deployment.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -256,6 +257,11 @@ impl Deployment {
     /// The operators' address, where the audit is published.
     pub fn operator_url(&self) -> &str {
         self.haproxy.operator_url()
+    }
+
+    /// The address of each replica, past the proxy.
+    pub fn replica_addresses(&self) -> Vec<SocketAddr> {
+        self.replicas.iter().map(Replica::addr).collect()
     }
 
     /// The address of its database, password included: for the judge only.

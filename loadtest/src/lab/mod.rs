@@ -5,5 +5,6 @@ pub mod cluster;
 pub mod compare;
 pub mod lock;
 pub mod machine;
+pub mod metrics;
 pub mod place;
 pub mod predict;

@@ -1,7 +1,11 @@
 //! The whole report on a comparison: what is printed, and the files.
 
 pub mod conclusion;
+pub mod detail;
+pub mod proofs;
+pub mod quantiles;
 pub mod run_text;
+pub mod series;
 pub mod table;
 
 use std::path::Path;

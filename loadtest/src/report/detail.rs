@@ -1,0 +1,71 @@
+//! What a report shows of one cell besides its figures: the course of the load, latencies as
+//! curves, the work of each replica, the proofs of what was broken, the locks.
+//!
+//! All of it is bounded, whatever the length of the load, so that a report of many cells stays a
+//! file that can be sent around.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::judge::evidence::{Evidence, Record};
+use crate::judge::verdict::Verdict;
+use crate::lab::metrics::LockMetrics;
+use crate::load::drive::History;
+use crate::load::outcome::Outcome;
+use crate::report::proofs::{Proof, proofs};
+use crate::report::quantiles::{Quantile, curves};
+use crate::report::series::Series;
+
+/// What a report shows of one cell besides its figures.
+#[derive(Debug, Clone, Serialize)]
+pub struct Detail {
+    /// Answers over time.
+    pub series: Series,
+    /// Latencies of each outcome.
+    pub latency: BTreeMap<&'static str, Vec<Quantile>>,
+    /// What each replica did, by its name.
+    pub replicas: Vec<Work>,
+    /// The requests that prove what was broken.
+    pub proofs: Vec<Proof>,
+    /// What the locks did, if a replica told.
+    pub locks: Option<LockMetrics>,
+}
+
+/// What one replica did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// Its name.
+    pub replica: String,
+    /// Requests that it answered.
+    pub answers: u64,
+    /// Orders that it acknowledged.
+    pub orders: u64,
+}
+
+impl Detail {
+    /// Gathers everything from a load that was judged; only its replicas know of the locks.
+    pub fn of(history: &History, evidence: &Evidence<'_>, verdict: &Verdict) -> Self {
+        Self {
+            series: Series::of(&history.records),
+            latency: curves(&history.records),
+            replicas: work(&history.records, &history.replicas),
+            proofs: proofs(evidence, history, verdict),
+            locks: None,
+        }
+    }
+}
+
+fn work(records: &[Record], names: &[String]) -> Vec<Work> {
+    let start = |name: &String| Work { replica: name.clone(), answers: 0, orders: 0 };
+    let mut all: Vec<Work> = names.iter().map(start).collect();
+    for record in records {
+        let Some(index) = record.replica else { continue };
+        if let Some(work) = all.get_mut(usize::from(index)) {
+            work.answers += 1;
+            work.orders += u64::from(record.outcome == Outcome::Bought);
+        }
+    }
+    all.sort_by(|a, b| a.replica.cmp(&b.replica));
+    all
+}

@@ -1,0 +1,95 @@
+//! What was answered when: the answers of each outcome, counted in steps of equal length.
+//!
+//! However long a load is, it has at most [`MAX_POINTS`] steps: they are the longer the longer it
+//! is. An answer counts in the step in which it was complete.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::judge::evidence::Record;
+use crate::load::outcome::Outcome;
+
+/// Most steps of one series.
+pub const MAX_POINTS: u64 = 240;
+/// Lengths of a step, in milliseconds; beyond the last one it is multiplied by as much as it takes.
+const STEPS_MS: [u64; 8] = [20, 50, 100, 200, 500, 1000, 2000, 5000];
+
+/// Answers over time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Series {
+    /// Length of a step.
+    pub step_ms: u64,
+    /// Answers in each step, for every outcome that came at all; the first step begins with the
+    /// load.
+    pub answers: BTreeMap<&'static str, Vec<u32>>,
+}
+
+impl Series {
+    /// Counts the answers of a load.
+    pub fn of(records: &[Record]) -> Self {
+        let last_ms = records.iter().map(|record| record.end_ns / 1_000_000).max().unwrap_or(0);
+        let step_ms = step_for(last_ms);
+        let steps = usize::try_from(last_ms / step_ms + 1).unwrap_or(1);
+        let mut answers = BTreeMap::new();
+        for outcome in Outcome::ALL {
+            let mut counts = vec![0_u32; steps];
+            let mut any = false;
+            for record in records.iter().filter(|record| record.outcome == outcome) {
+                let step = usize::try_from(record.end_ns / 1_000_000 / step_ms).unwrap_or(steps);
+                if let Some(count) = counts.get_mut(step) {
+                    *count = count.saturating_add(1);
+                    any = true;
+                }
+            }
+            if any {
+                answers.insert(outcome.name(), counts);
+            }
+        }
+        Self { step_ms, answers }
+    }
+}
+
+/// The shortest step that keeps so long a load within [`MAX_POINTS`].
+fn step_for(last_ms: u64) -> u64 {
+    let fits = |step: &u64| last_ms / step < MAX_POINTS;
+    let longest = STEPS_MS[STEPS_MS.len() - 1];
+    let beyond = || longest * (last_ms / longest / MAX_POINTS + 1);
+    STEPS_MS.into_iter().find(fits).unwrap_or_else(beyond)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(outcome: Outcome, end_ms: u64) -> Record {
+        let (start_ns, end_ns) = (0, end_ms * 1_000_000);
+        Record { user: 0, outcome, order_id: None, start_ns, end_ns, replica: None, code: 0 }
+    }
+
+    #[test]
+    fn every_answer_is_in_the_step_in_which_it_came() {
+        let records = [
+            record(Outcome::Bought, 0),
+            record(Outcome::Bought, 19),
+            record(Outcome::Bought, 20),
+            record(Outcome::SoldOut, 65),
+        ];
+        let series = Series::of(&records);
+        assert_eq!(series.step_ms, 20);
+        assert_eq!(series.answers["bought"], [2, 1, 0, 0]);
+        assert_eq!(series.answers["sold_out"], [0, 0, 0, 1]);
+        assert_eq!(series.answers.len(), 2, "what never came has no series");
+    }
+
+    #[test]
+    fn a_load_of_any_length_has_a_bounded_number_of_steps_and_loses_no_answer() {
+        for last_ms in [0, 1, 4799, 4800, 60_000, 1_199_999, 1_200_000, 86_400_000] {
+            let records = [record(Outcome::Bought, last_ms / 2), record(Outcome::Bought, last_ms)];
+            let series = Series::of(&records);
+            let counts = &series.answers["bought"];
+            assert!(counts.len() as u64 <= MAX_POINTS, "{last_ms}: {} steps", counts.len());
+            assert_eq!(counts.iter().sum::<u32>(), 2, "{last_ms}");
+        }
+    }
+}
