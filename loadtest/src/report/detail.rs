@@ -28,8 +28,21 @@ pub struct Detail {
     pub replicas: Vec<Work>,
     /// The requests that prove what was broken.
     pub proofs: Vec<Proof>,
+    /// What was done to the cell while it was under load, and when.
+    pub faults: Vec<Interval>,
     /// What the locks did, if a replica told.
     pub locks: Option<LockMetrics>,
+}
+
+/// A stretch of the load in which something was done to the cell.
+#[derive(Debug, Clone, Serialize)]
+pub struct Interval {
+    /// What.
+    pub name: String,
+    /// From when, in nanoseconds since the load began,
+    pub from_ns: u64,
+    /// until when.
+    pub until_ns: u64,
 }
 
 /// What one replica did.
@@ -51,6 +64,7 @@ impl Detail {
             latency: curves(&history.records),
             replicas: work(&history.records, &history.replicas),
             proofs: proofs(evidence, history, verdict),
+            faults: Vec::new(),
             locks: None,
         }
     }

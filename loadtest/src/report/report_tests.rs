@@ -67,6 +67,7 @@ fn report(cells: Vec<CellReport>) -> Report {
         ok: cells.iter().all(CellReport::ok),
         conclusion: conclusion(&cells),
         cells,
+        changes: None,
         load: Load {
             users: 700,
             stock: 100,
@@ -261,7 +262,9 @@ fn reports_are_written_into_folders_that_are_made_and_refused_where_they_cannot_
     let folder = tempfile::tempdir().expect("a temporary folder");
     let inner = folder.path().join("a/b");
     report(story()).write_folder(&inner).expect("written");
-    for name in ["comparison.json", "comparison.txt", "comparison.md"] {
+    for name in
+        ["index.html", "comparison.json", "comparison.csv", "comparison.txt", "comparison.md"]
+    {
         assert!(inner.join(name).is_file(), "{name}");
     }
     let new = folder.path().join("c/new.json");
