@@ -10,6 +10,7 @@
 //! - [`load`]: who can log in ([`load::tokens`]), who requests what ([`load::plan`]), a connection
 //!   ([`load::client`]), the closed loop ([`load::drive`]), what an answer means
 //!   ([`load::outcome`]), figures ([`load::stats`], [`load::progress`]).
+//! - [`history`]: the recorded file.
 //! - [`judge`]: what is known ([`judge::evidence`]), the rules ([`judge::verdict`], pure), what
 //!   clients can see ([`judge::witness`]), what the database holds ([`judge::audit`]), whether it
 //!   was a real load ([`judge::validity`]).
@@ -25,6 +26,7 @@
 pub mod api;
 pub mod cli;
 pub mod error;
+pub mod history;
 pub mod judge;
 pub mod lab;
 pub mod load;

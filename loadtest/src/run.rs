@@ -85,7 +85,7 @@ pub struct RunReport {
     pub stock_left: Option<i64>,
     /// What must be so for the load to say anything.
     pub conditions: Vec<Condition>,
-    /// Rules that must hold; see [`demanded`].
+    /// Rules that must hold; see [`Verdict::demanded`].
     pub demanded: Vec<Rule>,
     /// Names of rules that could not be judged with what is known. They do not count as held.
     pub not_judged: Vec<&'static str>,
@@ -109,17 +109,6 @@ struct After {
     rows: Vec<OrderRow>,
     left: Option<i64>,
     audits: Option<(Audit, Audit)>,
-}
-
-/// The rules that must be judged and hold: all that clients can judge, and the audit if its address
-/// was given. Only the database shows what stock was ordered, and rows of strangers.
-pub fn demanded(with_audit: bool) -> Vec<Rule> {
-    let judged = |rule: &Rule| match rule {
-        Rule::StockAsOrdered | Rule::NoRowWithoutRequest => false,
-        Rule::AuditAgrees => with_audit,
-        _ => true,
-    };
-    Rule::ALL.into_iter().filter(judged).collect()
 }
 
 /// Runs the load and judges it. Errors are those that stop it before its first request.
@@ -147,10 +136,10 @@ pub async fn run(plan: &Plan, source: Option<&AuditSource>) -> Result<RunReport>
     let mut conditions = conditions(&before.voucher, &figures);
     let after = look(plan, (source, &before), &history, &mut conditions).await;
     let (verdict, left, audits) = match after {
-        Some(after) => (judge_public(plan, &history, &before, &after), after.left, after.audits),
+        Some(after) => (judge_public(&history, &before, &after), after.left, after.audits),
         None => (Verdict::unjudged("orders could not be looked at"), None, None),
     };
-    let demanded = demanded(source.is_some());
+    let demanded = verdict.demanded(false, source.is_some());
     let failed_because = failures(&conditions, &verdict, &demanded);
     let not_judged = verdict.findings.iter().filter(|finding| finding.held.is_none());
     Ok(RunReport {
@@ -196,7 +185,7 @@ fn failures(conditions: &[Condition], verdict: &Verdict, demanded: &[Rule]) -> V
     let unmet = conditions.iter().filter(|condition| !condition.met);
     let unmet = unmet.map(|condition| format!("not so: {} ({})", condition.what, condition.detail));
     let failed = verdict.findings.iter().filter_map(|finding| {
-        let Finding { rule, held, detail } = finding;
+        let Finding { rule, held, detail, .. } = finding;
         match held {
             Some(false) => Some(format!("not so: {} ({detail})", rule.words())),
             None if demanded.contains(rule) => {
@@ -279,17 +268,18 @@ fn conditions(voucher: &Voucher, figures: &Figures) -> Vec<Condition> {
     ]
 }
 
-fn judge_public(plan: &Plan, history: &History, before: &Before, after: &After) -> Verdict {
-    let users: Vec<u64> = plan.users.iter().map(|user| user.id).collect();
+fn judge_public(history: &History, before: &Before, after: &After) -> Verdict {
     judge(&Evidence {
         records: &history.records,
-        users: &users,
+        names: &history.names,
         rows: &after.rows,
         rows_are_all: false,
         earlier: &before.earlier,
+        elsewhere: &HashSet::new(),
         offered: before.voucher.stock,
         granted: None,
         left: after.left,
+        effects: &[],
         audit: after
             .audits
             .as_ref()

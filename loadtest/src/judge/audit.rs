@@ -3,13 +3,14 @@
 //! No other module of this crate knows a table, and this one knows nothing of the service but its
 //! tables.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection as _, Row as _};
 
 use crate::error::{Error, Result};
-use crate::judge::evidence::{Audit, OrderRow};
+use crate::judge::evidence::{Audit, Effect, OrderRow};
 use crate::lab::predict::Guards;
 
 /// Most orders of one voucher that are read; a load cannot make more.
@@ -24,6 +25,10 @@ pub struct Reading {
     pub rows: Vec<OrderRow>,
     /// The same as figures, in the shape of the service's audit.
     pub account: Audit,
+    /// What fenced holders did, in the order of the resource's commits.
+    pub effects: Vec<Effect>,
+    /// What their locks protect; effects have indexes into it.
+    pub resources: Vec<String>,
 }
 
 /// The tables of one mode: orders, stock, grants; with the statements that read them.
@@ -49,6 +54,12 @@ const UNGUARDED: Source = Source {
              WHERE voucher_id = ? LIMIT ?",
     stock: "SELECT CAST(stock AS SIGNED) FROM lab_stock WHERE voucher_id = ?",
 };
+
+/// Where the laboratory's fenced holders say what they did; absent on any other deployment.
+const HAS_EFFECTS: &str = "SELECT COUNT(*) FROM information_schema.tables \
+                           WHERE table_schema = DATABASE() AND table_name = 'lab_effects'";
+const EFFECTS: &str = "SELECT seq, CAST(resource AS CHAR), token, order_id FROM lab_effects \
+                       WHERE voucher_id = ? ORDER BY seq LIMIT ?";
 
 /// Settings of the server that decide what a commit is worth.
 #[derive(Debug, Clone)]
@@ -114,9 +125,10 @@ impl Reader {
             sqlx::query_scalar(source.stock).bind(voucher).fetch_one(&mut *transaction).await?;
         let initial: i64 =
             sqlx::query_scalar(GRANTED).bind(voucher).fetch_one(&mut *transaction).await?;
+        let (effects, resources) = effects(&mut transaction, voucher).await?;
         transaction.commit().await?;
         let account = Audit::of(&rows, initial, left, source.tables);
-        Ok(Reading { rows, account })
+        Ok(Reading { rows, account, effects, resources })
     }
 
     /// Reads what the server is, within 10 s.
@@ -126,6 +138,29 @@ impl Reader {
         let (version, flush_log_at_trx_commit) = within(self.deadline, asked).await?;
         Ok(Server { version, flush_log_at_trx_commit })
     }
+}
+
+/// What fenced holders did to a voucher, and the names of what their locks protect.
+async fn effects(
+    connection: &mut MySqlConnection,
+    voucher: u64,
+) -> std::result::Result<(Vec<Effect>, Vec<String>), sqlx::Error> {
+    let there: i64 = sqlx::query_scalar(HAS_EFFECTS).fetch_one(&mut *connection).await?;
+    let (mut effects, mut names) = (Vec::new(), HashMap::new());
+    if there == 0 {
+        return Ok((effects, Vec::new()));
+    }
+    let limit = i64::try_from(MAX_ROWS).unwrap_or(i64::MAX);
+    let rows = sqlx::query(EFFECTS).bind(voucher).bind(limit).fetch_all(connection).await?;
+    for row in rows {
+        let next = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let resource = *names.entry(row.try_get::<String, _>(1)?).or_insert(next);
+        let (seq, token, order) = (row.try_get(0)?, row.try_get(2)?, row.try_get(3)?);
+        effects.push(Effect { resource, seq, token, order });
+    }
+    let mut names: Vec<(String, u32)> = names.into_iter().collect();
+    names.sort_unstable_by_key(|(_, index)| *index);
+    Ok((effects, names.into_iter().map(|(name, _)| name).collect()))
 }
 
 /// What the server answers, or the error that it did not do so in time.

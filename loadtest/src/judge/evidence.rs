@@ -1,28 +1,63 @@
 //! What a verdict is made of: plain data, whoever gathered it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
 use crate::load::outcome::Outcome;
 
-/// One request as its client saw it.
-#[derive(Debug, Clone, Copy)]
+/// One request as its client saw it. There are millions of them, so it is kept to 48 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// Index of the user in the load's list of users.
-    pub user: u32,
-    /// What the answer means.
-    pub outcome: Outcome,
-    /// The order the answer speaks of, if it names one.
-    pub order_id: Option<u64>,
     /// When the request was handed to its connection, in nanoseconds since the load began.
     pub start_ns: u64,
-    /// When its answer was complete, or given up.
+    /// When its answer was complete, or given up; [`NO_END`] if nothing was recorded.
     pub end_ns: u64,
+    /// The user's id.
+    pub user: u64,
+    /// The order the answer speaks of, if it names one.
+    pub order: Option<NonZeroU64>,
+    /// Its number.
+    pub n: u32,
+    /// What its idempotency key comes to; equal for equal keys.
+    pub key: u32,
+    /// Index of the voucher, in the history's list.
+    pub voucher: u16,
+    /// What the answer means.
+    pub outcome: Outcome,
     /// Index of the replica that answered, in the history's list; `None` without an answer.
     pub replica: Option<u8>,
     /// Index of the status and code, in the history's list.
     pub code: u8,
+}
+
+/// The end of a request that nobody saw ending.
+pub const NO_END: u64 = u64::MAX;
+
+impl Record {
+    /// The id of the order the answer speaks of.
+    pub fn order_id(&self) -> Option<u64> {
+        self.order.map(NonZeroU64::get)
+    }
+
+    /// Brings records into the order in which they are judged: by voucher, user, and time.
+    pub fn sort(records: &mut [Self]) {
+        records.sort_unstable_by_key(|one| (one.voucher, one.user, one.start_ns, one.n));
+    }
+}
+
+/// An effect of a fenced holder at what its lock protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effect {
+    /// Number of the resource; tokens of different ones are not comparable.
+    pub resource: u32,
+    /// Its place in the order of commits.
+    pub seq: u64,
+    /// The token under which it was made.
+    pub token: u64,
+    /// The order that was written.
+    pub order: u64,
 }
 
 /// An order that exists.
@@ -124,19 +159,21 @@ pub enum AuditCheck<'a> {
     },
 }
 
-/// All that a verdict is made of.
+/// All that a verdict on one voucher is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// Every request of the load.
+    /// Every request for the voucher, by user and time; see [`Record::sort`].
     pub records: &'a [Record],
-    /// Ids of the load's users, by their index.
-    pub users: &'a [u64],
+    /// Names that records refer to.
+    pub names: &'a Names,
     /// The orders of the voucher that the judge saw afterwards.
     pub rows: &'a [OrderRow],
     /// Whether these are all there are (a database was read), or only those of the load's users.
     pub rows_are_all: bool,
     /// Ids of those that existed before the load.
     pub earlier: &'a HashSet<u64>,
+    /// Ids that were acknowledged for another voucher as well.
+    pub elsewhere: &'a HashSet<u64>,
     /// Units that were there to be sold when the load began: what the judge itself asked for, or
     /// what everybody was told.
     pub offered: Option<i64>,
@@ -144,8 +181,19 @@ pub struct Evidence<'a> {
     pub granted: Option<i64>,
     /// Units left afterwards.
     pub left: Option<i64>,
+    /// What fenced holders did, by resource and place; empty if nobody was fenced.
+    pub effects: &'a [Effect],
     /// The service's own account.
     pub audit: AuditCheck<'a>,
+}
+
+/// Names that records refer to by an index.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Replicas, as they call themselves.
+    pub replicas: Vec<String>,
+    /// Status and code of answers: `409 sold_out`.
+    pub codes: Vec<String>,
 }
 
 /// A count as the database's integers.
@@ -154,10 +202,20 @@ pub(crate) fn signed(count: usize) -> i64 {
 }
 
 /// Users with more than one of these rows.
-pub(crate) fn duplicate_users(rows: &[OrderRow]) -> usize {
+fn duplicate_users(rows: &[OrderRow]) -> usize {
     let mut orders = HashMap::<u64, usize>::new();
     for row in rows {
         *orders.entry(row.user_id).or_default() += 1;
     }
     orders.values().filter(|count| **count > 1).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_million_records_fit_into_half_a_gibibyte() {
+        assert!(size_of::<Record>() <= 48, "{}", size_of::<Record>());
+    }
 }

@@ -1,7 +1,11 @@
 //! A verdict: what is known, and the rules.
 
 pub mod audit;
+mod effects;
 pub mod evidence;
+pub mod proof;
+pub mod rules;
+mod users;
 pub mod validity;
 pub mod verdict;
 pub mod witness;

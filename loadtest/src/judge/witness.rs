@@ -44,9 +44,9 @@ pub async fn earlier(plan: &Plan) -> Result<HashSet<u64>, ApiError> {
 /// cannot be read by id, and acknowledged ones that can be read although the list does not hold
 /// them.
 pub async fn afterwards(plan: &Plan, records: &[Record]) -> Result<Vec<OrderRow>, ApiError> {
-    let mut acknowledged = HashMap::<usize, Vec<u64>>::new();
+    let mut acknowledged = HashMap::<u64, Vec<u64>>::new();
     for record in records.iter().filter(|record| record.outcome == Outcome::Bought) {
-        acknowledged.entry(record.user as usize).or_default().extend(record.order_id);
+        acknowledged.entry(record.user).or_default().extend(record.order_id());
     }
     look_at(plan, &acknowledged).await
 }
@@ -59,16 +59,16 @@ pub async fn voucher(plan: &Plan) -> Result<Voucher, ApiError> {
 
 async fn look_at(
     plan: &Plan,
-    acknowledged: &HashMap<usize, Vec<u64>>,
+    acknowledged: &HashMap<u64, Vec<u64>>,
 ) -> Result<Vec<OrderRow>, ApiError> {
     let lookers = LOOKERS.min(plan.connections);
     let looks = (0..lookers).map(|first| async move {
         let mut connection = Connection::new(plan.target.clone(), plan.timeout);
         let mut rows = Vec::new();
-        for (index, user) in plan.users.iter().enumerate().skip(first).step_by(lookers) {
+        for user in plan.users.iter().skip(first).step_by(lookers) {
             let mut listed =
                 retry!(api::orders_of(&mut connection, &user.authorization, &plan.voucher))?;
-            for &id in acknowledged.get(&index).map_or(&[][..], Vec::as_slice) {
+            for &id in acknowledged.get(&user.id).map_or(&[][..], Vec::as_slice) {
                 let wanted = (id, plan.voucher.as_str());
                 let exists =
                     retry!(api::order_exists(&mut connection, &user.authorization, wanted))?;

@@ -122,8 +122,10 @@ impl CellReport {
         let predicted = place.predicted();
         let observed =
             Prediction { oversells: verdict.oversold > 0, duplicates: verdict.duplicate_users > 0 };
+        let mut demanded = demanded(predicted);
+        demanded.retain(|rule| *rule != Rule::TokensRise || verdict.fenced());
         let broken_rules: Vec<Rule> =
-            verdict.broken(&demanded(predicted)).map(|finding| finding.rule).collect();
+            verdict.broken(&demanded).map(|finding| finding.rule).collect();
         let invalid_because = validity::reasons(&figures, stock, verdict.orders, place.replicas);
         Self {
             place,
@@ -154,7 +156,8 @@ impl CellReport {
 
 /// The rules that a cell must keep. What it is predicted to break is not demanded, nor that the
 /// stock adds up where naive code overwrites it; that nothing acknowledged is lost, no refusal
-/// leaves an order and the audit tells the truth is demanded everywhere. So is a true "sold out":
+/// leaves an order and the audit tells the truth is demanded everywhere; that tokens do not fall,
+/// wherever holders are fenced. So is a true "sold out":
 /// even a stock that loses updates falls by at most one for each order.
 pub fn demanded(predicted: Prediction) -> Vec<Rule> {
     let hangs_on_it = |rule: &Rule| match rule {
@@ -221,8 +224,8 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
     if !dead.is_empty() {
         return Err(Error::Setup(format!("replica {} died", dead.join(" and "))));
     }
-    let (verdict, mut detail) =
-        judge_private((&plan, load.stock), &history, &reading, said.as_ref().ok());
+    let verdict = judge_private(load.stock, &history, &reading, said.as_ref().ok());
+    let mut detail = Detail::of(&history, load.stock);
     detail.locks = metrics::read(&deployment.replica_addresses(), place.lock.name()).await;
     let mut report = CellReport::of(place, load.stock, figures, verdict);
     report.detail = Some(detail);
@@ -234,29 +237,27 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
 }
 
 /// Judges a load on a voucher with this `stock`: what was asked for, whatever the service made of
-/// it; and gathers what a report shows of it.
+/// it.
 fn judge_private(
-    (plan, stock): (&Plan, u64),
+    stock: u64,
     history: &History,
     reading: &Reading,
     said: Option<&Audit>,
-) -> (Verdict, Detail) {
-    let users: Vec<u64> = plan.users.iter().map(|user| user.id).collect();
+) -> Verdict {
     let own = &reading.account;
-    let evidence = Evidence {
+    judge(&Evidence {
         records: &history.records,
-        users: &users,
+        names: &history.names,
         rows: &reading.rows,
         rows_are_all: true,
         earlier: &HashSet::new(),
+        elsewhere: &HashSet::new(),
         offered: Some(i64::try_from(stock).unwrap_or(i64::MAX)),
         granted: Some(own.initial_stock),
         left: Some(own.stock_left),
+        effects: &reading.effects,
         audit: said.map_or(AuditCheck::Absent, |said| AuditCheck::Equal { said, own }),
-    };
-    let verdict = judge(&evidence);
-    let detail = Detail::of(history, &evidence, &verdict);
-    (verdict, detail)
+    })
 }
 
 /// Reads the voucher; unless all is `quiet`, until two readings are equal, because a request whose

@@ -1,5 +1,7 @@
+use std::num::NonZeroU64;
+
 use super::*;
-use crate::judge::evidence::{OrderRow, Record};
+use crate::judge::evidence::{Names, OrderRow, Record};
 use crate::lab::lock::Lock;
 use crate::lab::predict::Scope;
 use crate::load::tokens;
@@ -18,9 +20,12 @@ fn sale(granted: u32) -> (Plan, History, Reading) {
         timeout: CALL_DEADLINE,
     };
     let bought = |user: u32| Record {
-        user,
+        user: user.into(),
         outcome: Outcome::Bought,
-        order_id: Some(u64::from(user) + 1000),
+        order: NonZeroU64::new(u64::from(user) + 1000),
+        n: user,
+        key: user,
+        voucher: 0,
         start_ns: u64::from(user),
         end_ns: u64::from(user) + 10,
         replica: Some(0),
@@ -28,20 +33,19 @@ fn sale(granted: u32) -> (Plan, History, Reading) {
     };
     let history = History {
         records: (0..granted).map(bought).collect(),
-        replicas: vec!["r1".to_owned()],
-        codes: vec!["201".to_owned()],
+        names: Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] },
         elapsed: Duration::from_secs(1),
     };
     let row = |user: u32| OrderRow { id: u64::from(user) + 1000, user_id: user.into() };
     let rows: Vec<OrderRow> = (0..granted).map(row).collect();
     let account = Audit::of(&rows, granted.into(), 0, ["orders", "voucher_stock", "stock_grants"]);
-    (plan, history, Reading { rows, account })
+    (plan, history, Reading { rows, account, effects: Vec::new(), resources: Vec::new() })
 }
 
 fn report(guards: Guards, granted: u32) -> CellReport {
     let place = Place { lock: Lock::None, scope: Scope::User, guards, replicas: 3 };
     let (plan, history, reading) = sale(granted);
-    let (verdict, _) = judge_private((&plan, 100), &history, &reading, Some(&reading.account));
+    let verdict = judge_private(100, &history, &reading, Some(&reading.account));
     CellReport::of(place, 100, Figures::of(&history, plan.connections), verdict)
 }
 

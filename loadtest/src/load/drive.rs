@@ -6,6 +6,7 @@
 //! least `connections - (per_user - 1)` requests are in flight. Latency is measured from the
 //! hand-over.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +23,8 @@ use uuid::Uuid;
 
 use crate::api::{self, Voucher};
 use crate::error::{Error, Result};
-use crate::judge::evidence::Record;
+use crate::history::past::key_of;
+use crate::judge::evidence::{Names, Record};
 use crate::load::client::{Answer, CallError, Connection};
 use crate::load::outcome::{Outcome, Problem, classify};
 use crate::load::plan::Plan;
@@ -55,21 +57,19 @@ impl Live {
 /// Everything that happened in one load.
 #[derive(Debug)]
 pub struct History {
-    /// Every request, in the order of completion.
+    /// Every request, by user and time.
     pub records: Vec<Record>,
-    /// Names of replicas; records hold indexes into it.
-    pub replicas: Vec<String>,
-    /// Status and code of answers (`409 sold_out`); records hold indexes into it.
-    pub codes: Vec<String>,
+    /// Names that records refer to.
+    pub names: Names,
     /// How long the load took, from the first request to the last answer.
     pub elapsed: Duration,
 }
 
 /// A short list of names: each is kept once and known by its index.
 #[derive(Debug, Default)]
-struct Names(Mutex<Vec<String>>);
+struct Table(Mutex<Vec<String>>);
 
-impl Names {
+impl Table {
     /// The index of a name; those that come when 255 are known share the last index.
     fn index(&self, name: &str) -> u8 {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,8 +96,8 @@ struct Shared {
     host: HeaderValue,
     began: Instant,
     live: Arc<Live>,
-    replicas: Names,
-    codes: Names,
+    replicas: Table,
+    codes: Table,
     records: Mutex<Vec<Record>>,
 }
 
@@ -129,8 +129,8 @@ pub async fn closed_loop(plan: &Plan, connections: Vec<Connection>, live: Arc<Li
         host: plan.target.host(),
         began: Instant::now(),
         live,
-        replicas: Names::default(),
-        codes: Names::default(),
+        replicas: Table::default(),
+        codes: Table::default(),
         records: Mutex::new(Vec::with_capacity(plan.requests())),
     });
     let (give_back, mut free) = mpsc::channel(connections.len().max(1));
@@ -139,22 +139,22 @@ pub async fn closed_loop(plan: &Plan, connections: Vec<Connection>, live: Arc<Li
         let _ = give_back.try_send(connection);
     }
     let bursts = TaskTracker::new();
-    for (index, user) in (0..).zip(plan.users.iter()) {
+    for user in plan.users.iter() {
         let mut taken = Vec::with_capacity(plan.per_user);
         for _ in 0..plan.per_user {
             taken.extend(free.recv().await);
         }
-        let burst = burst(shared.clone(), (index, user.clone()), taken, give_back.clone());
+        let burst = burst(shared.clone(), user.clone(), taken, give_back.clone());
         bursts.spawn(burst);
     }
     bursts.close();
     bursts.wait().await;
-    let records =
+    let mut records =
         std::mem::take(&mut *shared.records.lock().unwrap_or_else(PoisonError::into_inner));
+    Record::sort(&mut records);
     History {
         records,
-        replicas: shared.replicas.list(),
-        codes: shared.codes.list(),
+        names: Names { replicas: shared.replicas.list(), codes: shared.codes.list() },
         elapsed: shared.began.elapsed(),
     }
 }
@@ -163,24 +163,27 @@ pub async fn closed_loop(plan: &Plan, connections: Vec<Connection>, live: Arc<Li
 /// future.
 async fn burst(
     shared: Arc<Shared>,
-    user: (u32, User),
+    user: User,
     connections: Vec<Connection>,
     give_back: mpsc::Sender<Connection>,
 ) {
-    let (index, user) = &user;
+    let user = &user;
     join_all(connections.into_iter().map(|mut connection| async {
-        let record = shared.purchase(&mut connection, *index, user).await;
+        let record = shared.purchase(&mut connection, user).await;
         shared.live.add(record.outcome);
-        shared.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        let mut records = shared.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = u32::try_from(records.len()).unwrap_or(u32::MAX);
+        records.push(Record { n, ..record });
+        drop(records);
         let _ = give_back.try_send(connection);
     }))
     .await;
 }
 
 impl Shared {
-    async fn purchase(&self, connection: &mut Connection, index: u32, user: &User) -> Record {
-        let mut key = [0_u8; uuid::fmt::Hyphenated::LENGTH];
-        Uuid::new_v4().hyphenated().encode_lower(&mut key);
+    async fn purchase(&self, connection: &mut Connection, user: &User) -> Record {
+        let (id, mut key) = (Uuid::new_v4(), [0_u8; uuid::fmt::Hyphenated::LENGTH]);
+        id.hyphenated().encode_lower(&mut key);
         let mut request = Request::new(Full::new(Bytes::new()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
@@ -192,13 +195,14 @@ impl Shared {
         }
         let start_ns = nanoseconds(self.began);
         let result = connection.call(request).await;
-        self.record(&result, index, (start_ns, nanoseconds(self.began)))
+        let record = self.record(&result, user.id, (start_ns, nanoseconds(self.began)));
+        Record { key: key_of(id), ..record }
     }
 
     fn record(
         &self,
         result: &std::result::Result<Answer, CallError>,
-        user: u32,
+        user: u64,
         (start_ns, end_ns): (u64, u64),
     ) -> Record {
         let (outcome, order_id, code, replica) = match result {
@@ -210,7 +214,9 @@ impl Shared {
         };
         let replica = replica.and_then(|name| name.to_str().ok());
         let replica = replica.map(|name| self.replicas.index(name));
-        Record { user, outcome, order_id, start_ns, end_ns, replica, code }
+        let order = order_id.and_then(NonZeroU64::new);
+        let (n, key, voucher) = (0, 0, 0);
+        Record { start_ns, end_ns, user, order, n, key, voucher, outcome, replica, code }
     }
 }
 
@@ -274,7 +280,7 @@ mod tests {
 
     #[test]
     fn names_beyond_the_bound_share_one_index() {
-        let names = Names::default();
+        let names = Table::default();
         assert_eq!(names.index("a"), 0);
         assert_eq!(names.index("b"), 1);
         assert_eq!(names.index("a"), 0);

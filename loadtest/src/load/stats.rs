@@ -84,8 +84,8 @@ impl Figures {
             orders_per_s: orders_per_s(records),
             all: self::latency(records.iter()),
             outcomes: Outcome::ALL.iter().map(|one| (one.name(), latency(*one))).collect(),
-            codes: tally(&history.codes, records.iter().map(|record| Some(record.code))),
-            replicas: tally(&history.replicas, records.iter().map(|record| record.replica))
+            codes: tally(&history.names.codes, records.iter().map(|record| Some(record.code))),
+            replicas: tally(&history.names.replicas, records.iter().map(|record| record.replica))
                 .into_iter()
                 .map(|(name, answers)| {
                     (name, Share { answers, share: ratio(count(answers), count(requests)) })
@@ -160,8 +160,8 @@ fn tally(names: &[String], indexes: impl Iterator<Item = Option<u8>>) -> BTreeMa
     counts
 }
 
-fn by_user(records: &[Record]) -> BTreeMap<u32, Vec<&Record>> {
-    let mut users = BTreeMap::<u32, Vec<&Record>>::new();
+fn by_user(records: &[Record]) -> BTreeMap<u64, Vec<&Record>> {
+    let mut users = BTreeMap::<u64, Vec<&Record>>::new();
     for record in records {
         users.entry(record.user).or_default().push(record);
     }
@@ -201,19 +201,20 @@ fn in_flight_mean(records: &[Record], connections: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::evidence::Names;
     use std::time::Duration;
 
-    fn record(user: u32, outcome: Outcome, from: u64, until: u64) -> Record {
+    fn record(user: u64, outcome: Outcome, from: u64, until: u64) -> Record {
         let (start_ns, end_ns) = (from * 1_000_000, until * 1_000_000);
         let replica = Some(u8::from(user % 2 == 1));
-        Record { user, outcome, order_id: None, start_ns, end_ns, replica, code: 0 }
+        let (order, n, key, voucher, code) = (None, 0, 0, 0, 0);
+        Record { start_ns, end_ns, user, order, n, key, voucher, outcome, replica, code }
     }
 
     fn figures(records: Vec<Record>, connections: usize) -> Figures {
         let history = History {
             records,
-            replicas: vec!["r1".into(), "r2".into()],
-            codes: vec!["201".into()],
+            names: Names { replicas: vec!["r1".into(), "r2".into()], codes: vec!["201".into()] },
             elapsed: Duration::from_secs(2),
         };
         Figures::of(&history, connections)

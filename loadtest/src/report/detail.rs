@@ -1,5 +1,6 @@
 //! What a report shows of one cell besides its figures: the course of the load, latencies as
-//! curves, the work of each replica, the proofs of what was broken, the locks.
+//! curves, the work of each replica, the moment at
+//! which the stock was exceeded, the locks.
 //!
 //! All of it is bounded, whatever the length of the load, so that a report of many cells stays a
 //! file that can be sent around.
@@ -8,12 +9,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::judge::evidence::{Evidence, Record};
-use crate::judge::verdict::Verdict;
+use crate::judge::evidence::Record;
 use crate::lab::metrics::LockMetrics;
 use crate::load::drive::History;
 use crate::load::outcome::Outcome;
-use crate::report::proofs::{Proof, proofs};
+use crate::report::crossing::Crossing;
 use crate::report::quantiles::{Quantile, curves};
 use crate::report::series::Series;
 
@@ -26,8 +26,8 @@ pub struct Detail {
     pub latency: BTreeMap<&'static str, Vec<Quantile>>,
     /// What each replica did, by its name.
     pub replicas: Vec<Work>,
-    /// The requests that prove what was broken.
-    pub proofs: Vec<Proof>,
+    /// The moment at which more was sold than there was, if it came.
+    pub crossing: Option<Crossing>,
     /// What was done to the cell while it was under load, and when.
     pub faults: Vec<Interval>,
     /// What the locks did, if a replica told.
@@ -57,13 +57,13 @@ pub struct Work {
 }
 
 impl Detail {
-    /// Gathers everything from a load that was judged; only its replicas know of the locks.
-    pub fn of(history: &History, evidence: &Evidence<'_>, verdict: &Verdict) -> Self {
+    /// Gathers everything from a load on so many units; only its replicas know of the locks.
+    pub fn of(history: &History, units: u64) -> Self {
         Self {
             series: Series::of(&history.records),
             latency: curves(&history.records),
-            replicas: work(&history.records, &history.replicas),
-            proofs: proofs(evidence, history, verdict),
+            replicas: work(&history.records, &history.names.replicas),
+            crossing: Crossing::of(history, units),
             faults: Vec::new(),
             locks: None,
         }

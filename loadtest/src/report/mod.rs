@@ -2,10 +2,10 @@
 
 pub mod baseline;
 pub mod conclusion;
+pub mod crossing;
 pub mod csv;
 pub mod detail;
 pub mod html;
-pub mod proofs;
 pub mod quantiles;
 pub mod repeat;
 pub mod run_text;

@@ -76,8 +76,9 @@ mod tests {
     use super::*;
 
     fn took(outcome: Outcome, ms: u64) -> Record {
-        let (start_ns, end_ns) = (5_000_000, 5_000_000 + ms * 1_000_000);
-        Record { user: 0, outcome, order_id: None, start_ns, end_ns, replica: None, code: 0 }
+        let (start_ns, end_ns, user) = (5_000_000, 5_000_000 + ms * 1_000_000, 0);
+        let (order, n, key, voucher, replica, code) = (None, 0, 0, 0, None, 0);
+        Record { start_ns, end_ns, user, order, n, key, voucher, outcome, replica, code }
     }
 
     #[test]

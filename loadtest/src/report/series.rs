@@ -12,8 +12,18 @@ use crate::load::outcome::Outcome;
 
 /// Most steps of one series.
 pub const MAX_POINTS: u64 = 240;
-/// Lengths of a step, in milliseconds; beyond the last one it is multiplied by as much as it takes.
-const STEPS_MS: [u64; 8] = [20, 50, 100, 200, 500, 1000, 2000, 5000];
+/// Lengths of a step, in milliseconds, each with the most steps of it; beyond the last one it is
+/// multiplied by as much as it takes. In a step that is too short chance is all there is to see.
+const STEPS_MS: [(u64, u64); 8] = [
+    (20, 50),
+    (50, 50),
+    (100, MAX_POINTS),
+    (200, MAX_POINTS),
+    (500, MAX_POINTS),
+    (1000, MAX_POINTS),
+    (2000, MAX_POINTS),
+    (5000, MAX_POINTS),
+];
 
 /// Answers over time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -50,12 +60,12 @@ impl Series {
     }
 }
 
-/// The shortest step that keeps so long a load within [`MAX_POINTS`].
+/// The shortest step of which so long a load has no more than its number.
 fn step_for(last_ms: u64) -> u64 {
-    let fits = |step: &u64| last_ms / step < MAX_POINTS;
-    let longest = STEPS_MS[STEPS_MS.len() - 1];
+    let fits = |(step, most): &(u64, u64)| last_ms / step < *most;
+    let (longest, _) = STEPS_MS[STEPS_MS.len() - 1];
     let beyond = || longest * (last_ms / longest / MAX_POINTS + 1);
-    STEPS_MS.into_iter().find(fits).unwrap_or_else(beyond)
+    STEPS_MS.into_iter().find(fits).map_or_else(beyond, |(step, _)| step)
 }
 
 #[cfg(test)]
@@ -63,8 +73,9 @@ mod tests {
     use super::*;
 
     fn record(outcome: Outcome, end_ms: u64) -> Record {
-        let (start_ns, end_ns) = (0, end_ms * 1_000_000);
-        Record { user: 0, outcome, order_id: None, start_ns, end_ns, replica: None, code: 0 }
+        let (start_ns, end_ns, user) = (0, end_ms * 1_000_000, 0);
+        let (order, n, key, voucher, replica, code) = (None, 0, 0, 0, None, 0);
+        Record { start_ns, end_ns, user, order, n, key, voucher, outcome, replica, code }
     }
 
     #[test]
@@ -84,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_load_of_any_length_has_a_bounded_number_of_steps_and_loses_no_answer() {
-        for last_ms in [0, 1, 4799, 4800, 60_000, 1_199_999, 1_200_000, 86_400_000] {
+        for last_ms in [0, 1, 999, 2500, 24_000, 60_000, 1_199_999, 1_200_000, 86_400_000] {
             let records = [record(Outcome::Bought, last_ms / 2), record(Outcome::Bought, last_ms)];
             let series = Series::of(&records);
             let counts = &series.answers["bought"];

@@ -9,7 +9,7 @@ use crate::load::outcome::Outcome;
 use crate::load::stats::{Figures, Latency};
 use crate::report::detail::{Detail, Work};
 use crate::report::html::grid::{Kind, id, milliseconds, rate};
-use crate::report::html::timeline::Timeline;
+use crate::report::html::timeline::{Timeline, timelines};
 use crate::report::repeat;
 use crate::report::table::problems;
 
@@ -144,9 +144,7 @@ impl Section {
             faults: detail.map(faults).unwrap_or_default(),
             latency: figures.map(latency).unwrap_or_default(),
             replicas: detail.map(|detail| replicas(&detail.replicas)).unwrap_or_default(),
-            timelines: detail
-                .map(|detail| detail.proofs.iter().map(Timeline::of).collect())
-                .unwrap_or_default(),
+            timelines: drawn(cell),
             locks: detail.and_then(|detail| detail.locks.as_ref()).map(locks),
             rules: rules(cell),
             codes: figures.map(codes).unwrap_or_default(),
@@ -246,6 +244,13 @@ fn locks(metrics: &LockMetrics) -> Locks {
             line("hand-off", &metrics.hand_off),
         ],
     }
+}
+
+fn drawn(cell: &CellReport) -> Vec<Timeline> {
+    let crossing = cell.detail.as_ref().and_then(|detail| detail.crossing.as_ref());
+    let findings = cell.verdict.iter().flat_map(|verdict| &verdict.findings);
+    let broken = findings.filter(|finding| finding.held == Some(false));
+    broken.flat_map(|finding| timelines(finding, crossing)).collect()
 }
 
 fn rules(cell: &CellReport) -> Vec<RuleLine> {

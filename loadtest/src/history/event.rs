@@ -1,0 +1,331 @@
+//! What a line of a history says: one JSON object, whose first member `e` names its kind.
+//!
+//! Ids are strings in the file and numbers here. Times are nanoseconds of the monotonic clock since
+//! the history's header. Numbers of requests are unique in a file.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::judge::evidence::Audit;
+
+/// The header's `format`.
+pub const FORMAT: &str = "seckill-history";
+/// The header's `version`; a reader refuses any other.
+pub const VERSION: u32 = 1;
+
+/// One line. `'static` where it is recorded; a reader lends it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "e", rename_all = "snake_case")]
+pub enum Event<'a> {
+    /// The header, always the first line.
+    Begin(Begin),
+    /// A request leaves.
+    Invoke(Invoke),
+    /// Its answer says that the order exists.
+    Ok(Ended<'a>),
+    /// Its answer proves that it had no effect.
+    Fail(Ended<'a>),
+    /// Nobody told its client what came of it. A request without an end is as unknown.
+    Unknown(Ended<'a>),
+    /// Something that happened besides requests.
+    Mark(Mark<'a>),
+    /// Final reads: an order that exists.
+    Order(Order),
+    /// Final reads: an order that existed before the load.
+    Earlier(Earlier),
+    /// Final reads: a voucher's stock; the last of its voucher's, after its orders.
+    Account(Account),
+    /// The service's own account of a voucher.
+    Audit(Said),
+    /// Final reads: an effect of a fenced holder at the resource.
+    Effect(Effect<'a>),
+    /// The last line: what is not there has been cut off.
+    End(End),
+}
+
+/// The header.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// [`FORMAT`].
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// A name of the run, unique in the world.
+    pub run: Uuid,
+    /// The wall clock at `t` 0, RFC 3339.
+    pub began_at: String,
+    /// What the load's random choices came from.
+    pub seed: u64,
+    /// Where the requests went.
+    pub target: String,
+    /// Users of the load.
+    pub users: u64,
+    /// What was on sale.
+    pub vouchers: Vec<Offer>,
+    /// Whatever else is worth knowing of the run.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Begin {
+    /// A header of this moment without settings.
+    pub fn now(target: String, seed: u64, users: u64, vouchers: Vec<Offer>) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            run: Uuid::new_v4(),
+            began_at: crate::api::rfc3339(time::OffsetDateTime::now_utc()),
+            seed,
+            target,
+            users,
+            vouchers,
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
+/// A voucher of the load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Its id.
+    #[serde(with = "id")]
+    pub id: u64,
+    /// Units that were there to be sold when the load began; `None` if nobody told.
+    pub offered: Option<i64>,
+}
+
+/// A request leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invoke {
+    /// When it was handed to its connection.
+    pub t: u64,
+    /// Its number.
+    pub n: u32,
+    /// The user's id.
+    #[serde(with = "id")]
+    pub u: u64,
+    /// The voucher's id.
+    #[serde(with = "id")]
+    pub v: u64,
+    /// The idempotency key it carries.
+    pub k: Uuid,
+}
+
+/// A request ended, in whichever way.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended<'a> {
+    /// When its answer was complete, or given up.
+    pub t: u64,
+    /// Its number.
+    pub n: u32,
+    /// The code of the answer's problem document, or why there is no answer.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub c: Option<Cow<'a, str>>,
+    /// The order that the answer names.
+    #[serde(with = "maybe_id", default, skip_serializing_if = "Option::is_none")]
+    pub o: Option<u64>,
+    /// The replica that answered.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub r: Option<Cow<'a, str>>,
+    /// The HTTP status, if there was an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s: Option<u16>,
+}
+
+/// Something that happened besides requests: a fault, its witness, its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark<'a> {
+    /// When.
+    pub t: u64,
+    /// The sort, for example `fault`.
+    #[serde(borrow)]
+    pub what: Cow<'a, str>,
+    /// Its name, for example `freeze`.
+    #[serde(borrow)]
+    pub name: Cow<'a, str>,
+    /// Of a fault: `begin`, `end`, `witness` or `healed`.
+    #[serde(borrow)]
+    pub phase: Cow<'a, str>,
+    /// More, in words.
+    #[serde(borrow)]
+    pub detail: Cow<'a, str>,
+}
+
+/// An order that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The voucher's id.
+    #[serde(with = "id")]
+    pub v: u64,
+    /// Its own id.
+    #[serde(with = "id")]
+    pub o: u64,
+    /// The id of the user it belongs to.
+    #[serde(with = "id")]
+    pub u: u64,
+}
+
+/// An order that existed before the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// The voucher's id.
+    #[serde(with = "id")]
+    pub v: u64,
+    /// Its own id.
+    #[serde(with = "id")]
+    pub o: u64,
+}
+
+/// Who read the orders and the stock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The judge itself: these are all orders there are.
+    Database,
+    /// Clients: these are the orders of the load's users, as they are shown.
+    Clients,
+}
+
+/// What was read of a voucher.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// The voucher's id.
+    #[serde(with = "id")]
+    pub v: u64,
+    /// Units granted in total, if it could be read.
+    pub granted: Option<i64>,
+    /// Units left, if it could be read.
+    pub left: Option<i64>,
+    /// How many lines with this voucher's orders there are.
+    pub orders: u64,
+    /// Who read it.
+    pub source: Source,
+    /// The tables that were read: what for, and their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tables: BTreeMap<String, String>,
+}
+
+/// Whether something was read before the load or after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// Before.
+    Before,
+    /// After.
+    After,
+}
+
+/// The service's own account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
+    /// The voucher's id.
+    #[serde(with = "id")]
+    pub v: u64,
+    /// When it was read.
+    pub when: When,
+    /// What it says.
+    pub said: Audit,
+}
+
+/// An effect of a fenced holder. `seq` rises in the order of the resource's commits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effect<'a> {
+    /// The voucher's id.
+    #[serde(with = "id")]
+    pub v: u64,
+    /// What the lock protects; tokens of different resources are not comparable.
+    #[serde(borrow)]
+    pub res: Cow<'a, str>,
+    /// Its place.
+    pub seq: u64,
+    /// The fencing token under which it was made.
+    pub token: u64,
+    /// The order that was written.
+    #[serde(with = "id")]
+    pub o: u64,
+}
+
+/// The last line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// When.
+    pub t: u64,
+    /// Requests that left.
+    pub requests: u64,
+    /// Lines before this one.
+    pub events: u64,
+}
+
+impl<'a> Event<'a> {
+    /// What a line says. Its first member must be `e`, which is how its kind is known at once.
+    pub fn parse(line: &'a [u8]) -> Result<Self, String> {
+        let tag = line.strip_prefix(br#"{"e":""#).unwrap_or_default();
+        let tag = tag.split(|byte| *byte == b'"').next().unwrap_or_default();
+        let parsed = match tag {
+            b"invoke" => serde_json::from_slice(line).map(Self::Invoke),
+            b"ok" => serde_json::from_slice(line).map(Self::Ok),
+            b"fail" => serde_json::from_slice(line).map(Self::Fail),
+            b"unknown" => serde_json::from_slice(line).map(Self::Unknown),
+            b"begin" => serde_json::from_slice(line).map(Self::Begin),
+            b"mark" => serde_json::from_slice(line).map(Self::Mark),
+            b"order" => serde_json::from_slice(line).map(Self::Order),
+            b"earlier" => serde_json::from_slice(line).map(Self::Earlier),
+            b"account" => serde_json::from_slice(line).map(Self::Account),
+            b"audit" => serde_json::from_slice(line).map(Self::Audit),
+            b"effect" => serde_json::from_slice(line).map(Self::Effect),
+            b"end" => serde_json::from_slice(line).map(Self::End),
+            _ => return Err("it does not begin with the kind of an event".to_owned()),
+        };
+        parsed.map_err(|error| error.to_string())
+    }
+}
+
+/// A 64-bit id as a string.
+mod id {
+    use serde::{Deserializer, Serializer, de};
+
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    pub(super) fn serialize<S: Serializer>(id: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(id)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        from.deserialize_str(Digits)
+    }
+
+    struct Digits;
+
+    impl de::Visitor<'_> for Digits {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an id, which is a string of digits")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
+            text.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+        }
+    }
+}
+
+/// An id that may be absent.
+mod maybe_id {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[derive(Deserialize)]
+    struct Id(#[serde(with = "super::id")] u64);
+
+    #[allow(clippy::ref_option)]
+    pub(super) fn serialize<S: Serializer>(id: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+        match id {
+            Some(id) => to.collect_str(id),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+        Ok(Option::<Id>::deserialize(from)?.map(|id| id.0))
+    }
+}

@@ -1,0 +1,18 @@
+//! The recorded history of a load: every request, every fault, and what was read in the end, in one
+//! compressed file that is judged again whenever somebody wants to. `docs/history.md` is its
+//! format.
+//!
+//! - [`event`]: what a line says.
+//! - [`writer`]: [`Recorder`], which writes while the load runs.
+//! - [`reader`]: [`Reader`], which reads a file line by line.
+//! - [`past`]: [`Past`], a whole history as it is judged.
+
+pub mod event;
+pub mod past;
+pub mod reader;
+pub mod writer;
+
+pub use event::{Account, Begin, Ended, Event, Invoke, Mark, Offer, Source};
+pub use past::{Lot, Past};
+pub use reader::{ReadError, Reader};
+pub use writer::{Recorder, Written};

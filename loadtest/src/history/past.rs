@@ -1,0 +1,289 @@
+//! A recorded history as the judge needs it: 48 bytes a request, and what was read in the end.
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::path::Path;
+
+use uuid::Uuid;
+
+use crate::history::event::{
+    Account, Begin, Ended, Event, FORMAT, Invoke, Offer, Said, VERSION, When,
+};
+use crate::history::{ReadError, Reader};
+use crate::judge::evidence::{Audit, Effect, NO_END, Names, OrderRow, Record};
+use crate::load::outcome::Outcome;
+
+/// Different names of one sort that are told apart; further ones share the last index.
+const MAX_NAMES: usize = 256;
+/// What stands for the names beyond.
+const OTHERS: &str = "(others)";
+/// The code of a request whose end was not recorded.
+const NO_END_CODE: &str = "no end was recorded";
+
+/// A whole history.
+#[derive(Debug)]
+pub struct Past {
+    /// Its header.
+    pub begin: Begin,
+    /// Every request, in the order in which they are judged.
+    pub records: Vec<Record>,
+    /// Names that records refer to.
+    pub names: Names,
+    /// What was on sale, in the header's order.
+    pub lots: Vec<Lot>,
+    /// Lines of the file.
+    pub events: u64,
+}
+
+/// One voucher.
+#[derive(Debug)]
+pub struct Lot {
+    /// What was on sale.
+    pub offer: Offer,
+    /// Where its requests are among all.
+    pub records: Range<usize>,
+    /// Its orders in the end.
+    pub rows: Vec<OrderRow>,
+    /// Ids of its orders from before the load.
+    pub earlier: HashSet<u64>,
+    /// What else was read of it in the end.
+    pub account: Option<Account>,
+    /// The service's account before the load and after it.
+    pub audits: [Option<Audit>; 2],
+    /// What fenced holders did.
+    pub effects: Vec<Effect>,
+}
+
+impl Past {
+    /// Reads a history that is whole and says nothing twice.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let mut reader = Reader::open(path)?;
+        let begin = match reader.next_event()? {
+            Some(Event::Begin(begin)) => begin,
+            Some(_) => return Err(broken(1, "it is no header".to_owned())),
+            None => return Err(ReadError::CutOff { lines: 0, why: "it is empty".to_owned() }),
+        };
+        let mut gathering = Gathering::of(begin).map_err(|why| broken(1, why))?;
+        let mut ended = false;
+        let mut number = 1;
+        while let Some(event) = reader.next_event()? {
+            number += 1;
+            if ended {
+                return Err(broken(number, "it comes after the end".to_owned()));
+            }
+            ended = matches!(event, Event::End(_));
+            gathering.add(&event, number).map_err(|why| broken(number, why))?;
+        }
+        if !ended {
+            let why = "the line that ends it is missing".to_owned();
+            return Err(ReadError::CutOff { lines: number, why });
+        }
+        gathering.finish(number)
+    }
+
+    /// The requests for a voucher.
+    pub fn records_of(&self, lot: &Lot) -> &[Record] {
+        &self.records[lot.records.clone()]
+    }
+}
+
+fn broken(line: u64, why: String) -> ReadError {
+    ReadError::Broken { line, why }
+}
+
+/// What an idempotency key comes to.
+pub fn key_of(key: Uuid) -> u32 {
+    let (high, low) = key.as_u64_pair();
+    let both = high ^ low;
+    #[allow(clippy::cast_possible_truncation)]
+    let folded = (both ^ (both >> 32)) as u32;
+    folded
+}
+
+/// A history that is being read.
+struct Gathering {
+    past: Past,
+    /// Where each request without an end is among the records.
+    open: HashMap<u32, u32>,
+    lots: HashMap<u64, u16>,
+    resources: HashMap<String, u32>,
+}
+
+impl Gathering {
+    fn of(begin: Begin) -> Result<Self, String> {
+        if (begin.format.as_str(), begin.version) != (FORMAT, VERSION) {
+            let (format, version) = (&begin.format, begin.version);
+            return Err(format!("{format} {version} is not {FORMAT} {VERSION}"));
+        }
+        let mut lots = HashMap::new();
+        for (index, offer) in begin.vouchers.iter().enumerate() {
+            let index = u16::try_from(index).map_err(|_| "it has too many vouchers".to_owned())?;
+            if lots.insert(offer.id, index).is_some() {
+                return Err(format!("it names voucher {} twice", offer.id));
+            }
+        }
+        if lots.is_empty() {
+            return Err("it names no voucher".to_owned());
+        }
+        let lot = |offer: &Offer| Lot {
+            offer: offer.clone(),
+            records: 0..0,
+            rows: Vec::new(),
+            earlier: HashSet::new(),
+            account: None,
+            audits: [None, None],
+            effects: Vec::new(),
+        };
+        let lot_list = begin.vouchers.iter().map(lot).collect();
+        let names = Names { replicas: Vec::new(), codes: vec![NO_END_CODE.to_owned()] };
+        let past = Past { begin, records: Vec::new(), names, lots: lot_list, events: 0 };
+        Ok(Self { past, open: HashMap::new(), lots, resources: HashMap::new() })
+    }
+
+    fn add(&mut self, event: &Event<'_>, number: u64) -> Result<(), String> {
+        match event {
+            Event::Begin(_) => return Err("a second header".to_owned()),
+            Event::Invoke(invoke) => self.invoke(invoke)?,
+            Event::Ok(ended) => self.end(ended, Outcome::Bought)?,
+            Event::Fail(ended) => {
+                let outcome = match ended.c.as_deref() {
+                    Some("sold_out") => Outcome::SoldOut,
+                    Some("already_ordered") => Outcome::AlreadyOrdered,
+                    _ => Outcome::Refused,
+                };
+                self.end(ended, outcome)?;
+            }
+            Event::Unknown(ended) => self.end(ended, Outcome::Unknown)?,
+            Event::Mark(_) => {}
+            Event::Order(order) => {
+                self.lot(order.v)?.rows.push(OrderRow { id: order.o, user_id: order.u });
+            }
+            Event::Earlier(earlier) => {
+                self.lot(earlier.v)?.earlier.insert(earlier.o);
+            }
+            Event::Account(account) => self.account(account)?,
+            Event::Audit(Said { v, when, said }) => {
+                let place = &mut self.lot(*v)?.audits[usize::from(*when == When::After)];
+                if place.replace(said.clone()).is_some() {
+                    return Err(format!("a second audit of voucher {v}"));
+                }
+            }
+            Event::Effect(effect) => {
+                let next = u32::try_from(self.resources.len()).unwrap_or(u32::MAX);
+                let known = self.resources.get(effect.res.as_ref()).copied();
+                let resource = known.unwrap_or_else(|| {
+                    self.resources.insert(effect.res.clone().into_owned(), next);
+                    next
+                });
+                let (seq, token, order) = (effect.seq, effect.token, effect.o);
+                self.lot(effect.v)?.effects.push(Effect { resource, seq, token, order });
+            }
+            Event::End(end) => {
+                let (requests, events) = (self.past.records.len() as u64, number - 1);
+                if (end.requests, end.events) != (requests, events) {
+                    return Err(format!(
+                        "it counts {} requests and {} lines, of which {requests} and {events} are \
+                         there",
+                        end.requests, end.events
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lot(&mut self, voucher: u64) -> Result<&mut Lot, String> {
+        let index = self.lots.get(&voucher);
+        let index = index.ok_or_else(|| format!("voucher {voucher} is not in the header"))?;
+        Ok(&mut self.past.lots[usize::from(*index)])
+    }
+
+    fn invoke(&mut self, invoke: &Invoke) -> Result<(), String> {
+        let voucher = self.lots.get(&invoke.v);
+        let voucher = *voucher.ok_or_else(|| format!("voucher {} is unknown", invoke.v))?;
+        let place = u32::try_from(self.past.records.len())
+            .map_err(|_| "it has too many requests".to_owned())?;
+        if self.open.insert(invoke.n, place).is_some() {
+            return Err(format!("request {} is sent twice", invoke.n));
+        }
+        self.past.records.push(Record {
+            start_ns: invoke.t,
+            end_ns: NO_END,
+            user: invoke.u,
+            order: None,
+            n: invoke.n,
+            key: key_of(invoke.k),
+            voucher,
+            outcome: Outcome::Unknown,
+            replica: None,
+            code: 0,
+        });
+        Ok(())
+    }
+
+    fn end(&mut self, ended: &Ended<'_>, outcome: Outcome) -> Result<(), String> {
+        let open = self.open.remove(&ended.n);
+        let place = open.ok_or_else(|| format!("request {} is not under way", ended.n))?;
+        let code = match (ended.s, ended.c.as_deref()) {
+            (Some(status), Some(code)) => &format!("{status} {code}"),
+            (Some(status), None) => &status.to_string(),
+            (None, Some(code)) => code,
+            (None, None) => "no answer",
+        };
+        let names = &mut self.past.names;
+        let code = index_of(&mut names.codes, code);
+        let replica = ended.r.as_deref().map(|name| index_of(&mut names.replicas, name));
+        let record = &mut self.past.records[place as usize];
+        if ended.t < record.start_ns {
+            return Err(format!("request {} ends before it is sent", ended.n));
+        }
+        let order = ended.o.and_then(NonZeroU64::new);
+        *record = Record { end_ns: ended.t, order, outcome, replica, code, ..*record };
+        Ok(())
+    }
+
+    fn account(&mut self, account: &Account) -> Result<(), String> {
+        let lot = self.lot(account.v)?;
+        let (v, rows) = (account.v, lot.rows.len() as u64);
+        if account.orders != rows {
+            let orders = account.orders;
+            return Err(format!("voucher {v} has {orders} orders, of which {rows} are there"));
+        }
+        if lot.account.replace(account.clone()).is_some() {
+            return Err(format!("a second account of voucher {v}"));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, events: u64) -> Result<Past, ReadError> {
+        self.past.events = events;
+        let records = &mut self.past.records;
+        let mut numbers: Vec<u32> = records.iter().map(|record| record.n).collect();
+        numbers.sort_unstable();
+        if let Some(pair) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(broken(events, format!("request {} is sent twice", pair[0])));
+        }
+        Record::sort(records);
+        let mut from = 0;
+        for (index, lot) in (0..=u16::MAX).zip(&mut self.past.lots) {
+            let until = records.partition_point(|record| record.voucher <= index);
+            lot.records = from..until;
+            from = until;
+        }
+        Ok(self.past)
+    }
+}
+
+/// The index of a name, which is added if it is new.
+fn index_of(names: &mut Vec<String>, name: &str) -> u8 {
+    let known = names.iter().position(|known| known == name);
+    let index = known.unwrap_or_else(|| {
+        if names.len() < MAX_NAMES {
+            let is_last = names.len() + 1 == MAX_NAMES;
+            names.push(if is_last { OTHERS.to_owned() } else { name.to_owned() });
+        }
+        names.len() - 1
+    });
+    u8::try_from(index).unwrap_or(u8::MAX)
+}

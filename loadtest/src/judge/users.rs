@@ -1,0 +1,189 @@
+//! What each user asked for and what each user holds, side by side: one walk over both, in the
+//! order of their ids.
+//!
+//! Which request wrote an order is known where an answer names it. Of a user's other orders each
+//! request with an unknown outcome explains one, its own if it names one. Those that remain were
+//! left by a refused request if the user has one, else nobody asked for them.
+
+use crate::judge::evidence::{Evidence, OrderRow, Record};
+use crate::judge::proof::Breaches;
+use crate::load::outcome::Outcome;
+
+/// What the walk finds.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    /// Acknowledged requests.
+    pub(super) acknowledged: u64,
+    /// Acknowledged orders that do not exist, or have no id to look for.
+    pub(super) lost: Breaches,
+    /// Orders that a refused request left.
+    pub(super) after_refusal: Breaches,
+    /// Orders that nobody asked for.
+    pub(super) phantom: Breaches,
+    /// Users with more than one order.
+    pub(super) duplicates: Breaches,
+    /// Users who were told "already ordered" when they had no order.
+    pub(super) falsely_ordered: Breaches,
+    /// When each order that may ever have taken a unit was asked for: the acknowledged ones, the
+    /// unknown ones, and those whose request is not known, at their user's first.
+    pub(super) asked_at: Vec<u64>,
+}
+
+/// What one user asked for and holds.
+struct User<'a> {
+    asked: &'a [Record],
+    /// By id; those from before the load included.
+    held: &'a [OrderRow],
+    /// Ids of acknowledged orders and when they were first asked for; by id, each once.
+    acknowledged: Vec<(u64, u64)>,
+    /// Orders from the load that no acknowledgement names; those last that nothing explains.
+    unclaimed: Vec<u64>,
+    /// How many of them nothing explains.
+    excess: usize,
+    /// From when on the user may hold an order, if ever.
+    may_hold_from: Option<u64>,
+}
+
+impl Users {
+    pub(super) fn walk(evidence: &Evidence<'_>) -> Self {
+        let mut rows = evidence.rows.to_vec();
+        rows.sort_unstable_by_key(|row| (row.user_id, row.id));
+        let mut found = Self::default();
+        let mut held = rows.chunk_by(|a, b| a.user_id == b.user_id).peekable();
+        let mut asked = evidence.records.chunk_by(|a, b| a.user == b.user).peekable();
+        loop {
+            let ids = (asked.peek().map(|of| of[0].user), held.peek().map(|of| of[0].user_id));
+            let next = match ids {
+                (None, None) => return found,
+                (Some(id), None) | (None, Some(id)) => id,
+                (Some(asks), Some(holds)) => asks.min(holds),
+            };
+            let asked = asked.next_if(|of| of[0].user == next).unwrap_or_default();
+            let held = held.next_if(|of| of[0].user_id == next).unwrap_or_default();
+            found.add(evidence, &User::of(evidence, asked, held));
+        }
+    }
+
+    fn add(&mut self, evidence: &Evidence<'_>, user: &User<'_>) {
+        self.add_acknowledged(evidence, user);
+        self.add_unexplained(evidence, user);
+        self.add_falsely_ordered(evidence, user);
+        if user.held.len() > 1 {
+            let why = || {
+                let ids: Vec<_> = user.held.iter().map(|row| row.id.to_string()).collect();
+                let user_id = user.held[0].user_id;
+                format!("user {user_id} holds {} orders: {}", ids.len(), some(&ids))
+            };
+            let named = user.asked.iter().filter(|record| {
+                record.outcome == Outcome::Bought
+                    || record.outcome == Outcome::Unknown && !user.unclaimed.is_empty()
+            });
+            self.duplicates.add(evidence, why, || named);
+        }
+        let unknown = user.asked.iter().filter(|record| record.outcome == Outcome::Unknown);
+        self.asked_at.extend(unknown.map(|record| record.start_ns));
+        self.asked_at.extend(user.acknowledged.iter().map(|(_, start_ns)| *start_ns));
+        let first = user.asked.first().map_or(0, |record| record.start_ns);
+        self.asked_at.extend(std::iter::repeat_n(first, user.excess));
+    }
+
+    fn add_acknowledged(&mut self, evidence: &Evidence<'_>, user: &User<'_>) {
+        for record in user.asked.iter().filter(|record| record.outcome == Outcome::Bought) {
+            self.acknowledged += 1;
+            match record.order_id() {
+                None => {
+                    self.asked_at.push(record.start_ns);
+                    let why = || "an acknowledgement names no order".to_owned();
+                    self.lost.add(evidence, why, || [record]);
+                }
+                Some(id) if !user.holds(id) => {
+                    let why = || format!("order {id} was acknowledged and does not exist");
+                    self.lost.add(evidence, why, || [record]);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn add_unexplained(&mut self, evidence: &Evidence<'_>, user: &User<'_>) {
+        let refused = |already: bool| {
+            user.asked.iter().filter(move |record| match record.outcome {
+                Outcome::AlreadyOrdered => already,
+                Outcome::SoldOut | Outcome::Refused => !already,
+                Outcome::Bought | Outcome::Unknown => false,
+            })
+        };
+        // A refusal that speaks of an earlier order is the least likely to have written this one.
+        let refused: Vec<&Record> = refused(false).chain(refused(true)).collect();
+        let excess = &user.unclaimed[user.unclaimed.len() - user.excess..];
+        for (index, id) in excess.iter().enumerate() {
+            if index < refused.len() {
+                let why = || format!("order {id} exists, and its user was refused");
+                self.after_refusal.add(evidence, why, || refused.iter().copied());
+            } else {
+                let owner = user.held[0].user_id;
+                let why = || format!("order {id} of user {owner} exists, and nobody asked for it");
+                self.phantom.add(evidence, why, || user.asked);
+            }
+        }
+    }
+
+    fn add_falsely_ordered(&mut self, evidence: &Evidence<'_>, user: &User<'_>) {
+        let told = user.asked.iter().filter(|one| one.outcome == Outcome::AlreadyOrdered);
+        let mut falsely = told.filter(|record| !user.could_hold_one(record)).peekable();
+        if let Some(first) = falsely.peek() {
+            let why = || format!("user {} had not ordered by then", first.user);
+            self.falsely_ordered.add(evidence, why, || falsely);
+        }
+    }
+}
+
+impl<'a> User<'a> {
+    fn of(evidence: &Evidence<'_>, asked: &'a [Record], held: &'a [OrderRow]) -> Self {
+        let with = |outcome| asked.iter().filter(move |record| record.outcome == outcome);
+        let mut acknowledged: Vec<(u64, u64)> = with(Outcome::Bought)
+            .filter_map(|record| Some((record.order_id()?, record.start_ns)))
+            .collect();
+        acknowledged.sort_unstable();
+        acknowledged.dedup_by_key(|(id, _)| *id);
+        let new = held.iter().map(|row| row.id).filter(|id| !evidence.earlier.contains(id));
+        let claimed = |id: &u64| acknowledged.binary_search_by_key(id, |(id, _)| *id).is_ok();
+        let mut unclaimed: Vec<u64> = new.filter(|id| !claimed(id)).collect();
+        let mut excess = 0;
+        if !unclaimed.is_empty() {
+            let mut named: Vec<_> = with(Outcome::Unknown).map(Record::order_id).collect();
+            excess = unclaimed.len().saturating_sub(named.len());
+            named.sort_unstable();
+            unclaimed.sort_by_key(|id| named.binary_search(&Some(*id)).is_err());
+        }
+        let resolved = unclaimed.len() > excess;
+        let may_order = |record: &&Record| match record.outcome {
+            Outcome::Bought => true,
+            Outcome::Unknown => resolved,
+            Outcome::SoldOut | Outcome::AlreadyOrdered | Outcome::Refused => false,
+        };
+        let always = excess > 0 || held.iter().any(|row| evidence.earlier.contains(&row.id));
+        let first = asked.iter().find(may_order).map(|record| record.start_ns);
+        let may_hold_from = if always { Some(0) } else { first };
+        Self { asked, held, acknowledged, unclaimed, excess, may_hold_from }
+    }
+
+    fn holds(&self, id: u64) -> bool {
+        self.held.binary_search_by_key(&id, |row| row.id).is_ok()
+    }
+
+    /// Whether this answer "already ordered" may have been true when it came.
+    fn could_hold_one(&self, told: &Record) -> bool {
+        let acknowledged = |id| self.acknowledged.binary_search_by_key(&id, |(id, _)| *id).is_ok();
+        let exists = told.order_id().is_none_or(|id| self.holds(id) || acknowledged(id));
+        exists && self.may_hold_from.is_some_and(|from_ns| from_ns < told.end_ns)
+    }
+}
+
+/// The first few of a list, in words.
+fn some(ids: &[String]) -> String {
+    const MOST: usize = 8;
+    let rest = ids.len().saturating_sub(MOST);
+    let text = ids[..ids.len() - rest].join(", ");
+    if rest > 0 { format!("{text} and {rest} more") } else { text }
+}
