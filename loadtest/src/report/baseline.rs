@@ -1,9 +1,9 @@
 //! What changed since an earlier run, from the JSON that it wrote.
 //!
 //! Cells are the same if they stand in the same place. A verdict that changed comes first,
-//! whatever the figures; then figures, the largest change first. Two runs of one program differ by
-//! some 10 to 30 % on a shared machine, so a ratio closer to 1 than [`NOTEWORTHY`] is not called a
-//! change.
+//! whatever the figures; then figures, the largest change first. Two runs of one program
+//! differ as well, the more the busier the machine, so a ratio closer to 1 than [`NOTEWORTHY`] is
+//! not called a change.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::lab::place::Place;
 use crate::lab::predict::Prediction;
 
 /// From this ratio on, or its inverse, a figure has changed.
-pub const NOTEWORTHY: f64 = 1.25;
+pub const NOTEWORTHY: f64 = 1.5;
 /// Largest file that is read, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 

@@ -62,3 +62,29 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
     let bytes = writer.into_inner().map_err(|error| broken(error.to_string()))?;
     String::from_utf8(bytes).map_err(|error| broken(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::story;
+
+    #[test]
+    fn there_is_a_header_and_a_line_a_cell_and_commas_stay_inside_their_field() {
+        let mut cells = story();
+        cells[1].valid = false;
+        cells[1].invalid_because = vec!["a, \"b\"".to_owned()];
+        let text = csv(&cells).expect("CSV");
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let column = |name: &str, headers: &csv::StringRecord| {
+            headers.iter().position(|header| header == name).expect("a column")
+        };
+        let headers = reader.headers().expect("a header").clone();
+        let lines: Vec<csv::StringRecord> =
+            reader.records().collect::<std::result::Result<_, _>>().expect("whole lines");
+        assert_eq!(lines.len(), cells.len());
+        assert_eq!(&lines[0][column("observed", &headers)], "oversells, duplicates");
+        assert_eq!(&lines[0][column("orders_per_s", &headers)], "312.4");
+        assert_eq!(&lines[1][column("because", &headers)], "a, \"b\"");
+        assert_eq!(&lines[1][column("verdict", &headers)], "INVALID");
+    }
+}

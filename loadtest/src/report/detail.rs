@@ -39,10 +39,12 @@ pub struct Detail {
 pub struct Interval {
     /// What.
     pub name: String,
-    /// From when, in nanoseconds since the load began,
-    pub from_ns: u64,
-    /// until when.
-    pub until_ns: u64,
+    /// When it began, in nanoseconds since the load did.
+    pub begin_ns: u64,
+    /// When it was healed.
+    pub end_ns: u64,
+    /// What was seen of it.
+    pub witness: String,
 }
 
 /// What one replica did.

@@ -13,6 +13,9 @@ use crate::report::html::timeline::{Timeline, timelines};
 use crate::report::repeat;
 use crate::report::table::problems;
 
+/// Most time lines of one cell.
+const MAX_TIMELINES: usize = 8;
+
 /// Everything that a cell's section shows.
 #[derive(Debug, Serialize)]
 pub struct Section {
@@ -184,8 +187,8 @@ fn facts(cell: &CellReport) -> Vec<Fact> {
 fn faults(detail: &Detail) -> Vec<String> {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let words = |fault: &crate::report::detail::Interval| {
-        let (from, until) = (seconds(fault.from_ns), seconds(fault.until_ns));
-        format!("{} from {from:.2} s to {until:.2} s", fault.name)
+        let (begin, end) = (seconds(fault.begin_ns), seconds(fault.end_ns));
+        format!("{} from {begin:.2} s to {end:.2} s: {}", fault.name, fault.witness)
     };
     detail.faults.iter().map(words).collect()
 }
@@ -250,7 +253,7 @@ fn drawn(cell: &CellReport) -> Vec<Timeline> {
     let crossing = cell.detail.as_ref().and_then(|detail| detail.crossing.as_ref());
     let findings = cell.verdict.iter().flat_map(|verdict| &verdict.findings);
     let broken = findings.filter(|finding| finding.held == Some(false));
-    broken.flat_map(|finding| timelines(finding, crossing)).collect()
+    broken.flat_map(|finding| timelines(finding, crossing)).take(MAX_TIMELINES).collect()
 }
 
 fn rules(cell: &CellReport) -> Vec<RuleLine> {

@@ -232,7 +232,7 @@ pub fn rate(per_s: f64) -> String {
     format!("{per_s:.0}")
 }
 
-/// Milliseconds as they are shown.
+/// Milliseconds as they are shown: three digits or more tell enough.
 pub fn milliseconds(ms: f64) -> String {
-    format!("{ms:.1}")
+    if ms < 100.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::lab::cell::CellReport;
 use crate::lab::place::{Load, Place};
 use crate::report::Report;
-use crate::report::baseline::{Change, Changes};
+use crate::report::baseline::{Change, Changes, NOTEWORTHY};
 use crate::report::detail::Interval;
 use crate::report::html::cell::{Fact, Section};
 use crate::report::html::grid::{Grid, Kind};
@@ -42,8 +42,10 @@ pub struct Page {
     pub commands: Vec<String>,
     /// Load, settings, versions, machine: each with its facts.
     pub about: Vec<About>,
-    /// When the run began.
+    /// When the run began, RFC 3339.
     pub started_at: String,
+    /// The same for people.
+    pub began: String,
     /// What the script draws, by the id of the cell's section.
     pub plots: BTreeMap<String, Plot>,
 }
@@ -92,6 +94,8 @@ pub struct ChangesView {
     pub changed: Vec<ChangeLine>,
     /// How many did not.
     pub same: usize,
+    /// The factor from which on a figure has changed.
+    pub noteworthy: f64,
     /// Cells that are new.
     pub new: Vec<String>,
     /// Cells that are gone.
@@ -132,7 +136,7 @@ impl Page {
             more: more.to_owned(),
             planted,
             ok: report.ok,
-            count: format!("{} cells, {good} as predicted", cells.len()),
+            count: format!("{} cells, {good} of them as predicted", cells.len()),
             grid: Grid::of(cells),
             legend: Kind::ALL.map(|kind| legend(kind, cells)).into(),
             changes: report.changes.as_ref().map(changes),
@@ -140,8 +144,17 @@ impl Page {
             commands: vec![repeat::comparison(&places, load)],
             about: about(report),
             started_at: report.started_at.clone(),
+            began: moment(&report.started_at),
             plots: cells.iter().filter_map(plot).collect(),
         }
+    }
+}
+
+/// `2026-01-31T12:34:56Z` as `2026-01-31 12:34 UTC`; anything else as it is.
+fn moment(rfc3339: &str) -> String {
+    match (rfc3339.get(..10), rfc3339.get(11..16), rfc3339.ends_with('Z')) {
+        (Some(day), Some(minute), true) => format!("{day} {minute} UTC"),
+        _ => rfc3339.to_owned(),
     }
 }
 
@@ -177,9 +190,10 @@ fn changes(changes: &Changes) -> ChangesView {
     };
     let names = |places: &[Place]| places.iter().map(Place::to_string).collect();
     ChangesView {
-        since: changes.since.clone(),
+        since: moment(&changes.since),
         changed: changes.changed.iter().map(line).collect(),
         same: changes.same,
+        noteworthy: NOTEWORTHY,
         new: names(&changes.new),
         gone: names(&changes.gone),
     }
@@ -219,7 +233,10 @@ fn about(report: &Report) -> Vec<About> {
                 Fact::new("processors", format!("{} × {}", machine.cpus, machine.cpu)),
                 Fact::new("memory", format!("{} MiB", machine.memory_mib)),
                 Fact::new("system", format!("{}, Linux {}", machine.system, machine.kernel)),
-                Fact::new("the run", format!("{}, {:.0} s", report.started_at, report.took_s)),
+                Fact::new(
+                    "the run",
+                    format!("{}, {:.0} s", moment(&report.started_at), report.took_s),
+                ),
             ],
         },
     ]

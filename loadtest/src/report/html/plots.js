@@ -51,8 +51,8 @@ function shade(faults) {
     ctx.save();
     ctx.fillStyle = colour('shade');
     for (const fault of faults) {
-      const from = plot.valToPos(fault.from_ns / 1e9, 'x', true);
-      const until = plot.valToPos(fault.until_ns / 1e9, 'x', true);
+      const from = plot.valToPos(fault.begin_ns / 1e9, 'x', true);
+      const until = plot.valToPos(fault.end_ns / 1e9, 'x', true);
       const left = Math.max(from, bbox.left);
       const right = Math.min(Math.max(until, from + 2), bbox.left + bbox.width);
       ctx.fillRect(left, bbox.top, Math.max(right - left, 0), bbox.height);

@@ -146,8 +146,12 @@ impl Axis {
         (deciding.len() > 1 && from_ns < until_ns).then(|| Overlap {
             stretch: self.stretch(from_ns, until_ns),
             words: format!(
-                "All {} were under way at once for {}",
-                deciding.len(),
+                "{} were under way at once for {}",
+                if deciding.len() == 2 {
+                    "Both".to_owned()
+                } else {
+                    format!("All {}", deciding.len())
+                },
                 milliseconds(until_ns - from_ns)
             ),
         })
@@ -210,7 +214,7 @@ mod tests {
         assert_eq!(drawn.bars[1].stretch, Stretch { from: 20.0, length: 80.0 });
         let overlap = drawn.overlap.expect("both were under way");
         assert_eq!(overlap.stretch, Stretch { from: 20.0, length: 60.0 });
-        assert!(overlap.words.contains("All 2") && overlap.words.contains("60.0 ms"));
+        assert!(overlap.words.contains("Both") && overlap.words.contains("60.0 ms"));
         assert_eq!(drawn.axis, ["100.0 ms", "200.0 ms"]);
     }
 
