@@ -9,7 +9,7 @@ report := target/report
 deny := $(if $(CI),-D warnings)
 
 .PHONY: help demo up test test-mysql bench fmt fmt-check lint tidy dev-binaries unit docs \
-  check-compose install-servers clean-report
+  check-compose install-servers install-browser clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -23,10 +23,10 @@ up: install-servers ## Start a private cluster and print the web page's address;
 	cargo build --workspace --bins --release --locked
 	target/release/loadtest up $(ARGS)
 
-test: install-servers fmt-check lint dev-binaries unit docs check-compose ## Everything CI runs
+test: install-browser fmt-check lint dev-binaries unit docs check-compose ## Everything CI runs
 
 # Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
-test-mysql: install-servers dev-binaries ## Run the tests on MySQL instead of MariaDB
+test-mysql: install-browser dev-binaries ## Run the tests on MySQL instead of MariaDB
 	mysqld="$${MYSQLD:-$$(deploy/fetch-mysql.sh)}"; \
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
 	  cargo test --workspace --locked --no-fail-fast $(ARGS)
@@ -66,6 +66,9 @@ check-compose: ## Check docker-compose.yml, where docker compose exists
 
 install-servers: ## Install what is missing of the servers for the tests (NO_INSTALL=1: refuse)
 	@deploy/install-servers.sh
+
+install-browser: ## The same, and Chromium, in which tests open the report
+	@deploy/install-servers.sh --with-browser
 
 clean-report: ## Remove target/report/
 	rm -rf $(report)

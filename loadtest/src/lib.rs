@@ -17,7 +17,9 @@
 //! - [`lab`]: the kinds ([`lab::lock`]), what each cell is to show ([`lab::predict`]),
 //!   [`lab::place`], private servers ([`lab::cluster`]), [`lab::cell`], [`lab::compare`],
 //!   [`lab::machine`].
-//! - [`report`]: tables, prose, files.
+//! - [`report`]: tables, prose, files; what is shown of a cell besides its figures
+//!   ([`report::detail`], [`lab::metrics`]); the page ([`report::html`]); what changed since an
+//!   earlier run ([`report::baseline`]).
 //! - [`run`] and [`up`]: the commands of these names; [`api`] has all calls but the purchase.
 //!
 //! *Architecture invariant:* this crate knows nothing of the service but its HTTP interface and its

@@ -26,7 +26,7 @@ function show() {
   if (!cell) return;
   cell.open = true;
   draw(cell);
-  body.scrollIntoView();
+  cell.scrollIntoView();
   cell.querySelector('summary').focus({ preventScroll: true });
 }
 

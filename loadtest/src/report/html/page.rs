@@ -15,6 +15,9 @@ use crate::report::quantiles::Quantile;
 use crate::report::repeat;
 use crate::report::series::Series;
 
+/// Most cells that are named where they are only listed.
+const MAX_NAMED: usize = 5;
+
 /// The whole page.
 #[derive(Debug, Serialize)]
 pub struct Page {
@@ -188,7 +191,13 @@ fn changes(changes: &Changes) -> ChangesView {
         let (throughput, p99) = (times(change.throughput), times(change.p99));
         ChangeLine { name: change.place.to_string(), was, is, throughput, p99 }
     };
-    let names = |places: &[Place]| places.iter().map(Place::to_string).collect();
+    let names = |places: &[Place]| {
+        let mut names: Vec<String> = places.iter().take(MAX_NAMED).map(Place::to_string).collect();
+        if places.len() > names.len() {
+            names.push(format!("and {} more", places.len() - names.len()));
+        }
+        names
+    };
     ChangesView {
         since: moment(&changes.since),
         changed: changes.changed.iter().map(line).collect(),
