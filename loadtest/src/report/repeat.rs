@@ -6,7 +6,7 @@ use crate::lab::predict::{Guards, Scope};
 
 /// The command that compares these, each named once, under this load.
 pub fn comparison(places: &[Place], load: &Load) -> String {
-    let flags = [
+    let mut flags = vec![
         ("--locks", each(places, |place| place.lock, Lock::name)),
         ("--scopes", each(places, |place| place.scope, Scope::name)),
         ("--guards", each(places, |place| place.guards, Guards::name)),
@@ -16,17 +16,14 @@ pub fn comparison(places: &[Place], load: &Load) -> String {
         ("--connections", load.connections.to_string()),
         ("--requests-per-user", load.requests_per_user.to_string()),
     ];
-    let mut command = "loadtest compare".to_owned();
-    for (flag, value) in flags {
-        command += &format!(" {flag} {value}");
-    }
     if load.work_ms > 0 {
-        command += &format!(" --work-ms {}", load.work_ms);
+        flags.push(("--work-ms", load.work_ms.to_string()));
     }
     if let Some(plant) = load.plant {
-        command += &format!(" --plant {}", plant.name());
+        flags.push(("--plant", plant.name().to_owned()));
     }
-    command
+    let words = flags.into_iter().map(|(flag, value)| format!("{flag} {value}"));
+    std::iter::once("loadtest compare".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The values of one axis, in the order in which they come, each once.

@@ -124,7 +124,8 @@ pub struct RuleLine {
 }
 
 impl Fact {
-    /// A name and a value.
+    /// A name and a value: a number, a text, or words made for it.
+    #[allow(clippy::needless_pass_by_value)]
     pub fn new(name: &str, value: impl ToString) -> Self {
         Self { name: name.to_owned(), value: value.to_string() }
     }

@@ -119,9 +119,9 @@ fn nothing_that_a_server_says_becomes_markup() {
     let mut failed = cell(place(Lock::None, Scope::User, Guards::Off, 3), 1, 1);
     failed.error = Some(evil.to_owned());
     failed.valid = false;
-    let mut codes = figures();
-    codes.codes = BTreeMap::from([(evil.to_owned(), 7)]);
-    let coded = CellReport::of(failed.place, 100, codes, verdict_of(1, 1));
+    let mut answered = figures();
+    answered.codes = BTreeMap::from([(evil.to_owned(), 7)]);
+    let coded = CellReport::of(failed.place, 100, answered, verdict_of(1, 1));
     let html = page(vec![failed, CellReport { detail: Some(detail()), ..coded }]);
     assert!(!html.contains("<img"), "{html}");
     assert!(html.contains("&lt;img src=x onerror=alert(1)&gt;"), "{html}");
