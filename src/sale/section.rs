@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::mysql::Fence;
-use distlock::{Guard, HoldKind, LockKind, LockName, Locks, Loss};
+use distlock::{Guard, HoldKind, LockKind, LockName, Locks, Loss, Token};
 use time::OffsetDateTime;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -22,7 +22,7 @@ use super::{Guards, LockOrder, OnLost, Parts, Plant, Rules, naive, single};
 use crate::domain::{Order, UserId, VoucherId};
 use crate::store::{
     CommitError, Duplicate, Entry, Health, OrderIds, Orders, Resolution, StoreError, Transaction,
-    resolve,
+    leave_effect, resolve,
 };
 
 /// How often a transaction is tried that meets another one (1213) or an id that is taken.
@@ -61,6 +61,9 @@ impl From<Refusal> for Stop {
         Self::Refused(refusal)
     }
 }
+
+/// What a lock protects, and the token of who holds it.
+type Fenced = (LockName, Token);
 
 pub(super) struct Section {
     pub(super) rules: Arc<Rules>,
@@ -138,25 +141,45 @@ impl Section {
         Ok((Transaction::from_lent(lent.into_connection(), connection_id), guard))
     }
 
-    /// Shows the lock's token, if it has one, to what it protects. As the first statement of the
-    /// transaction that reads and writes it, once is enough: the fence stays locked to its end, so
-    /// a later holder reads only after it.
-    async fn show_token(
+    /// What the lock protects and its token, if holders are fenced and it has one.
+    fn fence(&self, ticket: &Ticket, guard: Option<&Guard>) -> Result<Option<Fenced>, Stop> {
+        let token = guard.and_then(Guard::token).filter(|_| self.rules.lock.fenced);
+        let Some(token) = token else { return Ok(None) };
+        let resource = LockName::new(format!("{}:{}", self.lock_kind, ticket.lock));
+        let resource = resource.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
+        Ok(Some((resource, token)))
+    }
+
+    /// All that stands between BEGIN and COMMIT. The token is shown first: as the first statement
+    /// of the transaction that reads and writes what the lock protects, once is enough, because the
+    /// fence stays locked to its end and a later holder reads only after it. What was done under it
+    /// comes last.
+    async fn write(
         &self,
         ticket: &Ticket,
         tx: &mut Transaction,
+        entry: &Entry,
         guard: Option<&Guard>,
     ) -> Result<(), Stop> {
-        let token = guard.and_then(Guard::token).filter(|_| self.rules.lock.fenced);
-        let Some(token) = token else { return Ok(()) };
-        let resource = LockName::new(format!("{}:{}", self.lock_kind, ticket.lock));
-        let resource = &resource.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
-        let fence = Fence { resource, token };
-        let answer = tx.execute(fence.statement()).await?;
-        fence.check(&answer).map_err(|error| {
-            tracing::warn!(%error, "a purchase was refused");
-            Refusal::LockLost.into()
-        })
+        let loss = guard.map(Guard::loss);
+        let loss = loss.as_ref().filter(|_| self.rules.on_lost == OnLost::Stop);
+        let fenced = self.fence(ticket, guard)?;
+        if let Some((resource, token)) = &fenced {
+            let fence = Fence { resource, token: *token };
+            let answer = tx.execute(fence.statement()).await?;
+            fence.check(&answer).map_err(|error| {
+                tracing::warn!(%error, "a purchase was refused");
+                Refusal::LockLost
+            })?;
+        }
+        match self.rules.guards {
+            Guards::On => single::write(self, tx, entry, loss).await?,
+            Guards::Off => naive::write(self, tx, entry, loss).await?,
+        }
+        if let Some((resource, Token(token))) = &fenced {
+            leave_effect(tx, entry, (resource.as_str(), *token)).await?;
+        }
+        still_held(loss)
     }
 
     async fn try_until_settled(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Outcome {
@@ -192,16 +215,7 @@ impl Section {
         if self.rules.lock_order == LockOrder::Inside {
             *guard = Some(self.lock(ticket).await?);
         }
-        let loss = guard.as_ref().map(Guard::loss);
-        let loss = loss.as_ref().filter(|_| self.rules.on_lost == OnLost::Stop);
-        let written = match self.show_token(ticket, &mut tx, guard.as_ref()).await {
-            Err(stop) => Err(stop),
-            Ok(()) => match self.rules.guards {
-                Guards::On => single::write(self, &mut tx, &entry, loss).await,
-                Guards::Off => naive::write(self, &mut tx, &entry, loss).await,
-            },
-        };
-        if let Err(stop) = written.and_then(|()| still_held(loss)) {
+        if let Err(stop) = self.write(ticket, &mut tx, &entry, guard.as_ref()).await {
             tx.rollback().await;
             if self.rules.lock_order == LockOrder::Inside || self.lock_is_transaction {
                 release(guard.take()).await;

@@ -6,6 +6,7 @@
 
 mod audit;
 mod codes;
+mod effects;
 mod error;
 mod health;
 mod migrate;
@@ -21,6 +22,7 @@ mod vouchers;
 
 pub use audit::Audit;
 pub use codes::{CODE_LIFE, Codes, Issued};
+pub use effects::leave_effect;
 pub use error::{Duplicate, StoreError};
 pub use health::{Health, keep_watch};
 pub use migrate::migrate;

@@ -45,3 +45,36 @@ async fn without_the_switch_no_token_is_taken_or_shown() {
     assert_eq!(raise(&service.place).await, [""; 0]);
     service.buy(&other, 1).await.expect(201);
 }
+
+/// What fenced holders did to a voucher, in the order of commits: resource and token.
+async fn effects(place: &Place, voucher: &str) -> Vec<(String, u64)> {
+    let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
+    let read = "SELECT CAST(e.resource AS CHAR), e.token FROM lab_effects e \
+                JOIN orders o ON o.id = e.order_id AND o.voucher_id = e.voucher_id \
+                WHERE e.voucher_id = ? ORDER BY e.seq";
+    sqlx::query_as(read).bind(voucher).fetch_all(&mut database).await.expect("effects")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_order_of_a_fenced_holder_leaves_its_token_and_a_refused_one_leaves_nothing() {
+    let flags = ["--lab", "--fenced", "--lock", "redisson", "--lock-scope", "voucher"];
+    let service = Service::start(&flags).await;
+    let voucher = service.voucher(2).await;
+    for user in [1, 2] {
+        service.buy(&voucher, user).await.expect(201);
+    }
+    assert_eq!(service.buy(&voucher, 3).await.problem(409), "sold_out");
+    let left = effects(&service.place, &voucher).await;
+    let resource = format!("redisson:lock:voucher:{voucher}");
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.iter().all(|(name, _)| *name == resource), "{left:?}");
+    assert!(left[0].1 < left[1].1, "tokens rise: {left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_that_are_not_fenced_leave_no_effects() {
+    let service = Service::start(&["--lab"]).await;
+    let voucher = service.voucher(2).await;
+    service.buy(&voucher, 1).await.expect(201);
+    assert_eq!(effects(&service.place, &voucher).await, []);
+}

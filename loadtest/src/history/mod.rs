@@ -4,15 +4,18 @@
 //!
 //! - [`event`]: what a line says.
 //! - [`writer`]: [`Recorder`], which writes while the load runs.
+//! - [`finals`]: what is read in the end, as events.
 //! - [`reader`]: [`Reader`], which reads a file line by line.
 //! - [`past`]: [`Past`], a whole history as it is judged.
 
 pub mod event;
+pub mod finals;
 pub mod past;
 pub mod reader;
 pub mod writer;
 
 pub use event::{Account, Begin, Ended, Event, Invoke, Mark, Offer, Source};
+pub use finals::FinalRead;
 pub use past::{Lot, Past};
 pub use reader::{ReadError, Reader};
 pub use writer::{Recorder, Written};

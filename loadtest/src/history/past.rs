@@ -261,8 +261,8 @@ impl Gathering {
         let records = &mut self.past.records;
         let mut numbers: Vec<u32> = records.iter().map(|record| record.n).collect();
         numbers.sort_unstable();
-        if let Some(pair) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(broken(events, format!("request {} is sent twice", pair[0])));
+        if let Some([twice, _]) = numbers.array_windows().find(|[a, b]| a == b) {
+            return Err(broken(events, format!("request {twice} is sent twice")));
         }
         Record::sort(records);
         let mut from = 0;

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures_util::TryStreamExt as _;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection as _, Row as _};
 
@@ -13,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::judge::evidence::{Audit, Effect, OrderRow};
 use crate::lab::predict::Guards;
 
-/// Most orders of one voucher that are read; a load cannot make more.
-const MAX_ROWS: usize = crate::load::plan::MAX_REQUESTS;
+/// Orders of one voucher beyond which a reading fails.
+const MAX_ROWS: usize = 5_000_000;
 /// How long connecting, and each reading, may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -113,14 +114,14 @@ impl Reader {
     ) -> std::result::Result<Reading, sqlx::Error> {
         let mut transaction = self.connection.begin().await?;
         let limit = i64::try_from(MAX_ROWS).unwrap_or(i64::MAX);
-        let rows: Vec<OrderRow> = sqlx::query(source.orders)
-            .bind(voucher)
-            .bind(limit)
-            .fetch_all(&mut *transaction)
-            .await?
-            .iter()
-            .map(|row| Ok(OrderRow { id: row.try_get(0)?, user_id: row.try_get(1)? }))
-            .collect::<std::result::Result<_, sqlx::Error>>()?;
+        let mut rows = Vec::new();
+        let mut found =
+            sqlx::query(source.orders).bind(voucher).bind(limit).fetch(&mut *transaction);
+        while let Some(row) = found.try_next().await? {
+            rows.push(OrderRow { id: row.try_get(0)?, user_id: row.try_get(1)? });
+        }
+        drop(found);
+        bounded(rows.len())?;
         let left: i64 =
             sqlx::query_scalar(source.stock).bind(voucher).fetch_one(&mut *transaction).await?;
         let initial: i64 =
@@ -140,6 +141,12 @@ impl Reader {
     }
 }
 
+/// A reading that ends at its bound is no reading of all there is.
+fn bounded(rows: usize) -> std::result::Result<(), sqlx::Error> {
+    let why = || sqlx::Error::Protocol(format!("a voucher has {MAX_ROWS} orders or more"));
+    if rows < MAX_ROWS { Ok(()) } else { Err(why()) }
+}
+
 /// What fenced holders did to a voucher, and the names of what their locks protect.
 async fn effects(
     connection: &mut MySqlConnection,
@@ -151,13 +158,14 @@ async fn effects(
         return Ok((effects, Vec::new()));
     }
     let limit = i64::try_from(MAX_ROWS).unwrap_or(i64::MAX);
-    let rows = sqlx::query(EFFECTS).bind(voucher).bind(limit).fetch_all(connection).await?;
-    for row in rows {
+    let mut rows = sqlx::query(EFFECTS).bind(voucher).bind(limit).fetch(connection);
+    while let Some(row) = rows.try_next().await? {
         let next = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let resource = *names.entry(row.try_get::<String, _>(1)?).or_insert(next);
         let (seq, token, order) = (row.try_get(0)?, row.try_get(2)?, row.try_get(3)?);
         effects.push(Effect { resource, seq, token, order });
     }
+    bounded(effects.len())?;
     let mut names: Vec<(String, u32)> = names.into_iter().collect();
     names.sort_unstable_by_key(|(_, index)| *index);
     Ok((effects, names.into_iter().map(|(name, _)| name).collect()))

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use crate::judge::evidence::{Effect, Evidence, Record};
 use crate::judge::proof::Breaches;
+use crate::load::outcome::Outcome;
 
 pub(super) fn judge(evidence: &Evidence<'_>, breaches: &mut Breaches) -> (Option<bool>, String) {
     if evidence.effects.is_empty() {
@@ -16,7 +17,9 @@ pub(super) fn judge(evidence: &Evidence<'_>, breaches: &mut Breaches) -> (Option
     let mut effects = evidence.effects.to_vec();
     effects.sort_unstable_by_key(|effect| (effect.resource, effect.seq));
     let of = |order: u64| -> Vec<&Record> {
-        evidence.records.iter().filter(|record| record.order_id() == Some(order)).collect()
+        let wrote = |outcome| matches!(outcome, Outcome::Bought | Outcome::Unknown);
+        let records = evidence.records.iter().filter(|one| one.order_id() == Some(order));
+        records.filter(|one| wrote(one.outcome)).collect()
     };
     for resource in effects.chunk_by(|a, b| a.resource == b.resource) {
         let mut highest: &Effect = &resource[0];

@@ -1,6 +1,7 @@
 //! A verdict: what is known, and the rules.
 
 pub mod audit;
+pub mod check;
 mod effects;
 pub mod evidence;
 pub mod proof;

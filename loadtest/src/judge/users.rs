@@ -151,7 +151,10 @@ impl<'a> User<'a> {
         let mut unclaimed: Vec<u64> = new.filter(|id| !claimed(id)).collect();
         let mut excess = 0;
         if !unclaimed.is_empty() {
-            let mut named: Vec<_> = with(Outcome::Unknown).map(Record::order_id).collect();
+            // An acknowledgement that names no order is of one all the same.
+            let nameless = with(Outcome::Bought).filter(|record| record.order.is_none());
+            let may_be_its = with(Outcome::Unknown).chain(nameless);
+            let mut named: Vec<_> = may_be_its.map(Record::order_id).collect();
             excess = unclaimed.len().saturating_sub(named.len());
             named.sort_unstable();
             unclaimed.sort_by_key(|id| named.binary_search(&Some(*id)).is_err());

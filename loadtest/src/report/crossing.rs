@@ -7,9 +7,8 @@
 
 use serde::Serialize;
 
-use crate::judge::evidence::Record;
+use crate::judge::evidence::{Names, Record};
 use crate::judge::proof::Asked;
-use crate::load::drive::History;
 use crate::load::outcome::Outcome;
 
 /// Most requests that are kept.
@@ -30,9 +29,9 @@ pub struct Crossing {
 
 impl Crossing {
     /// Looks for it in a load on so many units.
-    pub fn of(history: &History, units: u64) -> Option<Self> {
+    pub fn of(records: &[Record], names: &Names, units: u64) -> Option<Self> {
         let is_order = |record: &&Record| record.outcome == Outcome::Bought;
-        let mut orders: Vec<&Record> = history.records.iter().filter(is_order).collect();
+        let mut orders: Vec<&Record> = records.iter().filter(is_order).collect();
         orders.sort_unstable_by_key(|record| (record.end_ns, record.n));
         let first = *orders.get(usize::try_from(units).ok()?)?;
         orders.retain(|one| one.start_ns < first.end_ns && one.end_ns > first.start_ns);
@@ -40,7 +39,7 @@ impl Crossing {
         let left_out = orders.len().saturating_sub(MAX_REQUESTS);
         orders.truncate(MAX_REQUESTS);
         orders.sort_unstable_by_key(|one| (one.start_ns, one.n));
-        let requests = orders.iter().map(|one| Asked::of(&history.names, one)).collect();
+        let requests = orders.iter().map(|one| Asked::of(names, one)).collect();
         Some(Self { units, first: first.n, requests, left_out })
     }
 }
@@ -48,13 +47,11 @@ impl Crossing {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
-    use std::time::Duration;
 
     use super::*;
-    use crate::judge::evidence::Names;
 
-    /// A load in which these orders were sent and acknowledged at these milliseconds.
-    fn load(orders: impl IntoIterator<Item = (u64, u64)>) -> History {
+    /// That of a load in which these orders were sent and acknowledged at these milliseconds.
+    fn crossing(units: u64, orders: impl IntoIterator<Item = (u64, u64)>) -> Option<Crossing> {
         let record = |(n, (from, until)): (u32, (u64, u64))| Record {
             start_ns: from * 1_000_000,
             end_ns: until * 1_000_000,
@@ -67,20 +64,20 @@ mod tests {
             replica: Some(0),
             code: 0,
         };
-        let records = (0..).zip(orders).map(record).collect();
+        let records: Vec<Record> = (0..).zip(orders).map(record).collect();
         let names = Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] };
-        History { records, names, elapsed: Duration::from_secs(1) }
+        Crossing::of(&records, &names, units)
     }
 
     #[test]
     fn a_sale_that_keeps_to_its_stock_has_no_such_moment() {
-        assert!(Crossing::of(&load([(0, 5), (1, 6)]), 2).is_none());
+        assert!(crossing(2, [(0, 5), (1, 6)]).is_none());
     }
 
     #[test]
     fn the_first_order_beyond_the_stock_is_there_with_the_purchases_that_overlapped_it() {
-        let history = load([(0, 5), (4, 10), (6, 12), (11, 15), (13, 20)]);
-        let crossing = Crossing::of(&history, 2).expect("five were sold");
+        let crossing = crossing(2, [(0, 5), (4, 10), (6, 12), (11, 15), (13, 20)]);
+        let crossing = crossing.expect("five were sold");
         let shown: Vec<u32> = crossing.requests.iter().map(|one| one.n).collect();
         assert_eq!((crossing.first, &shown[..], crossing.left_out), (2, &[1, 2, 3][..], 0));
         assert_eq!(crossing.requests[0].user, "1001");
@@ -88,7 +85,7 @@ mod tests {
 
     #[test]
     fn of_many_requests_the_closest_are_kept_and_the_rest_counted() {
-        let crossing = Crossing::of(&load((0..80).map(|at| (at, at + 90))), 10).expect("80 sold");
+        let crossing = crossing(10, (0..80).map(|at| (at, at + 90))).expect("80 sold");
         assert_eq!(crossing.requests.len(), MAX_REQUESTS);
         assert_eq!(crossing.left_out, 80 - MAX_REQUESTS);
         assert!(crossing.requests.iter().any(|one| one.n == crossing.first), "{crossing:?}");

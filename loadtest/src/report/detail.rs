@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::judge::evidence::Record;
+use crate::judge::evidence::{Names, Record};
 use crate::lab::metrics::LockMetrics;
-use crate::load::drive::History;
 use crate::load::outcome::Outcome;
 use crate::report::crossing::Crossing;
 use crate::report::quantiles::{Quantile, curves};
@@ -60,12 +59,12 @@ pub struct Work {
 
 impl Detail {
     /// Gathers everything from a load on so many units; only its replicas know of the locks.
-    pub fn of(history: &History, units: u64) -> Self {
+    pub fn of(records: &[Record], names: &Names, units: u64) -> Self {
         Self {
-            series: Series::of(&history.records),
-            latency: curves(&history.records),
-            replicas: work(&history.records, &history.names.replicas),
-            crossing: Crossing::of(history, units),
+            series: Series::of(records),
+            latency: curves(records),
+            replicas: work(records, &names.replicas),
+            crossing: Crossing::of(records, names, units),
             faults: Vec::new(),
             locks: None,
         }

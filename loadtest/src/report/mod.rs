@@ -1,6 +1,7 @@
 //! The whole report on a comparison: what is printed, and the files.
 
 pub mod baseline;
+pub mod check_text;
 pub mod conclusion;
 pub mod crossing;
 pub mod csv;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::judge::evidence::Record;
+use crate::judge::evidence::{NO_END, Record};
 use crate::load::outcome::Outcome;
 
 /// Longest latency told apart, in microseconds.
@@ -45,7 +45,8 @@ pub struct Quantile {
 pub fn curves(records: &[Record]) -> BTreeMap<&'static str, Vec<Quantile>> {
     let mut curves = BTreeMap::new();
     for outcome in Outcome::ALL {
-        let curve = curve(records.iter().filter(|record| record.outcome == outcome));
+        let came = |record: &&Record| record.outcome == outcome && record.end_ns != NO_END;
+        let curve = curve(records.iter().filter(came));
         if !curve.is_empty() {
             curves.insert(outcome.name(), curve);
         }

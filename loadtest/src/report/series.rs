@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::judge::evidence::Record;
+use crate::judge::evidence::{NO_END, Record};
 use crate::load::outcome::Outcome;
 
 /// Most steps of one series.
@@ -38,14 +38,15 @@ pub struct Series {
 impl Series {
     /// Counts the answers of a load.
     pub fn of(records: &[Record]) -> Self {
-        let last_ms = records.iter().map(|record| record.end_ns / 1_000_000).max().unwrap_or(0);
+        let ended = || records.iter().filter(|record| record.end_ns != NO_END);
+        let last_ms = ended().map(|record| record.end_ns / 1_000_000).max().unwrap_or(0);
         let step_ms = step_for(last_ms);
         let steps = usize::try_from(last_ms / step_ms + 1).unwrap_or(1);
         let mut answers = BTreeMap::new();
         for outcome in Outcome::ALL {
             let mut counts = vec![0_u32; steps];
             let mut any = false;
-            for record in records.iter().filter(|record| record.outcome == outcome) {
+            for record in ended().filter(|record| record.outcome == outcome) {
                 let step = usize::try_from(record.end_ns / 1_000_000 / step_ms).unwrap_or(steps);
                 if let Some(count) = counts.get_mut(step) {
                     *count = count.saturating_add(1);
@@ -91,6 +92,9 @@ mod tests {
         assert_eq!(series.answers["bought"], [2, 1, 0, 0]);
         assert_eq!(series.answers["sold_out"], [0, 0, 0, 1]);
         assert_eq!(series.answers.len(), 2, "what never came has no series");
+        let unending = Record { end_ns: NO_END, ..record(Outcome::Unknown, 0) };
+        let with_it = [records.to_vec(), vec![unending]].concat();
+        assert_eq!(Series::of(&with_it), series, "what never ended came in no step");
     }
 
     #[test]

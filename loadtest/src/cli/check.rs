@@ -1,0 +1,40 @@
+//! `loadtest check`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::error::Result;
+use crate::judge::check::Check;
+use crate::report::check_text;
+use crate::report::{check_writable, write_json};
+
+#[derive(Debug, Args)]
+#[command(after_help = super::EXIT_CODES)]
+pub(super) struct CheckArgs {
+    /// The history, as written by `loadtest run --history FILE`
+    file: PathBuf,
+    /// Read the orders in this database instead of those in the file, and only read
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
+    /// Seconds after which the check is given up, which is a failure
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout_s: u64,
+    /// Write the judgement as JSON, also if a rule is broken
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Whether the history is good.
+pub(super) async fn check(args: CheckArgs) -> Result<bool> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let deadline = Duration::from_secs(args.timeout_s);
+    let judgement = Check { file: args.file, database: args.database, deadline }.run().await?;
+    println!("{}", check_text::text(&judgement));
+    if let Some(path) = &args.json {
+        write_json(path, &judgement)?;
+    }
+    Ok(judgement.ok)
+}

@@ -1,0 +1,252 @@
+//! Judges a recorded history, as often and as late as one likes.
+//!
+//! What became of requests with unknown outcomes is known from the final reads: those in the file,
+//! or the database read anew. A history that is cut off, says nothing, or has no final read is
+//! judged bad, and so is one whose judging does not end in time.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::history::{Lot, Past, ReadError, Source};
+use crate::judge::audit::{Reader, Reading};
+use crate::judge::evidence::{Audit, AuditCheck, Evidence};
+use crate::judge::verdict::{Finding, Rule, Verdict, judge};
+use crate::lab::predict::Guards;
+use crate::load::outcome::Outcome;
+
+/// What is to be judged.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// The recorded history.
+    pub file: PathBuf,
+    /// The database to be read instead of the final reads in the file.
+    pub database: Option<String>,
+    /// How long it may take.
+    pub deadline: Duration,
+}
+
+/// What came of it; the report's JSON.
+#[derive(Debug, Serialize)]
+pub struct Judgement {
+    /// Whether the history is whole, every demanded rule was judged and held, and no other is
+    /// broken.
+    pub ok: bool,
+    /// Why not, in words.
+    pub failed_because: Vec<String>,
+    /// The file.
+    pub file: String,
+    /// The name of the recorded run.
+    pub run: Option<String>,
+    /// Where its requests went.
+    pub target: Option<String>,
+    /// When it began.
+    pub began_at: Option<String>,
+    /// Lines of the history.
+    pub events: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Those whose clients were not told what came of them.
+    pub unknown: u64,
+    /// Each voucher by itself.
+    pub vouchers: Vec<Judged>,
+    /// How long it took.
+    pub took_s: f64,
+}
+
+/// The verdict on one voucher.
+#[derive(Debug, Serialize)]
+pub struct Judged {
+    /// Its id.
+    pub voucher: String,
+    /// Units that were there to be sold.
+    pub offered: Option<i64>,
+    /// Rules that must hold.
+    pub demanded: Vec<Rule>,
+    /// Every rule with its figures and proofs.
+    pub verdict: Verdict,
+}
+
+impl Judged {
+    /// Why this is no pass, in words: rules that were broken, and those that are demanded and could
+    /// not be judged.
+    pub fn failures(&self) -> Vec<String> {
+        let failure = |finding: &Finding| {
+            let Finding { rule, held, detail, .. } = finding;
+            let what = match held {
+                Some(false) => "not so",
+                None if self.demanded.contains(rule) => "could not be judged",
+                Some(true) | None => return None,
+            };
+            Some(format!("voucher {}: {what}: {} ({detail})", self.voucher, rule.words()))
+        };
+        self.verdict.findings.iter().filter_map(failure).collect()
+    }
+}
+
+impl Check {
+    /// Judges the history. Errors are those that keep it from being looked at.
+    pub async fn run(&self) -> Result<Judgement> {
+        let began = Instant::now();
+        let judgement = match tokio::time::timeout(self.deadline, self.judge()).await {
+            Ok(judged) => judged?,
+            Err(_) => self.failed(format!("the check did not end within {:?}", self.deadline)),
+        };
+        Ok(Judgement { took_s: began.elapsed().as_secs_f64(), ..judgement })
+    }
+
+    async fn judge(&self) -> Result<Judgement> {
+        let file = self.file.clone();
+        let read = blocking(move || Past::read(&file)).await?;
+        let mut past = match read {
+            Ok(past) => past,
+            Err(error @ ReadError::NotOpened { .. }) => {
+                return Err(Error::Usage(error.to_string()));
+            }
+            Err(error) => return Ok(self.failed(error.to_string())),
+        };
+        let mut readings = Vec::new();
+        if let Some(url) = &self.database {
+            let mut reader = Reader::connect(url).await?;
+            for lot in &past.lots {
+                let reading = reader.read(&lot.offer.id.to_string(), guards_of(&past, lot)).await?;
+                readings.push(reading);
+            }
+        }
+        for (lot, reading) in past.lots.iter_mut().zip(readings) {
+            lot.read_anew(reading);
+        }
+        let file = self.file.clone();
+        blocking(move || Judgement::of(&file, &past)).await
+    }
+
+    fn failed(&self, why: String) -> Judgement {
+        Judgement {
+            ok: false,
+            failed_because: vec![why],
+            file: self.file.display().to_string(),
+            run: None,
+            target: None,
+            began_at: None,
+            events: 0,
+            requests: 0,
+            unknown: 0,
+            vouchers: Vec::new(),
+            took_s: 0.0,
+        }
+    }
+}
+
+/// Runs on a thread where it keeps nobody waiting, so that the deadline is noticed.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::Setup(format!("the judging broke off: {error}")))
+}
+
+/// In which tables a voucher was sold: those of the final read, else as the run was set up.
+fn guards_of(past: &Past, lot: &Lot) -> Guards {
+    let table = lot.account.as_ref().and_then(|account| account.tables.get("orders"));
+    let setting = past.begin.settings.get("guards");
+    let unguarded = table
+        .map_or(setting.is_some_and(|guards| guards == "off"), |table| table.starts_with("lab_"));
+    if unguarded { Guards::Off } else { Guards::On }
+}
+
+impl Judgement {
+    /// Judges every voucher of a history that was read.
+    pub fn of(file: &Path, past: &Past) -> Self {
+        let vouchers = judge_all(past);
+        let requests = past.records.len() as u64;
+        let mut failed_because: Vec<String> = vouchers.iter().flat_map(Judged::failures).collect();
+        if requests == 0 {
+            failed_because.insert(0, "the history has no requests".to_owned());
+        }
+        let unknown = past.records.iter().filter(|record| record.outcome == Outcome::Unknown);
+        Self {
+            ok: failed_because.is_empty(),
+            failed_because,
+            file: file.display().to_string(),
+            run: Some(past.begin.run.to_string()),
+            target: Some(past.begin.target.clone()),
+            began_at: Some(past.begin.began_at.clone()),
+            events: past.events,
+            requests,
+            unknown: unknown.count() as u64,
+            vouchers,
+            took_s: 0.0,
+        }
+    }
+}
+
+/// The verdict on each voucher of a history.
+pub fn judge_all(past: &Past) -> Vec<Judged> {
+    let elsewhere = shared_ids(past);
+    past.lots.iter().map(|lot| judge_lot(past, lot, &elsewhere)).collect()
+}
+
+fn judge_lot(past: &Past, lot: &Lot, elsewhere: &HashSet<u64>) -> Judged {
+    let (voucher, offered) = (lot.offer.id.to_string(), lot.offer.offered);
+    let Some(account) = &lot.account else {
+        let verdict = Verdict::unjudged("the voucher was not read in the end");
+        return Judged { voucher, offered, demanded: Rule::ALL.into(), verdict };
+    };
+    let rows_are_all = account.source == Source::Database;
+    let own = lot.own_account();
+    let audit = match (&lot.audits, &own) {
+        ([_, Some(said)], Some(own)) => AuditCheck::Equal { said, own },
+        ([Some(before), Some(after)], None) => AuditCheck::Moved { before, after },
+        _ => AuditCheck::Absent,
+    };
+    let audited = !matches!(audit, AuditCheck::Absent);
+    let verdict = judge(&Evidence {
+        records: past.records_of(lot),
+        names: &past.names,
+        rows: &lot.rows,
+        rows_are_all,
+        earlier: &lot.earlier,
+        elsewhere,
+        offered,
+        granted: account.granted,
+        left: account.left,
+        effects: &lot.effects,
+        audit,
+    });
+    Judged { voucher, offered, demanded: verdict.demanded(rows_are_all, audited), verdict }
+}
+
+/// Order ids that were acknowledged for more than one voucher.
+fn shared_ids(past: &Past) -> HashSet<u64> {
+    if past.lots.len() < 2 {
+        return HashSet::new();
+    }
+    let mut named: Vec<(u64, u16)> = past
+        .records
+        .iter()
+        .filter(|record| record.outcome == Outcome::Bought)
+        .filter_map(|record| Some((record.order_id()?, record.voucher)))
+        .collect();
+    named.sort_unstable();
+    let shared = named.array_windows().filter(|[a, b]| a.0 == b.0 && a.1 != b.1);
+    shared.map(|[(id, _), _]| *id).collect()
+}
+
+impl Lot {
+    /// Puts another reading of the database in the place of the final read.
+    fn read_anew(&mut self, reading: Reading) {
+        let account = crate::history::finals::of_database(self.offer.id, &reading);
+        self.account = Some(account);
+        self.rows = reading.rows;
+        self.effects = reading.effects;
+    }
+
+    /// The judge's own account, if it read the database.
+    fn own_account(&self) -> Option<Audit> {
+        let account = self.account.as_ref().filter(|one| one.source == Source::Database)?;
+        let table = |what: &str| account.tables.get(what).map_or("", String::as_str);
+        let tables = ["orders", "stock", "grants"].map(table);
+        Some(Audit::of(&self.rows, account.granted?, account.left?, tables))
+    }
+}

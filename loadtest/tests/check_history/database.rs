@@ -1,0 +1,138 @@
+//! `--database`: the final reads are made anew.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use loadtest::history::{Begin, FinalRead, Offer, Recorder};
+use loadtest::judge::audit::Reader;
+use loadtest::judge::check::{Check, Judgement};
+use loadtest::judge::verdict::Rule;
+use loadtest::lab::predict::Guards;
+use sqlx::{Connection as _, MySqlConnection};
+use testbed::{Bed, Database, Flavor};
+
+use crate::tape::{Tape, UNITS, broken, proofs};
+
+/// The service's own tables.
+const SCHEMA: [&str; 7] = [
+    include_str!("../../../migrations/0002_vouchers.sql"),
+    include_str!("../../../migrations/0003_voucher_stock.sql"),
+    include_str!("../../../migrations/0004_stock_grants.sql"),
+    include_str!("../../../migrations/0005_orders.sql"),
+    include_str!("../../../migrations/lab/9001_lab_orders.sql"),
+    include_str!("../../../migrations/lab/9002_lab_stock.sql"),
+    include_str!("../../../migrations/lab/9003_lab_effects.sql"),
+];
+
+struct Shop {
+    database: Database,
+    sql: MySqlConnection,
+    _bed: Bed,
+}
+
+impl Shop {
+    /// A database that holds what came of a sale, under tokens that rise.
+    async fn after(tape: &Tape) -> Self {
+        let bed = Bed::start().expect("a folder");
+        let database = bed.database(Flavor::Any).expect("a database server");
+        database.create_database("sale").expect("created");
+        let sql = MySqlConnection::connect(&database.url("sale")).await.expect("connected");
+        let mut shop = Self { database, sql, _bed: bed };
+        for statement in SCHEMA {
+            shop.run(statement).await;
+        }
+        shop.run("SET foreign_key_checks = 0").await;
+        shop.run(&format!("INSERT INTO stock_grants (voucher_id, units) VALUES (1, {UNITS})"))
+            .await;
+        for stock in ["voucher_stock", "lab_stock"] {
+            shop.run(&format!("INSERT INTO {stock} VALUES (1, 0)")).await;
+        }
+        for (token, row) in (7..).zip(&tape.rows) {
+            let order = format!("({}, {}, 1, 100, NOW())", row.id, row.user_id);
+            shop.run(&format!("INSERT INTO orders VALUES {order}")).await;
+            let effect = format!("(1, 'redisson:x', {token}, {})", row.id);
+            let columns = "(voucher_id, resource, token, order_id)";
+            shop.run(&format!("INSERT INTO lab_effects {columns} VALUES {effect}")).await;
+        }
+        shop
+    }
+
+    async fn run(&mut self, statement: &str) {
+        let statement = sqlx::AssertSqlSafe(statement.to_owned());
+        sqlx::raw_sql(statement).execute(&mut self.sql).await.expect("done");
+    }
+
+    async fn check(&self, file: &Path) -> Judgement {
+        let database = Some(self.database.url("sale"));
+        let deadline = Duration::from_mins(1);
+        let check = Check { file: file.to_owned(), database, deadline };
+        check.run().await.expect("judged")
+    }
+}
+
+/// The requests of a sale, with what is in the database as its final read, or without one.
+async fn record(tape: &Tape, path: &Path, shop: Option<&Shop>) {
+    let offers = vec![Offer { id: 1, offered: Some(tape.offered) }];
+    let begin = Begin::now("http://127.0.0.1:1".into(), 1, 600, offers);
+    let recorder = Recorder::create(path, &begin).expect("created");
+    for event in &tape.events {
+        recorder.record(event.clone()).await;
+    }
+    if let Some(shop) = shop {
+        let mut reader = Reader::connect(&shop.database.url("sale")).await.expect("connected");
+        let reading = reader.read("1", Guards::On).await.expect("read");
+        let said = Some(&reading.account);
+        recorder.final_read(1, FinalRead::Database { reading: &reading, said }).await;
+    }
+    recorder.finish().await.expect("written");
+}
+
+#[tokio::test]
+async fn the_database_is_read_instead_of_the_file_and_shows_what_became_of_it_since() {
+    let tape = Tape::legal();
+    let mut shop = Shop::after(&tape).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (read, unread) = (folder.path().join("read"), folder.path().join("unread"));
+    record(&tape, &read, Some(&shop)).await;
+    record(&tape, &unread, None).await;
+    assert!(!crate::tape::check(&unread).await.ok, "no final read");
+    for file in [&read, &unread] {
+        let judgement = shop.check(file).await;
+        assert!(judgement.ok, "{:?}", judgement.failed_because);
+    }
+    let alone = crate::tape::check(&read).await;
+    assert!(alone.ok, "{:?}", alone.failed_because);
+    let tokens = alone.vouchers[0].verdict.finding(Rule::TokensRise).expect("present");
+    assert_eq!(tokens.held, Some(true), "what fenced holders did was recorded: {}", tokens.detail);
+
+    let n = tape.with_code("201")[30];
+    let order = tape.end_of(n).o.expect("an order");
+    shop.run(&format!("DELETE FROM orders WHERE id = {order}")).await;
+    shop.run("UPDATE voucher_stock SET stock = 1").await;
+    let judgement = shop.check(&unread).await;
+    assert_eq!(broken(&judgement), [Rule::AcknowledgedExist], "{:?}", judgement.failed_because);
+    assert_eq!(proofs(&judgement, Rule::AcknowledgedExist), [n].into());
+    assert!(crate::tape::check(&read).await.ok, "the file still says what was there then");
+
+    shop.run("UPDATE lab_effects SET token = 1 WHERE seq = 100").await;
+    let judgement = shop.check(&unread).await;
+    assert!(broken(&judgement).contains(&Rule::TokensRise), "{:?}", judgement.failed_because);
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_read_is_bad_usage_and_never_a_pass() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("history");
+    record(&Tape::legal(), &file, None).await;
+    let output = Command::new(env!("CARGO_BIN_EXE_loadtest"))
+        .arg("check")
+        .arg(&file)
+        .args(["--database", "mysql://u:p@127.0.0.1:1/sale"])
+        .output()
+        .expect("the built program");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("cannot read the database"), "{stderr}");
+    assert!(!stderr.contains("u:p"), "no password: {stderr}");
+}

@@ -1,0 +1,147 @@
+//! Changes that no rule forbids.
+
+use loadtest::history::{Ended, Event, Invoke, Source};
+use loadtest::judge::verdict::Rule;
+use uuid::Uuid;
+
+use crate::synthetic::Sale;
+use crate::tape::{Tape, UNITS, broken, judge, proofs};
+
+async fn assert_clean(what: &str, tapes: &[Tape]) {
+    let judgement = judge(tapes).await;
+    assert_eq!(broken(&judgement), [], "{what}: {:?}", judgement.failed_because);
+    assert!(judgement.ok, "{what}: {:?}", judgement.failed_because);
+}
+
+#[tokio::test]
+async fn a_legal_sale_holds_every_kind_of_answer_and_is_good() {
+    let tape = Tape::legal();
+    assert_eq!(tape.rows.len(), UNITS, "sold out");
+    for code in ["201", "sold_out", "already_ordered", "overloaded", "timed_out"] {
+        assert!(tape.with_code(code).len() > 10, "{code}");
+    }
+    assert_clean("as it is", std::slice::from_ref(&tape)).await;
+    let judgement = judge(&[tape]).await;
+    assert_eq!(judgement.requests, 3000);
+    assert!(judgement.unknown > 10);
+    let held = &judgement.vouchers[0].verdict;
+    assert_eq!(held.findings.iter().filter(|finding| finding.held == Some(true)).count(), 11);
+    assert_clean("fenced", &[Tape::fenced()]).await;
+}
+
+#[tokio::test]
+async fn unknown_outcomes_may_have_happened_or_not() {
+    let legal = Tape::legal();
+    let mut happened = legal.clone();
+    for n in happened.with_code("201") {
+        happened.loses(n);
+    }
+    assert_clean("every acknowledgement was lost on its way", &[happened]).await;
+    let mut not = legal.clone();
+    let buyers: Vec<u64> = not.rows.iter().map(|row| row.user_id).take(20).collect();
+    for buyer in buyers {
+        not.forgets(buyer);
+        for n in not.requests_of(buyer) {
+            not.loses(n);
+        }
+    }
+    assert_clean("twenty users never got through", &[not]).await;
+    let mut endless = legal;
+    let lost = endless.with_code("timed_out");
+    let gone = |event: &Event<'_>| matches!(event, Event::Unknown(end) if lost.contains(&end.n));
+    endless.events.retain(|event| !gone(event));
+    assert_clean("requests without an end", &[endless]).await;
+}
+
+#[tokio::test]
+async fn lines_may_stand_in_another_order_than_their_times() {
+    let mut late = Tape::legal();
+    let (left, ended): (Vec<_>, Vec<_>) =
+        late.events.into_iter().partition(|event| matches!(event, Event::Invoke(_)));
+    late.events = left.into_iter().chain(ended.into_iter().rev()).collect();
+    late.rows.reverse();
+    assert_clean("ends come last, the last first", &[late]).await;
+}
+
+#[tokio::test]
+async fn a_repeated_request_may_get_the_first_answer_again() {
+    let mut tape = Tape::legal();
+    let bought = tape.with_code("201")[50];
+    let order = tape.end_of(bought).o.expect("an order");
+    let (left, _) = tape.places(bought);
+    let Event::Invoke(first) = tape.events[left].clone() else { unreachable!() };
+    for again in 0..3 {
+        let (n, t) = (1_000_000 + again, 1 << 40);
+        tape.events.push(Event::Invoke(Invoke { n, t, ..first }));
+        let ended = Ended { n, t: t + 1, o: Some(order), s: Some(201), ..Ended::default() };
+        tape.events.push(Event::Ok(ended));
+    }
+    assert_clean("three times with its key", &[tape]).await;
+}
+
+/// Three units, asked for at 0, 100 and 200, and a "sold out" that comes at `told_at`.
+fn three_units(told_at: u64) -> Tape {
+    let mut tape = Tape { offered: 3, granted: 3, events: vec![], rows: vec![], ..Tape::legal() };
+    let invoke = |n: u32, t| Invoke { t, n, u: u64::from(n) + 50, v: 1, k: Uuid::from_u128(9) };
+    for (n, t) in [(0, 0), (1, 100), (2, 200)] {
+        let order = u64::from(n) + 70;
+        tape.events.push(Event::Invoke(invoke(n, t)));
+        tape.events.push(Event::Ok(Ended { n, t: 500, o: Some(order), ..Ended::default() }));
+        tape.adds_row(order, u64::from(n) + 50);
+    }
+    tape.events.push(Event::Invoke(invoke(3, 0)));
+    let code = Some("sold_out".into());
+    tape.events.push(Event::Fail(Ended { n: 3, t: told_at, c: code, ..Ended::default() }));
+    tape
+}
+
+#[tokio::test]
+async fn a_sold_out_is_true_from_the_moment_the_last_unit_was_asked_for() {
+    assert_clean("a nanosecond after", &[three_units(201)]).await;
+    for told_at in [200, 150, 1] {
+        let judgement = judge(&[three_units(told_at)]).await;
+        assert_eq!(broken(&judgement), [Rule::SoldOutIsTrue], "{told_at}");
+        assert_eq!(proofs(&judgement, Rule::SoldOutIsTrue), [3].into(), "{told_at}");
+    }
+}
+
+#[tokio::test]
+async fn orders_from_before_the_load_are_not_of_the_load() {
+    let mut tape = Tape::legal();
+    let (first, user) = (5, tape.user_of(tape.with_code("sold_out")[0]));
+    tape.earlier = vec![first];
+    tape.adds_row(first, user);
+    tape.granted += 1;
+    for n in tape.requests_of(user) {
+        tape.answer(n, |end| {
+            let code = Some("already_ordered".into());
+            Event::Fail(Ended { o: Some(first), c: code, ..end })
+        });
+    }
+    assert_clean("somebody had one", &[tape]).await;
+}
+
+#[tokio::test]
+async fn what_clients_see_is_judged_and_what_they_cannot_see_is_not_demanded() {
+    let tape = Tape { source: Source::Clients, ..Tape::legal() };
+    let judgement = judge(&[tape]).await;
+    assert!(judgement.ok, "{:?}", judgement.failed_because);
+    let judged = &judgement.vouchers[0];
+    for rule in [Rule::StockAsOrdered, Rule::NoRowWithoutRequest, Rule::AuditAgrees] {
+        assert!(!judged.demanded.contains(&rule), "{rule:?}");
+        assert_eq!(judged.verdict.finding(rule).expect("present").held, None, "{rule:?}");
+    }
+}
+
+#[tokio::test]
+async fn vouchers_and_resources_are_judged_each_by_itself() {
+    let mut second = Sale::new(2, 50, 800);
+    second.first = 10_000;
+    assert_clean("the same users", &[Tape::legal(), Tape::of(second)]).await;
+    let mut tape = Tape::fenced();
+    for effect in tape.effects.iter_mut().step_by(2) {
+        effect.res = "redisson:lock:order:2".into();
+        effect.token += 1_000_000;
+    }
+    assert_clean("tokens of two resources", &[tape]).await;
+}

@@ -1,0 +1,10 @@
+//! Is the checker itself right? Legal histories of thousands of requests are changed in one place,
+//! and exactly the rule that this breaks must say so, with the right request; legal changes must
+//! be passed over.
+
+mod database;
+mod files;
+mod legal;
+mod mutations;
+mod synthetic;
+mod tape;

@@ -1,0 +1,242 @@
+//! A history that a test changes before it is written and judged.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+use loadtest::history::event::{Earlier, Effect, Order, Said, When};
+use loadtest::history::{Account, Begin, Ended, Event, Offer, Recorder, Source};
+use loadtest::judge::check::{Check, Judgement};
+use loadtest::judge::evidence::{Audit, OrderRow};
+use loadtest::judge::verdict::Rule;
+
+use crate::synthetic::Sale;
+
+pub(crate) const UNITS: usize = 200;
+const REQUESTS: u32 = 3000;
+const TABLES: [&str; 3] = ["orders", "voucher_stock", "stock_grants"];
+
+/// One voucher: what was said of it while the load ran, and what was there in the end.
+#[derive(Clone)]
+pub(crate) struct Tape {
+    pub(crate) voucher: u64,
+    pub(crate) offered: i64,
+    pub(crate) granted: i64,
+    /// What is left, if it is not what was granted less the orders.
+    pub(crate) left: Option<i64>,
+    pub(crate) events: Vec<Event<'static>>,
+    pub(crate) rows: Vec<OrderRow>,
+    pub(crate) earlier: Vec<u64>,
+    pub(crate) effects: Vec<Effect<'static>>,
+    /// The service's account, if it is not that of the judge.
+    pub(crate) said: Option<Audit>,
+    pub(crate) source: Source,
+    /// Whether the voucher was read in the end.
+    pub(crate) read: bool,
+}
+
+impl Tape {
+    /// A sale of 200 units to 600 users with five requests each, in which nothing is wrong.
+    pub(crate) fn legal() -> Self {
+        Self::of(Sale::new(1, UNITS, REQUESTS))
+    }
+
+    pub(crate) fn of(mut sale: Sale) -> Self {
+        let mut events = Vec::new();
+        sale.each(|event| events.push(event));
+        let units = i64::try_from(sale.units).expect("small");
+        let rows = sale.orders.iter().map(|&(id, user_id)| OrderRow { id, user_id }).collect();
+        Self {
+            voucher: sale.voucher,
+            offered: units,
+            granted: units,
+            left: None,
+            events,
+            rows,
+            earlier: Vec::new(),
+            effects: Vec::new(),
+            said: None,
+            source: Source::Database,
+            read: true,
+        }
+    }
+
+    /// The same with an effect for each order, under tokens that rise.
+    pub(crate) fn fenced() -> Self {
+        let mut tape = Self::legal();
+        let effect = |(seq, row): (u64, &OrderRow)| {
+            let token = seq / 2 + 5;
+            Effect { v: 1, res: "redisson:lock:order:1".into(), seq, token, o: row.id }
+        };
+        tape.effects = (1..).zip(&tape.rows).map(effect).collect();
+        tape
+    }
+
+    fn left(&self) -> i64 {
+        let new = self.rows.iter().filter(|row| !self.earlier.contains(&row.id)).count();
+        self.left.unwrap_or(self.offered - i64::try_from(new).expect("small"))
+    }
+
+    async fn record(&self, recorder: &Recorder) {
+        for event in &self.events {
+            recorder.record(event.clone()).await;
+        }
+    }
+
+    async fn record_end(&self, recorder: &Recorder) {
+        let v = self.voucher;
+        for &o in &self.earlier {
+            recorder.record(Event::Earlier(Earlier { v, o })).await;
+        }
+        for row in &self.rows {
+            recorder.record(Event::Order(Order { v, o: row.id, u: row.user_id })).await;
+        }
+        for effect in &self.effects {
+            recorder.record(Event::Effect(effect.clone())).await;
+        }
+        let own = Audit::of(&self.rows, self.granted, self.left(), TABLES);
+        let source = self.source;
+        if source == Source::Database {
+            let said = self.said.clone().unwrap_or_else(|| own.clone());
+            recorder.record(Event::Audit(Said { v, when: When::After, said })).await;
+        }
+        if self.read {
+            let granted = (source == Source::Database).then_some(self.granted);
+            let (left, orders) = (Some(self.left()), self.rows.len() as u64);
+            let tables = own.tables;
+            let account = Account { v, granted, left, orders, source, tables };
+            recorder.record(Event::Account(account)).await;
+        }
+    }
+}
+
+/// The header of these.
+pub(crate) fn header(tapes: &[Tape]) -> Begin {
+    let offer = |tape: &Tape| Offer { id: tape.voucher, offered: Some(tape.offered) };
+    Begin::now("http://127.0.0.1:1".into(), 1, 600, tapes.iter().map(offer).collect())
+}
+
+/// Writes these as one history.
+pub(crate) async fn write(tapes: &[Tape], path: &Path) {
+    let recorder = Recorder::create(path, &header(tapes)).expect("created");
+    for tape in tapes {
+        tape.record(&recorder).await;
+    }
+    for tape in tapes {
+        tape.record_end(&recorder).await;
+    }
+    recorder.finish().await.expect("written");
+}
+
+pub(crate) async fn check(path: &Path) -> Judgement {
+    let deadline = Duration::from_mins(1);
+    let check = Check { file: path.to_owned(), database: None, deadline };
+    check.run().await.expect("judged")
+}
+
+pub(crate) async fn judge(tapes: &[Tape]) -> Judgement {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("history.jsonl.zst");
+    write(tapes, &path).await;
+    check(&path).await
+}
+
+/// Rules that did not hold, of all vouchers, each once.
+pub(crate) fn broken(judgement: &Judgement) -> Vec<Rule> {
+    let findings = judgement.vouchers.iter().flat_map(|judged| &judged.verdict.findings);
+    let mut rules: Vec<Rule> =
+        findings.filter(|one| one.held == Some(false)).map(|one| one.rule).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules
+}
+
+/// Numbers of the requests that are said to prove that a rule was broken.
+pub(crate) fn proofs(judgement: &Judgement, rule: Rule) -> HashSet<u32> {
+    let findings = judgement.vouchers.iter().filter_map(|judged| judged.verdict.finding(rule));
+    let proofs = findings.flat_map(|finding| &finding.proofs);
+    proofs.flat_map(|proof| &proof.requests).map(|asked| asked.n).collect()
+}
+
+/// How tests find and change what was said.
+impl Tape {
+    /// Where a request left, and where it ended.
+    pub(crate) fn places(&self, n: u32) -> (usize, usize) {
+        let left = self.events.iter().position(|one| matches!(one, Event::Invoke(i) if i.n == n));
+        let ended = self.events.iter().position(|one| ended(one).is_some_and(|end| end.n == n));
+        (left.expect("it left"), ended.expect("it ended"))
+    }
+
+    pub(crate) fn user_of(&self, n: u32) -> u64 {
+        let Event::Invoke(invoke) = &self.events[self.places(n).0] else { unreachable!() };
+        invoke.u
+    }
+
+    pub(crate) fn end_of(&self, n: u32) -> Ended<'static> {
+        ended(&self.events[self.places(n).1]).expect("it ended").clone()
+    }
+
+    /// Numbers of requests that ended with this code, in the order of their ends; `201` is one.
+    pub(crate) fn with_code(&self, code: &str) -> Vec<u32> {
+        let of = |event: &Event<'static>| {
+            let end = ended(event)?;
+            let same = match event {
+                Event::Ok(_) => code == "201",
+                _ => end.c.as_deref() == Some(code),
+            };
+            same.then_some(end.n)
+        };
+        self.events.iter().filter_map(of).collect()
+    }
+
+    /// All requests of a user, in the order in which they left.
+    pub(crate) fn requests_of(&self, user: u64) -> Vec<u32> {
+        let of = |event: &Event<'_>| match event {
+            Event::Invoke(invoke) if invoke.u == user => Some(invoke.n),
+            _ => None,
+        };
+        self.events.iter().filter_map(of).collect()
+    }
+
+    pub(crate) fn answer(&mut self, n: u32, answer: impl FnOnce(Ended<'static>) -> Event<'static>) {
+        let (_, place) = self.places(n);
+        let end = ended(&self.events[place]).expect("it ended").clone();
+        self.events[place] = answer(end);
+    }
+
+    pub(crate) fn buys(&mut self, n: u32, order: u64) {
+        self.answer(n, |end| Event::Ok(Ended { o: Some(order), c: None, s: Some(201), ..end }));
+    }
+
+    pub(crate) fn refuses(&mut self, n: u32, code: &'static str) {
+        self.answer(n, |end| Event::Fail(Ended { o: None, c: Some(code.into()), ..end }));
+    }
+
+    pub(crate) fn loses(&mut self, n: u32) {
+        let code = Some("timed_out".into());
+        self.answer(n, |end| Event::Unknown(Ended { o: None, c: code, s: None, r: None, ..end }));
+    }
+
+    pub(crate) fn adds_row(&mut self, id: u64, user_id: u64) {
+        self.rows.push(OrderRow { id, user_id });
+    }
+
+    pub(crate) fn drops_row(&mut self, id: u64) {
+        self.rows.retain(|row| row.id != id);
+    }
+
+    /// As if a user had been refused all the time; frees a unit.
+    pub(crate) fn forgets(&mut self, user: u64) {
+        for n in self.requests_of(user) {
+            self.refuses(n, "order_in_progress");
+        }
+        self.rows.retain(|row| row.user_id != user);
+    }
+}
+
+fn ended<'a>(event: &'a Event<'static>) -> Option<&'a Ended<'static>> {
+    match event {
+        Event::Ok(end) | Event::Fail(end) | Event::Unknown(end) => Some(end),
+        _ => None,
+    }
+}
