@@ -47,6 +47,10 @@ pub struct Section {
     pub rules: Vec<RuleLine>,
     /// How often each status and code came.
     pub codes: Vec<Fact>,
+    /// What the generator itself cost.
+    pub generator: Vec<Fact>,
+    /// Why the figures on speed are the generator's rather than the service's.
+    pub bottlenecks: Vec<String>,
     /// The command that repeats it.
     pub command: String,
     /// Whether there is something to draw.
@@ -152,6 +156,8 @@ impl Section {
             locks: detail.and_then(|detail| detail.locks.as_ref()).map(locks),
             rules: rules(cell),
             codes: figures.map(codes).unwrap_or_default(),
+            generator: figures.map(generator).unwrap_or_default(),
+            bottlenecks: figures.map(|figures| figures.cost.bottlenecks()).unwrap_or_default(),
             command: repeat::comparison(&[cell.place], load),
             plotted: detail.is_some(),
         }
@@ -278,4 +284,19 @@ fn rules(cell: &CellReport) -> Vec<RuleLine> {
 
 fn codes(figures: &Figures) -> Vec<Fact> {
     figures.codes.iter().map(|(code, count)| Fact::new(code, count)).collect()
+}
+
+fn generator(figures: &Figures) -> Vec<Fact> {
+    let cost = &figures.cost;
+    let mut facts = vec![
+        Fact::new("processor time", format!("{:.2} s", cost.cpu_s)),
+        Fact::new("of the whole machine", format!("{:.0} %", cost.machine_share * 100.0)),
+        Fact::new("waited for the history", format!("{:.3} s", cost.recorder_wait_s)),
+    ];
+    if cost.lateness.count > 0 {
+        let late = format!("99 % at most {} ms", milliseconds(cost.lateness.p99_ms));
+        facts.push(Fact::new("left late", late));
+        facts.push(Fact::new("never sent", cost.dropped));
+    }
+    facts
 }

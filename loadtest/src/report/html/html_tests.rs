@@ -245,3 +245,17 @@ fn rules_that_were_to_be_broken_are_told_from_those_that_were_not() {
     assert!(broken.contains(&(Rule::OneOrderPerUser.words(), false)), "{broken:?}");
     assert!(broken.contains(&(Rule::AcknowledgedExist.words(), true)), "{broken:?}");
 }
+
+#[test]
+fn it_is_said_of_each_cell_whether_the_generator_was_the_bottleneck() {
+    let mut busy = figures();
+    busy.cost.machine_share = 0.9;
+    let cells = vec![
+        CellReport::of(story()[0].place, 100, busy, verdict_of(310, 55)),
+        story().swap_remove(1),
+    ];
+    let html = page(cells);
+    assert!(html.contains("the generator took 90 % of the machine"), "{html}");
+    assert_eq!(html.matches("It was not the bottleneck.").count(), 1);
+    assert!(html.contains("in 1 of 2 cells"), "{html}");
+}

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::lab::cell::CellReport;
 use crate::lab::place::{Load, Place};
+use crate::load::cost::Cost;
 use crate::report::Report;
 use crate::report::baseline::{Change, Changes, NOTEWORTHY};
 use crate::report::detail::Interval;
@@ -236,6 +237,7 @@ fn about(report: &Report) -> Vec<About> {
             facts: vec![Fact::new("innodb_flush_log_at_trx_commit", flush)],
         },
         About { title: "Versions", facts: ran },
+        About { title: "The generator itself", facts: generator(&report.cells) },
         About {
             title: "Machine",
             facts: vec![
@@ -248,5 +250,19 @@ fn about(report: &Report) -> Vec<About> {
                 ),
             ],
         },
+    ]
+}
+
+/// Over all cells that ran.
+fn generator(cells: &[CellReport]) -> Vec<Fact> {
+    let costs: Vec<&Cost> =
+        cells.iter().filter_map(|cell| cell.load.as_ref()).map(|figures| &figures.cost).collect();
+    let cpu_s: f64 = costs.iter().map(|cost| cost.cpu_s).sum();
+    let most = costs.iter().map(|cost| cost.machine_share).fold(0.0, f64::max);
+    let limited = costs.iter().filter(|cost| !cost.bottlenecks().is_empty()).count();
+    vec![
+        Fact::new("processor time", format!("{cpu_s:.1} s in all cells")),
+        Fact::new("of the whole machine", format!("at most {:.0} % in a cell", most * 100.0)),
+        Fact::new("it was the bottleneck", format!("in {limited} of {} cells", costs.len())),
     ]
 }
