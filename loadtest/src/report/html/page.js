@@ -12,6 +12,8 @@ function draw(cell) {
   (drawn.get(cell) ?? []).forEach((plot) => plot.destroy());
   const one = course(box.querySelector('.course'), data);
   const other = latency(box.querySelector('.latency'), data);
+  // The library's legends do not say that their headers head rows.
+  box.querySelectorAll('.u-legend th').forEach((head) => { head.scope = 'row'; });
   drawn.set(cell, [one, other]);
 }
 
