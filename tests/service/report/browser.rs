@@ -1,5 +1,5 @@
-//! A headless Chromium, driven by chromedriver (W3C WebDriver), that tells what a page logged and
-//! what it asked the network for.
+//! A headless Chromium, driven by chromedriver (`WebDriver` of the W3C), that tells what a page
+//! logged and what it asked the network for.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
 /// How long one command may take; a busy machine starts a browser slowly.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 /// How long a page may take to show what it is asked to show.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 /// How long the browser may take to end.
@@ -121,7 +121,7 @@ impl Browser {
     /// What the page has logged since the last time: errors of scripts, and refused resources.
     pub(crate) async fn logged(&self) -> Vec<String> {
         let entries = self.command("/se/log", json!({"type": "browser"})).await;
-        entries.as_array().expect("entries").iter().map(|entry| entry.to_string()).collect()
+        entries.as_array().expect("entries").iter().map(Value::to_string).collect()
     }
 
     /// The addresses that the browser has asked for since the last time.

@@ -18,7 +18,7 @@ const DASHES = {
   unknown: [12, 4],
 };
 
-// A colour as the style has it now, on paper that of the light page.
+// A colour as the style has it now.
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 }
@@ -79,6 +79,11 @@ function course(place, { series, faults }) {
   }, [times, ...rates], place);
 }
 
+function duration(ms) {
+  if (ms == null) return '';
+  return ms < 1000 ? ms + ' ms' : ms / 1000 + ' s';
+}
+
 // Percentiles stand where 1 / (1 - part) is on a logarithmic scale, as HDR histograms are drawn:
 // each step to the right asks for one more nine.
 function latency(place, { latency: curves }) {
@@ -101,7 +106,7 @@ function latency(place, { latency: curves }) {
     scales: { x: { time: false, distr: 3, range: [1, last * 2.2] }, y: { distr: 3 } },
     axes: [
       axis({ splits: () => marks, values: (_, xs) => xs.map(percent), filter: (_, xs) => xs }),
-      axis({ size: 64, values: (_, ys) => ys.map((y) => (y == null ? '' : y + ' ms')) }),
+      axis({ size: 64, values: (_, ys) => ys.map(duration) }),
     ],
     series: [
       { label: 'percentile', value: (_, x) => (x == null ? '–' : percent(x)) },
