@@ -132,6 +132,11 @@ fn wrk(endpoint: &Endpoint, seconds: u64) -> Reached {
     Reached { requests_per_s, micros }
 }
 
+/// The most memory that this program, which is the generator, has had so far, in KiB.
+fn own_memory() -> i64 {
+    getrusage(UsageWho::RUSAGE_SELF).expect("known").max_rss()
+}
+
 /// Seconds, of the children that have ended: wrk, for the endpoint does not end before this.
 fn processor_time_of_children() -> f64 {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("known");
@@ -186,8 +191,12 @@ fn main() -> ExitCode {
         let ratio = own.requests_per_s / wrk.requests_per_s;
         println!(
             "round {round}: wrk {:.0}/s with {:.1} us of processor a request, loadtest {:.0}/s \
-             with {:.1} us, ratio {ratio:.2}",
-            wrk.requests_per_s, wrk.micros, own.requests_per_s, own.micros,
+             with {:.1} us, ratio {ratio:.2}; {} MiB at most so far",
+            wrk.requests_per_s,
+            wrk.micros,
+            own.requests_per_s,
+            own.micros,
+            own_memory() / 1024,
         );
         theirs.push(wrk.requests_per_s);
         ours.push(own.requests_per_s);

@@ -50,7 +50,7 @@ pub(super) struct RunArgs {
     /// How users take part
     #[arg(long, value_name = "MIX")]
     mix: Option<MixName>,
-    /// Requests after which nobody arrives any more [default: all users of the mix, else no limit]
+    /// Requests after which nobody arrives any more [default: all of the mix, or 10,000,000]
     #[arg(long, value_name = "N")]
     requests: Option<usize>,
     /// Simultaneous requests of each user, each with an idempotency key of its own [default: 3]
@@ -95,8 +95,8 @@ Examples:
   seckill token --users 1 --admin --out admin.jsonl
   loadtest run --target http://127.0.0.1:8080 --tokens tokens.jsonl --voucher 1 \\
       --audit-url http://127.0.0.1:8081 --admin-token-file admin.jsonl
-  loadtest run --target http://127.0.0.1:8080 --tokens tokens.jsonl --voucher 1,2,3 --mix sold-out \\
-      --arrival flash --rate 20 --duration 30 --history flash.jsonl.zst
+  loadtest run --target http://127.0.0.1:8080 --tokens tokens.jsonl --voucher 1,2,3 \\
+      --mix sold-out --arrival flash --rate 20 --duration 30 --history flash.jsonl.zst
 
 Latency counts from the moment a request was to leave. Arrivals that find all connections busy wait
 for one, at most 100,000 of them and none for longer than --timeout-s; the others are counted and
