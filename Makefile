@@ -12,7 +12,7 @@ deny := $(if $(CI),-D warnings)
 failpoints := seckill/failpoints
 
 .PHONY: help demo compare soak up test test-mysql bench bench-check bench-load fmt fmt-check lint \
-  tidy dev-binaries unit failpoints docs check-compose install-servers clean-report
+  tidy dev-binaries unit failpoints docs check-compose install-servers install-browser clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -38,10 +38,10 @@ up: install-servers ## Start a private cluster and print the web page's address;
 	target/release/loadtest up $(ARGS)
 
 tests := unit failpoints docs check-compose
-test: install-servers fmt-check lint dev-binaries $(tests) ## Everything CI runs
+test: install-browser fmt-check lint dev-binaries $(tests) ## Everything CI runs
 
 # Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
-test-mysql: install-servers dev-binaries ## Run the tests on MySQL instead of MariaDB
+test-mysql: install-browser dev-binaries ## Run the tests on MySQL instead of MariaDB
 	mysqld="$${MYSQLD:-$$(deploy/fetch-mysql.sh)}"; \
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
 	  cargo test --workspace --locked --no-fail-fast $(ARGS)
@@ -94,6 +94,9 @@ check-compose: ## Check docker-compose.yml, where docker compose exists
 
 install-servers: ## Install what is missing of the servers for the tests (NO_INSTALL=1: refuse)
 	@deploy/install-servers.sh
+
+install-browser: ## The same, and Chromium, in which tests open the report
+	@deploy/install-servers.sh --with-browser
 
 clean-report: ## Remove target/report/
 	rm -rf $(report)

@@ -111,6 +111,16 @@ impl<'a> Ask<'a> {
     }
 
     async fn send<T: DeserializeOwned>(self, connection: &mut Connection) -> Result<T, ApiError> {
+        let (call, body) = self.body_of_answer(connection).await?;
+        serde_json::from_slice(body)
+            .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
+    }
+
+    /// What was called, and the body of the answer that was expected.
+    async fn body_of_answer(
+        self,
+        connection: &mut Connection,
+    ) -> Result<(String, &[u8]), ApiError> {
         let call = format!("{} {}{}", self.method, connection.target(), self.path);
         let unreachable = |fault: String| ApiError::Unreachable { call: call.clone(), fault };
         let head = format!("{} {} HTTP/1.1", self.method, self.path);
@@ -121,9 +131,21 @@ impl<'a> Ask<'a> {
                 .map_or_else(|_| String::new(), |problem| format!(" {}", problem.code));
             return Err(ApiError::Status { call, status: answer.status, code });
         }
-        serde_json::from_slice(answer.body)
-            .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
+        Ok((call, answer.body))
     }
+}
+
+/// What a replica measured, in the text format of Prometheus.
+pub async fn metrics(connection: &mut Connection) -> Result<String, ApiError> {
+    let (call, body) = Ask::get("/metrics", None).body_of_answer(connection).await?;
+    String::from_utf8(body.to_vec())
+        .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
+}
+
+/// The name of the replica that answers on this connection, if one does.
+pub async fn who_answers(connection: &mut Connection) -> Option<String> {
+    request::write_call(connection, "GET /livez HTTP/1.1", None, None);
+    connection.call().await.ok()?.replica.map(str::to_owned)
 }
 
 /// The id of the user whom the token belongs to.

@@ -21,6 +21,7 @@ use crate::lab::lock::Lock;
 use crate::lab::place::{Load, Plant};
 use crate::lab::predict::{Guards, Scope};
 use crate::load::cost::THREADS;
+use crate::report::baseline::Baseline;
 use crate::report::check_writable;
 use crate::report::table::Look;
 use crate::up::Up;
@@ -121,9 +122,12 @@ struct CompareArgs {
     /// Write the report as JSON, also if it fails
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write comparison.json, comparison.txt and comparison.md into this folder
+    /// Write the report into this folder: index.html, and comparison as .json, .csv, .txt and .md
     #[arg(long, value_name = "DIR")]
     report_dir: Option<PathBuf>,
+    /// Say what changed since an earlier run, whose JSON this is
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -254,8 +258,13 @@ async fn compare(args: CompareArgs) -> Result<bool> {
     for path in args.json.iter().chain(&in_folder) {
         check_writable(path)?;
     }
+    // Read now: the report may be written over it.
+    let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
     let stop = stop_on_signal()?;
-    let report = comparison.run(&stop).await?;
+    let mut report = comparison.run(&stop).await?;
+    if let Some(baseline) = &baseline {
+        report.compare_with(baseline);
+    }
     println!("{}", report.text(Look::of_stdout()));
     if let Some(path) = &args.json {
         report.write_json(path)?;

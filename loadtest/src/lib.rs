@@ -22,7 +22,9 @@
 //!   ([`lab::faults`]), private servers ([`lab::cluster`], [`lab::deployment`]), one cell
 //!   ([`lab::cell`]) and one with a fault in its middle ([`lab::round`]), all of them
 //!   ([`lab::runner`], [`lab::matrix`], [`lab::presets`], [`lab::compare`]), [`lab::machine`].
-//! - [`report`]: tables, prose, files.
+//! - [`report`]: tables, prose, files; what is shown of a cell besides its figures
+//!   ([`report::detail`], [`lab::metrics`]); the page ([`report::html`]); what changed since an
+//!   earlier run ([`report::baseline`]).
 //! - [`run`] and [`up`]: the commands of these names; [`api`] has all calls but the purchase.
 //!
 //! *Architecture invariant:* this crate knows nothing of the service but its HTTP interface and its

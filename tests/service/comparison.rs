@@ -14,13 +14,16 @@ const UNGUARDED: [&str; 2] = ["--guards", "off"];
 const GUARDED: [&str; 2] = ["--guards", "on"];
 
 /// The load generator, which is built beside the service.
-fn loadtest() -> PathBuf {
+pub(crate) fn loadtest() -> PathBuf {
     let path = Path::new(SECKILL).with_file_name("loadtest");
     let missing =
         "is missing; `cargo build --workspace --bins` makes it, and `make test` does that";
     assert!(path.is_file(), "{} {missing}", path.display());
     path
 }
+
+/// One comparison after the other: each is a full load, and a cell needs many requests in flight.
+pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
 /// What one comparison came to.
 struct Run {
@@ -32,8 +35,6 @@ struct Run {
 impl Run {
     /// A comparison of one cell: a distributed lock per voucher over three replicas.
     async fn of(guards: [&'static str; 2], plant: Option<&'static str>) -> Self {
-        // One after the other: each is a full load, and a cell needs many requests in flight.
-        static TURN: Mutex<()> = Mutex::const_new(());
         let _turn = TURN.lock().await;
         let compare = move || {
             let folder = tempfile::tempdir().expect("a folder");

@@ -25,6 +25,7 @@ mod purchase;
 mod redis_side;
 mod redis_urls;
 mod replicas;
+mod report;
 mod security;
 mod support;
 mod wire;

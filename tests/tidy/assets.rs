@@ -119,6 +119,28 @@ pub(crate) fn modules_are_declared(tree: &Tree) -> Vec<String> {
     found
 }
 
+/// Where a file of others comes from, and under which terms, stands beside it.
+pub(crate) fn vendored_files_have_a_source(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in tree.files.iter().filter(|file| file.is_vendored()) {
+        let (folder, name) = file.path.rsplit_once('/').unwrap_or_default();
+        if matches!(name, "LICENSE" | "README.md") {
+            continue;
+        }
+        let beside = |name: &str| {
+            let path = format!("{folder}/{name}");
+            tree.files.iter().find(|other| other.path == path)
+        };
+        if beside("LICENSE").is_none() {
+            found.push(file.at(1, "the terms of its authors (LICENSE) are not beside it"));
+        }
+        if !beside("README.md").is_some_and(|readme| readme.text.contains(name)) {
+            found.push(file.at(1, "the README.md beside it does not say where it comes from"));
+        }
+    }
+    found
+}
+
 pub(crate) fn architecture_names_every_folder(tree: &Tree) -> Vec<String> {
     let page = "docs/ARCHITECTURE.md";
     let text = tree.ending(&[page]).map(|file| file.text.as_str()).collect::<String>();

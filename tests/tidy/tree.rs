@@ -86,6 +86,11 @@ impl File {
         })
     }
 
+    /// Whether others wrote it: then it is kept as it was published.
+    pub(crate) fn is_vendored(&self) -> bool {
+        self.path.contains("/vendor/")
+    }
+
     /// A finding, as compilers print them.
     pub(crate) fn at(&self, line: usize, what: &str) -> String {
         format!("{}:{line}: {what}", self.path)

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::judge::evidence::{Evidence, NO_END, Record};
+use crate::judge::evidence::{Evidence, NO_END, Names, Record};
 
 /// Proofs that are kept for a rule.
 pub const MAX_PROOFS: usize = 10;
@@ -39,15 +39,16 @@ pub struct Asked {
 }
 
 impl Asked {
-    fn of(evidence: &Evidence<'_>, record: &Record) -> Self {
-        let name = |names: &[String], index: u8| names.get(usize::from(index)).cloned();
+    /// The request of a record that refers to these names.
+    pub fn of(names: &Names, record: &Record) -> Self {
+        let name = |list: &[String], index: u8| list.get(usize::from(index)).cloned();
         Self {
             n: record.n,
             user: record.user.to_string(),
             start_ns: record.start_ns,
             end_ns: (record.end_ns != NO_END).then_some(record.end_ns),
-            replica: record.replica.and_then(|index| name(&evidence.names.replicas, index)),
-            answer: name(&evidence.names.codes, record.code)
+            replica: record.replica.and_then(|index| name(&names.replicas, index)),
+            answer: name(&names.codes, record.code)
                 .unwrap_or_else(|| record.outcome.name().to_owned()),
             order: record.order_id().map(|id| id.to_string()),
         }
@@ -93,7 +94,7 @@ impl Breaches {
         self.count += 1;
         if self.proofs.len() < MAX_PROOFS {
             let requests = requests().into_iter().take(MAX_REQUESTS);
-            let requests = requests.map(|record| Asked::of(evidence, record)).collect();
+            let requests = requests.map(|record| Asked::of(evidence.names, record)).collect();
             self.proofs.push(Proof { why: why(), requests });
         }
     }

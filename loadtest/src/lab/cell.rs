@@ -23,6 +23,7 @@ use crate::load::drive;
 use crate::load::live::Live;
 use crate::load::progress::Progress;
 use crate::load::stats::Figures;
+use crate::report::detail::{Detail, Interval};
 
 /// How long COMMIT takes where the lock is free before it: as on a disk that turns. On a fast one
 /// the gap is shorter than the time between two looks of those who wait for some locks.
@@ -81,6 +82,8 @@ pub struct CellReport {
     pub audit: Option<Audit>,
     /// What happened when, where there was a fault.
     pub round: Option<Round>,
+    /// The course of the load, the proofs of what was broken, the locks.
+    pub detail: Option<Detail>,
     /// What settled the schedule.
     pub seed: u64,
     /// How often the cell was run until it came out so.
@@ -125,6 +128,7 @@ impl CellReport {
             verdict: None,
             audit: None,
             round: None,
+            detail: None,
             seed: 0,
             tries: 1,
             took_s: 0.0,
@@ -177,6 +181,9 @@ impl CellReport {
         self.invalid_because.extend(round.why_invalid());
         self.valid = self.invalid_because.is_empty();
         self.as_predicted &= round.unmet.is_empty();
+        if let Some(detail) = &mut self.detail {
+            detail.faults = round.faults.iter().map(Interval::of).collect();
+        }
         self.round = Some(round);
         self
     }
@@ -226,8 +233,8 @@ pub async fn run(cluster: &Cluster, number: u16, wanted: &Wanted<'_>) -> CellRep
     let mut report = match cluster.deploy(spec).await {
         Ok(deployment) => {
             let report = match trial.fault {
-                None => sell(&deployment, trial, &load).await,
-                Some(_) => round::run(&deployment, trial, &load, &schedule).await,
+                None => Box::pin(sell(&deployment, trial, &load)).await,
+                Some(_) => Box::pin(round::run(&deployment, trial, &load, &schedule)).await,
             };
             let report = report.unwrap_or_else(|error| {
                 let text = format!("{error}\n{}", deployment.log_tails());

@@ -112,6 +112,7 @@ impl Comparison {
             ok: !cells.is_empty() && cells.iter().all(CellReport::ok),
             conclusion: planted(self.load.plant) + &conclusion(&cells),
             cells,
+            changes: None,
             load: self.load.clone(),
             settings: runner.settings(),
             versions: runner.versions(),

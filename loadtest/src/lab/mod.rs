@@ -9,6 +9,7 @@ pub mod faults;
 pub mod lock;
 pub mod machine;
 pub mod matrix;
+pub mod metrics;
 pub mod place;
 pub mod predict;
 pub mod presets;

@@ -1,12 +1,12 @@
 //! Where a cell stands in the comparison, and what load it gets.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Guards, Scope};
 
 /// The place of a cell in the comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// What is held around the purchase.
     pub lock: Lock,

@@ -13,6 +13,7 @@ use crate::judge::check::judge_all;
 use crate::judge::verdict::Verdict;
 use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
+use crate::lab::metrics;
 use crate::lab::place::Load;
 use crate::lab::predict::Guards;
 use crate::lab::trial::Trial;
@@ -22,6 +23,7 @@ use crate::load::plan::Plan;
 use crate::load::recorded::Recorded;
 use crate::load::stats::Figures;
 use crate::load::tokens::User;
+use crate::report::detail::Detail;
 
 /// When a request of the load is given up: far beyond every bound of the service, so that it is the
 /// service's own answer that counts.
@@ -102,7 +104,12 @@ impl<'a> Sale<'a> {
         let read = FinalRead::Database { reading: &reading, said: said.as_ref().ok() };
         recorded.recorder().final_read(self.voucher, read).await;
         let past = recorded.end().await?;
+        let mut detail = Detail::of(&past.records, &past.names, self.load.stock);
+        let replicas: Vec<_> =
+            self.deployment.replicas().iter().map(|replica| replica.addr()).collect();
+        detail.locks = metrics::read(&replicas, self.trial.place.lock.name()).await;
         let mut report = CellReport::of(self.trial, self.load.stock, figures, verdict(&past));
+        report.detail = Some(detail);
         if let Err(error) = &said {
             report.error = Some(error.to_string());
         }

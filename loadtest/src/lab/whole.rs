@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::history::{Ended, Event, Invoke, Mark, Recorder};
 use crate::judge::evidence::{Names, Record};
 use crate::lab::round::Strike;
+use crate::load::client::HUNG_UP;
 use crate::load::drive;
 use crate::load::live::Live;
 use crate::load::outcome::Outcome;
@@ -17,9 +18,6 @@ use crate::load::plan::Plan;
 use crate::load::recorded::Recorded;
 use crate::load::stats::Figures;
 use crate::load::tokens::User;
-
-/// What a client that has gone was told.
-const GONE: &str = "hung_up";
 
 /// The loads of a round.
 pub(super) struct Whole {
@@ -66,7 +64,7 @@ impl Whole {
             let (t, u, v) = (strike.begin_ns, user.id, self.voucher);
             let recorder = self.recorded.recorder();
             recorder.record(Event::Invoke(Invoke { t, n, u, v, k: Uuid::new_v4() })).await;
-            let ended = Ended { t: strike.end_ns, n, c: Some(GONE.into()), ..Ended::default() };
+            let ended = Ended { t: strike.end_ns, n, c: Some(HUNG_UP.into()), ..Ended::default() };
             recorder.record(Event::Unknown(ended)).await;
         }
     }
@@ -120,7 +118,7 @@ impl Whole {
 /// Whether nobody knows what became of a request, or it was refused because something was down.
 pub(super) fn has_failed(record: &Record, names: &Names) -> bool {
     let code = names.codes.get(usize::from(record.code)).map_or("", String::as_str);
-    code != GONE && (record.outcome == Outcome::Unknown || code.starts_with('5'))
+    code != HUNG_UP && (record.outcome == Outcome::Unknown || code.starts_with('5'))
 }
 
 #[cfg(test)]

@@ -1,9 +1,17 @@
 //! The whole report on a comparison: what is printed, and the files.
 
+pub mod baseline;
 pub mod check_text;
 pub mod conclusion;
+pub mod crossing;
+pub mod csv;
+pub mod detail;
+pub mod html;
 pub mod matrix;
+pub mod quantiles;
+pub mod repeat;
 pub mod run_text;
+pub mod series;
 pub mod table;
 
 use std::path::Path;
@@ -14,7 +22,9 @@ use crate::error::{Error, Result};
 use crate::lab::cell::CellReport;
 use crate::lab::machine::{Machine, Versions};
 use crate::lab::place::Load;
-use crate::report::table::{Look, table};
+use crate::report::baseline::{Baseline, Changes};
+use crate::report::html::page::Page;
+use crate::report::table::{Look, problems, table};
 
 /// Everything that came out of one comparison.
 #[derive(Debug, Serialize)]
@@ -25,6 +35,9 @@ pub struct Report {
     pub conclusion: String,
     /// The cells, in the order of the table.
     pub cells: Vec<CellReport>,
+    /// What changed since an earlier run, if there is one to compare with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
     /// The load that each cell got.
     pub load: Load,
     /// Settings of the servers that figures depend on.
@@ -75,27 +88,7 @@ fn wrapped(prose: &str) -> String {
 
 /// Why each cell that is not in order is not, one line a cell.
 fn faults(cells: &[CellReport]) -> Vec<String> {
-    let fault = |cell: &CellReport| {
-        let mut because = Vec::new();
-        if cell.load.is_some() && cell.observed != cell.predicted {
-            because.push(format!(
-                "predicted {}, observed {}",
-                cell.predicted.words(),
-                cell.observed.words()
-            ));
-        }
-        if let Some(verdict) = &cell.verdict {
-            because.extend(cell.broken_rules.iter().filter_map(|rule| {
-                let finding = verdict.finding(*rule)?;
-                Some(format!("not so: {} ({})", rule.words(), finding.detail))
-            }));
-        }
-        if cell.error.is_none() {
-            because.extend(cell.invalid_because.iter().cloned());
-        }
-        because.extend(cell.error.clone());
-        format!("✗ {}: {}", cell.place, because.join("; "))
-    };
+    let fault = |cell: &CellReport| format!("✗ {}: {}", cell.place, problems(cell).join("; "));
     cells.iter().filter(|cell| !cell.ok()).map(fault).collect()
 }
 
@@ -110,6 +103,11 @@ impl Report {
         parts.push(wrapped(&self.conclusion));
         parts.push(wrapped(&self.provenance()));
         parts.join("\n\n")
+    }
+
+    /// Holds the cells against those of an earlier run.
+    pub fn compare_with(&mut self, baseline: &Baseline) {
+        self.changes = Some(baseline.compare(&self.cells));
     }
 
     /// Where the figures come from, in one line.
@@ -139,10 +137,12 @@ impl Report {
         write_json(path, self)
     }
 
-    /// Writes `comparison.json`, `comparison.txt` and `comparison.md` into a folder, which is made
-    /// if need be.
+    /// Writes `index.html` and `comparison` as JSON, CSV, text and Markdown into a folder, which is
+    /// made if need be.
     pub fn write_folder(&self, folder: &Path) -> Result<()> {
         self.write_json(&folder.join("comparison.json"))?;
+        write(&folder.join("index.html"), &html::render(&Page::of(self))?)?;
+        write(&folder.join("comparison.csv"), csv::csv(&self.cells)?.trim_end())?;
         write(&folder.join("comparison.txt"), &self.text(Look::FILE))?;
         write(&folder.join("comparison.md"), &self.text(Look::Markdown))
     }

@@ -12,7 +12,7 @@ use crate::report::conclusion::conclusion;
 use crate::report::table::verdict;
 
 /// Figures of a load that is valid with up to three replicas.
-fn figures() -> Figures {
+pub(crate) fn figures() -> Figures {
     let share = || Share { answers: 700, share: 1.0 / 3.0 };
     Figures {
         requests: 2100,
@@ -32,7 +32,7 @@ fn figures() -> Figures {
 }
 
 /// A verdict with these figures in which every rule holds that they do not contradict.
-fn verdict_of(oversold: u64, duplicate_users: u64) -> Verdict {
+pub(crate) fn verdict_of(oversold: u64, duplicate_users: u64) -> Verdict {
     let finding = |rule| {
         let held = match rule {
             Rule::OrdersWithinStock => oversold == 0,
@@ -46,16 +46,16 @@ fn verdict_of(oversold: u64, duplicate_users: u64) -> Verdict {
     Verdict { orders: 100 + oversold, oversold, duplicate_users, lost: 0, findings }
 }
 
-fn place(lock: Lock, scope: Scope, guards: Guards, replicas: u16) -> Place {
+pub(crate) fn place(lock: Lock, scope: Scope, guards: Guards, replicas: u16) -> Place {
     Place { lock, scope, guards, replicas }
 }
 
-fn cell(place: Place, oversold: u64, duplicate_users: u64) -> CellReport {
+pub(crate) fn cell(place: Place, oversold: u64, duplicate_users: u64) -> CellReport {
     CellReport::of(Trial::plain(place), 100, figures(), verdict_of(oversold, duplicate_users))
 }
 
 /// The pair per user, the distributed lock per voucher, and one guarded cell, all as predicted.
-fn story() -> Vec<CellReport> {
+pub(crate) fn story() -> Vec<CellReport> {
     vec![
         cell(place(Lock::Local, Scope::User, Guards::Off, 3), 310, 55),
         cell(place(Lock::Redisson, Scope::User, Guards::Off, 3), 290, 0),
@@ -64,11 +64,12 @@ fn story() -> Vec<CellReport> {
     ]
 }
 
-fn report(cells: Vec<CellReport>) -> Report {
+pub(crate) fn report(cells: Vec<CellReport>) -> Report {
     Report {
         ok: cells.iter().all(CellReport::ok),
         conclusion: conclusion(&cells),
         cells,
+        changes: None,
         load: Load {
             users: 700,
             stock: 100,
@@ -272,7 +273,9 @@ fn reports_are_written_into_folders_that_are_made_and_refused_where_they_cannot_
     let folder = tempfile::tempdir().expect("a temporary folder");
     let inner = folder.path().join("a/b");
     report(story()).write_folder(&inner).expect("written");
-    for name in ["comparison.json", "comparison.txt", "comparison.md"] {
+    for name in
+        ["index.html", "comparison.json", "comparison.csv", "comparison.txt", "comparison.md"]
+    {
         assert!(inner.join(name).is_file(), "{name}");
     }
     let new = folder.path().join("c/new.json");

@@ -154,3 +154,26 @@ pub fn verdict(cell: &CellReport) -> (&'static str, Color) {
         ("NOT SHOWN", Color::Red)
     }
 }
+
+/// Why a cell is not in order, each reason in words; empty if it is.
+pub fn problems(cell: &CellReport) -> Vec<String> {
+    let mut because = Vec::new();
+    if cell.load.is_some() && cell.observed != cell.predicted {
+        because.push(format!(
+            "predicted {}, observed {}",
+            cell.predicted.words(),
+            cell.observed.words()
+        ));
+    }
+    if let Some(verdict) = &cell.verdict {
+        because.extend(cell.broken_rules.iter().filter_map(|rule| {
+            let finding = verdict.finding(*rule)?;
+            Some(format!("not so: {} ({})", rule.words(), finding.detail))
+        }));
+    }
+    if cell.error.is_none() {
+        because.extend(cell.invalid_because.iter().cloned());
+    }
+    because.extend(cell.error.clone());
+    because
+}

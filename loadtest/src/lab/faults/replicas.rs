@@ -3,14 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::HOST;
-use hyper::{Request, Uri};
 use testbed::Replica;
 use tokio::time::{Instant, sleep};
 
 use super::{POLL, SEEN_WITHIN, Scene, unseen, witness};
+use crate::api;
 use crate::error::Result;
 use crate::lab::cluster::blocking;
 use crate::load::client::{Connection, Target};
@@ -71,14 +68,10 @@ pub(super) async fn restart_all(scene: &Scene<'_>) -> Result<String> {
 /// Waits until the proxy has seen that the replica is back, and sends it requests.
 async fn until_in_rotation(scene: &Scene<'_>, name: &str) -> Result<()> {
     let target = Target::parse(scene.deployment.url())?;
-    let mut connection = Connection::new(target.clone(), LOOK);
+    let mut connection = Connection::new(target, LOOK);
     let deadline = Instant::now() + SEEN_WITHIN;
     while Instant::now() < deadline {
-        let mut request = Request::new(Full::new(Bytes::new()));
-        *request.uri_mut() = Uri::from_static("/livez");
-        request.headers_mut().insert(HOST, target.host());
-        let answer = connection.call(request).await.ok();
-        if answer.and_then(|answer| answer.replica).is_some_and(|replica| replica == name) {
+        if api::who_answers(&mut connection).await.as_deref() == Some(name) {
             return Ok(());
         }
         sleep(POLL).await;

@@ -1,0 +1,146 @@
+//! What changed since an earlier run, from the JSON that it wrote.
+//!
+//! Cells are the same if they stand in the same place. A verdict that changed comes first,
+//! whatever the figures; then figures, the largest change first. Two runs of one program
+//! differ as well, the more the busier the machine, so a ratio closer to 1 than [`NOTEWORTHY`] is
+//! not called a change.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::lab::cell::CellReport;
+use crate::lab::place::Place;
+use crate::lab::predict::Prediction;
+
+/// From this ratio on, or its inverse, a figure has changed.
+pub const NOTEWORTHY: f64 = 1.5;
+/// Largest file that is read, in bytes.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// What is read of an earlier report.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Baseline {
+    /// When that run began.
+    pub started_at: String,
+    cells: Vec<Earlier>,
+}
+
+/// What is read of one of its cells.
+#[derive(Debug, Clone, Deserialize)]
+struct Earlier {
+    #[serde(flatten)]
+    place: Place,
+    observed: Prediction,
+    as_predicted: bool,
+    valid: bool,
+    orders_per_s: f64,
+    p99_ms: f64,
+}
+
+/// What changed in one cell.
+#[derive(Debug, Clone, Serialize)]
+pub struct Change {
+    /// Which.
+    pub place: Place,
+    /// Its verdict before and now, if that changed.
+    pub verdict: Option<(String, String)>,
+    /// Throughput now, divided by that before; `None` if there was none.
+    pub throughput: Option<f64>,
+    /// The same of the 99th percentile of latency.
+    pub p99: Option<f64>,
+}
+
+/// Everything that changed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Changes {
+    /// When the earlier run began.
+    pub since: String,
+    /// Cells in which something changed.
+    pub changed: Vec<Change>,
+    /// Cells of both runs in which nothing did.
+    pub same: usize,
+    /// Cells that the earlier run did not have.
+    pub new: Vec<Place>,
+    /// Cells that this run does not have.
+    pub gone: Vec<Place>,
+}
+
+impl Baseline {
+    /// Reads an earlier report.
+    pub fn read(path: &Path) -> Result<Self> {
+        let wrong = |why: String| Error::Usage(format!("{} is no baseline: {why}", path.display()));
+        let length = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+        if length > MAX_BYTES {
+            return Err(wrong(format!("it has more than {MAX_BYTES} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// What these cells have that the earlier ones had not, or had otherwise.
+    pub fn compare(&self, cells: &[CellReport]) -> Changes {
+        let before: HashMap<Place, &Earlier> =
+            self.cells.iter().map(|cell| (cell.place, cell)).collect();
+        let now: HashMap<Place, &CellReport> =
+            cells.iter().map(|cell| (cell.place, cell)).collect();
+        let both = cells.iter().filter_map(|cell| Some((cell, *before.get(&cell.place)?)));
+        let all: Vec<Change> = both.map(|(cell, earlier)| change(cell, earlier)).collect();
+        let count = all.len();
+        let mut changed: Vec<Change> = all.into_iter().filter(Change::is_one).collect();
+        let rank = |change: &Change| (change.verdict.is_some(), change.size());
+        changed.sort_by(|a, b| {
+            let (a, b) = (rank(a), rank(b));
+            b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
+        });
+        let unknown = |cell: &&CellReport| !before.contains_key(&cell.place);
+        let absent = |cell: &&Earlier| !now.contains_key(&cell.place);
+        Changes {
+            since: self.started_at.clone(),
+            same: count - changed.len(),
+            changed,
+            new: cells.iter().filter(unknown).map(|cell| cell.place).collect(),
+            gone: self.cells.iter().filter(absent).map(|cell| cell.place).collect(),
+        }
+    }
+}
+
+impl Change {
+    fn is_one(&self) -> bool {
+        self.verdict.is_some() || self.size() >= NOTEWORTHY.ln()
+    }
+
+    /// The larger of both changes, whichever way it goes.
+    fn size(&self) -> f64 {
+        let size = |ratio: Option<f64>| ratio.map_or(0.0, |ratio| ratio.ln().abs());
+        size(self.throughput).max(size(self.p99))
+    }
+}
+
+fn change(cell: &CellReport, earlier: &Earlier) -> Change {
+    let was = words(earlier.valid, earlier.as_predicted, earlier.observed);
+    let is = words(cell.valid, cell.as_predicted, cell.observed);
+    let comparable = earlier.valid && cell.valid;
+    let ratio =
+        |now: f64, before: f64| (comparable && now > 0.0 && before > 0.0).then(|| now / before);
+    Change {
+        place: cell.place,
+        throughput: ratio(cell.orders_per_s, earlier.orders_per_s),
+        p99: ratio(cell.p99_ms, earlier.p99_ms),
+        verdict: (was != is).then_some((was, is)),
+    }
+}
+
+fn words(valid: bool, as_predicted: bool, observed: Prediction) -> String {
+    match (valid, as_predicted) {
+        (false, _) => "invalid".to_owned(),
+        (true, true) => format!("{}, as predicted", observed.words()),
+        (true, false) => format!("{}, not as predicted", observed.words()),
+    }
+}
+
+#[cfg(test)]
+#[path = "baseline_tests.rs"]
+mod tests;

@@ -1,0 +1,93 @@
+//! The moment at which more was sold than there was: the first acknowledgement beyond the stock,
+//! and the purchases that were under way with it.
+//!
+//! The judge's proofs name orders that are too many; these show why there could be any: whoever
+//! held the lock was not alone. At most [`MAX_REQUESTS`] are kept, those that ended closest to that
+//! first one.
+
+use serde::Serialize;
+
+use crate::judge::evidence::{Names, Record};
+use crate::judge::proof::Asked;
+use crate::load::outcome::Outcome;
+
+/// Most requests that are kept.
+pub const MAX_REQUESTS: usize = 12;
+
+/// The moment at which more was sold than there was.
+#[derive(Debug, Clone, Serialize)]
+pub struct Crossing {
+    /// The units that there were.
+    pub units: u64,
+    /// Number of the request that was acknowledged first beyond them.
+    pub first: u32,
+    /// It, and purchases that were under way with it, in the order in which they were sent.
+    pub requests: Vec<Asked>,
+    /// How many more there were.
+    pub left_out: usize,
+}
+
+impl Crossing {
+    /// Looks for it in a load on so many units.
+    pub fn of(records: &[Record], names: &Names, units: u64) -> Option<Self> {
+        let is_order = |record: &&Record| record.outcome == Outcome::Bought;
+        let mut orders: Vec<&Record> = records.iter().filter(is_order).collect();
+        orders.sort_unstable_by_key(|record| (record.end_ns, record.n));
+        let first = *orders.get(usize::try_from(units).ok()?)?;
+        orders.retain(|one| one.start_ns < first.end_ns && one.end_ns > first.start_ns);
+        orders.sort_unstable_by_key(|one| (one.n != first.n, one.end_ns.abs_diff(first.end_ns)));
+        let left_out = orders.len().saturating_sub(MAX_REQUESTS);
+        orders.truncate(MAX_REQUESTS);
+        orders.sort_unstable_by_key(|one| (one.start_ns, one.n));
+        let requests = orders.iter().map(|one| Asked::of(names, one)).collect();
+        Some(Self { units, first: first.n, requests, left_out })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+
+    /// That of a load in which these orders were sent and acknowledged at these milliseconds.
+    fn crossing(units: u64, orders: impl IntoIterator<Item = (u64, u64)>) -> Option<Crossing> {
+        let record = |(n, (from, until)): (u32, (u64, u64))| Record {
+            start_ns: from * 1_000_000,
+            end_ns: until * 1_000_000,
+            user: u64::from(n) + 1000,
+            order: NonZeroU64::new(u64::from(n) + 1),
+            n,
+            key: n,
+            voucher: 0,
+            outcome: Outcome::Bought,
+            replica: Some(0),
+            code: 0,
+        };
+        let records: Vec<Record> = (0..).zip(orders).map(record).collect();
+        let names = Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] };
+        Crossing::of(&records, &names, units)
+    }
+
+    #[test]
+    fn a_sale_that_keeps_to_its_stock_has_no_such_moment() {
+        assert!(crossing(2, [(0, 5), (1, 6)]).is_none());
+    }
+
+    #[test]
+    fn the_first_order_beyond_the_stock_is_there_with_the_purchases_that_overlapped_it() {
+        let crossing = crossing(2, [(0, 5), (4, 10), (6, 12), (11, 15), (13, 20)]);
+        let crossing = crossing.expect("five were sold");
+        let shown: Vec<u32> = crossing.requests.iter().map(|one| one.n).collect();
+        assert_eq!((crossing.first, &shown[..], crossing.left_out), (2, &[1, 2, 3][..], 0));
+        assert_eq!(crossing.requests[0].user, "1001");
+    }
+
+    #[test]
+    fn of_many_requests_the_closest_are_kept_and_the_rest_counted() {
+        let crossing = crossing(10, (0..80).map(|at| (at, at + 90))).expect("80 sold");
+        assert_eq!(crossing.requests.len(), MAX_REQUESTS);
+        assert_eq!(crossing.left_out, 80 - MAX_REQUESTS);
+        assert!(crossing.requests.iter().any(|one| one.n == crossing.first), "{crossing:?}");
+    }
+}

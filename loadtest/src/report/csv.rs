@@ -1,0 +1,90 @@
+//! The cells as comma-separated values, one line a cell, for spreadsheets and scripts.
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::lab::cell::CellReport;
+use crate::report::table::{problems, verdict};
+
+/// One line; its members name the columns.
+#[derive(Serialize)]
+struct Line<'a> {
+    lock: &'a str,
+    scope: &'a str,
+    guards: &'a str,
+    replicas: u16,
+    predicted: &'a str,
+    /// Empty if the cell could not be run.
+    observed: &'a str,
+    verdict: &'a str,
+    requests: u64,
+    stock: u64,
+    orders: u64,
+    oversold: u64,
+    duplicate_users: u64,
+    lost: u64,
+    orders_per_s: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    took_s: f64,
+    /// Why it is not as it was to be.
+    because: String,
+}
+
+/// The cells as CSV (RFC 4180), with a header.
+pub fn csv(cells: &[CellReport]) -> Result<String> {
+    let broken = |error: String| Error::Setup(format!("the CSV cannot be written: {error}"));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for cell in cells {
+        let place = cell.place;
+        let line = Line {
+            lock: place.lock.name(),
+            scope: place.scope.name(),
+            guards: place.guards.name(),
+            replicas: place.replicas,
+            predicted: cell.predicted.words(),
+            observed: if cell.load.is_some() { cell.observed.words() } else { "" },
+            verdict: verdict(cell).0,
+            requests: cell.requests,
+            stock: cell.stock,
+            orders: cell.orders,
+            oversold: cell.oversold,
+            duplicate_users: cell.duplicate_users,
+            lost: cell.lost,
+            orders_per_s: cell.orders_per_s,
+            p50_ms: cell.p50_ms,
+            p99_ms: cell.p99_ms,
+            took_s: cell.took_s,
+            because: problems(cell).join("; "),
+        };
+        writer.serialize(line).map_err(|error| broken(error.to_string()))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| broken(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| broken(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::story;
+
+    #[test]
+    fn there_is_a_header_and_a_line_a_cell_and_commas_stay_inside_their_field() {
+        let mut cells = story();
+        cells[1].valid = false;
+        cells[1].invalid_because = vec!["a, \"b\"".to_owned()];
+        let text = csv(&cells).expect("CSV");
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let column = |name: &str, headers: &csv::StringRecord| {
+            headers.iter().position(|header| header == name).expect("a column")
+        };
+        let headers = reader.headers().expect("a header").clone();
+        let lines: Vec<csv::StringRecord> =
+            reader.records().collect::<std::result::Result<_, _>>().expect("whole lines");
+        assert_eq!(lines.len(), cells.len());
+        assert_eq!(&lines[0][column("observed", &headers)], "oversells, duplicates");
+        assert_eq!(&lines[0][column("orders_per_s", &headers)], "312.4");
+        assert_eq!(&lines[1][column("because", &headers)], "a, \"b\"");
+        assert_eq!(&lines[1][column("verdict", &headers)], "INVALID");
+    }
+}

@@ -1,0 +1,98 @@
+//! What a report shows of one cell besides its figures: the course of the load, latencies as
+//! curves, the work of each replica, the moment at which the stock was exceeded, the locks.
+//!
+//! All of it is bounded, whatever the length of the load, so that a report of many cells stays a
+//! file that can be sent around.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::judge::evidence::{Names, Record};
+use crate::lab::metrics::LockMetrics;
+use crate::lab::round::Strike;
+use crate::load::outcome::Outcome;
+use crate::report::crossing::Crossing;
+use crate::report::quantiles::{Quantile, curves};
+use crate::report::series::Series;
+
+/// What a report shows of one cell besides its figures.
+#[derive(Debug, Clone, Serialize)]
+pub struct Detail {
+    /// Answers over time.
+    pub series: Series,
+    /// Latencies of each outcome.
+    pub latency: BTreeMap<&'static str, Vec<Quantile>>,
+    /// What each replica did, by its name.
+    pub replicas: Vec<Work>,
+    /// The moment at which more was sold than there was, if it came.
+    pub crossing: Option<Crossing>,
+    /// What was done to the cell while it was under load, and when.
+    pub faults: Vec<Interval>,
+    /// What the locks did, if a replica told.
+    pub locks: Option<LockMetrics>,
+}
+
+/// A stretch of the load in which something was done to the cell.
+#[derive(Debug, Clone, Serialize)]
+pub struct Interval {
+    /// What.
+    pub name: String,
+    /// When it began, in nanoseconds since the load did.
+    pub begin_ns: u64,
+    /// When it was healed.
+    pub end_ns: u64,
+    /// What was seen of it.
+    pub witness: String,
+}
+
+impl Interval {
+    /// That of a round's fault.
+    pub fn of(strike: &Strike) -> Self {
+        Self {
+            name: strike.name.name().to_owned(),
+            begin_ns: strike.begin_ns,
+            end_ns: strike.end_ns,
+            witness: strike.witness.clone(),
+        }
+    }
+}
+
+/// What one replica did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// Its name.
+    pub replica: String,
+    /// Requests that it answered.
+    pub answers: u64,
+    /// Orders that it acknowledged.
+    pub orders: u64,
+}
+
+impl Detail {
+    /// Gathers everything from a load on so many units; only its replicas know of the locks.
+    pub fn of(records: &[Record], names: &Names, units: u64) -> Self {
+        Self {
+            series: Series::of(records),
+            latency: curves(records),
+            replicas: work(records, &names.replicas),
+            crossing: Crossing::of(records, names, units),
+            faults: Vec::new(),
+            locks: None,
+        }
+    }
+}
+
+fn work(records: &[Record], names: &[String]) -> Vec<Work> {
+    let start = |name: &String| Work { replica: name.clone(), answers: 0, orders: 0 };
+    let mut all: Vec<Work> = names.iter().map(start).collect();
+    for record in records {
+        let Some(index) = record.replica else { continue };
+        if let Some(work) = all.get_mut(usize::from(index)) {
+            work.answers += 1;
+            work.orders += u64::from(record.outcome == Outcome::Bought);
+        }
+    }
+    all.sort_by(|a, b| a.replica.cmp(&b.replica));
+    all
+}

@@ -1,0 +1,302 @@
+//! The section of one cell.
+
+use serde::Serialize;
+
+use crate::lab::cell::CellReport;
+use crate::lab::metrics::{LockMetrics, Spread};
+use crate::lab::place::Load;
+use crate::load::outcome::Outcome;
+use crate::load::stats::{Figures, Latency};
+use crate::report::detail::{Detail, Work};
+use crate::report::html::grid::{Kind, id, milliseconds, rate};
+use crate::report::html::timeline::{Timeline, timelines};
+use crate::report::repeat;
+use crate::report::table::problems;
+
+/// Most time lines of one cell.
+const MAX_TIMELINES: usize = 8;
+
+/// Everything that a cell's section shows.
+#[derive(Debug, Serialize)]
+pub struct Section {
+    /// What links to it name.
+    pub id: String,
+    /// The cell in words.
+    pub name: String,
+    /// What it came to.
+    pub kind: Kind,
+    /// A mark that tells it without colour.
+    pub mark: &'static str,
+    /// What it came to, in words.
+    pub words: &'static str,
+    /// Why it is not in order.
+    pub problems: Vec<String>,
+    /// Names and values.
+    pub facts: Vec<Fact>,
+    /// What was done to it, and when.
+    pub faults: Vec<String>,
+    /// Latencies: all, and by outcome.
+    pub latency: Vec<LatencyLine>,
+    /// What each replica did.
+    pub replicas: Vec<ReplicaLine>,
+    /// The requests that prove what was broken.
+    pub timelines: Vec<Timeline>,
+    /// What the locks did.
+    pub locks: Option<Locks>,
+    /// The rules.
+    pub rules: Vec<RuleLine>,
+    /// How often each status and code came.
+    pub codes: Vec<Fact>,
+    /// What the generator itself cost.
+    pub generator: Vec<Fact>,
+    /// Why the figures on speed are the generator's rather than the service's.
+    pub bottlenecks: Vec<String>,
+    /// The command that repeats it.
+    pub command: String,
+    /// Whether there is something to draw.
+    pub plotted: bool,
+}
+
+/// A name and a value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fact {
+    /// What.
+    pub name: String,
+    /// How much, or which.
+    pub value: String,
+}
+
+/// Latencies of one outcome.
+#[derive(Debug, Serialize)]
+pub struct LatencyLine {
+    /// Which.
+    pub outcome: String,
+    /// How often it came.
+    pub count: u64,
+    /// Half, 90 %, 99 % and all came within so many milliseconds.
+    pub ms: [String; 4],
+}
+
+/// The work of one replica.
+#[derive(Debug, Serialize)]
+pub struct ReplicaLine {
+    /// Its name.
+    pub name: String,
+    /// Requests that it answered.
+    pub answers: u64,
+    /// Orders that it acknowledged.
+    pub orders: u64,
+    /// The same in percent of the busiest replica's.
+    pub percent: u64,
+}
+
+/// What the locks did.
+#[derive(Debug, Serialize)]
+pub struct Locks {
+    /// How many replicas told.
+    pub replicas: usize,
+    /// Counters.
+    pub counts: Vec<Fact>,
+    /// Times.
+    pub times: Vec<TimeLine>,
+}
+
+/// One histogram of the locks.
+#[derive(Debug, Serialize)]
+pub struct TimeLine {
+    /// What was measured.
+    pub what: &'static str,
+    /// How often.
+    pub count: u64,
+    /// Mean, median and 99th percentile.
+    pub ms: [String; 3],
+}
+
+/// One rule.
+#[derive(Debug, Serialize)]
+pub struct RuleLine {
+    /// In words.
+    pub rule: &'static str,
+    /// `held`, `broken` or `not judged`.
+    pub held: &'static str,
+    /// The same as a mark.
+    pub mark: &'static str,
+    /// Whether the cell had to keep it.
+    pub demanded: bool,
+    /// The figures behind it.
+    pub detail: String,
+}
+
+impl Fact {
+    /// A name and a value: a number, a text, or words made for it.
+    #[allow(clippy::needless_pass_by_value)]
+    pub fn new(name: &str, value: impl ToString) -> Self {
+        Self { name: name.to_owned(), value: value.to_string() }
+    }
+}
+
+impl Section {
+    /// That of this cell under this load.
+    pub fn of(cell: &CellReport, load: &Load) -> Self {
+        let kind = Kind::of(cell);
+        let detail = cell.detail.as_ref();
+        let figures = cell.load.as_ref();
+        Self {
+            id: id(cell),
+            name: cell.place.to_string(),
+            kind,
+            mark: kind.mark(),
+            words: kind.words(),
+            problems: problems(cell),
+            facts: facts(cell),
+            faults: detail.map(faults).unwrap_or_default(),
+            latency: figures.map(latency).unwrap_or_default(),
+            replicas: detail.map(|detail| replicas(&detail.replicas)).unwrap_or_default(),
+            timelines: drawn(cell),
+            locks: detail.and_then(|detail| detail.locks.as_ref()).map(locks),
+            rules: rules(cell),
+            codes: figures.map(codes).unwrap_or_default(),
+            generator: figures.map(generator).unwrap_or_default(),
+            bottlenecks: figures.map(|figures| figures.cost.bottlenecks()).unwrap_or_default(),
+            command: repeat::comparison(&[cell.place], load),
+            plotted: detail.is_some(),
+        }
+    }
+}
+
+fn facts(cell: &CellReport) -> Vec<Fact> {
+    let mut facts = vec![Fact::new("predicted", cell.predicted.words())];
+    let Some(figures) = &cell.load else { return facts };
+    facts.extend([
+        Fact::new("observed", cell.observed.words()),
+        Fact::new("orders", format!("{} for {} units", cell.orders, cell.stock)),
+        Fact::new("oversold", cell.oversold),
+        Fact::new("users who bought twice", cell.duplicate_users),
+        Fact::new("acknowledged and lost", cell.lost),
+        Fact::new("orders per second", rate(cell.orders_per_s)),
+        Fact::new("requests per second", rate(figures.requests_per_s)),
+        Fact::new(
+            "latency",
+            format!("p50 {} ms, p99 {} ms", milliseconds(cell.p50_ms), milliseconds(cell.p99_ms)),
+        ),
+        Fact::new(
+            "requests",
+            format!("{} of {} users in {:.1} s", cell.requests, figures.users, figures.elapsed_s),
+        ),
+        Fact::new("in flight", format!("{:.0} on average", figures.in_flight_mean)),
+        Fact::new("the cell took", format!("{:.1} s with its servers", cell.took_s)),
+    ]);
+    facts
+}
+
+/// Exact enough: loads have far fewer than 2^53 nanoseconds.
+#[allow(clippy::cast_precision_loss)]
+fn faults(detail: &Detail) -> Vec<String> {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let words = |fault: &crate::report::detail::Interval| {
+        let (begin, end) = (seconds(fault.begin_ns), seconds(fault.end_ns));
+        format!("{} from {begin:.2} s to {end:.2} s: {}", fault.name, fault.witness)
+    };
+    detail.faults.iter().map(words).collect()
+}
+
+fn latency(figures: &Figures) -> Vec<LatencyLine> {
+    let line = |outcome: &str, latency: &Latency| LatencyLine {
+        outcome: words(outcome),
+        count: latency.count,
+        ms: [latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.max_ms].map(milliseconds),
+    };
+    let mut lines = vec![line("all", &figures.all)];
+    for outcome in Outcome::ALL {
+        let latency = figures.outcomes.get(outcome.name()).filter(|latency| latency.count > 0);
+        lines.extend(latency.map(|latency| line(outcome.name(), latency)));
+    }
+    lines
+}
+
+/// An outcome's name, in words.
+pub fn words(outcome: &str) -> String {
+    outcome.replace('_', " ")
+}
+
+fn replicas(work: &[Work]) -> Vec<ReplicaLine> {
+    let most = work.iter().map(|work| work.orders).max().unwrap_or(0).max(1);
+    let line = |work: &Work| ReplicaLine {
+        name: work.replica.clone(),
+        answers: work.answers,
+        orders: work.orders,
+        percent: work.orders * 100 / most,
+    };
+    work.iter().map(line).collect()
+}
+
+fn locks(metrics: &LockMetrics) -> Locks {
+    let line = |what, spread: &Spread| {
+        let bound = |ms: Option<f64>| ms.map_or("–".to_owned(), |ms| format!("≤ {ms}"));
+        let mean =
+            if spread.count > 0 { format!("{:.2}", spread.mean_ms) } else { "–".to_owned() };
+        let ms = [mean, bound(spread.p50_at_most_ms), bound(spread.p99_at_most_ms)];
+        TimeLine { what, count: spread.count, ms }
+    };
+    Locks {
+        replicas: metrics.replicas,
+        counts: vec![
+            Fact::new("taken", metrics.acquired),
+            Fact::new("server asked", metrics.attempts),
+            Fact::new("held by another", metrics.busy),
+            Fact::new("waited in vain", metrics.timed_out),
+            Fact::new("server failed", metrics.failed),
+            Fact::new("lost while held", metrics.lost),
+        ],
+        times: vec![
+            line("wait", &metrics.wait),
+            line("hold", &metrics.hold),
+            line("hand-off", &metrics.hand_off),
+        ],
+    }
+}
+
+fn drawn(cell: &CellReport) -> Vec<Timeline> {
+    let crossing = cell.detail.as_ref().and_then(|detail| detail.crossing.as_ref());
+    let findings = cell.verdict.iter().flat_map(|verdict| &verdict.findings);
+    let broken = findings.filter(|finding| finding.held == Some(false));
+    broken.flat_map(|finding| timelines(finding, crossing)).take(MAX_TIMELINES).collect()
+}
+
+fn rules(cell: &CellReport) -> Vec<RuleLine> {
+    let demanded = crate::lab::cell::demanded(cell.predicted);
+    let line = |finding: &crate::judge::verdict::Finding| {
+        let (held, mark) = match finding.held {
+            Some(true) => ("held", "✓"),
+            Some(false) => ("broken", "✗"),
+            None => ("not judged", "–"),
+        };
+        RuleLine {
+            rule: finding.rule.words(),
+            held,
+            mark,
+            demanded: demanded.contains(&finding.rule),
+            detail: finding.detail.clone(),
+        }
+    };
+    cell.verdict.iter().flat_map(|verdict| &verdict.findings).map(line).collect()
+}
+
+fn codes(figures: &Figures) -> Vec<Fact> {
+    figures.codes.iter().map(|(code, count)| Fact::new(code, count)).collect()
+}
+
+fn generator(figures: &Figures) -> Vec<Fact> {
+    let cost = &figures.cost;
+    let mut facts = vec![
+        Fact::new("processor time", format!("{:.2} s", cost.cpu_s)),
+        Fact::new("of the whole machine", format!("{:.0} %", cost.machine_share * 100.0)),
+        Fact::new("waited for the history", format!("{:.3} s", cost.recorder_wait_s)),
+    ];
+    if cost.lateness.count > 0 {
+        let late = format!("99 % at most {} ms", milliseconds(cost.lateness.p99_ms));
+        facts.push(Fact::new("left late", late));
+        facts.push(Fact::new("never sent", cost.dropped));
+    }
+    facts
+}

@@ -1,0 +1,263 @@
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::*;
+use crate::judge::proof::{Asked, Proof};
+use crate::judge::verdict::Rule;
+use crate::lab::cell::CellReport;
+use crate::lab::lock::Lock;
+use crate::lab::metrics::LockMetrics;
+use crate::lab::place::Place;
+use crate::lab::predict::{Guards, Scope};
+use crate::lab::trial::Trial;
+use crate::load::outcome::Outcome;
+use crate::report::crossing::Crossing;
+use crate::report::detail::{Detail, Interval, Work};
+use crate::report::html::grid::{Grid, Kind};
+use crate::report::quantiles::Quantile;
+use crate::report::series::{MAX_POINTS, Series};
+use crate::report::tests::{cell, figures, place, report, story, verdict_of};
+
+/// A request as long as they get.
+fn asked(n: u32) -> Asked {
+    Asked {
+        n,
+        user: "1844674407370955161".to_owned(),
+        replica: Some("r12".to_owned()),
+        answer: "409 already_ordered".to_owned(),
+        order: Some("9223372036854775807".to_owned()),
+        start_ns: 60_000_000_000 + u64::from(n),
+        end_ns: Some(61_000_000_000 + u64::from(n)),
+    }
+}
+
+/// As much as there can be of everything.
+fn detail() -> Detail {
+    let steps = usize::try_from(MAX_POINTS).expect("few");
+    let names = Outcome::ALL.map(Outcome::name);
+    let curve = vec![Quantile { part: 0.9999, ms: 12_345.678 }; 14];
+    Detail {
+        series: Series {
+            step_ms: 5000,
+            answers: names.map(|name| (name, vec![12_345; steps])).into(),
+        },
+        latency: names.map(|name| (name, curve.clone())).into(),
+        replicas: (1..=16)
+            .map(|n| Work { replica: format!("r{n}"), answers: 700, orders: 100 })
+            .collect(),
+        crossing: Some(Crossing {
+            units: 100,
+            first: 3,
+            requests: (0..12).map(asked).collect(),
+            left_out: 99,
+        }),
+        faults: vec![Interval {
+            name: "freeze </script><script>alert(1)</script>".to_owned(),
+            begin_ns: 1_500_000_000,
+            end_ns: 2_500_000_000,
+            witness: "it stood still".to_owned(),
+        }],
+        locks: Some(LockMetrics::default()),
+    }
+}
+
+/// A cell in which every rule was broken, with as many proofs as the judge keeps.
+fn full(place: Place) -> CellReport {
+    let mut verdict = verdict_of(310, 55);
+    for finding in &mut verdict.findings {
+        finding.held = Some(false);
+        let requests = (0..8).map(asked).collect();
+        finding.proofs = vec![Proof { why: "user 7 holds 3 orders".to_owned(), requests }; 10];
+    }
+    let detail = Some(detail());
+    CellReport { detail, ..CellReport::of(Trial::plain(place), 100, figures(), verdict) }
+}
+
+fn page(cells: Vec<CellReport>) -> String {
+    render(&Page::of(&report(cells))).expect("a page")
+}
+
+/// The values of an attribute, anywhere in the page's own markup.
+fn values<'a>(html: &'a str, attribute: &str) -> Vec<&'a str> {
+    let pattern = format!(" {attribute}=\"");
+    let body = html.split_once("</style>").expect("a style").1;
+    let body = body.rsplit_once("<script>").expect("a script").0;
+    let after = body.match_indices(&pattern).map(|(at, _)| &body[at + pattern.len()..]);
+    after.filter_map(|rest| rest.split('"').next()).collect()
+}
+
+/// What the script is given.
+fn plots(html: &str) -> Value {
+    let (_, rest) = html.split_once("id=\"plots\">").expect("data");
+    let (json, _) = rest.split_once("</script>").expect("its end");
+    serde_json::from_str(json).expect("JSON")
+}
+
+#[test]
+fn the_page_links_to_itself_only_and_loads_nothing() {
+    let html = page(story());
+    assert!(values(&html, "href").iter().all(|link| link.starts_with('#')), "{html}");
+    assert_eq!(values(&html, "src"), Vec::<&str>::new());
+    for forbidden in ["@import", "url(", "<link rel=\"stylesheet", "<script src"] {
+        assert!(!html.contains(forbidden), "{forbidden}");
+    }
+}
+
+#[test]
+fn every_link_of_the_matrix_leads_to_a_section() {
+    let html = page(story());
+    let ids = values(&html, "id");
+    let links = values(&html, "href");
+    assert!(links.contains(&"#local-user-off-3"), "{links:?}");
+    for link in links {
+        assert_eq!(ids.iter().filter(|id| **id == &link[1..]).count(), 1, "{link}");
+    }
+}
+
+#[test]
+fn nothing_that_a_server_says_becomes_markup() {
+    let evil = "<img src=x onerror=alert(1)>\"'&";
+    let mut failed = cell(place(Lock::None, Scope::User, Guards::Off, 3), 1, 1);
+    failed.error = Some(evil.to_owned());
+    failed.valid = false;
+    let mut answered = figures();
+    answered.codes = BTreeMap::from([(evil.to_owned(), 7)]);
+    let coded = CellReport::of(Trial::plain(failed.place), 100, answered, verdict_of(1, 1));
+    let html = page(vec![failed, CellReport { detail: Some(detail()), ..coded }]);
+    assert!(!html.contains("<img"), "{html}");
+    assert!(html.contains("&lt;img src=x onerror=alert(1)&gt;"), "{html}");
+    assert!(!html.contains("<script>alert"), "also not out of the data");
+    let given = plots(&html);
+    let name = &given["none-user-off-3"]["faults"][0]["name"];
+    assert_eq!(name, "freeze </script><script>alert(1)</script>", "the data is what it was");
+}
+
+#[test]
+fn each_kind_of_cell_has_a_mark_and_a_word_of_its_own() {
+    let guarded = place(Lock::None, Scope::User, Guards::On, 3);
+    let surprise = cell(guarded, 3, 0);
+    let invalid = CellReport { valid: false, ..cell(guarded, 0, 0) };
+    let of = |cell: &CellReport| Kind::of(cell);
+    assert_eq!(of(&story()[0]), Kind::Unsafe);
+    assert_eq!(of(&story()[2]), Kind::Safe);
+    assert_eq!(of(&surprise), Kind::Surprise);
+    assert_eq!(of(&invalid), Kind::Invalid);
+    for pair in Kind::ALL.windows(2) {
+        assert_ne!(pair[0].mark(), pair[1].mark());
+        assert_ne!(pair[0].words(), pair[1].words());
+    }
+    let html = page(vec![surprise]);
+    assert!(html.contains("square surprise") && html.contains("broken</span>"), "{html}");
+    assert!(html.contains("predicted holds, observed oversells"), "the reason is told");
+}
+
+#[test]
+fn few_locks_stand_side_by_side_and_many_below_each_other() {
+    let grid = Grid::of(&story());
+    assert_eq!(
+        (grid.corner, &grid.columns[..]),
+        ("replicas", &["local", "redisson", "none"].map(String::from)[..])
+    );
+    let groups: Vec<_> = grid.groups.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(groups[0], "without the database's guards, lock per user");
+    assert_eq!(groups.len(), 3, "{groups:?}");
+    let [row] = &grid.groups[0].rows[..] else { panic!("one row") };
+    let squares: Vec<_> = row.squares.iter().flatten().collect();
+    assert_eq!(
+        (squares[0].rate.as_deref(), squares[0].p99.as_deref()),
+        (Some("312"), Some("56.8"))
+    );
+    assert_eq!(squares[1].words, "oversells");
+
+    let locks = [Lock::Local, Lock::SetNx, Lock::Redisson, Lock::Fair, Lock::Red];
+    let cells = locks.map(|lock| cell(place(lock, Scope::User, Guards::Off, 3), 310, 0));
+    let grid = Grid::of(&cells);
+    assert_eq!((grid.corner, &grid.columns[..]), ("lock", &["lock per user × 3".to_owned()][..]));
+    assert_eq!(grid.groups[0].rows.len(), locks.len());
+}
+
+#[test]
+fn a_proof_is_drawn_with_user_replica_answer_order_and_times() {
+    let html = page(vec![full(story()[0].place)]);
+    for words in [
+        "The requests that prove it",
+        "user 1844674407370955161",
+        "at r12: 409 already_ordered",
+        "order 9223372036854775807",
+        "60000.0 ms to 61000.0 ms",
+        "99 more are not drawn",
+        "from 1.50 s to 2.50 s: it stood still",
+    ] {
+        assert!(html.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn fifty_cells_that_broke_everything_are_less_than_three_megabytes() {
+    let cells = (1..=50).map(|n| full(place(Lock::None, Scope::User, Guards::On, n))).collect();
+    let html = page(cells);
+    assert!(html.len() < 3_000_000, "{} bytes", html.len());
+    assert_eq!(plots(&html).as_object().expect("one a cell").len(), 50);
+}
+
+#[test]
+fn a_planted_bug_is_told_before_the_answer() {
+    let mut planted = report(story());
+    planted.load.plant = Some(crate::lab::place::Plant::LyingAudit);
+    planted.conclusion = format!("Every replica had it. {}", planted.conclusion);
+    let html = render(&Page::of(&planted)).expect("a page");
+    assert!(html.contains("Every replica had the planted bug lying-audit."), "{html}");
+    assert!(html.contains("<p class=\"answer\">With JVM-style local locks"), "{html}");
+}
+
+#[test]
+fn what_changed_since_an_earlier_run_is_shown_and_verdicts_come_first() {
+    let mut now = report(story());
+    let earlier = serde_json::to_string(&now).expect("JSON");
+    let mut earlier: Value = serde_json::from_str(&earlier).expect("JSON");
+    earlier["cells"][0]["orders_per_s"] = 31.24.into();
+    earlier["cells"][2]["as_predicted"] = false.into();
+    now.compare_with(&serde_json::from_value(earlier).expect("a baseline"));
+    let html = render(&Page::of(&now)).expect("a page");
+    let at = |words: &str| html.find(words).unwrap_or_else(|| panic!("{words} in {html}"));
+    assert!(at("What changed since 2026-01-01 00:00 UTC") < at("holds, not as predicted"));
+    assert!(at("holds, not as predicted") < at("× 10.00"));
+    assert!(html.contains("2 cells came out as before"), "{html}");
+}
+
+#[test]
+fn rules_that_were_to_be_broken_are_told_from_those_that_were_not() {
+    let mut verdict = verdict_of(310, 55);
+    for finding in &mut verdict.findings {
+        if finding.rule == Rule::AcknowledgedExist {
+            finding.held = Some(false);
+        }
+    }
+    let section = |verdict| {
+        let cell = CellReport::of(Trial::plain(story()[0].place), 100, figures(), verdict);
+        cell::Section::of(&cell, &report(story()).load)
+    };
+    let broken: Vec<_> = section(verdict)
+        .rules
+        .into_iter()
+        .filter(|line| line.held == "broken")
+        .map(|line| (line.rule, line.demanded))
+        .collect();
+    assert!(broken.contains(&(Rule::OneOrderPerUser.words(), false)), "{broken:?}");
+    assert!(broken.contains(&(Rule::AcknowledgedExist.words(), true)), "{broken:?}");
+}
+
+#[test]
+fn it_is_said_of_each_cell_whether_the_generator_was_the_bottleneck() {
+    let mut busy = figures();
+    busy.cost.machine_share = 0.9;
+    let cells = vec![
+        CellReport::of(Trial::plain(story()[0].place), 100, busy, verdict_of(310, 55)),
+        story().swap_remove(1),
+    ];
+    let html = page(cells);
+    assert!(html.contains("the generator took 90 % of the machine"), "{html}");
+    assert_eq!(html.matches("It was not the bottleneck.").count(), 1);
+    assert!(html.contains("in 1 of 2 cells"), "{html}");
+}

@@ -1,0 +1,52 @@
+//! The report as a page: one file that needs nothing else, neither a server nor the network.
+//!
+//! [`page`] turns a report into what is to be seen ([`grid`]: the first screen; [`cell`]: a
+//! section; [`timeline`]: where bars stand); the templates beside this file turn that into HTML and
+//! escape every value. The style, the script and the library that draws curves are put into the
+//! file. Without JavaScript everything is there but the curves, whose figures are in tables.
+//!
+//! Its size is bounded, because what it is made of is: see [`crate::report::detail`].
+
+pub mod cell;
+pub mod grid;
+pub mod page;
+pub mod timeline;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, Value};
+use minijinja::{AutoEscape, Environment, context};
+
+use crate::error::{Error, Result};
+use crate::report::html::page::Page;
+
+const TEMPLATES: [(&str, &str); 3] = [
+    ("page.html", include_str!("page.html")),
+    ("cell.html", include_str!("cell.html")),
+    ("about.html", include_str!("about.html")),
+];
+const STYLE: [&str; 2] = [include_str!("vendor/uPlot.min.css"), include_str!("style.css")];
+const SCRIPT: [&str; 3] =
+    [include_str!("vendor/uPlot.iife.min.js"), include_str!("plots.js"), include_str!("page.js")];
+
+/// The page as HTML.
+pub fn render(page: &Page) -> Result<String> {
+    let broken = |error: minijinja::Error| Error::Setup(format!("the page is broken: {error:#}"));
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.map_err(broken)?);
+    for (name, source) in TEMPLATES {
+        environment.add_template(name, source).map_err(broken)?;
+    }
+    let template = environment.get_template("page.html").map_err(broken)?;
+    let (style, script) = (STYLE.join("\n"), SCRIPT.join("\n"));
+    let assets = context! {
+        style => Value::from_safe_string(style),
+        script => Value::from_safe_string(script),
+    };
+    template.render(context! { page => Serde(page), ..assets }).map_err(broken)
+}
+
+#[cfg(test)]
+#[path = "html_tests.rs"]
+mod tests;

@@ -1,0 +1,84 @@
+// Opens cells from the matrix and draws the curves of those that are open.
+'use strict';
+
+const plots = JSON.parse(document.getElementById('plots').textContent);
+const cells = [...document.querySelectorAll('details.cell')];
+const drawn = new Map();
+
+function draw(cell) {
+  const box = cell.querySelector('[data-plot]');
+  const data = box && plots[box.dataset.plot];
+  if (!cell.open || !data) return;
+  (drawn.get(cell) ?? []).forEach((plot) => plot.destroy());
+  const one = course(box.querySelector('.course'), data);
+  const other = latency(box.querySelector('.latency'), data);
+  // The library's legends do not say that their headers head rows.
+  box.querySelectorAll('.u-legend th').forEach((head) => { head.scope = 'row'; });
+  drawn.set(cell, [one, other]);
+}
+
+function redraw() {
+  cells.filter((cell) => drawn.has(cell)).forEach(draw);
+}
+
+// Also for links that the reader did not click, such as the address itself.
+function show() {
+  const body = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const cell = body?.closest('details.cell');
+  if (!cell) return;
+  cell.open = true;
+  draw(cell);
+  cell.scrollIntoView();
+  cell.querySelector('summary').focus({ preventScroll: true });
+}
+
+function openAll(open) {
+  cells.forEach((cell) => { cell.open = open; });
+}
+
+function addTools() {
+  const tools = document.createElement('div');
+  tools.className = 'tools';
+  for (const [words, open] of [['Open all', true], ['Close all', false]]) {
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.textContent = words;
+    button.addEventListener('click', () => openAll(open));
+    tools.append(button);
+  }
+  document.getElementById('cells-title').after(tools);
+}
+
+cells.forEach((cell) => cell.addEventListener('toggle', () => {
+  if (cell.open && !drawn.has(cell)) draw(cell);
+}));
+document.querySelector('.grid')?.addEventListener('click', (event) => {
+  const link = event.target.closest('a');
+  // The same link again changes no address.
+  if (link && link.hash === location.hash) show();
+});
+addEventListener('hashchange', show);
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+
+let resized;
+addEventListener('resize', () => {
+  clearTimeout(resized);
+  resized = setTimeout(redraw, 150);
+});
+
+// On paper every cell is open, and its curves have the colours of paper.
+let openBefore = [];
+addEventListener('beforeprint', () => {
+  openBefore = cells.filter((cell) => cell.open);
+  document.documentElement.classList.add('paper');
+  openAll(true);
+  cells.forEach(draw);
+});
+addEventListener('afterprint', () => {
+  document.documentElement.classList.remove('paper');
+  cells.forEach((cell) => { cell.open = openBefore.includes(cell); });
+  redraw();
+});
+
+addTools();
+show();

@@ -1,0 +1,268 @@
+//! What the page shows, in the order in which it shows it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::lab::cell::CellReport;
+use crate::lab::place::{Load, Place};
+use crate::load::cost::Cost;
+use crate::report::Report;
+use crate::report::baseline::{Change, Changes, NOTEWORTHY};
+use crate::report::detail::Interval;
+use crate::report::html::cell::{Fact, Section};
+use crate::report::html::grid::{Grid, Kind};
+use crate::report::quantiles::Quantile;
+use crate::report::repeat;
+use crate::report::series::Series;
+
+/// Most cells that are named where they are only listed.
+const MAX_NAMED: usize = 5;
+
+/// The whole page.
+#[derive(Debug, Serialize)]
+pub struct Page {
+    /// What was asked.
+    pub question: String,
+    /// The answer in one sentence.
+    pub answer: String,
+    /// The rest of it.
+    pub more: String,
+    /// A bug that all replicas had, if they had one.
+    pub planted: Option<&'static str>,
+    /// Whether the run is green.
+    pub ok: bool,
+    /// How many cells there are, and how many came out as predicted.
+    pub count: String,
+    /// The matrix.
+    pub grid: Grid,
+    /// What its colours and marks mean.
+    pub legend: Vec<Legend>,
+    /// What changed since an earlier run.
+    pub changes: Option<ChangesView>,
+    /// The cells.
+    pub cells: Vec<Section>,
+    /// Commands that repeat it.
+    pub commands: Vec<String>,
+    /// Load, settings, versions, machine: each with its facts.
+    pub about: Vec<About>,
+    /// When the run began, RFC 3339.
+    pub started_at: String,
+    /// The same for people.
+    pub began: String,
+    /// What the script draws, by the id of the cell's section.
+    pub plots: BTreeMap<String, Plot>,
+}
+
+/// One line of the legend.
+#[derive(Debug, Serialize)]
+pub struct Legend {
+    /// Which kind of cell.
+    pub kind: Kind,
+    /// Its mark.
+    pub mark: &'static str,
+    /// Its name.
+    pub words: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// Facts under a heading.
+#[derive(Debug, Serialize)]
+pub struct About {
+    /// The heading.
+    pub title: &'static str,
+    /// The facts.
+    pub facts: Vec<Fact>,
+}
+
+/// What the curves of one cell are drawn from.
+#[derive(Debug, Serialize)]
+pub struct Plot {
+    /// Answers over time.
+    pub series: Series,
+    /// Latencies of each outcome.
+    pub latency: BTreeMap<&'static str, Vec<Quantile>>,
+    /// What was done to it, and when.
+    pub faults: Vec<Interval>,
+}
+
+/// What changed since an earlier run, in words.
+#[derive(Debug, Serialize)]
+pub struct ChangesView {
+    /// When that run began.
+    pub since: String,
+    /// Cells that changed, those whose verdict did first.
+    pub changed: Vec<ChangeLine>,
+    /// How many did not.
+    pub same: usize,
+    /// The factor from which on a figure has changed.
+    pub noteworthy: f64,
+    /// Cells that are new.
+    pub new: Vec<String>,
+    /// Cells that are gone.
+    pub gone: Vec<String>,
+}
+
+/// What changed in one cell.
+#[derive(Debug, Serialize)]
+pub struct ChangeLine {
+    /// Which.
+    pub name: String,
+    /// Its verdict before.
+    pub was: Option<String>,
+    /// Its verdict now.
+    pub is: Option<String>,
+    /// Throughput now, as a multiple of that before.
+    pub throughput: String,
+    /// The same of the 99th percentile of latency.
+    pub p99: String,
+}
+
+impl Page {
+    /// The page of a report.
+    pub fn of(report: &Report) -> Self {
+        let (cells, load) = (&report.cells, &report.load);
+        let planted = load.plant.map(crate::lab::place::Plant::name);
+        // The sentence on a planted bug has a place of its own.
+        let prose = planted.and_then(|_| report.conclusion.split_once(". ")).map(|(_, rest)| rest);
+        let prose = prose.unwrap_or(&report.conclusion);
+        let (answer, more) = prose
+            .split_once(". ")
+            .map_or((prose.to_owned(), ""), |(first, rest)| (format!("{first}."), rest));
+        let places: Vec<Place> = cells.iter().map(|cell| cell.place).collect();
+        let good = cells.iter().filter(|cell| cell.ok()).count();
+        Self {
+            question: question(load),
+            answer,
+            more: more.to_owned(),
+            planted,
+            ok: report.ok,
+            count: format!("{} cells, {good} of them as predicted", cells.len()),
+            grid: Grid::of(cells),
+            legend: Kind::ALL.map(|kind| legend(kind, cells)).into(),
+            changes: report.changes.as_ref().map(changes),
+            cells: cells.iter().map(|cell| Section::of(cell, load)).collect(),
+            commands: vec![repeat::comparison(&places, load)],
+            about: about(report),
+            started_at: report.started_at.clone(),
+            began: moment(&report.started_at),
+            plots: cells.iter().filter_map(plot).collect(),
+        }
+    }
+}
+
+/// `2026-01-31T12:34:56Z` as `2026-01-31 12:34 UTC`; anything else as it is.
+fn moment(rfc3339: &str) -> String {
+    match (rfc3339.get(..10), rfc3339.get(11..16), rfc3339.ends_with('Z')) {
+        (Some(day), Some(minute), true) => format!("{day} {minute} UTC"),
+        _ => rfc3339.to_owned(),
+    }
+}
+
+fn question(load: &Load) -> String {
+    format!(
+        "{} units are put on sale, {} users want one, and each sends {} requests at the same \
+         moment. Which lock keeps to the stock, and sells to nobody twice?",
+        load.stock, load.users, load.requests_per_user
+    )
+}
+
+fn legend(kind: Kind, cells: &[CellReport]) -> Legend {
+    let count = cells.iter().filter(|cell| Kind::of(cell) == kind).count();
+    Legend { kind, mark: kind.mark(), words: kind.words(), meaning: kind.meaning(), count }
+}
+
+fn plot(cell: &CellReport) -> Option<(String, Plot)> {
+    let detail = cell.detail.as_ref()?;
+    let plot = Plot {
+        series: detail.series.clone(),
+        latency: detail.latency.clone(),
+        faults: detail.faults.clone(),
+    };
+    Some((super::grid::id(cell), plot))
+}
+
+fn changes(changes: &Changes) -> ChangesView {
+    let times = |ratio: Option<f64>| ratio.map_or("–".to_owned(), |it| format!("× {it:.2}"));
+    let line = |change: &Change| {
+        let (was, is) = change.verdict.clone().unzip();
+        let (throughput, p99) = (times(change.throughput), times(change.p99));
+        ChangeLine { name: change.place.to_string(), was, is, throughput, p99 }
+    };
+    let names = |places: &[Place]| {
+        let mut names: Vec<String> = places.iter().take(MAX_NAMED).map(Place::to_string).collect();
+        if places.len() > names.len() {
+            names.push(format!("and {} more", places.len() - names.len()));
+        }
+        names
+    };
+    ChangesView {
+        since: moment(&changes.since),
+        changed: changes.changed.iter().map(line).collect(),
+        same: changes.same,
+        noteworthy: NOTEWORTHY,
+        new: names(&changes.new),
+        gone: names(&changes.gone),
+    }
+}
+
+fn about(report: &Report) -> Vec<About> {
+    let (load, versions, machine) = (&report.load, &report.versions, &report.machine);
+    let mut ran = vec![
+        Fact::new("loadtest", versions.loadtest),
+        Fact::new("database", &versions.database),
+        Fact::new("Redis", &versions.redis),
+        Fact::new("HAProxy", &versions.haproxy),
+    ];
+    ran.extend(versions.zookeeper.as_ref().map(|version| Fact::new("ZooKeeper", version)));
+    let planted = load.plant.map_or("none", crate::lab::place::Plant::name);
+    let flush = report.settings.innodb_flush_log_at_trx_commit;
+    vec![
+        About {
+            title: "Load of each cell",
+            facts: vec![
+                Fact::new("users", load.users),
+                Fact::new("units", load.stock),
+                Fact::new("requests of a user at once", load.requests_per_user),
+                Fact::new("connections kept busy", load.connections),
+                Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
+                Fact::new("planted bug", planted),
+            ],
+        },
+        About {
+            title: "Settings",
+            facts: vec![Fact::new("innodb_flush_log_at_trx_commit", flush)],
+        },
+        About { title: "Versions", facts: ran },
+        About { title: "The generator itself", facts: generator(&report.cells) },
+        About {
+            title: "Machine",
+            facts: vec![
+                Fact::new("processors", format!("{} × {}", machine.cpus, machine.cpu)),
+                Fact::new("memory", format!("{} MiB", machine.memory_mib)),
+                Fact::new("system", format!("{}, Linux {}", machine.system, machine.kernel)),
+                Fact::new(
+                    "the run",
+                    format!("{}, {:.0} s", moment(&report.started_at), report.took_s),
+                ),
+            ],
+        },
+    ]
+}
+
+/// Over all cells that ran.
+fn generator(cells: &[CellReport]) -> Vec<Fact> {
+    let costs: Vec<&Cost> =
+        cells.iter().filter_map(|cell| cell.load.as_ref()).map(|figures| &figures.cost).collect();
+    let cpu_s: f64 = costs.iter().map(|cost| cost.cpu_s).sum();
+    let most = costs.iter().map(|cost| cost.machine_share).fold(0.0, f64::max);
+    let limited = costs.iter().filter(|cost| !cost.bottlenecks().is_empty()).count();
+    vec![
+        Fact::new("processor time", format!("{cpu_s:.1} s in all cells")),
+        Fact::new("of the whole machine", format!("at most {:.0} % in a cell", most * 100.0)),
+        Fact::new("it was the bottleneck", format!("in {limited} of {} cells", costs.len())),
+    ]
+}
