@@ -67,11 +67,13 @@ fn frozen(contenders: &[Contender]) -> (Vec<Sample>, Vec<Sample>) {
     let witness = Witness::of(contenders);
     let (mut looked, mut told) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let holds: Vec<(&Contender, Vec<Held>)> =
-            contenders.iter().map(|contender| (contender, take_and_watch(contender))).collect();
-        for contender in contenders {
+        // Each at once, before its leases can end.
+        let take_and_freeze = |contender| {
+            let holds = take_and_watch(contender);
             contender.freeze();
-        }
+            (contender, holds)
+        };
+        let holds: Vec<(&Contender, Vec<Held>)> = contenders.iter().map(take_and_freeze).collect();
         // The last renewal was sent before the freeze.
         await_ns(now_ns() + ns(LEASE));
         for (contender, holds) in holds {
@@ -95,9 +97,10 @@ fn frozen(contenders: &[Contender]) -> (Vec<Sample>, Vec<Sample>) {
 
 /// Some locks; it works under the first.
 fn take_and_watch(contender: &Contender) -> Vec<Held> {
-    let want = || Want::new(&fresh_name(), LEASE);
-    let holds: Vec<Held> =
-        (0..HOLDS).map(|_| contender.lock(&want()).expect("nobody has it")).collect();
+    let take = |_| contender.lock_later(&Want::new(&fresh_name(), LEASE));
+    let taking: Vec<_> = (0..HOLDS).map(take).collect();
+    let taken = taking.into_iter().map(|taking| taking.wait().expect("nobody has it"));
+    let holds: Vec<Held> = taken.collect();
     let effects = Servers::shared().fresh_path("effects");
     contender.watch(holds[0].handle, &effects, Duration::from_millis(1));
     holds
