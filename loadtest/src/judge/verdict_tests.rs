@@ -263,6 +263,7 @@ fn an_audit_that_did_not_move_with_the_clients_is_found() {
 fn orders_from_before_the_load_are_nobodys_fault() {
     let mut scene = Scene::good();
     scene.earlier.insert(100);
+    scene.granted = 3;
     scene.records.remove(0);
     scene.records.pop();
     scene.left = Some(1);
