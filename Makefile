@@ -8,8 +8,8 @@ report := target/report
 # Warnings stop CI, and nobody at work on the code.
 deny := $(if $(CI),-D warnings)
 
-.PHONY: help demo up test test-mysql bench bench-check fmt fmt-check lint tidy dev-binaries unit \
-  docs check-compose install-servers clean-report
+.PHONY: help demo up test test-mysql bench bench-check bench-load fmt fmt-check lint tidy \
+  dev-binaries unit docs check-compose install-servers clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -33,6 +33,10 @@ test-mysql: install-servers dev-binaries ## Run the tests on MySQL instead of Ma
 
 bench: install-servers ## Measure what a lock costs beside the bare commands it is made of
 	cargo bench --locked -p distlock --bench lock -- $(ARGS)
+
+bench-load: ## Measure the load generator beside wrk, on the same endpoint and processors
+	@command -v wrk >/dev/null || { echo "missing: wrk; apt-get install wrk brings it"; exit 2; }
+	cargo bench --locked -p loadtest --bench wrk -- $(ARGS)
 
 bench-check: ## Measure how long the judge takes for ten million events, and its memory
 	cargo bench --locked -p loadtest --bench check

@@ -1,16 +1,14 @@
 //! The few calls besides the purchase: the shapes of the service's answers, as far as they are
 //! needed.
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
-use hyper::{Method, Request};
+use http::{HeaderValue, Method};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::judge::evidence::{Audit, OrderRow};
 use crate::load::client::Connection;
 use crate::load::outcome::Problem;
+use crate::load::request;
 
 /// Orders asked for in one page.
 const PAGE: usize = 100;
@@ -115,26 +113,15 @@ impl<'a> Ask<'a> {
     async fn send<T: DeserializeOwned>(self, connection: &mut Connection) -> Result<T, ApiError> {
         let call = format!("{} {}{}", self.method, connection.target(), self.path);
         let unreachable = |fault: String| ApiError::Unreachable { call: call.clone(), fault };
-        let mut request = Request::builder()
-            .method(self.method)
-            .uri(self.path)
-            .header(HOST, connection.target().host());
-        if let Some(authorization) = self.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
-        }
-        if self.body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
-        }
-        let body = Full::new(Bytes::from(self.body.unwrap_or_default()));
-        let request = request.body(body).map_err(|error| unreachable(error.to_string()))?;
-        let answer =
-            connection.call(request).await.map_err(|error| unreachable(error.to_string()))?;
+        let head = format!("{} {} HTTP/1.1", self.method, self.path);
+        request::write_call(connection, &head, self.authorization, self.body.as_deref());
+        let answer = connection.call().await.map_err(|error| unreachable(error.to_string()))?;
         if answer.status != self.expected {
-            let code = serde_json::from_slice::<Problem>(&answer.body)
+            let code = serde_json::from_slice::<Problem>(answer.body)
                 .map_or_else(|_| String::new(), |problem| format!(" {}", problem.code));
             return Err(ApiError::Status { call, status: answer.status, code });
         }
-        serde_json::from_slice(&answer.body)
+        serde_json::from_slice(answer.body)
             .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
     }
 }
@@ -186,19 +173,22 @@ pub async fn orders_of(
     for _ in 0..MAX_PAGES {
         let page: OrdersAnswer = Ask::get(&path, Some(token)).send(connection).await?;
         for order in page.orders.iter().filter(|order| order.voucher_id == voucher) {
-            let number = |text: &str| {
-                text.parse::<u64>().map_err(|_| ApiError::Shape {
-                    call: format!("GET {path}"),
-                    fault: format!("the id {text:?} is no number"),
-                })
-            };
-            rows.push(OrderRow { id: number(&order.id)?, user_id: number(&order.user_id)? });
+            let (id, user_id) = (number(&order.id, &path)?, number(&order.user_id, &path)?);
+            rows.push(OrderRow { id, user_id });
         }
         let Some(cursor) = page.next_cursor else { return Ok(rows) };
         path = format!("/api/orders?limit={PAGE}&cursor={cursor}");
     }
     let fault = format!("more than {MAX_PAGES} pages of orders");
     Err(ApiError::Shape { call: "GET /api/orders".to_owned(), fault })
+}
+
+/// An id as a number.
+fn number(id: &str, path: &str) -> Result<u64, ApiError> {
+    id.parse().map_err(|_| ApiError::Shape {
+        call: path.to_owned(),
+        fault: format!("the id {id:?} is no number"),
+    })
 }
 
 /// What a new voucher is like; it is on sale from `starts_at` on.
@@ -225,7 +215,7 @@ pub async fn put_on_sale(
     connection: &mut Connection,
     admin: &HeaderValue,
     new: &NewVoucher,
-) -> Result<String, ApiError> {
+) -> Result<u64, ApiError> {
     let body = serde_json::json!({
         "title": new.title,
         "description": new.description,
@@ -254,7 +244,7 @@ pub async fn put_on_sale(
     }
     .send(connection)
     .await?;
-    Ok(on_sale.voucher.id)
+    number(&on_sale.voucher.id, &path)
 }
 
 /// A moment as the API writes it, in whole seconds.

@@ -1,6 +1,7 @@
 //! The command line: its commands, their flags, and their exit codes.
 
 mod check;
+mod run;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,17 +18,11 @@ use crate::lab::compare::Comparison;
 use crate::lab::lock::Lock;
 use crate::lab::place::{Load, Plant};
 use crate::lab::predict::{Guards, Scope};
-use crate::load::client::Target;
-use crate::load::plan::Plan;
-use crate::load::tokens;
-use crate::report::run_text;
+use crate::load::cost::THREADS;
+use crate::report::check_writable;
 use crate::report::table::Look;
-use crate::report::{check_writable, write_json};
-use crate::run::{self, AuditSource};
 use crate::up::Up;
 
-/// Threads of the load generator: it shares the machine with what it measures.
-const WORKERS: usize = 2;
 /// How long what still runs may take to end after a command.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
@@ -44,14 +39,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Load one voucher of any deployment and judge what came of it
+    /// Load vouchers of any deployment and judge what came of it
     ///
-    /// Closed loop: every user sends several requests for the voucher at the same moment, as fast
-    /// as connections come free. Afterwards every acknowledged order is asked for by its id, every
-    /// user's orders are listed, the stock that the public is shown is held against them, and, with
-    /// --audit-url, the service's own audit is compared. The voucher must not be sold to anybody
-    /// else meanwhile, nor get more stock.
-    Run(RunArgs),
+    /// Users arrive in a closed loop, as fast as connections come free, or on a schedule of their
+    /// own. Every request is recorded. Afterwards every acknowledged order is asked for by its id,
+    /// every user's orders are listed, the stock that the public is shown is held against them,
+    /// and, with --audit-url, the service's own audit is compared. The vouchers must not be sold to
+    /// anybody else meanwhile, nor get more stock.
+    Run(run::RunArgs),
     /// Compare locks on a private cluster: what each sells too much, or twice
     ///
     /// Starts a private database server, Redis and HAProxy, and for every cell a database and
@@ -72,51 +67,6 @@ enum Command {
     /// all down on Ctrl-C.
     Up(UpArgs),
 }
-
-#[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES, after_long_help = RUN_EXAMPLE)]
-struct RunArgs {
-    /// Address of the service, as http://host:port
-    #[arg(long, value_name = "URL")]
-    target: String,
-    /// Users and their tokens, as written by `seckill token --users N --out FILE`
-    #[arg(long, value_name = "FILE")]
-    tokens: PathBuf,
-    /// Id of the voucher, which must be on sale
-    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
-    voucher: u64,
-    /// Connections that are kept busy
-    #[arg(long, value_name = "N", default_value_t = 96)]
-    connections: usize,
-    /// Simultaneous requests of each user, each with an idempotency key of its own
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    requests_per_user: usize,
-    /// How many users of the file take part [default: all]
-    #[arg(long, value_name = "N")]
-    users: Option<usize>,
-    /// Address where the audit is published: the operators' listener or a replica
-    #[arg(long, value_name = "URL", requires = "admin_token_file")]
-    audit_url: Option<String>,
-    /// An administrator's token, as written by `seckill token --admin`
-    #[arg(long, value_name = "FILE", requires = "audit_url")]
-    admin_token_file: Option<PathBuf>,
-    /// Seconds after which a request is given up; its outcome is unknown then
-    #[arg(long, value_name = "SECONDS", default_value_t = 40)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=600))]
-    timeout_s: u64,
-    /// Write the report as JSON, also if a check failed
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
-const RUN_EXAMPLE: &str = "\
-Example:
-  seckill token --users 700 --out tokens.jsonl
-  seckill token --users 1 --admin --out admin.jsonl
-  loadtest run --target http://127.0.0.1:8080 --tokens tokens.jsonl --voucher 1 \\
-      --audit-url http://127.0.0.1:8081 --admin-token-file admin.jsonl
-
-Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -243,7 +193,7 @@ fn parse() -> Result<Cli> {
 /// Carries the command out on a runtime of its own; whether all checks passed.
 fn in_runtime(cli: Cli) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
+        .worker_threads(THREADS)
         .enable_all()
         .build()
         .map_err(|error| Error::Setup(format!("no runtime: {error}")));
@@ -257,7 +207,7 @@ fn in_runtime(cli: Cli) -> Result<bool> {
 /// Whether all checks passed.
 async fn carry_out(command: Command) -> Result<bool> {
     match command {
-        Command::Run(args) => load(args).await,
+        Command::Run(args) => run::run(args).await,
         Command::Compare(args) => compare(args).await,
         Command::Check(args) => check::check(args).await,
         Command::Up(args) => {
@@ -270,37 +220,6 @@ async fn carry_out(command: Command) -> Result<bool> {
             up.run(&stop_on_signal()?).await.map(|()| true)
         }
     }
-}
-
-async fn load(args: RunArgs) -> Result<bool> {
-    let target = Target::parse(&args.target)?;
-    let audit = AuditSource::of(args.audit_url.as_deref(), args.admin_token_file.as_ref())?;
-    let mut users = tokens::read(&args.tokens)?;
-    if let Some(wanted) = args.users {
-        if wanted == 0 || wanted > users.len() {
-            let there = users.len();
-            return Err(Error::Usage(format!(
-                "--users must be 1 to {there}, as in the token file"
-            )));
-        }
-        users.truncate(wanted);
-    }
-    let plan = Plan {
-        target,
-        voucher: args.voucher.to_string(),
-        users: users.into(),
-        per_user: args.requests_per_user,
-        connections: args.connections,
-        timeout: Duration::from_secs(args.timeout_s),
-    };
-    plan.check()?;
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let report = run::run(&plan, audit.as_ref()).await?;
-    println!("{}", run_text::text(&report));
-    if let Some(path) = &args.json {
-        write_json(path, &report)?;
-    }
-    Ok(report.ok)
 }
 
 async fn compare(args: CompareArgs) -> Result<bool> {

@@ -1,15 +1,17 @@
 //! Load generator and laboratory of the seckill service.
 //!
-//! A load is many users who each want the same voucher several times at once. Afterwards the orders
-//! are judged: by what clients were told and can see, and on a private cluster by what is in the
-//! database. The *comparison* does so for every combination of lock, scope, guards and replicas,
-//! and holds the result against a prediction.
+//! A load is many users who want vouchers, each several times at once or on a schedule. Every
+//! request is recorded. Afterwards the orders are judged: by what clients were told and can see,
+//! and on a private cluster by what is in the database. The *comparison* does so for every
+//! combination of lock, scope, guards and replicas, and holds the result against a prediction.
 //!
 //! In reading order:
 //! - [`cli`]: the commands, their flags and exit codes; [`error`]: what stops them.
-//! - [`load`]: who can log in ([`load::tokens`]), who requests what ([`load::plan`]), a connection
-//!   ([`load::client`]), the closed loop ([`load::drive`]), what an answer means
-//!   ([`load::outcome`]), figures ([`load::stats`], [`load::progress`]).
+//! - [`load`]: who can log in ([`load::tokens`]), a load and its bounds ([`load::plan`]), who
+//!   requests what ([`load::mix`]) and when ([`load::arrival`], [`load::trace`]), a connection
+//!   ([`load::client`]), how it is carried out ([`load::drive`]), what an answer means
+//!   ([`load::outcome`]), figures ([`load::live`], [`load::stats`], [`load::progress`]), what it
+//!   cost ([`load::cost`]), its history ([`load::recorded`]).
 //! - [`history`]: the recorded file.
 //! - [`judge`]: what is known ([`judge::evidence`]), the rules ([`judge::verdict`], pure), what
 //!   clients can see ([`judge::witness`]), what the database holds ([`judge::audit`]), whether it

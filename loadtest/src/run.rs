@@ -1,30 +1,39 @@
 //! One load on any deployment, judged by what clients can see, and by the audit if its address is
 //! given.
 
-use std::collections::HashSet;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::HeaderValue;
+use http::HeaderValue;
 use serde::Serialize;
 
 use crate::api::{self, ApiError, Voucher};
 use crate::error::{Error, Result};
-use crate::judge::evidence::{Audit, AuditCheck, Evidence, OrderRow};
+use crate::history::{FinalRead, Recorder};
+use crate::judge::check::{Judged, judge_all};
+use crate::judge::evidence::Audit;
 use crate::judge::validity::MAX_UNKNOWN_SHARE;
-use crate::judge::verdict::{Finding, Rule, Verdict, judge};
 use crate::judge::witness;
-use crate::load::client::{Connection, Target};
-use crate::load::drive::{self, History, Live};
+use crate::load::arrival::Arrival;
+use crate::load::client::{Connection, HUNG_UP, Target};
+use crate::load::drive;
+use crate::load::live::Live;
+use crate::load::mix::Mix;
 use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 use crate::load::progress::Progress;
+use crate::load::recorded::{Acknowledged, Recorded};
 use crate::load::stats::Figures;
 use crate::load::tokens;
 
+/// Part of the requests that must have come after the last unit, where the mix says so.
+const MIN_LATE_SHARE: f64 = 0.5;
 /// How long requests without a known outcome may go on before the orders are looked at.
 const SETTLE: Duration = Duration::from_secs(3);
+/// How long a call besides the load may take.
+const CALL_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Where the service's own audit is read.
 #[derive(Debug, Clone)]
@@ -48,9 +57,9 @@ impl AuditSource {
         }
     }
 
-    async fn read(&self, plan: &Plan) -> std::result::Result<Audit, ApiError> {
-        let mut connection = Connection::new(self.target.clone(), plan.timeout);
-        api::audit(&mut connection, &self.admin, &plan.voucher).await
+    async fn read(&self, voucher: &str) -> std::result::Result<Audit, ApiError> {
+        let mut connection = Connection::new(self.target.clone(), CALL_DEADLINE);
+        api::audit(&mut connection, &self.admin, voucher).await
     }
 }
 
@@ -75,126 +84,163 @@ pub struct RunReport {
     pub failed_because: Vec<String>,
     /// Where the requests went.
     pub target: String,
-    /// The voucher's id.
-    pub voucher: String,
-    /// Its name.
-    pub title: String,
-    /// Units that were left when the load began.
-    pub stock: Option<i64>,
-    /// Units that were left after it.
-    pub stock_left: Option<i64>,
+    /// What all random choices came from; the same seed gives the same plan.
+    pub seed: u64,
+    /// What was asked for.
+    pub settings: BTreeMap<String, String>,
     /// What must be so for the load to say anything.
     pub conditions: Vec<Condition>,
-    /// Rules that must hold; see [`Verdict::demanded`].
-    pub demanded: Vec<Rule>,
-    /// Names of rules that could not be judged with what is known. They do not count as held.
-    pub not_judged: Vec<&'static str>,
-    /// Every rule with its figures.
-    pub verdict: Verdict,
+    /// Each voucher by itself.
+    pub vouchers: Vec<VoucherReport>,
     /// All figures of the load.
     pub load: Figures,
+    /// Why its figures on speed say too little for the service; empty if they say something.
+    pub no_speed_verdict: Vec<String>,
+}
+
+/// What came of one voucher.
+#[derive(Debug, Serialize)]
+pub struct VoucherReport {
+    /// The rules that must hold, and every rule with its figures.
+    #[serde(flatten)]
+    pub judged: Judged,
+    /// The voucher's name.
+    pub title: String,
+    /// Units that were left after the load.
+    pub stock_left: Option<i64>,
+    /// Names of rules that could not be judged with what is known. They do not count as held.
+    pub not_judged: Vec<&'static str>,
     /// The service's own audit before and after, if it was read.
     pub audit: Option<[Audit; 2]>,
 }
 
-/// What is known before the first request.
+/// What is known of a voucher before the first request.
 struct Before {
     voucher: Voucher,
     audit: Option<Audit>,
     earlier: HashSet<u64>,
 }
 
-/// What is known after the last answer.
+/// What is known of a voucher after the last answer.
+#[derive(Default)]
 struct After {
-    rows: Vec<OrderRow>,
     left: Option<i64>,
-    audits: Option<(Audit, Audit)>,
+    audits: Option<[Audit; 2]>,
 }
 
-/// Runs the load and judges it. Errors are those that stop it before its first request.
-pub async fn run(plan: &Plan, source: Option<&AuditSource>) -> Result<RunReport> {
+/// Runs the load, records it in `file` (or a temporary one) and judges it. Errors are those that
+/// stop it before its first request, and a history that cannot be written.
+pub async fn run(
+    plan: &Plan,
+    source: Option<&AuditSource>,
+    file: Option<&Path>,
+) -> Result<RunReport> {
     plan.check()?;
     greet(plan).await?;
-    let (connections, voucher) = drive::connect(plan).await?;
-    let audit = match source {
-        Some(source) => Some(source.read(plan).await.map_err(unreachable)?),
-        None => None,
-    };
-    let earlier = match &audit {
-        Some(audit) if audit.orders == 0 => HashSet::new(),
-        _ => witness::earlier(plan).await.map_err(unreachable)?,
-    };
-    let before = Before { voucher, audit, earlier };
-    let live = Arc::<Live>::default();
-    let progress = Progress::follow("load", live.clone(), plan.requests());
-    let history = drive::closed_loop(plan, connections, live).await;
+    let connections = drive::connect(plan).await?;
+    let before = look_before(plan, source).await?;
+    let offered: Vec<Option<i64>> = before.iter().map(|one| one.voucher.stock).collect();
+    let recorded = Recorded::begin(plan, file, &offered)?;
+    let live = Arc::new(Live::new(plan));
+    let progress = Progress::follow("load", &live, plan);
+    let figures = drive::run(plan, connections, recorded.recorder(), &live).await?;
     drop(progress);
-    let figures = Figures::of(&history, plan.connections);
     if figures.count(Outcome::Unknown) > 0 {
         tokio::time::sleep(SETTLE).await;
     }
-    let mut conditions = conditions(&before.voucher, &figures);
-    let after = look(plan, (source, &before), &history, &mut conditions).await;
-    let (verdict, left, audits) = match after {
-        Some(after) => (judge_public(&history, &before, &after), after.left, after.audits),
-        None => (Verdict::unjudged("orders could not be looked at"), None, None),
-    };
-    let demanded = verdict.demanded(false, source.is_some());
-    let failed_because = failures(&conditions, &verdict, &demanded);
-    let not_judged = verdict.findings.iter().filter(|finding| finding.held.is_none());
+    let mut conditions = conditions(plan, &before, &figures);
+    let acknowledged = recorded.acknowledged().await?;
+    let mut after = Vec::new();
+    for one in &before {
+        let look = Look { plan, source, before: one, recorder: recorded.recorder() };
+        after.push(look.after(&acknowledged, &mut conditions).await);
+    }
+    let judged = judge_all(&recorded.end().await?);
+    let vouchers: Vec<VoucherReport> =
+        judged.into_iter().zip(before).zip(after).map(told).collect();
+    let unmet = conditions.iter().filter(|condition| !condition.met);
+    let unmet = unmet.map(|condition| format!("not so: {} ({})", condition.what, condition.detail));
+    let failed_because: Vec<String> =
+        unmet.chain(vouchers.iter().flat_map(|one| one.judged.failures())).collect();
     Ok(RunReport {
         ok: failed_because.is_empty(),
         failed_because,
         target: plan.target.to_string(),
-        voucher: plan.voucher.clone(),
-        title: before.voucher.title,
-        stock: before.voucher.stock,
-        stock_left: left,
+        seed: plan.seed,
+        settings: plan.settings(),
         conditions,
-        demanded,
-        not_judged: not_judged.map(|finding| finding.rule.words()).collect(),
-        verdict,
+        vouchers,
+        no_speed_verdict: figures.cost.bottlenecks(),
         load: figures,
-        audit: audits.map(|(before, after)| [before, after]),
     })
 }
 
-/// Looks at what became of the load; `None` if the orders cannot be seen. What cannot be seen is a
-/// condition that was not met.
-async fn look(
-    plan: &Plan,
-    (source, before): (Option<&AuditSource>, &Before),
-    history: &History,
-    conditions: &mut Vec<Condition>,
-) -> Option<After> {
-    let audit = match source {
-        Some(source) => noted(conditions, "the audit can be read", source.read(plan).await),
-        None => None,
-    };
-    let rows = witness::afterwards(plan, &history.records).await;
-    let rows = noted(conditions, "orders can be looked at", rows);
-    let voucher = witness::voucher(plan).await;
-    let voucher = noted(conditions, "the voucher can be looked at", voucher);
-    let left = voucher.and_then(|voucher| voucher.stock);
-    rows.map(|rows| After { rows, left, audits: before.audit.clone().zip(audit) })
+async fn look_before(plan: &Plan, source: Option<&AuditSource>) -> Result<Vec<Before>> {
+    let mut all = Vec::new();
+    for id in &plan.vouchers {
+        let id = id.to_string();
+        let voucher = witness::voucher(plan, &id).await.map_err(unreachable)?;
+        let audit = match source {
+            Some(source) => Some(source.read(&id).await.map_err(unreachable)?),
+            None => None,
+        };
+        let earlier = match &audit {
+            Some(audit) if audit.orders == 0 => HashSet::new(),
+            _ => witness::earlier(plan, &id).await.map_err(unreachable)?,
+        };
+        all.push(Before { voucher, audit, earlier });
+    }
+    Ok(all)
 }
 
-/// Why a load is no pass, in words: a condition, a rule that was broken, or one that is demanded
-/// and could not be judged.
-fn failures(conditions: &[Condition], verdict: &Verdict, demanded: &[Rule]) -> Vec<String> {
-    let unmet = conditions.iter().filter(|condition| !condition.met);
-    let unmet = unmet.map(|condition| format!("not so: {} ({})", condition.what, condition.detail));
-    let failed = verdict.findings.iter().filter_map(|finding| {
-        let Finding { rule, held, detail, .. } = finding;
-        match held {
-            Some(false) => Some(format!("not so: {} ({detail})", rule.words())),
-            None if demanded.contains(rule) => {
-                Some(format!("could not be judged: {} ({detail})", rule.words()))
-            }
-            Some(true) | None => None,
-        }
-    });
-    unmet.chain(failed).collect()
+fn told(((judged, before), after): ((Judged, Before), After)) -> VoucherReport {
+    let findings = judged.verdict.findings.iter();
+    let not_judged = findings.filter(|finding| finding.held.is_none());
+    VoucherReport {
+        not_judged: not_judged.map(|finding| finding.rule.words()).collect(),
+        judged,
+        title: before.voucher.title,
+        stock_left: after.left,
+        audit: after.audits,
+    }
+}
+
+/// A look at what became of one voucher.
+struct Look<'a> {
+    plan: &'a Plan,
+    source: Option<&'a AuditSource>,
+    before: &'a Before,
+    recorder: &'a Recorder,
+}
+
+impl Look<'_> {
+    /// Records what is seen. What cannot be seen is a condition that was not met; without its
+    /// orders a voucher cannot be judged.
+    async fn after(&self, acknowledged: &Acknowledged, conditions: &mut Vec<Condition>) -> After {
+        let id = &self.before.voucher.id;
+        let audit = match self.source {
+            Some(source) => noted(conditions, "the audit can be read", source.read(id).await),
+            None => None,
+        };
+        let none = HashMap::new();
+        let number = id.parse::<u64>().unwrap_or_default();
+        let told = acknowledged.get(&number).unwrap_or(&none);
+        let rows = witness::afterwards(self.plan, id, told).await;
+        let rows = noted(conditions, "orders can be looked at", rows);
+        let voucher = witness::voucher(self.plan, id).await;
+        let voucher = noted(conditions, "the voucher can be looked at", voucher);
+        let left = voucher.and_then(|voucher| voucher.stock);
+        let audits = self.before.audit.clone().zip(audit).map(|(before, after)| [before, after]);
+        let Some(rows) = rows else { return After::default() };
+        let read = FinalRead::Clients {
+            rows: &rows,
+            earlier: &self.before.earlier,
+            left,
+            audits: audits.as_ref().map(|[before, after]| [before, after]),
+        };
+        self.recorder.final_read(number, read).await;
+        After { left, audits }
+    }
 }
 
 /// Shows the first token to the target: one that is not accepted would make the whole load say
@@ -235,54 +281,64 @@ fn noted<T>(
     result.ok()
 }
 
-fn conditions(voucher: &Voucher, figures: &Figures) -> Vec<Condition> {
+fn conditions(plan: &Plan, before: &[Before], figures: &Figures) -> Vec<Condition> {
     let reached = [Outcome::Bought, Outcome::SoldOut, Outcome::AlreadyOrdered];
     let reached: u64 = reached.iter().map(|outcome| figures.count(*outcome)).sum();
-    vec![
+    let hung_up = figures.codes.get(HUNG_UP).copied().unwrap_or_default();
+    let unknown = figures.count(Outcome::Unknown).saturating_sub(hung_up);
+    let mut conditions: Vec<Condition> =
+        before.iter().flat_map(|one| on_sale(&one.voucher)).collect();
+    conditions.push(Condition {
+        what: "requests reached the sale",
+        met: reached > 0,
+        detail: format!("{reached} bought, sold out or already ordered"),
+    });
+    conditions.push(Condition {
+        what: "few outcomes are unknown",
+        met: share(unknown, figures.requests) <= MAX_UNKNOWN_SHARE,
+        detail: format!(
+            "{unknown} of {} requests ({:.1} %) whose clients did not hang up, at most {:.0} %",
+            figures.requests,
+            share(unknown, figures.requests) * 100.0,
+            MAX_UNKNOWN_SHARE * 100.0
+        ),
+    });
+    if plan.arrival.is_open() {
+        conditions.push(Condition {
+            what: "every arrival was sent",
+            met: figures.cost.dropped == 0,
+            detail: format!("{} requests found no connection in time", figures.cost.dropped),
+        });
+    }
+    if plan.mix == Mix::AfterSoldOut && !matches!(plan.arrival, Arrival::Trace(_)) {
+        let late = figures.count(Outcome::SoldOut) + figures.count(Outcome::AlreadyOrdered);
+        conditions.push(Condition {
+            what: "most requests came after the last unit",
+            met: share(late, figures.requests) > MIN_LATE_SHARE,
+            detail: format!("{late} of {} were sold out or ordered already", figures.requests),
+        });
+    }
+    conditions
+}
+
+fn on_sale(voucher: &Voucher) -> [Condition; 2] {
+    let units = voucher.stock.map_or("not told".to_owned(), |stock| format!("{stock} units"));
+    let id = &voucher.id;
+    [
         Condition {
             what: "the voucher is on sale",
             met: voucher.status == "on_sale" && voucher.phase == "open",
-            detail: format!("{}, {}", voucher.status, voucher.phase),
+            detail: format!("voucher {id}: {}, {}", voucher.status, voucher.phase),
         },
         Condition {
             what: "it had units to sell",
             met: voucher.stock.is_some_and(|stock| stock > 0),
-            detail: voucher.stock.map_or("not told".to_owned(), |stock| format!("{stock} units")),
-        },
-        Condition {
-            what: "requests reached the sale",
-            met: reached > 0,
-            detail: format!("{reached} bought, sold out or already ordered"),
-        },
-        Condition {
-            what: "few outcomes are unknown",
-            met: figures.unknown_share() <= MAX_UNKNOWN_SHARE,
-            detail: format!(
-                "{} of {} requests ({:.1} %), at most {:.0} %",
-                figures.count(Outcome::Unknown),
-                figures.requests,
-                figures.unknown_share() * 100.0,
-                MAX_UNKNOWN_SHARE * 100.0
-            ),
+            detail: format!("voucher {id}: {units}"),
         },
     ]
 }
 
-fn judge_public(history: &History, before: &Before, after: &After) -> Verdict {
-    judge(&Evidence {
-        records: &history.records,
-        names: &history.names,
-        rows: &after.rows,
-        rows_are_all: false,
-        earlier: &before.earlier,
-        elsewhere: &HashSet::new(),
-        offered: before.voucher.stock,
-        granted: None,
-        left: after.left,
-        effects: &[],
-        audit: after
-            .audits
-            .as_ref()
-            .map_or(AuditCheck::Absent, |(before, after)| AuditCheck::Moved { before, after }),
-    })
+#[allow(clippy::cast_precision_loss)]
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
 }

@@ -89,7 +89,7 @@ impl Up {
             operators: deployment.operator_url(),
             admin_file: &admin_file,
             buyers_file: &buyers_file,
-            open: (&ids[0], &open),
+            open: (ids[0], &open),
             later: &later,
         };
         let text = shown.text();
@@ -104,7 +104,7 @@ struct Shown<'a> {
     admin_file: &'a Path,
     buyers_file: &'a Path,
     /// The id of the voucher that is open, and what it is.
-    open: (&'a str, &'a NewVoucher),
+    open: (u64, &'a NewVoucher),
     later: &'a NewVoucher,
 }
 
@@ -197,7 +197,7 @@ mod tests {
             operators: "http://127.0.0.1:24403",
             admin_file: &admin_file,
             buyers_file: Path::new("buyers.jsonl"),
-            open: ("1", &open),
+            open: (1, &open),
             later: &later,
         };
         let text = shown.text();

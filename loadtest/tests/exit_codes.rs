@@ -148,6 +148,34 @@ fn a_comparison_or_load_beyond_its_bounds_is_one_sentence() {
 }
 
 #[test]
+fn flags_of_a_load_that_do_not_go_together_are_one_sentence_that_names_them() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tokens = token_file(folder.path(), GOOD_LINE);
+    let cases: [(&[&str], &str); 14] = [
+        (&["--arrival", "poisson"], "--rate"),
+        (&["--rate", "5"], "--rate"),
+        (&["--arrival", "constant", "--rate", "0"], "--rate"),
+        (&["--arrival", "flash", "--rate", "5"], "--duration"),
+        (&["--arrival", "flash", "--rate", "20000", "--duration", "9"], "--rate"),
+        (&["--arrival", "trace"], "--trace"),
+        (&["--trace", "/nonexistent/trace"], "--arrival trace"),
+        (&["--arrival", "trace", "--trace", "/nonexistent/trace"], "/nonexistent/trace"),
+        (&["--mix", "sold-out"], "--requests or --duration"),
+        (&["--mix", "once", "--requests-per-user", "2"], "--requests-per-user"),
+        (&["--hang-up-share", "1.5"], "--hang-up-share"),
+        (&["--zipf", "-1"], "--zipf"),
+        (&["--duration", "-1"], "--duration"),
+        (&["--voucher", "2,1"], "--voucher"),
+    ];
+    for (wrong, named) in cases {
+        let mut arguments = run("http://127.0.0.1:1", &tokens);
+        arguments.extend(wrong);
+        let sentence = one_sentence(&arguments);
+        assert!(sentence.contains(named), "{wrong:?}: {sentence}");
+    }
+}
+
+#[test]
 fn help_names_every_command_and_the_exit_codes() {
     let output = loadtest(&["--help"]);
     assert!(output.status.success());

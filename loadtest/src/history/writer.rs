@@ -29,6 +29,8 @@ const LEVEL: i32 = 1;
 
 enum Message {
     Event(Event<'static>),
+    /// What came before is to be in the file.
+    Flush(oneshot::Sender<()>),
     /// All is recorded.
     Finish(oneshot::Sender<io::Result<Written>>),
 }
@@ -95,6 +97,15 @@ impl Recorder {
         self.waited_ns.fetch_add(nanoseconds(since.elapsed()), Ordering::Relaxed);
     }
 
+    /// Waits until what was recorded so far can be read in the file, which is cut off there. An
+    /// error of the disk is left to [`Recorder::finish`].
+    pub async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        let _ = self.queue.send(Message::Flush(done)).await;
+        // It fails only if the thread is gone.
+        let _ = flushed.await;
+    }
+
     /// Writes the last line and waits until the file is on the disk. Events that come later are not
     /// in it. Fails if anything could not be written.
     pub async fn finish(self) -> Result<Written> {
@@ -137,6 +148,13 @@ impl Writer {
             for message in batch.drain(..) {
                 match message {
                     Message::Event(event) => self.take(&event),
+                    Message::Flush(done) => {
+                        if self.failed.is_none() {
+                            self.failed = self.flush().err();
+                        }
+                        // Whoever asked may have gone.
+                        let _ = done.send(());
+                    }
                     Message::Finish(done) => {
                         // Whoever asked may have gone.
                         let _ = done.send(self.finish());

@@ -86,6 +86,7 @@ mod tests {
             in_flight_mean: 90.0,
             in_flight_peak: 96,
             simultaneous_min: 3,
+            ..Figures::default()
         }
     }
 

@@ -7,9 +7,8 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 
 use crate::api::{self, ApiError, Voucher};
-use crate::judge::evidence::{OrderRow, Record};
+use crate::judge::evidence::OrderRow;
 use crate::load::client::Connection;
-use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 
 /// Connections that look; enough to keep a deployment busy, few enough not to be shed.
@@ -35,30 +34,24 @@ macro_rules! retry {
 }
 
 /// Ids of the orders that the load's users hold already.
-pub async fn earlier(plan: &Plan) -> Result<HashSet<u64>, ApiError> {
-    let rows = look_at(plan, &HashMap::new()).await?;
+pub async fn earlier(plan: &Plan, voucher: &str) -> Result<HashSet<u64>, ApiError> {
+    let rows = afterwards(plan, voucher, &HashMap::new()).await?;
     Ok(rows.into_iter().map(|row| row.id).collect())
+}
+
+/// The voucher as everybody sees it afterwards.
+pub async fn voucher(plan: &Plan, id: &str) -> Result<Voucher, ApiError> {
+    let mut connection = Connection::new(plan.target.clone(), plan.timeout);
+    retry!(api::voucher(&mut connection, id))
 }
 
 /// The orders that exist afterwards: those that their users list, less acknowledged ones that
 /// cannot be read by id, and acknowledged ones that can be read although the list does not hold
-/// them.
-pub async fn afterwards(plan: &Plan, records: &[Record]) -> Result<Vec<OrderRow>, ApiError> {
-    let mut acknowledged = HashMap::<u64, Vec<u64>>::new();
-    for record in records.iter().filter(|record| record.outcome == Outcome::Bought) {
-        acknowledged.entry(record.user).or_default().extend(record.order_id());
-    }
-    look_at(plan, &acknowledged).await
-}
-
-/// The voucher as everybody sees it afterwards.
-pub async fn voucher(plan: &Plan) -> Result<Voucher, ApiError> {
-    let mut connection = Connection::new(plan.target.clone(), plan.timeout);
-    retry!(api::voucher(&mut connection, &plan.voucher))
-}
-
-async fn look_at(
+/// them. `acknowledged` are ids by user.
+#[allow(clippy::implicit_hasher)]
+pub async fn afterwards(
     plan: &Plan,
+    voucher: &str,
     acknowledged: &HashMap<u64, Vec<u64>>,
 ) -> Result<Vec<OrderRow>, ApiError> {
     let lookers = LOOKERS.min(plan.connections);
@@ -66,10 +59,9 @@ async fn look_at(
         let mut connection = Connection::new(plan.target.clone(), plan.timeout);
         let mut rows = Vec::new();
         for user in plan.users.iter().skip(first).step_by(lookers) {
-            let mut listed =
-                retry!(api::orders_of(&mut connection, &user.authorization, &plan.voucher))?;
+            let mut listed = retry!(api::orders_of(&mut connection, &user.authorization, voucher))?;
             for &id in acknowledged.get(&user.id).map_or(&[][..], Vec::as_slice) {
-                let wanted = (id, plan.voucher.as_str());
+                let wanted = (id, voucher);
                 let exists =
                     retry!(api::order_exists(&mut connection, &user.authorization, wanted))?;
                 let row = OrderRow { id, user_id: user.id };

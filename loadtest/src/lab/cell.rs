@@ -1,24 +1,28 @@
 //! One cell of the comparison: a fresh deployment, a voucher, a load, a verdict.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::api::{self, NewVoucher};
 use crate::error::{Error, Result};
+use crate::history::{FinalRead, Past};
 use crate::judge::audit::{Reader, Reading};
-use crate::judge::evidence::{Audit, AuditCheck, Evidence};
+use crate::judge::check::judge_all;
+use crate::judge::evidence::Audit;
 use crate::judge::validity;
-use crate::judge::verdict::{Rule, Verdict, judge};
+use crate::judge::verdict::{Rule, Verdict};
 use crate::lab::cluster::{Cluster, Deployment, Spec};
 use crate::lab::place::{Load, Place};
 use crate::lab::predict::{Guards, Prediction};
 use crate::load::client::{Connection, Target};
-use crate::load::drive::{self, History, Live};
+use crate::load::drive;
+use crate::load::live::Live;
 use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 use crate::load::progress::Progress;
+use crate::load::recorded::Recorded;
 use crate::load::stats::Figures;
 
 /// When a request of the load is given up: far beyond every bound of the service, so that it is the
@@ -196,29 +200,29 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
         .await
         .map_err(|error| Error::Setup(error.to_string()))?;
     let plan = Plan {
-        target,
-        voucher,
-        users: users.into(),
-        per_user: load.requests_per_user,
         connections: load.connections,
         timeout: REQUEST_DEADLINE,
+        ..Plan::closed(target, voucher, users.into(), load.requests_per_user)
     };
     plan.check()?;
-    let (connections, _) = drive::connect(&plan).await?;
-    let live = std::sync::Arc::<Live>::default();
-    let progress = Progress::follow(&place.to_string(), live.clone(), plan.requests());
-    let history = drive::closed_loop(&plan, connections, live).await;
+    let connections = drive::connect(&plan).await?;
+    let live = Arc::new(Live::new(&plan));
+    let progress = Progress::follow(&place.to_string(), &live, &plan);
+    let recorded = Recorded::begin(&plan, None, &[i64::try_from(load.stock).ok()])?;
+    let figures = drive::run(&plan, connections, recorded.recorder(), &live).await?;
     drop(progress);
-    let figures = Figures::of(&history, plan.connections);
     let quiet = figures.count(Outcome::Unknown) == 0;
-    let reading = read(deployment, &plan.voucher, (place.guards, quiet)).await?;
+    let id = voucher.to_string();
+    let reading = read(deployment, &id, (place.guards, quiet)).await?;
     let mut operator = Connection::new(Target::parse(deployment.operator_url())?, CALL_DEADLINE);
-    let said = api::audit(&mut operator, &admin, &plan.voucher).await;
+    let said = api::audit(&mut operator, &admin, &id).await;
     let dead = deployment.dead();
     if !dead.is_empty() {
         return Err(Error::Setup(format!("replica {} died", dead.join(" and "))));
     }
-    let verdict = judge_private(load.stock, &history, &reading, said.as_ref().ok());
+    let read = FinalRead::Database { reading: &reading, said: said.as_ref().ok() };
+    recorded.recorder().final_read(voucher, read).await;
+    let verdict = verdict(&recorded.end().await?);
     let mut report = CellReport::of(place, load.stock, figures, verdict);
     if let Err(error) = &said {
         report.error = Some(error.to_string());
@@ -227,28 +231,11 @@ async fn sell(deployment: &Deployment, place: Place, load: &Load) -> Result<Cell
     Ok(report)
 }
 
-/// Judges a load on a voucher with this `stock`: what was asked for, whatever the service made of
-/// it.
-fn judge_private(
-    stock: u64,
-    history: &History,
-    reading: &Reading,
-    said: Option<&Audit>,
-) -> Verdict {
-    let own = &reading.account;
-    judge(&Evidence {
-        records: &history.records,
-        names: &history.names,
-        rows: &reading.rows,
-        rows_are_all: true,
-        earlier: &HashSet::new(),
-        elsewhere: &HashSet::new(),
-        offered: Some(i64::try_from(stock).unwrap_or(i64::MAX)),
-        granted: Some(own.initial_stock),
-        left: Some(own.stock_left),
-        effects: &reading.effects,
-        audit: said.map_or(AuditCheck::Absent, |said| AuditCheck::Equal { said, own }),
-    })
+/// The verdict on a history with one voucher. It is judged by the stock that was asked for,
+/// whatever the service made of it.
+fn verdict(past: &Past) -> Verdict {
+    let judged = judge_all(past).pop();
+    judged.map_or_else(|| Verdict::unjudged("nothing was on sale"), |judged| judged.verdict)
 }
 
 /// Reads the voucher; unless all is `quiet`, until two readings are equal, because a request whose

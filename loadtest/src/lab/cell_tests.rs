@@ -1,24 +1,15 @@
+use std::collections::HashSet;
 use std::num::NonZeroU64;
 
 use super::*;
+use crate::history::{Begin, Lot, Offer, finals};
 use crate::judge::evidence::{Names, OrderRow, Record};
 use crate::lab::lock::Lock;
 use crate::lab::predict::Scope;
-use crate::load::tokens;
 
-/// A sale to 700 users in which the service put `granted` units on sale and sold all of them,
-/// consistently in itself, and its audit says so.
-fn sale(granted: u32) -> (Plan, History, Reading) {
-    let lines = (0..700).map(|id| format!(r#"{{"user_id":"{id}","token":"t{id}"}}"#));
-    let users = tokens::parse(&lines.collect::<Vec<_>>().join("\n")).expect("tokens");
-    let plan = Plan {
-        target: Target::parse("http://127.0.0.1:1").expect("a target"),
-        voucher: "1".to_owned(),
-        users: users.into(),
-        per_user: 3,
-        connections: 96,
-        timeout: CALL_DEADLINE,
-    };
+/// A sale to 700 users of a voucher for which 100 units were asked, in which the service put
+/// `granted` units on sale and sold all of them, consistently in itself, and its audit says so.
+fn sale(granted: u32) -> Past {
     let bought = |user: u32| Record {
         user: user.into(),
         outcome: Outcome::Bought,
@@ -31,22 +22,34 @@ fn sale(granted: u32) -> (Plan, History, Reading) {
         replica: Some(0),
         code: 0,
     };
-    let history = History {
-        records: (0..granted).map(bought).collect(),
-        names: Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] },
-        elapsed: Duration::from_secs(1),
-    };
     let row = |user: u32| OrderRow { id: u64::from(user) + 1000, user_id: user.into() };
     let rows: Vec<OrderRow> = (0..granted).map(row).collect();
     let account = Audit::of(&rows, granted.into(), 0, ["orders", "voucher_stock", "stock_grants"]);
-    (plan, history, Reading { rows, account, effects: Vec::new(), resources: Vec::new() })
+    let said = Some(account.clone());
+    let reading =
+        Reading { rows: rows.clone(), account, effects: Vec::new(), resources: Vec::new() };
+    let offer = Offer { id: 1, offered: Some(100) };
+    let lot = Lot {
+        offer: offer.clone(),
+        records: 0..rows.len(),
+        rows,
+        earlier: HashSet::new(),
+        account: Some(finals::of_database(1, &reading)),
+        audits: [None, said],
+        effects: Vec::new(),
+    };
+    Past {
+        begin: Begin::now("http://127.0.0.1:1".to_owned(), 0, 700, vec![offer]),
+        records: (0..granted).map(bought).collect(),
+        names: Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] },
+        lots: vec![lot],
+        events: 0,
+    }
 }
 
 fn report(guards: Guards, granted: u32) -> CellReport {
     let place = Place { lock: Lock::None, scope: Scope::User, guards, replicas: 3 };
-    let (plan, history, reading) = sale(granted);
-    let verdict = judge_private(100, &history, &reading, Some(&reading.account));
-    CellReport::of(place, 100, Figures::of(&history, plan.connections), verdict)
+    CellReport::of(place, 100, Figures::default(), verdict(&sale(granted)))
 }
 
 #[test]

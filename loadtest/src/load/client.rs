@@ -1,26 +1,30 @@
 //! One HTTP/1.1 connection that measures rather than helps.
 //!
 //! It keeps its connection, opens another one when that is gone (a bounded number of times per
-//! call) and gives up at a deadline. A request is sent at most once: it is sent again only if hyper
-//! hands it back because none of it was written. So no purchase of a load is ever repeated behind
-//! the caller's back.
+//! call) and gives up at a deadline. A request is sent at most once: a connection that the server
+//! has closed in the meantime is left before anything is written, and what follows the first byte
+//! written is never tried again. So no purchase of a load is ever repeated behind the caller's
+//! back.
+//!
+//! A request is a piece of bytes in the connection's own buffer. [`Connection::begin`] writes it at
+//! once, without waiting, so that several connections can be handed requests before the first of
+//! them is awaited; [`Connection::finish`] does the rest.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response, Uri};
-use hyper_util::rt::TokioIo;
+use http::Uri;
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use tokio::time::Sleep;
 
 use crate::error::{Error, Result};
+use crate::load::wire::{Reply, Wire};
 
-/// Largest answer that is read, in bytes; a page of orders has about 20 KiB.
-const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// The code of a request whose client hung up.
+pub const HUNG_UP: &str = "hung_up";
 /// Times one call may open a connection.
 const MAX_CONNECTS: u32 = 3;
 /// Pause before the second and third of them.
@@ -30,7 +34,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     authority: String,
-    host: HeaderValue,
+    host: String,
 }
 
 impl Target {
@@ -54,13 +58,13 @@ impl Target {
             return Err(wrong("it must hold no user name"));
         }
         let port = uri.port_u16().unwrap_or(80);
-        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| wrong("odd host"))?;
+        let host = authority.as_str().to_owned();
         Ok(Arc::new(Self { authority: format!("{}:{port}", authority.host()), host }))
     }
 
     /// The value of the `Host` header.
-    pub fn host(&self) -> HeaderValue {
-        self.host.clone()
+    pub fn host(&self) -> &str {
+        &self.host
     }
 }
 
@@ -72,15 +76,15 @@ impl std::fmt::Display for Target {
 
 /// An answer, read to its end.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Answer<'a> {
     /// The HTTP status.
     pub status: u16,
-    /// The `X-Replica` header.
-    pub replica: Option<HeaderValue>,
+    /// The `X-Replica` header, if it is text.
+    pub replica: Option<&'a str>,
     /// Whether the body says that it is a problem document.
     pub is_problem: bool,
     /// The body, at most 1 MiB.
-    pub body: Bytes,
+    pub body: &'a [u8],
 }
 
 /// Why there is no answer.
@@ -95,6 +99,9 @@ pub enum CallError {
     /// The connection ended, or what came was no HTTP.
     #[error("the connection broke ({0})")]
     Broken(String),
+    /// The client closed the connection, as it was told to.
+    #[error("the client hung up")]
+    HungUp,
 }
 
 impl CallError {
@@ -104,22 +111,23 @@ impl CallError {
             Self::NotConnected(_) => "not_connected",
             Self::TimedOut => "timed_out",
             Self::Broken(_) => "connection_broken",
+            Self::HungUp => HUNG_UP,
         }
     }
 }
 
-/// An open connection; dropping it ends the task that drives it.
-#[derive(Debug)]
-struct Wire {
-    sender: SendRequest<Full<Bytes>>,
-    driver: JoinHandle<()>,
+/// When a client closes its connection instead of waiting for the answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum HangUp {
+    /// When this part of the request's bytes is written, 0 to below 1.
+    BeforeSent(f64),
+    /// This long after all bytes are written, or when the first byte of the answer comes.
+    AfterSent(Duration),
+    /// When the first part of the answer is there.
+    DuringAnswer,
 }
 
-impl Drop for Wire {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
-}
+type CallResult<T> = std::result::Result<T, CallError>;
 
 /// One connection to the target, opened on demand.
 #[derive(Debug)]
@@ -127,13 +135,21 @@ pub struct Connection {
     target: Arc<Target>,
     deadline: Duration,
     wire: Option<Wire>,
+    request: Vec<u8>,
+    /// Bytes of the request that are written.
+    written: usize,
+    due: Instant,
+    /// Wakes the task when the deadline may have passed. It is set anew only when it fires, not for
+    /// each request.
+    alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl Connection {
     /// A connection that is opened by its first call; `deadline` bounds each call, connecting
     /// included.
     pub fn new(target: Arc<Target>, deadline: Duration) -> Self {
-        Self { target, deadline, wire: None }
+        let due = Instant::now();
+        Self { target, deadline, wire: None, request: Vec::new(), written: 0, due, alarm: None }
     }
 
     /// Where it leads.
@@ -141,93 +157,181 @@ impl Connection {
         &self.target
     }
 
-    /// Sends one request and reads the whole answer.
-    pub async fn call(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> std::result::Result<Answer, CallError> {
-        let result = tokio::time::timeout(self.deadline, self.exchange(request))
-            .await
-            .unwrap_or(Err(CallError::TimedOut));
-        if result.is_err() {
+    /// The bytes of the next request, for the caller to fill; empty.
+    pub fn request(&mut self) -> &mut Vec<u8> {
+        self.request.clear();
+        &mut self.request
+    }
+
+    /// Sends the request and reads the whole answer.
+    pub async fn call(&mut self) -> CallResult<Answer<'_>> {
+        self.begin();
+        self.finish().await
+    }
+
+    /// Writes as much of the request as the connection takes at once, which is all of it unless the
+    /// connection has to be opened first. The deadline counts from here.
+    pub fn begin(&mut self) {
+        self.due = Instant::now() + self.deadline;
+        self.written = 0;
+        if self.wire.as_mut().is_some_and(Wire::is_stale) {
             self.wire = None;
         }
+        if let Some(wire) = &mut self.wire {
+            match wire.write(&self.request) {
+                Ok(written) => self.written = written,
+                // Nothing of it was written; `finish` opens another connection.
+                Err(_) => self.wire = None,
+            }
+        }
+    }
+
+    /// What `begin` left of the request, and the answer.
+    pub async fn finish(&mut self) -> CallResult<Answer<'_>> {
+        let reply = match self.exchange().await {
+            Ok(reply) => reply,
+            Err(error) => {
+                self.wire = None;
+                return Err(error);
+            }
+        };
+        let wire = self.wire.as_ref().ok_or_else(gone)?;
+        Ok(wire.answer(reply))
+    }
+
+    /// Instead of `begin` and `finish`: sends as much as `when` says and closes the connection.
+    pub async fn hang_up(&mut self, when: HangUp) -> CallError {
+        let length = self.request.len();
+        if let HangUp::BeforeSent(part) = when {
+            self.request.truncate(share_of(length, part));
+        }
+        self.begin();
+        let result = self.hang_up_when(when).await;
+        self.wire = None;
+        result.err().unwrap_or(CallError::HungUp)
+    }
+
+    async fn hang_up_when(&mut self, when: HangUp) -> CallResult<()> {
+        self.send().await?;
+        match when {
+            HangUp::BeforeSent(_) => Ok(()),
+            HangUp::AfterSent(pause) => {
+                self.due = self.due.min(Instant::now() + pause);
+                match self.first_bytes().await {
+                    Err(CallError::TimedOut) => Ok(()),
+                    result => result,
+                }
+            }
+            HangUp::DuringAnswer => self.first_bytes().await,
+        }
+    }
+
+    async fn first_bytes(&mut self) -> CallResult<()> {
+        let (wire, mut clock) = self.parts()?;
+        clock.limit(wire.first_bytes()).await
+    }
+
+    async fn exchange(&mut self) -> CallResult<Reply> {
+        self.send().await?;
+        let (wire, mut clock) = self.parts()?;
+        clock.limit(wire.read_reply()).await
+    }
+
+    /// Writes the rest of the request, on a new connection if there is none.
+    async fn send(&mut self) -> CallResult<()> {
+        if self.wire.is_none() && self.written == 0 {
+            self.open().await?;
+        }
+        let request = std::mem::take(&mut self.request);
+        let result = self.write_rest(&request).await;
+        self.request = request;
         result
     }
 
-    async fn exchange(
-        &mut self,
-        mut request: Request<Full<Bytes>>,
-    ) -> std::result::Result<Answer, CallError> {
-        let mut last = String::new();
-        for attempt in 0..MAX_CONNECTS {
-            if attempt > 0 {
-                tokio::time::sleep(RECONNECT_PAUSE * attempt).await;
-            }
-            let sender = match self.sender().await {
-                Ok(sender) => sender,
-                Err(error) => {
-                    last = error;
-                    continue;
-                }
-            };
-            match sender.try_send_request(request).await {
-                Ok(response) => return self.read(response).await,
-                Err(mut error) => {
-                    self.wire = None;
-                    last = error.error().to_string();
-                    request = error.take_message().ok_or(CallError::Broken(last.clone()))?;
-                }
-            }
+    async fn write_rest(&mut self, request: &[u8]) -> CallResult<()> {
+        let from = self.written;
+        if from == request.len() {
+            return Ok(());
         }
-        Err(CallError::NotConnected(last))
+        let (wire, mut clock) = self.parts()?;
+        let result = clock.limit(wire.write_all(&request[from..])).await;
+        self.written = request.len();
+        result
     }
 
-    /// The sender of a connection that is ready for a request.
-    async fn sender(&mut self) -> std::result::Result<&mut SendRequest<Full<Bytes>>, String> {
-        let usable = match &mut self.wire {
-            Some(wire) => wire.sender.ready().await.is_ok(),
-            None => false,
-        };
-        if !usable {
-            self.wire = None;
-            let stream = TcpStream::connect(&self.target.authority)
-                .await
-                .map_err(|error| error.to_string())?;
-            // Small requests must leave at once; if the option cannot be set, they are merely
-            // slower.
-            let _ = stream.set_nodelay(true);
-            let (sender, connection) =
-                http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-            let driver = tokio::spawn(async move {
-                // Its error reaches the caller through the sender.
-                let _ = connection.await;
-            });
-            self.wire = Some(Wire { sender, driver });
-        }
-        self.wire.as_mut().map(|wire| &mut wire.sender).ok_or_else(|| "closed".to_owned())
+    async fn open(&mut self) -> CallResult<()> {
+        let opened = tokio::time::timeout_at(self.due.into(), connect(&self.target)).await;
+        let wire = opened.map_err(|_| CallError::TimedOut)?;
+        self.wire = Some(wire.map_err(|error| CallError::NotConnected(error.to_string()))?);
+        Ok(())
     }
 
-    async fn read(
-        &mut self,
-        response: Response<hyper::body::Incoming>,
-    ) -> std::result::Result<Answer, CallError> {
-        let (head, body) = response.into_parts();
-        let closes = head.headers.get(CONNECTION).is_some_and(|value| value.as_bytes() == b"close");
-        let body = Limited::new(body, MAX_BODY_BYTES)
-            .collect()
-            .await
-            .map_err(|error| CallError::Broken(error.to_string()))?
-            .to_bytes();
-        if closes {
-            self.wire = None;
+    fn parts(&mut self) -> CallResult<(&mut Wire, Clock<'_>)> {
+        let clock = Clock { due: self.due, alarm: &mut self.alarm };
+        let wire = self.wire.as_mut().ok_or_else(gone)?;
+        Ok((wire, clock))
+    }
+}
+
+fn gone() -> CallError {
+    CallError::Broken("it is gone".to_owned())
+}
+
+async fn connect(target: &Target) -> io::Result<Wire> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        match TcpStream::connect(&target.authority).await {
+            Ok(stream) => {
+                // Small requests must leave at once; if the option cannot be set, they are merely
+                // slower.
+                let _ = stream.set_nodelay(true);
+                return Ok(Wire::new(stream));
+            }
+            Err(error) if attempt == MAX_CONNECTS => return Err(error),
+            Err(_) => tokio::time::sleep(RECONNECT_PAUSE * attempt).await,
         }
-        let is_problem = head
-            .headers
-            .get(CONTENT_TYPE)
-            .is_some_and(|value| value.as_bytes().starts_with(b"application/problem+json"));
-        let replica = head.headers.get("x-replica").cloned();
-        Ok(Answer { status: head.status.as_u16(), replica, is_problem, body })
+    }
+}
+
+/// The number of bytes that this part of `length` is.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn share_of(length: usize, part: f64) -> usize {
+    ((length as f64 * part) as usize).min(length.saturating_sub(1))
+}
+
+/// A deadline that costs a timer only when it may have passed.
+struct Clock<'a> {
+    due: Instant,
+    alarm: &'a mut Option<Pin<Box<Sleep>>>,
+}
+
+impl Clock<'_> {
+    async fn limit<T>(&mut self, work: impl Future<Output = io::Result<T>>) -> CallResult<T> {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(result) = work.as_mut().poll(context) {
+                return Poll::Ready(result.map_err(|error| CallError::Broken(error.to_string())));
+            }
+            self.poll_due(context).map(|()| Err(CallError::TimedOut))
+        })
+        .await
+    }
+
+    fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let due = self.due.into();
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        // An alarm of an earlier request fires too soon, never too late, and is then set anew.
+        if alarm.deadline() > due {
+            alarm.as_mut().reset(due);
+        }
+        while alarm.as_mut().poll(context).is_ready() {
+            if Instant::now() >= self.due {
+                return Poll::Ready(());
+            }
+            alarm.as_mut().reset(due);
+        }
+        Poll::Pending
     }
 }
 

@@ -1,293 +1,291 @@
-//! The closed loop: as soon as enough connections are free, the next user sends all requests at
-//! once.
+//! Carries a plan out over a bounded number of connections.
 //!
-//! A user takes `per_user` free connections, hands one request to each of them before awaiting any
-//! answer, and gives each connection back when its answer is complete. So while users are left, at
-//! least `connections - (per_user - 1)` requests are in flight. Latency is measured from the
-//! hand-over.
+//! All connections lie on one *floor*. An arrival takes as many free ones as it has requests, and
+//! each of them is handed its request before the answer of any is awaited. Whoever brings a
+//! connection back starts the next arrival:
+//!
+//! - In a closed loop that is the next one of the plan. So while any are left, at least
+//!   `connections - (requests of one arrival - 1)` requests are in flight.
+//! - In an open loop a thread of its own, the pacer, starts arrivals at their moments. Those that
+//!   find no connection free wait in a queue, in the order of their moments; when it is full, or
+//!   an arrival has waited for as long as an answer may take, the arrival is dropped and counted.
+//!   Latency counts from the intended moment: a stall of the service is seen by all who would have
+//!   come meanwhile.
+//!
+//! Nothing here grows with the length of the load: requests are told to the history and to
+//! [`Live`], and forgotten.
 
-use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use futures_util::future::join_all;
-use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue};
-use hyper::{Method, Request, Uri};
-use serde::Deserialize;
-use tokio::sync::mpsc;
+use futures_util::future::try_join_all;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
-use crate::api::{self, Voucher};
+use crate::api;
 use crate::error::{Error, Result};
-use crate::history::past::key_of;
-use crate::judge::evidence::{Names, Record};
-use crate::load::client::{Answer, CallError, Connection};
-use crate::load::outcome::{Outcome, Problem, classify};
-use crate::load::plan::Plan;
-use crate::load::tokens::User;
+use crate::history::{Event, Invoke, Recorder};
+use crate::load::client::Connection;
+use crate::load::cost::Meter;
+use crate::load::live::{Live, Seen};
+use crate::load::mix::Fate;
+use crate::load::plan::{Arrivals, Batch, Plan};
+use crate::load::reading::{self, Reading};
+use crate::load::request::Purchase;
+use crate::load::stats::Figures;
+use crate::load::trace::TraceError;
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Most arrivals that wait for a connection.
+const MAX_WAITING: usize = 100_000;
+/// Longest the pacer sleeps without looking whether the load was given up.
+const PACER_SLICE: Duration = Duration::from_millis(100);
 
-/// Figures that move while the load runs.
-#[derive(Debug, Default)]
-pub struct Live {
-    outcomes: [AtomicU64; Outcome::ALL.len()],
-}
-
-impl Live {
-    /// Answers so far with this outcome.
-    pub fn count(&self, outcome: Outcome) -> u64 {
-        self.outcomes[outcome as usize].load(Ordering::Relaxed)
-    }
-
-    /// Answers so far.
-    pub fn total(&self) -> u64 {
-        Outcome::ALL.iter().map(|outcome| self.count(*outcome)).sum()
-    }
-
-    fn add(&self, outcome: Outcome) {
-        self.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Everything that happened in one load.
-#[derive(Debug)]
-pub struct History {
-    /// Every request, by user and time.
-    pub records: Vec<Record>,
-    /// Names that records refer to.
-    pub names: Names,
-    /// How long the load took, from the first request to the last answer.
-    pub elapsed: Duration,
-}
-
-/// A short list of names: each is kept once and known by its index.
-#[derive(Debug, Default)]
-struct Table(Mutex<Vec<String>>);
-
-impl Table {
-    /// The index of a name; those that come when 255 are known share the last index.
-    fn index(&self, name: &str) -> u8 {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = names.iter().position(|known| known == name);
-        let index = known.unwrap_or_else(|| {
-            if names.len() < usize::from(u8::MAX) {
-                names.push(name.to_owned());
-            } else if names.len() == usize::from(u8::MAX) {
-                names.push("(others)".to_owned());
-            }
-            names.len() - 1
-        });
-        u8::try_from(index).unwrap_or(u8::MAX)
-    }
-
-    fn list(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// What all users of a load share.
-struct Shared {
-    uri: Uri,
-    host: HeaderValue,
-    began: Instant,
-    live: Arc<Live>,
-    replicas: Table,
-    codes: Table,
-    records: Mutex<Vec<Record>>,
-}
-
-/// Opens all connections of a plan by asking each for the voucher, so that the load itself opens
-/// none.
-pub async fn connect(plan: &Plan) -> Result<(Vec<Connection>, Voucher)> {
-    let opened = join_all((0..plan.connections).map(|_| async {
+/// Opens all connections of a plan by asking each for the first voucher, so that the load itself
+/// opens none.
+pub async fn connect(plan: &Plan) -> Result<Vec<Connection>> {
+    let first = plan.vouchers.first().copied().unwrap_or_default().to_string();
+    let opened = (0..plan.connections).map(|_| async {
         let mut connection = Connection::new(plan.target.clone(), plan.timeout);
-        let voucher = api::voucher(&mut connection, &plan.voucher).await?;
-        Ok::<_, api::ApiError>((connection, voucher))
-    }))
-    .await;
-    let mut connections = Vec::with_capacity(plan.connections);
-    let mut seen = None;
-    for one in opened {
-        let (connection, voucher) = one.map_err(|error| Error::Setup(error.to_string()))?;
-        connections.push(connection);
-        seen = Some(voucher);
-    }
-    let voucher = seen.ok_or_else(|| Error::Usage("a load needs a connection".to_owned()))?;
-    Ok((connections, voucher))
-}
-
-/// Runs the load to its end; it is bounded by the plan's requests and their time-out.
-pub async fn closed_loop(plan: &Plan, connections: Vec<Connection>, live: Arc<Live>) -> History {
-    let uri = format!("/api/vouchers/{}/orders", plan.voucher);
-    let shared = Arc::new(Shared {
-        uri: uri.parse().unwrap_or_else(|_| Uri::from_static("/")),
-        host: plan.target.host(),
-        began: Instant::now(),
-        live,
-        replicas: Table::default(),
-        codes: Table::default(),
-        records: Mutex::new(Vec::with_capacity(plan.requests())),
+        api::voucher(&mut connection, &first).await.map(|_| connection)
     });
-    let (give_back, mut free) = mpsc::channel(connections.len().max(1));
-    for connection in connections {
-        // There is room for every connection.
-        let _ = give_back.try_send(connection);
-    }
-    let bursts = TaskTracker::new();
-    for user in plan.users.iter() {
-        let mut taken = Vec::with_capacity(plan.per_user);
-        for _ in 0..plan.per_user {
-            taken.extend(free.recv().await);
-        }
-        let burst = burst(shared.clone(), user.clone(), taken, give_back.clone());
-        bursts.spawn(burst);
-    }
-    bursts.close();
-    bursts.wait().await;
-    let mut records =
-        std::mem::take(&mut *shared.records.lock().unwrap_or_else(PoisonError::into_inner));
-    Record::sort(&mut records);
-    History {
-        records,
-        names: Names { replicas: shared.replicas.list(), codes: shared.codes.list() },
-        elapsed: shared.began.elapsed(),
-    }
+    try_join_all(opened).await.map_err(|error| Error::Setup(error.to_string()))
 }
 
-/// One user's requests, all at once. Their requests are handed over in the first poll of the joined
-/// future.
-async fn burst(
-    shared: Arc<Shared>,
-    user: User,
+/// Runs the load to its end, which the plan's limits and its time-out bound.
+pub async fn run(
+    plan: &Plan,
     connections: Vec<Connection>,
-    give_back: mpsc::Sender<Connection>,
-) {
-    let user = &user;
-    join_all(connections.into_iter().map(|mut connection| async {
-        let record = shared.purchase(&mut connection, user).await;
-        shared.live.add(record.outcome);
-        let mut records = shared.records.lock().unwrap_or_else(PoisonError::into_inner);
-        let n = u32::try_from(records.len()).unwrap_or(u32::MAX);
-        records.push(Record { n, ..record });
-        drop(records);
-        let _ = give_back.try_send(connection);
-    }))
-    .await;
+    recorder: &Recorder,
+    live: &Arc<Live>,
+) -> Result<Figures> {
+    let broken = |error: TraceError| Error::Usage(error.to_string());
+    let arrivals = Arrivals::new(plan).map_err(broken)?;
+    let is_open = plan.arrival.is_open();
+    let meter = Meter::start(recorder.waited());
+    let load = Arc::new(Load {
+        purchases: plan.vouchers.iter().map(|id| Purchase::new(&plan.target, *id)).collect(),
+        plan: plan.clone(),
+        is_open,
+        together: arrivals.together(),
+        recorder: recorder.clone(),
+        live: live.clone(),
+        began: live.begin(),
+        floor: Mutex::new(Floor {
+            free: connections.into_iter().map(Box::new).collect(),
+            waiting: VecDeque::new(),
+            closed: None,
+        }),
+        under_way: TaskTracker::new(),
+        given_up: AtomicBool::new(false),
+    });
+    let _stop = Stop(load.clone());
+    if is_open {
+        let pacer = load.clone();
+        let ended = tokio::task::spawn_blocking(move || pacer.pace(arrivals)).await;
+        let ended = ended.map_err(|error| Error::Setup(format!("the pacer ended: {error}")))?;
+        ended.map_err(broken)?;
+    } else {
+        load.floor().closed = Some(arrivals);
+        while let Some(flight) = load.start_next() {
+            load.spawn(flight);
+        }
+    }
+    load.under_way.close();
+    load.under_way.wait().await;
+    Ok(live.figures(|elapsed| meter.stop(recorder.waited(), elapsed, plan.connections)))
 }
 
-impl Shared {
-    async fn purchase(&self, connection: &mut Connection, user: &User) -> Record {
-        let (id, mut key) = (Uuid::new_v4(), [0_u8; uuid::fmt::Hyphenated::LENGTH]);
-        id.hyphenated().encode_lower(&mut key);
-        let mut request = Request::new(Full::new(Bytes::new()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.uri.clone();
-        let headers = request.headers_mut();
-        headers.insert(HOST, self.host.clone());
-        headers.insert(AUTHORIZATION, user.authorization.clone());
-        if let Ok(key) = HeaderValue::from_bytes(&key) {
-            headers.insert(IDEMPOTENCY_KEY, key);
-        }
-        let start_ns = nanoseconds(self.began);
-        let result = connection.call(request).await;
-        let record = self.record(&result, user.id, (start_ns, nanoseconds(self.began)));
-        Record { key: key_of(id), ..record }
+/// Gives the load up when nobody awaits it any more.
+struct Stop(Arc<Load>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.given_up.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Load {
+    plan: Plan,
+    purchases: Vec<Purchase>,
+    is_open: bool,
+    /// Requests of one arrival.
+    together: usize,
+    recorder: Recorder,
+    live: Arc<Live>,
+    began: Instant,
+    floor: Mutex<Floor>,
+    under_way: TaskTracker,
+    given_up: AtomicBool,
+}
+
+/// The connections without work, and the work without connections.
+struct Floor {
+    free: VecDeque<Box<Connection>>,
+    /// Arrivals of an open loop whose moment has come.
+    waiting: VecDeque<Batch>,
+    /// All that is left of a closed loop.
+    closed: Option<Arrivals>,
+}
+
+/// A request that was handed to its connection.
+struct Flight {
+    connection: Box<Connection>,
+    batch: Batch,
+    number: u32,
+    fate: Fate,
+    sent: Instant,
+}
+
+impl Load {
+    fn floor(&self) -> MutexGuard<'_, Floor> {
+        self.floor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn record(
-        &self,
-        result: &std::result::Result<Answer, CallError>,
-        user: u64,
-        (start_ns, end_ns): (u64, u64),
-    ) -> Record {
-        let (outcome, order_id, code, replica) = match result {
-            Ok(answer) => {
-                let (outcome, order_id, code) = read(answer);
-                (outcome, order_id, self.codes.index(&code), answer.replica.as_ref())
+    /// Starts each arrival of an open loop at its moment.
+    fn pace(self: Arc<Self>, mut arrivals: Arrivals) -> std::result::Result<(), TraceError> {
+        while let Some(batch) = arrivals.next_batch()? {
+            loop {
+                if self.given_up.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let early = batch.at.saturating_sub(self.began.elapsed());
+                if early.is_zero() {
+                    break;
+                }
+                std::thread::sleep(early.min(PACER_SLICE));
             }
-            Err(error) => (Outcome::Unknown, None, self.codes.index(error.code()), None),
-        };
-        let replica = replica.and_then(|name| name.to_str().ok());
-        let replica = replica.map(|name| self.replicas.index(name));
-        let order = order_id.and_then(NonZeroU64::new);
-        let (n, key, voucher) = (0, 0, 0);
-        Record { start_ns, end_ns, user, order, n, key, voucher, outcome, replica, code }
-    }
-}
-
-/// Outcome, order id, and status with code, of an answer.
-fn read(answer: &Answer) -> (Outcome, Option<u64>, String) {
-    #[derive(Deserialize)]
-    struct Bought {
-        order: Id,
-    }
-    #[derive(Deserialize)]
-    struct Id {
-        id: String,
-    }
-    let status = answer.status;
-    if status == 201 {
-        let bought = serde_json::from_slice::<Bought>(&answer.body).ok();
-        let id = bought.and_then(|bought| bought.order.id.parse().ok());
-        return (Outcome::Bought, id, "201".to_owned());
-    }
-    let problem =
-        answer.is_problem.then(|| serde_json::from_slice::<Problem>(&answer.body).ok()).flatten();
-    let outcome = classify(status, problem.as_ref());
-    match problem {
-        Some(problem) => {
-            let id = problem.order_id.and_then(|id| id.parse().ok());
-            (outcome, id, format!("{status} {}", problem.code))
+            let mut floor = self.floor();
+            if floor.waiting.len() == MAX_WAITING {
+                self.live.dropped(batch.size);
+                continue;
+            }
+            floor.waiting.push_back(batch);
+            drop(floor);
+            match self.start_next() {
+                Some(flight) => {
+                    // Another one if those before it had to wait.
+                    if flight.batch == batch {
+                        self.live.started_at_once(flight.sent, self.intended(&flight));
+                    }
+                    self.spawn(flight);
+                }
+                None => self.live.waiting(self.floor().waiting.len()),
+            }
         }
-        None => (outcome, None, format!("{status} without a problem document")),
+        Ok(())
     }
-}
 
-fn nanoseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    /// Starts the next arrival if there is one and enough connections are free; gives its first
+    /// request, and leaves the others to tasks of their own.
+    fn start_next(self: &Arc<Self>) -> Option<Flight> {
+        let (batch, connections) = self.take()?;
+        let mut flights = self.launch(batch, connections);
+        let first = flights.pop();
+        for flight in flights {
+            self.spawn(flight);
+        }
+        first
+    }
+
+    #[allow(clippy::vec_box)]
+    fn take(&self) -> Option<(Batch, Vec<Box<Connection>>)> {
+        let mut floor = self.floor();
+        if floor.free.len() < self.together || self.given_up.load(Ordering::Relaxed) {
+            return None;
+        }
+        let batch = if self.is_open {
+            let batch = self.next_waiting(&mut floor.waiting);
+            self.live.waiting(floor.waiting.len());
+            batch?
+        } else {
+            let over = self.plan.duration.is_some_and(|limit| self.began.elapsed() >= limit);
+            // Only a trace can be broken, and a closed loop follows none.
+            floor.closed.as_mut().filter(|_| !over)?.next_batch().ok().flatten()?
+        };
+        Some((batch, floor.free.drain(..self.together).collect()))
+    }
+
+    fn next_waiting(&self, waiting: &mut VecDeque<Batch>) -> Option<Batch> {
+        let now = self.began.elapsed();
+        loop {
+            let batch = waiting.pop_front()?;
+            if now.saturating_sub(batch.at) <= self.plan.timeout {
+                return Some(batch);
+            }
+            self.live.dropped(batch.size);
+        }
+    }
+
+    /// Hands each request of an arrival to its connection.
+    #[allow(clippy::vec_box)]
+    fn launch(&self, batch: Batch, connections: Vec<Box<Connection>>) -> Vec<Flight> {
+        let user = &self.plan.users[batch.user as usize];
+        let purchase = &self.purchases[usize::from(batch.voucher)];
+        let start = |(number, mut connection): (u32, Box<Connection>)| {
+            let fate = Fate::of(self.plan.seed, number, self.plan.hang_up_share);
+            purchase.write(&mut connection, user, fate.key);
+            let sent = Instant::now();
+            self.live.started(batch.user, sent);
+            if fate.hang_up.is_none() {
+                connection.begin();
+            }
+            Flight { connection, batch, number, fate, sent }
+        };
+        (batch.first..).zip(connections).map(start).collect()
+    }
+
+    fn intended(&self, flight: &Flight) -> Instant {
+        if self.is_open { self.began + flight.batch.at } else { flight.sent }
+    }
+
+    fn spawn(self: &Arc<Self>, flight: Flight) {
+        let load = self.clone();
+        self.under_way.spawn(async move {
+            let mut next = Some(flight);
+            while let Some(flight) = next {
+                let connection = load.land(flight).await;
+                load.floor().free.push_back(connection);
+                next = load.start_next();
+            }
+        });
+    }
+
+    /// Awaits the end of a request and tells the history and the live figures.
+    async fn land(&self, mut flight: Flight) -> Box<Connection> {
+        let (user, number) = (flight.batch.user, flight.number);
+        self.recorder
+            .record(Event::Invoke(Invoke {
+                t: self.recorder.since(flight.sent),
+                n: number,
+                u: self.plan.users[user as usize].id,
+                v: self.plan.vouchers[usize::from(flight.batch.voucher)],
+                k: flight.fate.key,
+            }))
+            .await;
+        let intended = self.intended(&flight);
+        let result = match flight.fate.hang_up {
+            None => flight.connection.finish().await,
+            Some(when) => Err(flight.connection.hang_up(when).await),
+        };
+        let ended = Instant::now();
+        let reading = Reading::of(&result);
+        let replica = result.as_ref().ok().and_then(|answer| answer.replica);
+        self.live.ended(&Seen {
+            user,
+            reading: &reading,
+            replica,
+            intended,
+            sent: flight.sent,
+            ended,
+        });
+        let replica = replica.map(str::to_owned);
+        let event = reading::event(reading, replica, (self.recorder.since(ended), number));
+        self.recorder.record(event).await;
+        flight.connection
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(status: u16, is_problem: bool, body: &str) -> Answer {
-        Answer { status, replica: None, is_problem, body: Bytes::copy_from_slice(body.as_bytes()) }
-    }
-
-    #[test]
-    fn the_same_body_counts_only_as_a_problem_document() {
-        let sold_out = r#"{"code":"sold_out","status":409}"#;
-        assert_eq!(read(&answer(409, true, sold_out)).0, Outcome::SoldOut);
-        assert_eq!(read(&answer(409, false, sold_out)).0, Outcome::Unknown);
-        assert_eq!(read(&answer(409, true, "<html>")).0, Outcome::Unknown);
-    }
-
-    #[test]
-    fn ids_are_read_from_orders_and_from_problems() {
-        let bought = r#"{"order":{"id":"77","voucher_id":"1"}}"#;
-        assert_eq!(read(&answer(201, false, bought)), (Outcome::Bought, Some(77), "201".into()));
-        assert_eq!(read(&answer(201, false, "{}")), (Outcome::Bought, None, "201".into()));
-        let late = r#"{"code":"outcome_unknown","order_id":"9"}"#;
-        let expected = (Outcome::Unknown, Some(9), "504 outcome_unknown".to_owned());
-        assert_eq!(read(&answer(504, true, late)), expected);
-    }
-
-    #[test]
-    fn names_beyond_the_bound_share_one_index() {
-        let names = Table::default();
-        assert_eq!(names.index("a"), 0);
-        assert_eq!(names.index("b"), 1);
-        assert_eq!(names.index("a"), 0);
-        for number in 0..500 {
-            names.index(&number.to_string());
-        }
-        assert_eq!(names.list().len(), 256);
-        assert_eq!(names.index("one more"), 255);
-    }
-}
+#[path = "drive_tests.rs"]
+mod tests;

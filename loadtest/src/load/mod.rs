@@ -1,9 +1,18 @@
-//! A load: who can log in, who requests what, how it is sent, what the answers mean.
+//! A load: who can log in, who requests what and when, how it is sent, what the answers mean.
 
+pub mod arrival;
 pub mod client;
+pub mod cost;
 pub mod drive;
+pub mod live;
+pub mod mix;
 pub mod outcome;
 pub mod plan;
 pub mod progress;
+mod reading;
+pub mod recorded;
+pub mod request;
 pub mod stats;
 pub mod tokens;
+pub mod trace;
+mod wire;

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use hyper::header::HeaderValue;
+use http::HeaderValue;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};

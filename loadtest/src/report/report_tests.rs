@@ -26,6 +26,7 @@ fn figures() -> Figures {
         in_flight_mean: 95.0,
         in_flight_peak: 96,
         simultaneous_min: 3,
+        ..Figures::default()
     }
 }
 

@@ -5,26 +5,58 @@ use std::io::IsTerminal as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use crate::judge::check::Judged;
 use crate::judge::verdict::{Rule, Verdict};
 use crate::load::outcome::Outcome;
 use crate::load::stats::{Figures, Latency};
-use crate::run::RunReport;
+use crate::run::{RunReport, VoucherReport};
 
 /// All that is printed after a load.
 pub fn text(report: &RunReport) -> String {
     let load = &report.load;
     let head = format!(
-        "{} requests by {} users on {}, voucher {} ({}), {} units",
-        load.requests,
-        load.users,
-        report.target,
-        report.voucher,
-        report.title,
-        report.stock.map_or("unknown".to_owned(), |stock| stock.to_string()),
+        "{} requests by {} users on {}, seed {}",
+        load.requests, load.users, report.target, report.seed
     );
-    let mut parts = vec![head, outcomes(load), details(load), rules(report)];
+    let conditions = report.conditions.iter();
+    let conditions: Vec<String> =
+        conditions.map(|one| line(Some(one.met), one.what, &one.detail)).collect();
+    let mut parts = vec![head, outcomes(load), details(load), cost(report), conditions.join("\n")];
+    parts.extend(report.vouchers.iter().map(voucher));
     parts.push(summary(report));
     parts.join("\n\n")
+}
+
+fn voucher(one: &VoucherReport) -> String {
+    let Judged { voucher, offered, demanded, verdict } = &one.judged;
+    let units = offered.map_or("unknown".to_owned(), |units| units.to_string());
+    format!("voucher {voucher} ({}), {units} units\n{}", one.title, findings(verdict, demanded))
+}
+
+/// What the generator took, and whether the figures on speed are the service's.
+fn cost(report: &RunReport) -> String {
+    let cost = &report.load.cost;
+    let mut text = format!(
+        "generator: {:.2} s of processor time, {:.1} % of the machine; {:.2} s waited for the \
+         history",
+        cost.cpu_s,
+        cost.machine_share * 100.0,
+        cost.recorder_wait_s
+    );
+    // Writing to a string cannot fail.
+    if cost.lateness.count > 0 {
+        let late = &cost.lateness;
+        let _ = write!(
+            text,
+            "\narrivals: p99 {:.2} ms late, at most {} waited for a connection, {} never sent",
+            late.p99_ms, cost.waiting_peak, cost.dropped
+        );
+    }
+    if !report.no_speed_verdict.is_empty() {
+        let because = report.no_speed_verdict.join("; ");
+        let _ = write!(text, "\nspeed: no verdict, because {because}");
+    }
+    text
 }
 
 fn outcomes(load: &Figures) -> String {
@@ -60,10 +92,11 @@ fn details(load: &Figures) -> String {
     } else {
         format!("at most {} in flight, which is not all connections", load.in_flight_peak)
     };
+    let mark = if load.cost.bottlenecks().is_empty() { "" } else { " (the generator's limit)" };
     let codes: Vec<String> =
         load.codes.iter().map(|(code, count)| format!("{code}: {count}")).collect();
     format!(
-        "{:.0} orders/s, {:.0} requests/s in {:.2} s, {in_flight}\n\
+        "{:.0} orders/s, {:.0} requests/s{mark} in {:.2} s, {in_flight}\n\
          answers by replica: {}\nanswers by code: {}",
         load.orders_per_s,
         load.requests_per_s,
@@ -71,17 +104,6 @@ fn details(load: &Figures) -> String {
         if replicas.is_empty() { "none named".to_owned() } else { replicas.join(", ") },
         codes.join(", "),
     )
-}
-
-fn rules(report: &RunReport) -> String {
-    let conditions = report
-        .conditions
-        .iter()
-        .map(|condition| line(Some(condition.met), condition.what, &condition.detail));
-    conditions
-        .chain(std::iter::once(findings(&report.verdict, &report.demanded)))
-        .collect::<Vec<_>>()
-        .join("\n")
 }
 
 /// Every rule, and of each that was broken some of the requests that prove it.
@@ -123,13 +145,18 @@ fn line(held: Option<bool>, words: &str, detail: &str) -> String {
 
 fn summary(report: &RunReport) -> String {
     let unmet = report.conditions.iter().filter(|condition| !condition.met).count();
-    let findings = &report.verdict.findings;
-    let broken = findings.iter().filter(|finding| finding.held == Some(false)).count();
-    let (open, optional): (Vec<_>, Vec<_>) = findings
-        .iter()
-        .filter(|finding| finding.held.is_none())
-        .partition(|finding| report.demanded.contains(&finding.rule));
-    let (open, not_judged) = (open.len(), optional.len());
+    let (mut broken, mut open, mut not_judged, mut demanded) = (0, 0, 0, 0);
+    for Judged { demanded: wanted, verdict, .. } in report.vouchers.iter().map(|one| &one.judged) {
+        demanded += wanted.len();
+        for finding in &verdict.findings {
+            match finding.held {
+                Some(true) => {}
+                Some(false) => broken += 1,
+                None if wanted.contains(&finding.rule) => open += 1,
+                None => not_judged += 1,
+            }
+        }
+    }
     let faults: Vec<String> = [
         ("rules broken", broken),
         ("conditions not met", unmet),
@@ -140,15 +167,15 @@ fn summary(report: &RunReport) -> String {
     .map(|(what, count)| format!("{what}: {count}"))
     .collect();
     let mut text = match (broken, faults.len()) {
-        (0, 0) => format!("Verdict: good. All {} demanded rules held.", report.demanded.len()),
+        (0, 0) => format!("Verdict: good. All {demanded} demanded rules held."),
         (0, _) => format!("Verdict: shows nothing ({}).", faults.join("; ")),
         _ => format!("Verdict: BAD ({}).", faults.join("; ")),
     };
     // Writing to a string cannot fail.
     if not_judged > 0 {
         let hint = "; --audit-url with --admin-token-file judges more of them";
-        let hint = if report.audit.is_none() { hint } else { "" };
-        let _ = write!(text, " Not judged: {not_judged}{hint}.");
+        let audited = report.vouchers.iter().all(|one| one.audit.is_some());
+        let _ = write!(text, " Not judged: {not_judged}{}.", if audited { "" } else { hint });
     }
     let unknown = report.load.count(Outcome::Unknown);
     if unknown > 0 {
