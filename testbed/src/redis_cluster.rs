@@ -100,7 +100,8 @@ impl RedisCluster {
             from.command(&[&migrate, keys.as_slice()].concat())?;
         }
         let target = id(to)?;
-        for node in [to, from].into_iter().chain(self.masters()) {
+        let is_other = |node: &&Redis| node.addr() != to.addr() && node.addr() != from.addr();
+        for node in [to, from].into_iter().chain(self.masters().iter().filter(is_other)) {
             node.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &target])?;
         }
         Ok(())
@@ -143,6 +144,14 @@ impl RedisCluster {
     fn is_replicated(&self) -> Result<bool> {
         for replica in self.replicas() {
             if !replica.command(&["INFO", "replication"])?.contains("master_link_status:up") {
+                return Ok(false);
+            }
+        }
+        // A replica that is up need not have told its master yet.
+        let each = self.replicas().len() / self.masters;
+        for master in self.masters() {
+            let told = master.command(&["INFO", "replication"])?.matches("state=online").count();
+            if told < each {
                 return Ok(false);
             }
         }

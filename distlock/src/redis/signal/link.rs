@@ -61,6 +61,9 @@ impl Link {
         let push = move |push: PushInfo| -> Result<(), std::convert::Infallible> {
             match (push.kind, push.data.as_slice()) {
                 (PushKind::Disconnection, _) => ending.notify_one(),
+                (PushKind::SSubscribe, [Value::BulkString(channel), ..]) => {
+                    table.table().answered(channel);
+                }
                 // Unasked: the server has the channel no longer. The answers that are under way may
                 // be taken for one another now.
                 (PushKind::SUnsubscribe, [Value::BulkString(channel), ..])

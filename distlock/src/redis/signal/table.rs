@@ -232,6 +232,17 @@ impl Table {
         }
     }
 
+    /// The server has said yes, and the task that asked has yet to hear of it: what comes next from
+    /// the server may be that it is no longer so.
+    pub(super) fn answered(&mut self, channel: &[u8]) {
+        let name = std::str::from_utf8(channel).ok();
+        if let Some(entry) = name.and_then(|name| self.channels.get_mut(name))
+            && entry.state == State::Asked
+        {
+            entry.state = State::Live;
+        }
+    }
+
     /// Whether the server sends the messages of that channel, as far as is known.
     pub(super) fn is_live(&self, channel: &[u8]) -> bool {
         let name = std::str::from_utf8(channel).ok();

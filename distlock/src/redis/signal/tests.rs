@@ -225,3 +225,13 @@ async fn a_channel_is_kept_for_the_next_waiter_who_then_misses_nothing() {
     server.signals.close();
     eventually("its connection is closed", async || server.kill_connections().await == 0).await;
 }
+
+#[tokio::test]
+async fn what_the_server_takes_back_before_its_yes_was_noted_is_known_to_be_taken_back() {
+    let mut table = Table::default();
+    table.enter("a", || None);
+    table.take(Instant::now());
+    assert!(!table.is_live(b"a"), "the server has not said yes");
+    table.answered(b"a");
+    assert!(table.is_live(b"a"));
+}
