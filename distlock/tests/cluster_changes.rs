@@ -152,6 +152,8 @@ async fn a_lock_that_a_replica_has_confirmed_and_its_waiter_survive_the_failover
     let (holder, other) = (locks_of(LockKind::Redisson, server), nodes.process().await);
     let other = locks_of(LockKind::Redisson, other);
     let name = nodes.name_at(0);
+    // A replica that has just come takes up to a second until it is sent what is written.
+    eventually("it is confirmed", async || takes_and_releases(&holder, &name).await).await;
     let held = holder.lock(&name, &kept(Duration::ZERO, LEASE)).await.expect("the lock");
     let waiting = wait_for(&other, &name);
     let channel = channel(&name);
