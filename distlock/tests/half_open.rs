@@ -65,11 +65,8 @@ async fn every_kind_gets_another_connection_and_one_only() {
     let own = Own::start();
     for kind in KINDS {
         let server = connect(&url(&own)).await;
-        let backends = Backends {
-            redis: Some(server.clone()),
-            independent_redis: vec![server.clone()],
-            ..Backends::default()
-        };
+        let mut backends = Backends { redis: Some(server.clone()), ..Backends::default() };
+        backends.independent_redis.push(server.clone());
         let locks = Locks::new(locker(kind, &backends).expect("a locker"));
         assert!(takes_and_releases(&locks).await, "{kind}");
         let before = own.proxy.counts().connections;
