@@ -11,7 +11,7 @@ use crate::meter::Meter;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
 use crate::watchdog::Kept;
-use crate::{Belief, Hold, LockError, LossCause, Owner, Release, Token};
+use crate::{Belief, Hold, LockError, LossCause, Owner, Release, Token, failpoint};
 
 /// How often a release without an answer is sent, where that counts once.
 const RELEASE_TRIES: u32 = 3;
@@ -48,7 +48,9 @@ impl Held {
     async fn release(mut self) -> Result<Release, LockError> {
         drop(self.kept.take());
         self.meter.ended(self.since.elapsed(), self.tenure.is_lost());
+        failpoint::reach(failpoint::BEFORE_RELEASE);
         let outcome = self.send_release().await;
+        failpoint::reach(failpoint::RELEASE_ANSWERED);
         drop(self.turn);
         outcome
     }
