@@ -3,7 +3,7 @@
 //! Each replica is asked for its `/metrics` once, after the load and before it ends. Only what
 //! `distlock_*` says of the cell's own kind of lock is read; counters and buckets of all replicas
 //! are added. A histogram of buckets tells no exact percentile: what is given is the bound of the
-//! bucket that holds it. A replica that does not answer within [`DEADLINE`] is left out, and the
+//! bucket that holds it. A replica that does not answer within `DEADLINE` is left out, and the
 //! number of those that answered is part of the result.
 
 use std::collections::BTreeMap;
