@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -63,7 +63,7 @@ const ASKED_AGAIN: usize = 3;
 const BEYOND: usize = 30;
 
 /// What happened when in a round; times in nanoseconds since its load began.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Round {
     /// What the seed has settled.
     pub schedule: Schedule,
@@ -91,7 +91,7 @@ pub struct Round {
 }
 
 /// One fault of a round.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Strike {
     /// Which one.
     pub name: FaultKind,

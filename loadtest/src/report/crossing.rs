@@ -5,7 +5,7 @@
 //! held the lock was not alone. At most [`MAX_REQUESTS`] are kept, those that ended closest to that
 //! first one.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::evidence::{Names, Record};
 use crate::judge::proof::Asked;
@@ -15,7 +15,7 @@ use crate::load::outcome::Outcome;
 pub const MAX_REQUESTS: usize = 12;
 
 /// The moment at which more was sold than there was.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Crossing {
     /// The units that there were.
     pub units: u64,
