@@ -171,12 +171,12 @@ fn question(report: &Report) -> String {
     let load = &report.load;
     let special = report.cells.iter().filter(|cell| !cell.trial().is_plain()).count();
     let sale = if special == report.cells.len() {
-        "A voucher is sold under load, and meanwhile something happens.".to_owned()
+        "A voucher is sold under load, and meanwhile something goes wrong.".to_owned()
     } else {
         let meanwhile = match special {
             0 => String::new(),
-            1 => " In one more sale something happens meanwhile.".to_owned(),
-            more => format!(" In {more} more sales something happens meanwhile."),
+            1 => " In one more sale something goes wrong meanwhile.".to_owned(),
+            more => format!(" In {more} more sales something goes wrong meanwhile."),
         };
         format!(
             "{} units are put on sale, {} users want one, and each sends {} requests at the same \
@@ -239,7 +239,7 @@ fn about(report: &Report) -> Vec<About> {
     let flush = report.settings.innodb_flush_log_at_trx_commit;
     vec![
         About {
-            title: "Load of a cell",
+            title: "The usual load",
             facts: vec![
                 Fact::new("users", load.users),
                 Fact::new("units", load.stock),
