@@ -191,7 +191,7 @@ impl Matrix {
         loop {
             let seed = self.seed.wrapping_add(u64::from(tries) - 1);
             let wanted = Wanted { trial, usual: &self.load, seed };
-            let report = CellReport { tries, seed, ..runner.run(&wanted, stop).await };
+            let report = CellReport { seed, tries, ..runner.run(&wanted, stop).await };
             if tries == TRIES || !may_be_shown(&report) || stop.is_cancelled() {
                 return report;
             }

@@ -151,7 +151,7 @@ impl Circumstance {
                 "the holder is frozen past its lock, between its last look and its COMMIT"
             }
             Self::FrozenFenced => {
-                "the same with a fencing token, or with a lock that is the transaction itself"
+                "the holder is frozen past its lock, but a fence or its transaction holds"
             }
         }
     }

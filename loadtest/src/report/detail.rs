@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::judge::evidence::{Names, Record};
 use crate::lab::metrics::LockMetrics;
 use crate::load::outcome::Outcome;
-use crate::report::crossing::Crossing;
+use crate::report::crossing::{Crossing, Thaw};
 use crate::report::quantiles::{Quantile, curves};
 use crate::report::series::Series;
 
 /// What a report shows of one cell besides its figures.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Detail {
     /// Answers over time.
     pub series: Series,
@@ -26,6 +26,8 @@ pub struct Detail {
     pub replicas: Vec<Work>,
     /// The moment at which more was sold than there was, if it came.
     pub crossing: Option<Crossing>,
+    /// Who sold one unit twice, if a frozen holder and the next one did.
+    pub thaw: Option<Thaw>,
     /// What the locks did, if a replica told.
     pub locks: Option<LockMetrics>,
 }
@@ -49,6 +51,7 @@ impl Detail {
             latency: curves(records),
             replicas: work(records, &names.replicas),
             crossing: Crossing::of(records, names, units),
+            thaw: None,
             locks: None,
         }
     }

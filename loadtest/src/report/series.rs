@@ -26,7 +26,7 @@ const STEPS_MS: [(u64, u64); 8] = [
 ];
 
 /// Answers over time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
     /// Length of a step.
     pub step_ms: u64,

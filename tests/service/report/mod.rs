@@ -1,5 +1,5 @@
-//! The pages that a comparison and a matrix write, in a browser: what it shows is what was measured, every
-//! square opens its cell, and nothing is asked for from outside.
+//! The pages that a comparison and a matrix write, in a browser: what they show is what was
+//! measured, every square opens its cell, and nothing is asked for from outside.
 
 mod browser;
 

@@ -223,7 +223,7 @@ fn round(round: &Round) -> RoundView {
             Fact::new("in flight when it hit", round.in_flight),
             Fact::new("requests", format!("{before} before, {during} during, {after} after")),
             Fact::new("answers before it", format!("{} per second", rate(round.before_per_s))),
-            Fact::new("as many again after", back),
+            Fact::new("throughput back after", back),
             Fact::new("requests that failed", round.failed_requests),
             Fact::new("bought after it", round.ok_after),
             Fact::new("served by each replica after", round.served_after),
@@ -289,10 +289,12 @@ fn locks(metrics: &LockMetrics) -> Locks {
 }
 
 fn drawn(cell: &CellReport) -> Vec<Timeline> {
-    let crossing = cell.detail.as_ref().and_then(|detail| detail.crossing.as_ref());
     let findings = cell.verdict.iter().flat_map(|verdict| &verdict.findings);
     let broken = findings.filter(|finding| finding.held == Some(false));
-    broken.flat_map(|finding| timelines(finding, crossing)).take(MAX_TIMELINES).collect()
+    broken
+        .flat_map(|finding| timelines(finding, cell.detail.as_ref()))
+        .take(MAX_TIMELINES)
+        .collect()
 }
 
 fn rules(cell: &CellReport) -> Vec<RuleLine> {

@@ -57,6 +57,7 @@ fn detail() -> Detail {
             requests: (0..12).map(asked).collect(),
             left_out: 99,
         }),
+        thaw: None,
         locks: Some(LockMetrics::default()),
     }
 }
@@ -74,7 +75,7 @@ pub(crate) fn full(place: Place) -> CellReport {
         round.faults[0].witness = EVIL.to_owned();
         round
     });
-    CellReport { detail, round, ..CellReport::of(Trial::plain(place), 100, figures(), verdict) }
+    CellReport { round, detail, ..CellReport::of(Trial::plain(place), 100, figures(), verdict) }
 }
 
 fn page(cells: Vec<CellReport>) -> String {
@@ -145,7 +146,7 @@ fn of_a_cell_that_a_fault_befell_it_is_told_what_was_planned_seen_and_measured()
         "freeze after ",
         "<dt>in flight when it hit</dt><dd>17</dd>",
         "120 before, 31 during, 400 after",
-        "<dt>as many again after</dt><dd>230 ms</dd>",
+        "<dt>throughput back after</dt><dd>230 ms</dd>",
         "<dt>tries</dt><dd>3</dd>",
         "--circumstances frozen-fenced --faults freeze --seed 9",
     ] {

@@ -2,8 +2,9 @@
 //!
 //! [`page`] turns a report into what is to be seen ([`grid`]: the first screen; [`cell`]: a
 //! section; [`timeline`]: where bars stand; [`plants`]: planted bugs); the templates beside this
-//! file turn that into HTML and escape every value. The style, the script and the library that draws curves are put into the
-//! file. Without JavaScript everything is there but the curves, whose figures are in tables.
+//! file turn that into HTML and escape every value. The style, the script and the library that
+//! draws curves are put into the file. Without JavaScript everything is there but the curves, whose
+//! figures are in tables.
 //!
 //! Its size is bounded, because what it is made of is: see [`crate::report::detail`].
 
