@@ -2,6 +2,7 @@
 
 mod check;
 mod matrix;
+mod output;
 mod run;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use self::matrix::MatrixArgs;
+use self::output::OutputArgs;
 use crate::error::{Error, Result};
 use crate::lab::cluster::find_program;
 use crate::lab::compare::Comparison;
@@ -21,9 +23,7 @@ use crate::lab::lock::Lock;
 use crate::lab::place::{Load, Plant};
 use crate::lab::predict::{Guards, Scope};
 use crate::load::cost::THREADS;
-use crate::report::baseline::Baseline;
-use crate::report::check_writable;
-use crate::report::table::Look;
+use crate::report::COMPARISON;
 use crate::up::Up;
 
 /// How long what still runs may take to end after a command.
@@ -119,15 +119,8 @@ struct CompareArgs {
     /// Give every replica this bug, to see that the comparison notices
     #[arg(long, value_name = "NAME")]
     plant: Option<Plant>,
-    /// Write the report as JSON, also if it fails
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write the report into this folder: index.html, and comparison as .json, .csv, .txt and .md
-    #[arg(long, value_name = "DIR")]
-    report_dir: Option<PathBuf>,
-    /// Say what changed since an earlier run, whose JSON this is
-    #[arg(long, value_name = "FILE")]
-    baseline: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -254,25 +247,9 @@ async fn compare(args: CompareArgs) -> Result<bool> {
         },
     };
     comparison.check()?;
-    let in_folder = args.report_dir.as_ref().map(|folder| folder.join("comparison.json"));
-    for path in args.json.iter().chain(&in_folder) {
-        check_writable(path)?;
-    }
-    // Read now: the report may be written over it.
-    let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
+    let output = args.output.open(COMPARISON)?;
     let stop = stop_on_signal()?;
-    let mut report = comparison.run(&stop).await?;
-    if let Some(baseline) = &baseline {
-        report.compare_with(baseline);
-    }
-    println!("{}", report.text(Look::of_stdout()));
-    if let Some(path) = &args.json {
-        report.write_json(path)?;
-    }
-    if let Some(folder) = &args.report_dir {
-        report.write_folder(folder)?;
-    }
-    if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.ok) }
+    output.take(comparison.run(&stop).await?, &stop)
 }
 
 /// A token that is cancelled by Ctrl-C or SIGTERM.

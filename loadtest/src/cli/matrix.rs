@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::output::OutputArgs;
 use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
 use crate::error::{Error, Result};
 use crate::lab::cluster::find_program;
@@ -12,9 +13,9 @@ use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, Matrix};
 use crate::lab::place::Load;
 use crate::lab::predict::{Circumstance, Guards, Scope};
-use crate::lab::presets;
+use crate::lab::presets::Preset;
 use crate::lab::runner::Parts;
-use crate::report::check_writable;
+use crate::report::MATRIX;
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -48,12 +49,8 @@ pub(super) struct MatrixArgs {
     /// Remember finished cells in this file, and do not run those again that are in it
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
-    /// Write the report as JSON, also if it fails
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write matrix.json, matrix.txt and matrix.md into this folder
-    #[arg(long, value_name = "DIR")]
-    report_dir: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
     /// Print the cells with what each is to show and why, and run none
     #[arg(long)]
     list: bool,
@@ -74,16 +71,22 @@ struct PresetArgs {
     full: bool,
 }
 
+impl PresetArgs {
+    fn preset(&self) -> Option<Preset> {
+        let Self { smoke, story, full } = *self;
+        [(smoke, Preset::Smoke), (story, Preset::Story), (full, Preset::Full)]
+            .into_iter()
+            .find(|(wanted, _)| *wanted)
+            .map(|(_, preset)| preset)
+    }
+}
+
 /// Whether all cells were as predicted.
 pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
-    let (trials, not_generated) = if args.preset.smoke {
-        (presets::smoke(), Vec::new())
-    } else if args.preset.story {
-        (presets::story(), Vec::new())
-    } else if args.preset.full {
-        presets::full()
-    } else {
-        args.axes()?.trials()
+    let preset = args.preset.preset();
+    let (trials, not_generated) = match preset {
+        Some(preset) => preset.trials(),
+        None => args.axes()?.trials(),
     };
     if args.list {
         for trial in &trials {
@@ -102,25 +105,15 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         parts: Parts { flavor: args.private.flavor(), program },
         trials,
         not_generated,
+        preset,
         load: Load::USUAL,
         seed: args.seed,
         resume: args.resume,
     };
     matrix.check()?;
-    let in_folder = args.report_dir.as_ref().map(|folder| folder.join("matrix.json"));
-    for path in args.json.iter().chain(&in_folder) {
-        check_writable(path)?;
-    }
+    let output = args.output.open(MATRIX)?;
     let stop = stop_on_signal()?;
-    let report = matrix.run(&stop).await?;
-    println!("{}", report.text(false));
-    if let Some(path) = &args.json {
-        report.write_json(path)?;
-    }
-    if let Some(folder) = &args.report_dir {
-        report.write_folder(folder)?;
-    }
-    if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.ok) }
+    output.take(matrix.run(&stop).await?, &stop)
 }
 
 impl MatrixArgs {

@@ -1,7 +1,7 @@
 //! What proves that a rule was broken: the requests behind it, as a person can look them up in the
 //! history.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::evidence::{Evidence, NO_END, Names, Record};
 
@@ -11,7 +11,7 @@ pub const MAX_PROOFS: usize = 10;
 pub const MAX_REQUESTS: usize = 8;
 
 /// One way in which a rule was broken.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
     /// What happened, in words.
     pub why: String,
@@ -20,7 +20,7 @@ pub struct Proof {
 }
 
 /// One request of a proof.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     /// Its number in the history.
     pub n: u32,

@@ -151,7 +151,7 @@ mod tests {
         assert!(one_reason(&figures, 100, 100).contains("replica r2 answered 0.0 %"));
         let mut figures = good();
         let unknown = Latency { count: 22, ..Latency::default() };
-        figures.outcomes.insert(Outcome::Unknown.name(), unknown);
+        figures.outcomes.insert(Outcome::Unknown, unknown);
         assert!(one_reason(&figures, 100, 100).contains("1.0 % of the requests have no known"));
     }
 }

@@ -1,12 +1,12 @@
 //! The rules of a sale and the verdict on it: plain data. [`crate::judge::rules`] judges them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::proof::Proof;
 pub use crate::judge::rules::judge;
 
 /// What must hold after every run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// No more orders than units.
@@ -72,7 +72,7 @@ impl Rule {
 }
 
 /// One rule, judged.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finding {
     /// Which rule.
     pub rule: Rule,
@@ -94,7 +94,7 @@ impl Finding {
 }
 
 /// The verdict on one load.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Verdict {
     /// Orders that came into being during the load, as the judge saw them.
     pub orders: u64,

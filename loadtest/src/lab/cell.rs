@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::judge::evidence::Audit;
@@ -23,14 +23,14 @@ use crate::load::drive;
 use crate::load::live::Live;
 use crate::load::progress::Progress;
 use crate::load::stats::Figures;
-use crate::report::detail::{Detail, Interval};
+use crate::report::detail::Detail;
 
 /// How long COMMIT takes where the lock is free before it: as on a disk that turns. On a fast one
 /// the gap is shorter than the time between two looks of those who wait for some locks.
 const SLOW_COMMIT: Duration = Duration::from_millis(5);
 
 /// What came out of a cell; the members of the report's JSON.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CellReport {
     /// Where it stands.
     #[serde(flatten)]
@@ -93,6 +93,12 @@ pub struct CellReport {
 }
 
 impl CellReport {
+    /// Which cell it is.
+    pub fn trial(&self) -> Trial {
+        let Self { place, circumstance, fault, .. } = *self;
+        Trial { place, circumstance, fault }
+    }
+
     /// Whether the cell is a real load and came out as predicted.
     pub fn ok(&self) -> bool {
         self.valid && self.as_predicted
@@ -154,7 +160,11 @@ impl CellReport {
         demanded.retain(|rule| *rule != Rule::TokensRise || verdict.fenced());
         let broken_rules: Vec<Rule> =
             verdict.broken(&demanded).map(|finding| finding.rule).collect();
-        let invalid_because = why_invalid(trial, &figures, stock, verdict.orders);
+        let mut invalid_because = why_invalid(trial, &figures, stock, verdict.orders);
+        // The fence would be believed without having been seen.
+        if trial.is_fenced() && !verdict.fenced() {
+            invalid_because.push("the tokens' order was not recorded".to_owned());
+        }
         Self {
             requests: figures.requests,
             orders: verdict.orders,
@@ -181,9 +191,6 @@ impl CellReport {
         self.invalid_because.extend(round.why_invalid());
         self.valid = self.invalid_because.is_empty();
         self.as_predicted &= round.unmet.is_empty();
-        if let Some(detail) = &mut self.detail {
-            detail.faults = round.faults.iter().map(Interval::of).collect();
-        }
         self.round = Some(round);
         self
     }

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use super::*;
 use crate::history::{Begin, Lot, Offer, Past, finals};
 use crate::judge::audit::Reading;
-use crate::judge::evidence::{Names, OrderRow, Record};
+use crate::judge::evidence::{Effect, Names, OrderRow, Record};
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::sale::verdict;
@@ -48,6 +48,29 @@ fn sale(granted: u32) -> Past {
         lots: vec![lot],
         events: 0,
     }
+}
+
+/// That sale, which a holder of this lock went through frozen, with effects or without.
+fn fenced(lock: Lock, recorded: bool) -> CellReport {
+    let place = Place { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
+    let fault = Some(FaultKind::FreezeReplica);
+    let trial = Trial { place, circumstance: Circumstance::FrozenFenced, fault };
+    let mut past = sale(100);
+    if recorded {
+        let effect =
+            |(seq, row): (u64, &OrderRow)| Effect { resource: 1, seq, token: seq, order: row.id };
+        past.lots[0].effects = (1..).zip(&past.lots[0].rows).map(effect).collect();
+    }
+    CellReport::of(trial, 100, Figures::default(), verdict(&past))
+}
+
+#[test]
+fn a_fenced_holder_whose_tokens_nobody_recorded_shows_nothing() {
+    let blind = fenced(Lock::Redisson, false);
+    assert_eq!(blind.invalid_because, ["the tokens' order was not recorded"]);
+    assert!(!blind.valid);
+    assert!(fenced(Lock::Redisson, true).ok(), "{:?}", fenced(Lock::Redisson, true));
+    assert!(fenced(Lock::MysqlRow, false).valid, "that lock needs no tokens");
 }
 
 fn report(guards: Guards, granted: u32) -> CellReport {

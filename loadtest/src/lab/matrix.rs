@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
@@ -22,10 +21,13 @@ use crate::lab::lock::Lock;
 use crate::lab::machine::Machine;
 use crate::lab::place::{Load, Place};
 use crate::lab::predict::{Circumstance, Guards, Scope};
+use crate::lab::presets::Preset;
 use crate::lab::runner::{Parts, Runner};
 use crate::lab::state::{Key, State};
 use crate::lab::trial::Trial;
-use crate::report::matrix::{MatrixReport, line};
+use crate::report::Report;
+use crate::report::conclusion;
+use crate::report::matrix::{Selection, line, summary};
 
 /// Most cells of one run.
 pub const MAX_CELLS: usize = 10_000;
@@ -67,6 +69,8 @@ pub struct Matrix {
     pub trials: Vec<Trial>,
     /// Combinations that are none.
     pub not_generated: Vec<NotGenerated>,
+    /// The flag that names the cells, if one does.
+    pub preset: Option<Preset>,
     /// The load of cells that have none of their own.
     pub load: Load,
     /// What settles all schedules.
@@ -130,7 +134,7 @@ impl Matrix {
     }
 
     /// Runs every cell that is not finished; one that fails is reported and the others go on.
-    pub async fn run(&self, stop: &CancellationToken) -> Result<MatrixReport> {
+    pub async fn run(&self, stop: &CancellationToken) -> Result<Report> {
         self.check()?;
         let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
         let mut state = State::open(self.resume.as_deref())?;
@@ -144,23 +148,28 @@ impl Matrix {
                 cells.push(finished);
                 continue;
             }
-            let report = self.until_shown(trial, &mut runner, stop).await;
-            let cell = as_json(&report)?;
+            let cell = self.until_shown(trial, &mut runner, stop).await;
             if !stop.is_cancelled() {
                 eprintln!("{:>3}/{} {}", cells.len() + 1, self.trials.len(), line(&cell));
-                if report.error.is_none() {
+                if cell.error.is_none() {
                     state.remember(&key, &cell)?;
                 }
             }
             cells.push(cell);
         }
-        Ok(MatrixReport {
-            ok: cells.iter().all(crate::report::matrix::is_ok),
-            summary: crate::report::matrix::summary(&cells),
+        Ok(Report {
+            ok: cells.iter().all(CellReport::ok),
+            conclusion: conclusion::of_matrix(&cells),
+            selection: Some(Selection {
+                summary: summary(&cells),
+                not_generated: self.not_generated.clone(),
+                resumed,
+                seed: self.seed,
+                preset: self.preset,
+            }),
             cells,
-            not_generated: self.not_generated.clone(),
-            resumed,
-            seed: self.seed,
+            changes: None,
+            planted: None,
             load: self.load.clone(),
             settings: runner.settings(),
             versions: runner.versions(),
@@ -182,7 +191,7 @@ impl Matrix {
         loop {
             let seed = self.seed.wrapping_add(u64::from(tries) - 1);
             let wanted = Wanted { trial, usual: &self.load, seed };
-            let report = CellReport { tries, ..runner.run(&wanted, stop).await };
+            let report = CellReport { seed, tries, ..runner.run(&wanted, stop).await };
             if tries == TRIES || !may_be_shown(&report) || stop.is_cancelled() {
                 return report;
             }
@@ -210,11 +219,6 @@ fn may_be_shown(report: &CellReport) -> bool {
     let missed = report.circumstance.is_frozen() && !report.valid;
     let not_shown = report.valid && report.observed != report.predicted;
     breaks_no_more && report.broken_rules.is_empty() && (missed || not_shown)
-}
-
-fn as_json(report: &CellReport) -> Result<Value> {
-    serde_json::to_value(report)
-        .map_err(|error| Error::Setup(format!("a cell cannot be written: {error}")))
 }
 
 #[cfg(test)]

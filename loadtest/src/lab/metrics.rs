@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::api;
 use crate::load::client::{Connection, Target};
@@ -19,7 +19,7 @@ use crate::load::client::{Connection, Target};
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// What the locks of all replicas did together.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LockMetrics {
     /// Replicas that told.
     pub replicas: usize,
@@ -44,7 +44,7 @@ pub struct LockMetrics {
 }
 
 /// A histogram in a few figures.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// How many were measured.
     pub count: u64,

@@ -139,6 +139,23 @@ impl Circumstance {
         }
     }
 
+    /// What it does, in a sentence without a subject.
+    pub fn does(self) -> &'static str {
+        match self {
+            Self::ShortWork => "the work is shorter than the lease",
+            Self::LongWorkIgnored => "the work outlasts the lease, and the holder works on",
+            Self::LongWorkStopped => "the work outlasts the lease, and the holder stops",
+            Self::LongWorkKept => "the work is long, and the lock lives as long as its holder",
+            Self::Inside => "the lock is taken inside the transaction and free before its COMMIT",
+            Self::FrozenUnfenced => {
+                "the holder is frozen past its lock, between its last look and its COMMIT"
+            }
+            Self::FrozenFenced => {
+                "the holder is frozen past its lock, but a fence or its transaction holds"
+            }
+        }
+    }
+
     /// Whether the holder is frozen between its last look and its write.
     pub fn is_frozen(self) -> bool {
         matches!(self, Self::FrozenUnfenced | Self::FrozenFenced)

@@ -1,6 +1,7 @@
 //! Cells that belong together: the smoke run, the story, and everything.
 
 use clap::ValueEnum as _;
+use serde::Serialize;
 
 use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
@@ -8,6 +9,38 @@ use crate::lab::matrix::{Axes, NotGenerated};
 use crate::lab::place::Place;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::trial::Trial;
+
+/// Cells that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Every lock and every fault at least once, in a few minutes.
+    Smoke,
+    /// What a lock is good for.
+    Story,
+    /// Everything that has a prediction.
+    Full,
+}
+
+impl Preset {
+    /// The name of its flag.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Story => "story",
+            Self::Full => "full",
+        }
+    }
+
+    /// Its cells, and combinations that are none.
+    pub fn trials(self) -> (Vec<Trial>, Vec<NotGenerated>) {
+        match self {
+            Self::Smoke => (smoke(), Vec::new()),
+            Self::Story => (story(), Vec::new()),
+            Self::Full => full(),
+        }
+    }
+}
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.
@@ -42,7 +75,7 @@ const SMOKE: [(FaultKind, Lock); 27] = [
 ];
 
 /// Every lock and every fault at least once, in a few minutes.
-pub fn smoke() -> Vec<Trial> {
+fn smoke() -> Vec<Trial> {
     let plain = |lock, scope, guards| Trial::plain(Place { lock, scope, guards, replicas: 2 });
     let mut trials = vec![
         plain(Lock::None, Scope::User, Guards::On),
@@ -62,7 +95,7 @@ pub fn smoke() -> Vec<Trial> {
 /// What a lock is good for, in the order in which it is told: the local lock against a distributed
 /// one, on one replica and on three, without the database's guards and with them; work that
 /// outlasts a lease; and one frozen holder without and with fencing.
-pub fn story() -> Vec<Trial> {
+fn story() -> Vec<Trial> {
     let mut trials = Vec::new();
     for guards in [Guards::Off, Guards::On] {
         for scope in [Scope::User, Scope::Voucher] {
@@ -86,7 +119,7 @@ pub fn story() -> Vec<Trial> {
 }
 
 /// Everything that has a prediction, on two replicas and, without a fault, on one and on four.
-pub fn full() -> (Vec<Trial>, Vec<NotGenerated>) {
+fn full() -> (Vec<Trial>, Vec<NotGenerated>) {
     let locks = Lock::value_variants().to_vec();
     let scopes = vec![Scope::User, Scope::Voucher];
     let guards = vec![Guards::Off, Guards::On];

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,7 @@ use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 use crate::load::stats::Figures;
 use crate::load::tokens::User;
+use crate::report::crossing::Thaw;
 
 /// Users who come per second: an open loop, so what a fault holds up is held up for all of them.
 const USERS_PER_S: f64 = 50.0;
@@ -63,7 +64,7 @@ const ASKED_AGAIN: usize = 3;
 const BEYOND: usize = 30;
 
 /// What happened when in a round; times in nanoseconds since its load began.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Round {
     /// What the seed has settled.
     pub schedule: Schedule,
@@ -91,7 +92,7 @@ pub struct Round {
 }
 
 /// One fault of a round.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Strike {
     /// Which one.
     pub name: FaultKind,
@@ -156,8 +157,12 @@ pub async fn run(
     for strike in &round.faults {
         whole.mark(strike).await;
     }
-    let (report, past) = sale.judge(whole.into_recorded(), figures).await?;
+    let (mut report, past) = sale.judge(whole.into_recorded(), figures).await?;
     round.count(&past, fault);
+    let sold_twice = trial.circumstance.is_frozen() && report.oversold > 0;
+    if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
+        detail.thaw = round.thaw(&past);
+    }
     Ok(report.with_round(round))
 }
 
@@ -290,6 +295,13 @@ impl Hit<'_> {
 }
 
 impl Round {
+    /// The frozen holder's purchase and the next one's.
+    fn thaw(&self, past: &Past) -> Option<Thaw> {
+        let victim = format!("r{}", self.schedule.victim + 1);
+        let went_on_ns = self.faults.first()?.end_ns;
+        Thaw::of(&past.records, &past.names, (&victim, went_on_ns))
+    }
+
     /// What is counted once all requests are known.
     fn count(&mut self, past: &Past, fault: FaultKind) {
         let (begin_ns, end_ns) =

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::lab::cell::CellReport;
 
 /// All that a cell depends on, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,13 +21,13 @@ pub(super) struct Key(String);
 #[derive(Debug, Default)]
 pub(super) struct State {
     file: Option<File>,
-    finished: HashMap<Key, Value>,
+    finished: HashMap<Key, CellReport>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Line {
     key: Key,
-    cell: Value,
+    cell: CellReport,
 }
 
 impl Key {
@@ -38,7 +39,8 @@ impl Key {
 
 impl State {
     /// What is in that file, which is made if need be; without one nothing is remembered. A line
-    /// that a killed run has not written to its end is passed over.
+    /// that a killed run has not written to its end, or another version of the program, is passed
+    /// over.
     pub(super) fn open(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::default()) };
         let wrong =
@@ -58,12 +60,12 @@ impl State {
     }
 
     /// The report on that cell, if it is finished.
-    pub(super) fn finished(&self, key: &Key) -> Option<Value> {
+    pub(super) fn finished(&self, key: &Key) -> Option<CellReport> {
         self.finished.get(key).cloned()
     }
 
     /// Remembers it.
-    pub(super) fn remember(&mut self, key: &Key, cell: &Value) -> Result<()> {
+    pub(super) fn remember(&mut self, key: &Key, cell: &CellReport) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let line = serde_json::to_string(&Line { key: key.clone(), cell: cell.clone() });
         let text = line.map_err(|error| Error::Setup(error.to_string()))? + "\n";
@@ -78,30 +80,34 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::report::tests::story;
 
     #[test]
     fn what_was_finished_is_found_again_after_a_run_that_was_killed_in_the_middle_of_a_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state.jsonl");
         let keys = [1, 2, 3].map(|seed| Key::of(&json!({ "seed": seed })));
+        let cells = story();
+        let as_json = |cell: &CellReport| serde_json::to_value(cell).expect("JSON");
+        let found = |state: &State, key: &Key| state.finished(key).as_ref().map(as_json);
         let mut state = State::open(Some(&path)).expect("a new file");
-        state.remember(&keys[0], &json!({ "orders": 1 })).expect("written");
+        state.remember(&keys[0], &cells[0]).expect("written");
         let mut text = std::fs::read_to_string(&path).expect("a file");
         text.push_str("{\"key\":\"{");
         std::fs::write(&path, text).expect("broken off");
         let mut state = State::open(Some(&path)).expect("the same file");
-        assert_eq!(state.finished(&keys[0]), Some(json!({ "orders": 1 })));
-        assert_eq!(state.finished(&keys[1]), None);
-        state.remember(&keys[2], &json!({ "orders": 3 })).expect("written");
+        assert_eq!(found(&state, &keys[0]), Some(as_json(&cells[0])));
+        assert_eq!(found(&state, &keys[1]), None);
+        state.remember(&keys[2], &cells[2]).expect("written");
         let state = State::open(Some(&path)).expect("the same file");
-        assert_eq!(state.finished(&keys[2]), Some(json!({ "orders": 3 })));
+        assert_eq!(found(&state, &keys[2]), Some(as_json(&cells[2])));
     }
 
     #[test]
     fn without_a_file_nothing_is_remembered() {
         let mut state = State::open(None).expect("nothing");
         let key = Key::of(&json!(1));
-        state.remember(&key, &json!(2)).expect("nothing to be written");
-        assert_eq!(state.finished(&key), None);
+        state.remember(&key, &story()[0]).expect("nothing to be written");
+        assert!(state.finished(&key).is_none());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::lab::faults::{Equipment, FaultKind, Link, Schedule};
 use crate::lab::lock::Needs;
@@ -26,7 +26,7 @@ const LONG_WAIT_MS: u64 = 20_000;
 const FAULT_WORK_MS: u64 = 10;
 
 /// A cell of the matrix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Trial {
     /// Lock, scope, guards, replicas.
     #[serde(flatten)]
@@ -50,6 +50,32 @@ impl Trial {
     /// The cell of the comparison at that place: short work and no fault.
     pub fn plain(place: Place) -> Self {
         Self { place, circumstance: Circumstance::ShortWork, fault: None }
+    }
+
+    /// Whether it is one of the comparison's.
+    pub fn is_plain(self) -> bool {
+        self.what().is_none()
+    }
+
+    /// Whether each of its orders has to carry a fencing token.
+    pub fn is_fenced(self) -> bool {
+        self.circumstance == Circumstance::FrozenFenced && self.place.lock.has_tokens()
+    }
+
+    /// The name of what tells it from the comparison's cell at its place.
+    pub fn what(self) -> Option<&'static str> {
+        match self.circumstance {
+            Circumstance::ShortWork => self.fault.map(FaultKind::name),
+            circumstance => Some(circumstance.name()),
+        }
+    }
+
+    /// What that does, in a sentence without a subject.
+    pub fn does(self) -> Option<&'static str> {
+        match self.circumstance {
+            Circumstance::ShortWork => self.fault.map(FaultKind::does),
+            circumstance => Some(circumstance.does()),
+        }
     }
 
     /// What the cell is to show, or why it is not generated.
@@ -183,7 +209,7 @@ impl Trial {
             Circumstance::LongWorkIgnored => with(&["--on-lost", "ignore"]),
             Circumstance::LongWorkKept => with(&["--lock-wait-ms", &LONG_WAIT_MS.to_string()]),
             Circumstance::Inside => with(&["--lock-order", "inside"]),
-            Circumstance::FrozenFenced if self.place.lock.has_tokens() => with(&["--fenced"]),
+            _ if self.is_fenced() => with(&["--fenced"]),
             _ => {}
         }
         if equipment.eviction {
@@ -204,13 +230,8 @@ fn lives_on(family: Family) -> bool {
 
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = self.place.to_string();
-        if self.circumstance != Circumstance::ShortWork {
-            text = format!("{text}, {}", self.circumstance.name());
-        } else if let Some(fault) = self.fault {
-            text = format!("{text}, {}", fault.name());
-        }
-        f.pad(&text)
+        let text = self.place.to_string();
+        f.pad(&self.what().map_or(text.clone(), |what| format!("{text}, {what}")))
     }
 }
 

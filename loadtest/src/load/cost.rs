@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::load::stats::{Latency, ratio};
 
@@ -22,7 +22,7 @@ const MAX_LATENESS_MS: f64 = 5.0;
 const MAX_RECORDER_WAIT: f64 = 0.01;
 
 /// What one load cost the machine that sent it.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Cost {
     /// Seconds of processor time of the whole process.
     pub cpu_s: f64,

@@ -281,7 +281,7 @@ impl Tally {
             all: self.all().summary(),
             from_sending: self.from_sending.summary(),
             outcomes: Outcome::ALL
-                .map(|outcome| (outcome.name(), self.by_outcome[outcome as usize].summary()))
+                .map(|outcome| (outcome, self.by_outcome[outcome as usize].summary()))
                 .into(),
             codes: self.codes.iter().map(code).collect(),
             replicas: self

@@ -65,7 +65,7 @@ fn latency_counts_from_the_intended_moment_and_is_told_from_the_sending_as_well(
     scene.tally.end(&seen);
     let figures = scene.figures();
     assert!((figures.all.p50_ms - 1000.0).abs() < 1.0, "{:?}", figures.all);
-    assert!((figures.outcomes["bought"].p50_ms - 1000.0).abs() < 1.0);
+    assert!((figures.outcomes[&Outcome::Bought].p50_ms - 1000.0).abs() < 1.0);
     assert!((figures.from_sending.p50_ms - 100.0).abs() < 1.0, "{:?}", figures.from_sending);
 }
 

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 /// How a purchase request ended, as its client can know it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// 201: the order exists.

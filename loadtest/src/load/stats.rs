@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
@@ -13,7 +13,7 @@ use crate::load::outcome::Outcome;
 const MAX_LATENCY_US: u64 = 1_200_000_000;
 
 /// Latencies in milliseconds.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Latency {
     /// How many were measured.
     pub count: u64,
@@ -28,7 +28,7 @@ pub struct Latency {
 }
 
 /// How much one replica did.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Share {
     /// Requests it answered.
     pub answers: u64,
@@ -37,7 +37,7 @@ pub struct Share {
 }
 
 /// All figures of one load.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// Requests sent.
     pub requests: u64,
@@ -56,7 +56,7 @@ pub struct Figures {
     /// Latencies of all requests from the moment they left.
     pub from_sending: Latency,
     /// Latencies of each outcome, counted like all.
-    pub outcomes: BTreeMap<&'static str, Latency>,
+    pub outcomes: BTreeMap<Outcome, Latency>,
     /// How often each status and code came.
     pub codes: BTreeMap<String, u64>,
     /// What each replica did, by its `X-Replica`.
@@ -75,7 +75,7 @@ pub struct Figures {
 impl Figures {
     /// How many requests ended so.
     pub fn count(&self, outcome: Outcome) -> u64 {
-        self.outcomes.get(outcome.name()).map_or(0, |latency| latency.count)
+        self.outcomes.get(&outcome).map_or(0, |latency| latency.count)
     }
 
     /// Unknown outcomes as a part of all requests, 0 to 1.

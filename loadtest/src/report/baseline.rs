@@ -1,6 +1,6 @@
 //! What changed since an earlier run, from the JSON that it wrote.
 //!
-//! Cells are the same if they stand in the same place. A verdict that changed comes first,
+//! Cells are the same if place, circumstance and fault are. A verdict that changed comes first,
 //! whatever the figures; then figures, the largest change first. Two runs of one program
 //! differ as well, the more the busier the machine, so a ratio closer to 1 than [`NOTEWORTHY`] is
 //! not called a change.
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::lab::cell::CellReport;
-use crate::lab::place::Place;
 use crate::lab::predict::Prediction;
+use crate::lab::trial::Trial;
 
 /// From this ratio on, or its inverse, a figure has changed.
 pub const NOTEWORTHY: f64 = 1.5;
@@ -32,7 +32,7 @@ pub struct Baseline {
 #[derive(Debug, Clone, Deserialize)]
 struct Earlier {
     #[serde(flatten)]
-    place: Place,
+    trial: Trial,
     observed: Prediction,
     as_predicted: bool,
     valid: bool,
@@ -44,7 +44,7 @@ struct Earlier {
 #[derive(Debug, Clone, Serialize)]
 pub struct Change {
     /// Which.
-    pub place: Place,
+    pub cell: Trial,
     /// Its verdict before and now, if that changed.
     pub verdict: Option<(String, String)>,
     /// Throughput now, divided by that before; `None` if there was none.
@@ -63,9 +63,9 @@ pub struct Changes {
     /// Cells of both runs in which nothing did.
     pub same: usize,
     /// Cells that the earlier run did not have.
-    pub new: Vec<Place>,
+    pub new: Vec<Trial>,
     /// Cells that this run does not have.
-    pub gone: Vec<Place>,
+    pub gone: Vec<Trial>,
 }
 
 impl Baseline {
@@ -82,11 +82,11 @@ impl Baseline {
 
     /// What these cells have that the earlier ones had not, or had otherwise.
     pub fn compare(&self, cells: &[CellReport]) -> Changes {
-        let before: HashMap<Place, &Earlier> =
-            self.cells.iter().map(|cell| (cell.place, cell)).collect();
-        let now: HashMap<Place, &CellReport> =
-            cells.iter().map(|cell| (cell.place, cell)).collect();
-        let both = cells.iter().filter_map(|cell| Some((cell, *before.get(&cell.place)?)));
+        let before: HashMap<Trial, &Earlier> =
+            self.cells.iter().map(|cell| (cell.trial, cell)).collect();
+        let now: HashMap<Trial, &CellReport> =
+            cells.iter().map(|cell| (cell.trial(), cell)).collect();
+        let both = cells.iter().filter_map(|cell| Some((cell, *before.get(&cell.trial())?)));
         let all: Vec<Change> = both.map(|(cell, earlier)| change(cell, earlier)).collect();
         let count = all.len();
         let mut changed: Vec<Change> = all.into_iter().filter(Change::is_one).collect();
@@ -95,14 +95,14 @@ impl Baseline {
             let (a, b) = (rank(a), rank(b));
             b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
         });
-        let unknown = |cell: &&CellReport| !before.contains_key(&cell.place);
-        let absent = |cell: &&Earlier| !now.contains_key(&cell.place);
+        let unknown = |cell: &&CellReport| !before.contains_key(&cell.trial());
+        let absent = |cell: &&Earlier| !now.contains_key(&cell.trial);
         Changes {
             since: self.started_at.clone(),
             same: count - changed.len(),
             changed,
-            new: cells.iter().filter(unknown).map(|cell| cell.place).collect(),
-            gone: self.cells.iter().filter(absent).map(|cell| cell.place).collect(),
+            new: cells.iter().filter(unknown).map(CellReport::trial).collect(),
+            gone: self.cells.iter().filter(absent).map(|cell| cell.trial).collect(),
         }
     }
 }
@@ -126,7 +126,7 @@ fn change(cell: &CellReport, earlier: &Earlier) -> Change {
     let ratio =
         |now: f64, before: f64| (comparable && now > 0.0 && before > 0.0).then(|| now / before);
     Change {
-        place: cell.place,
+        cell: cell.trial(),
         throughput: ratio(cell.orders_per_s, earlier.orders_per_s),
         p99: ratio(cell.p99_ms, earlier.p99_ms),
         verdict: (was != is).then_some((was, is)),

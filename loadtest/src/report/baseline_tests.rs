@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::tests::{cell, report, story};
+use crate::report::tests::{cell, matrix_report, report, story};
 
 /// What an earlier run of these cells has written.
 fn baseline(cells: Vec<CellReport>) -> Baseline {
@@ -27,8 +27,8 @@ fn a_verdict_that_changed_comes_before_any_figure_and_the_largest_figure_next() 
     now[2] = faster(&now[2], 1.1);
     now[3] = cell(now[3].place, 5, 0);
     let changes = baseline(story()).compare(&now);
-    let places: Vec<Place> = changes.changed.iter().map(|change| change.place).collect();
-    assert_eq!(places, [now[3].place, now[1].place, now[0].place]);
+    let cells: Vec<Trial> = changes.changed.iter().map(|change| change.cell).collect();
+    assert_eq!(cells, [now[3].trial(), now[1].trial(), now[0].trial()]);
     let (was, is) = changes.changed[0].verdict.clone().expect("it changed");
     assert_eq!((was.as_str(), is.as_str()), ("holds, as predicted", "oversells, not as predicted"));
     assert!((changes.changed[1].throughput.expect("both ran") - 0.1).abs() < 1e-9);
@@ -48,8 +48,18 @@ fn figures_of_a_cell_that_was_no_real_load_are_not_compared() {
 #[test]
 fn cells_of_only_one_of_both_runs_are_named() {
     let changes = baseline(story()[1..].to_vec()).compare(&story()[..3]);
-    assert_eq!(changes.new, [story()[0].place]);
-    assert_eq!(changes.gone, [story()[3].place]);
+    assert_eq!(changes.new, [story()[0].trial()]);
+    assert_eq!(changes.gone, [story()[3].trial()]);
+}
+
+#[test]
+fn a_cell_that_a_fault_befell_is_not_held_against_the_one_in_its_place_without() {
+    let all = matrix_report().cells;
+    let (calm, struck) = all.split_at(4);
+    let changes = baseline(calm.to_vec()).compare(struck);
+    assert_eq!((changes.changed.len(), changes.same), (0, 0));
+    assert_eq!((changes.new.len(), changes.gone.len()), (3, 4));
+    assert_eq!(baseline(all.clone()).compare(&all).same, 7, "a matrix reads what it writes");
 }
 
 #[test]

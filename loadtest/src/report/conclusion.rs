@@ -2,7 +2,7 @@
 
 use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
-use crate::lab::predict::{Guards, Scope};
+use crate::lab::predict::{Circumstance, Guards, Scope};
 
 /// The conclusion; its first sentence is the pair that the comparison is for.
 pub fn conclusion(cells: &[CellReport]) -> String {
@@ -10,7 +10,26 @@ pub fn conclusion(cells: &[CellReport]) -> String {
     sentences.extend(stock_sentence(cells));
     sentences.extend(voucher_sentence(cells));
     sentences.extend(guards_sentence(cells));
-    sentences.push(count_sentence(cells));
+    sentences.push(count_sentence(cells, "comparison"));
+    sentences.join(" ")
+}
+
+/// That of a matrix, which need not hold that pair; then its first sentence is the count.
+pub fn of_matrix(cells: &[CellReport]) -> String {
+    let count = count_sentence(cells, "run");
+    let mut sentences = Vec::new();
+    if pair(cells).is_some() {
+        sentences.push(pair_sentence(cells));
+        sentences.extend(stock_sentence(cells));
+    } else {
+        sentences.push(count.clone());
+    }
+    sentences.extend(voucher_sentence(cells));
+    sentences.extend(frozen_sentence(cells));
+    sentences.extend(guards_sentence(cells));
+    if sentences.first() != Some(&count) {
+        sentences.push(count);
+    }
     sentences.join(" ")
 }
 
@@ -19,7 +38,10 @@ pub fn conclusion(cells: &[CellReport]) -> String {
 fn pair(cells: &[CellReport]) -> Option<(&CellReport, Vec<&CellReport>)> {
     let unguarded = |cell: &&CellReport| {
         let place = cell.place;
-        place.scope == Scope::User && place.guards == Guards::Off && place.replicas > 1
+        cell.trial().is_plain()
+            && place.scope == Scope::User
+            && place.guards == Guards::Off
+            && place.replicas > 1
     };
     let local = cells.iter().filter(unguarded).filter(|cell| cell.place.lock == Lock::Local);
     let local = local.max_by_key(|cell| cell.place.replicas)?;
@@ -95,7 +117,8 @@ fn stock_sentence(cells: &[CellReport]) -> Option<String> {
 fn voucher_sentence(cells: &[CellReport]) -> Option<String> {
     let unguarded = cells.iter().filter(|cell| cell.valid).filter(|cell| {
         let place = cell.place;
-        place.lock.is_distributed()
+        cell.trial().is_plain()
+            && place.lock.is_distributed()
             && place.scope == Scope::Voucher
             && place.guards == Guards::Off
             && place.replicas > 1
@@ -132,6 +155,27 @@ fn voucher_sentence(cells: &[CellReport]) -> Option<String> {
     })
 }
 
+/// What a frozen holder sold too much, without fencing and with it.
+fn frozen_sentence(cells: &[CellReport]) -> Option<String> {
+    let side = |circumstance: Circumstance, how: &str| {
+        let of_it = |cell: &&CellReport| cell.valid && cell.circumstance == circumstance;
+        let of_it: Vec<&CellReport> = cells.iter().filter(of_it).collect();
+        let too_many: u64 = of_it.iter().map(|cell| cell.oversold).sum();
+        let cells = if of_it.len() == 1 { "cell" } else { "cells" };
+        let orders = match too_many {
+            0 => "no unit was sold twice".to_owned(),
+            1 => "1 order was too many".to_owned(),
+            more => format!("{more} orders were too many"),
+        };
+        (!of_it.is_empty()).then(|| format!("{orders} {how} ({} {cells})", of_it.len()))
+    };
+    let unfenced = side(Circumstance::FrozenUnfenced, "without fencing");
+    let fenced = side(Circumstance::FrozenFenced, "with fencing");
+    let sides: Vec<String> = unfenced.into_iter().chain(fenced).collect();
+    (!sides.is_empty())
+        .then(|| format!("Where a holder was frozen past its lock, {}.", sides.join(" and ")))
+}
+
 /// What the database's guards do, whatever the lock.
 fn guards_sentence(cells: &[CellReport]) -> Option<String> {
     let guarded: Vec<&CellReport> =
@@ -150,12 +194,12 @@ fn guards_sentence(cells: &[CellReport]) -> Option<String> {
     }
 }
 
-fn count_sentence(cells: &[CellReport]) -> String {
+fn count_sentence(cells: &[CellReport], what: &str) -> String {
     let good = cells.iter().filter(|cell| cell.ok()).count();
     if good == cells.len() && good > 0 {
         return format!("All {good} cells are valid and as predicted.");
     }
-    format!("{good} of {} cells are valid and as predicted, so this comparison fails.", cells.len())
+    format!("{good} of {} cells are valid and as predicted, so this {what} fails.", cells.len())
 }
 
 fn people(count: u64) -> String {

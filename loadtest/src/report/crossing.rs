@@ -3,9 +3,10 @@
 //!
 //! The judge's proofs name orders that are too many; these show why there could be any: whoever
 //! held the lock was not alone. At most [`MAX_REQUESTS`] are kept, those that ended closest to that
-//! first one.
+//! first one. Where a holder was frozen, the unit was sold twice long before the stock was
+//! exceeded: then it is the moment in which it went on that shows why.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::evidence::{Names, Record};
 use crate::judge::proof::Asked;
@@ -14,8 +15,11 @@ use crate::load::outcome::Outcome;
 /// Most requests that are kept.
 pub const MAX_REQUESTS: usize = 12;
 
+/// From the arrival of a frozen holder's COMMIT until it is seen that it went on, at most.
+const SHORTLY_NS: u64 = 100_000_000;
+
 /// The moment at which more was sold than there was.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Crossing {
     /// The units that there were.
     pub units: u64,
@@ -25,6 +29,40 @@ pub struct Crossing {
     pub requests: Vec<Asked>,
     /// How many more there were.
     pub left_out: usize,
+}
+
+/// The two who sold one unit: a holder that had stood still past its lock, and the next one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Thaw {
+    /// The replica that had stood still.
+    pub victim: String,
+    /// Its purchase, and the next holder's.
+    pub requests: [Asked; 2],
+}
+
+impl Thaw {
+    /// Looks for it at the moment in which that replica went on. The next holder's write waits for
+    /// the frozen one's COMMIT, which arrives shortly before, so both are acknowledged then.
+    pub fn of(
+        records: &[Record],
+        names: &Names,
+        (victim, went_on_ns): (&str, u64),
+    ) -> Option<Self> {
+        let from_ns = went_on_ns.saturating_sub(SHORTLY_NS);
+        let by_victim = |record: &Record| {
+            let name = record.replica.and_then(|index| names.replicas.get(usize::from(index)));
+            name.is_some_and(|name| name == victim)
+        };
+        let first = |of_victim: bool| {
+            let is_one = |record: &&Record| {
+                let spans = record.start_ns < from_ns && record.end_ns >= from_ns;
+                spans && record.outcome == Outcome::Bought && by_victim(record) == of_victim
+            };
+            records.iter().filter(is_one).min_by_key(|record| (record.end_ns, record.n))
+        };
+        let requests = [first(true)?, first(false)?].map(|record| Asked::of(names, record));
+        Some(Self { victim: victim.to_owned(), requests })
+    }
 }
 
 impl Crossing {
@@ -81,6 +119,37 @@ mod tests {
         let shown: Vec<u32> = crossing.requests.iter().map(|one| one.n).collect();
         assert_eq!((crossing.first, &shown[..], crossing.left_out), (2, &[1, 2, 3][..], 0));
         assert_eq!(crossing.requests[0].user, "1001");
+    }
+
+    #[test]
+    fn of_a_frozen_holder_its_purchase_and_that_of_the_next_holder_are_kept() {
+        let names = Names {
+            replicas: vec!["r1".to_owned(), "r2".to_owned()],
+            codes: vec!["201".to_owned()],
+        };
+        let record = |n: u32, replica: u8, (from, until): (u64, u64)| Record {
+            start_ns: from * 1_000_000,
+            end_ns: until * 1_000_000,
+            user: u64::from(n),
+            order: NonZeroU64::new(u64::from(n) + 1),
+            n,
+            key: n,
+            voucher: 0,
+            outcome: Outcome::Bought,
+            replica: Some(replica),
+            code: 0,
+        };
+        // r2 stands still from 1000 to 2000; 3 and 4 only waited for their turn.
+        let records = [
+            record(0, 0, (900, 1010)),
+            record(1, 1, (950, 2005)),
+            record(2, 0, (970, 1990)),
+            record(3, 0, (980, 2060)),
+            record(4, 1, (990, 2080)),
+        ];
+        let thaw = Thaw::of(&records, &names, ("r2", 2_000_000_000)).expect("both sold");
+        assert_eq!(thaw.requests.map(|one| one.n), [1, 2]);
+        assert!(Thaw::of(&records[..2], &names, ("r2", 2_000_000_000)).is_none());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::lab::cell::CellReport;
+use crate::lab::faults::FaultKind;
 use crate::report::table::{problems, verdict};
 
 /// One line; its members name the columns.
@@ -13,6 +14,9 @@ struct Line<'a> {
     scope: &'a str,
     guards: &'a str,
     replicas: u16,
+    circumstance: &'a str,
+    /// Empty if there was none.
+    fault: &'a str,
     predicted: &'a str,
     /// Empty if the cell could not be run.
     observed: &'a str,
@@ -26,6 +30,10 @@ struct Line<'a> {
     orders_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
+    /// Milliseconds from the end of the fault; empty without one, and if it did not come back.
+    back_after_ms: Option<u64>,
+    seed: u64,
+    tries: u32,
     took_s: f64,
     /// Why it is not as it was to be.
     because: String,
@@ -42,6 +50,8 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
             scope: place.scope.name(),
             guards: place.guards.name(),
             replicas: place.replicas,
+            circumstance: cell.circumstance.name(),
+            fault: cell.fault.map_or("", FaultKind::name),
             predicted: cell.predicted.words(),
             observed: if cell.load.is_some() { cell.observed.words() } else { "" },
             verdict: verdict(cell).0,
@@ -54,6 +64,9 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
             orders_per_s: cell.orders_per_s,
             p50_ms: cell.p50_ms,
             p99_ms: cell.p99_ms,
+            back_after_ms: cell.round.as_ref().and_then(|round| round.back_after_ms),
+            seed: cell.seed,
+            tries: cell.tries,
             took_s: cell.took_s,
             because: problems(cell).join("; "),
         };
@@ -66,11 +79,11 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::story;
+    use crate::report::tests::matrix_report;
 
     #[test]
     fn there_is_a_header_and_a_line_a_cell_and_commas_stay_inside_their_field() {
-        let mut cells = story();
+        let mut cells = matrix_report().cells;
         cells[1].valid = false;
         cells[1].invalid_because = vec!["a, \"b\"".to_owned()];
         let text = csv(&cells).expect("CSV");
@@ -86,5 +99,10 @@ mod tests {
         assert_eq!(&lines[0][column("orders_per_s", &headers)], "312.4");
         assert_eq!(&lines[1][column("because", &headers)], "a, \"b\"");
         assert_eq!(&lines[1][column("verdict", &headers)], "INVALID");
+        let what = |line: usize, name: &str| lines[line][column(name, &headers)].to_owned();
+        let happened = |line| (what(line, "circumstance"), what(line, "fault"));
+        assert_eq!(happened(0), ("short-work".to_owned(), String::new()));
+        assert_eq!(happened(5), ("frozen-unfenced".to_owned(), "freeze".to_owned()));
+        assert_eq!((what(5, "back_after_ms"), what(5, "seed")), ("230".to_owned(), "9".to_owned()));
     }
 }

@@ -6,60 +6,34 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::evidence::{Names, Record};
 use crate::lab::metrics::LockMetrics;
-use crate::lab::round::Strike;
 use crate::load::outcome::Outcome;
-use crate::report::crossing::Crossing;
+use crate::report::crossing::{Crossing, Thaw};
 use crate::report::quantiles::{Quantile, curves};
 use crate::report::series::Series;
 
 /// What a report shows of one cell besides its figures.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Detail {
     /// Answers over time.
     pub series: Series,
     /// Latencies of each outcome.
-    pub latency: BTreeMap<&'static str, Vec<Quantile>>,
+    pub latency: BTreeMap<Outcome, Vec<Quantile>>,
     /// What each replica did, by its name.
     pub replicas: Vec<Work>,
     /// The moment at which more was sold than there was, if it came.
     pub crossing: Option<Crossing>,
-    /// What was done to the cell while it was under load, and when.
-    pub faults: Vec<Interval>,
+    /// Who sold one unit twice, if a frozen holder and the next one did.
+    pub thaw: Option<Thaw>,
     /// What the locks did, if a replica told.
     pub locks: Option<LockMetrics>,
 }
 
-/// A stretch of the load in which something was done to the cell.
-#[derive(Debug, Clone, Serialize)]
-pub struct Interval {
-    /// What.
-    pub name: String,
-    /// When it began, in nanoseconds since the load did.
-    pub begin_ns: u64,
-    /// When it was healed.
-    pub end_ns: u64,
-    /// What was seen of it.
-    pub witness: String,
-}
-
-impl Interval {
-    /// That of a round's fault.
-    pub fn of(strike: &Strike) -> Self {
-        Self {
-            name: strike.name.name().to_owned(),
-            begin_ns: strike.begin_ns,
-            end_ns: strike.end_ns,
-            witness: strike.witness.clone(),
-        }
-    }
-}
-
 /// What one replica did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// Its name.
     pub replica: String,
@@ -77,7 +51,7 @@ impl Detail {
             latency: curves(records),
             replicas: work(records, &names.replicas),
             crossing: Crossing::of(records, names, units),
-            faults: Vec::new(),
+            thaw: None,
             locks: None,
         }
     }

@@ -1,4 +1,4 @@
-//! The whole report on a comparison: what is printed, and the files.
+//! The whole report on a run of cells: what is printed, and the files.
 
 pub mod baseline;
 pub mod check_text;
@@ -8,6 +8,7 @@ pub mod csv;
 pub mod detail;
 pub mod html;
 pub mod matrix;
+pub mod planted;
 pub mod quantiles;
 pub mod repeat;
 pub mod run_text;
@@ -24,21 +25,29 @@ use crate::lab::machine::{Machine, Versions};
 use crate::lab::place::Load;
 use crate::report::baseline::{Baseline, Changes};
 use crate::report::html::page::Page;
+use crate::report::matrix::Selection;
+use crate::report::planted::Planted;
 use crate::report::table::{Look, problems, table};
 
-/// Everything that came out of one comparison.
+/// Everything that came out of one comparison, or of one matrix.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Whether every cell is valid and as predicted.
     pub ok: bool,
-    /// The comparison in prose.
+    /// The same in prose.
     pub conclusion: String,
     /// The cells, in the order of the table.
     pub cells: Vec<CellReport>,
+    /// What only a matrix tells.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<Selection>,
     /// What changed since an earlier run, if there is one to compare with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Changes>,
-    /// The load that each cell got.
+    /// What became of planted bugs, if any were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planted: Option<Vec<Planted>>,
+    /// The load that each cell got that has none of its own.
     pub load: Load,
     /// Settings of the servers that figures depend on.
     pub settings: Settings,
@@ -58,6 +67,11 @@ pub struct Settings {
     /// 1: every commit is on disk before it is answered.
     pub innodb_flush_log_at_trx_commit: i64,
 }
+
+/// Names of the files in a report's folder, without their endings.
+pub const COMPARISON: &str = "comparison";
+/// The same of a matrix.
+pub const MATRIX: &str = "matrix";
 
 /// What the columns mean.
 const LEGEND: &str = "\
@@ -87,18 +101,26 @@ fn wrapped(prose: &str) -> String {
 }
 
 /// Why each cell that is not in order is not, one line a cell.
-fn faults(cells: &[CellReport]) -> Vec<String> {
-    let fault = |cell: &CellReport| format!("✗ {}: {}", cell.place, problems(cell).join("; "));
-    cells.iter().filter(|cell| !cell.ok()).map(fault).collect()
+fn wrong(cells: &[CellReport]) -> Vec<String> {
+    let why = |cell: &CellReport| format!("✗ {}: {}", cell.trial(), problems(cell).join("; "));
+    cells.iter().filter(|cell| !cell.ok()).map(why).collect()
 }
 
 impl Report {
-    /// All that is printed: table, legend, faults, conclusion.
+    /// All that is printed.
     pub fn text(&self, look: Look) -> String {
+        match &self.selection {
+            Some(selection) => matrix::text(self, selection, look),
+            None => self.comparison(look),
+        }
+    }
+
+    /// Table, legend, what is wrong, conclusion.
+    fn comparison(&self, look: Look) -> String {
         let mut parts = vec![table(&self.cells, look), LEGEND.to_owned()];
-        let faults = faults(&self.cells);
-        if !faults.is_empty() {
-            parts.push(faults.join("\n"));
+        let wrong = wrong(&self.cells);
+        if !wrong.is_empty() {
+            parts.push(wrong.join("\n"));
         }
         parts.push(wrapped(&self.conclusion));
         parts.push(wrapped(&self.provenance()));
@@ -112,16 +134,25 @@ impl Report {
 
     /// Where the figures come from, in one line.
     fn provenance(&self) -> String {
-        let (load, versions, machine) = (&self.load, &self.versions, &self.machine);
+        let load = &self.load;
         format!(
             "{} users x {} simultaneous requests for {} units over {} connections in each cell; \
-             {:.0} s in all; database {} (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy \
-             {}{}; {} CPUs, Linux {}.",
+             {:.0} s in all; {}",
             load.users,
             load.requests_per_user,
             load.stock,
             load.connections,
             self.took_s,
+            self.servers()
+        )
+    }
+
+    /// What ran, and on what.
+    fn servers(&self) -> String {
+        let (versions, machine) = (&self.versions, &self.machine);
+        format!(
+            "database {} (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy {}{}; {} CPUs, \
+             Linux {}.",
             versions.database,
             self.settings.innodb_flush_log_at_trx_commit,
             versions.redis,
@@ -137,14 +168,16 @@ impl Report {
         write_json(path, self)
     }
 
-    /// Writes `index.html` and `comparison` as JSON, CSV, text and Markdown into a folder, which is
+    /// Writes `index.html`, and the same as JSON, CSV, text and Markdown, into a folder, which is
     /// made if need be.
     pub fn write_folder(&self, folder: &Path) -> Result<()> {
-        self.write_json(&folder.join("comparison.json"))?;
+        let name = if self.selection.is_some() { MATRIX } else { COMPARISON };
+        let file = |ending: &str| folder.join(format!("{name}.{ending}"));
+        self.write_json(&file("json"))?;
         write(&folder.join("index.html"), &html::render(&Page::of(self))?)?;
-        write(&folder.join("comparison.csv"), csv::csv(&self.cells)?.trim_end())?;
-        write(&folder.join("comparison.txt"), &self.text(Look::FILE))?;
-        write(&folder.join("comparison.md"), &self.text(Look::Markdown))
+        write(&file("csv"), csv::csv(&self.cells)?.trim_end())?;
+        write(&file("txt"), &self.text(Look::FILE))?;
+        write(&file("md"), &self.text(Look::Markdown))
     }
 }
 
@@ -176,4 +209,4 @@ pub fn check_writable(path: &Path) -> Result<()> {
 
 #[cfg(test)]
 #[path = "report_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::evidence::{NO_END, Record};
 use crate::load::outcome::Outcome;
@@ -33,7 +33,7 @@ const LADDER: [(f64, u64); 14] = [
 ];
 
 /// One point of a curve.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Quantile {
     /// This part of the answers, 0 to 1,
     pub part: f64,
@@ -42,13 +42,13 @@ pub struct Quantile {
 }
 
 /// The curve of each outcome that came at all.
-pub fn curves(records: &[Record]) -> BTreeMap<&'static str, Vec<Quantile>> {
+pub fn curves(records: &[Record]) -> BTreeMap<Outcome, Vec<Quantile>> {
     let mut curves = BTreeMap::new();
     for outcome in Outcome::ALL {
         let came = |record: &&Record| record.outcome == outcome && record.end_ns != NO_END;
         let curve = curve(records.iter().filter(came));
         if !curve.is_empty() {
-            curves.insert(outcome.name(), curve);
+            curves.insert(outcome, curve);
         }
     }
     curves
@@ -87,7 +87,7 @@ mod tests {
         let mut records: Vec<_> = (1..=100).map(|ms| took(Outcome::Bought, ms)).collect();
         records.push(took(Outcome::Refused, 7));
         let curves = curves(&records);
-        let bought = &curves["bought"];
+        let bought = &curves[&Outcome::Bought];
         assert!(bought.windows(2).all(|pair| pair[0].ms <= pair[1].ms), "{bought:?}");
         let at = |part: f64| {
             bought.iter().find(|point| (point.part - part).abs() < 1e-9).map(|point| point.ms)
@@ -96,7 +96,11 @@ mod tests {
         assert!((at(0.99).expect("100 answers tell it") - 99.0).abs() < 0.1, "{bought:?}");
         assert!((at(1.0).expect("the longest") - 100.0).abs() < 0.1, "{bought:?}");
         assert_eq!(at(0.999), None, "100 answers do not tell it");
-        assert_eq!(curves["refused"].len(), 2, "one answer is the shortest and the longest");
+        assert_eq!(
+            curves[&Outcome::Refused].len(),
+            2,
+            "one answer is the shortest and the longest"
+        );
         assert_eq!(curves.len(), 2, "what never came has no curve");
     }
 }

@@ -1,39 +1,90 @@
 //! The commands that repeat a run, or one cell of it.
 
+use crate::lab::cell::CellReport;
+use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
-use crate::lab::place::{Load, Place};
-use crate::lab::predict::{Guards, Scope};
+use crate::lab::place::Load;
+use crate::lab::predict::{Circumstance, Guards, Scope};
+use crate::lab::trial::Trial;
+use crate::report::Report;
+
+/// A flag and its value.
+type Flag = (&'static str, String);
+
+/// The command that runs all cells again.
+pub fn run(report: &Report) -> String {
+    let trials: Vec<Trial> = report.cells.iter().map(CellReport::trial).collect();
+    match &report.selection {
+        None => comparison(&trials, &report.load),
+        Some(selection) => match selection.preset {
+            Some(preset) => {
+                format!("loadtest matrix --{} --seed {}", preset.name(), selection.seed)
+            }
+            None => matrix(&trials, selection.seed),
+        },
+    }
+}
+
+/// The command that runs this cell again, with the seed with which it came out so.
+pub fn one(report: &Report, cell: &CellReport) -> String {
+    match report.selection {
+        None => comparison(&[cell.trial()], &report.load),
+        Some(_) => matrix(&[cell.trial()], cell.seed),
+    }
+}
 
 /// The command that compares these, each named once, under this load.
-pub fn comparison(places: &[Place], load: &Load) -> String {
-    let mut flags = vec![
-        ("--locks", each(places, |place| place.lock, Lock::name)),
-        ("--scopes", each(places, |place| place.scope, Scope::name)),
-        ("--guards", each(places, |place| place.guards, Guards::name)),
-        ("--replicas", each(places, |place| place.replicas, |count| count.to_string())),
+fn comparison(trials: &[Trial], load: &Load) -> String {
+    let mut flags = places(trials);
+    flags.extend([
         ("--users", load.users.to_string()),
         ("--stock", load.stock.to_string()),
         ("--connections", load.connections.to_string()),
         ("--requests-per-user", load.requests_per_user.to_string()),
-    ];
+    ]);
     if load.work_ms > 0 {
         flags.push(("--work-ms", load.work_ms.to_string()));
     }
     if let Some(plant) = load.plant {
         flags.push(("--plant", plant.name().to_owned()));
     }
+    command("loadtest compare", flags)
+}
+
+/// The command that runs the product of what these have, each named once.
+fn matrix(trials: &[Trial], seed: u64) -> String {
+    let mut flags = places(trials);
+    let fault = |fault: Option<FaultKind>| fault.map_or("none", FaultKind::name);
+    flags.extend([
+        ("--circumstances", each(trials, |trial| trial.circumstance, Circumstance::name)),
+        ("--faults", each(trials, |trial| trial.fault, fault)),
+        ("--seed", seed.to_string()),
+    ]);
+    command("loadtest matrix", flags)
+}
+
+fn places(trials: &[Trial]) -> Vec<Flag> {
+    vec![
+        ("--locks", each(trials, |trial| trial.place.lock, Lock::name)),
+        ("--scopes", each(trials, |trial| trial.place.scope, Scope::name)),
+        ("--guards", each(trials, |trial| trial.place.guards, Guards::name)),
+        ("--replicas", each(trials, |trial| trial.place.replicas, |count| count.to_string())),
+    ]
+}
+
+fn command(name: &str, flags: Vec<Flag>) -> String {
     let words = flags.into_iter().map(|(flag, value)| format!("{flag} {value}"));
-    std::iter::once("loadtest compare".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+    std::iter::once(name.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The values of one axis, in the order in which they come, each once.
 fn each<T: PartialEq + Copy, N: AsRef<str>>(
-    places: &[Place],
-    axis: impl Fn(&Place) -> T,
+    trials: &[Trial],
+    axis: impl Fn(&Trial) -> T,
     name: impl Fn(T) -> N,
 ) -> String {
     let mut values = Vec::new();
-    for value in places.iter().map(axis) {
+    for value in trials.iter().map(axis) {
         if !values.contains(&value) {
             values.push(value);
         }
@@ -44,28 +95,50 @@ fn each<T: PartialEq + Copy, N: AsRef<str>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::place::Plant;
+    use crate::lab::place::{Place, Plant};
+    use crate::report::tests::{matrix_report, report};
 
     #[test]
     fn the_command_names_every_choice_once() {
-        let load = Load {
-            users: 700,
-            stock: 100,
-            connections: 96,
-            requests_per_user: 3,
-            work_ms: 5,
-            plant: Some(Plant::LyingAudit),
-        };
-        let place = |lock, replicas| {
+        let load = Load { work_ms: 5, plant: Some(Plant::LyingAudit), ..Load::USUAL };
+        let trial = |lock, replicas| {
             let (scope, guards) = (Scope::User, Guards::Off);
-            Place { lock, scope, guards, replicas }
+            Trial::plain(Place { lock, scope, guards, replicas })
         };
-        let places = [place(Lock::Local, 3), place(Lock::Redisson, 3), place(Lock::Local, 1)];
+        let trials = [trial(Lock::Local, 3), trial(Lock::Redisson, 3), trial(Lock::Local, 1)];
         assert_eq!(
-            comparison(&places, &load),
+            comparison(&trials, &load),
             "loadtest compare --locks local,redisson --scopes user --guards off --replicas 3,1 \
              --users 700 --stock 100 --connections 96 --requests-per-user 3 --work-ms 5 --plant \
              lying-audit"
         );
+    }
+
+    #[test]
+    fn one_cell_of_a_matrix_is_repeated_with_its_own_seed_and_fault() {
+        let report = matrix_report();
+        let frozen = report.cells.iter().find(|cell| cell.circumstance.is_frozen());
+        assert_eq!(
+            one(&report, frozen.expect("a frozen holder")),
+            "loadtest matrix --locks redisson --scopes voucher --guards off --replicas 3 \
+             --circumstances frozen-unfenced --faults freeze --seed 9"
+        );
+        assert!(one(&report, &report.cells[0]).ends_with("short-work --faults none --seed 0"));
+    }
+
+    #[test]
+    fn a_preset_is_repeated_by_its_name_and_another_matrix_by_its_axes() {
+        let mut report = matrix_report();
+        assert!(run(&report).contains("--faults none,freeze"), "{}", run(&report));
+        if let Some(selection) = &mut report.selection {
+            selection.preset = Some(crate::lab::presets::Preset::Story);
+        }
+        assert_eq!(run(&report), "loadtest matrix --story --seed 7");
+    }
+
+    #[test]
+    fn a_cell_of_a_comparison_is_repeated_by_a_comparison() {
+        let report = report(crate::report::tests::story());
+        assert!(one(&report, &report.cells[0]).starts_with("loadtest compare --locks local "));
     }
 }

@@ -3,12 +3,14 @@ use std::time::Duration;
 
 use super::*;
 use crate::judge::verdict::{Finding, Rule, Verdict};
+use crate::lab::faults::{FaultKind, Schedule};
 use crate::lab::lock::Lock;
 use crate::lab::place::Place;
-use crate::lab::predict::{Guards, Prediction, Scope};
+use crate::lab::predict::{Circumstance, Guards, Prediction, Scope};
+use crate::lab::round::{Round, Strike};
 use crate::lab::trial::Trial;
 use crate::load::stats::{Figures, Latency, Share};
-use crate::report::conclusion::conclusion;
+use crate::report::conclusion::{self, conclusion};
 use crate::report::table::verdict;
 
 /// Figures of a load that is valid with up to three replicas.
@@ -69,15 +71,10 @@ pub(crate) fn report(cells: Vec<CellReport>) -> Report {
         ok: cells.iter().all(CellReport::ok),
         conclusion: conclusion(&cells),
         cells,
+        selection: None,
         changes: None,
-        load: Load {
-            users: 700,
-            stock: 100,
-            connections: 96,
-            requests_per_user: 3,
-            work_ms: 0,
-            plant: None,
-        },
+        planted: None,
+        load: Load::USUAL,
         settings: Settings { innodb_flush_log_at_trx_commit: 1 },
         versions: Versions {
             loadtest: "0.1.0",
@@ -89,6 +86,55 @@ pub(crate) fn report(cells: Vec<CellReport>) -> Report {
         machine: Machine::read(),
         started_at: "2026-01-01T00:00:00Z".to_owned(),
         took_s: 3.0,
+    }
+}
+
+/// A holder frozen past its lock, and what was seen of it.
+pub(crate) fn frozen(circumstance: Circumstance, oversold: u64) -> CellReport {
+    let place = place(Lock::Redisson, Scope::Voucher, Guards::Off, 3);
+    let trial = Trial { place, circumstance, fault: Some(FaultKind::FreezeReplica) };
+    let report = CellReport::of(trial, 100, figures(), verdict_of(oversold, 0));
+    let schedule = Schedule::of(9, "a cell", 3);
+    let strike = Strike {
+        name: FaultKind::FreezeReplica,
+        begin_ns: 1_500_000_000,
+        end_ns: 2_500_000_000,
+        witness: "r2 was in state T".to_owned(),
+    };
+    let round = Round {
+        plan: schedule.words(trial.fault),
+        schedule,
+        faults: vec![strike],
+        in_flight: 17,
+        requests: [120, 31, 400],
+        ok_after: 60,
+        before_per_s: 49.0,
+        back_after_ms: Some(230),
+        failed_requests: 2,
+        served_after: 6,
+        unmet: Vec::new(),
+    };
+    CellReport { seed: 9, tries: 3, ..report.with_round(round) }
+}
+
+/// The story, one cell that a fault befalls in its place, and two frozen holders.
+pub(crate) fn matrix_report() -> Report {
+    let mut cells = story();
+    let killed = Trial { fault: Some(FaultKind::FreezeReplica), ..cells[3].trial() };
+    cells.push(CellReport::of(killed, 100, figures(), verdict_of(0, 0)));
+    cells.push(frozen(Circumstance::FrozenUnfenced, 1));
+    cells.push(frozen(Circumstance::FrozenFenced, 0));
+    let selection = Selection {
+        summary: matrix::summary(&cells),
+        not_generated: Vec::new(),
+        resumed: 0,
+        seed: 7,
+        preset: None,
+    };
+    Report {
+        conclusion: conclusion::of_matrix(&cells),
+        selection: Some(selection),
+        ..report(cells)
     }
 }
 
@@ -269,6 +315,36 @@ fn a_lost_order_fails_even_a_cell_that_is_to_break() {
 }
 
 #[test]
+fn a_cell_that_an_earlier_run_wrote_is_the_same_cell_again() {
+    let cells = [matrix_report().cells, vec![crate::report::html::tests::full(story()[0].place)]];
+    for cell in cells.concat() {
+        let written = serde_json::to_string(&cell).expect("JSON");
+        let read: CellReport = serde_json::from_str(&written).expect("it reads what it writes");
+        assert_eq!(serde_json::to_string(&read).expect("JSON"), written);
+    }
+}
+
+#[test]
+fn a_matrix_says_first_what_the_pair_showed_or_else_how_many_cells_came_out() {
+    let report = matrix_report();
+    assert!(report.conclusion.starts_with("With JVM-style local locks"), "{}", report.conclusion);
+    let frozen = "Where a holder was frozen past its lock, 1 order was too many without fencing \
+                  (1 cell) and no unit was sold twice with fencing (1 cell).";
+    assert!(report.conclusion.contains(frozen), "{}", report.conclusion);
+    let without_pair = conclusion::of_matrix(&report.cells[3..5]);
+    assert!(without_pair.starts_with("All 2 cells are valid and as predicted."), "{without_pair}");
+    assert_eq!(without_pair.matches("All 2 cells").count(), 1, "{without_pair}");
+}
+
+#[test]
+fn a_frozen_holder_is_none_of_the_cells_that_stand_for_the_comparison() {
+    let mut cells = story()[..3].to_vec();
+    let plain = conclusion(&cells);
+    cells.push(CellReport { duplicate_users: 9, ..frozen(Circumstance::FrozenUnfenced, 5) });
+    assert_eq!(conclusion(&cells), plain.replace("All 3", "All 4"));
+}
+
+#[test]
 fn reports_are_written_into_folders_that_are_made_and_refused_where_they_cannot_be() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let inner = folder.path().join("a/b");
@@ -277,6 +353,10 @@ fn reports_are_written_into_folders_that_are_made_and_refused_where_they_cannot_
         ["index.html", "comparison.json", "comparison.csv", "comparison.txt", "comparison.md"]
     {
         assert!(inner.join(name).is_file(), "{name}");
+    }
+    matrix_report().write_folder(&folder.path().join("m")).expect("written");
+    for name in ["index.html", "matrix.json", "matrix.csv", "matrix.txt", "matrix.md"] {
+        assert!(folder.path().join("m").join(name).is_file(), "{name}");
     }
     let new = folder.path().join("c/new.json");
     check_writable(&new).expect("can be written");

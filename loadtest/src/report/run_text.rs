@@ -70,7 +70,7 @@ fn outcomes(load: &Figures) -> String {
         row
     };
     for outcome in Outcome::ALL {
-        if let Some(latency) = load.outcomes.get(outcome.name()).filter(|one| one.count > 0) {
+        if let Some(latency) = load.outcomes.get(&outcome).filter(|one| one.count > 0) {
             table.add_row(row(outcome.name(), latency));
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::evidence::{NO_END, Record};
 use crate::load::outcome::Outcome;
@@ -26,13 +26,13 @@ const STEPS_MS: [(u64, u64); 8] = [
 ];
 
 /// Answers over time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
     /// Length of a step.
     pub step_ms: u64,
     /// Answers in each step, for every outcome that came at all; the first step begins with the
     /// load.
-    pub answers: BTreeMap<&'static str, Vec<u32>>,
+    pub answers: BTreeMap<Outcome, Vec<u32>>,
 }
 
 impl Series {
@@ -54,7 +54,7 @@ impl Series {
                 }
             }
             if any {
-                answers.insert(outcome.name(), counts);
+                answers.insert(outcome, counts);
             }
         }
         Self { step_ms, answers }
@@ -89,8 +89,8 @@ mod tests {
         ];
         let series = Series::of(&records);
         assert_eq!(series.step_ms, 20);
-        assert_eq!(series.answers["bought"], [2, 1, 0, 0]);
-        assert_eq!(series.answers["sold_out"], [0, 0, 0, 1]);
+        assert_eq!(series.answers[&Outcome::Bought], [2, 1, 0, 0]);
+        assert_eq!(series.answers[&Outcome::SoldOut], [0, 0, 0, 1]);
         assert_eq!(series.answers.len(), 2, "what never came has no series");
         let unending = Record { end_ns: NO_END, ..record(Outcome::Unknown, 0) };
         let with_it = [records.to_vec(), vec![unending]].concat();
@@ -102,7 +102,7 @@ mod tests {
         for last_ms in [0, 1, 999, 2500, 24_000, 60_000, 1_199_999, 1_200_000, 86_400_000] {
             let records = [record(Outcome::Bought, last_ms / 2), record(Outcome::Bought, last_ms)];
             let series = Series::of(&records);
-            let counts = &series.answers["bought"];
+            let counts = &series.answers[&Outcome::Bought];
             assert!(counts.len() as u64 <= MAX_POINTS, "{last_ms}: {} steps", counts.len());
             assert_eq!(counts.iter().sum::<u32>(), 2, "{last_ms}");
         }

@@ -142,16 +142,20 @@ fn row(cell: &CellReport, narrow: bool) -> Vec<Cell> {
 
 /// The last column: whether the cell shows what it was to show.
 pub fn verdict(cell: &CellReport) -> (&'static str, Color) {
+    let breaks_more = cell.observed.oversells && !cell.predicted.oversells
+        || cell.observed.duplicates && !cell.predicted.duplicates;
     if !cell.valid {
         ("INVALID", Color::Red)
     } else if cell.as_predicted {
         ("as predicted", Color::Green)
-    } else if cell.observed == cell.predicted {
-        ("RULE BROKEN", Color::Red)
-    } else if cell.predicted.holds() {
+    } else if breaks_more {
         ("BROKEN", Color::Red)
-    } else {
+    } else if cell.observed != cell.predicted {
         ("NOT SHOWN", Color::Red)
+    } else if cell.round.as_ref().is_some_and(|round| !round.unmet.is_empty()) {
+        ("NOT HEALED", Color::Red)
+    } else {
+        ("RULE BROKEN", Color::Red)
     }
 }
 
@@ -171,6 +175,7 @@ pub fn problems(cell: &CellReport) -> Vec<String> {
             Some(format!("not so: {} ({})", rule.words(), finding.detail))
         }));
     }
+    because.extend(cell.round.iter().flat_map(|round| round.unmet.iter().cloned()));
     if cell.error.is_none() {
         because.extend(cell.invalid_because.iter().cloned());
     }

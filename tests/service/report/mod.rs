@@ -1,5 +1,5 @@
-//! The page that a comparison writes, in a browser: what it shows is what was measured, every
-//! square opens its cell, and nothing is asked for from outside.
+//! The pages that a comparison and a matrix write, in a browser: what they show is what was
+//! measured, every square opens its cell, and nothing is asked for from outside.
 
 mod browser;
 
@@ -13,7 +13,7 @@ use crate::comparison::{TURN, loadtest};
 use crate::fleet::SECKILL;
 use browser::{Browser, Screen};
 
-/// A report of two cells, one of which sells twice to one user.
+/// A report of two cells.
 struct Report {
     folder: TempDir,
     json: Value,
@@ -29,35 +29,46 @@ impl Report {
     }
 }
 
-/// The report, made by the first test that asks. Whether it is green is not asked here.
-async fn report() -> &'static Report {
+/// That of a comparison of which one cell sells twice to one user.
+async fn comparison() -> &'static Report {
     static REPORT: OnceCell<Report> = OnceCell::const_new();
-    REPORT
-        .get_or_init(|| async {
-            let _turn = TURN.lock().await;
-            tokio::task::spawn_blocking(compare).await.expect("a comparison")
-        })
-        .await
+    let flags = ["--locks", "local,redisson", "--guards", "off", "--replicas", "3"];
+    REPORT.get_or_init(|| run("compare", flags)).await
 }
 
-fn compare() -> Report {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(loadtest());
-    command.args(["compare", "--locks", "local,redisson", "--scopes", "user", "--guards", "off"]);
-    command.args(["--replicas", "3", "--seckill", SECKILL, "--report-dir"]).arg(folder.path());
-    let output = command.output().expect("loadtest runs");
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let json = std::fs::read(folder.path().join("comparison.json")).expect(&printed);
-    let report = Report { folder, json: serde_json::from_slice(&json).expect("JSON") };
-    assert_eq!(report.cells().len(), 2, "{printed}");
-    assert!(report.cells().iter().all(|cell| cell["load"].is_object()), "{printed}");
-    report
+/// That of a matrix of which one cell has a fault.
+async fn matrix() -> &'static Report {
+    static REPORT: OnceCell<Report> = OnceCell::const_new();
+    let flags = ["--locks", "redisson", "--guards", "on", "--faults", "none,freeze"];
+    REPORT.get_or_init(|| run("matrix", flags)).await
+}
+
+/// Makes a report, for the first test that asks. Whether it is green is not asked here.
+async fn run(name: &'static str, flags: [&'static str; 6]) -> Report {
+    let _turn = TURN.lock().await;
+    let run = move || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(loadtest());
+        command.arg(name).args(flags).args(["--scopes", "user", "--seckill", SECKILL]);
+        let output = command.arg("--report-dir").arg(folder.path()).output();
+        let printed = output.map(|output| [output.stdout, output.stderr]).expect("loadtest runs");
+        let printed = printed.map(|text| String::from_utf8_lossy(&text).into_owned()).join("\n");
+        let file = if name == "compare" { "comparison.json" } else { "matrix.json" };
+        let json = std::fs::read(folder.path().join(file)).expect(&printed);
+        let report = Report { folder, json: serde_json::from_slice(&json).expect("JSON") };
+        assert_eq!(report.cells().len(), 2, "{printed}");
+        assert!(report.cells().iter().all(|cell| cell["load"].is_object()), "{printed}");
+        report
+    };
+    tokio::task::spawn_blocking(run).await.expect("a report")
 }
 
 /// The cell that a square stands for.
 fn id(cell: &Value) -> String {
     let word = |name: &str| cell[name].as_str().expect("a word").to_owned();
-    format!("{}-{}-{}-{}", word("lock"), word("scope"), word("guards"), cell["replicas"])
+    let fault = cell["fault"].as_str().map_or(String::new(), |fault| format!("-{fault}"));
+    let place = format!("{}-{}-{}", word("lock"), word("scope"), word("guards"));
+    format!("{place}-{}{fault}", cell["replicas"])
 }
 
 /// As the page writes milliseconds.
@@ -77,9 +88,18 @@ async fn assert_quiet(browser: &Browser) {
     assert!(requested.iter().any(is_own), "what is asked for is seen: {requested:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_square_shows_what_was_measured_and_opens_its_cell_without_asking_anybody() {
-    let (report, browser) = (report().await, Browser::start().await);
+/// Whether a stretch of the course is shaded: some of a hundred points on a line across it are
+/// reddish and nearly transparent, which no curve is.
+const IS_SHADED: &str = "const canvas = document.querySelector('details[open] .course canvas'); \
+    const line = canvas.getContext('2d')\
+    .getImageData(0, Math.round(canvas.height / 4), canvas.width, 1).data; \
+    return [...Array(100).keys()].filter((part) => { \
+    const at = 4 * Math.round(canvas.width * part / 100); \
+    const [red, green, , alpha] = line.slice(at, at + 4); \
+    return alpha > 0 && alpha < 100 && red > green + 60; }).length > 5";
+
+async fn assert_shows_what_was_measured(report: &Report) {
+    let browser = Browser::start().await;
     browser.open(&report.url()).await;
     let squares = browser.find(".square a").await;
     assert_eq!(squares.len(), report.cells().len());
@@ -104,13 +124,40 @@ async fn every_square_shows_what_was_measured_and_opens_its_cell_without_asking_
                  .some((value) => value > 0)); return drawn.length === 2"
             ))
             .await;
+        browser.open(&report.url()).await;
     }
     assert_quiet(&browser).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_square_shows_what_was_measured_and_opens_its_cell_without_asking_anybody() {
+    assert_shows_what_was_measured(comparison().await).await;
+    assert_shows_what_was_measured(matrix().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_fault_its_witness_is_told_and_its_time_is_shaded_in_the_course_of_the_load() {
+    let (report, browser) = (matrix().await, Browser::start().await);
+    for cell in report.cells() {
+        // Another query makes it another page, with nothing open but this cell.
+        browser.open(&format!("{}?{1}#{1}", report.url(), id(cell))).await;
+        browser.wait_until("return document.querySelectorAll('canvas').length === 2").await;
+        let is_fault = cell["round"].is_object();
+        assert_eq!(browser.run(IS_SHADED).await, is_fault, "{}", id(cell));
+        let lines = browser.run("return document.querySelector('details[open]').innerText").await;
+        let lines = lines.as_str().expect("text");
+        let told = [&cell["round"]["plan"], &cell["round"]["faults"][0]["witness"]];
+        for words in told.iter().filter_map(|words| words.as_str()) {
+            assert!(is_fault && lines.contains(words), "{words} in\n{lines}");
+        }
+    }
+    assert_eq!(report.cells().iter().filter(|cell| cell["round"].is_object()).count(), 1);
+    assert_quiet(&browser).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_requests_of_a_user_who_bought_twice_are_drawn_with_their_orders() {
-    let (report, browser) = (report().await, Browser::start().await);
+    let (report, browser) = (comparison().await, Browser::start().await);
     let local = report.cells().iter().find(|cell| cell["lock"] == "local").expect("it ran");
     assert!(local["duplicate_users"].as_u64() > Some(0), "{local}");
     let findings = local["verdict"]["findings"].as_array().expect("findings");
@@ -135,7 +182,7 @@ async fn the_requests_of_a_user_who_bought_twice_are_drawn_with_their_orders() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_scripts_a_square_opens_its_cell_as_well() {
-    let (report, browser) = (report().await, Browser::start().await);
+    let (report, browser) = (comparison().await, Browser::start().await);
     browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
     browser.open(&report.url()).await;
     assert!(browser.find(".tools").await.is_empty(), "scripts are off");
@@ -147,8 +194,11 @@ async fn without_scripts_a_square_opens_its_cell_as_well() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_phone_and_in_the_dark_nothing_sticks_out_and_headings_are_in_order() {
-    let (report, browser) = (report().await, Browser::start().await);
-    for screen in [Screen { width: 390, dark: true }, Screen { width: 1280, dark: true }] {
+    let browser = Browser::start().await;
+    let (phone, desktop) = (Screen { width: 390, dark: true }, Screen { width: 1280, dark: true });
+    let (comparison, matrix) = (comparison().await, matrix().await);
+    let looks = [(comparison, phone), (comparison, desktop), (matrix, phone), (matrix, desktop)];
+    for (report, screen) in looks {
         browser.look(screen).await;
         browser.open(&report.url()).await;
         let all = browser.find(".tools button").await;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::FaultKind;
 use crate::lab::dice::Dice;
@@ -22,7 +22,7 @@ const PAIRS: [[FaultKind; 2]; 8] = [
 ];
 
 /// The schedule of one round.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Milliseconds from the first request to the fault.
     pub strike_after_ms: u64,

@@ -4,10 +4,11 @@ use serde::Serialize;
 
 use crate::lab::cell::CellReport;
 use crate::lab::metrics::{LockMetrics, Spread};
-use crate::lab::place::Load;
+use crate::lab::round::{Round, Strike};
 use crate::load::outcome::Outcome;
 use crate::load::stats::{Figures, Latency};
-use crate::report::detail::{Detail, Work};
+use crate::report::Report;
+use crate::report::detail::Work;
 use crate::report::html::grid::{Kind, id, milliseconds, rate};
 use crate::report::html::timeline::{Timeline, timelines};
 use crate::report::repeat;
@@ -31,10 +32,12 @@ pub struct Section {
     pub words: &'static str,
     /// Why it is not in order.
     pub problems: Vec<String>,
+    /// What it was to show, and why.
+    pub because: String,
     /// Names and values.
     pub facts: Vec<Fact>,
-    /// What was done to it, and when.
-    pub faults: Vec<String>,
+    /// What was done to it, and how it went on.
+    pub round: Option<RoundView>,
     /// Latencies: all, and by outcome.
     pub latency: Vec<LatencyLine>,
     /// What each replica did.
@@ -64,6 +67,15 @@ pub struct Fact {
     pub name: String,
     /// How much, or which.
     pub value: String,
+}
+
+/// What was done to a cell.
+#[derive(Debug, Serialize)]
+pub struct RoundView {
+    /// What was done when, and what was seen of it.
+    pub strikes: Vec<String>,
+    /// Names and values.
+    pub facts: Vec<Fact>,
 }
 
 /// Latencies of one outcome.
@@ -136,20 +148,21 @@ impl Fact {
 }
 
 impl Section {
-    /// That of this cell under this load.
-    pub fn of(cell: &CellReport, load: &Load) -> Self {
+    /// That of this cell of the report.
+    pub fn of(cell: &CellReport, report: &Report) -> Self {
         let kind = Kind::of(cell);
         let detail = cell.detail.as_ref();
         let figures = cell.load.as_ref();
         Self {
             id: id(cell),
-            name: cell.place.to_string(),
+            name: cell.trial().to_string(),
             kind,
             mark: kind.mark(),
             words: kind.words(),
             problems: problems(cell),
+            because: format!("{}, because {}", cell.predicted.words(), cell.because),
             facts: facts(cell),
-            faults: detail.map(faults).unwrap_or_default(),
+            round: cell.round.as_ref().map(round),
             latency: figures.map(latency).unwrap_or_default(),
             replicas: detail.map(|detail| replicas(&detail.replicas)).unwrap_or_default(),
             timelines: drawn(cell),
@@ -158,15 +171,18 @@ impl Section {
             codes: figures.map(codes).unwrap_or_default(),
             generator: figures.map(generator).unwrap_or_default(),
             bottlenecks: figures.map(|figures| figures.cost.bottlenecks()).unwrap_or_default(),
-            command: repeat::comparison(&[cell.place], load),
+            command: repeat::one(report, cell),
             plotted: detail.is_some(),
         }
     }
 }
 
 fn facts(cell: &CellReport) -> Vec<Fact> {
-    let mut facts = vec![Fact::new("predicted", cell.predicted.words())];
-    let Some(figures) = &cell.load else { return facts };
+    let Some(figures) = &cell.load else { return Vec::new() };
+    let mut facts = Vec::new();
+    if !cell.trial().is_plain() {
+        facts.extend([Fact::new("seed", cell.seed), Fact::new("tries", cell.tries)]);
+    }
     facts.extend([
         Fact::new("observed", cell.observed.words()),
         Fact::new("orders", format!("{} for {} units", cell.orders, cell.stock)),
@@ -191,13 +207,29 @@ fn facts(cell: &CellReport) -> Vec<Fact> {
 
 /// Exact enough: loads have far fewer than 2^53 nanoseconds.
 #[allow(clippy::cast_precision_loss)]
-fn faults(detail: &Detail) -> Vec<String> {
+fn round(round: &Round) -> RoundView {
     let seconds = |ns: u64| ns as f64 / 1e9;
-    let words = |fault: &crate::report::detail::Interval| {
+    let words = |fault: &Strike| {
         let (begin, end) = (seconds(fault.begin_ns), seconds(fault.end_ns));
-        format!("{} from {begin:.2} s to {end:.2} s: {}", fault.name, fault.witness)
+        format!("{} from {begin:.2} s to {end:.2} s: {}", fault.name.name(), fault.witness)
     };
-    detail.faults.iter().map(words).collect()
+    let [before, during, after] = round.requests;
+    let back = round.back_after_ms.map_or("not within 5 s".to_owned(), |ms| format!("{ms} ms"));
+    let unmet = if round.unmet.is_empty() { "none".to_owned() } else { round.unmet.join("; ") };
+    RoundView {
+        strikes: round.faults.iter().map(words).collect(),
+        facts: vec![
+            Fact::new("planned", &round.plan),
+            Fact::new("in flight when it hit", round.in_flight),
+            Fact::new("requests", format!("{before} before, {during} during, {after} after")),
+            Fact::new("answers before it", format!("{} per second", rate(round.before_per_s))),
+            Fact::new("throughput back after", back),
+            Fact::new("requests that failed", round.failed_requests),
+            Fact::new("bought after it", round.ok_after),
+            Fact::new("served by each replica after", round.served_after),
+            Fact::new("promises not kept", unmet),
+        ],
+    }
 }
 
 fn latency(figures: &Figures) -> Vec<LatencyLine> {
@@ -208,7 +240,7 @@ fn latency(figures: &Figures) -> Vec<LatencyLine> {
     };
     let mut lines = vec![line("all", &figures.all)];
     for outcome in Outcome::ALL {
-        let latency = figures.outcomes.get(outcome.name()).filter(|latency| latency.count > 0);
+        let latency = figures.outcomes.get(&outcome).filter(|latency| latency.count > 0);
         lines.extend(latency.map(|latency| line(outcome.name(), latency)));
     }
     lines
@@ -257,10 +289,12 @@ fn locks(metrics: &LockMetrics) -> Locks {
 }
 
 fn drawn(cell: &CellReport) -> Vec<Timeline> {
-    let crossing = cell.detail.as_ref().and_then(|detail| detail.crossing.as_ref());
     let findings = cell.verdict.iter().flat_map(|verdict| &verdict.findings);
     let broken = findings.filter(|finding| finding.held == Some(false));
-    broken.flat_map(|finding| timelines(finding, crossing)).take(MAX_TIMELINES).collect()
+    broken
+        .flat_map(|finding| timelines(finding, cell.detail.as_ref()))
+        .take(MAX_TIMELINES)
+        .collect()
 }
 
 fn rules(cell: &CellReport) -> Vec<RuleLine> {

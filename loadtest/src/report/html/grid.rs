@@ -1,7 +1,8 @@
 //! The matrix as a table: one square a cell, coloured, marked and named by what it came to.
 //!
 //! Few locks stand side by side, so that they are compared at a glance; many stand below each
-//! other, so that the table fits a screen.
+//! other, so that the table fits a screen. Cells in which something happens are no part of that
+//! table: they stand below it, by what happens, whatever locks there are.
 
 use serde::Serialize;
 
@@ -85,6 +86,8 @@ pub struct Square {
     pub words: String,
     /// The cell's name.
     pub name: String,
+    /// What is not said by where it stands.
+    pub label: Option<String>,
     /// Orders per second; `None` if it was not run.
     pub rate: Option<String>,
     /// The 99th percentile in milliseconds.
@@ -109,6 +112,26 @@ pub struct Group {
     pub rows: Vec<Row>,
 }
 
+/// Cells in which the same happens.
+#[derive(Debug, Serialize)]
+pub struct Happening {
+    /// What.
+    pub name: &'static str,
+    /// What that does.
+    pub does: &'static str,
+    /// The cells.
+    pub squares: Vec<Square>,
+}
+
+/// Cells that have guards and scope in common.
+#[derive(Debug, Serialize)]
+pub struct Happenings {
+    /// What they have in common.
+    pub name: String,
+    /// The lines.
+    pub rows: Vec<Happening>,
+}
+
 /// The table.
 #[derive(Debug, Serialize)]
 pub struct Grid {
@@ -118,6 +141,8 @@ pub struct Grid {
     pub columns: Vec<String>,
     /// The lines, in groups.
     pub groups: Vec<Group>,
+    /// Cells in which something happens.
+    pub happenings: Vec<Happenings>,
 }
 
 /// Where a cell stands in the table: group, row, column.
@@ -126,8 +151,9 @@ type Spot = [String; 3];
 impl Grid {
     /// Lays out all cells, in the order in which they come.
     pub fn of(cells: &[CellReport]) -> Self {
+        let plain = || cells.iter().filter(|cell| cell.trial().is_plain());
         let mut locks: Vec<Lock> = Vec::new();
-        for cell in cells {
+        for cell in plain() {
             if !locks.contains(&cell.place.lock) {
                 locks.push(cell.place.lock);
             }
@@ -136,13 +162,13 @@ impl Grid {
             if locks.len() <= SIDE_BY_SIDE { ("replicas", by_lock) } else { ("lock", by_place) };
         let mut columns: Vec<String> = Vec::new();
         let mut groups: Vec<Group> = Vec::new();
-        for cell in cells {
+        for cell in plain() {
             let [_, _, column] = spot(cell);
             if !columns.contains(&column) {
                 columns.push(column);
             }
         }
-        for cell in cells {
+        for cell in plain() {
             let [group, row, column] = spot(cell);
             let rows = &mut entry(
                 &mut groups,
@@ -160,7 +186,7 @@ impl Grid {
                 *square = Some(Square::of(cell));
             }
         }
-        Self { corner, columns, groups }
+        Self { corner, columns, groups, happenings: happenings(cells) }
     }
 }
 
@@ -173,9 +199,35 @@ fn entry<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T
     &mut list[at]
 }
 
+fn happenings(cells: &[CellReport]) -> Vec<Happenings> {
+    let mut groups: Vec<Happenings> = Vec::new();
+    for cell in cells {
+        let (trial, place) = (cell.trial(), cell.place);
+        let (Some(what), Some(does)) = (trial.what(), trial.does()) else { continue };
+        let name = group(cell);
+        let rows = &mut entry(
+            &mut groups,
+            |one| one.name == name,
+            || Happenings { name: name.clone(), rows: Vec::new() },
+        )
+        .rows;
+        let row = entry(
+            rows,
+            |one| one.name == what,
+            || Happening { name: what, does, squares: Vec::new() },
+        );
+        let label = Some(format!("{} × {}", place.lock.name(), place.replicas));
+        row.squares.push(Square { label, ..Square::of(cell) });
+    }
+    groups
+}
+
+fn group(cell: &CellReport) -> String {
+    format!("{}, {}", guarded(cell.place.guards), scoped(cell.place.scope))
+}
+
 fn by_lock(cell: &CellReport) -> Spot {
-    let place = cell.place;
-    let group = format!("{}, {}", guarded(place.guards), scoped(place.scope));
+    let (group, place) = (group(cell), cell.place);
     [group, place.replicas.to_string(), place.lock.name().to_owned()]
 }
 
@@ -213,7 +265,8 @@ impl Square {
             kind,
             mark: kind.mark(),
             words,
-            name: cell.place.to_string(),
+            name: cell.trial().to_string(),
+            label: None,
             rate: ran.then(|| rate(cell.orders_per_s)),
             p99: ran.then(|| milliseconds(cell.p99_ms)),
         }
@@ -224,7 +277,8 @@ impl Square {
 pub fn id(cell: &CellReport) -> String {
     let place = cell.place;
     let (lock, scope, guards) = (place.lock.name(), place.scope.name(), place.guards.name());
-    format!("{lock}-{scope}-{guards}-{}", place.replicas)
+    let what = cell.trial().what().map_or(String::new(), |what| format!("-{what}"));
+    format!("{lock}-{scope}-{guards}-{}{what}", place.replicas)
 }
 
 /// A rate as it is shown.

@@ -9,15 +9,21 @@ use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::metrics::LockMetrics;
 use crate::lab::place::Place;
-use crate::lab::predict::{Guards, Scope};
+use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::trial::Trial;
 use crate::load::outcome::Outcome;
 use crate::report::crossing::Crossing;
-use crate::report::detail::{Detail, Interval, Work};
+use crate::report::detail::{Detail, Work};
 use crate::report::html::grid::{Grid, Kind};
+use crate::report::planted::Planted;
 use crate::report::quantiles::Quantile;
 use crate::report::series::{MAX_POINTS, Series};
-use crate::report::tests::{cell, figures, place, report, story, verdict_of};
+use crate::report::tests::{
+    cell, figures, frozen, matrix_report, place, report, story, verdict_of,
+};
+
+/// What must come out of data as what it was.
+const EVIL: &str = "stood </script><script>alert(1)</script>";
 
 /// A request as long as they get.
 fn asked(n: u32) -> Asked {
@@ -35,14 +41,13 @@ fn asked(n: u32) -> Asked {
 /// As much as there can be of everything.
 fn detail() -> Detail {
     let steps = usize::try_from(MAX_POINTS).expect("few");
-    let names = Outcome::ALL.map(Outcome::name);
     let curve = vec![Quantile { part: 0.9999, ms: 12_345.678 }; 14];
     Detail {
         series: Series {
             step_ms: 5000,
-            answers: names.map(|name| (name, vec![12_345; steps])).into(),
+            answers: Outcome::ALL.map(|outcome| (outcome, vec![12_345; steps])).into(),
         },
-        latency: names.map(|name| (name, curve.clone())).into(),
+        latency: Outcome::ALL.map(|outcome| (outcome, curve.clone())).into(),
         replicas: (1..=16)
             .map(|n| Work { replica: format!("r{n}"), answers: 700, orders: 100 })
             .collect(),
@@ -52,18 +57,13 @@ fn detail() -> Detail {
             requests: (0..12).map(asked).collect(),
             left_out: 99,
         }),
-        faults: vec![Interval {
-            name: "freeze </script><script>alert(1)</script>".to_owned(),
-            begin_ns: 1_500_000_000,
-            end_ns: 2_500_000_000,
-            witness: "it stood still".to_owned(),
-        }],
+        thaw: None,
         locks: Some(LockMetrics::default()),
     }
 }
 
 /// A cell in which every rule was broken, with as many proofs as the judge keeps.
-fn full(place: Place) -> CellReport {
+pub(crate) fn full(place: Place) -> CellReport {
     let mut verdict = verdict_of(310, 55);
     for finding in &mut verdict.findings {
         finding.held = Some(false);
@@ -71,7 +71,11 @@ fn full(place: Place) -> CellReport {
         finding.proofs = vec![Proof { why: "user 7 holds 3 orders".to_owned(), requests }; 10];
     }
     let detail = Some(detail());
-    CellReport { detail, ..CellReport::of(Trial::plain(place), 100, figures(), verdict) }
+    let round = frozen(Circumstance::FrozenUnfenced, 1).round.map(|mut round| {
+        round.faults[0].witness = EVIL.to_owned();
+        round
+    });
+    CellReport { round, detail, ..CellReport::of(Trial::plain(place), 100, figures(), verdict) }
 }
 
 fn page(cells: Vec<CellReport>) -> String {
@@ -116,6 +120,64 @@ fn every_link_of_the_matrix_leads_to_a_section() {
 }
 
 #[test]
+fn cells_in_one_place_that_differ_in_what_happens_have_squares_and_sections_of_their_own() {
+    let report = matrix_report();
+    let html = render(&Page::of(&report)).expect("a page");
+    let (ids, links) = (values(&html, "id"), values(&html, "href"));
+    for id in ["none-user-on-3", "none-user-on-3-freeze", "redisson-voucher-off-3-frozen-fenced"] {
+        assert_eq!(ids.iter().filter(|one| **one == id).count(), 1, "{id}");
+        assert!(links.contains(&format!("#{id}").as_str()), "{id}");
+    }
+    let grid = Grid::of(&report.cells);
+    let in_table = grid.groups.iter().flat_map(|group| &group.rows).flat_map(|row| &row.squares);
+    assert_eq!(in_table.flatten().count(), 4);
+    let rows: Vec<_> = grid.happenings.iter().flat_map(|group| &group.rows).collect();
+    let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
+    assert_eq!(names, ["freeze", "frozen-unfenced", "frozen-fenced"]);
+    assert_eq!(rows[1].squares[0].label.as_deref(), Some("redisson × 3"));
+}
+
+#[test]
+fn of_a_cell_that_a_fault_befell_it_is_told_what_was_planned_seen_and_measured() {
+    let html = render(&Page::of(&matrix_report())).expect("a page");
+    for words in [
+        "because the lock lapses while its holder stands still",
+        "freeze from 1.50 s to 2.50 s: r2 was in state T.",
+        "freeze after ",
+        "<dt>in flight when it hit</dt><dd>17</dd>",
+        "120 before, 31 during, 400 after",
+        "<dt>throughput back after</dt><dd>230 ms</dd>",
+        "<dt>tries</dt><dd>3</dd>",
+        "--circumstances frozen-fenced --faults freeze --seed 9",
+    ] {
+        assert!(html.contains(words), "{words} in {html}");
+    }
+}
+
+#[test]
+fn planted_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() {
+    let mut report = report(story());
+    let html = |report: &crate::report::Report| render(&Page::of(report)).expect("a page");
+    assert!(!html(&report).contains("Planted bugs"));
+    let planted = |name: &str, rounds: Vec<Option<u32>>| Planted {
+        name: name.to_owned(),
+        what: "the lock is freed too early".to_owned(),
+        caught_by: vec![Rule::OneOrderPerUser.words().to_owned()],
+        rounds,
+        clean_without: true,
+    };
+    report.planted = Some(vec![
+        planted("release-before-commit", vec![Some(1), Some(4), Some(2)]),
+        planted("lying-audit", vec![Some(2), None, Some(2)]),
+    ]);
+    let html = html(&report);
+    assert!(html.contains("planted 2, caught 1, median rounds 2"), "{html}");
+    assert!(html.contains("<td>1, 4, 2</td><td>no user bought twice</td>"), "{html}");
+    let (_, after) = html.rsplit_once("<tr class=\"broken\">").expect("one stands out");
+    assert!(after.trim_start().starts_with("<th scope=\"row\">lying-audit"), "{after}");
+}
+
+#[test]
 fn nothing_that_a_server_says_becomes_markup() {
     let evil = "<img src=x onerror=alert(1)>\"'&";
     let mut failed = cell(place(Lock::None, Scope::User, Guards::Off, 3), 1, 1);
@@ -124,13 +186,14 @@ fn nothing_that_a_server_says_becomes_markup() {
     let mut answered = figures();
     answered.codes = BTreeMap::from([(evil.to_owned(), 7)]);
     let coded = CellReport::of(Trial::plain(failed.place), 100, answered, verdict_of(1, 1));
-    let html = page(vec![failed, CellReport { detail: Some(detail()), ..coded }]);
+    let round = full(failed.place).round;
+    let html = page(vec![failed, CellReport { detail: Some(detail()), round, ..coded }]);
     assert!(!html.contains("<img"), "{html}");
     assert!(html.contains("&lt;img src=x onerror=alert(1)&gt;"), "{html}");
     assert!(!html.contains("<script>alert"), "also not out of the data");
     let given = plots(&html);
-    let name = &given["none-user-off-3"]["faults"][0]["name"];
-    assert_eq!(name, "freeze </script><script>alert(1)</script>", "the data is what it was");
+    let witness = &given["none-user-off-3"]["faults"][0]["witness"];
+    assert_eq!(witness, EVIL, "the data is what it was");
 }
 
 #[test]
@@ -187,7 +250,7 @@ fn a_proof_is_drawn_with_user_replica_answer_order_and_times() {
         "order 9223372036854775807",
         "60000.0 ms to 61000.0 ms",
         "99 more are not drawn",
-        "from 1.50 s to 2.50 s: it stood still",
+        "from 1.50 s to 2.50 s: stood",
     ] {
         assert!(html.contains(words), "{words}");
     }
@@ -236,7 +299,7 @@ fn rules_that_were_to_be_broken_are_told_from_those_that_were_not() {
     }
     let section = |verdict| {
         let cell = CellReport::of(Trial::plain(story()[0].place), 100, figures(), verdict);
-        cell::Section::of(&cell, &report(story()).load)
+        cell::Section::of(&cell, &report(story()))
     };
     let broken: Vec<_> = section(verdict)
         .rules

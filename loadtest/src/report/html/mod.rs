@@ -1,15 +1,17 @@
 //! The report as a page: one file that needs nothing else, neither a server nor the network.
 //!
 //! [`page`] turns a report into what is to be seen ([`grid`]: the first screen; [`cell`]: a
-//! section; [`timeline`]: where bars stand); the templates beside this file turn that into HTML and
-//! escape every value. The style, the script and the library that draws curves are put into the
-//! file. Without JavaScript everything is there but the curves, whose figures are in tables.
+//! section; [`timeline`]: where bars stand; [`plants`]: planted bugs); the templates beside this
+//! file turn that into HTML and escape every value. The style, the script and the library that
+//! draws curves are put into the file. Without JavaScript everything is there but the curves, whose
+//! figures are in tables.
 //!
 //! Its size is bounded, because what it is made of is: see [`crate::report::detail`].
 
 pub mod cell;
 pub mod grid;
 pub mod page;
+pub mod plants;
 pub mod timeline;
 
 use minijinja::syntax::SyntaxConfig;
@@ -19,8 +21,9 @@ use minijinja::{AutoEscape, Environment, context};
 use crate::error::{Error, Result};
 use crate::report::html::page::Page;
 
-const TEMPLATES: [(&str, &str); 3] = [
+const TEMPLATES: [(&str, &str); 4] = [
     ("page.html", include_str!("page.html")),
+    ("square.html", include_str!("square.html")),
     ("cell.html", include_str!("cell.html")),
     ("about.html", include_str!("about.html")),
 ];
@@ -49,4 +52,4 @@ pub fn render(page: &Page) -> Result<String> {
 
 #[cfg(test)]
 #[path = "html_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -52,7 +52,7 @@ function addTools() {
 cells.forEach((cell) => cell.addEventListener('toggle', () => {
   if (cell.open && !drawn.has(cell)) draw(cell);
 }));
-document.querySelector('.grid')?.addEventListener('click', (event) => {
+document.getElementById('matrix').addEventListener('click', (event) => {
   const link = event.target.closest('a');
   // The same link again changes no address.
   if (link && link.hash === location.hash) show();

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::lab::cell::CellReport;
-use crate::lab::place::{Load, Place};
+use crate::lab::round::Strike;
+use crate::lab::trial::Trial;
 use crate::load::cost::Cost;
+use crate::load::outcome::Outcome;
 use crate::report::Report;
 use crate::report::baseline::{Change, Changes, NOTEWORTHY};
-use crate::report::detail::Interval;
 use crate::report::html::cell::{Fact, Section};
 use crate::report::html::grid::{Grid, Kind};
+use crate::report::html::plants::Plants;
 use crate::report::quantiles::Quantile;
 use crate::report::repeat;
 use crate::report::series::Series;
@@ -29,7 +31,7 @@ pub struct Page {
     /// The rest of it.
     pub more: String,
     /// A bug that all replicas had, if they had one.
-    pub planted: Option<&'static str>,
+    pub plant: Option<&'static str>,
     /// Whether the run is green.
     pub ok: bool,
     /// How many cells there are, and how many came out as predicted.
@@ -42,8 +44,10 @@ pub struct Page {
     pub changes: Option<ChangesView>,
     /// The cells.
     pub cells: Vec<Section>,
-    /// Commands that repeat it.
-    pub commands: Vec<String>,
+    /// What became of bugs that were planted on purpose.
+    pub planted: Option<Plants>,
+    /// The command that repeats it.
+    pub command: String,
     /// Load, settings, versions, machine: each with its facts.
     pub about: Vec<About>,
     /// When the run began, RFC 3339.
@@ -84,9 +88,9 @@ pub struct Plot {
     /// Answers over time.
     pub series: Series,
     /// Latencies of each outcome.
-    pub latency: BTreeMap<&'static str, Vec<Quantile>>,
+    pub latency: BTreeMap<Outcome, Vec<Quantile>>,
     /// What was done to it, and when.
-    pub faults: Vec<Interval>,
+    pub faults: Vec<Strike>,
 }
 
 /// What changed since an earlier run, in words.
@@ -125,27 +129,27 @@ impl Page {
     /// The page of a report.
     pub fn of(report: &Report) -> Self {
         let (cells, load) = (&report.cells, &report.load);
-        let planted = load.plant.map(crate::lab::place::Plant::name);
+        let plant = load.plant.map(crate::lab::place::Plant::name);
         // The sentence on a planted bug has a place of its own.
-        let prose = planted.and_then(|_| report.conclusion.split_once(". ")).map(|(_, rest)| rest);
+        let prose = plant.and_then(|_| report.conclusion.split_once(". ")).map(|(_, rest)| rest);
         let prose = prose.unwrap_or(&report.conclusion);
         let (answer, more) = prose
             .split_once(". ")
             .map_or((prose.to_owned(), ""), |(first, rest)| (format!("{first}."), rest));
-        let places: Vec<Place> = cells.iter().map(|cell| cell.place).collect();
         let good = cells.iter().filter(|cell| cell.ok()).count();
         Self {
-            question: question(load),
+            question: question(report),
             answer,
             more: more.to_owned(),
-            planted,
+            plant,
             ok: report.ok,
             count: format!("{} cells, {good} of them as predicted", cells.len()),
             grid: Grid::of(cells),
             legend: Kind::ALL.map(|kind| legend(kind, cells)).into(),
             changes: report.changes.as_ref().map(changes),
-            cells: cells.iter().map(|cell| Section::of(cell, load)).collect(),
-            commands: vec![repeat::comparison(&places, load)],
+            cells: cells.iter().map(|cell| Section::of(cell, report)).collect(),
+            planted: report.planted.as_deref().map(Plants::of),
+            command: repeat::run(report),
             about: about(report),
             started_at: report.started_at.clone(),
             began: moment(&report.started_at),
@@ -162,12 +166,25 @@ fn moment(rfc3339: &str) -> String {
     }
 }
 
-fn question(load: &Load) -> String {
-    format!(
-        "{} units are put on sale, {} users want one, and each sends {} requests at the same \
-         moment. Which lock keeps to the stock, and sells to nobody twice?",
-        load.stock, load.users, load.requests_per_user
-    )
+/// What all cells have in common is told; cells in which something happens have loads of their own.
+fn question(report: &Report) -> String {
+    let load = &report.load;
+    let special = report.cells.iter().filter(|cell| !cell.trial().is_plain()).count();
+    let sale = if special == report.cells.len() {
+        "A voucher is sold under load, and meanwhile something goes wrong.".to_owned()
+    } else {
+        let meanwhile = match special {
+            0 => String::new(),
+            1 => " In one more sale something goes wrong meanwhile.".to_owned(),
+            more => format!(" In {more} more sales something goes wrong meanwhile."),
+        };
+        format!(
+            "{} units are put on sale, {} users want one, and each sends {} requests at the same \
+             moment.{meanwhile}",
+            load.stock, load.users, load.requests_per_user
+        )
+    };
+    format!("{sale} Which lock keeps to the stock, and sells to nobody twice?")
 }
 
 fn legend(kind: Kind, cells: &[CellReport]) -> Legend {
@@ -180,7 +197,7 @@ fn plot(cell: &CellReport) -> Option<(String, Plot)> {
     let plot = Plot {
         series: detail.series.clone(),
         latency: detail.latency.clone(),
-        faults: detail.faults.clone(),
+        faults: cell.round.iter().flat_map(|round| round.faults.clone()).collect(),
     };
     Some((super::grid::id(cell), plot))
 }
@@ -190,12 +207,12 @@ fn changes(changes: &Changes) -> ChangesView {
     let line = |change: &Change| {
         let (was, is) = change.verdict.clone().unzip();
         let (throughput, p99) = (times(change.throughput), times(change.p99));
-        ChangeLine { name: change.place.to_string(), was, is, throughput, p99 }
+        ChangeLine { name: change.cell.to_string(), was, is, throughput, p99 }
     };
-    let names = |places: &[Place]| {
-        let mut names: Vec<String> = places.iter().take(MAX_NAMED).map(Place::to_string).collect();
-        if places.len() > names.len() {
-            names.push(format!("and {} more", places.len() - names.len()));
+    let names = |cells: &[Trial]| {
+        let mut names: Vec<String> = cells.iter().take(MAX_NAMED).map(Trial::to_string).collect();
+        if cells.len() > names.len() {
+            names.push(format!("and {} more", cells.len() - names.len()));
         }
         names
     };
@@ -222,7 +239,7 @@ fn about(report: &Report) -> Vec<About> {
     let flush = report.settings.innodb_flush_log_at_trx_commit;
     vec![
         About {
-            title: "Load of each cell",
+            title: "The usual load",
             facts: vec![
                 Fact::new("users", load.users),
                 Fact::new("units", load.stock),

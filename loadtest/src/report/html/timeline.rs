@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::judge::proof::{Asked, Proof};
 use crate::judge::verdict::{Finding, Rule};
-use crate::report::crossing::Crossing;
+use crate::report::crossing::{Crossing, Thaw};
+use crate::report::detail::Detail;
 
 /// Most proofs of one rule that are drawn.
 const MAX_DRAWN: usize = 3;
@@ -66,11 +67,16 @@ pub struct Bar {
 }
 
 /// The time lines of a rule that was broken: each proof that names requests, and of the stock the
-/// moment at which it was exceeded.
-pub fn timelines(finding: &Finding, crossing: Option<&Crossing>) -> Vec<Timeline> {
+/// two who sold one unit, or else the moment at which it was exceeded.
+pub fn timelines(finding: &Finding, detail: Option<&Detail>) -> Vec<Timeline> {
     let rule = finding.rule.words();
-    if let (Rule::OrdersWithinStock, Some(crossing)) = (finding.rule, crossing) {
-        return vec![Timeline::of_crossing(rule, crossing)];
+    if finding.rule == Rule::OrdersWithinStock {
+        if let Some(thaw) = detail.and_then(|detail| detail.thaw.as_ref()) {
+            return vec![Timeline::of_thaw(rule, thaw)];
+        }
+        if let Some(crossing) = detail.and_then(|detail| detail.crossing.as_ref()) {
+            return vec![Timeline::of_crossing(rule, crossing)];
+        }
     }
     let drawn = finding.proofs.iter().filter(|proof| !proof.requests.is_empty());
     drawn.take(MAX_DRAWN).map(|proof| Timeline::of_proof(rule, proof)).collect()
@@ -83,6 +89,15 @@ impl Timeline {
             first.make_ascii_uppercase();
         }
         Self::of(rule, what, &proof.requests, |_| true)
+    }
+
+    fn of_thaw(rule: &'static str, thaw: &Thaw) -> Self {
+        let what = format!(
+            "{} stood still and its lock lapsed; the next holder read the same stock, and both \
+             sold the same unit",
+            thaw.victim
+        );
+        Self::of(rule, what, &thaw.requests, |_| true)
     }
 
     fn of_crossing(rule: &'static str, crossing: &Crossing) -> Self {
@@ -239,10 +254,15 @@ mod tests {
         let (first, later) = (request(0, Some(9)), Asked { n: 3, ..request(4, Some(12)) });
         let requests = vec![first, later];
         let crossing = Crossing { units: 100, first: 3, requests, left_out: 5 };
-        let [drawn] = &timelines(&finding, Some(&crossing))[..] else { panic!("one time line") };
+        let mut detail = Detail { crossing: Some(crossing), ..Detail::default() };
+        let [drawn] = &timelines(&finding, Some(&detail))[..] else { panic!("one time line") };
         let decides: Vec<bool> = drawn.bars.iter().map(|bar| bar.decides).collect();
         assert_eq!((decides, drawn.left_out), (vec![false, true], 5));
         assert!(drawn.what.contains("101 of 100 units") && drawn.what.contains("6 other"));
         assert!(timelines(&finding, None).is_empty(), "no request, no line");
+        let requests = [request(0, Some(9)), request(4, Some(12))];
+        detail.thaw = Some(Thaw { victim: "r2".to_owned(), requests });
+        let [drawn] = &timelines(&finding, Some(&detail))[..] else { panic!("one time line") };
+        assert!(drawn.what.starts_with("r2 stood still") && drawn.overlap.is_some(), "{drawn:?}");
     }
 }
