@@ -12,8 +12,8 @@ pub struct LockOptions {
     /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`], and
     /// more than two round trips to the server, as far as one was measured.
     pub lease: Lease,
-    /// The lock is held no longer than that after it was taken; `None` is without end. Then belief
-    /// ends, and the lock is freed although its guard is still there; only kinds that might free
+    /// The lock is held no longer than that after it was taken: 10 ms to [`LockOptions::MAX`];
+    /// `None` is without end. Then belief ends, and the lock is freed although its guard is still there; only kinds that might free
     /// somebody else's lock leave it to its lease, and a lent transaction is its borrower's.
     pub max_hold: Option<Duration>,
     /// Whether the guard must carry a fencing token.
@@ -30,7 +30,7 @@ impl Default for LockOptions {
 impl LockOptions {
     /// The shortest lease: below it a round trip may eat it up.
     pub const MIN_LEASE: Duration = Duration::from_millis(10);
-    /// The longest wait and the longest lease: a day.
+    /// The longest wait, the longest lease and the longest `max_hold`: a day.
     pub const MAX: Duration = Duration::from_hours(24);
     /// The lease of a renewed hold, unless told otherwise.
     pub const WATCHDOG_LEASE: Duration = Duration::from_secs(30);
@@ -76,8 +76,8 @@ impl LockOptions {
             let limit = format!("must be at most a day, is {} s", self.wait.as_secs());
             return refuse("wait", limit);
         }
-        if self.max_hold.is_some_and(|most| most < Self::MIN_LEASE) {
-            return refuse("max_hold", "must be at least 10 ms".into());
+        if self.max_hold.is_some_and(|most| most < Self::MIN_LEASE || most > Self::MAX) {
+            return refuse("max_hold", "must be 10 ms to a day".into());
         }
         Ok(())
     }

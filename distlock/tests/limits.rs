@@ -46,7 +46,11 @@ async fn bad_input_is_refused_with_its_field_and_its_limit() {
         ),
         (
             LockOptions { max_hold: Some(Duration::ZERO), ..fixed(hour, hour) },
-            "max_hold: must be at least 10 ms",
+            "max_hold: must be 10 ms to a day",
+        ),
+        (
+            LockOptions { max_hold: Some(Duration::MAX), ..fixed(hour, hour) },
+            "max_hold: must be 10 ms to a day",
         ),
         (
             fixed(hour, hour).fenced(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Lease, LockError, LockOptions, Locks, LossCause, Red, Release};
-use support::{LONG, Look, at_once, connect, fresh_name, options};
-use testbed::{Bed, Redis, RedisOptions};
+use support::{LONG, Look, at_once, connect, eventually, fresh_name, options, patient};
+use testbed::{Action, Bed, Command, Proxy, Redis, RedisOptions, Times};
 
 fn five() -> (Bed, Vec<Redis>) {
     let bed = Bed::start().expect("a private bed");
@@ -88,6 +88,61 @@ async fn ones_own_leftovers_do_not_block_the_next_attempt() {
     let options = options(Duration::from_secs(10), LONG);
     let guard = other.lock(&name, &options).await.expect("nothing is left");
     guard.release().await.expect("a release");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_comes_late_frees_nothing_that_was_taken_since() {
+    let bed = Bed::start().expect("a private bed");
+    let servers = bed.redis_many(3, RedisOptions::default()).expect("Redis is installed");
+    let mut looks = Vec::new();
+    for server in &servers {
+        looks.push(Look::at(server.url()).await);
+    }
+    let proxy = Proxy::before(servers[2].addr()).expect("a proxy");
+    let url = proxy.instead_of(servers[2].addr(), servers[2].url());
+    let mut ways = Vec::new();
+    for url in [servers[0].url(), servers[1].url(), &url] {
+        ways.push(connect(url).await);
+    }
+    let (locks, name) = (Locks::new(Arc::new(Red::new(&ways).expect("three"))), fresh_name());
+    for look in &looks[..2] {
+        look.set(&name, "somebody").await;
+    }
+    let connections = proxy.counts().connections;
+    let release = Command::redis("EVAL").containing("free a lock, but only");
+    let late = proxy.arm(release, Action::HoldRequest, Times::Next(1));
+    let waiting = tokio::spawn({
+        let (locks, name) = (locks.clone(), name.clone());
+        async move { locks.lock(&name, &patient()).await }
+    });
+    eventually("it asks on another connection", async || {
+        late.fired() == 1 && proxy.counts().connections > connections
+    })
+    .await;
+    // What the attempt before took here ends, and another server comes free.
+    looks[2].delete(&name).await;
+    looks[0].delete(&name).await;
+    let guard = waiting.await.expect("no panic").expect("two of three");
+    let owner = looks[2].owner(&name).await;
+    assert!(owner.is_some(), "it needs this one");
+    let before = evals(&looks[2]).await;
+    late.release();
+    eventually("the late release is carried out", async || evals(&looks[2]).await > before).await;
+    assert_eq!(looks[2].owner(&name).await, owner, "it was freed under its holder");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+    for (look, left) in looks.iter().zip([None, Some("somebody"), None]) {
+        assert_eq!(look.owner(&name).await.as_deref(), left);
+    }
+}
+
+/// How many scripts a server has been sent as text.
+async fn evals(look: &Look) -> u64 {
+    let (mut info, mut connection) = (redis::cmd("INFO"), look.connection());
+    let info = info.arg("commandstats").query_async::<String>(&mut connection).await;
+    let info = info.expect("an answer");
+    let calls = info.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls="));
+    let calls = calls.and_then(|calls| calls.split(',').next()?.parse().ok());
+    calls.unwrap_or_default()
 }
 
 #[tokio::test]

@@ -41,6 +41,11 @@ async fn bad_requests_are_refused(arena: &Arena) {
         ("wait", options(day + ms, LONG)),
         ("wait", options(Duration::MAX, LONG)),
         ("max_hold", LockOptions { max_hold: Some(ms * 9), ..options(Duration::ZERO, LONG) }),
+        ("max_hold", LockOptions { max_hold: Some(day + ms), ..options(Duration::ZERO, LONG) }),
+        (
+            "max_hold",
+            LockOptions { max_hold: Some(Duration::MAX), ..options(Duration::ZERO, LONG) },
+        ),
     ];
     match arena.promise.renewal {
         RenewalKind::No => {

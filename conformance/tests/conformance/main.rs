@@ -11,6 +11,7 @@ mod cancellation;
 mod exclusion;
 mod fencing;
 mod leases;
+mod lost_answers;
 mod matrix;
 mod other_kinds;
 mod queueing;
@@ -64,6 +65,7 @@ fn checks() -> Vec<Check> {
         exclusion::CHECKS,
         waiting::CHECKS,
         release::CHECKS,
+        lost_answers::CHECKS,
         leases::CHECKS,
         reentry::CHECKS,
         queueing::CHECKS,

@@ -2,8 +2,9 @@
 //!
 //! All are asked at once, for the same owner, each with a small time-out. The lock is held if a
 //! majority said yes and time is left: the lease, minus what the asking took, minus the margin of
-//! every [`Belief`]. Otherwise it is given back everywhere, also where no answer came. Waiting is
-//! polling at random intervals. A renewal needs a majority as well.
+//! every [`Belief`]. Otherwise it is given back everywhere, also where no answer came, and the next
+//! attempt is somebody else's, whom a release that comes late does not free. Waiting is polling at
+//! random intervals. A renewal needs a majority as well.
 //!
 //! It survives the loss of a minority of servers. It does not survive a server that restarts empty
 //! while its neighbours count on it, unless such a server stays out for a lease
@@ -23,8 +24,8 @@ use tokio::time::{Instant, timeout};
 
 use super::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Renewal, Renewer,
-    Request, Upkeep, guarantees,
+    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Owner, Release, Renewal,
+    Renewer, Request, Upkeep, guarantees,
 };
 
 const ACQUIRE: &str = include_str!("../../lua/red_acquire.lua");
@@ -275,6 +276,8 @@ impl Acquisition for RedAcquisition {
         }
         self.nodes.release(&self.request).await;
         if votes.count(Vote::No) + votes.count(Vote::Gone) > 0 {
+            // A server may carry that release out much later: it must not free what comes next.
+            self.request.owner = Owner::fresh();
             return Ok(None);
         }
         Err(votes.error())
