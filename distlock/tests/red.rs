@@ -94,9 +94,9 @@ async fn ones_own_leftovers_do_not_block_the_next_attempt() {
 async fn a_release_that_comes_late_frees_nothing_that_was_taken_since() {
     let bed = Bed::start().expect("a private bed");
     let servers = bed.redis_many(3, RedisOptions::default()).expect("Redis is installed");
-    let mut looks = Vec::new();
+    let mut views = Vec::new();
     for server in &servers {
-        looks.push(Look::at(server.url()).await);
+        views.push(Look::at(server.url()).await);
     }
     let proxy = Proxy::before(servers[2].addr()).expect("a proxy");
     let url = proxy.instead_of(servers[2].addr(), servers[2].url());
@@ -105,7 +105,7 @@ async fn a_release_that_comes_late_frees_nothing_that_was_taken_since() {
         ways.push(connect(url).await);
     }
     let (locks, name) = (Locks::new(Arc::new(Red::new(&ways).expect("three"))), fresh_name());
-    for look in &looks[..2] {
+    for look in &views[..2] {
         look.set(&name, "somebody").await;
     }
     let connections = proxy.counts().connections;
@@ -120,17 +120,17 @@ async fn a_release_that_comes_late_frees_nothing_that_was_taken_since() {
     })
     .await;
     // What the attempt before took here ends, and another server comes free.
-    looks[2].delete(&name).await;
-    looks[0].delete(&name).await;
+    views[2].delete(&name).await;
+    views[0].delete(&name).await;
     let guard = waiting.await.expect("no panic").expect("two of three");
-    let owner = looks[2].owner(&name).await;
+    let owner = views[2].owner(&name).await;
     assert!(owner.is_some(), "it needs this one");
-    let before = evals(&looks[2]).await;
+    let before = evals(&views[2]).await;
     late.release();
-    eventually("the late release is carried out", async || evals(&looks[2]).await > before).await;
-    assert_eq!(looks[2].owner(&name).await, owner, "it was freed under its holder");
+    eventually("the late release is carried out", async || evals(&views[2]).await > before).await;
+    assert_eq!(views[2].owner(&name).await, owner, "it was freed under its holder");
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
-    for (look, left) in looks.iter().zip([None, Some("somebody"), None]) {
+    for (look, left) in views.iter().zip([None, Some("somebody"), None]) {
         assert_eq!(look.owner(&name).await.as_deref(), left);
     }
 }
