@@ -13,8 +13,9 @@ pub struct LockOptions {
     /// more than two round trips to the server, as far as one was measured.
     pub lease: Lease,
     /// The lock is held no longer than that after it was taken: 10 ms to [`LockOptions::MAX`];
-    /// `None` is without end. Then belief ends, and the lock is freed although its guard is still there; only kinds that might free
-    /// somebody else's lock leave it to its lease, and a lent transaction is its borrower's.
+    /// `None` is without end. Then belief ends, and the lock is freed although its guard is still
+    /// there; only kinds that might free somebody else's lock leave it to its lease, and a lent
+    /// transaction is its borrower's.
     pub max_hold: Option<Duration>,
     /// Whether the guard must carry a fencing token.
     pub fenced: bool,
