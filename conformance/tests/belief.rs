@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
-use conformance::clock::now_ns;
+use conformance::clock::{between, now_ns};
 use conformance::protocol::{Cause, Held, Want};
 use conformance::{
-    Contender, Home, Sample, Servers, Spread, Witness, fresh_name, home, judge, promise,
+    Contender, Home, Sample, Servers, Spread, Witness, eventually, fresh_name, home, judge, promise,
 };
 use distlock::{HoldKind, LockKind, RenewalKind};
+use testbed::Redis;
 
 const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(20);
@@ -24,6 +25,8 @@ const HOLDS: usize = 4;
 const ROUNDS: usize = 2;
 /// Locks whose leases end one after the other.
 const LEASES: usize = 22;
+/// Locks that are removed in each way.
+const REMOVED: usize = 8;
 
 #[test]
 fn a_holder_that_has_lost_its_lock_is_told_within_50_ms() {
@@ -56,6 +59,13 @@ fn a_holder_that_has_lost_its_lock_is_told_within_50_ms() {
         match judge(&all, TOLD_WITHIN) {
             Ok(spread) => println!("{:18}of {} count: {spread}", kind.as_str(), all.len()),
             Err(why) => late.push(format!("{kind}: {why}")),
+        }
+        let in_redis = matches!(home(kind), Home::Redis | Home::IndependentRedis);
+        if in_redis && promised.renewal == RenewalKind::Yes {
+            let after_renewals = removed_behind_its_back(kind, &contenders[0]);
+            if let Err(why) = judge(&after_renewals, TOLD_WITHIN) {
+                late.push(format!("{kind}: removed, beyond the next renewal: {why}"));
+            }
         }
     }
     assert!(late.is_empty(), "{}", late.join("\n"));
@@ -138,6 +148,67 @@ fn server_away(kind: LockKind) -> Vec<Sample> {
         Home::Process => panic!("{kind} has no server"),
     }
     delays(&witness, &contender, &holds)
+}
+
+type Remove = fn(&Redis, &str);
+
+/// How locks go behind their holders' backs.
+const REMOVALS: [(&str, Remove); 3] = [("deleted", delete), ("flushed", flush), ("evicted", evict)];
+
+/// From the removal to the news: printed; what is beyond a third of the lease, when the next renewal
+/// is due at the latest, is returned.
+fn removed_behind_its_back(kind: LockKind, contender: &Contender) -> Vec<Sample> {
+    let witness = Witness::of([contender]);
+    let mut beyond = Vec::new();
+    for (cause, remove) in REMOVALS {
+        let names: Vec<String> = (0..REMOVED).map(|_| fresh_name()).collect();
+        let take = |name: &String| contender.lock(&Want::new(name, LEASE)).expect("nobody has it");
+        let holds: Vec<Held> = names.iter().map(take).collect();
+        remove_all(kind, &names, remove);
+        let removed_ns = now_ns();
+        let news = holds.iter().map(|held| {
+            let lost = contender.lost(held.handle, LONG);
+            assert_eq!(lost.cause, Cause::Taken, "{kind}: nobody asked the server");
+            let _gone = contender.release(held.handle);
+            let due_ns = (removed_ns + ns(LEASE / 3)).min(lost.told_ns);
+            beyond.push(witness.sample(contender, due_ns, lost.told_ns));
+            between(removed_ns, lost.told_ns)
+        });
+        println!("{:18}{cause:24}{}", kind.as_str(), Spread::of(news));
+    }
+    beyond
+}
+
+fn remove_all(kind: LockKind, names: &[String], remove: Remove) {
+    let servers = match home(kind) {
+        Home::Redis => std::slice::from_ref(Servers::shared().redis()),
+        Home::IndependentRedis => Servers::shared().independent_redis(),
+        Home::Database | Home::ZooKeeper | Home::Process => panic!("{kind} is in no Redis"),
+    };
+    for server in servers {
+        for name in names {
+            remove(server, name);
+        }
+    }
+}
+
+fn delete(server: &Redis, name: &str) {
+    let script = "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', key) end";
+    server.command(&["EVAL", script, "0", &format!("*{name}*")]).expect("an answer");
+}
+
+fn flush(server: &Redis, _name: &str) {
+    server.command(&["FLUSHALL"]).expect("an answer");
+}
+
+/// The server needs memory, and keys go that nobody has removed.
+fn evict(server: &Redis, _name: &str) {
+    let set = |what, to| server.command(&["CONFIG", "SET", what, to]).expect("an answer");
+    set("maxmemory-policy", "allkeys-random");
+    set("maxmemory", "1");
+    let keys = || server.command(&["DBSIZE"]).expect("an answer");
+    eventually("all keys are evicted", || keys() == "0");
+    set("maxmemory", "0");
 }
 
 /// Leases that do not end at the same time: each is told of its own end.
