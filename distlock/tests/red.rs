@@ -198,6 +198,22 @@ async fn a_majority_renews_and_a_majority_that_forgot_is_loss() {
 }
 
 #[tokio::test]
+async fn a_release_by_whom_only_a_minority_knows_is_no_release() {
+    let (_bed, servers) = five();
+    let (locks, name) = (locks(&servers).await, fresh_name());
+    for round in 0..10 {
+        let guard = locks.lock(&name, &at_once()).await.expect("the lock");
+        for server in servers.iter().cycle().skip(round).take(3) {
+            Look::at(server.url()).await.set(&name, "somebody").await;
+        }
+        assert_eq!(guard.release().await.expect("an answer"), Release::HeldByOther);
+        for server in &servers {
+            Look::at(server.url()).await.delete(&name).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_came_up_empty_stays_out_for_the_delay_that_was_asked_for() {
     let (_bed, servers) = five();
     let delay = Duration::from_millis(1500);

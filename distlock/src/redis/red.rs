@@ -123,6 +123,20 @@ impl Votes {
         self.is_majority(self.count(Vote::Yes))
     }
 
+    /// Whether a majority says that it is not the owner's.
+    fn refused(&self) -> bool {
+        self.is_majority(self.count(Vote::No) + self.count(Vote::Gone))
+    }
+
+    fn is_decided(&self) -> bool {
+        self.carried() || self.refused()
+    }
+
+    /// Whether a majority has said anything.
+    fn is_answered(&self) -> bool {
+        self.is_majority(self.seen.len() - self.count(Vote::Unknown))
+    }
+
     /// Whether a majority can still say yes.
     fn is_open(&self) -> bool {
         let waiting = self.of - self.seen.len();
@@ -218,27 +232,22 @@ impl Nodes {
         let sent = Instant::now();
         let mut command = script(RENEW, &[request.name.as_str()]);
         command.arg(request.owner.as_str()).arg(milliseconds(request.lease));
-        let enough = |votes: &Votes| {
-            votes.carried() || votes.is_majority(votes.count(Vote::No) + votes.count(Vote::Gone))
-        };
-        let (votes, _) = self.ask(answer_limit(request.lease), command, enough).await;
+        let (votes, _) = self.ask(answer_limit(request.lease), command, Votes::is_decided).await;
         if votes.carried() {
             Renewal::Renewed(Belief::in_lease(sent, request.lease))
-        } else if votes.is_majority(votes.count(Vote::No) + votes.count(Vote::Gone)) {
+        } else if votes.refused() {
             Renewal::Lost
         } else {
             Renewal::Unknown
         }
     }
 
-    /// Frees the lock everywhere, and waits until a majority has answered. The others are asked on
-    /// in the background, each for no longer than an answer may take: also a server that is being
+    /// Frees the lock everywhere, and waits until that is enough. The others are asked on in the
+    /// background, each for no longer than an answer may take: also a server that is being
     /// connected to again shall hear of it.
-    async fn release(&self, request: &Request) -> Votes {
+    async fn release(&self, request: &Request, enough: fn(&Votes) -> bool) -> Votes {
         let mut command = script(RELEASE, &[request.name.as_str()]);
         command.arg(request.owner.as_str());
-        let enough =
-            |votes: &Votes| votes.is_majority(votes.seen.len() - votes.count(Vote::Unknown));
         let (votes, others) = self.ask(answer_limit(request.lease), command, enough).await;
         if !others.is_empty() {
             tokio::spawn(others.for_each(|_| ready(())));
@@ -274,7 +283,7 @@ impl Acquisition for RedAcquisition {
             let (nodes, request) = (Arc::clone(&self.nodes), self.request.clone());
             return Ok(Some(Box::new(RedHold { nodes, request, belief })));
         }
-        self.nodes.release(&self.request).await;
+        self.nodes.release(&self.request, Votes::is_answered).await;
         if votes.count(Vote::No) + votes.count(Vote::Gone) > 0 {
             // A server may carry that release out much later: it must not free what comes next.
             self.request.owner = Owner::fresh();
@@ -284,7 +293,7 @@ impl Acquisition for RedAcquisition {
     }
 
     async fn abandon(&mut self) -> Result<(), LockError> {
-        let votes = self.nodes.release(&self.request).await;
+        let votes = self.nodes.release(&self.request, Votes::is_answered).await;
         if votes.is_majority(votes.count(Vote::Unknown)) { Err(votes.error()) } else { Ok(()) }
     }
 }
@@ -306,13 +315,12 @@ impl Hold for RedHold {
         Some(Upkeep { renewer, request: self.request.clone() })
     }
 
-    /// What the majority says.
+    /// What the majority says: a lock that a minority still has was lost.
     async fn release(&mut self) -> Result<Release, LockError> {
-        let votes = self.nodes.release(&self.request).await;
-        let answered = votes.seen.len() - votes.count(Vote::Unknown);
-        if !votes.is_majority(answered) {
+        let votes = self.nodes.release(&self.request, Votes::is_decided).await;
+        if !votes.is_answered() {
             Err(votes.error())
-        } else if votes.count(Vote::Yes) > 0 {
+        } else if votes.count(Vote::Yes) > 0 && !votes.refused() {
             Ok(Release::Released)
         } else if votes.count(Vote::No) > 0 {
             Ok(Release::HeldByOther)
