@@ -13,7 +13,7 @@ use crate::tenure::Tenure;
 use crate::watchdog::Kept;
 use crate::{Belief, Hold, LockError, LossCause, Owner, Release, Token, failpoint};
 
-/// How often a release without an answer is sent, where that counts once.
+/// How often a release is tried that was not sent, or has no answer and counts once.
 const RELEASE_TRIES: u32 = 3;
 /// Before the second one; doubles.
 const RELEASE_PAUSE: Duration = Duration::from_millis(50);
@@ -59,7 +59,7 @@ impl Held {
         let mut pause = RELEASE_PAUSE;
         for _ in 1..RELEASE_TRIES {
             match self.hold.release().await {
-                Err(error) if error.is_unknown() && self.idempotent && !self.tenure.is_lost() => {
+                Err(error) if self.may_be_sent_again(&error) => {
                     tracing::debug!(%error, "a release is sent again");
                     sleep(pause).await;
                     pause *= 2;
@@ -68,6 +68,15 @@ impl Held {
             }
         }
         self.hold.release().await
+    }
+
+    /// What was never sent may be, also where a second one counts twice.
+    fn may_be_sent_again(&self, error: &LockError) -> bool {
+        let counts_once = match error {
+            LockError::NoConnection(_) => true,
+            error => error.is_unknown() && self.idempotent,
+        };
+        counts_once && !self.tenure.is_lost()
     }
 }
 

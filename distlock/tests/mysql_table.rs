@@ -284,6 +284,23 @@ async fn a_dry_pool_is_an_error_of_its_own_in_bounded_time() {
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
 }
 
+#[tokio::test]
+async fn a_release_that_finds_no_connection_is_tried_again() {
+    let (server, other, name) =
+        (server_at(&support::mysql::own().url(), 1).await, locks().await, fresh_name());
+    let guard = locks_on(LockKind::MysqlTable, &server).lock(&name, &try_now()).await;
+    let guard = guard.expect("the lock");
+    let taken = server.pool().acquire().await.expect("the only connection");
+    let release = guard.release();
+    // The pool itself waits for four seconds.
+    let (released, ()) = tokio::join!(release, async {
+        tokio::time::sleep(Duration::from_millis(4500)).await;
+        drop(taken);
+    });
+    assert_eq!(released.expect("an answer"), Release::Released);
+    other.lock(&name, &try_now()).await.expect("it is free").release().await.expect("a release");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_granted_by_a_database_that_woke_up_too_late_is_given_back() {
     let own = tokio::task::block_in_place(Own::start);
