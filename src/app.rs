@@ -200,8 +200,12 @@ async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
         silence: SILENCE + millis(config.laboratory.work_ms),
         more: &config.lock_servers,
     };
-    let wanted =
-        Wanted { kind: config.lock, lease: config.lease(), fenced: config.laboratory.fenced };
+    let wanted = Wanted {
+        kind: config.lock,
+        lease: config.lease(),
+        fenced: config.laboratory.fenced,
+        plant: config.laboratory.plant,
+    };
     let opened = lock::open(wanted, places).await;
     opened.with_context(|| format!("cannot make the lock {}", config.lock))
 }

@@ -67,6 +67,9 @@
 //! belief), `meter` (what is measured), `options`, `locks` and `guard` (what callers use),
 //! `failpoint` (where the laboratory makes processes fail), `registry` (kind to mechanism), then
 //! the mechanisms: `none`, `local`, `multi`, `redis`, `mysql`, `zookeeper`.
+//! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `multi`, `redis`, `mysql`,
+//! `zookeeper`.
+//! `plant` (with the feature `plants`) has locks with a deliberate bug each, for a laboratory.
 //! `synchronizer` names what is no lock: semaphores and a latch, types of their own in `redis`.
 
 mod attempt;
@@ -106,6 +109,8 @@ mod zookeeper;
 
 #[cfg(feature = "mysql")]
 pub use crate::mysql::MySqlServer;
+#[cfg(feature = "plants")]
+pub use crate::redis::plant::{self, Plant};
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     CountdownLatch, ExpirableSemaphore, GetsetTimestamp, OwnerCheckLock, Permit, Permits,

@@ -3,6 +3,7 @@
 mod check;
 mod matrix;
 mod output;
+mod plants;
 mod run;
 
 use std::path::PathBuf;
@@ -70,6 +71,13 @@ enum Command {
     /// the cell is predicted to show. A cell that was to break and did not is run again a few times
     /// and then as wrong as one that was to hold and broke; so is one that was no real load.
     Matrix(MatrixArgs),
+    /// Plant bugs in a private service and see each of them caught
+    ///
+    /// Every bug is a replica that was told to have it (`seckill serve --lab --plant NAME`), or a
+    /// setting of the database. Under the load and the fault in which it must show, rounds are run
+    /// until the judge finds it, at most five for each seed; the same without the bug must be
+    /// clean. A bug that is not caught, or a sound service in which something is found, fails.
+    Plants(plants::PlantsArgs),
     /// Start a private cluster for a person and leave it running until Ctrl-C
     ///
     /// Starts a private database server, Redis, replicas in development mode and HAProxy, puts two
@@ -217,6 +225,7 @@ async fn carry_out(command: Command) -> Result<bool> {
         Command::Compare(args) => compare(args).await,
         Command::Check(args) => check::check(args).await,
         Command::Matrix(args) => matrix::run(args).await,
+        Command::Plants(args) => plants::run(args).await,
         Command::Up(args) => {
             let up = Up {
                 flavor: args.private.flavor(),

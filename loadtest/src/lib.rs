@@ -21,7 +21,8 @@
 //!   stands ([`lab::place`]) and what it is ([`lab::trial`]), what can happen to it
 //!   ([`lab::faults`]), private servers ([`lab::cluster`], [`lab::deployment`]), one cell
 //!   ([`lab::cell`]) and one with a fault in its middle ([`lab::round`]), all of them
-//!   ([`lab::runner`], [`lab::matrix`], [`lab::presets`], [`lab::compare`]), [`lab::machine`].
+//!   ([`lab::runner`], [`lab::matrix`], [`lab::presets`], [`lab::compare`]), bugs that it must
+//!   catch ([`lab::plants`], [`lab::planting`]), [`lab::machine`].
 //! - [`report`]: tables, prose, files; what is shown of a cell besides its figures
 //!   ([`report::detail`], [`lab::metrics`]); the page ([`report::html`]); what changed since an
 //!   earlier run ([`report::baseline`]).

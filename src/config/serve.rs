@@ -231,6 +231,9 @@ impl Serve {
         if lab.fenced {
             check_fencing("--fenced", kind)?;
         }
+        if let Some(needed) = lab.plant.and_then(Plant::kind).filter(|needed| *needed != kind) {
+            return Err(format!("that --plant is a bug of the lock {needed}, not of {kind}"));
+        }
         if guarantees(kind).hold == HoldKind::Transaction {
             let because = format!("the lock {kind} ends with the order's transaction");
             if lab.lock_order == LockOrderArg::Inside {

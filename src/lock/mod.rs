@@ -14,10 +14,11 @@ use anyhow::{Context, anyhow};
 use distlock::mysql::MySqlTokens;
 use distlock::{
     Backend, Backends, Fencing, LockKind, Locks, MySqlServer, RedisServer, ZooKeeperServer,
-    guarantees, locker,
+    guarantees, locker, plant,
 };
 
 use crate::config::LockServers;
+use crate::sale::Plant;
 use crate::store::{self, DatabaseOptions, RedisAddress, RedisConnection, StoreError};
 
 pub use list::list;
@@ -32,6 +33,8 @@ pub struct Wanted {
     pub lease: Duration,
     /// Whether holds must be able to carry a fencing token.
     pub fenced: bool,
+    /// A deliberate bug (laboratory).
+    pub plant: Option<Plant>,
 }
 
 /// Where the servers of locks are.
@@ -72,12 +75,18 @@ pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
         Backend::ZooKeeper => servers.zookeeper = places.zookeeper(wanted.lease).await?,
         Backend::Process => {}
     }
-    let locks = Locks::new(locker(kind, &servers)?);
+    let locks = Locks::new(match wanted.plant.and_then(Plant::of_lock) {
+        Some(planted) => plant::locker(planted, &servers)?,
+        None => locker(kind, &servers)?,
+    });
     if !places.allow_eviction {
         refuse_eviction(&independent).await?;
     }
     if !wanted.fenced || guarantees(kind).fencing != Fencing::Optional {
         return Ok(locks);
+    }
+    if let (Some(Plant::TokenFromRedis), Some(server)) = (wanted.plant, &servers.redis) {
+        return Ok(locks.with_mint(Arc::new(plant::RedisTokens::new(server))));
     }
     let server = places.mysql()?.context("the database makes the tokens: DATABASE_URL")?;
     Ok(locks.with_mint(Arc::new(MySqlTokens::new(&server))))

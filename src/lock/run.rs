@@ -121,7 +121,8 @@ async fn connect(config: &LockRun) -> Result<Locks, Failure> {
             silence: config.lease,
             more: &config.servers,
         };
-        let wanted = Wanted { kind: config.kind, lease: config.lease, fenced: config.token };
+        let (kind, lease, fenced) = (config.kind, config.lease, config.token);
+        let wanted = Wanted { kind, lease, fenced, plant: None };
         open(wanted, places).await
     };
     opened.await.map_err(|error| {

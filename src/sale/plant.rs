@@ -1,12 +1,78 @@
 //! Deliberate bugs, to show that the laboratory catches them. Refused without `--lab`.
+//!
+//! Those of locks are `distlock::plant`'s; what the others change is marked by their names in
+//! `section` and `single`. Without a plant each costs a comparison, or nothing.
+
+use distlock::{LockKind, Plant as LockPlant};
 
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Plant {
+    /// set-nx: the key has no lease.
+    SetnxWithoutExpire,
+    /// lua-release: the release is a bare DEL.
+    DelWithoutOwnerCheck,
+    /// lua-release: the release is GET, then DEL.
+    GetThenDel,
+    /// redisson: nobody renews the lease.
+    NoWatchdog,
+    /// redisson: a renewal without an answer is the last one.
+    WatchdogNotRearmed,
+    /// redisson: a renewal prolongs whoever's lock it is.
+    RenewWithoutOwnerCheck,
+    /// redisson: release and renewal say yes to anybody.
+    OwnerCheckAlwaysTrue,
+    /// redisson: a waiter trusts the message of the release alone.
+    LostWakeUp,
+    /// redisson: replicas are asked for confirmations on another connection.
+    WaitOnAnotherConnection,
+    /// red: a majority counts however long the asking took.
+    RedWithoutElapsedTime,
+    /// Fencing tokens come from a counter in Redis.
+    TokenFromRedis,
+    /// The token is shown after the work, when the stock has been read long ago.
+    FenceAtWriteOnly,
+    /// A transaction with a statement that failed with 1205 is committed.
+    CommitAfterLockWait,
+    /// A purchase whose COMMIT was not answered is tried again under another order id.
+    RetryWithFreshId,
+    /// The purchase is answered before its order is committed.
+    AnswerBeforeCommit,
     /// The lock is freed before the commit.
     ReleaseBeforeCommit,
     /// The stock update has lost its condition.
     NoStockCondition,
     /// The audit tells that all is well.
     LyingAudit,
+}
+
+impl Plant {
+    /// The bug of the lock, if it is one.
+    pub fn of_lock(self) -> Option<LockPlant> {
+        Some(match self {
+            Self::SetnxWithoutExpire => LockPlant::SetnxWithoutExpire,
+            Self::DelWithoutOwnerCheck => LockPlant::DelWithoutOwnerCheck,
+            Self::GetThenDel => LockPlant::GetThenDel,
+            Self::NoWatchdog => LockPlant::NoWatchdog,
+            Self::WatchdogNotRearmed => LockPlant::WatchdogNotRearmed,
+            Self::RenewWithoutOwnerCheck => LockPlant::RenewWithoutOwnerCheck,
+            Self::OwnerCheckAlwaysTrue => LockPlant::OwnerCheckAlwaysTrue,
+            Self::LostWakeUp => LockPlant::LostWakeUp,
+            Self::WaitOnAnotherConnection => LockPlant::WaitOnAnotherConnection,
+            Self::RedWithoutElapsedTime => LockPlant::RedWithoutElapsedTime,
+            Self::TokenFromRedis
+            | Self::FenceAtWriteOnly
+            | Self::CommitAfterLockWait
+            | Self::RetryWithFreshId
+            | Self::AnswerBeforeCommit
+            | Self::ReleaseBeforeCommit
+            | Self::NoStockCondition
+            | Self::LyingAudit => return None,
+        })
+    }
+
+    /// The only kind of lock that can have it, if so.
+    pub fn kind(self) -> Option<LockKind> {
+        self.of_lock().map(LockPlant::kind)
+    }
 }

@@ -169,13 +169,9 @@ impl Section {
         let loss = guard.map(Guard::loss);
         let loss = loss.as_ref().filter(|_| self.rules.on_lost == OnLost::Stop);
         let fenced = self.fence(ticket, guard)?;
-        if let Some((resource, token)) = &fenced {
-            let fence = Fence { resource, token: *token };
-            let answer = tx.execute(fence.statement()).await?;
-            fence.check(&answer).map_err(|error| {
-                tracing::warn!(%error, "a purchase was refused");
-                Refusal::LockLost
-            })?;
+        let shown_late = self.has(Plant::FenceAtWriteOnly);
+        if let Some(fenced) = fenced.as_ref().filter(|_| !shown_late) {
+            show(fenced, tx).await?;
         }
         reach(failpoint::TOKEN_SHOWN);
         match self.rules.guards {
@@ -183,10 +179,18 @@ impl Section {
             Guards::Off => naive::write(self, tx, entry, loss).await?,
         }
         reach(failpoint::UNIT_TAKEN);
+        if let Some(fenced) = fenced.as_ref().filter(|_| shown_late) {
+            show(fenced, tx).await?;
+        }
         if let Some((resource, Token(token))) = &fenced {
             leave_effect(tx, entry, (resource.as_str(), *token)).await?;
         }
         still_held(loss)
+    }
+
+    /// Whether this replica has that bug.
+    pub(super) fn has(&self, plant: Plant) -> bool {
+        self.rules.plant == Some(plant)
     }
 
     async fn try_until_settled(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Outcome {
@@ -223,7 +227,13 @@ impl Section {
         if self.rules.lock_order == LockOrder::Inside {
             *guard = Some(self.lock(ticket).await?);
         }
-        if let Err(stop) = self.write(ticket, &mut tx, &entry, guard.as_ref()).await {
+        let written = match self.write(ticket, &mut tx, &entry, guard.as_ref()).await {
+            Err(Stop::Failed(StoreError::LockWait)) if self.has(Plant::CommitAfterLockWait) => {
+                Ok(())
+            }
+            written => written,
+        };
+        if let Err(stop) = written {
             reach(failpoint::BEFORE_ROLLBACK);
             tx.rollback().await;
             reach(failpoint::ROLLED_BACK);
@@ -235,9 +245,13 @@ impl Section {
         if self.rules.lock_order == LockOrder::Inside {
             release(guard.take()).await;
         }
-        if self.rules.plant == Some(Plant::ReleaseBeforeCommit) {
+        if self.has(Plant::ReleaseBeforeCommit) {
             release(guard.take()).await;
             sleep(PLANTED_GAP).await;
+        }
+        if self.has(Plant::AnswerBeforeCommit) {
+            tokio::spawn(async move { drop(tx.commit().await) });
+            return Ok(entry);
         }
         self.commit(tx, &entry).await?;
         Ok(entry)
@@ -254,6 +268,9 @@ impl Section {
             Err(CommitError::Unknown(connection_id)) => connection_id,
         };
         reach(failpoint::COMMIT_IN_DOUBT);
+        if self.has(Plant::RetryWithFreshId) {
+            return Err(StoreError::Conflict.into());
+        }
         match resolve(&self.pool, self.orders.tables, connection_id, entry.id).await {
             Resolution::Committed => Ok(()),
             Resolution::Absent => Err(Refusal::Unavailable("database").into()),
@@ -268,6 +285,16 @@ impl Section {
         let earlier = self.orders.of_pair(entry.user, entry.voucher).await.ok().flatten();
         Stop::Refused(Refusal::AlreadyOrdered(earlier))
     }
+}
+
+/// Shows the token to what the lock protects. A stale one is a lost lock.
+async fn show((resource, token): &Fenced, tx: &mut Transaction) -> Result<(), Stop> {
+    let fence = Fence { resource, token: *token };
+    let answer = tx.execute(fence.statement()).await?;
+    fence.check(&answer).map_err(|error| {
+        tracing::warn!(%error, "a purchase was refused");
+        Refusal::LockLost.into()
+    })
 }
 
 fn order_of(ticket: &Ticket, entry: &Entry) -> Order {

@@ -22,7 +22,7 @@ pub(super) async fn write(
     reach(failpoint::ORDER_INSERTED);
     sleep(section.rules.work).await;
     still_held(loss)?;
-    let taken = if section.rules.plant == Some(Plant::NoStockCondition) {
+    let taken = if section.has(Plant::NoStockCondition) {
         orders.take_unit_unchecked(tx, entry.voucher).await?
     } else {
         orders.take_unit(tx, entry.voucher).await?

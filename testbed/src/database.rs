@@ -104,6 +104,17 @@ impl Database {
         self.execute(name, &format!("DROP DATABASE `{name}`"))
     }
 
+    /// Whether it acknowledges what it has not written yet
+    /// (`innodb_flush_log_at_trx_commit = 0`): then killed, it forgets up to a second of it. A
+    /// restart ends that.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn set_forgetful(&self, on: bool) -> Result<()> {
+        let value = u8::from(!on);
+        self.run(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {value}"))
+    }
+
     /// The server's version, as in `10.11.6-MariaDB`.
     pub fn version(&self) -> &str {
         &self.version
@@ -125,6 +136,11 @@ impl Database {
         if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
             return Err(sql("a name has 1 to 64 ASCII letters, digits and underscores".into()));
         }
+        self.run(statement)
+    }
+
+    fn run(&self, statement: &str) -> Result<()> {
+        let sql = |message: String| Error::Sql { statement: statement.to_owned(), message };
         Connection::open(&self.login)
             .and_then(|mut connection| connection.execute(statement))
             .map_err(|error| sql(error.to_string()))
@@ -188,5 +204,22 @@ mod tests {
         let error = database.create_database("shop`; DROP DATABASE mysql").unwrap_err().to_string();
         assert!(error.contains("letters, digits"), "{error}");
         database.drop_database("shop").unwrap();
+    }
+
+    #[test]
+    fn a_forgetful_server_says_so_and_a_restart_makes_it_remember_again() {
+        let bed = Bed::start().unwrap();
+        let database = bed.database(Flavor::Any).unwrap();
+        // An error holds what was asked for: a division of a text by the setting is none.
+        let is_forgetful = || {
+            let asked = "SELECT IF(@@GLOBAL.innodb_flush_log_at_trx_commit = 0, 1, \
+                         (SELECT 1 UNION SELECT 2))";
+            database.run(asked).is_ok()
+        };
+        assert!(!is_forgetful());
+        database.set_forgetful(true).unwrap();
+        assert!(is_forgetful());
+        database.restart().unwrap();
+        assert!(!is_forgetful());
     }
 }

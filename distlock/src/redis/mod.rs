@@ -14,6 +14,8 @@ mod once;
 mod one_key;
 pub(crate) mod owner_check;
 mod permits;
+#[cfg(feature = "plants")]
+pub mod plant;
 pub(crate) mod read_write;
 mod red;
 pub(crate) mod redisson;

@@ -69,6 +69,12 @@ impl Red {
         let connections = self.0.connections.clone();
         Self(Arc::new(Nodes { connections, restart_delay }))
     }
+
+    /// Who renews its holds.
+    #[cfg(feature = "plants")]
+    pub(super) fn renewer(&self) -> Arc<dyn Renewer> {
+        Arc::clone(&self.0) as Arc<dyn Renewer>
+    }
 }
 
 #[async_trait]

@@ -223,25 +223,23 @@ pub fn demanded(predicted: Prediction) -> Vec<Rule> {
 }
 
 /// Runs one cell from its database to its verdict.
-pub async fn run(cluster: &Cluster, number: u16, wanted: &Wanted<'_>) -> CellReport {
+pub async fn run(cluster: &Cluster, number: u16, staged: &Staged) -> CellReport {
     let began = Instant::now();
-    let Wanted { trial, usual, seed } = *wanted;
-    let (load, place) = (trial.load(usual), trial.place);
-    let schedule = Schedule::of(seed, &trial.to_string(), place.replicas);
-    let equipment = trial.equipment(&schedule);
+    let Staged { trial, load, schedule, .. } = staged;
+    let (trial, place) = (*trial, trial.place);
     let spec = Spec {
         number,
         replicas: place.replicas,
-        flags: trial.flags(&load, equipment),
+        flags: staged.flags.clone(),
         needs: place.lock.needs(),
-        equipment,
+        equipment: trial.equipment(schedule),
         page_port: None,
     };
     let mut report = match cluster.deploy(spec).await {
         Ok(deployment) => {
             let report = match trial.fault {
-                None => Box::pin(sell(&deployment, trial, &load)).await,
-                Some(_) => Box::pin(round::run(&deployment, trial, &load, &schedule)).await,
+                None => Box::pin(sell(&deployment, trial, load)).await,
+                Some(_) => Box::pin(round::run(&deployment, trial, load, schedule)).await,
             };
             let report = report.unwrap_or_else(|error| {
                 let text = format!("{error}\n{}", deployment.log_tails());
@@ -252,9 +250,35 @@ pub async fn run(cluster: &Cluster, number: u16, wanted: &Wanted<'_>) -> CellRep
         }
         Err(error) => CellReport::failed(trial, load.stock, error.to_string(), began.elapsed()),
     };
-    report.seed = seed;
+    report.seed = staged.seed;
     report.took_s = began.elapsed().as_secs_f64();
     report
+}
+
+/// All that a cell is run from, settled before anything is started.
+#[derive(Debug, Clone)]
+pub struct Staged {
+    /// The cell.
+    pub trial: Trial,
+    /// Its load.
+    pub load: Load,
+    /// What happens when.
+    pub schedule: Schedule,
+    /// Flags of `seckill serve`.
+    pub flags: Vec<String>,
+    /// What settled the schedule.
+    pub seed: u64,
+}
+
+impl Staged {
+    /// A cell of the matrix.
+    pub fn of(wanted: &Wanted<'_>) -> Self {
+        let Wanted { trial, usual, seed } = *wanted;
+        let load = trial.load(usual);
+        let schedule = Schedule::of(seed, &trial.to_string(), trial.place.replicas);
+        let flags = trial.flags(&load, trial.equipment(&schedule));
+        Self { trial, load, schedule, flags, seed }
+    }
 }
 
 /// What one cell is run from.

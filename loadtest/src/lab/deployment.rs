@@ -62,6 +62,7 @@ pub struct Deployment {
     ways: Vec<Ways>,
     redis: RedisServers,
     server: Arc<Database>,
+    number: u16,
     _zookeeper: Option<ZooKeeper>,
     name: String,
     database: String,
@@ -122,6 +123,7 @@ impl Deployment {
             ways,
             redis,
             server: cluster.database.clone(),
+            number: spec.number,
             _zookeeper: zookeeper,
             name,
             database,
@@ -159,6 +161,11 @@ impl Deployment {
     /// The Redis that the lock lives on: the only one, or the first of the independent ones.
     pub fn redis(&self) -> &Arc<Redis> {
         self.redis.independent.first().unwrap_or(&self.redis.main)
+    }
+
+    /// The logical database of each Redis that is its own.
+    pub fn redis_database(&self) -> u16 {
+        self.number
     }
 
     /// A failover's successor of the main Redis, with the way on which it hears of its master.

@@ -11,6 +11,8 @@ pub mod machine;
 pub mod matrix;
 pub mod metrics;
 pub mod place;
+pub mod planting;
+pub mod plants;
 pub mod predict;
 pub mod presets;
 pub mod round;

@@ -53,6 +53,36 @@ pub enum Plant {
     NoStockCondition,
     /// The audit does not say what is in the database.
     LyingAudit,
+    /// The lock's key has no lease.
+    SetnxWithoutExpire,
+    /// A release deletes whoever's key it is.
+    DelWithoutOwnerCheck,
+    /// A release looks whose key it is, and deletes it afterwards.
+    GetThenDel,
+    /// Nobody renews the lease.
+    NoWatchdog,
+    /// A renewal without an answer is the last one.
+    WatchdogNotRearmed,
+    /// A renewal prolongs whoever's lock it is.
+    RenewWithoutOwnerCheck,
+    /// Release and renewal say yes to anybody.
+    OwnerCheckAlwaysTrue,
+    /// A waiter trusts the message of the release alone.
+    LostWakeUp,
+    /// Replicas are asked for confirmations on another connection.
+    WaitOnAnotherConnection,
+    /// A majority counts however long the asking took.
+    RedWithoutElapsedTime,
+    /// Fencing tokens come from a counter in Redis.
+    TokenFromRedis,
+    /// The token is shown only when the work is done.
+    FenceAtWriteOnly,
+    /// A transaction is committed though one of its statements failed with 1205.
+    CommitAfterLockWait,
+    /// A purchase whose COMMIT was not answered is tried again under another order id.
+    RetryWithFreshId,
+    /// A purchase is answered before its order is committed.
+    AnswerBeforeCommit,
 }
 
 impl Plant {
@@ -62,6 +92,21 @@ impl Plant {
             Self::ReleaseBeforeCommit => "release-before-commit",
             Self::NoStockCondition => "no-stock-condition",
             Self::LyingAudit => "lying-audit",
+            Self::SetnxWithoutExpire => "setnx-without-expire",
+            Self::DelWithoutOwnerCheck => "del-without-owner-check",
+            Self::GetThenDel => "get-then-del",
+            Self::NoWatchdog => "no-watchdog",
+            Self::WatchdogNotRearmed => "watchdog-not-rearmed",
+            Self::RenewWithoutOwnerCheck => "renew-without-owner-check",
+            Self::OwnerCheckAlwaysTrue => "owner-check-always-true",
+            Self::LostWakeUp => "lost-wake-up",
+            Self::WaitOnAnotherConnection => "wait-on-another-connection",
+            Self::RedWithoutElapsedTime => "red-without-elapsed-time",
+            Self::TokenFromRedis => "token-from-redis",
+            Self::FenceAtWriteOnly => "fence-at-write-only",
+            Self::CommitAfterLockWait => "commit-after-lock-wait",
+            Self::RetryWithFreshId => "retry-with-fresh-id",
+            Self::AnswerBeforeCommit => "answer-before-commit",
         }
     }
 }

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::judge::audit::Reader;
-use crate::lab::cell::{self, CellReport, Wanted};
-use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS};
+use crate::lab::cell::{self, CellReport, Staged, Wanted};
+use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS, blocking};
 use crate::lab::lock::Needs;
 use crate::lab::machine::{Versions, version_of};
 use crate::lab::trial::Trial;
@@ -51,9 +51,14 @@ impl Runner {
 
     /// One cell; one that fails, or that `stop` ends, is reported as not run.
     pub async fn run(&mut self, wanted: &Wanted<'_>, stop: &CancellationToken) -> CellReport {
+        self.run_staged(&Staged::of(wanted), stop).await
+    }
+
+    /// The same of one that was settled otherwise.
+    pub async fn run_staged(&mut self, staged: &Staged, stop: &CancellationToken) -> CellReport {
         let failed = |error: Error| {
-            let stock = wanted.trial.load(wanted.usual).stock;
-            CellReport::failed(wanted.trial, stock, error.to_string(), Duration::ZERO)
+            let stock = staged.load.stock;
+            CellReport::failed(staged.trial, stock, error.to_string(), Duration::ZERO)
         };
         if let Err(error) = self.make_ready().await {
             return failed(error);
@@ -61,9 +66,15 @@ impl Runner {
         let number = self.number;
         self.number += 1;
         tokio::select! {
-            report = cell::run(&self.cluster, number, wanted) => report,
+            report = cell::run(&self.cluster, number, staged) => report,
             () = stop.cancelled() => failed(Error::Interrupted),
         }
+    }
+
+    /// Whether the shared database acknowledges what it has not written yet; a restart ends that.
+    pub async fn set_forgetful(&self, on: bool) -> Result<()> {
+        let database = self.cluster.database.clone();
+        blocking(move || database.set_forgetful(on)).await
     }
 
     /// Versions of all that took part so far.

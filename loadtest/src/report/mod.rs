@@ -9,6 +9,7 @@ pub mod detail;
 pub mod html;
 pub mod matrix;
 pub mod planted;
+pub mod plants;
 pub mod quantiles;
 pub mod repeat;
 pub mod run_text;

@@ -48,3 +48,27 @@ pub(super) async fn fail_over(scene: &Scene<'_>) -> Result<String> {
         format!("the replica is {role} now and never heard {unheard} bytes of its master"),
     )
 }
+
+/// The old master comes back as a replica of the new one. Witness: the link between them is up.
+pub(super) async fn follow_the_successor(scene: &Scene<'_>) -> Result<String> {
+    let deployment = scene.deployment;
+    let Some((successor, _)) = deployment.follower() else {
+        return Err(unseen("there is no replica that could have one of its own".to_owned()));
+    };
+    let (old, address) = (deployment.main_redis().clone(), successor.addr());
+    blocking(move || {
+        old.restart()?;
+        // The successor takes the password that the old master has.
+        old.command(&["CONFIG", "SET", "masterauth", &old.as_master().password])?;
+        let (host, port) = (address.ip().to_string(), address.port().to_string());
+        old.command(&["REPLICAOF", &host, &port])
+    })
+    .await?;
+    let old = deployment.main_redis();
+    let is_up = || {
+        let told = tokio::task::block_in_place(|| old.command(&["INFO", "replication"]));
+        told.is_ok_and(|told| told.contains("master_link_status:up"))
+    };
+    until("the old master follows the new one", is_up).await?;
+    Ok("the old master follows it".to_owned())
+}

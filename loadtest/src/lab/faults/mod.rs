@@ -5,6 +5,7 @@
 //! that were seen. Without a witness it is an error, and its round shows nothing. Whom it hits, how
 //! long it lasts and how it varies, the round's [`Schedule`] says beforehand.
 
+mod aimed;
 mod clients;
 mod database;
 mod equipment;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+pub use self::aimed::Aim;
 pub use self::clients::HangUps;
 pub use self::equipment::Equipment;
 pub use self::frozen_holder::freeze_the_holder;
@@ -115,6 +117,8 @@ pub enum FaultKind {
     HangUp,
     /// Two of these at once.
     TwoAtOnce,
+    /// Something at the one moment at which a planted bug shows; not a cell of the matrix.
+    Aimed(Aim),
 }
 
 /// What a fault happens to.
@@ -129,7 +133,7 @@ pub struct Scene<'a> {
 }
 
 impl FaultKind {
-    /// All of them, in the order of reports.
+    /// All that cells of the matrix can have, in the order of reports.
     pub const ALL: [Self; 27] = [
         Self::KillReplica,
         Self::FreezeReplica,
@@ -190,6 +194,7 @@ impl FaultKind {
             Self::LoseScript => "lose-script",
             Self::HangUp => "hang-up",
             Self::TwoAtOnce => "two-at-once",
+            Self::Aimed(aim) => aim.name(),
         }
     }
 
@@ -228,6 +233,7 @@ impl FaultKind {
             Self::LoseScript => "scripts of locks are executed whose answers are lost",
             Self::HangUp => "clients close their connections in the middle of a purchase",
             Self::TwoAtOnce => "two other faults happen at the same time",
+            Self::Aimed(aim) => aim.does(),
         }
     }
 
@@ -266,6 +272,7 @@ impl FaultKind {
                 let [one, other] = schedule.pair;
                 one.equipment(schedule).and(other.equipment(schedule))
             }
+            Self::Aimed(aim) => aim.equipment(),
             _ => self.trouble().map_or_else(Equipment::default, |(_, link)| Equipment::way(link)),
         }
     }
@@ -300,6 +307,7 @@ impl FaultKind {
             Self::LoseScript => replies::lose_script(scene).await,
             Self::HangUp => clients::hang_up(scene).await,
             Self::TwoAtOnce => several::both(scene).await,
+            Self::Aimed(aim) => aim.strike(scene).await,
         }
     }
 }

@@ -1,0 +1,373 @@
+//! Locks with a deliberate bug each, for a laboratory that has to catch them: the bugs that locks
+//! in Redis are known for, each in a mechanism that does not have it.
+//!
+//! A [`Plant`] is named by whoever makes the locks ([`locker`] instead of
+//! [`locker`](crate::locker())); without one nothing of this is on any path. Most are wrapped
+//! around the sound mechanism and change one step of it; the three simplest are the simpler
+//! mechanism itself, under the name of the sound one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use redis::AsyncConnectionConfig;
+use tokio::time::Instant;
+
+use super::keys::ms;
+use super::redisson::channel;
+use super::signal::Subscription;
+use super::{
+    OwnerCheckLock, Red, RedisConnection, RedisServer, RedissonLock, RedissonOptions, SetnxExpire,
+    set_nx,
+};
+use crate::{
+    Acquisition, Backends, Belief, Guarantees, Hold, LockError, LockKind, LockName, Locker, Mint,
+    Owner, Redisson, Release, Renewal, Renewer, Request, Token, Upkeep, Wake, Woken,
+};
+
+/// How long a waiter relies on a message that may be lost: longer than anybody waits.
+const FOR_EVER: Duration = Duration::from_hours(24);
+/// How long replicas may take to confirm.
+const CONFIRMED_WITHIN: Duration = Duration::from_millis(500);
+/// How long the connection may take on which they are asked.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// A bug of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plant {
+    /// SETNX, and no lease: the key of a holder that dies stays.
+    SetnxWithoutExpire,
+    /// The release is a bare DEL.
+    DelWithoutOwnerCheck,
+    /// The release is GET, a comparison, DEL.
+    GetThenDel,
+    /// Nobody renews.
+    NoWatchdog,
+    /// A renewal without an answer is the last one.
+    WatchdogNotRearmed,
+    /// A renewal prolongs whoever's lock it is.
+    RenewWithoutOwnerCheck,
+    /// A release frees whoever's lock it is, a renewal prolongs it, and both say yes.
+    OwnerCheckAlwaysTrue,
+    /// A waiter waits for the message of the release and for nothing else.
+    LostWakeUp,
+    /// Replicas are asked for confirmations on a connection that has written nothing.
+    WaitOnAnotherConnection,
+    /// A majority counts however long the asking took, and its lease from the last answer on.
+    RedWithoutElapsedTime,
+}
+
+impl Plant {
+    /// The kind that has it.
+    pub fn kind(self) -> LockKind {
+        match self {
+            Self::SetnxWithoutExpire => LockKind::SetNx,
+            Self::DelWithoutOwnerCheck | Self::GetThenDel => LockKind::LuaRelease,
+            Self::NoWatchdog
+            | Self::WatchdogNotRearmed
+            | Self::RenewWithoutOwnerCheck
+            | Self::OwnerCheckAlwaysTrue
+            | Self::LostWakeUp
+            | Self::WaitOnAnotherConnection => LockKind::Redisson,
+            Self::RedWithoutElapsedTime => LockKind::Red,
+        }
+    }
+}
+
+/// The mechanism of [`Plant::kind`] with the bug.
+pub fn locker(plant: Plant, servers: &Backends) -> Result<Arc<dyn Locker>, LockError> {
+    if plant == Plant::RedWithoutElapsedTime {
+        let connections = servers.independent_redis.iter().map(RedisServer::connection).collect();
+        return Ok(Arc::new(HastyRed { red: Red::new(&servers.independent_redis)?, connections }));
+    }
+    let server = servers.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))?;
+    Ok(match plant {
+        Plant::SetnxWithoutExpire => Arc::new(SetnxExpire::without_expire(server)),
+        Plant::DelWithoutOwnerCheck => Arc::new(set_nx::SetNx::new(server)),
+        Plant::GetThenDel => Arc::new(OwnerCheckLock::new(server)),
+        plant => {
+            let sound = match plant {
+                // It is the bug that asks.
+                Plant::WaitOnAnotherConnection => Redisson::new(server, RedissonOptions::default()),
+                _ => Redisson::on(server),
+            };
+            let renewer = Arc::new(AnybodysRenewer(server.connection()));
+            Arc::new(Planted { plant, sound, renewer, server: server.clone() })
+        }
+    })
+}
+
+/// `redisson` with one step changed.
+struct Planted {
+    plant: Plant,
+    sound: Redisson,
+    renewer: Arc<AnybodysRenewer>,
+    server: RedisServer,
+}
+
+#[async_trait]
+impl Locker for Planted {
+    fn name(&self) -> &'static str {
+        self.sound.name()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.sound.guarantees()
+    }
+
+    fn fresh_owner(&self) -> Owner {
+        self.sound.fresh_owner()
+    }
+
+    async fn check_servers(&self) -> Result<(), LockError> {
+        Redisson::on(&self.server).check_servers().await
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        let (plant, server) = (self.plant, self.server.clone());
+        let (sound, renewer) = (self.sound.begin(request.clone()), Arc::clone(&self.renewer));
+        Box::new(PlantedAcquisition { plant, sound, server, renewer, request, messages: None })
+    }
+}
+
+struct PlantedAcquisition {
+    plant: Plant,
+    sound: Box<dyn Acquisition>,
+    server: RedisServer,
+    renewer: Arc<AnybodysRenewer>,
+    request: Request,
+    messages: Option<Subscription>,
+}
+
+#[async_trait]
+impl Acquisition for PlantedAcquisition {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let Some(sound) = self.sound.attempt().await? else { return Ok(None) };
+        if self.plant == Plant::WaitOnAnotherConnection {
+            confirm_elsewhere(&self.server, &self.request.name).await?;
+        }
+        let Self { plant, server, renewer, request, .. } = self;
+        Ok(Some(Box::new(PlantedHold {
+            plant: *plant,
+            sound,
+            lock: RedissonLock::new(server, request.name.clone()),
+            renewer: Arc::clone(renewer),
+            request: request.clone(),
+        })))
+    }
+
+    fn wake(&mut self) -> Wake<'_> {
+        if self.plant != Plant::LostWakeUp {
+            return self.sound.wake();
+        }
+        Wake::Signal(Box::pin(async {
+            let subscribe = || self.server.signals().subscribe(&channel(&self.request.name));
+            self.messages.get_or_insert_with(subscribe).next(FOR_EVER).await;
+            Ok(Woken::LookAgain)
+        }))
+    }
+
+    fn is_queued(&self) -> bool {
+        self.sound.is_queued()
+    }
+
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        self.sound.abandon().await
+    }
+}
+
+/// WAIT speaks of the writes of its own connection, and this one has none.
+async fn confirm_elsewhere(server: &RedisServer, name: &LockName) -> Result<(), LockError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER))
+        .set_response_timeout(Some(CONFIRMED_WITHIN + ANSWER));
+    let mut another = server.connection().own(name.as_str(), &config).await?;
+    let needed = server.replication().confirmations();
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(needed).arg(ms(CONFIRMED_WITHIN));
+    let confirmed: u32 = wait.query_async(&mut another).await?;
+    if confirmed < needed {
+        return Err(LockError::Backend(format!("only {confirmed} of {needed} confirmed it")));
+    }
+    Ok(())
+}
+
+struct PlantedHold {
+    plant: Plant,
+    sound: Box<dyn Hold>,
+    lock: RedissonLock,
+    renewer: Arc<AnybodysRenewer>,
+    request: Request,
+}
+
+#[async_trait]
+impl Hold for PlantedHold {
+    fn belief(&self) -> Belief {
+        self.sound.belief()
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.sound.token()
+    }
+
+    fn upkeep(&self) -> Option<Upkeep> {
+        let sound = self.sound.upkeep()?;
+        let renewer: Arc<dyn Renewer> = match self.plant {
+            Plant::NoWatchdog => return None,
+            Plant::WatchdogNotRearmed => {
+                Arc::new(NotRearmed { sound: sound.renewer, has_failed: AtomicBool::new(false) })
+            }
+            Plant::RenewWithoutOwnerCheck | Plant::OwnerCheckAlwaysTrue => {
+                Arc::clone(&self.renewer) as _
+            }
+            _ => return Some(sound),
+        };
+        Some(Upkeep { renewer, request: self.request.clone() })
+    }
+
+    async fn release(&mut self) -> Result<Release, LockError> {
+        if self.plant != Plant::OwnerCheckAlwaysTrue {
+            return self.sound.release().await;
+        }
+        let was_held = self.lock.force_unlock().await?;
+        Ok(if was_held { Release::Released } else { Release::Gone })
+    }
+}
+
+/// Of one hold: asks no more once an answer did not come.
+struct NotRearmed {
+    sound: Arc<dyn Renewer>,
+    has_failed: AtomicBool,
+}
+
+#[async_trait]
+impl Renewer for NotRearmed {
+    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        if self.has_failed.load(Ordering::Relaxed) {
+            return vec![Renewal::Unknown; holds.len()];
+        }
+        let answers = self.sound.renew(holds).await;
+        if answers.contains(&Renewal::Unknown) {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        answers
+    }
+}
+
+/// Prolongs the key, whoever's it is.
+struct AnybodysRenewer(RedisConnection);
+
+#[async_trait]
+impl Renewer for AnybodysRenewer {
+    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
+        join_all(holds.iter().map(|hold| self.prolong(hold))).await
+    }
+}
+
+impl AnybodysRenewer {
+    async fn prolong(&self, hold: &Request) -> Renewal {
+        let sent = Instant::now();
+        let mut prolong = redis::cmd("PEXPIRE");
+        prolong.arg(hold.name.as_str()).arg(ms(hold.lease));
+        match prolong.query_async::<bool>(&mut self.0.clone()).await {
+            Ok(true) => Renewal::Renewed(Belief::in_lease(sent, hold.lease)),
+            Ok(false) => Renewal::Lost,
+            Err(_) => Renewal::Unknown,
+        }
+    }
+}
+
+/// `red` that takes a majority for the lock, and looks at no clock.
+struct HastyRed {
+    red: Red,
+    connections: Vec<RedisConnection>,
+}
+
+#[async_trait]
+impl Locker for HastyRed {
+    fn name(&self) -> &'static str {
+        self.red.name()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.red.guarantees()
+    }
+
+    async fn check_servers(&self) -> Result<(), LockError> {
+        self.red.check_servers().await
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        let (red, connections) = (self.red.clone(), self.connections.clone());
+        Box::new(HastyAcquisition { red, connections, request })
+    }
+}
+
+struct HastyAcquisition {
+    red: Red,
+    connections: Vec<RedisConnection>,
+    request: Request,
+}
+
+#[async_trait]
+impl Acquisition for HastyAcquisition {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let request = &self.request;
+        let asked = self.connections.iter_mut().map(|server| set_nx::take(server, request));
+        let granted = join_all(asked).await.iter().filter(|it| matches!(it, Ok(Some(_)))).count();
+        if granted > self.connections.len() / 2 {
+            let belief = Belief::in_lease(Instant::now(), request.lease);
+            let (red, request) = (self.red.clone(), request.clone());
+            return Ok(Some(Box::new(HastyHold { red, request, belief })));
+        }
+        self.abandon().await?;
+        Ok(None)
+    }
+
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        self.red.begin(self.request.clone()).abandon().await
+    }
+}
+
+struct HastyHold {
+    red: Red,
+    request: Request,
+    belief: Belief,
+}
+
+#[async_trait]
+impl Hold for HastyHold {
+    fn belief(&self) -> Belief {
+        self.belief
+    }
+
+    fn upkeep(&self) -> Option<Upkeep> {
+        Some(Upkeep { renewer: self.red.renewer(), request: self.request.clone() })
+    }
+
+    async fn release(&mut self) -> Result<Release, LockError> {
+        self.red.begin(self.request.clone()).abandon().await?;
+        Ok(Release::Released)
+    }
+}
+
+/// Tokens from a counter in Redis, which a failover to a replica that lags sets back.
+pub struct RedisTokens(RedisConnection);
+
+impl RedisTokens {
+    /// Tokens from that Redis.
+    pub fn new(server: &RedisServer) -> Self {
+        Self(server.connection())
+    }
+}
+
+#[async_trait]
+impl Mint for RedisTokens {
+    async fn next(&self, name: &LockName) -> Result<Token, LockError> {
+        let mut raise = redis::cmd("INCR");
+        raise.arg(format!("token:{name}"));
+        Ok(Token(raise.query_async(&mut self.0.clone()).await?))
+    }
+}

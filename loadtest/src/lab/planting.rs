@@ -1,0 +1,242 @@
+//! Runs planted bugs until each is caught, and the same without them.
+//!
+//! For each bug and seed: rounds with the bug, each on a deployment of its own, until one of its
+//! signs is seen, at most [`ROUNDS`]; then one round without it, in which nothing may be found. A
+//! round that shows nothing at all (too little load, a fault that nobody saw) is repeated.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::api;
+use crate::error::{Error, Result};
+use crate::lab::machine::{Machine, Versions};
+use crate::lab::plants::{Bug, Found, ROWS, Row};
+use crate::lab::runner::{Parts, Runner};
+use crate::lab::trial::Trial;
+
+/// Most rounds until a bug must have been caught.
+pub const ROUNDS: u64 = 5;
+/// Most seeds of one run.
+pub const MAX_SEEDS: u64 = 100;
+/// How often a round without a bug is run that shows nothing.
+const TRIES: u64 = 3;
+
+/// A run of planted bugs.
+#[derive(Debug, Clone)]
+pub struct Planting {
+    /// What clusters are made of.
+    pub parts: Parts,
+    /// The bugs.
+    pub rows: Vec<Row>,
+    /// Seeds of each: 1, 2 and so on.
+    pub seeds: u64,
+}
+
+/// What came of one bug and one seed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Attempt {
+    /// The seed.
+    pub seed: u64,
+    /// Rounds with the bug.
+    pub rounds: u64,
+    /// By what it was caught in the last of them; empty if it was not.
+    pub caught_by: Vec<String>,
+    /// What the rounds were like that did not catch it.
+    pub missed: Vec<Found>,
+    /// Whether nothing was found without the bug.
+    pub clean: bool,
+    /// What was found without it, and why that round showed nothing.
+    pub without: Found,
+}
+
+/// What came of one bug.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlantReport {
+    /// Its name.
+    pub name: &'static str,
+    /// What it breaks.
+    pub breaks: &'static str,
+    /// Where and when it was to show.
+    pub shown_by: String,
+    /// Each seed.
+    pub attempts: Vec<Attempt>,
+}
+
+/// What came of all of them.
+#[derive(Debug, Serialize)]
+pub struct PlantsReport {
+    /// Whether each was caught with each seed, and nothing found without it.
+    pub ok: bool,
+    /// The bugs.
+    pub plants: Vec<PlantReport>,
+    /// How many bugs were planted.
+    pub planted: usize,
+    /// How many of them were caught with every seed.
+    pub caught: usize,
+    /// How many had a clean run without them for every seed.
+    pub clean: usize,
+    /// Rounds until a bug was caught: half of the bugs and seeds took no more.
+    pub median_rounds: u64,
+    /// Versions of all that took part.
+    pub versions: Versions,
+    /// The machine.
+    pub machine: Machine,
+    /// When the run began, RFC 3339.
+    pub started_at: String,
+    /// How long it took, in seconds.
+    pub took_s: f64,
+}
+
+/// The rows of those names; all of none.
+pub fn rows(names: &[String]) -> Result<Vec<Row>> {
+    let named = |name: &String| {
+        ROWS.iter().find(|row| row.bug.name() == name).cloned().ok_or_else(|| {
+            let known: Vec<_> = ROWS.iter().map(|row| row.bug.name()).collect();
+            let known = known.join(", ");
+            Error::Usage(format!("there is no planted bug {name:?} [possible values: {known}]"))
+        })
+    };
+    if names.is_empty() { Ok(ROWS.to_vec()) } else { names.iter().map(named).collect() }
+}
+
+impl PlantReport {
+    /// Whether it was caught with every seed.
+    pub fn is_caught(&self) -> bool {
+        !self.attempts.is_empty() && self.attempts.iter().all(|one| !one.caught_by.is_empty())
+    }
+
+    /// Whether nothing was found without it.
+    pub fn is_clean(&self) -> bool {
+        !self.attempts.is_empty() && self.attempts.iter().all(|one| one.clean)
+    }
+}
+
+impl Planting {
+    /// Runs all of them; one line a seed on standard error.
+    pub async fn run(&self, stop: &CancellationToken) -> Result<PlantsReport> {
+        let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
+        let trials: Vec<Trial> = self.rows.iter().map(|row| row.trial).collect();
+        let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;
+        let mut plants = Vec::with_capacity(self.rows.len());
+        for row in &self.rows {
+            let mut attempts = Vec::new();
+            for seed in 1..=self.seeds {
+                let attempt = attempt(row, seed, &mut runner, stop).await?;
+                if stop.is_cancelled() {
+                    return Err(Error::Interrupted);
+                }
+                eprintln!("{}", crate::report::plants::line(row.bug.name(), &attempt));
+                attempts.push(attempt);
+            }
+            let (name, breaks, shown_by) = (row.bug.name(), row.breaks, row.trial.to_string());
+            plants.push(PlantReport { name, breaks, shown_by, attempts });
+        }
+        let caught = plants.iter().filter(|plant| plant.is_caught()).count();
+        let clean = plants.iter().filter(|plant| plant.is_clean()).count();
+        Ok(PlantsReport {
+            ok: !plants.is_empty() && caught == plants.len() && clean == plants.len(),
+            planted: plants.len(),
+            caught,
+            clean,
+            median_rounds: median_rounds(&plants),
+            plants,
+            versions: runner.versions(),
+            machine: Machine::read(),
+            started_at,
+            took_s: began.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+/// Of those that caught it.
+fn median_rounds(plants: &[PlantReport]) -> u64 {
+    let attempts = plants.iter().flat_map(|plant| &plant.attempts);
+    let mut rounds: Vec<u64> =
+        attempts.filter(|one| !one.caught_by.is_empty()).map(|one| one.rounds).collect();
+    rounds.sort_unstable();
+    rounds.get(rounds.len() / 2).copied().unwrap_or(0)
+}
+
+async fn attempt(
+    row: &Row,
+    seed: u64,
+    runner: &mut Runner,
+    stop: &CancellationToken,
+) -> Result<Attempt> {
+    let mut caught_by = Vec::new();
+    let mut missed = Vec::new();
+    let mut rounds = 0;
+    while caught_by.is_empty() && rounds < ROUNDS && !stop.is_cancelled() {
+        rounds += 1;
+        let found = round(row, (seed_of(seed, rounds), true), runner, stop).await?;
+        if found.signs.is_empty() {
+            missed.push(found);
+        } else {
+            caught_by = found.signs;
+        }
+    }
+    let mut without = Found::default();
+    for number in 1..=TRIES {
+        without = round(row, (seed_of(seed, number), false), runner, stop).await?;
+        if without.invalid.is_empty() || !without.wrong.is_empty() || stop.is_cancelled() {
+            break;
+        }
+    }
+    let clean = without.wrong.is_empty() && without.invalid.is_empty();
+    Ok(Attempt { seed, rounds, caught_by, missed, clean, without })
+}
+
+/// The rounds of a seed differ, and those of another seed are others.
+fn seed_of(seed: u64, round: u64) -> u64 {
+    seed * 1000 + round
+}
+
+async fn round(
+    row: &Row,
+    (seed, planted): (u64, bool),
+    runner: &mut Runner,
+    stop: &CancellationToken,
+) -> Result<Found> {
+    let forgetful = planted && row.bug == Bug::Forgetful;
+    if forgetful {
+        runner.set_forgetful(true).await?;
+    }
+    let report = runner.run_staged(&row.staged(seed, planted), stop).await;
+    if forgetful {
+        runner.set_forgetful(false).await?;
+    }
+    Ok(row.found(&report))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_a_usage_error_that_lists_the_known_ones() {
+        assert_eq!(rows(&[]).expect("all").len(), ROWS.len());
+        let error = rows(&["gremlin".to_owned()]).expect_err("none");
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("possible values: setnx-without-expire"), "{error}");
+    }
+
+    #[test]
+    fn a_bug_is_caught_only_if_every_seed_caught_it_and_missed_ones_do_not_count_as_rounds() {
+        let attempt = |rounds, caught: bool| Attempt {
+            seed: 1,
+            rounds,
+            caught_by: if caught { vec!["seen".to_owned()] } else { Vec::new() },
+            missed: Vec::new(),
+            clean: true,
+            without: Found::default(),
+        };
+        let plant =
+            |attempts| PlantReport { name: "a", breaks: "b", shown_by: "c".to_owned(), attempts };
+        let caught = plant(vec![attempt(1, true), attempt(3, true), attempt(2, true)]);
+        let missed = plant(vec![attempt(1, true), attempt(5, false)]);
+        assert!(caught.is_caught() && !missed.is_caught() && !plant(Vec::new()).is_caught());
+        assert_eq!(median_rounds(&[caught, missed]), 2);
+    }
+}

@@ -1,0 +1,384 @@
+//! The planted bugs, as data: what each breaks, under what load and fault it must show, and by what
+//! it is caught. [`crate::lab::planting`] runs them.
+//!
+//! Each row is run with its bug, and without it: then nothing may be found. So a row's place, load
+//! and fault are such that the sound service keeps every promise.
+
+use serde::Serialize;
+
+use crate::judge::verdict::Rule;
+use crate::lab::cell::{CellReport, Staged, demanded};
+use crate::lab::faults::{Aim, FaultKind, Schedule};
+use crate::lab::lock::Lock;
+use crate::lab::place::{Load, Place, Plant};
+use crate::lab::predict::{Case, Circumstance, Guards, Prediction, Scope, prediction};
+use crate::lab::trial::Trial;
+
+/// Where a bug is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// In the service or in its locks.
+    Service(Plant),
+    /// In the settings of the database: it acknowledges what it has not written yet.
+    Forgetful,
+}
+
+/// By what a bug is caught.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    /// A rule of the sale is broken.
+    Broken(Rule),
+    /// Somebody waited longer than the round allows.
+    Waited,
+}
+
+/// A planted bug.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Where it is.
+    pub bug: Bug,
+    /// What it breaks.
+    pub breaks: &'static str,
+    /// Where and when it must show.
+    pub trial: Trial,
+    /// The load, if it is not that of such cells.
+    pub load: Option<Load>,
+    /// Flags of `seckill serve` besides those of such cells, or other values of them.
+    pub flags: &'static [(&'static str, &'static str)],
+    /// How long the fault lasts in milliseconds, if it is not as long as in such cells.
+    pub lasts_ms: Option<u64>,
+    /// By what it is caught: any of these.
+    pub signs: &'static [Sign],
+}
+
+/// What a run of a row brought to light.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Found {
+    /// Signs of the bug, in words.
+    pub signs: Vec<String>,
+    /// Everything that speaks against the sound service.
+    pub wrong: Vec<String>,
+    /// Why the run shows nothing.
+    pub invalid: Vec<String>,
+}
+
+impl Bug {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Service(plant) => plant.name(),
+            Self::Forgetful => "flush-log-later",
+        }
+    }
+}
+
+impl Row {
+    /// The run of that seed, with the bug or without it.
+    pub fn staged(&self, seed: u64, planted: bool) -> Staged {
+        let trial = self.trial;
+        let mut load = self.load.clone().unwrap_or_else(|| trial.load(&Load::USUAL));
+        load.plant = match self.bug {
+            Bug::Service(plant) if planted => Some(plant),
+            Bug::Service(_) | Bug::Forgetful => None,
+        };
+        let mut schedule = Schedule::of(seed, self.bug.name(), trial.place.replicas);
+        schedule.lasts_ms = self.lasts_ms.unwrap_or(schedule.lasts_ms);
+        let mut flags = trial.flags(&load, trial.equipment(&schedule));
+        for (flag, value) in self.flags {
+            set(&mut flags, flag, value);
+        }
+        Staged { trial, load, schedule, flags, seed }
+    }
+
+    /// What such a cell breaks without any bug.
+    fn prediction(&self) -> Prediction {
+        let Trial { place: Place { lock, scope, guards, replicas }, circumstance, .. } = self.trial;
+        let case = Case { family: lock.family(), scope, guards, replicas, circumstance };
+        prediction(case).unwrap_or(Prediction::HOLDS)
+    }
+
+    /// What a run brought to light. A sign counts if its run saw its fault.
+    pub fn found(&self, report: &CellReport) -> Found {
+        let mut found = Found { invalid: report.invalid_because.clone(), ..Found::default() };
+        if let Some(error) = &report.error {
+            found.invalid.push(error.lines().next().unwrap_or_default().to_owned());
+        }
+        let unmet = report.round.iter().flat_map(|round| &round.unmet);
+        found.wrong.extend(unmet.cloned());
+        if self.signs.contains(&Sign::Waited) {
+            found.signs.extend(found.wrong.iter().cloned());
+        }
+        let demanded = demanded(self.prediction());
+        for finding in report.verdict.iter().flat_map(|verdict| verdict.broken(&demanded)) {
+            if finding.rule == Rule::TokensRise && finding.held.is_none() {
+                continue;
+            }
+            let text = format!("{}: {}", finding.rule.words(), finding.detail);
+            if self.signs.contains(&Sign::Broken(finding.rule)) {
+                found.signs.push(text.clone());
+            }
+            found.wrong.push(text);
+        }
+        found
+    }
+}
+
+/// Gives a flag that value; an empty one is that of a switch.
+fn set(flags: &mut Vec<String>, flag: &str, value: &str) {
+    if let Some(at) = flags.iter().position(|known| known == flag) {
+        flags.drain(at..(at + 2).min(flags.len()));
+    }
+    flags.push(flag.to_owned());
+    flags.extend((!value.is_empty()).then(|| value.to_owned()));
+}
+
+/// The sale itself is wrong.
+const SOLD_WRONG: &[Sign] = &[
+    Sign::Broken(Rule::OrdersWithinStock),
+    Sign::Broken(Rule::OneOrderPerUser),
+    Sign::Broken(Rule::StockAddsUp),
+];
+
+const fn at(lock: Lock, scope: Scope, guards: Guards) -> Place {
+    Place { lock, scope, guards, replicas: 2 }
+}
+
+const fn row(
+    bug: Bug,
+    breaks: &'static str,
+    (place, circumstance): (Place, Circumstance),
+    fault: Option<FaultKind>,
+    signs: &'static [Sign],
+) -> Row {
+    let trial = Trial { place, circumstance, fault };
+    Row { bug, breaks, trial, load: None, flags: &[], lasts_ms: None, signs }
+}
+
+impl Row {
+    const fn load(mut self, users: usize, stock: u64, work_ms: u64, at_once: usize) -> Self {
+        let (connections, plant) = (300, None);
+        let requests_per_user = at_once;
+        self.load = Some(Load { users, stock, connections, requests_per_user, work_ms, plant });
+        self
+    }
+
+    const fn with(mut self, flags: &'static [(&'static str, &'static str)]) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    const fn lasting(mut self, ms: u64) -> Self {
+        self.lasts_ms = Some(ms);
+        self
+    }
+}
+
+use Bug::Service as S;
+use Circumstance::{FrozenFenced, LongWorkKept, ShortWork};
+use FaultKind as F;
+use Lock as L;
+
+const PER_VOUCHER: Scope = Scope::Voucher;
+const PER_USER: Scope = Scope::User;
+
+/// The usual place of bugs that are not those of the lock.
+const GUARDED: (Place, Circumstance) = (at(L::Redisson, PER_USER, Guards::On), ShortWork);
+/// The usual place of those that are: nothing but the lock keeps purchases apart.
+const LOCKED: (Place, Circumstance) = (at(L::Redisson, PER_VOUCHER, Guards::Off), ShortWork);
+
+/// The bugs, in the order of the table.
+pub const ROWS: [Row; 19] = [
+    row(
+        S(Plant::SetnxWithoutExpire),
+        "the lock of a holder that dies stays for ever",
+        (at(L::SetNx, PER_VOUCHER, Guards::On), ShortWork),
+        Some(F::KillReplica),
+        &[Sign::Waited],
+    ),
+    row(
+        S(Plant::DelWithoutOwnerCheck),
+        "a holder whose lease has ended frees its successor's lock",
+        (at(L::LuaRelease, PER_VOUCHER, Guards::Off), ShortWork),
+        Some(F::FreezeReplica),
+        SOLD_WRONG,
+    ),
+    row(
+        S(Plant::GetThenDel),
+        "between GET and DEL the lock becomes another's, and is deleted",
+        (at(L::LuaRelease, PER_VOUCHER, Guards::Off), ShortWork),
+        Some(F::Aimed(Aim::LateRelease)),
+        SOLD_WRONG,
+    ),
+    row(
+        S(Plant::NoWatchdog),
+        "work that outlasts the lease is not alone",
+        (at(L::Redisson, PER_VOUCHER, Guards::Off), LongWorkKept),
+        None,
+        SOLD_WRONG,
+    )
+    .load(60, 12, 700, 3)
+    .with(&[("--lease-ms", "500"), ("--on-lost", "ignore")]),
+    row(
+        S(Plant::WatchdogNotRearmed),
+        "a short outage of Redis costs a lock that should outlive it",
+        (at(L::Redisson, PER_USER, Guards::Off), ShortWork),
+        Some(F::CutRedis),
+        &[Sign::Broken(Rule::OneOrderPerUser)],
+    )
+    .load(1000, 1000, 1800, 2)
+    .with(&[
+        ("--lease-ms", "1200"),
+        ("--lock-wait-ms", "5000"),
+        ("--db-pool", "64"),
+        ("--on-lost", "ignore"),
+    ])
+    .lasting(180),
+    row(
+        S(Plant::RenewWithoutOwnerCheck),
+        "a holder that has lost its lock is told that it still has it",
+        LOCKED,
+        Some(F::Aimed(Aim::ForceUnlock)),
+        SOLD_WRONG,
+    )
+    .load(1000, 60, 600, 1)
+    .with(&[("--lease-ms", "600")]),
+    row(
+        S(Plant::TokenFromRedis),
+        "a failover sets the counter back, and two holders have one token",
+        (at(L::Redisson, PER_VOUCHER, Guards::On), ShortWork),
+        Some(F::FailOverRedis),
+        &[Sign::Broken(Rule::TokensRise)],
+    )
+    .with(&[("--fenced", "")]),
+    row(
+        S(Plant::FenceAtWriteOnly),
+        "a frozen holder and its successor both sell what they read before",
+        (at(L::Redisson, PER_VOUCHER, Guards::Off), FrozenFenced),
+        Some(F::FreezeReplica),
+        SOLD_WRONG,
+    ),
+    row(
+        S(Plant::CommitAfterLockWait),
+        "an order is committed whose unit was not taken",
+        GUARDED,
+        Some(F::Aimed(Aim::LateCommit)),
+        &[Sign::Broken(Rule::StockAddsUp)],
+    ),
+    row(
+        S(Plant::RetryWithFreshId),
+        "who has bought is told that somebody else's request has",
+        GUARDED,
+        Some(F::LoseCommit),
+        &[Sign::Broken(Rule::RefusalsLeftNoRow)],
+    ),
+    row(
+        Bug::Forgetful,
+        "a killed database forgets orders that were acknowledged",
+        GUARDED,
+        Some(F::RestartDatabase),
+        &[Sign::Broken(Rule::AcknowledgedExist)],
+    ),
+    row(
+        S(Plant::NoStockCondition),
+        "units are sold that are not there",
+        GUARDED,
+        None,
+        &[Sign::Broken(Rule::OrdersWithinStock)],
+    ),
+    row(
+        S(Plant::AnswerBeforeCommit),
+        "orders are acknowledged whose COMMIT never arrives",
+        GUARDED,
+        Some(F::Aimed(Aim::CommitsNeverArrive)),
+        &[Sign::Broken(Rule::AcknowledgedExist)],
+    ),
+    row(
+        S(Plant::LostWakeUp),
+        "who misses a message waits on for a lock that is free",
+        GUARDED,
+        Some(F::Aimed(Aim::DropMessages)),
+        &[Sign::Waited],
+    )
+    .with(&[("--lock-wait-ms", "6000")])
+    .lasting(2500),
+    row(
+        S(Plant::WaitOnAnotherConnection),
+        "a lock counts as confirmed that no replica has, and a failover forgets it",
+        LOCKED,
+        Some(F::Aimed(Aim::FailOverAndFollow)),
+        SOLD_WRONG,
+    )
+    .load(1000, 60, 250, 1)
+    .with(&[("--lock-replication", "1")]),
+    row(
+        S(Plant::RedWithoutElapsedTime),
+        "a lock is believed in whose lease was over when it was granted",
+        (at(L::Red, PER_VOUCHER, Guards::Off), ShortWork),
+        Some(F::Aimed(Aim::SlowGrants)),
+        SOLD_WRONG,
+    )
+    .with(&[("--lease-ms", "300")])
+    .lasting(3000),
+    row(
+        S(Plant::ReleaseBeforeCommit),
+        "the next holder does not see the last one's order",
+        LOCKED,
+        None,
+        SOLD_WRONG,
+    ),
+    row(
+        S(Plant::OwnerCheckAlwaysTrue),
+        "a holder whose lease has ended frees its successor's lock",
+        LOCKED,
+        Some(F::FreezeReplica),
+        SOLD_WRONG,
+    ),
+    row(
+        S(Plant::LyingAudit),
+        "the service's own account hides what it has done",
+        (at(L::Redisson, PER_USER, Guards::Off), ShortWork),
+        None,
+        &[Sign::Broken(Rule::AuditAgrees)],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn every_bug_that_replicas_can_have_has_one_row_and_so_has_the_forgetful_database() {
+        for plant in Plant::value_variants() {
+            let rows = ROWS.iter().filter(|row| row.bug == Bug::Service(*plant)).count();
+            assert_eq!(rows, 1, "{}", plant.name());
+        }
+        assert_eq!(ROWS.iter().filter(|row| row.bug == Bug::Forgetful).count(), 1);
+        assert_eq!(ROWS.len(), Plant::value_variants().len() + 1);
+    }
+
+    #[test]
+    fn with_the_bug_and_without_it_all_else_is_the_same() {
+        for row in ROWS {
+            let (planted, sound) = (row.staged(7, true), row.staged(7, false));
+            assert_eq!(planted.schedule, sound.schedule);
+            let without: Vec<_> = planted
+                .flags
+                .iter()
+                .filter(|flag| !flag.contains("--plant") && **flag != row.bug.name())
+                .collect();
+            assert_eq!(without, sound.flags.iter().collect::<Vec<_>>());
+            let told = planted.flags.len() - sound.flags.len();
+            assert_eq!(told, if row.bug == Bug::Forgetful { 0 } else { 2 });
+        }
+    }
+
+    #[test]
+    fn a_flag_comes_once_with_its_last_value() {
+        let mut flags = ["--lab", "--lease-ms", "1000"].map(str::to_owned).to_vec();
+        set(&mut flags, "--lease-ms", "300");
+        set(&mut flags, "--fenced", "");
+        assert_eq!(flags, ["--lab", "--lease-ms", "300", "--fenced"]);
+    }
+}
