@@ -11,8 +11,8 @@ deny := $(if $(CI),-D warnings)
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak up test test-mysql bench bench-check bench-load fmt fmt-check lint \
-  tidy dev-binaries unit failpoints docs check-compose install-servers install-browser clean-report
+.PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load fmt \
+  fmt-check lint tidy dev-binaries unit failpoints docs check-compose install-servers install-browser clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -28,10 +28,16 @@ compare: install-servers ## Compare locks without faults; report in target/repor
 	target/release/loadtest compare --report-dir $(report) $(ARGS)
 
 # What is finished is remembered: a soak that was interrupted goes on where it was.
-soak: install-servers ## Run every cell of the matrix, for hours; report in target/report/
+soak: install-servers ## Run every cell of the matrix and all planted bugs, for hours
 	cargo build --workspace --bins --release --locked
 	mkdir -p $(report)
 	target/release/loadtest matrix --full --resume $(report)/soak.jsonl --report-dir $(report) $(ARGS)
+	target/release/loadtest plants --json $(report)/plants.json
+
+plants: install-servers ## Plant known bugs in the service and see each of them caught
+	cargo build --workspace --bins --release --locked
+	mkdir -p $(report)
+	target/release/loadtest plants --json $(report)/plants.json $(ARGS)
 
 up: install-servers ## Start a private cluster and print the web page's address; Ctrl-C ends it
 	cargo build --workspace --bins --release --locked

@@ -28,7 +28,9 @@ pub enum Plant {
     WaitOnAnotherConnection,
     /// red: a majority counts however long the asking took.
     RedWithoutElapsedTime,
-    /// Fencing tokens come from a counter in Redis.
+    /// Fencing tokens come from a counter in Redis, and nothing compares them. (The fence in the
+    /// database would refuse the fallen ones, and with them every holder until the counter has
+    /// caught up.)
     TokenFromRedis,
     /// The token is shown after the work, when the stock has been read long ago.
     FenceAtWriteOnly,

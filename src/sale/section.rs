@@ -169,8 +169,12 @@ impl Section {
         let loss = guard.map(Guard::loss);
         let loss = loss.as_ref().filter(|_| self.rules.on_lost == OnLost::Stop);
         let fenced = self.fence(ticket, guard)?;
-        let shown_late = self.has(Plant::FenceAtWriteOnly);
-        if let Some(fenced) = fenced.as_ref().filter(|_| !shown_late) {
+        let (first, last) = match self.rules.plant {
+            Some(Plant::FenceAtWriteOnly) => (false, true),
+            Some(Plant::TokenFromRedis) => (false, false),
+            _ => (true, false),
+        };
+        if let Some(fenced) = fenced.as_ref().filter(|_| first) {
             show(fenced, tx).await?;
         }
         reach(failpoint::TOKEN_SHOWN);
@@ -179,7 +183,7 @@ impl Section {
             Guards::Off => naive::write(self, tx, entry, loss).await?,
         }
         reach(failpoint::UNIT_TAKEN);
-        if let Some(fenced) = fenced.as_ref().filter(|_| shown_late) {
+        if let Some(fenced) = fenced.as_ref().filter(|_| last) {
             show(fenced, tx).await?;
         }
         if let Some((resource, Token(token))) = &fenced {

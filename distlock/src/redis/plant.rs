@@ -3,8 +3,8 @@
 //!
 //! A [`Plant`] is named by whoever makes the locks ([`locker`] instead of
 //! [`locker`](crate::locker())); without one nothing of this is on any path. Most are wrapped
-//! around the sound mechanism and change one step of it; the three simplest are the simpler
-//! mechanism itself, under the name of the sound one.
+//! around the sound mechanism and change one step of it; two are a simpler mechanism in the place of
+//! the sound one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,12 @@ use redis::AsyncConnectionConfig;
 use tokio::time::Instant;
 
 use super::keys::ms;
+use super::lua_release::LuaRelease;
 use super::redisson::channel;
 use super::signal::Subscription;
 use super::{
     OwnerCheckLock, Red, RedisConnection, RedisServer, RedissonLock, RedissonOptions, SetnxExpire,
-    set_nx,
+    one_key, set_nx,
 };
 use crate::{
     Acquisition, Backends, Belief, Guarantees, Hold, LockError, LockKind, LockName, Locker, Mint,
@@ -85,13 +86,15 @@ pub fn locker(plant: Plant, servers: &Backends) -> Result<Arc<dyn Locker>, LockE
     let server = servers.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))?;
     Ok(match plant {
         Plant::SetnxWithoutExpire => Arc::new(SetnxExpire::without_expire(server)),
-        Plant::DelWithoutOwnerCheck => Arc::new(set_nx::SetNx::new(server)),
         Plant::GetThenDel => Arc::new(OwnerCheckLock::new(server)),
         plant => {
-            let sound = match plant {
+            let sound: Arc<dyn Locker> = match plant {
+                Plant::DelWithoutOwnerCheck => Arc::new(LuaRelease::new(server)),
                 // It is the bug that asks.
-                Plant::WaitOnAnotherConnection => Redisson::new(server, RedissonOptions::default()),
-                _ => Redisson::on(server),
+                Plant::WaitOnAnotherConnection => {
+                    Arc::new(Redisson::new(server, RedissonOptions::default()))
+                }
+                _ => Arc::new(Redisson::on(server)),
             };
             let renewer = Arc::new(AnybodysRenewer(server.connection()));
             Arc::new(Planted { plant, sound, renewer, server: server.clone() })
@@ -99,10 +102,10 @@ pub fn locker(plant: Plant, servers: &Backends) -> Result<Arc<dyn Locker>, LockE
     })
 }
 
-/// `redisson` with one step changed.
+/// A sound mechanism with one step changed.
 struct Planted {
     plant: Plant,
-    sound: Redisson,
+    sound: Arc<dyn Locker>,
     renewer: Arc<AnybodysRenewer>,
     server: RedisServer,
 }
@@ -122,7 +125,10 @@ impl Locker for Planted {
     }
 
     async fn check_servers(&self) -> Result<(), LockError> {
-        Redisson::on(&self.server).check_servers().await
+        match self.plant {
+            Plant::WaitOnAnotherConnection => Redisson::on(&self.server).check_servers().await,
+            _ => self.sound.check_servers().await,
+        }
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
@@ -152,7 +158,7 @@ impl Acquisition for PlantedAcquisition {
         Ok(Some(Box::new(PlantedHold {
             plant: *plant,
             sound,
-            lock: RedissonLock::new(server, request.name.clone()),
+            server: server.clone(),
             renewer: Arc::clone(renewer),
             request: request.clone(),
         })))
@@ -197,7 +203,7 @@ async fn confirm_elsewhere(server: &RedisServer, name: &LockName) -> Result<(), 
 struct PlantedHold {
     plant: Plant,
     sound: Box<dyn Hold>,
-    lock: RedissonLock,
+    server: RedisServer,
     renewer: Arc<AnybodysRenewer>,
     request: Request,
 }
@@ -228,11 +234,18 @@ impl Hold for PlantedHold {
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {
-        if self.plant != Plant::OwnerCheckAlwaysTrue {
-            return self.sound.release().await;
+        let name = &self.request.name;
+        match self.plant {
+            Plant::DelWithoutOwnerCheck => {
+                one_key::delete(&mut self.server.connection(), name).await
+            }
+            Plant::OwnerCheckAlwaysTrue => {
+                let lock = RedissonLock::new(&self.server, name.clone());
+                let was_held = lock.force_unlock().await?;
+                Ok(if was_held { Release::Released } else { Release::Gone })
+            }
+            _ => self.sound.release().await,
         }
-        let was_held = self.lock.force_unlock().await?;
-        Ok(if was_held { Release::Released } else { Release::Gone })
     }
 }
 

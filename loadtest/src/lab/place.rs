@@ -73,7 +73,7 @@ pub enum Plant {
     WaitOnAnotherConnection,
     /// A majority counts however long the asking took.
     RedWithoutElapsedTime,
-    /// Fencing tokens come from a counter in Redis.
+    /// Fencing tokens come from a counter in Redis, and nothing compares them.
     TokenFromRedis,
     /// The token is shown only when the work is done.
     FenceAtWriteOnly,

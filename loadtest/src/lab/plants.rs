@@ -60,6 +60,8 @@ pub struct Found {
     pub wrong: Vec<String>,
     /// Why the run shows nothing.
     pub invalid: Vec<String>,
+    /// What was seen of the fault.
+    pub witness: Vec<String>,
 }
 
 impl Bug {
@@ -103,6 +105,10 @@ impl Row {
         if let Some(error) = &report.error {
             found.invalid.push(error.lines().next().unwrap_or_default().to_owned());
         }
+        let strikes = report.round.iter().flat_map(|round| &round.faults);
+        found.witness.extend(strikes.map(|strike| {
+            format!("{} ms: {}", (strike.end_ns - strike.begin_ns) / 1_000_000, strike.witness)
+        }));
         let unmet = report.round.iter().flat_map(|round| &round.unmet);
         found.wrong.extend(unmet.cloned());
         if self.signs.contains(&Sign::Waited) {
@@ -156,7 +162,7 @@ const fn row(
 
 impl Row {
     const fn load(mut self, users: usize, stock: u64, work_ms: u64, at_once: usize) -> Self {
-        let (connections, plant) = (300, None);
+        let (connections, plant) = (600, None);
         let requests_per_user = at_once;
         self.load = Some(Load { users, stock, connections, requests_per_user, work_ms, plant });
         self
@@ -199,16 +205,18 @@ pub const ROWS: [Row; 19] = [
         S(Plant::DelWithoutOwnerCheck),
         "a holder whose lease has ended frees its successor's lock",
         (at(L::LuaRelease, PER_VOUCHER, Guards::Off), ShortWork),
-        Some(F::FreezeReplica),
+        Some(F::Aimed(Aim::LateRelease)),
         SOLD_WRONG,
-    ),
+    )
+    .load(2500, 120, 40, 1),
     row(
         S(Plant::GetThenDel),
         "between GET and DEL the lock becomes another's, and is deleted",
         (at(L::LuaRelease, PER_VOUCHER, Guards::Off), ShortWork),
         Some(F::Aimed(Aim::LateRelease)),
         SOLD_WRONG,
-    ),
+    )
+    .load(2500, 120, 40, 1),
     row(
         S(Plant::NoWatchdog),
         "work that outlasts the lease is not alone",
@@ -244,7 +252,7 @@ pub const ROWS: [Row; 19] = [
     .with(&[("--lease-ms", "600")]),
     row(
         S(Plant::TokenFromRedis),
-        "a failover sets the counter back, and two holders have one token",
+        "a failover sets the counter back, and a later holder has a lower token",
         (at(L::Redisson, PER_VOUCHER, Guards::On), ShortWork),
         Some(F::FailOverRedis),
         &[Sign::Broken(Rule::TokensRise)],
@@ -304,12 +312,19 @@ pub const ROWS: [Row; 19] = [
     row(
         S(Plant::WaitOnAnotherConnection),
         "a lock counts as confirmed that no replica has, and a failover forgets it",
-        LOCKED,
+        (at(L::Redisson, PER_USER, Guards::Off), ShortWork),
         Some(F::Aimed(Aim::FailOverAndFollow)),
-        SOLD_WRONG,
+        &[Sign::Broken(Rule::OneOrderPerUser)],
     )
-    .load(1000, 60, 250, 1)
-    .with(&[("--lock-replication", "1")]),
+    // The work outlasts what the successor needs to have a replica of its own, and no renewal tells
+    // its holder meanwhile that the lock is gone.
+    .load(1000, 1000, 4500, 2)
+    .with(&[
+        ("--lease-ms", "20000"),
+        ("--lock-wait-ms", "6000"),
+        ("--db-pool", "128"),
+        ("--lock-replication", "1"),
+    ]),
     row(
         S(Plant::RedWithoutElapsedTime),
         "a lock is believed in whose lease was over when it was granted",
@@ -317,8 +332,9 @@ pub const ROWS: [Row; 19] = [
         Some(F::Aimed(Aim::SlowGrants)),
         SOLD_WRONG,
     )
-    .with(&[("--lease-ms", "300")])
-    .lasting(3000),
+    .load(2500, 200, 20, 1)
+    .with(&[("--lease-ms", "200")])
+    .lasting(4000),
     row(
         S(Plant::ReleaseBeforeCommit),
         "the next holder does not see the last one's order",
@@ -332,7 +348,8 @@ pub const ROWS: [Row; 19] = [
         LOCKED,
         Some(F::FreezeReplica),
         SOLD_WRONG,
-    ),
+    )
+    .load(2500, 120, 40, 1),
     row(
         S(Plant::LyingAudit),
         "the service's own account hides what it has done",

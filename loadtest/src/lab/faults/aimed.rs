@@ -23,7 +23,7 @@ const EACH: u64 = 3;
 const TAKEN_AWAY: u32 = 3;
 /// How long one answer of an independent Redis takes: longer than the lease in such cells, and less
 /// than the service waits for it.
-const SLOW: Duration = Duration::from_millis(400);
+const SLOW: Duration = Duration::from_millis(250);
 /// Frees a lock as Redisson's `forceUnlock` does, if its owner is another than at the last look:
 /// so it is freed at the beginning of a hold. ARGV: logical database, pattern of locks, that owner.
 const FREE_IF_NEW: &str = "redis.call('SELECT', ARGV[1]) \
