@@ -3,25 +3,30 @@
 //!
 //! A [`Plant`] is named by whoever makes the locks ([`locker`] instead of
 //! [`locker`](crate::locker())); without one nothing of this is on any path. Most are wrapped
-//! around the sound mechanism and change one step of it; two are a simpler mechanism in the place of
-//! the sound one.
+//! around the sound mechanism and change one step of it; two are a simpler mechanism in the place
+//! of the sound one.
 
-use std::sync::Arc;
+mod hasty_red;
+
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
+use self::hasty_red::HastyRed;
 use super::keys::ms;
 use super::lua_release::LuaRelease;
 use super::redisson::channel;
 use super::signal::Subscription;
 use super::{
-    OwnerCheckLock, Red, RedisConnection, RedisServer, RedissonLock, RedissonOptions, SetnxExpire,
-    one_key, set_nx,
+    OwnerCheckLock, RedisConnection, RedisServer, RedissonLock, RedissonOptions, SetnxExpire,
+    one_key,
 };
 use crate::{
     Acquisition, Backends, Belief, Guarantees, Hold, LockError, LockKind, LockName, Locker, Mint,
@@ -34,6 +39,9 @@ const FOR_EVER: Duration = Duration::from_hours(24);
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(500);
 /// How long the connection may take on which they are asked.
 const ANSWER: Duration = Duration::from_secs(1);
+
+/// Connections on which they are asked.
+const OTHERS: usize = 16;
 
 /// A bug of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +62,7 @@ pub enum Plant {
     OwnerCheckAlwaysTrue,
     /// A waiter waits for the message of the release and for nothing else.
     LostWakeUp,
-    /// Replicas are asked for confirmations on a connection that has written nothing.
+    /// Replicas are asked for confirmations on a connection that did not write the lock.
     WaitOnAnotherConnection,
     /// A majority counts however long the asking took, and its lease from the last answer on.
     RedWithoutElapsedTime,
@@ -80,8 +88,7 @@ impl Plant {
 /// The mechanism of [`Plant::kind`] with the bug.
 pub fn locker(plant: Plant, servers: &Backends) -> Result<Arc<dyn Locker>, LockError> {
     if plant == Plant::RedWithoutElapsedTime {
-        let connections = servers.independent_redis.iter().map(RedisServer::connection).collect();
-        return Ok(Arc::new(HastyRed { red: Red::new(&servers.independent_redis)?, connections }));
+        return Ok(Arc::new(HastyRed::new(&servers.independent_redis)?));
     }
     let server = servers.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))?;
     Ok(match plant {
@@ -97,7 +104,8 @@ pub fn locker(plant: Plant, servers: &Backends) -> Result<Arc<dyn Locker>, LockE
                 _ => Arc::new(Redisson::on(server)),
             };
             let renewer = Arc::new(AnybodysRenewer(server.connection()));
-            Arc::new(Planted { plant, sound, renewer, server: server.clone() })
+            let (server, others) = (server.clone(), Arc::default());
+            Arc::new(Planted { plant, sound, renewer, server, others })
         }
     })
 }
@@ -108,6 +116,7 @@ struct Planted {
     sound: Arc<dyn Locker>,
     renewer: Arc<AnybodysRenewer>,
     server: RedisServer,
+    others: Arc<Others>,
 }
 
 #[async_trait]
@@ -134,7 +143,8 @@ impl Locker for Planted {
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         let (plant, server) = (self.plant, self.server.clone());
         let (sound, renewer) = (self.sound.begin(request.clone()), Arc::clone(&self.renewer));
-        Box::new(PlantedAcquisition { plant, sound, server, renewer, request, messages: None })
+        let (others, messages) = (Arc::clone(&self.others), None);
+        Box::new(PlantedAcquisition { plant, sound, server, renewer, others, request, messages })
     }
 }
 
@@ -143,6 +153,7 @@ struct PlantedAcquisition {
     sound: Box<dyn Acquisition>,
     server: RedisServer,
     renewer: Arc<AnybodysRenewer>,
+    others: Arc<Others>,
     request: Request,
     messages: Option<Subscription>,
 }
@@ -152,7 +163,7 @@ impl Acquisition for PlantedAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         let Some(sound) = self.sound.attempt().await? else { return Ok(None) };
         if self.plant == Plant::WaitOnAnotherConnection {
-            confirm_elsewhere(&self.server, &self.request.name).await?;
+            self.others.confirm(&self.server, &self.request.name).await?;
         }
         let Self { plant, server, renewer, request, .. } = self;
         Ok(Some(Box::new(PlantedHold {
@@ -184,20 +195,37 @@ impl Acquisition for PlantedAcquisition {
     }
 }
 
-/// WAIT speaks of the writes of its own connection, and this one has none.
-async fn confirm_elsewhere(server: &RedisServer, name: &LockName) -> Result<(), LockError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ANSWER))
-        .set_response_timeout(Some(CONFIRMED_WITHIN + ANSWER));
-    let mut another = server.connection().own(name.as_str(), &config).await?;
-    let needed = server.replication().confirmations();
-    let mut wait = redis::cmd("WAIT");
-    wait.arg(needed).arg(ms(CONFIRMED_WITHIN));
-    let confirmed: u32 = wait.query_async(&mut another).await?;
-    if confirmed < needed {
-        return Err(LockError::Backend(format!("only {confirmed} of {needed} confirmed it")));
+/// Connections from a pool, the one first that was used the longest time ago. WAIT speaks of what
+/// the server had written when it last heard the connection that asks; a fresh one would be told
+/// of everything.
+#[derive(Default)]
+struct Others {
+    idle: Mutex<VecDeque<MultiplexedConnection>>,
+}
+
+impl Others {
+    async fn confirm(&self, server: &RedisServer, name: &LockName) -> Result<(), LockError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER))
+            .set_response_timeout(Some(CONFIRMED_WITHIN + ANSWER));
+        let used = {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            (idle.len() >= OTHERS).then(|| idle.pop_front()).flatten()
+        };
+        let mut another = match used {
+            Some(used) => used,
+            None => server.connection().own(name.as_str(), &config).await?,
+        };
+        let needed = server.replication().confirmations();
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(needed).arg(ms(CONFIRMED_WITHIN));
+        let confirmed: u32 = wait.query_async(&mut another).await?;
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push_back(another);
+        if confirmed < needed {
+            return Err(LockError::Backend(format!("only {confirmed} of {needed} confirmed it")));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 struct PlantedHold {
@@ -289,80 +317,6 @@ impl AnybodysRenewer {
             Ok(false) => Renewal::Lost,
             Err(_) => Renewal::Unknown,
         }
-    }
-}
-
-/// `red` that takes a majority for the lock, and looks at no clock.
-struct HastyRed {
-    red: Red,
-    connections: Vec<RedisConnection>,
-}
-
-#[async_trait]
-impl Locker for HastyRed {
-    fn name(&self) -> &'static str {
-        self.red.name()
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        self.red.guarantees()
-    }
-
-    async fn check_servers(&self) -> Result<(), LockError> {
-        self.red.check_servers().await
-    }
-
-    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
-        let (red, connections) = (self.red.clone(), self.connections.clone());
-        Box::new(HastyAcquisition { red, connections, request })
-    }
-}
-
-struct HastyAcquisition {
-    red: Red,
-    connections: Vec<RedisConnection>,
-    request: Request,
-}
-
-#[async_trait]
-impl Acquisition for HastyAcquisition {
-    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let request = &self.request;
-        let asked = self.connections.iter_mut().map(|server| set_nx::take(server, request));
-        let granted = join_all(asked).await.iter().filter(|it| matches!(it, Ok(Some(_)))).count();
-        if granted > self.connections.len() / 2 {
-            let belief = Belief::in_lease(Instant::now(), request.lease);
-            let (red, request) = (self.red.clone(), request.clone());
-            return Ok(Some(Box::new(HastyHold { red, request, belief })));
-        }
-        self.abandon().await?;
-        Ok(None)
-    }
-
-    async fn abandon(&mut self) -> Result<(), LockError> {
-        self.red.begin(self.request.clone()).abandon().await
-    }
-}
-
-struct HastyHold {
-    red: Red,
-    request: Request,
-    belief: Belief,
-}
-
-#[async_trait]
-impl Hold for HastyHold {
-    fn belief(&self) -> Belief {
-        self.belief
-    }
-
-    fn upkeep(&self) -> Option<Upkeep> {
-        Some(Upkeep { renewer: self.red.renewer(), request: self.request.clone() })
-    }
-
-    async fn release(&mut self) -> Result<Release, LockError> {
-        self.red.begin(self.request.clone()).abandon().await?;
-        Ok(Release::Released)
     }
 }
 

@@ -91,14 +91,14 @@ pub struct PlantsReport {
 
 /// The rows of those names; all of none.
 pub fn rows(names: &[String]) -> Result<Vec<Row>> {
-    let named = |name: &String| {
+    let row_of = |name: &String| {
         ROWS.iter().find(|row| row.bug.name() == name).cloned().ok_or_else(|| {
             let known: Vec<_> = ROWS.iter().map(|row| row.bug.name()).collect();
             let known = known.join(", ");
             Error::Usage(format!("there is no planted bug {name:?} [possible values: {known}]"))
         })
     };
-    if names.is_empty() { Ok(ROWS.to_vec()) } else { names.iter().map(named).collect() }
+    if names.is_empty() { Ok(ROWS.to_vec()) } else { names.iter().map(row_of).collect() }
 }
 
 impl PlantReport {

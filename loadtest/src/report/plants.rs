@@ -52,10 +52,10 @@ impl PlantsReport {
 fn cells(plant: &PlantReport) -> [String; 6] {
     let signs = plant.attempts.iter().find_map(|one| one.caught_by.first());
     let sign = signs.map_or("nothing", |sign| sign.split(':').next().unwrap_or(sign));
-    let rounds = plant.attempts.iter().map(|one| match one.caught_by.is_empty() {
-        true => "-".to_owned(),
-        false => one.rounds.to_string(),
-    });
+    let rounds = plant
+        .attempts
+        .iter()
+        .map(|one| if one.caught_by.is_empty() { "-".to_owned() } else { one.rounds.to_string() });
     [
         plant.name.to_owned(),
         plant.breaks.to_owned(),

@@ -26,7 +26,7 @@ const TAKEN_AWAY: u32 = 3;
 const SLOW: Duration = Duration::from_millis(250);
 /// Frees a lock as Redisson's `forceUnlock` does, if its owner is another than at the last look:
 /// so it is freed at the beginning of a hold. ARGV: logical database, pattern of locks, that owner.
-const FREE_IF_NEW: &str = "redis.call('SELECT', ARGV[1]) \
+const FREE_IF_NEW: &str = "redis.call('select', ARGV[1]) \
     local lock = redis.call('KEYS', ARGV[2])[1] \
     if not lock then return '' end \
     local owner = redis.call('HKEYS', lock)[1] \
@@ -202,7 +202,9 @@ async fn slow_grants(scene: &Scene<'_>) -> Result<String> {
     let ways = scene.deployment.ways(scene.schedule.victim, Link::Redis);
     let ways = ways.get(1..).unwrap_or_default();
     let bytes = || ways.iter().map(|way| way.counts().bytes_to_client).sum::<u64>();
-    ways.iter().for_each(|way| way.set_latency(Direction::ToClient, SLOW, Duration::ZERO));
+    for way in ways {
+        way.set_latency(Direction::ToClient, SLOW, Duration::ZERO);
+    }
     let before = bytes();
     sleep(scene.schedule.lasts()).await;
     let late = bytes() - before;
