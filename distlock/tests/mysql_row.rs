@@ -176,6 +176,10 @@ async fn a_hold_ends_with_its_transaction_however_that_ends() {
                 let kill = sqlx::AssertSqlSafe(format!("KILL {id}"));
                 let killer = support::mysql::server().await;
                 sqlx::raw_sql(kill).execute(killer.pool()).await.expect("an answer");
+                eventually("the connection is gone", async || {
+                    !is_connected(killer.pool(), id).await
+                })
+                .await;
                 assert_eq!(guard.release().await.expect("an answer"), Release::Gone);
             }
             end => {
@@ -195,6 +199,12 @@ async fn a_hold_ends_with_its_transaction_however_that_ends() {
         locks.flush().await;
         assert_clean(&server).await;
     }
+}
+
+async fn is_connected(pool: &MySqlPool, id: i64) -> bool {
+    let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ?";
+    let count: i64 = sqlx::query_scalar(sql).bind(id).fetch_one(pool).await.expect("an answer");
+    count > 0
 }
 
 #[tokio::test]
@@ -261,7 +271,8 @@ async fn a_pool_run_dry_by_waiters_is_an_error_in_bounded_time_and_no_deadlock()
         let (locks, name) = (locks.clone(), name.clone());
         async move { locks.lock(&name, &waiting()).await }
     });
-    eventually("both connections are taken", async || small.pool().num_idle() == 0).await;
+    // It waits inside the database, on the other connection.
+    until_waiters(server().await.pool(), &name, 1).await;
     let started = Instant::now();
     let error = locks.lock(&fresh_name(), &waiting()).await.expect_err("no connection");
     assert!(matches!(error, LockError::NoConnection(_)), "{error}");

@@ -166,40 +166,41 @@ async fn delete_above_floor(
     }
     let (table, since, _) = source.table();
     // A row that was used meanwhile has another time and another token, and stays.
-    let delete = format!(
-        "DELETE FROM {table} WHERE name IN ({}) AND token <= {highest} \
-         AND {since} < UTC_TIMESTAMP(6) - INTERVAL {} MICROSECOND",
-        list(old.iter().map(|(name, _)| name)),
-        microseconds(limits.unused),
+    let old_enough = format!(
+        "token <= {highest} AND {since} < UTC_TIMESTAMP(6) - INTERVAL {} MICROSECOND",
+        microseconds(limits.unused)
     );
-    // A statement of this length is no use to the cache of prepared ones.
-    let delete = sqlx::query(AssertSqlSafe(delete)).persistent(false);
-    Ok(session.execute(delete).await?.rows_affected())
+    let delete = each(old.iter().map(|(name, _)| name), |name| {
+        format!("DELETE FROM {table} WHERE name = {name} AND {old_enough}")
+    });
+    session.execute_raw(&delete).await
 }
 
 /// Deletes the rows that nobody holds or waits for, which only their own locks can tell.
 async fn delete_unlocked(session: &mut Session, old: &[(Vec<u8>, u64)]) -> Result<u64, Failure> {
     session.pin();
-    let names = list(old.iter().map(|(name, _)| name));
-    let free = session
-        .raw(&format!(
-            "START TRANSACTION; \
-             SELECT name FROM lock_rows WHERE name IN ({names}) FOR UPDATE SKIP LOCKED"
-        ))
-        .await?;
+    let lock = each(old.iter().map(|(name, _)| name), |name| {
+        format!("SELECT name FROM lock_rows WHERE name = {name} FOR UPDATE SKIP LOCKED")
+    });
+    let free = session.raw(&format!("START TRANSACTION; {lock}")).await?;
     let mut names = Vec::new();
     for row in &free {
         names.push(row.try_get::<Vec<u8>, _>(0)?);
     }
-    let end = match names.as_slice() {
-        [] => "ROLLBACK".into(),
-        names => format!("DELETE FROM lock_rows WHERE name IN ({}); COMMIT", list(names.iter())),
-    };
+    let delete =
+        each(names.iter(), |name| format!("DELETE FROM lock_rows WHERE name = {name}"));
+    let end = if names.is_empty() { "ROLLBACK".into() } else { format!("{delete}; COMMIT") };
     session.raw(&end).await?;
     session.unpin();
     Ok(free.len() as u64)
 }
 
-fn list<'a>(names: impl Iterator<Item = &'a Vec<u8>>) -> String {
-    names.map(|name| literal(name)).collect::<Vec<_>>().join(", ")
+/// A statement for each name, in one text. One statement with a list of names may read the whole
+/// table, if the server thinks it small, and then waits for rows that it is not to touch: a held
+/// row of `mysql-row` stays locked for as long as it is held.
+fn each<'a>(
+    names: impl Iterator<Item = &'a Vec<u8>>,
+    statement: impl Fn(String) -> String,
+) -> String {
+    names.map(|name| statement(literal(name))).collect::<Vec<_>>().join("; ")
 }

@@ -136,6 +136,13 @@ impl Session {
         self.raw_within(sql, CALL).await
     }
 
+    /// The same for statements that answer with no rows; says how many rows they changed in all.
+    pub(super) async fn execute_raw(&mut self, sql: &str) -> Result<u64, Failure> {
+        let query = sqlx::raw_sql(AssertSqlSafe(sql).into_sql_str());
+        let outcome = timeout(CALL, query.execute(self.use_connection())).await;
+        self.settle(outcome).map(|answer| answer.rows_affected())
+    }
+
     /// The same with another time-out. Everything that is written into `sql` is a number or a
     /// hexadecimal literal.
     pub(super) async fn raw_within(
