@@ -165,7 +165,7 @@ async fn a_majority_renews_and_a_majority_that_forgot_is_loss() {
     let (_bed, servers) = five();
     let (one, other) = (locks(&servers).await, locks(&servers).await);
     let name = fresh_name();
-    let lease = Duration::from_millis(900);
+    let lease = Duration::from_millis(1500);
     let guard = one.lock(&name, &renewed(lease)).await.expect("the lock");
     servers[0].kill().expect("a kill");
     servers[1].kill().expect("a kill");

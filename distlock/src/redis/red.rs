@@ -35,7 +35,8 @@ const RELEASE: &str = include_str!("../../lua/release_if_owner.lua");
 /// Where a server remembers since when it has been asked.
 const ASKED_SINCE: &str = "distlock:red:asked-since";
 
-/// How long one server may take to answer: a twentieth of the lease, within these bounds.
+/// How long one server may take to answer: a sixth of the lease, within these bounds. All are asked
+/// at once, so one that is slow delays nothing that a majority decides.
 const ANSWER_MIN: Duration = Duration::from_millis(50);
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
@@ -142,12 +143,6 @@ impl Votes {
     fn is_answered(&self) -> bool {
         self.is_majority(self.seen.len() - self.count(Vote::Unknown))
     }
-
-    /// Whether a majority can still say yes.
-    fn is_open(&self) -> bool {
-        let waiting = self.of - self.seen.len();
-        self.is_majority(self.count(Vote::Yes) + waiting)
-    }
 }
 
 /// A script with its text: a server that is hung now, and carries it out when it wakes up, has no
@@ -163,7 +158,7 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 fn answer_limit(lease: Duration) -> Duration {
-    (lease / 20).clamp(ANSWER_MIN, ANSWER_MAX)
+    (lease / 6).clamp(ANSWER_MIN, ANSWER_MAX)
 }
 
 /// Answers that are on their way.
@@ -230,8 +225,9 @@ impl Nodes {
             .arg(request.owner.as_str())
             .arg(milliseconds(request.lease))
             .arg(milliseconds(self.restart_delay));
-        let enough = |votes: &Votes| votes.carried() || !votes.is_open();
-        self.ask(answer_limit(request.lease), command, enough).await.0
+        // Without a decision all are heard: whether it is busy, or too many are dead, must not hang
+        // on who was the quicker.
+        self.ask(answer_limit(request.lease), command, Votes::is_decided).await.0
     }
 
     async fn renew(&self, request: &Request) -> Renewal {
