@@ -1,14 +1,16 @@
 //! What a busy machine adds to measured times, and times that are judged without that.
 //!
 //! A bound of milliseconds says something of the library only if its process was run when it had
-//! something to do. The kernel counts for each thread how long it was ready and was not run. A
-//! [`Witness`] notes that count of some processes all the time; a [`Sample`] is a measured time
+//! something to do. The kernel counts for each thread how long it was ready and was not run, and
+//! how often it had to wait for a page of its own memory or program to come from the disk. A
+//! [`Witness`] notes these counts of some processes all the time; a [`Sample`] is a measured time
 //! with what was added to it, and [`judge`] leaves out those to which much was added, whatever they
 //! measured. If these are most of them, nothing is judged, and that is a failure too. On a machine
-//! with processors to spare, or without the kernel's count, all samples count.
+//! with processors and memory to spare, or without the kernel's counts, all samples count.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -30,8 +32,31 @@ const COUNTED: usize = 2;
 pub struct Sample {
     /// How long it was.
     pub took: Duration,
-    /// For how much of it threads of the process were ready and were not run, at most.
+    /// What kept the process from running meanwhile, at most.
+    pub kept: Kept,
+}
+
+/// What kept the threads of a process from running.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Kept {
+    /// For how long they were ready and were not run.
     pub starved: Duration,
+    /// How many pages they had to wait for.
+    pub paged_in: u64,
+}
+
+impl Kept {
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            starved: self.starved.saturating_sub(earlier.starved),
+            paged_in: self.paged_in.saturating_sub(earlier.paged_in),
+        }
+    }
+
+    /// Whether what was measured within that bound says something of the process.
+    fn is_little(self, bound: Duration) -> bool {
+        self.starved <= bound / TOLERATED && self.paged_in == 0
+    }
 }
 
 /// Looks at some processes until it is dropped.
@@ -41,10 +66,10 @@ pub struct Witness {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What each process has been kept waiting so far.
+/// What has kept each process so far.
 struct Look {
     at_ns: u64,
-    starved: BTreeMap<u32, Duration>,
+    kept: BTreeMap<u32, Kept>,
 }
 
 impl Witness {
@@ -75,9 +100,8 @@ impl Witness {
         let seen = lock(&self.seen);
         let before = seen.partition_point(|look| look.at_ns <= from_ns).saturating_sub(1);
         let after = seen.partition_point(|look| look.at_ns <= to_ns).min(seen.len() - 1);
-        let starved = |at: usize| seen[at].starved.get(&pid).copied().unwrap_or_default();
-        let starved = starved(after).saturating_sub(starved(before));
-        Sample { took: between(from_ns, to_ns), starved }
+        let kept = |at: usize| seen[at].kept.get(&pid).copied().unwrap_or_default();
+        Sample { took: between(from_ns, to_ns), kept: kept(after).since(kept(before)) }
     }
 }
 
@@ -96,23 +120,33 @@ fn lock(seen: &Mutex<Vec<Look>>) -> MutexGuard<'_, Vec<Look>> {
 }
 
 fn look(pids: &[u32]) -> Look {
-    let starved = pids.iter().map(|pid| (*pid, starved(*pid))).collect();
-    Look { at_ns: now_ns(), starved }
+    Look { at_ns: now_ns(), kept: pids.iter().map(|pid| (*pid, kept(*pid))).collect() }
 }
 
-/// The second number of `schedstat`, of all threads; nothing of a process that has ended.
-fn starved(pid: u32) -> Duration {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
-    let of_thread = |thread: fs::DirEntry| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
-    };
-    threads.flatten().filter_map(of_thread).sum()
+/// The sums of all threads; nothing of a process that has ended.
+fn kept(pid: u32) -> Kept {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Kept::default() };
+    threads.flatten().fold(Kept::default(), |sum, thread| Kept {
+        starved: sum.starved + starved(&thread.path()).unwrap_or_default(),
+        paged_in: sum.paged_in + paged_in(&thread.path()).unwrap_or_default(),
+    })
+}
+
+/// The second number of `schedstat`.
+fn starved(thread: &Path) -> Option<Duration> {
+    let text = fs::read_to_string(thread.join("schedstat")).ok()?;
+    text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+/// The major faults in `stat`, the tenth number after the name in brackets.
+fn paged_in(thread: &Path) -> Option<u64> {
+    let text = fs::read_to_string(thread.join("stat")).ok()?;
+    text.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
 }
 
 /// The times that count, if their 99th percentile is within the bound; else a sentence.
 pub fn judge(samples: &[Sample], bound: Duration) -> Result<Spread, String> {
-    let counts = |sample: &&Sample| sample.starved <= bound / TOLERATED;
+    let counts = |sample: &&Sample| sample.kept.is_little(bound);
     let counted: Vec<Duration> = samples.iter().filter(counts).map(|sample| sample.took).collect();
     let (counting, all) = (counted.len(), samples.len());
     if counting * COUNTED < all || all == 0 {
@@ -132,8 +166,10 @@ mod tests {
 
     fn samples(times: &[(u64, u64)]) -> Vec<Sample> {
         let ms = Duration::from_millis;
-        let sample =
-            |(took, starved): &(u64, u64)| Sample { took: ms(*took), starved: ms(*starved) };
+        let sample = |(took, starved): &(u64, u64)| {
+            let kept = Kept { starved: ms(*starved), paged_in: 0 };
+            Sample { took: ms(*took), kept }
+        };
         times.iter().map(sample).collect()
     }
 
@@ -156,11 +192,14 @@ mod tests {
         let few = judge(&samples(&[(1, 0), (1, 11), (1, 11)]), bound).unwrap_err();
         assert!(few.contains("only 1 of 3"), "{few}");
         assert!(judge(&[], bound).is_err());
+        let mut paged = samples(&[(1, 0), (900, 0)]);
+        paged[1].kept.paged_in = 1;
+        assert_eq!(judge(&paged, bound).unwrap().count(), 1);
     }
 
     #[test]
     fn a_process_that_competes_for_a_processor_is_seen_to_wait_for_it() {
-        let before = starved(std::process::id());
+        let before = kept(std::process::id()).starved;
         let end = now_ns() + 200_000_000;
         let threads = 4 * thread::available_parallelism().map_or(1, Into::into);
         thread::scope(|scope| {
@@ -168,7 +207,7 @@ mod tests {
                 scope.spawn(|| while now_ns() < end {});
             }
             thread::sleep(Duration::from_millis(150));
-            let waited = starved(std::process::id()).saturating_sub(before);
+            let waited = kept(std::process::id()).starved.saturating_sub(before);
             assert!(waited > Duration::from_millis(100), "{waited:?}");
         });
     }
