@@ -14,6 +14,7 @@ use support::{
     LONG, Look, Own, SHORT, assert_busy, at_once, await_watches, eventually, fresh_name, lock,
     locks, locks_at, patient, release, server, wait_for,
 };
+use testbed::Proxy;
 use tokio::time::{sleep, timeout};
 
 /// By when a client whose line is silent must know that its session is over: the client itself
@@ -60,6 +61,31 @@ async fn belief_of_a_cut_off_holder_ends_before_the_server_lets_somebody_else_in
         assert_eq!(look.queue(&name).await.len(), 0);
     }
     assert!(ended_first > 0, "belief never ended before the session");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_an_outage_newcomers_do_not_wait_for_the_session_that_holds_the_old_locks() {
+    let look = Look::here().await;
+    let proxy = Proxy::before(server().addr()).expect("a proxy");
+    let locks = locks_at(&proxy.addr().to_string(), LONG).await;
+    let [old, new] = [fresh_name(), fresh_name()];
+    let held = lock(&locks, &old).await;
+    proxy.start_outage();
+    // Its client comes to try every three seconds, then every six.
+    let outage = Instant::now();
+    while outage.elapsed() < Duration::from_secs(4) {
+        assert!(matches!(locks.lock(&new, &at_once()).await, Err(LockError::Backend(_))));
+    }
+    proxy.end_outage();
+    let guard = lock(&locks, &new).await;
+    assert_ne!(look.session_of(&old).await, look.session_of(&new).await);
+    release(guard).await;
+    eventually("the old session is back", async || {
+        assert!(!held.is_lost());
+        held.belief().deadline() > Some((outage + LONG).into())
+    })
+    .await;
+    release(held).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -187,8 +187,7 @@ async fn delete_unlocked(session: &mut Session, old: &[(Vec<u8>, u64)]) -> Resul
     for row in &free {
         names.push(row.try_get::<Vec<u8>, _>(0)?);
     }
-    let delete =
-        each(names.iter(), |name| format!("DELETE FROM lock_rows WHERE name = {name}"));
+    let delete = each(names.iter(), |name| format!("DELETE FROM lock_rows WHERE name = {name}"));
     let end = if names.is_empty() { "ROLLBACK".into() } else { format!("{delete}; COMMIT") };
     session.raw(&end).await?;
     session.unpin();

@@ -2,7 +2,8 @@
 //!
 //! Reading order: `path` (names of locks and nodes, who is before whom), `session` (requests,
 //! belief, heartbeat), `contender` (one node), `holding` (re-entry), `mutex` (the lock). A process
-//! has one session for all its locks; when that ends, the next acquisition opens another.
+//! has one session for all its locks; when that ends, or has been without a server for a while,
+//! the next acquisition opens another, and what is held stays in the one where it is.
 
 mod contender;
 mod holding;
@@ -70,14 +71,15 @@ impl ZooKeeperServer {
         Ok(server)
     }
 
-    /// The present session, or a new one if that has ended. One caller opens it for all.
+    /// The present session, or a new one if that has ended or lost its server. One caller opens it
+    /// for all.
     async fn session(&self, until: Instant) -> Result<Arc<Session>, LockError> {
         let shared = &self.shared;
         let mut failure = Failure::Unanswered("no ZooKeeper session in time".into());
         let Ok(mut present) = timeout_at(until, shared.session.lock()).await else {
             return Err(failure.into());
         };
-        if let Some(session) = present.as_ref().filter(|session| !session.has_ended()) {
+        if let Some(session) = present.as_ref().filter(|session| !session.is_over_for_others()) {
             return Ok(Arc::clone(session));
         }
         loop {

@@ -21,6 +21,13 @@ use crate::{Belief, LockError, Renewal, Renewer, Request};
 
 /// How long the answers to one call may take.
 const ANSWER: Duration = Duration::from_secs(2);
+/// A connection that says nothing for so long is replaced. The client's own limit is two fifths of
+/// the session's time-out: a server that takes a connection while it
+/// starts, and then forgets it, would otherwise keep a patient session waiting for that long.
+const SILENCE: Duration = Duration::from_secs(4);
+/// A session without a connection for so long is left to its holds. The client waits longer and
+/// longer before it tries again, up to the session's time-out: whoever comes now gets another one.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Before a request without an answer is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Of the time between two heartbeats of a session, three fit into its time-out.
@@ -36,6 +43,8 @@ pub(super) struct Session {
     pub(super) runtime: Handle,
     /// When the last request was sent that was answered.
     heard: Mutex<Instant>,
+    /// Since when it was seen to have no connection.
+    apart: Mutex<Option<Instant>>,
     /// The nodes that are held, by the id of the acquisition that made them.
     held: Mutex<HashMap<Uuid, Arc<str>>>,
 }
@@ -76,8 +85,12 @@ impl Session {
         // The client's task lives where this is called.
         let opening = runtime.spawn(async move {
             // So that it says what is wrong; the caller tries again.
-            let connector = Client::connector().with_session_timeout(timeout).with_fail_eagerly();
-            connector.connect(&cluster).await
+            Client::connector()
+                .with_session_timeout(timeout)
+                .with_connection_timeout(SILENCE.min(timeout * 2 / 5))
+                .with_fail_eagerly()
+                .connect(&cluster)
+                .await
         });
         let no_session =
             |reason: &dyn Display| Failure::Unanswered(format!("no session: {reason}"));
@@ -87,7 +100,13 @@ impl Session {
             Ok(Err(error)) => return Err(no_session(&error)),
             Err(error) => return Err(no_session(&error)),
         };
-        Ok(Self { client, runtime, heard: Mutex::new(sent), held: Mutex::default() })
+        Ok(Self {
+            client,
+            runtime,
+            heard: Mutex::new(sent),
+            apart: Mutex::default(),
+            held: Mutex::default(),
+        })
     }
 
     /// What the server agreed to: it ends the session when it has heard nothing for so long.
@@ -102,6 +121,18 @@ impl Session {
 
     pub(super) fn is_connected(&self) -> bool {
         self.client.state() == SessionState::SyncConnected
+    }
+
+    /// Whether somebody new should open another one: it has ended, or was seen without a connection
+    /// before, long ago, and has none now.
+    pub(super) fn is_over_for_others(&self) -> bool {
+        let mut apart = lock(&self.apart);
+        if self.is_connected() {
+            *apart = None;
+            return false;
+        }
+        let since = *apart.get_or_insert_with(Instant::now);
+        self.has_ended() || since.elapsed() > PATIENCE
     }
 
     /// Resolves when requests can be sent, or never can be again.

@@ -148,6 +148,13 @@ impl Look {
         eventually(&what, async || self.queue(name).await.len() == length).await;
     }
 
+    /// The session of the first in the queue.
+    pub(crate) async fn session_of(&self, name: &LockName) -> i64 {
+        let first = self.queue(name).await.swap_remove(0);
+        let stat = self.0.check_stat(&format!("{}/{first}", znode(name))).await;
+        stat.expect("an answer").expect("it is there").ephemeral_owner
+    }
+
     pub(crate) async fn exists(&self, path: &str) -> bool {
         self.0.check_stat(path).await.expect("an answer").is_some()
     }
