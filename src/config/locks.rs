@@ -157,7 +157,8 @@ pub struct LockRun {
     /// Its name: 1 to 512 bytes.
     #[arg(long, value_parser = lock_name)]
     pub name: LockName,
-    /// How long to wait for it, such as 500ms, 10s or 1h; 0 fails at once.
+    /// How long to wait for it, such as 500ms, 10s or 1h; 0 fails at once. Kinds that poll share
+    /// fairly between processes from 100ms on.
     #[arg(long, default_value = "10s", value_parser = wait)]
     pub wait: Duration,
     /// How long it outlives a dead holder. Kinds without renewal end after that time even if the

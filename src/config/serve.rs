@@ -55,7 +55,8 @@ pub struct Serve {
     /// What the lock's name is made of.
     #[arg(long, env = "LOCK_SCOPE", value_enum, default_value = "user")]
     pub lock_scope: ScopeArg,
-    /// How long a purchase waits for its lock, in ms; 0 fails at once, as `tryLock()` does.
+    /// How long a purchase waits for its lock, in ms; 0 fails at once, as `tryLock()` does. Kinds
+    /// that poll share a lock fairly between replicas from 100 on.
     #[arg(long, env = "LOCK_WAIT_MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(0..=60_000))]
     pub lock_wait_ms: u32,
