@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use distlock::failpoint::are_compiled_in;
 use distlock::{HoldKind, LockKind, LockOptions, RenewalKind, guarantees};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::Database;
-use super::locks::{LockServers, check_fencing, lock_kind};
+use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
 use crate::sale::{Guards, LockOrder, OnLost, Plant, Scope};
 
 /// The lease of kinds that do not renew it, unless told otherwise.
@@ -90,9 +90,6 @@ pub struct Serve {
     /// Be ready although another replica locks differently.
     #[arg(long, env = "ALLOW_MIXED")]
     pub allow_mixed: bool,
-    /// Accept a Redis that may evict keys, and with them locks.
-    #[arg(long, env = "ALLOW_EVICTION")]
-    pub allow_eviction: bool,
     /// For development, on a loopback address only: login codes are in the answer, and `JWT_SECRET`
     /// may be missing (then tokens end with the process).
     #[arg(long, env = "DEV")]
@@ -223,6 +220,8 @@ impl Serve {
         if self.jwt_secret.is_none() && !self.dev {
             return Err("JWT_SECRET is missing (only --dev does without)".to_owned());
         }
+        check_database(&self.database.database_url)?;
+        check_redis("REDIS_URL", self.redis_url.expose_secret())?;
         self.check_lock()
     }
 

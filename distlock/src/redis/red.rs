@@ -55,7 +55,7 @@ impl Red {
     /// Over these servers: 3 or 5, independent of each other. Fails with
     /// [`LockError::Unsupported`] for other numbers.
     pub fn new(servers: &[RedisServer]) -> Result<Self, LockError> {
-        if ![3, 5].contains(&servers.len()) {
+        if LockKind::Red.server_counts().is_some_and(|fit| !fit.contains(&servers.len())) {
             return Err(LockError::Unsupported("3 or 5 independent Redis servers"));
         }
         if servers.iter().any(|server| server.connection().is_cluster()) {
