@@ -8,11 +8,14 @@ report := target/report
 # Warnings stop CI, and nobody at work on the code.
 deny := $(if $(CI),-D warnings)
 
+# Of the lock library: each by itself, and those that meet in no other build.
+features := none redis mysql zookeeper plants failpoints mysql,zookeeper,failpoints
+
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
 .PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load fmt \
-  fmt-check lint tidy dev-binaries unit failpoints docs check-compose install-servers \
+  fmt-check lint features tidy dev-binaries unit failpoints docs check-compose install-servers \
   install-browser clean-report
 
 help: ## Print this list
@@ -72,6 +75,14 @@ fmt-check:
 lint: ## Run clippy on everything
 	cargo clippy --workspace --all-targets --locked -- $(deny)
 	cargo clippy --workspace --lib --test failpoints --features $(failpoints) --locked -- $(deny)
+	@$(MAKE) --no-print-directory features
+
+features: ## Check that the lock library builds with each of its features alone
+	@for features in $(features); do \
+	  echo "distlock with $$features"; \
+	  cargo clippy -q -p distlock --lib --examples --locked --no-default-features \
+	    --features "$${features/none/}" -- $(deny); \
+	done
 
 tidy: ## Check the tree's own laws: who may know whom, sizes, headers, dead files
 	cargo test --locked --test tidy $(ARGS)

@@ -17,8 +17,8 @@ use crate::lock::{self, Places, Wanted};
 use crate::readiness::Readiness;
 use crate::sale::{Guards, Parts, Plant, Rules, Sale};
 use crate::store::{
-    self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisAddress, RedisConnection,
-    Replicas, SaleTables, StoreError, Users, Vouchers, Watched,
+    self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisConnection, Replicas, SaleTables,
+    StoreError, Users, Vouchers, Watched,
 };
 use crate::telemetry;
 use crate::token::Tokens;
@@ -65,7 +65,7 @@ impl App {
             replicas: Replicas::new(servers.side_pool.clone(), replica.clone(), settings.clone()),
             redis: servers.redis.clone(),
             allow_mixed: config.allow_mixed,
-            allow_eviction: config.allow_eviction,
+            allow_eviction: config.lock_servers.allow_eviction,
         };
         let readiness = Readiness::new(servers.health.clone());
         let unfit = surroundings.look().await;
@@ -151,7 +151,7 @@ struct Servers {
 impl Servers {
     async fn open(config: &Serve) -> anyhow::Result<Self> {
         // One after the other: a failure of Redis must not break off a migration half way.
-        let redis = open_redis(config).await?;
+        let redis = lock::redis(&config.redis_url, &config.lock_servers).await?;
         let (pool, side_pool) = open_database(config).await?;
         Ok(Self { pool, side_pool, redis, health: Health::default() })
     }
@@ -173,16 +173,6 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
     Ok((pool(config.db_pool)?, pool(SIDE_CONNECTIONS)?))
 }
 
-async fn open_redis(config: &Serve) -> anyhow::Result<RedisConnection> {
-    let ca = lock::authority(&config.lock_servers)?;
-    let address = RedisAddress { url: config.redis_url.expose_secret(), ca: ca.as_deref() };
-    let redis = store::redis(address).await.context("cannot connect to REDIS_URL")?;
-    if !config.allow_eviction {
-        store::refuse_eviction(&redis).await.context("REDIS_URL (--allow-eviction ignores it)")?;
-    }
-    Ok(redis)
-}
-
 fn tables(config: &Serve) -> &'static SaleTables {
     match Guards::from(config.laboratory.guards) {
         Guards::On => &SaleTables::GUARDED,
@@ -195,7 +185,6 @@ async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
         redis: Some(servers.redis.clone()),
         database_url: Some(config.database.database_url.expose_secret()),
         naive: Guards::from(config.laboratory.guards) == Guards::Off,
-        allow_eviction: config.allow_eviction,
         // A holder that works is silent for so long, between two statements.
         silence: SILENCE + millis(config.laboratory.work_ms),
         more: &config.lock_servers,
@@ -258,6 +247,7 @@ fn api(
         config.laboratory.lab.then(|| "lab".to_owned()),
         config.dev.then(|| "dev".to_owned()),
         plant.map(|plant| format!("plant {plant:?}")),
+        config.laboratory.failpoints.as_deref().map(failpoint::summary),
     ];
     let lab: Vec<_> = lab.into_iter().flatten().collect();
     Api {

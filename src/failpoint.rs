@@ -54,6 +54,12 @@ pub fn all() -> impl Iterator<Item = &'static str> {
     failpoint::ALL.into_iter().chain(SALE)
 }
 
+/// Which points a text arms, for those who must not trust this replica with a real sale.
+pub fn summary(text: &str) -> String {
+    let names = text.split(';').filter_map(|one| Some(one.split_once('=')?.0.trim()));
+    format!("failpoints {}", names.collect::<Vec<_>>().join(" "))
+}
+
 /// Arms what the text names, `name=actions;name=actions`. The error is a sentence.
 pub fn arm(text: &str) -> Result<(), String> {
     for one in text.split(';').map(str::trim).filter(|one| !one.is_empty()) {

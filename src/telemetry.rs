@@ -63,6 +63,10 @@ fn describe_locks() {
         ("distlock_timed_out_total", "Waits that ended without the lock"),
         ("distlock_failed_total", "Times that a lock's server failed"),
         ("distlock_lost_total", "Locks that were lost before they were released"),
+        (
+            "distlock_given_up_total",
+            "Releases and abandoned attempts that were dropped because too many were under way",
+        ),
     ];
     for (name, what) in counters {
         describe_counter!(name, what);

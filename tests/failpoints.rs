@@ -19,6 +19,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use reqwest::Method;
 use seckill::failpoint;
 use testbed::{Action as Fault, Command, Proxy, Replica, ReplicaSpec, Times};
 use tokio::sync::Semaphore;
@@ -82,6 +83,19 @@ async fn a_program_with_failpoints_serves_the_laboratory_only_and_knows_its_poin
         let refused = app(&place, flags).await.err().expect("it does not start").to_string();
         assert!(refused.contains(why), "{refused}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn points_that_are_armed_show_wherever_the_laboratory_does() {
+    let place = spawn_blocking(Place::fresh).await.expect("a place");
+    let armed = "sale-committed=off; lock-busy=off";
+    let flags = ["--lab", "--failpoints", armed];
+    let service = Service::start_at(place, &flags).await;
+    let all = "lab, dev, failpoints sale-committed lock-busy";
+    let ready = service.call(Method::GET, "/readyz", None, None).await;
+    assert_eq!(ready.headers["x-lab"], all);
+    assert_eq!(ready.expect(200)["lab"], all);
+    service.stop().await;
 }
 
 struct Round {

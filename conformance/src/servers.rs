@@ -164,7 +164,13 @@ impl Servers {
 
     /// The `ZooKeeper`.
     pub fn zookeeper(&self) -> &ZooKeeper {
-        let start = || self.bed.zookeeper(ZooKeeperOptions::default());
+        // It looks for dead sessions at every tick.
+        let options = ZooKeeperOptions {
+            tick_time_ms: 50,
+            min_session_timeout_ms: 100,
+            ..ZooKeeperOptions::default()
+        };
+        let start = || self.bed.zookeeper(options);
         self.zookeeper.get_or_init(|| start().expect("ZooKeeper is installed"))
     }
 

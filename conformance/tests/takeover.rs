@@ -6,38 +6,45 @@ use std::time::Duration;
 use conformance::clock::between;
 use conformance::protocol::Want;
 use conformance::{Contender, Sample, Servers, Spread, Witness, fresh_name, judge, promise};
-use distlock::{HoldKind, LockKind};
+use distlock::{LockKind, WakeKind};
 
 const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(20);
-/// A waiter has looked again by then.
+/// A waiter has looked again by then, and a server that looks for dead sessions has, too.
 const NOTICED_WITHIN: Duration = Duration::from_millis(150);
 /// And no single one is later than that.
 const AT_THE_LATEST: Duration = Duration::from_secs(1);
-/// A server with sessions looks for dead ones only so often.
-const TICK: Duration = Duration::from_millis(200);
-/// Locks of each dead holder, and how many of those.
-const LOCKS: usize = 24;
-const ROUNDS: usize = 2;
+/// The least number of times of each kind: so many that the 99th percentile is not the maximum.
+const SAMPLES: usize = 100;
+/// Rounds that a busy machine has spoiled and that are measured again, in all.
+const SPOILED: usize = 15;
+/// Locks of each dead holder, and of one whose waiters have a connection each.
+const LOCKS: usize = 34;
+const CONNECTIONS: usize = 20;
 
 #[test]
 fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
-    let mut late = Vec::new();
+    let (mut late, mut spoiled) = (Vec::new(), 0);
     for kind in LockKind::ALL {
         if !promise(kind).is_on_a_server() {
             continue;
         }
         let waiter = Contender::start(Servers::shared(), kind);
-        let samples: Vec<Sample> =
-            (0..ROUNDS).flat_map(|_| times_to_replace(kind, &waiter)).collect();
+        let mut samples = Vec::new();
+        while samples.len() < SAMPLES {
+            let round = times_to_replace(kind, &waiter);
+            if is_spoiled(&round) && spoiled < SPOILED {
+                spoiled += 1;
+            } else {
+                samples.extend(round);
+            }
+        }
         let spread = Spread::of(samples.iter().map(|sample| sample.took));
         println!("{:18}after a lease of {LEASE:?}: {spread}", kind.as_str());
-        let is_session = promise(kind).hold == HoldKind::Session;
-        let noticed_within = NOTICED_WITHIN + if is_session { TICK } else { Duration::ZERO };
         // What was late before the lease was over cost nobody anything.
         let after = |sample: Sample| Sample { took: sample.took.saturating_sub(LEASE), ..sample };
         let samples: Vec<Sample> = samples.into_iter().map(after).collect();
-        if let Err(why) = judge(&samples, noticed_within) {
+        if let Err(why) = judge(&samples, NOTICED_WITHIN) {
             late.push(format!("{kind}: after the lease: {why}"));
         }
         if spread.max() > LEASE + AT_THE_LATEST {
@@ -47,11 +54,21 @@ fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
     assert!(late.is_empty(), "{}", late.join("\n"));
 }
 
+/// Whether the waiter's process was not run for most of it, whatever was measured.
+fn is_spoiled(round: &[Sample]) -> bool {
+    let starved = |sample: &&Sample| sample.starved > NOTICED_WITHIN / 5;
+    round.iter().filter(starved).count() * 2 > round.len()
+}
+
+fn locks_of(kind: LockKind) -> usize {
+    if promise(kind).wake == WakeKind::Server { CONNECTIONS } else { LOCKS }
+}
+
 /// From the death to the next holder. The lease began before the death, so this is at most the
 /// lease and what it takes to notice.
 fn times_to_replace(kind: LockKind, waiter: &Contender) -> Vec<Sample> {
     let holder = Contender::start(Servers::shared(), kind);
-    let names: Vec<String> = (0..LOCKS).map(|_| fresh_name()).collect();
+    let names: Vec<String> = (0..locks_of(kind)).map(|_| fresh_name()).collect();
     for name in &names {
         holder.lock(&Want::new(name, LEASE)).expect("nobody has it");
     }

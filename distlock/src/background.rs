@@ -4,31 +4,58 @@
 //! that goes away in the middle leaves it to a task in the background, which goes on from where it
 //! was. There is at most one such task per acquisition, and each ends with its mechanism's own
 //! time-outs.
+//!
+//! There are at most [`LIMIT`] such tasks at a time, which takes a server that is away and far more
+//! callers than usual. Work beyond that is dropped where it stands, at once, and counted: a lock
+//! whose release was dropped is not renewed any more and ends with its lease or session, a
+//! transaction with its connection; permits of a semaphore, which have no lease, stay taken.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use metrics::{Counter, counter};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The most tasks in one background.
+const LIMIT: usize = 16_384;
 
 /// Where unfinished work goes.
 #[derive(Clone)]
 pub(crate) struct Background {
     tasks: TaskTracker,
     runtime: Handle,
+    places: Arc<Semaphore>,
+    given_up: Counter,
 }
 
 impl Background {
-    /// The background of the current runtime.
-    pub(crate) fn here() -> Self {
-        Self { tasks: TaskTracker::new(), runtime: Handle::current() }
+    /// The background of the current runtime, for the locks of that kind.
+    pub(crate) fn here(kind: &'static str) -> Self {
+        Self {
+            tasks: TaskTracker::new(),
+            runtime: Handle::current(),
+            places: Arc::new(Semaphore::new(LIMIT)),
+            given_up: counter!("distlock_given_up_total", "kind" => kind),
+        }
     }
 
-    /// Starts work that nobody waits for.
+    /// Starts work that nobody waits for; drops it if there is too much of that already.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            self.given_up.increment(1);
+            tracing::debug!(limit = LIMIT, "too much is under way: a release is given up");
+            return;
+        };
+        let work = async move {
+            work.await;
+            drop(place);
+        };
         self.tasks.spawn_on(work, &self.runtime);
     }
 

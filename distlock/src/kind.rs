@@ -97,6 +97,11 @@ impl LockKind {
         matches!(self, Self::Red)
     }
 
+    /// The numbers of independent servers it works with; `None` if any number is fine.
+    pub const fn server_counts(self) -> Option<[usize; 2]> {
+        if matches!(self, Self::Red) { Some([3, 5]) } else { None }
+    }
+
     /// Where its holds live.
     pub const fn backend(self) -> Backend {
         match self {

@@ -76,6 +76,10 @@ pub trait Locker: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Waits until nothing is under way that the mechanism itself has left to the background.
+    /// Mechanisms that do not say otherwise leave nothing there.
+    async fn flush(&self) {}
+
     /// Starts an acquisition. Asks no server yet.
     fn begin(&self, request: Request) -> Box<dyn Acquisition>;
 }

@@ -43,14 +43,15 @@ pub struct Locks {
 impl Locks {
     /// Locks by that mechanism. Needs a tokio runtime for the rest of its life.
     pub fn new(locker: Arc<dyn Locker>) -> Self {
-        let meter = Meter::of(locker.name());
+        let name = locker.name();
+        let meter = Meter::of(name);
         Self {
             first_stage: locker.has_first_stage().then(KeyedMutex::new),
             gives_way: locker.guarantees().wake == WakeKind::Poll,
             locker,
             mint: None,
             watchdog: Watchdog::new(meter.clone()),
-            background: Background::here(),
+            background: Background::here(name),
             meter,
             pace: Pace::default(),
         }
@@ -151,9 +152,13 @@ impl Locks {
         if lost { Err(LockError::Lost) } else { Ok(outcome) }
     }
 
-    /// Waits until no release or abandoned attempt is under way, for the end of a process.
+    /// Waits until no release or abandoned attempt is under way, for the end of a process. At most
+    /// 16,384 are at a time; what is dropped beyond that ends with its lease, and is counted in
+    /// `distlock_given_up_total`.
     pub async fn flush(&self) {
         self.background.flush().await;
+        // What is done by now may have left something to the mechanism.
+        self.locker.flush().await;
     }
 
     fn check(&self, options: &LockOptions) -> Result<(), LockError> {

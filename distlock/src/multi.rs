@@ -103,6 +103,12 @@ impl Locker for Multi {
         }
     }
 
+    async fn flush(&self) {
+        for (locker, _) in &self.members {
+            locker.flush().await;
+        }
+    }
+
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         let place = |(locker, name): &(Arc<dyn Locker>, Option<LockName>)| {
             let name = name.as_ref().unwrap_or(&request.name).clone();

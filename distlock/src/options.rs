@@ -7,7 +7,9 @@ use crate::{Guarantees, HoldKind, Lease, LockError, RenewalKind};
 /// How a lock is to be taken.
 #[derive(Debug, Clone, Copy)]
 pub struct LockOptions {
-    /// Zero is the classic `tryLock()`, which fails at once. At most [`LockOptions::MAX`].
+    /// Zero is the classic `tryLock()`, which fails at once. At most [`LockOptions::MAX`]. With
+    /// kinds whose waiters poll, whoever waits for less than 100 ms does not give way to other
+    /// processes: with such waits a busy one may have more than its share of a lock.
     pub wait: Duration,
     /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`], and
     /// more than two round trips to the server, as far as one was measured.

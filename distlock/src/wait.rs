@@ -127,6 +127,8 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LockName;
+    use crate::keyed::KeyedMutex;
 
     #[test]
     fn polling_starts_at_a_millisecond_and_never_exceeds_sixteen() {
@@ -135,6 +137,20 @@ mod tests {
         for _ in 0..20 {
             let pause = polling.next();
             assert!(pause >= Duration::from_millis(1) && pause <= Polling::LONGEST, "{pause:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_may_wait_for_100_ms_gives_way_after_a_streak_and_whoever_has_less_does_not() {
+        let (name, ms) = (LockName::new("a").unwrap(), Duration::from_millis);
+        for (wait, gives_way) in [(ms(99), false), (ms(100), true)] {
+            let mut turn = KeyedMutex::new().try_lock(&name).unwrap();
+            turn.streak().entered();
+            tokio::time::advance(Duration::from_secs(2)).await;
+            let started = Instant::now();
+            let mut waiting = Waiting::new(started + wait, Some(turn));
+            waiting.give_way().await;
+            assert_eq!(started.elapsed() > Polling::LONGEST, gives_way, "{wait:?}");
         }
     }
 }

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{
-    Guard, Lease, LockError, LockName, LockOptions, LossCause, Release, ZooKeeperServer,
+    Backends, Guard, Lease, LockError, LockKind, LockName, LockOptions, LossCause, Owner, Release,
+    Request, ZooKeeperServer, locker,
 };
 use support::{
     LONG, Look, SHORT, assert_busy, at_once, await_watches, eventually, fresh_name, lock, locks,
@@ -325,6 +326,26 @@ async fn a_lock_left_to_its_lease_keeps_others_out_for_a_session_and_then_is_fre
     release(heir).await;
     // The session lives on.
     release(lock(&locks, &name).await).await;
+}
+
+/// As where too much is under way in the background, and an abandonment is given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_in_the_queue_that_nobody_abandons_is_left_after_a_session() {
+    let session = ZooKeeperServer::connect(server().connect_string(), SHORT).await;
+    let backends = Backends { zookeeper: session.ok(), ..Backends::default() };
+    let mechanism = locker(LockKind::Zookeeper, &backends).expect("a locker");
+    let (look, other, name) = (Look::here().await, support::locks().await, fresh_name());
+    let holder = lock(&other, &name).await;
+    let (owner, id) = (Owner::fresh(), Uuid::new_v4());
+    let request = Request { name: name.clone(), owner, may_hold: false, id, lease: SHORT };
+    let mut waiting = mechanism.begin(request);
+    assert!(waiting.attempt().await.expect("an answer").is_none(), "somebody holds it");
+    look.await_queue(&name, 2).await;
+    let left = Instant::now();
+    drop(waiting);
+    look.await_queue(&name, 1).await;
+    assert!(left.elapsed() >= SHORT, "{:?}", left.elapsed());
+    release(holder).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

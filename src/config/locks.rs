@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use distlock::{Backend, Fencing, LockKind, LockName, LockOptions, Replication, guarantees};
+use distlock::{
+    Backend, Fencing, LockKind, LockName, LockOptions, RedisAddress, Replication, guarantees,
+};
 use secrecy::{ExposeSecret, SecretString};
+
+use crate::store;
 
 /// Servers that some kinds of locks need besides the database and the Redis that all use.
 #[derive(Debug, Args)]
@@ -39,6 +43,9 @@ pub struct LockServers {
     #[arg(long, env = "RED_RESTART_DELAY_MS", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
     pub red_restart_delay_ms: u32,
+    /// Accept a Redis that may evict keys, and with them locks.
+    #[arg(long, env = "ALLOW_EVICTION")]
+    pub allow_eviction: bool,
 }
 
 impl LockServers {
@@ -77,19 +84,53 @@ impl LockServers {
             }
         }
         match kind.backend() {
-            Backend::IndependentRedis if self.independent().next().is_none() => {
-                Err(format!("the lock {kind} needs --red-urls (RED_URLS)"))
-            }
+            Backend::IndependentRedis => self.check_independent(kind),
             Backend::ZooKeeper if self.ensemble().is_none() => {
                 Err(format!("the lock {kind} needs --zookeeper-url (ZOOKEEPER_URL)"))
             }
-            Backend::IndependentRedis
-            | Backend::ZooKeeper
-            | Backend::Process
-            | Backend::Redis
-            | Backend::MySql => Ok(()),
+            Backend::ZooKeeper | Backend::Process | Backend::Redis | Backend::MySql => Ok(()),
         }
     }
+
+    /// Whether there are as many independent servers as the kind needs, none of them twice.
+    fn check_independent(&self, kind: LockKind) -> Result<(), String> {
+        let mut places = Vec::new();
+        for url in self.independent() {
+            check_redis("RED_URLS", url)?;
+            let address = RedisAddress::from(url);
+            if address.is_cluster() && kind.server_counts().is_some() {
+                return Err(format!("the lock {kind} needs independent servers, not a cluster"));
+            }
+            let place = address.place().unwrap_or_default();
+            if places.contains(&place) {
+                return Err(format!("RED_URLS names {place} twice, which is one server only"));
+            }
+            places.push(place);
+        }
+        if places.is_empty() {
+            return Err(format!("the lock {kind} needs --red-urls (RED_URLS)"));
+        }
+        match kind.server_counts() {
+            Some([few, more]) if ![few, more].contains(&places.len()) => {
+                let named = places.len();
+                let servers = format!("{few} or {more} independent Redis servers");
+                Err(format!("the lock {kind} needs {servers}, and RED_URLS names {named}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether that can be the address of a Redis, as a sentence if not.
+pub(super) fn check_redis(setting: &str, url: &str) -> Result<(), String> {
+    let usable = RedisAddress::from(url).check();
+    usable.map_err(|error| format!("{setting} is not usable: {error}"))
+}
+
+/// The same of a database.
+pub(super) fn check_database(url: &SecretString) -> Result<(), String> {
+    let usable = store::check_database_address(url.expose_secret());
+    usable.map_err(|error| format!("DATABASE_URL is not usable: {error}"))
 }
 
 /// Whether holds of that kind can carry a fencing token, as a sentence if not.
@@ -138,7 +179,7 @@ somebody else gets the lock. What must not be written twice even then has to che
 Exit codes:
   that of the command; 128+n if signal n ended it
   2    bad usage
-  69   the lock's server failed; the command did not run
+  69   the lock's server failed, or may evict locks; the command did not run
   75   somebody else held the lock for as long as --wait; the command did not run
   76   the lock was lost; the command was ended
   126  the command cannot be executed
@@ -157,7 +198,8 @@ pub struct LockRun {
     /// Its name: 1 to 512 bytes.
     #[arg(long, value_parser = lock_name)]
     pub name: LockName,
-    /// How long to wait for it, such as 500ms, 10s or 1h; 0 fails at once.
+    /// How long to wait for it, such as 500ms, 10s or 1h; 0 fails at once. Kinds that poll share
+    /// fairly between processes from 100ms on.
     #[arg(long, default_value = "10s", value_parser = wait)]
     pub wait: Duration,
     /// How long it outlives a dead holder. Kinds without renewal end after that time even if the
@@ -202,6 +244,14 @@ impl LockRun {
         }
         if kind.backend() == Backend::MySql && missing(&self.database_url) {
             return Err(format!("the lock {kind} needs --database-url (DATABASE_URL)"));
+        }
+        // What the kind does not need is not looked at.
+        if let (Backend::Redis, Some(url)) = (kind.backend(), &self.redis_url) {
+            check_redis("REDIS_URL", url.expose_secret())?;
+        }
+        let needs_database = kind.backend() == Backend::MySql || self.token;
+        if let Some(url) = self.database_url.as_ref().filter(|_| needs_database) {
+            check_database(url)?;
         }
         self.servers.check(kind, self.lease)?;
         if self.token {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use distlock::failpoint::are_compiled_in;
 use distlock::{HoldKind, LockKind, LockOptions, RenewalKind, guarantees};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::Database;
-use super::locks::{LockServers, check_fencing, lock_kind};
+use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
 use crate::sale::{Guards, LockOrder, OnLost, Plant, Scope};
 
 /// The lease of kinds that do not renew it, unless told otherwise.
@@ -55,7 +55,8 @@ pub struct Serve {
     /// What the lock's name is made of.
     #[arg(long, env = "LOCK_SCOPE", value_enum, default_value = "user")]
     pub lock_scope: ScopeArg,
-    /// How long a purchase waits for its lock, in ms; 0 fails at once, as `tryLock()` does.
+    /// How long a purchase waits for its lock, in ms; 0 fails at once, as `tryLock()` does. Kinds
+    /// that poll share a lock fairly between replicas from 100 on.
     #[arg(long, env = "LOCK_WAIT_MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(0..=60_000))]
     pub lock_wait_ms: u32,
@@ -89,9 +90,6 @@ pub struct Serve {
     /// Be ready although another replica locks differently.
     #[arg(long, env = "ALLOW_MIXED")]
     pub allow_mixed: bool,
-    /// Accept a Redis that may evict keys, and with them locks.
-    #[arg(long, env = "ALLOW_EVICTION")]
-    pub allow_eviction: bool,
     /// For development, on a loopback address only: login codes are in the answer, and `JWT_SECRET`
     /// may be missing (then tokens end with the process).
     #[arg(long, env = "DEV")]
@@ -222,6 +220,8 @@ impl Serve {
         if self.jwt_secret.is_none() && !self.dev {
             return Err("JWT_SECRET is missing (only --dev does without)".to_owned());
         }
+        check_database(&self.database.database_url)?;
+        check_redis("REDIS_URL", self.redis_url.expose_secret())?;
         self.check_lock()
     }
 

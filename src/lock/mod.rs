@@ -10,12 +10,13 @@ mod tie;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use distlock::mysql::MySqlTokens;
 use distlock::{
     Backend, Backends, Fencing, LockKind, Locks, MySqlServer, RedisServer, ZooKeeperServer,
     guarantees, locker, plant,
 };
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::LockServers;
 use crate::sale::Plant;
@@ -46,8 +47,6 @@ pub struct Places<'a> {
     /// Whether the order's transaction reads as the textbook's naive code does, which matters for
     /// a lock that is that transaction.
     pub naive: bool,
-    /// Whether a Redis may evict keys.
-    pub allow_eviction: bool,
     /// After how long the database frees the locks of a session that it hears nothing from.
     pub silence: Duration,
     /// All others.
@@ -79,7 +78,7 @@ pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
         Some(planted) => plant::locker(planted, &servers)?,
         None => locker(kind, &servers)?,
     });
-    if !places.allow_eviction {
+    if !places.more.allow_eviction {
         refuse_eviction(&independent).await?;
     }
     if !wanted.fenced || guarantees(kind).fencing != Fencing::Optional {
@@ -118,10 +117,21 @@ pub fn has_servers_of_its_own(kind: LockKind, servers: &LockServers) -> bool {
 }
 
 /// The authority that vouches for servers with `rediss://`.
-pub fn authority(servers: &LockServers) -> anyhow::Result<Option<Vec<u8>>> {
+fn authority(servers: &LockServers) -> anyhow::Result<Option<Vec<u8>>> {
     let Some(path) = &servers.redis_ca_file else { return Ok(None) };
     let pem = std::fs::read(path);
     pem.map(Some).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The Redis of the service and of most kinds, which must not evict unless that is allowed.
+pub async fn redis(url: &SecretString, servers: &LockServers) -> anyhow::Result<RedisConnection> {
+    let ca = authority(servers)?;
+    let address = RedisAddress { url: url.expose_secret(), ca: ca.as_deref() };
+    let redis = store::redis(address).await.context("cannot connect to REDIS_URL")?;
+    if !servers.allow_eviction {
+        store::refuse_eviction(&redis).await.context("REDIS_URL (--allow-eviction ignores it)")?;
+    }
+    Ok(redis)
 }
 
 /// The servers of `red` and `multi` may be away, that is what they are for; but none may evict.
@@ -163,18 +173,14 @@ pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
 }
 
 impl Places<'_> {
-    /// The servers of `red` and `multi`, each with its place; none is named twice.
+    /// The servers of `red` and `multi`, each with its place.
     fn independent(&self) -> anyhow::Result<Vec<(String, RedisConnection)>> {
         let ca = authority(self.more)?;
         let mut servers: Vec<(String, RedisConnection)> = Vec::new();
         for url in self.more.independent() {
             let address = RedisAddress { url, ca: ca.as_deref() };
             let connection = store::redis_later(address).context("RED_URLS")?;
-            let place = address.place().unwrap_or_default();
-            if servers.iter().any(|(other, _)| *other == place) {
-                return Err(anyhow!("RED_URLS names {place} twice, which is one server only"));
-            }
-            servers.push((place, connection));
+            servers.push((address.place().unwrap_or_default(), connection));
         }
         Ok(servers)
     }

@@ -7,8 +7,7 @@
 
 use std::io;
 
-use anyhow::Context;
-use distlock::{Guard, LockError, LockOptions, Locks, LossCause, guarantees};
+use distlock::{Backend, Guard, LockError, LockOptions, Locks, LossCause, guarantees};
 use nix::sys::signal::Signal;
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,9 +15,8 @@ use tokio::sync::mpsc;
 
 use super::group::{Group, exit_code};
 use super::tie::Tie;
-use super::{Places, Wanted, authority, open};
+use super::{Places, Wanted, open, redis};
 use crate::config::LockRun;
-use crate::store::{self, RedisAddress};
 
 /// Bad usage, as everywhere in this program.
 const USAGE: u8 = 2;
@@ -105,11 +103,9 @@ fn code_of(signal: Signal) -> u8 {
 
 async fn connect(config: &LockRun) -> Result<Locks, Failure> {
     let opened = async {
-        let ca = authority(&config.servers)?;
         let redis = match &config.redis_url {
-            Some(url) if config.kind.backend() == distlock::Backend::Redis => {
-                let address = RedisAddress { url: url.expose_secret(), ca: ca.as_deref() };
-                Some(store::redis(address).await.context("cannot connect to REDIS_URL")?)
+            Some(url) if config.kind.backend() == Backend::Redis => {
+                Some(redis(url, &config.servers).await?)
             }
             _ => None,
         };
@@ -117,7 +113,6 @@ async fn connect(config: &LockRun) -> Result<Locks, Failure> {
             redis,
             database_url: config.database_url.as_ref().map(ExposeSecret::expose_secret),
             naive: false,
-            allow_eviction: true,
             silence: config.lease,
             more: &config.servers,
         };

@@ -29,7 +29,8 @@ pub use migrate::migrate;
 pub use order_ids::OrderIds;
 pub use orders::{Entry, Orders};
 pub use pools::{
-    DatabaseOptions, RedisAddress, RedisConnection, database, redis, redis_later, refuse_eviction,
+    DatabaseOptions, RedisAddress, RedisConnection, check_database_address, database, redis,
+    redis_later, refuse_eviction,
 };
 pub use replicas::Replicas;
 pub use resolve::{Resolution, resolve};

@@ -49,6 +49,11 @@ pub(super) fn address(url: &str) -> Result<MySqlConnectOptions, sqlx::Error> {
     Err(sqlx::Error::Configuration("the database's address must begin with mysql://".into()))
 }
 
+/// Whether that can be the address of a database. No server is asked.
+pub fn check_database_address(url: &str) -> Result<(), sqlx::Error> {
+    address(url).map(drop)
+}
+
 /// Makes the pool. Nothing is connected yet.
 pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
     let naive = options.naive;

@@ -2,6 +2,8 @@
 //! goes on: naive code, one unit, and a successor on another replica. Witness: the late replica
 //! stands still, with a statement under way, until the successor has the lock.
 
+use std::time::{Duration, Instant};
+
 use sqlx::{Connection, MySqlConnection};
 use testbed::{Action, Command, Proxy, Replica, ReplicaSpec, Times};
 use tokio::task::{JoinHandle, block_in_place, spawn_blocking};
@@ -12,6 +14,8 @@ use crate::support::{Place, SECRET, Service, eventually, servers};
 
 const LATE: u64 = 1;
 const SUCCESSOR: u64 = 2;
+/// How long the service waits for a row; with room for a busy machine where it is told.
+const AT_THE_FENCE: Duration = Duration::from_secs(3);
 /// What both sell by.
 const NAIVE: [&str; 11] = [
     "--lab",
@@ -155,5 +159,25 @@ async fn with_a_fence_a_late_write_is_refused_once_the_successor_has_read() {
     let late = buying.await.expect("no panic");
     assert!(late.words().starts_with("503 "), "{}", late.words());
     assert_eq!(late.answer.expect("an answer").body["executed"], false);
+    assert_eq!(two.sold().await, 1);
+}
+
+/// The price of the fence.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_successor_of_a_holder_that_is_frozen_in_its_transaction_is_turned_away_in_bounded_time()
+{
+    let mut two = Two::start(true).await;
+    let (buying, held) = two.freeze_at(AT_THE_READ).await;
+    let successor = two.buy(&two.successor, SUCCESSOR);
+    two.until_one_waits_at_the_fence().await;
+    let waiting = Instant::now();
+    let turned_away = successor.await.expect("no panic");
+    assert!(waiting.elapsed() < AT_THE_FENCE * 3, "{:?}", waiting.elapsed());
+    assert_eq!(turned_away.words(), r#"503 "overloaded""#);
+    assert_eq!(turned_away.answer.expect("an answer").body["executed"], false);
+    assert_eq!(two.sold().await, 0);
+    held.release();
+    two.thaw();
+    assert_eq!(words(buying).await, "201 null", "it was there first");
     assert_eq!(two.sold().await, 1);
 }

@@ -3,15 +3,22 @@
 //! The future is polled once, then twice, and so on until it comes to its end, and dropped each
 //! time: that is every point at which it can be dropped. It is dropped at once, when the server may
 //! not have been asked yet, and when it is woken up, which mostly means that there is an answer.
+//! Afterwards another process and the same one get the lock at once, so neither the server nor the
+//! queue in the process has anything of it; and no subscription and no connection is left.
 
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use distlock::{LockName, LockOptions, Locks};
+use async_trait::async_trait;
+use distlock::mysql::MySqlTokens;
+use distlock::{Fencing, Guard, LockError, LockKind, LockName, LockOptions, Locks, Mint, Token};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::time::timeout;
 
-use crate::arena::{Arena, Check, assert_free_for, fresh_name, of_all, of_locks};
+use crate::arena::{Arena, Asked, Check, LONG, assert_free_for, fresh_name, of_all, of_locks};
+use crate::residue::Process;
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -30,18 +37,34 @@ pub(crate) const CHECKS: &[Check] = &[
         run: |arena| arena.run(async || a_hand_off(arena).await),
     },
     Check {
+        name: "an_acquire_dropped_while_its_token_is_minted_holds_nothing",
+        asked: |promise| {
+            let mints = promise.fencing == Fencing::Optional;
+            Asked::of_those_that(mints, "has no tokens that somebody else mints")
+        },
+        run: |arena| {
+            // What blocks while the server starts.
+            let _mint = arena.servers.addresses(LockKind::MysqlTable);
+            arena.run(async || a_minted_token(arena).await);
+        },
+    },
+    Check {
         name: "a_release_dropped_at_any_point_is_finished",
         asked: of_all,
         run: |arena| arena.run(async || a_release(arena).await),
     },
 ];
 
-/// More polls than any acquisition of a free lock takes.
+/// More polls than anything takes that is asked for here.
 const MANY: u32 = 1000;
-/// Polls of one that has to wait.
+/// A waiter that is not told of a hand-off is cut at so many polls at least, and comes to its end
+/// so often.
 const SOME: u32 = 10;
+const ENDS: u32 = 3;
 /// A waiter that is not woken is not polled.
 const WHILE: Duration = Duration::from_millis(100);
+/// How long a waiter waits whose acquire is to come to its end though the lock stays held.
+const SHORTLY: Duration = Duration::from_millis(60);
 
 /// When a future is dropped.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +81,7 @@ fn cuts(polls: u32) -> impl Iterator<Item = Cut> {
 }
 
 /// The outcome, if it comes before the cut; the future is dropped then in any case.
-async fn until<T>(cut: Cut, future: impl Future<Output = T>) -> Option<T> {
+async fn until<T>(cut: Cut, at_most: Duration, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Some(Box::pin(future));
     let mut polls = 0;
     let running = poll_fn(|context| {
@@ -71,14 +94,14 @@ async fn until<T>(cut: Cut, future: impl Future<Output = T>) -> Option<T> {
             Poll::Pending => Poll::Ready(None),
         }
     });
-    let outcome = timeout(WHILE, running).await.ok().flatten();
+    let outcome = timeout(at_most, running).await.ok().flatten();
     drop(future.take());
     outcome
 }
 
-/// Takes the lock, up to the cut. Whether it came to an end.
+/// Takes the lock and releases it, up to the cut. Whether it came to an end.
 async fn try_lock(locks: &Locks, name: &LockName, options: &LockOptions, cut: Cut) -> bool {
-    match until(cut, locks.lock(name, options)).await {
+    match until(cut, WHILE, locks.lock(name, options)).await {
         Some(outcome) => {
             let guard = outcome.unwrap_or_else(|error| panic!("{cut:?}: {error}"));
             guard.release().await.expect("a release");
@@ -88,20 +111,22 @@ async fn try_lock(locks: &Locks, name: &LockName, options: &LockOptions, cut: Cu
     }
 }
 
-/// Nothing is left on the server, and no turn in either process.
-async fn assert_clean(locks: &Locks, others: &Locks, name: &LockName, what: &str) {
-    locks.flush().await;
-    assert_free_for(others, name, what).await;
-    assert_free_for(locks, name, what).await;
+/// Nothing is left on the servers, in either process, and on the ways between them.
+async fn assert_clean(one: &Process<'_>, other: &Process<'_>, name: &LockName, what: &str) {
+    one.locks.flush().await;
+    assert_free_for(&other.locks, name, what).await;
+    assert_free_for(&one.locks, name, what).await;
+    one.assert_idle(name, what).await;
+    other.assert_idle(name, what).await;
 }
 
 async fn a_free_lock(arena: &Arena) {
-    let (locks, others) = arena.two_locks().await;
+    let (one, other) = Process::two(arena).await;
     let options = arena.options(Duration::ZERO);
     for cut in cuts(MANY) {
         let name = fresh_name();
-        let ended = try_lock(&locks, &name, &options, cut).await;
-        assert_clean(&locks, &others, &name, &format!("an acquire: {cut:?}")).await;
+        let ended = try_lock(&one.locks, &name, &options, cut).await;
+        assert_clean(&one, &other, &name, &format!("an acquire: {cut:?}")).await;
         if ended {
             return;
         }
@@ -110,44 +135,104 @@ async fn a_free_lock(arena: &Arena) {
 }
 
 async fn a_busy_lock(arena: &Arena) {
-    let (locks, others) = arena.two_locks().await;
-    let patient = arena.options(Duration::from_secs(10));
-    for cut in cuts(SOME) {
+    let (one, other) = Process::two(arena).await;
+    let shortly = arena.options(SHORTLY);
+    for cut in cuts(MANY) {
         let name = fresh_name();
-        let held = others.lock(&name, &arena.options(Duration::ZERO)).await.expect("it is free");
+        let free = arena.options(Duration::ZERO);
+        let held = other.locks.lock(&name, &free).await.expect("it is free");
         // The second of the process waits for its turn there, where there is one.
-        let gone = tokio::join!(
-            try_lock(&locks, &name, &patient, cut),
-            try_lock(&locks, &name, &patient, cut),
-        );
-        assert_eq!(gone, (false, false), "two hold it");
-        locks.flush().await;
+        let wait = || until(cut, LONG, one.locks.lock(&name, &shortly));
+        let gone: (Option<Result<Guard, _>>, Option<Result<Guard, _>>) =
+            tokio::join!(wait(), wait());
+        let ended = [gone.0, gone.1].map(|outcome| match outcome {
+            Some(Ok(_)) => panic!("two hold it"),
+            Some(Err(LockError::TimedOut { .. })) => true,
+            Some(Err(error)) => panic!("{cut:?}: {error}"),
+            None => false,
+        });
+        one.locks.flush().await;
         held.release().await.expect("a release");
-        assert_clean(&locks, &others, &name, &format!("a waiter: {cut:?}")).await;
+        assert_clean(&one, &other, &name, &format!("a waiter: {cut:?}")).await;
+        if ended == [true, true] && !cut.late {
+            return;
+        }
     }
+    panic!("a wait of {SHORTLY:?} does not end within {MANY} polls");
 }
 
 async fn a_hand_off(arena: &Arena) {
-    let (locks, others) = arena.two_locks().await;
+    let (one, other) = Process::two(arena).await;
     let patient = arena.options(Duration::from_secs(10));
-    for cut in cuts(SOME) {
+    let mut ends = 0;
+    for cut in cuts(MANY) {
         let name = fresh_name();
-        let held = others.lock(&name, &arena.options(Duration::ZERO)).await.expect("it is free");
+        let free = arena.options(Duration::ZERO);
+        let held = other.locks.lock(&name, &free).await.expect("it is free");
         // Begins to wait, sees the release come, and goes away at the next step or a later one.
-        let (_, released) = tokio::join!(try_lock(&locks, &name, &patient, cut), held.release());
+        let waiting = try_lock(&one.locks, &name, &patient, cut);
+        let (ended, released) = tokio::join!(waiting, held.release());
         released.expect("a release");
-        assert_clean(&locks, &others, &name, &format!("a hand-off: {cut:?}")).await;
+        assert_clean(&one, &other, &name, &format!("a hand-off: {cut:?}")).await;
+        ends += u32::from(ended);
+        if ends >= ENDS && cut.polls >= SOME {
+            return;
+        }
+    }
+    panic!("a hand-off does not end within {MANY} polls");
+}
+
+/// The database's mint, which is asked over a connection; the one that the other checks use makes a
+/// token without ever waiting. Counts those that were begun, and those that were made.
+struct Counted {
+    mint: MySqlTokens,
+    begun: AtomicU32,
+    made: AtomicU32,
+}
+
+#[async_trait]
+impl Mint for Counted {
+    async fn next(&self, name: &LockName) -> Result<Token, LockError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let token = self.mint.next(name).await;
+        self.made.fetch_add(1, Ordering::SeqCst);
+        token
     }
 }
 
-async fn a_release(arena: &Arena) {
-    let (locks, others) = arena.two_locks().await;
-    let options = arena.options(Duration::ZERO);
+async fn a_minted_token(arena: &Arena) {
+    let (mut one, other) = Process::two(arena).await;
+    let addresses = arena.servers.addresses(LockKind::MysqlTable);
+    let server = addresses.mysql_server().expect("an address").expect("a database");
+    let (begun, made) = (AtomicU32::new(0), AtomicU32::new(0));
+    let mint = Arc::new(Counted { mint: MySqlTokens::new(&server), begun, made });
+    one.locks = one.locks.with_mint(Arc::clone(&mint) as _);
+    let options = arena.options(Duration::ZERO).fenced();
     for cut in cuts(MANY) {
         let name = fresh_name();
-        let guard = locks.lock(&name, &options).await.expect("it is free");
-        let outcome = until(cut, guard.release()).await;
-        assert_clean(&locks, &others, &name, &format!("a release: {cut:?}")).await;
+        let ended = try_lock(&one.locks, &name, &options, cut).await;
+        assert_clean(&one, &other, &name, &format!("an acquire with a token: {cut:?}")).await;
+        if ended {
+            let (begun, made) = (&mint.begun, &mint.made);
+            let cuts = begun.load(Ordering::SeqCst) - made.load(Ordering::SeqCst);
+            assert!(cuts > 1, "{cuts} cuts while a token was minted");
+            return;
+        }
+    }
+    panic!("a free lock is not taken within {MANY} polls");
+}
+
+async fn a_release(arena: &Arena) {
+    let (one, other) = Process::two(arena).await;
+    let options = arena.options(Duration::ZERO);
+    let name = fresh_name();
+    drop(one.locks.lock(&name, &options).await.expect("it is free"));
+    assert_clean(&one, &other, &name, "a guard that was dropped").await;
+    for cut in cuts(MANY) {
+        let name = fresh_name();
+        let guard = one.locks.lock(&name, &options).await.expect("it is free");
+        let outcome = until(cut, WHILE, guard.release()).await;
+        assert_clean(&one, &other, &name, &format!("a release: {cut:?}")).await;
         if let Some(outcome) = outcome {
             outcome.expect("a release");
             return;

@@ -17,6 +17,7 @@ mod other_kinds;
 mod queueing;
 mod reentry;
 mod release;
+mod residue;
 mod waiting;
 
 use std::process::ExitCode;

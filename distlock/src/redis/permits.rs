@@ -56,7 +56,7 @@ impl Synchronizers {
     pub(super) fn new(server: &RedisServer) -> Self {
         let expirable_meter = Meter::of(Synchronizer::ExpirableSemaphore.as_str());
         Self {
-            background: Background::here(),
+            background: Background::here("synchronizers"),
             watchdog: Watchdog::new(expirable_meter.clone()),
             renewer: Arc::new(PermitRenewer::new(server.connection())),
             scripts: Scripts::new(),

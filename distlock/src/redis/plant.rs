@@ -140,6 +140,10 @@ impl Locker for Planted {
         }
     }
 
+    async fn flush(&self) {
+        self.sound.flush().await;
+    }
+
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         let (plant, server) = (self.plant, self.server.clone());
         let (sound, renewer) = (self.sound.begin(request.clone()), Arc::clone(&self.renewer));

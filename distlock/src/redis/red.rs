@@ -13,7 +13,7 @@
 //! Source: the Redis documentation, "Distributed Locks with Redis"; M. Kleppmann's and S.
 //! Sanfilippo's articles on it. Tests: `tests/red.rs`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,6 +23,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout};
 
 use super::{RedisConnection, RedisServer};
+use crate::background::Background;
 use crate::{
     Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Owner, Release, Renewal,
     Renewer, Request, Upkeep, guarantees,
@@ -47,28 +48,34 @@ pub struct Red(Arc<Nodes>);
 struct Nodes {
     connections: Vec<RedisConnection>,
     restart_delay: Duration,
+    /// Made by the first release that leaves something to it.
+    background: OnceLock<Background>,
 }
 
 impl Red {
     /// Over these servers: 3 or 5, independent of each other. Fails with
     /// [`LockError::Unsupported`] for other numbers.
     pub fn new(servers: &[RedisServer]) -> Result<Self, LockError> {
-        if ![3, 5].contains(&servers.len()) {
+        if LockKind::Red.server_counts().is_some_and(|fit| !fit.contains(&servers.len())) {
             return Err(LockError::Unsupported("3 or 5 independent Redis servers"));
         }
         if servers.iter().any(|server| server.connection().is_cluster()) {
             return Err(LockError::Unsupported("independent Redis servers, not a Redis Cluster"));
         }
         let connections = servers.iter().map(RedisServer::connection).collect();
-        Ok(Self(Arc::new(Nodes { connections, restart_delay: Duration::ZERO })))
+        Ok(Self::over(connections, Duration::ZERO))
     }
 
     /// A server that came up empty is not counted before so long has passed: the longest lease that
     /// anybody uses. It also delays the very first lock by that.
     #[must_use]
     pub fn with_restart_delay(self, restart_delay: Duration) -> Self {
-        let connections = self.0.connections.clone();
-        Self(Arc::new(Nodes { connections, restart_delay }))
+        Self::over(self.0.connections.clone(), restart_delay)
+    }
+
+    fn over(connections: Vec<RedisConnection>, restart_delay: Duration) -> Self {
+        let background = OnceLock::new();
+        Self(Arc::new(Nodes { connections, restart_delay, background }))
     }
 
     /// Who renews its holds.
@@ -90,6 +97,12 @@ impl Locker for Red {
 
     async fn check_servers(&self) -> Result<(), LockError> {
         self.0.check().await
+    }
+
+    async fn flush(&self) {
+        if let Some(background) = self.0.background.get() {
+            background.flush().await;
+        }
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
@@ -252,7 +265,8 @@ impl Nodes {
         command.arg(request.owner.as_str());
         let (votes, others) = self.ask(answer_limit(request.lease), command, enough).await;
         if !others.is_empty() {
-            tokio::spawn(others.for_each(|_| ready(())));
+            let background = || Background::here(LockKind::Red.as_str());
+            self.background.get_or_init(background).spawn(others.for_each(|_| ready(())));
         }
         votes
     }

@@ -165,6 +165,16 @@ impl Contender {
         })
     }
 
+    /// The same after one more time-out of the session, as if this were a lease, for what was given
+    /// up without a release: the session itself goes on.
+    pub(super) fn remove_after_a_lease(self, node: Option<Node>) {
+        let (runtime, lease) = (self.session.runtime.clone(), self.session.timeout());
+        runtime.spawn(async move {
+            sleep(lease).await;
+            self.remove(node);
+        });
+    }
+
     async fn try_to_remove(
         &self,
         node: Option<&Node>,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::ZooKeeperServer;
 use super::contender::{Contender, Node, Removal};
@@ -154,6 +154,15 @@ impl Acquisition for MutexAcquisition {
     }
 }
 
+impl Drop for MutexAcquisition {
+    /// A place that nobody has abandoned goes as a hold that nobody has released.
+    fn drop(&mut self) {
+        if let Some(Place { contender, node, .. }) = self.place.take() {
+            contender.remove_after_a_lease(node);
+        }
+    }
+}
+
 impl MutexAcquisition {
     /// Counts one more entry of an owner who holds the lock already. The server must say that he
     /// still does: a hold that is believed in no more may be there yet, and the other way round.
@@ -273,12 +282,7 @@ impl Drop for MutexHold {
         if self.left || !self.leave() {
             return;
         }
-        let Contender { session, .. } = &self.holding.contender;
-        let (runtime, lease) = (session.runtime.clone(), session.timeout());
-        let holding = Arc::clone(&self.holding);
-        runtime.spawn(async move {
-            sleep(lease).await;
-            holding.contender.clone().remove(Some(holding.node.clone()));
-        });
+        let Holding { contender, node, .. } = &*self.holding;
+        contender.clone().remove_after_a_lease(Some(node.clone()));
     }
 }

@@ -77,8 +77,8 @@ fn switches_that_break_things_are_refused_outside_of_the_laboratory() {
 #[test]
 fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
-    let red = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-3@127.0.0.1:2/0"];
-    let same = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-4@127.0.0.1:1/0"];
+    let three = "redis://:hush@127.0.0.1:1/0,redis://:hush@127.0.0.1:2/0,redis://127.0.0.1:3/0";
+    let red = ["--red-urls", three];
     let cases: [(&[&str], &str); 17] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
@@ -113,10 +113,65 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     for (flags, why) in cases {
         serve(&place, flags).refused(Some(&place), why);
     }
-    let place = Place::fresh();
-    let lock = |servers: [&'static str; 2]| ["--lock", "red", servers[0], servers[1]];
-    serve(&place, &lock(red)).refused(Some(&place), "3 or 5 independent Redis servers");
-    serve(&place, &lock(same)).refused(Some(&place), "names 127.0.0.1:1/0 twice");
+}
+
+/// Whoever listens there already is not what is wrong.
+#[test]
+fn bad_usage_is_told_before_a_port_is_bound_and_a_server_is_asked() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("its address").to_string();
+    let place = nowhere();
+    let one = "redis://:hush-3@127.0.0.1:1/0";
+    let red = |urls: &str| ["--lock", "red", "--red-urls", urls].map(str::to_owned);
+    let cases = [
+        (red(&format!("{one},redis://127.0.0.1:2/0")), "needs 3 or 5 independent Redis servers"),
+        (red(&format!("{one},redis://:hush-4@127.0.0.1:1/0")), "names 127.0.0.1:1/0 twice"),
+        (red("http://:hush-3@127.0.0.1:1/0"), "RED_URLS is not usable: "),
+        (red("redis+cluster://:hush-3@127.0.0.1:1"), "needs independent servers, not a cluster"),
+    ];
+    for (flags, why) in cases {
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let ended = run(&[&["serve", "--bind", &taken], &flags[..]].concat(), &env(&place));
+        assert!(!ended.stderr.contains("hush"), "{ended:?}");
+        ended.refused(Some(&place), why);
+    }
+    let redis = Place { redis_url: "http://:hush-2@127.0.0.1:1/0".into(), ..nowhere() };
+    let database = |url: &str| Place { database_url: url.into(), ..nowhere() };
+    for (place, why) in [
+        (redis, "REDIS_URL is not usable: "),
+        (database("postgres://u:hush-1@127.0.0.1:1/shop"), "must begin with mysql://"),
+        (database("mysql://u:hush-1@127.0.0.1:port/shop"), "invalid port number"),
+    ] {
+        run(&["serve", "--bind", &taken], &env(&place)).refused(Some(&place), why);
+    }
+}
+
+#[test]
+fn an_address_that_can_be_none_is_bad_usage_for_a_command_under_a_lock_too() {
+    let run = |flags: &[&str]| {
+        let command = ["--", "/bin/echo", "in"];
+        run(&[&["lock", "run", "--name", "a"], flags, &command].concat(), &[])
+    };
+    let (redis, two) = ("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0,redis://127.0.0.1:2/0");
+    let cases: [(&[&str], &str); 7] = [
+        (&["--redis-url", "nonsense"], "REDIS_URL is not usable: "),
+        (&["--redis-url", "http://:hush@127.0.0.1:1/0"], "REDIS_URL is not usable: "),
+        (&["--redis-url", "redis+cluster://127.0.0.1:1/3"], "has the database 0 only"),
+        (&["--kind", "mysql-table", "--database-url", "nonsense"], "must begin with mysql://"),
+        (
+            &["--token", "--redis-url", redis, "--database-url", "mysql://u:p@h:port/d"],
+            "invalid port number",
+        ),
+        (&["--kind", "red", "--red-urls", two], "needs 3 or 5 independent Redis servers"),
+        (&["--kind", "multi", "--red-urls", "nonsense"], "RED_URLS is not usable: "),
+    ];
+    for (flags, why) in cases {
+        let ended = run(flags);
+        assert!(!ended.stderr.contains("hush"), "{ended:?}");
+        ended.refused(None, why);
+    }
+    // What can be one, and is not there, is the server's failure.
+    assert_eq!(run(&["--redis-url", redis]).code, Some(69));
 }
 
 #[test]
@@ -146,16 +201,9 @@ fn a_server_that_is_not_there_or_says_no_is_named_at_once() {
         (database(format!("mysql://seckill:hush-1@{silent}/shop")), schema, "does not answer"),
         (database(wrong_password), schema, "Access denied"),
         (database(format!("{left}/no_such_shop")), schema, "no_such_shop"),
-        (
-            database("postgres://u:hush-1@127.0.0.1:1/shop".into()),
-            schema,
-            "must begin with mysql://",
-        ),
-        (database("mysql://u:hush-1@127.0.0.1:port/shop".into()), schema, "invalid port number"),
         (redis("redis://:hush-2@127.0.0.1:1/0".into()), "cannot connect to REDIS_URL", "refused"),
         (redis(format!("redis://:hush-2@{silent}/0")), "cannot connect to REDIS_URL", "redis"),
         (redis(no_password), "cannot connect to REDIS_URL", "redis"),
-        (redis("http://:hush-2@127.0.0.1:1/0".into()), "cannot connect to REDIS_URL", "redis"),
     ];
     thread::scope(|scope| {
         for (place, what, why) in &cases {
@@ -168,7 +216,7 @@ fn a_server_that_is_not_there_or_says_no_is_named_at_once() {
     });
     // A start that fails for want of Redis breaks off no step of the schema.
     run(&["migrate"], &env(&good)[..1]).fine();
-    for (place, what, why) in &cases[..6] {
+    for (place, what, why) in &cases[..4] {
         let no_schema = serve(place, &["--no-migrate"]);
         assert_eq!(no_schema.code, Some(2), "{what} {why}: {no_schema:?}");
         assert_eq!(no_schema.stderr.lines().count(), 1, "{no_schema:?}");
@@ -191,11 +239,23 @@ fn a_redis_that_may_evict_locks_is_refused_unless_it_is_allowed() {
         command.arg("SET").arg("maxmemory-policy").arg(policy);
         command.exec(&mut connection).expect("Redis takes it");
     };
+    let under_lock = |flags: &[&str]| {
+        let line = ["lock", "run", "--name", "a"];
+        run(&[&line, flags, &["--", "/bin/echo", "in"]].concat(), &env(&place)[1..2])
+    };
     for policy in ["allkeys-lru", "volatile-lru", "allkeys-random", "volatile-ttl", "volatile-lfu"]
     {
         set(policy);
-        serve(&place, &[]).refused(Some(&place), &format!("maxmemory-policy is {policy}"));
+        let why = format!("maxmemory-policy is {policy}");
+        let (served, locked) = (serve(&place, &[]), under_lock(&[]));
+        let code = locked.code;
+        assert_eq!((code, locked.stdout.as_str()), (Some(69), ""), "{locked:?}");
+        assert_eq!(locked.stderr, served.stderr, "the same words");
+        served.refused(Some(&place), &why);
     }
+    assert_eq!(under_lock(&["--allow-eviction"]).fine(), "in\n");
+    let by_kind = under_lock(&["--kind", "set-nx"]);
+    assert_eq!(by_kind.code, Some(69), "whatever the kind: {by_kind:?}");
     let start = |flags: &[&str]| {
         let spec = ReplicaSpec::new("evicting", SECKILL).args(ANY_PORT).args(flags.iter().copied());
         let spec = env(&place).into_iter().fold(spec, |spec, (key, value)| spec.env(key, value));

@@ -34,8 +34,13 @@ impl RedisAddress<'_> {
         Some(nodes.iter().map(place).collect::<Vec<_>>().join(","))
     }
 
+    /// Whether it can be the address of a Redis. No server is asked.
+    pub fn check(self) -> RedisResult<()> {
+        self.nodes().map(drop)
+    }
+
     /// Whether it is that of a cluster.
-    pub(super) fn is_cluster(self) -> bool {
+    pub fn is_cluster(self) -> bool {
         self.scheme().is_some_and(|scheme| scheme.ends_with("+cluster"))
     }
 

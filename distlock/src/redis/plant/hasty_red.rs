@@ -35,6 +35,10 @@ impl Locker for HastyRed {
         self.red.check_servers().await
     }
 
+    async fn flush(&self) {
+        self.red.flush().await;
+    }
+
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         let (red, connections) = (self.red.clone(), self.connections.clone());
         Box::new(HastyAcquisition { red, connections, request })

@@ -1,0 +1,134 @@
+//! What is under way for callers who have gone is bounded: a server that answers nobody costs a
+//! process no more than so many tasks, and never the time of whoever drops a guard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use distlock::{
+    Acquisition, Belief, Guarantees, Guard, Hold, Lease, LockError, LockKind, LockName,
+    LockOptions, Locker, Locks, Release, Request, guarantees,
+};
+use metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    with_local_recorder,
+};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+/// As `Locks::flush` says.
+const LIMIT: usize = 16_384;
+/// Dropped when so many are under way.
+const BEYOND: usize = 100;
+/// Nothing here ends by time.
+const LONG: Duration = Duration::from_hours(1);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Grants whatever it is asked for; releases wait for a place at the gate.
+#[derive(Clone)]
+struct Slow {
+    gate: Arc<Semaphore>,
+    begun: Arc<AtomicUsize>,
+    released: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Locker for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        guarantees(LockKind::LuaRelease)
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        Box::new(Taking(self.clone(), request))
+    }
+}
+
+struct Taking(Slow, Request);
+
+#[async_trait]
+impl Acquisition for Taking {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let belief = Belief::in_lease(Instant::now(), self.1.lease);
+        Ok(Some(Box::new(Holding(self.0.clone(), belief))))
+    }
+
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        Ok(())
+    }
+}
+
+struct Holding(Slow, Belief);
+
+#[async_trait]
+impl Hold for Holding {
+    fn belief(&self) -> Belief {
+        self.1
+    }
+
+    async fn release(&mut self) -> Result<Release, LockError> {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        let _place = self.0.gate.acquire().await;
+        self.0.released.fetch_add(1, Ordering::SeqCst);
+        Ok(Release::Released)
+    }
+}
+
+/// How many releases were given up.
+#[derive(Clone, Default)]
+struct GivenUp(Arc<AtomicU64>);
+
+impl Recorder for GivenUp {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        match key.name() {
+            "distlock_given_up_total" => Counter::from_arc(Arc::clone(&self.0)),
+            _ => Counter::noop(),
+        }
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+async fn take(locks: &Locks, number: usize) -> Guard {
+    let name = LockName::new(format!("lock:{number}")).expect("a good name");
+    let options = LockOptions::new(Duration::ZERO, Lease::Fixed(LONG));
+    locks.lock(&name, &options).await.expect("it is free")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_beyond_the_bound_are_given_up_and_counted_and_nobody_waits_for_one() {
+    let (begun, released) = (Arc::default(), Arc::default());
+    let slow = Slow { gate: Arc::new(Semaphore::new(0)), begun, released };
+    let given_up = GivenUp::default();
+    let locks = with_local_recorder(&given_up, || Locks::new(Arc::new(slow.clone())));
+    for number in 0..LIMIT + BEYOND {
+        drop(take(&locks, number).await);
+    }
+    assert_eq!(given_up.0.load(Ordering::SeqCst), BEYOND as u64);
+    // Nothing of a lock that was given up is left in the process.
+    drop(take(&locks, LIMIT + BEYOND - 1).await);
+    assert_eq!(given_up.0.load(Ordering::SeqCst), BEYOND as u64 + 1);
+
+    slow.gate.add_permits(LIMIT);
+    timeout(PATIENCE, locks.flush()).await.expect("what is under way comes to its end");
+    assert_eq!(slow.begun.load(Ordering::SeqCst), LIMIT, "one for each place");
+    assert_eq!(slow.released.load(Ordering::SeqCst), LIMIT, "and all of them");
+    drop(take(&locks, 0).await);
+    timeout(PATIENCE, locks.flush()).await.expect("there is room again");
+    assert_eq!(slow.released.load(Ordering::SeqCst), LIMIT + 1);
+    assert_eq!(given_up.0.load(Ordering::SeqCst), BEYOND as u64 + 1);
+}
