@@ -24,7 +24,7 @@ use crate::domain::{OrderId, UserId, VoucherId};
 #[derive(Debug)]
 pub struct Survey {
     /// Units left; `None` if the voucher is gone.
-    pub left: Option<i32>,
+    pub left: Option<i64>,
     /// The orders that its users already have.
     pub earlier: HashMap<UserId, OrderId>,
 }
@@ -82,9 +82,9 @@ impl Orders {
     ) -> Result<Survey, StoreError> {
         let (orders, stock) = (self.tables.orders, self.tables.stock);
         let mut sql = format!(
-            "SELECT stock, NULL, NULL FROM {stock} WHERE voucher_id = {voucher} \
-             UNION ALL SELECT NULL, id, user_id FROM {orders} FORCE INDEX (uq_orders_user_voucher) \
-             WHERE voucher_id = {voucher} AND user_id IN (0"
+            "SELECT CAST(stock AS SIGNED), CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED) FROM {stock} \
+             WHERE voucher_id = {voucher} UNION ALL SELECT CAST(0 AS SIGNED), id, user_id \
+             FROM {orders} FORCE INDEX (uq_orders_user_voucher) WHERE voucher_id = {voucher} AND user_id IN (0"
         );
         for user in users {
             let _always = write!(sql, ",{user}");
@@ -93,12 +93,11 @@ impl Orders {
         let mut session = Session::open(&self.pool).await?;
         let mut survey = Survey { left: None, earlier: HashMap::new() };
         for row in session.raw(AssertSqlSafe(sql)).await? {
-            match (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?) {
-                (Some(left), _, _) => survey.left = Some(left),
-                (_, Some(id), Some(user)) => {
-                    survey.earlier.insert(UserId(user), OrderId(id));
-                }
-                _ => {}
+            let (left, id, user) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            if id == 0 {
+                survey.left = Some(left);
+            } else {
+                survey.earlier.insert(UserId(user), OrderId(id));
             }
         }
         Ok(survey)
