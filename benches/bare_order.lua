@@ -9,11 +9,6 @@
 
 local VOUCHER = 4000000000
 local STOCK = 2000000000
--- Users and ids of a thread never meet another thread's, nor those of an earlier run: `run` begins
--- at the second of its start.
-local IDS_PER_SECOND = 4294967296
-
-local insert, take
 
 function prepare()
   local connection = sysbench.sql.driver():connect()
@@ -41,9 +36,9 @@ function thread_init()
   insert:bind_param(id, user)
   take = connection:prepare(string.format(
     "UPDATE voucher_stock SET stock = stock - 1 WHERE voucher_id = %d AND stock >= 1", VOUCHER))
-  -- Threads draw from one sequence, in turn, as replicas do from Redis.
-  next_number = sysbench.tid
+  -- Users and ids of a thread never meet another thread's, nor those of an earlier run.
   first = os.time() * 1000000
+  next_number = sysbench.tid
 end
 
 function event()

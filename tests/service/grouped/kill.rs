@@ -4,14 +4,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use testbed::Replica;
 use tokio::task::{JoinSet, block_in_place};
+use tokio::time::sleep;
 
-use crate::crowd::{Books, Fate, Try, buy_together};
+use crate::crowd::{Books, Fate, Try, buy_at};
 use crate::replicas::spec;
-use crate::support::{Place, Service, servers};
+use crate::support::{Place, Service, eventually, servers};
 
 /// Kills, over all lanes.
 const ROUNDS: u64 = 200;
@@ -21,8 +23,8 @@ const LANES: u64 = 4;
 const BUYERS: u64 = 24;
 /// The last rounds of a lane sell out.
 const STOCK: u32 = 1100;
-/// The kill comes within this time of the first request.
-const WINDOW_MS: u64 = 70;
+/// The longest time between the answer that a kill waits for and the kill.
+const PAUSE: Duration = Duration::from_millis(30);
 /// Locks of the dead end soon, and are waited for.
 const FLAGS: [&str; 7] =
     ["--writer", "grouped", "--allow-mixed", "--lease-ms", "600", "--lock-wait-ms", "4000"];
@@ -69,22 +71,34 @@ impl Lane {
         self.tally
     }
 
-    /// All buyers at once, new ones and those who were not answered; and a kill, if that is wanted.
+    /// All buyers at once, new ones and those who were not answered; and a kill, if that is wanted,
+    /// when a random number of them has been answered, and up to `PAUSE` later.
     async fn rush(&mut self, kill: bool) -> Vec<Try> {
         let mut users = std::mem::take(&mut self.open);
         if kill {
             users.extend(self.next_user..self.next_user + BUYERS);
             self.next_user += BUYERS;
         }
-        let url = self.replica.base_url().to_owned();
-        let voucher = self.voucher.clone();
-        let tries = tokio::spawn(async move { buy_together(&url, &voucher, users).await });
+        let buyers = users.len() as u64;
+        let answered = Arc::<AtomicU64>::default();
+        let mut tries = JoinSet::new();
+        for user in users {
+            let (url, voucher) = (self.replica.base_url().to_owned(), self.voucher.clone());
+            let answered = Arc::clone(&answered);
+            tries.spawn(async move {
+                let one = buy_at(&url, &voucher, user).await;
+                answered.fetch_add(1, Ordering::Relaxed);
+                one
+            });
+        }
         if kill {
-            let moment = getrandom::u64().expect("randomness") % (WINDOW_MS * 1000);
-            tokio::time::sleep(Duration::from_micros(moment)).await;
+            let wanted = random(buyers);
+            eventually("some are answered", async || answered.load(Ordering::Relaxed) >= wanted)
+                .await;
+            sleep(PAUSE * u32::try_from(random(1000)).expect("small") / 1000).await;
             block_in_place(|| self.replica.kill()).expect("it can be killed");
         }
-        tries.await.expect("purchases")
+        tries.join_all().await
     }
 
     /// Whether that user is none of those who came last.
@@ -121,6 +135,10 @@ impl Lane {
         self.tally.unanswered += self.open.len() as u64;
         self.tally.kills_amid += u64::from(!self.open.is_empty());
     }
+}
+
+fn random(below: u64) -> u64 {
+    getrandom::u64().expect("randomness") % below
 }
 
 #[tokio::test(flavor = "multi_thread")]
