@@ -14,9 +14,9 @@ features := none redis mysql zookeeper plants failpoints mysql,zookeeper,failpoi
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load fmt \
-  fmt-check lint features tidy dev-binaries unit failpoints docs check-compose install-servers \
-  install-browser clean-report
+.PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load \
+  bench-orders fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose \
+  install-servers install-browser clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -62,6 +62,11 @@ bench: install-servers ## Measure what a lock costs beside the bare commands it 
 bench-load: ## Measure the load generator beside wrk, on the same endpoint and processors
 	@command -v wrk >/dev/null || { echo "missing: wrk; apt-get install wrk brings it"; exit 2; }
 	cargo bench --locked -p loadtest --bench wrk -- $(ARGS)
+
+bench-orders: install-servers ## Measure orders a second beside the bare transaction by sysbench
+	@command -v sysbench >/dev/null || { echo "missing: sysbench; apt-get install sysbench"; exit 2; }
+	cargo build --workspace --bins --release --locked
+	benches/orders.sh $(ARGS)
 
 bench-check: ## Measure how long the judge takes for ten million events, and its memory
 	cargo bench --locked -p loadtest --bench check

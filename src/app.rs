@@ -206,6 +206,8 @@ fn sale(config: &Serve, servers: &Servers, locks: Locks) -> Sale {
     let rules = Rules {
         scope: config.lock_scope.into(),
         guards: config.laboratory.guards.into(),
+        writer: config.writer,
+        groups: config.group_limits(),
         lock_order: config.laboratory.lock_order.into(),
         on_lost: config.laboratory.on_lost,
         lock: LockOptions { fenced: config.laboratory.fenced, ..options },

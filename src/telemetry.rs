@@ -48,6 +48,8 @@ fn describe() {
     use metrics::{Unit, describe_counter, describe_histogram};
     describe_counter!("seckill_orders_total", "Purchases by outcome");
     describe_histogram!("seckill_order_seconds", Unit::Seconds, "Time of a purchase");
+    describe_counter!("seckill_groups_total", "Groups of orders that were begun");
+    describe_counter!("seckill_group_setbacks_total", "Tries of groups that failed, by cause");
     describe_counter!("seckill_http_requests_total", "Requests by route, method and status");
     describe_histogram!("seckill_http_request_seconds", Unit::Seconds, "Time of a request");
     describe_locks();

@@ -11,8 +11,12 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::Database;
 use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
-use crate::sale::{Guards, LockOrder, OnLost, Plant, Scope};
+use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Plant, Scope, Writer};
 
+/// The most orders in one transaction of `--writer grouped`, unless told otherwise.
+const GROUP_SIZE: usize = 256;
+/// The most orders of one voucher that wait for one.
+const GROUP_QUEUE: usize = 512;
 /// The lease of kinds that do not renew it, unless told otherwise.
 const FIXED_LEASE: Duration = Duration::from_secs(10);
 
@@ -55,6 +59,17 @@ pub struct Serve {
     /// What the lock's name is made of.
     #[arg(long, env = "LOCK_SCOPE", value_enum, default_value = "user")]
     pub lock_scope: ScopeArg,
+    /// What writes the orders: each in a transaction of its own, or those of a voucher that arrive
+    /// while one is on its way together in the next.
+    #[arg(long, env = "WRITER", value_enum, default_value = "single")]
+    pub writer: Writer,
+    /// The most orders in one transaction of `--writer grouped` [default: 256]
+    #[arg(long, env = "GROUP_SIZE", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub group_size: Option<u32>,
+    /// The most orders of one voucher that wait for a transaction of `--writer grouped`; more are
+    /// answered 503 at once [default: 512]
+    #[arg(long, env = "GROUP_QUEUE", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub group_queue: Option<u32>,
     /// How long a purchase waits for its lock, in ms; 0 fails at once, as `tryLock()` does. Kinds
     /// that poll share a lock fairly between replicas from 100 on.
     #[arg(long, env = "LOCK_WAIT_MS", default_value_t = 1000,
@@ -222,7 +237,45 @@ impl Serve {
         }
         check_database(&self.database.database_url)?;
         check_redis("REDIS_URL", self.redis_url.expose_secret())?;
-        self.check_lock()
+        self.check_lock()?;
+        self.check_writer()
+    }
+
+    fn check_writer(&self) -> Result<(), String> {
+        if self.writer == Writer::Single {
+            return match (self.group_size, self.group_queue) {
+                (None, None) => Ok(()),
+                (Some(_), _) => Err("--group-size is for --writer grouped".to_owned()),
+                (None, Some(_)) => Err("--group-queue is for --writer grouped".to_owned()),
+            };
+        }
+        let (kind, lab) = (self.lock, &self.laboratory);
+        let lock_is_transaction = guarantees(kind).hold == HoldKind::Transaction;
+        let plant_of_single =
+            lab.plant.is_some_and(|plant| plant.of_lock().is_none() && plant != Plant::LyingAudit);
+        let many = "the orders of one transaction have a lock each";
+        let senseless = [
+            (lock_is_transaction, "that lock", "the order is written in the lock's transaction"),
+            (lab.guards == GuardsArg::Off, "--guards off", "naive code writes one at a time"),
+            (lab.lock_order == LockOrderArg::Inside, "--lock-order inside", many),
+            (lab.fenced, "--fenced", many),
+            (plant_of_single, "that --plant", "it is a bug of the writer single"),
+        ];
+        match senseless.iter().find(|(is_asked_for, ..)| *is_asked_for) {
+            Some((_, what, why)) => {
+                Err(format!("--writer grouped makes no sense with {what}: {why}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// How many orders are written together.
+    pub fn group_limits(&self) -> GroupLimits {
+        let limit = |told: Option<u32>, usual| told.map_or(usual, |told| told as usize);
+        GroupLimits {
+            size: limit(self.group_size, GROUP_SIZE),
+            queue: limit(self.group_queue, GROUP_QUEUE),
+        }
     }
 
     fn check_lock(&self) -> Result<(), String> {
@@ -276,8 +329,12 @@ impl Serve {
             GuardsArg::On => "on",
             GuardsArg::Off => "off",
         };
+        let writer = match self.writer {
+            Writer::Single => "single",
+            Writer::Grouped => "grouped",
+        };
         let kind = self.lock;
-        let mut settings = format!("lock={kind} scope={scope} guards={guards} writer=single");
+        let mut settings = format!("lock={kind} scope={scope} guards={guards} writer={writer}");
         if self.laboratory.lock_order == LockOrderArg::Inside {
             settings.push_str(" order=inside");
         }

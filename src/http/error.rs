@@ -242,7 +242,7 @@ impl From<StoreError> for ApiError {
                 tracing::warn!(%error, "a request was refused");
                 Self::Refused(Refusal::Unavailable(server))
             }
-            StoreError::Duplicate(_) | StoreError::Unexpected(_) => {
+            StoreError::Duplicate(_) | StoreError::TooFew | StoreError::Unexpected(_) => {
                 tracing::error!(%error, "a request failed");
                 Self::Internal
             }

@@ -5,6 +5,7 @@
 //! own time-outs. Nothing here knows HTTP or SQL.
 
 mod catalogue;
+mod grouped;
 mod naive;
 mod outcome;
 mod plant;
@@ -14,7 +15,7 @@ mod single;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{LockKind, LockName, LockOptions, Locks};
+use distlock::{Guard, LockKind, LockName, LockOptions, Locks};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -52,6 +53,24 @@ pub enum LockOrder {
     Inside,
 }
 
+/// What writes the orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Writer {
+    /// One transaction for each order.
+    Single,
+    /// Orders of a voucher that arrive while a transaction is on its way are committed together.
+    Grouped,
+}
+
+/// How many orders the writer `grouped` takes.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupLimits {
+    /// The most in one transaction.
+    pub size: usize,
+    /// The most of one voucher that wait for a transaction; more are refused at once.
+    pub queue: usize,
+}
+
 /// What a purchase does whose lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnLost {
@@ -69,6 +88,10 @@ pub struct Rules {
     pub scope: Scope,
     /// Whether the database has the last word.
     pub guards: Guards,
+    /// What writes the orders.
+    pub writer: Writer,
+    /// How many at a time, if they are written in groups.
+    pub groups: GroupLimits,
     /// Where the lock is taken.
     pub lock_order: LockOrder,
     /// What a purchase does whose lock is lost.
@@ -171,13 +194,13 @@ impl Sale {
         }
         let place = Arc::clone(&self.admission).try_acquire_owned();
         let place = place.map_err(|_| Refusal::Overloaded)?;
-        let ticket = Ticket {
+        let ticket = Arc::new(Ticket {
             user,
             voucher,
             created_at: terms.now(),
             terms,
             lock: self.lock_name(user, voucher),
-        };
+        });
         let section = Arc::clone(&self.section);
         let task = self.tasks.spawn(async move {
             let outcome = count(section.run(&ticket).await, started);
@@ -193,6 +216,19 @@ impl Sale {
             Scope::Voucher => format!("lock:voucher:{voucher}"),
         };
         LockName::new(name).expect("a prefix and a number make a valid name")
+    }
+}
+
+impl Section {
+    /// Has the order written, under its lock if that is taken already.
+    async fn write_order(&self, ticket: &Arc<Ticket>, guard: &mut Option<Guard>) -> Outcome {
+        match self.rules.writer {
+            Writer::Single => self.try_until_settled(ticket, guard).await,
+            Writer::Grouped => {
+                let loss = guard.as_ref().map(Guard::loss);
+                self.grouped.write(ticket, loss).await
+            }
+        }
     }
 }
 

@@ -2,10 +2,9 @@
 //! was read less one. Without a lock that excludes everybody it sells too much.
 
 use distlock::Loss;
-use tokio::time::sleep;
 
 use super::outcome::Refusal;
-use super::section::{Section, Stop, still_held};
+use super::section::{Section, Stop, still_held, work};
 use crate::failpoint::{self, reach};
 use crate::store::{Entry, Transaction};
 
@@ -27,7 +26,7 @@ pub(super) async fn write(
     if stock <= 0 {
         return Err(Refusal::SoldOut.into());
     }
-    sleep(section.rules.work).await;
+    work(&section.rules).await;
     still_held(loss)?;
     orders.insert(tx, entry).await?;
     reach(failpoint::ORDER_INSERTED);

@@ -85,7 +85,7 @@ impl From<StoreError> for Refusal {
                 tracing::warn!(%error, "a purchase was refused");
                 Self::Unavailable(server)
             }
-            StoreError::Duplicate(_) | StoreError::Unexpected(_) => {
+            StoreError::Duplicate(_) | StoreError::TooFew | StoreError::Unexpected(_) => {
                 tracing::error!(%error, "a purchase failed");
                 Self::Defect
             }

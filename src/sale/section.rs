@@ -17,9 +17,10 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::catalogue::Terms;
+use super::grouped::Grouped;
 use super::outcome::{Outcome, Refusal};
 use super::{Guards, LockOrder, OnLost, Parts, Plant, Rules, naive, single};
-use crate::domain::{Order, UserId, VoucherId};
+use crate::domain::{Order, OrderId, UserId, VoucherId};
 use crate::failpoint::{self, reach};
 use crate::store::{
     CommitError, Duplicate, Entry, Health, OrderIds, Orders, Resolution, StoreError, Transaction,
@@ -27,7 +28,7 @@ use crate::store::{
 };
 
 /// How often a transaction is tried that meets another one (1213) or an id that is taken.
-const TRIES: u32 = 5;
+pub(super) const TRIES: u32 = 5;
 /// Between a planted release and the commit that comes too late: on a fast disk the bug would show
 /// too seldom for a short run.
 const PLANTED_GAP: Duration = Duration::from_millis(5);
@@ -41,6 +42,19 @@ pub(super) struct Ticket {
     pub(super) lock: LockName,
 }
 
+impl Ticket {
+    /// Its order, under that id.
+    pub(super) fn entry(&self, id: OrderId) -> Entry {
+        Entry {
+            id,
+            user: self.user,
+            voucher: self.voucher,
+            price_cents: self.terms.price_cents,
+            created_at: self.created_at,
+        }
+    }
+}
+
 /// Why a try ended without an order.
 pub(super) enum Stop {
     /// For good.
@@ -48,7 +62,7 @@ pub(super) enum Stop {
     /// Rolled back; may be tried again.
     Failed(StoreError),
     /// Nobody knows.
-    Unknown(crate::domain::OrderId),
+    Unknown(OrderId),
 }
 
 impl From<StoreError> for Stop {
@@ -69,6 +83,7 @@ type Fenced = (LockName, Token);
 pub(super) struct Section {
     pub(super) rules: Arc<Rules>,
     pub(super) orders: Orders,
+    pub(super) grouped: Grouped,
     pool: sqlx::MySqlPool,
     ids: OrderIds,
     locks: Locks,
@@ -81,11 +96,13 @@ pub(super) struct Section {
 
 impl Section {
     pub(super) fn new(rules: Arc<Rules>, parts: Parts) -> Self {
+        let grouped = Grouped::new(&rules, &parts);
         let Parts { pool, orders, ids, locks, lock_kind, lock_server, health, .. } = parts;
         let lock_is_transaction = locks.guarantees().hold == HoldKind::Transaction;
         Self {
             rules,
             orders,
+            grouped,
             pool,
             ids,
             locks,
@@ -101,7 +118,7 @@ impl Section {
     }
 
     /// Runs the section to its end.
-    pub(super) async fn run(&self, ticket: &Ticket) -> Outcome {
+    pub(super) async fn run(&self, ticket: &Arc<Ticket>) -> Outcome {
         reach(failpoint::ADMITTED);
         let mut guard = None;
         if self.rules.lock_order == LockOrder::Outside && !self.lock_is_transaction {
@@ -110,10 +127,10 @@ impl Section {
                 Err(refusal) => return Outcome::Refused(refusal),
             };
         }
-        let outcome = self.try_until_settled(ticket, &mut guard).await;
+        let outcome = self.write_order(ticket, &mut guard).await;
         match (guard, &outcome) {
             // Whoever came next could not know whether this order exists.
-            (Some(guard), Outcome::Unknown(_)) => guard.leave_to_lease(),
+            (Some(guard), Outcome::Unknown(_) | Outcome::Failed) => guard.leave_to_lease(),
             (guard, _) => release(guard).await,
         }
         reach(failpoint::BEFORE_ANSWER);
@@ -197,7 +214,11 @@ impl Section {
         self.rules.plant == Some(plant)
     }
 
-    async fn try_until_settled(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Outcome {
+    pub(super) async fn try_until_settled(
+        &self,
+        ticket: &Ticket,
+        guard: &mut Option<Guard>,
+    ) -> Outcome {
         for attempt in 1.. {
             match self.try_once(ticket, guard).await {
                 Ok(entry) => return Outcome::Bought(order_of(ticket, &entry)),
@@ -213,13 +234,7 @@ impl Section {
     }
 
     async fn try_once(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Result<Entry, Stop> {
-        let entry = Entry {
-            id: self.ids.draw().await?,
-            user: ticket.user,
-            voucher: ticket.voucher,
-            price_cents: ticket.terms.price_cents,
-            created_at: ticket.created_at,
-        };
+        let entry = ticket.entry(self.ids.draw().await?);
         let mut tx = if self.lock_is_transaction {
             let (tx, lock) = self.lock_and_open(ticket).await?;
             *guard = Some(lock);
@@ -275,7 +290,7 @@ impl Section {
         if self.has(Plant::RetryWithFreshId) {
             return Err(StoreError::Conflict.into());
         }
-        match resolve(&self.pool, self.orders.tables, connection_id, entry.id).await {
+        match resolve(&self.pool, self.orders.tables, connection_id, &[entry.id]).await {
             Resolution::Committed => Ok(()),
             Resolution::Absent => Err(Refusal::Unavailable("database").into()),
             Resolution::Unknown => Err(Stop::Unknown(entry.id)),
@@ -301,7 +316,7 @@ async fn show((resource, token): &Fenced, tx: &mut Transaction) -> Result<(), St
     })
 }
 
-fn order_of(ticket: &Ticket, entry: &Entry) -> Order {
+pub(super) fn order_of(ticket: &Ticket, entry: &Entry) -> Order {
     Order {
         id: entry.id,
         user_id: entry.user,
@@ -309,6 +324,13 @@ fn order_of(ticket: &Ticket, entry: &Entry) -> Order {
         voucher_title: ticket.terms.title.clone(),
         price_cents: entry.price_cents,
         created_at: entry.created_at,
+    }
+}
+
+/// What the laboratory adds to the section. A sleep of no time at all takes up to a millisecond.
+pub(super) async fn work(rules: &Rules) {
+    if !rules.work.is_zero() {
+        sleep(rules.work).await;
     }
 }
 
@@ -333,7 +355,7 @@ fn may_be_retried(error: &StoreError) -> bool {
 }
 
 /// 1 to 2 ms after the first try, doubling.
-fn jitter(attempt: u32) -> Duration {
+pub(super) fn jitter(attempt: u32) -> Duration {
     let random = u32::from(Uuid::new_v4().as_bytes()[0]);
     Duration::from_micros(u64::from((1000 + random * 4) << (attempt - 1).min(4)))
 }

@@ -2,11 +2,10 @@
 //! hot row last, so that row is locked for the shortest time.
 
 use distlock::Loss;
-use tokio::time::sleep;
 
 use super::outcome::Refusal;
 use super::plant::Plant;
-use super::section::{Section, Stop, still_held};
+use super::section::{Section, Stop, still_held, work};
 use crate::failpoint::{self, reach};
 use crate::store::{Entry, Transaction};
 
@@ -20,7 +19,7 @@ pub(super) async fn write(
     still_held(loss)?;
     orders.insert(tx, entry).await?;
     reach(failpoint::ORDER_INSERTED);
-    sleep(section.rules.work).await;
+    work(&section.rules).await;
     still_held(loss)?;
     let taken = if section.has(Plant::NoStockCondition) {
         orders.take_unit_unchecked(tx, entry.voucher).await?

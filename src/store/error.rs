@@ -40,6 +40,9 @@ pub enum StoreError {
     /// A row with that key exists.
     #[error("a row with that key exists")]
     Duplicate(Duplicate),
+    /// Fewer units are left than a group of orders asked for.
+    #[error("fewer units are left than were asked for")]
+    TooFew,
     /// Anything else is a defect.
     #[error("unexpected answer of a server: {0}")]
     Unexpected(String),
@@ -70,6 +73,8 @@ fn from_answer(answer: &MySqlDatabaseError) -> StoreError {
     match answer.number() {
         1213 | 1020 => StoreError::Conflict,
         1205 => StoreError::LockWait,
+        // A subquery with two rows: what a group asks with whether it has got its units.
+        1242 => StoreError::TooFew,
         1062 => StoreError::Duplicate(duplicate_key(text)),
         // Too many connections, shutting down, killed, interrupted, read only.
         1040 | 1053 | 1152 | 1184 | 1203 | 1290 | 1317 | 1836 | 1927 | 3024 | 1969 => {

@@ -37,22 +37,31 @@ impl OrderIds {
         Self { connection, block: Arc::new(Mutex::new(block)) }
     }
 
-    /// Another id, within a second: those who wait for somebody else's fetch from a dead Redis
-    /// must not each wait for a fetch of their own.
+    /// Another id.
     pub async fn draw(&self) -> Result<OrderId, StoreError> {
-        let late = |_| StoreError::NoAnswer { server: "redis" };
-        timeout(PATIENCE, self.draw_in_turn()).await.map_err(late)?
+        let ids = self.draw_many(1).await?;
+        ids.first().copied().ok_or_else(|| StoreError::Unexpected("no id was drawn".into()))
     }
 
-    async fn draw_in_turn(&self) -> Result<OrderId, StoreError> {
+    /// So many ids, within a second: those who wait for somebody else's fetch from a dead Redis
+    /// must not each wait for a fetch of their own.
+    pub async fn draw_many(&self, count: usize) -> Result<Vec<OrderId>, StoreError> {
+        let late = |_| StoreError::NoAnswer { server: "redis" };
+        timeout(PATIENCE, self.draw_in_turn(count)).await.map_err(late)?
+    }
+
+    async fn draw_in_turn(&self, count: usize) -> Result<Vec<OrderId>, StoreError> {
         let mut block = self.block.lock().await;
-        let now = OffsetDateTime::now_utc();
-        if block.next == block.end || block.day != now.date() {
-            *block = self.fetch(now.date()).await?;
+        let mut ids = Vec::with_capacity(count);
+        for _ in 0..count {
+            let now = OffsetDateTime::now_utc();
+            if block.next == block.end || block.day != now.date() {
+                *block = self.fetch(now.date()).await?;
+            }
+            ids.push(OrderId::compose(now, block.next));
+            block.next += 1;
         }
-        let counter = block.next;
-        block.next += 1;
-        Ok(OrderId::compose(now, counter))
+        Ok(ids)
     }
 
     async fn fetch(&self, day: Date) -> Result<Block, StoreError> {

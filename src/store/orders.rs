@@ -26,7 +26,7 @@ pub struct Entry {
 /// The orders of one pair of tables.
 #[derive(Clone)]
 pub struct Orders {
-    pool: MySqlPool,
+    pub(super) pool: MySqlPool,
     /// The tables.
     pub tables: &'static SaleTables,
 }

@@ -22,33 +22,33 @@ const NO_SUCH_THREAD: &str = "1094";
 /// What was found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
-    /// The order is in the database.
+    /// The orders are in the database.
     Committed,
-    /// It is not, and never will be.
+    /// None of them is, and none ever will be.
     Absent,
     /// The database did not answer for 30 s.
     Unknown,
 }
 
-/// Finds out whether the transaction on that connection wrote that order.
+/// Finds out whether the transaction on that connection wrote those orders.
 pub async fn resolve(
     pool: &MySqlPool,
     tables: &SaleTables,
     connection_id: u64,
-    order: OrderId,
+    orders: &[OrderId],
 ) -> Resolution {
     let deadline = Instant::now() + PATIENCE;
     let mut pause = Duration::from_millis(20);
     while Instant::now() < deadline {
-        match look(pool, tables, connection_id, order).await {
+        match look(pool, tables, connection_id, orders).await {
             Ok(true) => return Resolution::Committed,
             Ok(false) => return Resolution::Absent,
-            Err(error) => tracing::debug!(%error, %order, "the outcome is still unknown"),
+            Err(error) => tracing::debug!(%error, ?orders, "the outcome is still unknown"),
         }
         sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
-    tracing::error!(%order, "the outcome of an order stayed unknown");
+    tracing::error!(?orders, "the outcome of orders stayed unknown");
     Resolution::Unknown
 }
 
@@ -56,7 +56,7 @@ async fn look(
     pool: &MySqlPool,
     tables: &SaleTables,
     connection_id: u64,
-    order: OrderId,
+    orders: &[OrderId],
 ) -> Result<bool, StoreError> {
     let mut session = Session::open(pool).await?;
     // KILL takes no parameter; a number is safe to print.
@@ -66,6 +66,13 @@ async fn look(
         Err(StoreError::Unexpected(text)) if text.starts_with(NO_SUCH_THREAD) => {}
         Err(error) => return Err(error),
     }
-    let row = session.fetch_optional(sqlx::query(tables.lock_order).bind(order.0)).await?;
+    let Some((first, others)) = orders.split_first() else { return Ok(false) };
+    let row = session.fetch_optional(sqlx::query(tables.lock_order).bind(first.0)).await?;
+    for order in others {
+        let other = sqlx::query(tables.lock_order).bind(order.0);
+        if session.fetch_optional(other).await?.is_some() != row.is_some() {
+            return Err(StoreError::Unexpected("a transaction is there in part".into()));
+        }
+    }
     Ok(row.is_some())
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlQueryResult, MySqlRow};
 use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
-use sqlx::{MySql, MySqlPool, Row};
+use sqlx::{MySql, MySqlPool, Row, SqlSafeStr};
 use tokio::time::{error::Elapsed, timeout};
 
 use super::StoreError;
@@ -63,7 +63,8 @@ impl Session {
         self.settle(outcome)
     }
 
-    async fn raw(&mut self, sql: &'static str) -> Result<Vec<MySqlRow>, StoreError> {
+    /// Reads all rows of statements that take no parameters; they bound how many.
+    pub(super) async fn raw(&mut self, sql: impl SqlSafeStr) -> Result<Vec<MySqlRow>, StoreError> {
         let outcome = timeout(CALL, sqlx::raw_sql(sql).fetch_all(self.use_raw())).await;
         self.settle(outcome)
     }
@@ -171,6 +172,13 @@ impl Transaction {
         outcome
     }
 
+    /// Runs statements that take no parameters.
+    pub(super) async fn run(&mut self, sql: impl SqlSafeStr) -> Result<(), StoreError> {
+        let outcome = self.session.raw(sql).await;
+        self.session.clean = false;
+        outcome.map(drop)
+    }
+
     /// Asks the server for a sign of life, which is one to the server as well.
     pub async fn is_alive(&mut self) -> Result<(), StoreError> {
         let outcome = self.session.raw("SELECT 1").await;
@@ -179,11 +187,19 @@ impl Transaction {
     }
 
     /// Makes the transaction durable and gives the connection back.
-    pub async fn commit(mut self) -> Result<(), CommitError> {
-        match self.session.raw("COMMIT").await {
+    pub async fn commit(self) -> Result<(), CommitError> {
+        self.commit_by("COMMIT").await
+    }
+
+    /// The same by several statements of one round trip, of which COMMIT is the last: the server
+    /// stops at the first that fails, and a row that only they lock is locked for no round trip.
+    /// Errors that only a server which has not committed can give are definite; all others are in
+    /// doubt, also those that an earlier statement may have ended in.
+    pub(super) async fn commit_by(mut self, sql: impl SqlSafeStr) -> Result<(), CommitError> {
+        match self.session.raw(sql).await {
             Ok(_) => Ok(()),
-            Err(error @ (StoreError::Conflict | StoreError::LockWait)) => {
-                self.session.clean = false;
+            Err(error @ (StoreError::Conflict | StoreError::LockWait | StoreError::TooFew)) => {
+                self.rollback().await;
                 Err(CommitError::Refused(error))
             }
             Err(error) => {

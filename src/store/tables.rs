@@ -8,6 +8,8 @@ pub struct SaleTables {
     /// The table of stock.
     pub stock: &'static str,
     pub(super) insert_order: &'static str,
+    /// The beginning; rows follow.
+    pub(super) insert_orders: &'static str,
     pub(super) find_order: &'static str,
     pub(super) lock_order: &'static str,
     pub(super) list_orders: &'static str,
@@ -49,6 +51,11 @@ macro_rules! sale_tables {
                 $orders,
                 " (id, user_id, voucher_id, price_cents, created_at) \
                  VALUES (?, ?, ?, ?, ?)"
+            ),
+            insert_orders: concat!(
+                "INSERT INTO ",
+                $orders,
+                " (id, user_id, voucher_id, price_cents, created_at) VALUES "
             ),
             find_order: concat!(
                 "SELECT ",

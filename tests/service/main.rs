@@ -14,6 +14,7 @@ mod faults;
 mod fence;
 mod fence_frozen;
 mod fleet;
+mod grouped;
 mod hang_up;
 mod lock_servers;
 mod lock_side;

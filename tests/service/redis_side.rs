@@ -25,6 +25,12 @@ impl RedisSide {
         u64::try_from(ms).ok().map(Duration::from_millis)
     }
 
+    /// Deletes the lock of that user's purchases behind its holder's back.
+    pub(crate) async fn take_away(&self, user: u64) {
+        let deleted: u64 = self.0.clone().del(lock_of(user)).await.expect("an answer");
+        assert_eq!(deleted, 1, "there was no lock");
+    }
+
     /// Locks of any kind.
     pub(crate) async fn locks(&self) -> Vec<String> {
         self.0.clone().keys("lock:*").await.expect("an answer")

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use crate::tree::{File, Tree};
 
+/// Scripts of sysbench, which no Redis runs.
+const BENCHES: [&str; 1] = ["benches/"];
+
 pub(crate) fn lua_has_headers(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
-    for file in tree.ending(&[".lua"]) {
+    for file in tree.ending(&[".lua"]).filter(|file| !file.under(&BENCHES)) {
         let header = file.lines().map(|(_, text)| text).take_while(|text| text.starts_with("--"));
         let header = header.collect::<Vec<_>>().join("\n");
         for word in ["Purpose", "KEYS", "ARGV", "Returns"] {
@@ -20,7 +23,7 @@ pub(crate) fn lua_has_headers(tree: &Tree) -> Vec<String> {
 
 pub(crate) fn lua_is_used(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
-    for file in tree.ending(&[".lua"]) {
+    for file in tree.ending(&[".lua"]).filter(|file| !file.under(&BENCHES)) {
         let name = file.path.rsplit('/').next().unwrap_or_default();
         if !is_named_in_code(tree, &format!("/{name}")) {
             found.push(file.at(1, "no Rust file includes this script"));

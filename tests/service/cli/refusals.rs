@@ -99,6 +99,16 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
         (&["--lock", "zookeeper"], "the lock zookeeper needs --zookeeper-url (ZOOKEEPER_URL)"),
         (&["--lock", "mysql-row", "--lab", "--lock-order", "inside"], "--lock-order inside makes"),
         (&["--lock", "mysql-row", "--lab", "--fenced"], "--fenced is not for mysql-row"),
+        (&["--lock", "mysql-row", "--writer", "grouped"], "makes no sense with that lock"),
+        (&["--lab", "--guards", "off", "--writer", "grouped"], "naive code writes one at a time"),
+        (&["--lab", "--lock-order", "inside", "--writer", "grouped"], "have a lock each"),
+        (&["--lab", "--fenced", "--writer", "grouped"], "no sense with --fenced"),
+        (
+            &["--lab", "--plant", "retry-with-fresh-id", "--writer", "grouped"],
+            "a bug of the writer single",
+        ),
+        (&["--group-size", "10"], "--group-size is for --writer grouped"),
+        (&["--group-queue", "10"], "--group-queue is for --writer grouped"),
         (
             &["--lock", "mysql-row", "--lab", "--plant", "release-before-commit"],
             "ends with the order's transaction",

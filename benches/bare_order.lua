@@ -1,0 +1,53 @@
+-- The bare order transaction: BEGIN, INSERT an order of a new user, UPDATE the one stock row,
+-- COMMIT. No HTTP, no token, no lock: what the database itself makes of one order at a time, to
+-- compare the service with. The tables are the service's own; run `seckill migrate` first.
+--
+--   sysbench benches/bare_order.lua --mysql-socket=... --mysql-user=... --mysql-password=...
+--     --mysql-db=... --threads=8 --time=15 prepare|run|cleanup
+--
+-- Statements are prepared once a connection, as the service's are.
+
+local VOUCHER = 4000000000
+local STOCK = 2000000000
+
+function prepare()
+  local connection = sysbench.sql.driver():connect()
+  connection:query(string.format(
+    "INSERT INTO vouchers (id, title, description, price_cents, face_value_cents, starts_at, " ..
+    "ends_at) VALUES (%d, 'bare', 'bare', 1, 1, '2020-01-01', '2120-01-01')", VOUCHER))
+  connection:query(string.format("INSERT INTO voucher_stock VALUES (%d, %d)", VOUCHER, STOCK))
+end
+
+function cleanup()
+  local connection = sysbench.sql.driver():connect()
+  connection:query(string.format("DELETE FROM orders WHERE voucher_id = %d", VOUCHER))
+  connection:query(string.format("DELETE FROM voucher_stock WHERE voucher_id = %d", VOUCHER))
+  connection:query(string.format("DELETE FROM vouchers WHERE id = %d", VOUCHER))
+end
+
+function thread_init()
+  connection = sysbench.sql.driver():connect()
+  connection:query("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+  insert = connection:prepare(string.format(
+    "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) " ..
+    "VALUES (?, ?, %d, 1, '2026-01-01')", VOUCHER))
+  id = insert:bind_create(sysbench.sql.type.BIGINT)
+  user = insert:bind_create(sysbench.sql.type.BIGINT)
+  insert:bind_param(id, user)
+  take = connection:prepare(string.format(
+    "UPDATE voucher_stock SET stock = stock - 1 WHERE voucher_id = %d AND stock >= 1", VOUCHER))
+  -- Users and ids of a thread never meet another thread's, nor those of an earlier run.
+  first = os.time() * 1000000
+  next_number = sysbench.tid
+end
+
+function event()
+  local number = first + next_number
+  next_number = next_number + sysbench.opt.threads
+  connection:query("BEGIN")
+  id:set(number)
+  user:set(number)
+  insert:execute()
+  take:execute()
+  connection:query("COMMIT")
+end

@@ -1,0 +1,161 @@
+//! The writer `grouped`: orders of a voucher that arrive while a transaction is on its way are
+//! committed together, and each caller is told its own outcome afterwards.
+//!
+//! A voucher has a lane while it has orders: a bounded queue, and at most two tasks that each take
+//! what is queued, write it as one group (`group`) and look again. Nobody waits for a timer: who
+//! comes to an empty lane is written at once. A task ends when nothing is queued, so there are
+//! never more lanes than there are purchases under way (`--max-orders`).
+//!
+//! It guarantees what the writer `single` does, order by order, and within a group the outcomes
+//! that `single` would give in the order of arrival. It does not keep the order of arrival between
+//! two groups that are under way at once, as `single` does not between two transactions. Callers
+//! keep their locks until they are answered; one that hangs up leaves its order in the group.
+//! Shown by `tests/service/grouped/`.
+
+mod batch;
+mod group;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use distlock::Loss;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::outcome::{Outcome, Refusal};
+use super::section::Ticket;
+use super::{GroupLimits, OnLost, Parts, Rules};
+use crate::domain::VoucherId;
+use crate::store::{Health, OrderIds, Orders};
+use group::Group;
+
+/// The most transactions of a voucher under way in a replica: while one waits for the disk, the
+/// next one is with the server.
+const AT_A_TIME: usize = 2;
+
+/// An order on its way into the database.
+struct Member {
+    ticket: Arc<Ticket>,
+    /// The lock of its caller, if that is looked at.
+    loss: Option<Loss>,
+    since: Instant,
+    /// Its place in the order of arrival within its group.
+    arrival: usize,
+    /// How often it alone met another transaction.
+    tries: u32,
+    answer: oneshot::Sender<Outcome>,
+}
+
+impl Member {
+    fn settle(self, outcome: Outcome) {
+        // A caller that is gone has lost its lock with its task; its order is as good as any.
+        let _nobody_listens = self.answer.send(outcome);
+    }
+}
+
+#[derive(Default)]
+struct Lane {
+    waiting: VecDeque<Member>,
+    tasks: usize,
+}
+
+/// What writing a group needs.
+struct Press {
+    rules: Arc<Rules>,
+    pool: sqlx::MySqlPool,
+    orders: Orders,
+    ids: OrderIds,
+    health: Health,
+}
+
+/// The lanes of all vouchers. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Grouped {
+    limits: GroupLimits,
+    lanes: Arc<Mutex<HashMap<VoucherId, Lane>>>,
+    press: Arc<Press>,
+}
+
+impl Grouped {
+    pub(super) fn new(rules: &Arc<Rules>, parts: &Parts) -> Self {
+        let press = Press {
+            rules: Arc::clone(rules),
+            pool: parts.pool.clone(),
+            orders: parts.orders.clone(),
+            ids: parts.ids.clone(),
+            health: parts.health.clone(),
+        };
+        Self { limits: rules.groups, lanes: Arc::default(), press: Arc::new(press) }
+    }
+
+    /// Writes the order together with others, and tells how that ended. The caller holds its lock
+    /// until then; `loss` is that lock's.
+    pub(super) async fn write(&self, ticket: &Arc<Ticket>, loss: Option<Loss>) -> Outcome {
+        let (answer, outcome) = oneshot::channel();
+        let member = Member {
+            ticket: Arc::clone(ticket),
+            loss: loss.filter(|_| self.press.rules.on_lost == OnLost::Stop),
+            since: Instant::now(),
+            arrival: 0,
+            tries: 0,
+            answer,
+        };
+        if !self.queue(member) {
+            return Outcome::Refused(Refusal::Overloaded);
+        }
+        // Without an answer the group ended in a defect.
+        outcome.await.unwrap_or(Outcome::Failed)
+    }
+
+    /// Whether there was a place in the lane.
+    fn queue(&self, member: Member) -> bool {
+        let voucher = member.ticket.voucher;
+        let mut lanes = self.lanes();
+        let lane = lanes.entry(voucher).or_default();
+        // A full lane is not empty, so it was there before.
+        if lane.waiting.len() >= self.limits.queue {
+            return false;
+        }
+        lane.waiting.push_back(member);
+        if lane.tasks < AT_A_TIME {
+            lane.tasks += 1;
+            tokio::spawn(self.clone().work(voucher));
+        }
+        true
+    }
+
+    /// Writes groups until nothing is queued.
+    async fn work(self, voucher: VoucherId) {
+        while let Some(members) = self.next_group(voucher) {
+            // In a task of its own: a defect in one group must not end the lane.
+            metrics::counter!("seckill_groups_total").increment(1);
+            let group = Group::new(Arc::clone(&self.press), members);
+            if tokio::spawn(group.write()).await.is_err() {
+                tracing::error!(%voucher, "a group of orders ended in a defect");
+            }
+        }
+    }
+
+    /// What is queued, at most one group of it; `None` ends the task that asks.
+    fn next_group(&self, voucher: VoucherId) -> Option<Vec<Member>> {
+        let mut lanes = self.lanes();
+        let lane = lanes.get_mut(&voucher)?;
+        if lane.waiting.is_empty() {
+            lane.tasks -= 1;
+            if lane.tasks == 0 {
+                lanes.remove(&voucher);
+            }
+            return None;
+        }
+        let count = lane.waiting.len().min(self.limits.size);
+        let mut members: Vec<_> = lane.waiting.drain(..count).collect();
+        for (arrival, member) in members.iter_mut().enumerate() {
+            member.arrival = arrival;
+        }
+        Some(members)
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, HashMap<VoucherId, Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,152 @@
+//! Groups as callers see them: full queues, ends, hang-ups and lost locks.
+
+use std::time::Duration;
+
+use seckill::domain::Role;
+use tokio::io::AsyncWriteExt;
+use tokio::task::JoinSet;
+
+use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
+use crate::redis_side::RedisSide;
+use crate::support::{Service, eventually, token};
+use crate::wire;
+
+const GROUPED: [&str; 3] = ["--lab", "--writer", "grouped"];
+
+async fn start(flags: &[&str]) -> Service {
+    Service::start(&[&GROUPED[..], flags].concat()).await
+}
+
+fn is_bought(one: &Try) -> bool {
+    matches!(one.fate(), Fate::Bought(_))
+}
+
+async fn books(service: &Service, voucher: &str) -> Books {
+    Books::read(&service.place.database_url, voucher).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_gets_exactly_the_stock_and_nobody_two() {
+    for lock in ["redisson", "none", "local", "mysql-named"] {
+        let service = start(&["--lock", lock, "--lock-wait-ms", "10000"]).await;
+        let voucher = service.voucher(60).await;
+        // Everybody asks twice.
+        let tries = buy_together(&service.url, &voucher, (0..300).map(|n| 1 + n % 150)).await;
+        let books = books(&service, &voucher).await;
+        books.add_up_to(60);
+        assert_eq!((books.stock, books.orders.len()), (0, 60), "{lock}");
+        assert_eq!(tries.iter().filter(|one| is_bought(one)).count(), 60, "{lock}");
+        for one in &tries {
+            match one.fate() {
+                Fate::Bought(order) => assert_eq!(books.of(one.user), [order], "{lock}"),
+                Fate::Refused if one.words() == "409 \"already_ordered\"" => {
+                    let [order] = books.of(one.user)[..] else { panic!("{lock}: no order") };
+                    let answer = one.answer.as_ref().expect("an answer");
+                    assert_eq!(answer.body["order_id"], order.to_string(), "{lock}");
+                }
+                Fate::Refused => {
+                    assert_eq!(one.words(), "409 \"sold_out\"", "{lock}");
+                    assert!(books.of(one.user).is_empty(), "{lock}: {} has one", one.user);
+                }
+                Fate::Unknown => panic!("{lock}: {}", one.words()),
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_finds_the_queue_full_is_refused_at_once_and_another_voucher_has_its_own() {
+    let service = start(&["--work-ms", "2000", "--group-queue", "4"]).await;
+    let (voucher, other) = (service.voucher(100).await, service.voucher(100).await);
+    let crowd = buy_together(&service.url, &voucher, 1..41);
+    let beside = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        buy_at(&service.url, &other, 1000).await
+    };
+    let (tries, beside) = tokio::join!(crowd, beside);
+    assert!(is_bought(&beside), "{}", beside.words());
+    // Two are written at once, one each, and four wait.
+    assert_eq!(tries.iter().filter(|one| is_bought(one)).count(), 6);
+    for one in tries.iter().filter(|one| !is_bought(one)) {
+        let answer = one.answer.as_ref().expect("an answer");
+        assert_eq!(answer.problem(503), "overloaded");
+        assert_eq!(answer.body["executed"], false);
+        assert_eq!(answer.headers["retry-after"], "1");
+        assert!(one.took < Duration::from_secs(2), "{:?}", one.took);
+    }
+    let books = books(&service, &voucher).await;
+    books.add_up_to(100);
+    books.bear_out(&tries);
+    // Nothing is left of the crowd.
+    assert!(is_bought(&buy_at(&service.url, &voucher, 41).await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_waits_for_the_groups_under_way_and_those_that_gather() {
+    let service = start(&["--work-ms", "700"]).await;
+    let voucher = service.voucher(100).await;
+    let redis = RedisSide::connect(&service.place.redis_url).await;
+    let (url, place, wanted) = (service.url.clone(), service.place.clone(), voucher.clone());
+    let purchases = tokio::spawn(async move { buy_together(&url, &wanted, 1..21).await });
+    eventually("all hold their locks", async || redis.locks().await.len() == 20).await;
+    service.stop().await;
+    let tries = purchases.await.expect("purchases");
+    assert!(tries.iter().all(is_bought), "somebody was sent away");
+    let books = Books::read(&place.database_url, &voucher).await;
+    books.add_up_to(100);
+    books.bear_out(&tries);
+    assert_eq!(redis.locks().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_hang_up_change_nothing_for_their_neighbours() {
+    let service = start(&["--work-ms", "700"]).await;
+    let voucher = service.voucher(100).await;
+    let redis = RedisSide::connect(&service.place.redis_url).await;
+    let mut gone = JoinSet::new();
+    for user in 1..21 {
+        let (url, voucher) = (service.url.clone(), voucher.clone());
+        gone.spawn(async move {
+            let request = format!(
+                "POST /api/vouchers/{voucher}/orders HTTP/1.1\r\nHost: test\r\n\
+                 Authorization: Bearer {}\r\nContent-Length: 0\r\n\r\n",
+                token(user, Role::Buyer)
+            );
+            let mut stream = wire::connect(&url).await;
+            stream.write_all(request.as_bytes()).await.expect("sent");
+            stream
+        });
+    }
+    let streams = gone.join_all().await;
+    let (url, wanted) = (service.url.clone(), voucher.clone());
+    let neighbours = tokio::spawn(async move { buy_together(&url, &wanted, 101..121).await });
+    eventually("all hold their locks", async || redis.locks().await.len() == 40).await;
+    drop(streams);
+    let tries = neighbours.await.expect("purchases");
+    assert!(tries.iter().all(is_bought), "a neighbour was sent away");
+    eventually("all locks are free", async || redis.locks().await.is_empty()).await;
+    let books = books(&service, &voucher).await;
+    books.add_up_to(100);
+    books.bear_out(&tries);
+    assert_eq!(books.orders.len(), 40, "who hung up has an order as well");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_loses_its_lock_is_refused_and_its_neighbours_buy() {
+    // A renewal comes within the work, and tells.
+    let service = start(&["--work-ms", "1500", "--lease-ms", "3000"]).await;
+    let voucher = service.voucher(100).await;
+    let redis = RedisSide::connect(&service.place.redis_url).await;
+    let (url, wanted) = (service.url.clone(), voucher.clone());
+    let purchases = tokio::spawn(async move { buy_together(&url, &wanted, 1..21).await });
+    eventually("all hold their locks", async || redis.locks().await.len() == 20).await;
+    redis.take_away(5).await;
+    let tries = purchases.await.expect("purchases");
+    for one in &tries {
+        let expected = if one.user == 5 { "503 \"lock_lost\"" } else { "201 null" };
+        assert_eq!(one.words(), expected, "user {}", one.user);
+    }
+    let books = books(&service, &voucher).await;
+    books.add_up_to(100);
+    books.bear_out(&tries);
+}

@@ -1,0 +1,150 @@
+//! The answer to the COMMIT of a group is lost: nobody in it is told anything, and nobody's lock is
+//! let go, before the truth is found out for all.
+
+use std::time::Duration;
+
+use testbed::{Action, Command, Proxy, Rule, Times};
+use tokio::task::JoinHandle;
+
+use crate::crowd::{Books, Fate, Try, buy_together};
+use crate::redis_side::RedisSide;
+use crate::support::{Place, Service, eventually};
+
+const STOCK: u32 = 100;
+/// Each asks once, all at a time.
+const USERS: std::ops::Range<u64> = 1..31;
+/// Longer than any of these tests.
+const LEASE: [&str; 2] = ["--lease-ms", "120000"];
+
+/// A service that writes in groups, whose way to the database leads through a proxy.
+struct Table {
+    service: Service,
+    proxy: Proxy,
+    redis: RedisSide,
+    database_url: String,
+    voucher: String,
+}
+
+impl Table {
+    async fn lay() -> Self {
+        let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        let (proxy, through) = place.database_through_proxy();
+        let redis = RedisSide::connect(&place.redis_url).await;
+        // The work lets others gather behind the first.
+        let flags = ["--writer", "grouped", "--lab", "--work-ms", "300"];
+        let service = Service::start_at(through, &[&LEASE[..], &flags].concat()).await;
+        let voucher = service.voucher(STOCK).await;
+        Self { service, proxy, redis, database_url: place.database_url, voucher }
+    }
+
+    /// Has this happen to the next COMMIT of at least ten orders.
+    fn arm(&self, action: Action, outage: bool) -> Rule {
+        let commit = Command::sql("UPDATE voucher_stock").containing("COMMIT").when(|parts| {
+            let sql = String::from_utf8_lossy(parts[0]);
+            let units = sql.split("stock - ").nth(1).and_then(|rest| rest.split(' ').next());
+            units.and_then(|units| units.parse::<u32>().ok()).is_some_and(|units| units >= 10)
+        });
+        if outage {
+            self.proxy.arm_with_outage(commit, action, Times::Next(1))
+        } else {
+            self.proxy.arm(commit, action, Times::Next(1))
+        }
+    }
+
+    fn start_to_buy(&self) -> JoinHandle<Vec<Try>> {
+        let (url, voucher) = (self.service.url.clone(), self.voucher.clone());
+        tokio::spawn(async move { buy_together(&url, &voucher, USERS).await })
+    }
+
+    async fn buy(&self) -> Vec<Try> {
+        self.start_to_buy().await.expect("purchases")
+    }
+
+    async fn books(&self) -> Books {
+        let books = Books::read(&self.database_url, &self.voucher).await;
+        books.add_up_to(STOCK.into());
+        books
+    }
+
+    async fn locks(&self) -> usize {
+        self.redis.locks().await.len()
+    }
+}
+
+fn count(tries: &[Try], is: impl Fn(&Fate) -> bool) -> usize {
+    tries.iter().filter(|one| is(&one.fate())).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_whose_answer_is_cut_off_is_found_out_and_everybody_is_told_of_his_order() {
+    for action in [Action::CutAnswer, Action::ResetAnswer, Action::LoseAnswer] {
+        let table = Table::lay().await;
+        let rule = table.arm(action, false);
+        let tries = table.buy().await;
+        assert_eq!(rule.fired(), 1, "{action:?}: no group of ten");
+        assert_eq!(count(&tries, |fate| matches!(fate, Fate::Bought(_))), 30, "{action:?}");
+        let books = table.books().await;
+        books.bear_out(&tries);
+        assert_eq!(books.orders.len(), 30);
+        assert_eq!(table.locks().await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_whose_commit_never_arrived_is_refused_and_can_buy_again() {
+    for action in [Action::CutRequest, Action::LoseRequest] {
+        let table = Table::lay().await;
+        let rule = table.arm(action, false);
+        let tries = table.buy().await;
+        assert_eq!(rule.fired(), 1, "{action:?}: no group of ten");
+        let refused = count(&tries, |fate| *fate == Fate::Refused);
+        assert!(refused >= 10, "{action:?}: {refused} refused");
+        assert_eq!(count(&tries, |fate| *fate == Fate::Unknown), 0, "{action:?}");
+        table.books().await.bear_out(&tries);
+        let again = table.buy().await;
+        assert_eq!(count(&again, |fate| matches!(fate, Fate::Bought(_))), refused, "{action:?}");
+        assert_eq!(table.books().await.orders.len(), 30);
+        assert_eq!(table.locks().await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_outcome_of_a_group_is_unknown_nobody_is_answered_and_all_locks_are_kept() {
+    for action in [Action::CutAnswer, Action::CutRequest] {
+        let table = Table::lay().await;
+        let rule = table.arm(action, true);
+        let purchases = table.start_to_buy();
+        eventually("a COMMIT is cut", async || rule.fired() == 1).await;
+        let written = table.books().await.orders.len();
+        for _ in 0..60 {
+            assert!(table.locks().await >= 10, "{action:?}: locks were let go");
+            assert!(!purchases.is_finished(), "{action:?}: answered without knowing");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(table.books().await.orders.len(), written, "{action:?}");
+        assert!(table.proxy.counts().refused > 0, "nobody asked for the outcome");
+        table.proxy.end_outage();
+        let tries = purchases.await.expect("purchases");
+        assert_eq!(count(&tries, |fate| *fate == Fate::Unknown), 0, "{action:?}");
+        table.books().await.bear_out(&tries);
+        assert_eq!(table.locks().await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_whose_outcome_cannot_be_found_out_is_told_so_one_by_one_and_keeps_its_locks() {
+    let table = Table::lay().await;
+    table.arm(Action::CutAnswer, true);
+    let tries = table.buy().await;
+    let unknown: Vec<_> = tries.iter().filter(|one| one.fate() == Fate::Unknown).collect();
+    assert!(unknown.len() >= 10, "{} unknown", unknown.len());
+    assert!(table.locks().await >= unknown.len(), "locks were let go");
+    let books = table.books().await;
+    for one in unknown {
+        let answer = one.answer.as_ref().expect("an answer");
+        assert_eq!(answer.problem(504), "outcome_unknown");
+        let order: u64 = answer.body["order_id"].as_str().expect("an id").parse().expect("an id");
+        assert_eq!(books.of(one.user), [order], "told of another order");
+    }
+    books.bear_out(&tries);
+}

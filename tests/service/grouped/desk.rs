@@ -1,0 +1,188 @@
+//! A sale without HTTP, in the test's own thread: purchases that are begun together arrive in that
+//! order, before anything is written, and so make one group.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use distlock::{Lease, LockKind, LockOptions, Replication};
+use seckill::config::LockServers;
+use seckill::domain::{OrderId, UserId, VoucherId, Window};
+use seckill::lock::{self, Places, Wanted};
+use seckill::sale::{
+    GroupLimits, Guards, LockOrder, OnLost, Outcome, Parts, Refusal, Rules, Sale, Scope, Writer,
+};
+use seckill::store::{
+    self, Audit, DatabaseOptions, Draft, Health, OrderIds, Orders, RedisAddress, SaleTables,
+    Vouchers,
+};
+use sqlx::MySqlPool;
+use time::macros::datetime;
+
+use crate::support::Place;
+
+const LEASE: Duration = Duration::from_secs(10);
+/// Buys one unit of each voucher first, so that the replica knows it.
+const FIRST: u64 = 1_000_000;
+
+/// A place with the schema.
+pub(crate) async fn place() -> Place {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    store::migrate(&place.database_url, false).await.expect("the schema");
+    place
+}
+
+/// Sells without locks, so that one user can be twice in a group.
+pub(crate) struct Desk {
+    sale: Sale,
+    vouchers: Vouchers,
+    pub(crate) pool: MySqlPool,
+}
+
+impl Desk {
+    pub(crate) async fn open(place: &Place, writer: Writer) -> Self {
+        let url = place.database_url.clone();
+        let options = DatabaseOptions { url, pool_size: 6, naive: false, silence: None };
+        let pool = store::database(&options).expect("a pool");
+        let address = RedisAddress { url: &place.redis_url, ca: None };
+        let redis = store::redis(address).await.expect("Redis");
+        let kind = LockKind::None;
+        let wanted = Wanted { kind, lease: LEASE, fenced: false, plant: None };
+        let places = Places {
+            redis: None,
+            database_url: None,
+            naive: false,
+            allow_eviction: false,
+            silence: LEASE,
+            more: &no_servers(),
+        };
+        let orders = Orders::new(pool.clone(), &SaleTables::GUARDED);
+        let vouchers = Vouchers::new(pool.clone(), &SaleTables::GUARDED);
+        let parts = Parts {
+            pool: pool.clone(),
+            orders,
+            vouchers: vouchers.clone(),
+            ids: OrderIds::new(redis),
+            locks: lock::open(wanted, places).await.expect("a lock"),
+            lock_kind: kind,
+            lock_server: "process",
+            health: Health::default(),
+        };
+        Self { sale: Sale::new(rules(writer), parts), vouchers, pool }
+    }
+
+    /// A voucher on sale with so many units for others than the first.
+    pub(crate) async fn voucher(&self, stock: u32) -> VoucherId {
+        let draft = Draft {
+            title: "Dinner for two".into(),
+            description: String::new(),
+            price_cents: 8000,
+            face_value_cents: 10_000,
+            window: Window {
+                starts_at: datetime!(2020-01-01 0:00 UTC),
+                ends_at: datetime!(2120-01-01 0:00 UTC),
+            },
+            stock: stock + 1,
+        };
+        let voucher = self.vouchers.create(&draft).await.expect("a voucher");
+        self.vouchers.put_on_sale(voucher).await.expect("a voucher on sale");
+        assert!(matches!(self.buy(voucher, FIRST).await, Outcome::Bought(_)));
+        voucher
+    }
+
+    pub(crate) async fn buy(&self, voucher: VoucherId, user: u64) -> Outcome {
+        self.sale.purchase(UserId(user), voucher).await
+    }
+
+    /// One after the other.
+    pub(crate) async fn buy_in_turn(&self, voucher: VoucherId, users: &[u64]) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for user in users {
+            outcomes.push(self.buy(voucher, *user).await);
+        }
+        outcomes
+    }
+
+    /// All of them before the first is written; in the order in which they arrived.
+    pub(crate) async fn buy_together(&self, voucher: VoucherId, users: &[u64]) -> Vec<Outcome> {
+        let begin = |user: &u64| {
+            let (sale, user) = (self.sale.clone(), UserId(*user));
+            tokio::spawn(async move { sale.purchase(user, voucher).await })
+        };
+        let begun: Vec<_> = users.iter().map(begin).collect();
+        let mut outcomes = Vec::new();
+        for purchase in begun {
+            outcomes.push(purchase.await.expect("a purchase"));
+        }
+        outcomes
+    }
+
+    /// Stock and orders add up; units left and orders, without the first one's.
+    pub(crate) async fn audit(&self, voucher: VoucherId) -> (i64, i64) {
+        let audit = Audit::read(&self.pool, &SaleTables::GUARDED, voucher).await;
+        let audit = audit.expect("an audit").expect("a voucher");
+        assert!(audit.is_consistent(), "{audit:?}");
+        (audit.stock_left, audit.orders - 1)
+    }
+
+    /// Who has which order.
+    pub(crate) async fn orders(&self, voucher: VoucherId) -> HashMap<u64, OrderId> {
+        let rows = sqlx::query_as::<_, (u64, u64)>(
+            "SELECT user_id, id FROM orders WHERE voucher_id = ? AND user_id <> ?",
+        );
+        let rows = rows.bind(voucher.0).bind(FIRST).fetch_all(&self.pool).await.expect("orders");
+        rows.into_iter().map(|(user, id)| (user, OrderId(id))).collect()
+    }
+
+    /// Makes the insert of that user's orders fail with that error of the server.
+    pub(crate) async fn poison(&self, user: u64, number: u32) {
+        let trigger = format!(
+            "CREATE TRIGGER poison_{user} BEFORE INSERT ON orders FOR EACH ROW \
+             BEGIN IF NEW.user_id = {user} THEN \
+             SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'poison'; \
+             END IF; END"
+        );
+        let trigger = sqlx::raw_sql(sqlx::AssertSqlSafe(trigger));
+        trigger.execute(&self.pool).await.expect("a trigger");
+    }
+}
+
+/// What a caller is told, and of which order.
+pub(crate) fn told(outcome: &Outcome) -> (&'static str, Option<OrderId>) {
+    let order = match outcome {
+        Outcome::Bought(order) => Some(order.id),
+        Outcome::Refused(Refusal::AlreadyOrdered(order)) => *order,
+        Outcome::Unknown(order) => Some(*order),
+        Outcome::Refused(_) | Outcome::Failed => None,
+    };
+    (outcome.name(), order)
+}
+
+pub(crate) fn names(outcomes: &[Outcome]) -> Vec<&'static str> {
+    outcomes.iter().map(Outcome::name).collect()
+}
+
+fn no_servers() -> LockServers {
+    LockServers {
+        red_urls: Vec::new(),
+        zookeeper_url: None,
+        redis_ca_file: None,
+        lock_pool: 2,
+        lock_replication: Replication::None,
+        red_restart_delay_ms: 0,
+    }
+}
+
+fn rules(writer: Writer) -> Rules {
+    Rules {
+        scope: Scope::User,
+        guards: Guards::On,
+        writer,
+        groups: GroupLimits { size: 256, queue: 256 },
+        lock_order: LockOrder::Outside,
+        on_lost: OnLost::Stop,
+        lock: LockOptions::new(Duration::from_secs(1), Lease::Fixed(LEASE)),
+        work: Duration::ZERO,
+        plant: None,
+        max_orders: 512,
+    }
+}

@@ -1,0 +1,9 @@
+//! Orders that are written together: each caller is told what it would have been told alone.
+
+mod answers;
+mod commit;
+mod desk;
+mod kill;
+mod outcomes;
+mod replicas;
+mod setbacks;

@@ -1,0 +1,83 @@
+//! Whatever is in a group: each member has the outcome that it would have had alone, in the order
+//! of arrival.
+
+use std::collections::HashSet;
+
+use proptest::collection::vec;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, TestRunner};
+use seckill::sale::Writer;
+use testbed::Command;
+
+use super::desk::{Desk, names, place, told};
+
+/// Mixes that are tried.
+const CASES: u32 = 60;
+
+#[tokio::test]
+async fn any_mix_has_the_outcomes_of_the_single_writer_in_the_order_of_arrival() {
+    let place = place().await;
+    let (single, grouped) =
+        (Desk::open(&place, Writer::Single).await, Desk::open(&place, Writer::Grouped).await);
+    let mut runner = TestRunner::new(Config { cases: CASES, ..Config::default() });
+    // Who has bought before, who comes together, and what is left for them.
+    let mixes = (vec(1..12_u64, 0..4), vec(1..12_u64, 1..30), 0..16_u32);
+    let mut seen = HashSet::new();
+    for _ in 0..CASES {
+        let mix = mixes.new_tree(&mut runner).expect("a mix").current();
+        let outcomes = compare(&single, &grouped, &mix).await;
+        seen.extend(outcomes);
+    }
+    assert_eq!(seen, HashSet::from(["bought", "already_ordered", "sold_out"]), "too little tried");
+}
+
+/// The outcomes, which both writers agree on.
+async fn compare(
+    single: &Desk,
+    grouped: &Desk,
+    (before, together, stock): &(Vec<u64>, Vec<u64>, u32),
+) -> Vec<&'static str> {
+    let context = format!("{before:?} before {together:?}, {stock} in stock");
+    let one = single.voucher(*stock).await;
+    single.buy_in_turn(one, before).await;
+    let alone = single.buy_in_turn(one, together).await;
+    let other = grouped.voucher(*stock).await;
+    grouped.buy_in_turn(other, before).await;
+    let outcomes = grouped.buy_together(other, together).await;
+    assert_eq!(names(&outcomes), names(&alone), "{context}");
+    let orders = grouped.orders(other).await;
+    for (user, outcome) in together.iter().zip(&outcomes) {
+        let (name, order) = told(outcome);
+        // Whoever was told of an order has that one; who is sold out has none.
+        let expected = if name == "sold_out" { None } else { order };
+        assert_eq!(orders.get(user).copied(), expected, "{context}: {user} {name}");
+    }
+    assert_eq!(grouped.audit(other).await, single.audit(one).await, "{context}");
+    names(&outcomes)
+}
+
+#[tokio::test]
+async fn who_arrives_together_is_written_together() {
+    let (proxy, place) = place().await.database_through_proxy();
+    let desk = Desk::open(&place, Writer::Grouped).await;
+    let voucher = desk.voucher(100).await;
+    let [inserts, commits] = ["INSERT INTO orders", "UPDATE voucher_stock"]
+        .map(|statement| proxy.watch(Command::sql(statement)));
+    let users: Vec<u64> = (1..=100).rev().collect();
+    let outcomes = desk.buy_together(voucher, &users).await;
+    assert_eq!(names(&outcomes), ["bought"; 100]);
+    assert_eq!((inserts.matched(), commits.matched()), (1, 1));
+    assert_eq!(desk.audit(voucher).await, (0, 100));
+}
+
+#[tokio::test]
+async fn the_last_units_go_to_those_who_came_first_and_duplicates_take_none() {
+    let desk = Desk::open(&place().await, Writer::Grouped).await;
+    let voucher = desk.voucher(4).await;
+    desk.buy(voucher, 7).await;
+    let users = [9, 7, 3, 9, 8, 2, 1, 3];
+    let outcomes = desk.buy_together(voucher, &users).await;
+    let [b, a, s] = ["bought", "already_ordered", "sold_out"];
+    assert_eq!(names(&outcomes), [b, a, b, a, b, s, s, a]);
+    assert_eq!(desk.audit(voucher).await, (0, 4));
+}

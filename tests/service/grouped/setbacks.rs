@@ -1,0 +1,98 @@
+//! What one member runs into is no other member's loss.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use seckill::domain::VoucherId;
+use seckill::sale::Writer;
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
+
+use super::desk::{Desk, names, place};
+
+/// Users of a group; the unlucky ones are in its middle.
+const USERS: std::ops::RangeInclusive<u64> = 1..=40;
+
+async fn assert_only(unlucky: &[u64], outcome: &str, desk: &Desk) {
+    let voucher = desk.voucher(100).await;
+    assert_only_of(voucher, unlucky, outcome, desk).await;
+}
+
+async fn assert_only_of(voucher: VoucherId, unlucky: &[u64], outcome: &str, desk: &Desk) {
+    let users: Vec<u64> = USERS.collect();
+    let outcomes = desk.buy_together(voucher, &users).await;
+    for (user, name) in users.iter().zip(names(&outcomes)) {
+        let expected = if unlucky.contains(user) { outcome } else { "bought" };
+        assert_eq!(name, expected, "user {user}");
+    }
+    let sold = 40 - i64::try_from(unlucky.len()).expect("few");
+    assert_eq!(desk.audit(voucher).await, (100 - sold, sold));
+}
+
+#[tokio::test]
+async fn a_poisonous_order_fails_alone_wherever_it_is() {
+    let desk = Desk::open(&place().await, Writer::Grouped).await;
+    desk.poison(1, 1644).await;
+    assert_only(&[1], "defect", &desk).await;
+    for user in [20, 21, 40] {
+        desk.poison(user, 1644).await;
+    }
+    assert_only(&[1, 20, 21, 40], "defect", &desk).await;
+}
+
+#[tokio::test]
+async fn an_order_that_always_meets_a_deadlock_gives_up_alone() {
+    let desk = Desk::open(&place().await, Writer::Grouped).await;
+    desk.poison(17, 1213).await;
+    assert_only(&[17], "overloaded", &desk).await;
+}
+
+#[tokio::test]
+async fn an_order_whose_row_stays_locked_gives_up_alone() {
+    let place = place().await;
+    let desk = Desk::open(&place, Writer::Grouped).await;
+    // The voucher that comes next, for the one of the group whose row somebody else writes.
+    let next = desk.voucher(1).await.0 + 1;
+    let mut other = MySqlConnection::connect(&place.database_url).await.expect("a session");
+    other.execute("START TRANSACTION").await.expect("a transaction");
+    let row = format!("INSERT INTO orders VALUES (1, 17, {next}, 1, UTC_TIMESTAMP(3))");
+    other.execute(AssertSqlSafe(row)).await.expect("a row");
+    let ending = tokio::spawn(async move {
+        // Longer than two waits for a row (3 s each).
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        other.execute("ROLLBACK").await.expect("a ROLLBACK");
+    });
+    assert_only(&[17], "overloaded", &desk).await;
+    assert!(!ending.is_finished(), "the row was not locked for long enough");
+}
+
+#[tokio::test]
+async fn ids_that_are_taken_are_drawn_anew_for_the_whole_group() {
+    let place = place().await;
+    let desk = Desk::open(&place, Writer::Grouped).await;
+    let (other, voucher) = (desk.voucher(1).await, desk.voucher(100).await);
+    // The counter of a Redis that lost its data begins anew, and some numbers are taken in each of
+    // the seconds that this may last.
+    let taken = (2000..2200_u64).step_by(10);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs();
+    let epoch = 1_640_995_200;
+    let seconds = now - epoch..now - epoch + 15;
+    let rows = seconds.flat_map(|second| taken.clone().map(move |number| second << 32 | number));
+    let rows = rows.map(|id| format!("({id}, {id}, {other}, 1, UTC_TIMESTAMP(3))"));
+    let rows = rows.collect::<Vec<_>>().join(",");
+    desk.pool.execute(AssertSqlSafe(format!("INSERT INTO orders VALUES {rows}"))).await.expect("!");
+    let counter = set_counters(&place.redis_url, 2000).await;
+    assert!(counter > 0, "no counter was set back");
+    let desk = Desk::open(&place, Writer::Grouped).await;
+    assert_only_of(voucher, &[], "", &desk).await;
+}
+
+/// Sets all counters of orders; how many there are.
+async fn set_counters(url: &str, value: u64) -> usize {
+    let client = redis::Client::open(url).expect("a Redis URL");
+    let mut redis = client.get_multiplexed_async_connection().await.expect("Redis");
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg("icr:order:*").query_async(&mut redis).await.expect("keys");
+    for key in &keys {
+        redis::cmd("SET").arg(key).arg(value).exec_async(&mut redis).await.expect("a counter");
+    }
+    keys.len()
+}
