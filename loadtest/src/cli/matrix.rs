@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::output::OutputArgs;
 use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
 use crate::error::{Error, Result};
-use crate::lab::cluster::find_program;
+use crate::lab::cluster::{find_program, need_failpoints};
 use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, Matrix};
@@ -34,7 +34,10 @@ pub(super) struct MatrixArgs {
     /// Numbers of replicas
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "2")]
     replicas: Vec<u16>,
-    /// What happens to the deployment; `all` is every fault, `none` no fault
+    /// What happens to the deployment; `none` is no fault, `all` every one that any program can have
+    ///
+    /// `failpoint` is not among them: it needs a `seckill` that was built with the feature
+    /// `failpoints`, named with --seckill.
     #[arg(long, value_name = "FAULTS", value_delimiter = ',', default_value = "none")]
     faults: Vec<String>,
     /// What happens around the locked section; the frozen ones are cells of the fault `freeze`
@@ -101,6 +104,9 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         return Ok(true);
     }
     let program = find_program(args.private.seckill.as_deref())?;
+    if trials.iter().any(|trial| trial.fault == Some(FaultKind::Failpoint)) {
+        need_failpoints(&program).await?;
+    }
     let matrix = Matrix {
         parts: Parts { flavor: args.private.flavor(), program },
         trials,
@@ -152,7 +158,7 @@ fn faults(names: &[String]) -> Result<Vec<Option<FaultKind>>> {
             ("none", _) => faults.push(None),
             (_, Some(fault)) => faults.push(Some(fault)),
             (_, None) => {
-                let known = FaultKind::ALL.into_iter().map(FaultKind::name);
+                let known = FaultKind::known().map(FaultKind::name);
                 return Err(unknown("fault", name, std::iter::once("none").chain(known)));
             }
         }

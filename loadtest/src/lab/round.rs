@@ -20,6 +20,7 @@ use crate::judge::evidence::Record;
 use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::{Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder};
+use crate::lab::pace::{SAMPLE, Samples, decided};
 use crate::lab::place::Load;
 use crate::lab::predict::{Circumstance, Family};
 use crate::lab::sale::Sale;
@@ -27,7 +28,7 @@ use crate::lab::trial::Trial;
 use crate::lab::whole::{Whole, has_failed};
 use crate::load::arrival::Arrival;
 use crate::load::client::Target;
-use crate::load::live::{Glance, Live};
+use crate::load::live::Live;
 use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 use crate::load::stats::Figures;
@@ -38,22 +39,7 @@ use crate::report::crossing::Thaw;
 const USERS_PER_S: f64 = 50.0;
 /// Fewest requests of a round, and of the time before its fault.
 const MIN_REQUESTS: u64 = 200;
-const MIN_REQUESTS_BEFORE: u64 = 30;
-/// How long a load may take until it sells, and until something is in flight.
-const STARTS_WITHIN: Duration = Duration::from_secs(10);
-/// How long throughput may take until it is back; it is measured, not demanded.
-const BACK_WITHIN: Duration = Duration::from_secs(5);
-/// The least time that a load goes on after a fault.
-const AFTER: Duration = Duration::from_millis(1200);
-/// Throughput counts as back at this part of what it was before.
-const BACK: f64 = 0.99;
-/// Over this many samples.
-const WINDOW: usize = 5;
-const SAMPLE: Duration = Duration::from_millis(100);
-/// A load that answers as many per second has got going: half of what its pace asks for. One that
-/// does not get there is struck anyway.
-const STEADY_PER_S: f64 = 75.0;
-const STEADY_WITHIN: Duration = Duration::from_millis(1500);
+pub(super) const MIN_REQUESTS_BEFORE: u64 = 30;
 /// How long a new buyer may take to be served by each replica.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a purchase may take when nothing is lost but the messages that a lock is free: a waiter
@@ -147,7 +133,7 @@ pub async fn run(
     let authority = deployment.url().trim_start_matches("http://").to_owned();
     let (leaving, rest) = sale.users.split_at(HANG_UPS.min(sale.users.len()));
     let hang_ups = HangUps::new(authority, sale.voucher, leaving.to_vec());
-    let scene = Scene { deployment, schedule, hang_ups: &hang_ups };
+    let scene = Scene { deployment, schedule, lock: trial.place.lock, hang_ups: &hang_ups };
     let mut hit = Hit { trial, fault, sale: &sale, per_user: load.requests_per_user };
     let plan = hit.plan(rest)?;
     let mut whole = Whole::new(sale.record(&plan)?, sale.voucher);
@@ -198,7 +184,7 @@ impl Hit<'_> {
         let schedule = scene.schedule;
         let (live, stop) = (Arc::new(Live::new(plan)), CancellationToken::new());
         let clock = whole.clock();
-        let mut samples = Samples { live: &live, began: Instant::now(), taken: Vec::new() };
+        let mut samples = Samples::of(&live);
         let load = whole.run(plan, &live, &stop);
         let fault = async {
             let _stops = stop.clone().drop_guard();
@@ -332,79 +318,6 @@ impl Round {
             self.unmet.push(format!("{failed} requests failed in a rolling restart"));
         }
     }
-}
-
-/// Answers that decided something so far, looked at ten times a second.
-struct Samples<'a> {
-    live: &'a Live,
-    began: Instant,
-    taken: Vec<(Duration, u64)>,
-}
-
-impl Samples<'_> {
-    async fn take(&mut self) {
-        self.taken.push((self.began.elapsed(), decided(&self.live.glance())));
-        sleep(SAMPLE).await;
-    }
-
-    /// Until that moment, and until a request is in flight after something was sold.
-    async fn until_due(&mut self, after_ms: u64) -> Result<()> {
-        let due = Duration::from_millis(after_ms);
-        while self.began.elapsed() < due || self.live.glance().total() < MIN_REQUESTS_BEFORE {
-            if self.began.elapsed() > STARTS_WITHIN {
-                let total = self.live.glance().total();
-                return Err(Error::Setup(format!("only {total} answers before the fault")));
-            }
-            self.take().await;
-        }
-        // A machine that is slow to get going would make little of much.
-        while self.rate() < STEADY_PER_S && self.began.elapsed() < due + STEADY_WITHIN {
-            self.take().await;
-        }
-        while self.live.in_flight() == 0 && self.began.elapsed() < due + STARTS_WITHIN {
-            sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
-    }
-
-    /// Per second over the last samples.
-    fn rate(&self) -> f64 {
-        let first = self.taken.len().checked_sub(WINDOW + 1);
-        match (first.and_then(|first| self.taken.get(first)), self.taken.last()) {
-            (Some(first), Some(last)) => per_s(first, last),
-            _ => 0.0,
-        }
-    }
-
-    /// Goes on until as many are decided per second as before; milliseconds until then.
-    async fn until_back(&mut self, before_per_s: f64) -> Option<u64> {
-        let healed = Instant::now();
-        self.taken.clear();
-        let mut back_after_ms = None;
-        while healed.elapsed() < BACK_WITHIN
-            && (healed.elapsed() < AFTER || back_after_ms.is_none())
-        {
-            self.take().await;
-            let Some(first) = self.taken.len().checked_sub(WINDOW + 1) else { continue };
-            if back_after_ms.is_none() && self.rate() >= BACK * before_per_s {
-                let began = self.taken[first].0.saturating_sub(healed.duration_since(self.began));
-                back_after_ms = u64::try_from(began.as_millis()).ok();
-            }
-        }
-        back_after_ms
-    }
-}
-
-#[allow(clippy::cast_precision_loss)]
-fn per_s((from, before): &(Duration, u64), (to, after): &(Duration, u64)) -> f64 {
-    let seconds = to.saturating_sub(*from).as_secs_f64();
-    if seconds > 0.0 { after.saturating_sub(*before) as f64 / seconds } else { 0.0 }
-}
-
-/// Answers that decided something.
-fn decided(glance: &Glance) -> u64 {
-    let outcomes = [Outcome::Bought, Outcome::SoldOut, Outcome::AlreadyOrdered];
-    outcomes.iter().map(|outcome| glance.count(*outcome)).sum()
 }
 
 #[cfg(test)]
