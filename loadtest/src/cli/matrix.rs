@@ -46,6 +46,9 @@ pub(super) struct MatrixArgs {
     circumstances: Vec<Circumstance>,
     #[command(flatten)]
     preset: PresetArgs,
+    /// Only so many cells of --full, drawn by the seed
+    #[arg(long, value_name = "N", requires = "full")]
+    sample: Option<usize>,
     /// Settles the moments, victims and sizes of faults; the same seed gives the same schedule
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -91,6 +94,10 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         Some(preset) => preset.trials(),
         None => args.axes()?.trials(),
     };
+    let trials = match args.sample {
+        Some(count) => Preset::sample(trials, count, args.seed),
+        None => trials,
+    };
     if args.list {
         for trial in &trials {
             if let Ok(expected) = trial.expectation() {
@@ -112,6 +119,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         trials,
         not_generated,
         preset,
+        sample: args.sample,
         load: Load::USUAL,
         seed: args.seed,
         resume: args.resume,

@@ -15,7 +15,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(10);
 /// How long throughput may take until it is back; it is measured, not demanded.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 /// The least time that a load goes on after a fault.
-const AFTER: Duration = Duration::from_millis(1200);
+pub(super) const AFTER: Duration = Duration::from_millis(1200);
 /// Throughput counts as back at this part of what it was before.
 const BACK: f64 = 0.99;
 /// Over this many samples.

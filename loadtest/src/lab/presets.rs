@@ -3,6 +3,7 @@
 use clap::ValueEnum as _;
 use serde::Serialize;
 
+use crate::lab::dice::Dice;
 use crate::lab::faults::{FaultKind, Link, Trouble};
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, NotGenerated};
@@ -30,6 +31,11 @@ impl Preset {
             Self::Story => "story",
             Self::Full => "full",
         }
+    }
+
+    /// So many of its cells, as that seed draws them.
+    pub fn sample(trials: Vec<Trial>, count: usize, seed: u64) -> Vec<Trial> {
+        Dice::of(seed, "sample").some_of(trials, count)
     }
 
     /// Its cells, and combinations that are none.

@@ -20,7 +20,7 @@ use crate::judge::evidence::Record;
 use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::{Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder};
-use crate::lab::pace::{SAMPLE, Samples, decided};
+use crate::lab::pace::{AFTER, SAMPLE, Samples, decided};
 use crate::lab::place::Load;
 use crate::lab::predict::{Circumstance, Family};
 use crate::lab::sale::Sale;
@@ -31,6 +31,7 @@ use crate::load::client::Target;
 use crate::load::live::Live;
 use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
+use crate::load::progress::Progress;
 use crate::load::stats::Figures;
 use crate::load::tokens::User;
 use crate::report::crossing::Thaw;
@@ -183,6 +184,10 @@ impl Hit<'_> {
     ) -> Result<(Figures, Round)> {
         let schedule = scene.schedule;
         let (live, stop) = (Arc::new(Live::new(plan)), CancellationToken::new());
+        // It may go on for longer, until its throughput is back.
+        let about = Duration::from_millis(schedule.strike_after_ms) + schedule.lasts() + AFTER;
+        let shown = Plan { duration: Some(about), ..plan.clone() };
+        let _progress = Progress::follow(&self.trial.to_string(), &live, &shown);
         let clock = whole.clock();
         let mut samples = Samples::of(&live);
         let load = whole.run(plan, &live, &stop);

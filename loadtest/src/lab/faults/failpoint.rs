@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use super::replicas::victim;
 use super::{Scene, unseen, until, witness};
-use crate::api;
-use crate::error::{Error, Result};
+use crate::api::{self, ApiError};
+use crate::error::Result;
 use crate::lab::cluster::blocking;
 use crate::lab::lock::Lock;
 use crate::lab::metrics;
@@ -63,7 +63,6 @@ pub(super) async fn fail(scene: &Scene<'_>) -> Result<String> {
     let (replica, lasts) = (victim(scene)?, scene.schedule.lasts());
     let target = Target::parse(replica.base_url())?;
     let mut connection = Connection::new(target, super::SEEN_WITHIN);
-    let failed = |error: api::ApiError| Error::Setup(error.to_string());
     let actions = match deed {
         Deed::Kill => "1*return(kill)".to_owned(),
         Deed::Panic => "1*panic".to_owned(),
@@ -71,7 +70,11 @@ pub(super) async fn fail(scene: &Scene<'_>) -> Result<String> {
     };
     let before = reached(&mut connection, point).await?;
     let armed = format!("{point}={actions}");
-    api::arm_failpoints(&mut connection, armed).await.map_err(failed)?;
+    match api::arm_failpoints(&mut connection, armed).await {
+        // A replica may end before it has answered; whether it did, its witness says.
+        Ok(()) | Err(ApiError::Unreachable { .. }) => {}
+        Err(error) => return Err(unseen(error.to_string())),
+    }
     let said = format!("failpoint {point}");
     let (name, log) = (replica.name().to_owned(), replica.log_path().to_owned());
     let has_said = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains(&said));
