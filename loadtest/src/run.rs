@@ -170,7 +170,7 @@ pub async fn run(
         settings: plan.settings(),
         conditions,
         vouchers,
-        no_speed_verdict: figures.cost.bottlenecks(),
+        no_speed_verdict: figures.bottlenecks(),
         load: figures,
     })
 }

@@ -170,7 +170,7 @@ impl Section {
             rules: rules(cell),
             codes: figures.map(codes).unwrap_or_default(),
             generator: figures.map(generator).unwrap_or_default(),
-            bottlenecks: figures.map(|figures| figures.cost.bottlenecks()).unwrap_or_default(),
+            bottlenecks: figures.map(|figures| figures.bottlenecks()).unwrap_or_default(),
             command: repeat::one(report, cell),
             plotted: detail.is_some(),
         }

@@ -272,11 +272,11 @@ fn about(report: &Report) -> Vec<About> {
 
 /// Over all cells that ran.
 fn generator(cells: &[CellReport]) -> Vec<Fact> {
-    let costs: Vec<&Cost> =
-        cells.iter().filter_map(|cell| cell.load.as_ref()).map(|figures| &figures.cost).collect();
+    let loads: Vec<_> = cells.iter().filter_map(|cell| cell.load.as_ref()).collect();
+    let costs: Vec<&Cost> = loads.iter().map(|figures| &figures.cost).collect();
     let cpu_s: f64 = costs.iter().map(|cost| cost.cpu_s).sum();
     let most = costs.iter().map(|cost| cost.machine_share).fold(0.0, f64::max);
-    let limited = costs.iter().filter(|cost| !cost.bottlenecks().is_empty()).count();
+    let limited = loads.iter().filter(|figures| !figures.bottlenecks().is_empty()).count();
     vec![
         Fact::new("processor time", format!("{cpu_s:.1} s in all cells")),
         Fact::new("of the whole machine", format!("at most {:.0} % in a cell", most * 100.0)),
