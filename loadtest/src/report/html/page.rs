@@ -11,7 +11,7 @@ use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
 use crate::report::Report;
 use crate::report::baseline::{Change, Changes, NOTEWORTHY};
-use crate::report::html::cell::{Fact, Section};
+use crate::report::html::cell::{Fact, Section, is_brief};
 use crate::report::html::grid::{Grid, Kind};
 use crate::report::html::plants::Plants;
 use crate::report::quantiles::Quantile;
@@ -153,7 +153,7 @@ impl Page {
             about: about(report),
             started_at: report.started_at.clone(),
             began: moment(&report.started_at),
-            plots: cells.iter().filter_map(plot).collect(),
+            plots: cells.iter().filter(|cell| !is_brief(cell, report)).filter_map(plot).collect(),
         }
     }
 }
