@@ -5,7 +5,6 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use axum::{Json, Router};
-use distlock::failpoint::are_compiled_in;
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -18,7 +17,11 @@ pub(super) fn router() -> Router<Shared> {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics));
     // Such a program serves the laboratory only, on a loopback address.
-    if are_compiled_in() { routes.route("/failpoints", put(arm_failpoints)) } else { routes }
+    if failpoint::are_compiled_in() {
+        routes.route("/failpoints", put(arm_failpoints))
+    } else {
+        routes
+    }
 }
 
 /// Arms failpoints of this replica, as `--failpoints` does at the start.

@@ -34,7 +34,7 @@ pub(super) struct MatrixArgs {
     /// Numbers of replicas
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "2")]
     replicas: Vec<u16>,
-    /// What happens to the deployment; `none` is no fault, `all` every one that any program can have
+    /// What happens to the deployment; `none` is no fault, `all` each that any program can have
     ///
     /// `failpoint` is not among them: it needs a `seckill` that was built with the feature
     /// `failpoints`, named with --seckill.
