@@ -50,12 +50,13 @@ impl Preset {
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.
-const SMOKE: [(FaultKind, Lock); 31] = [
+const SMOKE: [(FaultKind, Lock); 32] = [
     (FaultKind::KillReplica, Lock::Redisson),
     (FaultKind::FreezeReplica, Lock::LuaRelease),
     (FaultKind::RollingRestart, Lock::Redisson),
     (FaultKind::RestartRedis, Lock::Reentrant),
     (FaultKind::FlushRedis, Lock::Fair),
+    (FaultKind::FlushScripts, Lock::Redisson),
     (FaultKind::EvictRedis, Lock::ReadWrite),
     (FaultKind::FreezeRedis, Lock::SetNx),
     (FaultKind::FailOverRedis, Lock::Redisson),

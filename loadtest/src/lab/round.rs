@@ -7,6 +7,7 @@
 //! lock that will never be free); what is left is sold out; then everything is read and judged.
 //! A round that lacks any of this shows nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -302,13 +303,18 @@ impl Round {
     fn count(&mut self, past: &Past, fault: FaultKind) {
         let (begin_ns, end_ns) =
             self.faults.first().map_or((0, 0), |fault| (fault.begin_ns, fault.end_ns));
+        let mut failed_with = BTreeSet::new();
         for record in &past.records {
             let phase =
                 usize::from(record.start_ns >= begin_ns) + usize::from(record.start_ns >= end_ns);
             self.requests[phase] += 1;
             let is_after = record.end_ns >= end_ns;
             self.ok_after += u64::from(is_after && record.outcome == Outcome::Bought);
-            self.failed_requests += u64::from(has_failed(record, &past.names));
+            if has_failed(record, &past.names) {
+                self.failed_requests += 1;
+                let code = past.names.codes.get(usize::from(record.code));
+                failed_with.insert(code.map_or("no answer", String::as_str));
+            }
         }
         if fault == FaultKind::Aimed(Aim::DropMessages) {
             let waited = |record: &&Record| record.end_ns - record.start_ns > HANDED_ON_WITHIN_NS;
@@ -320,7 +326,8 @@ impl Round {
         }
         if fault == FaultKind::RollingRestart && self.failed_requests > 0 {
             let failed = self.failed_requests;
-            self.unmet.push(format!("{failed} requests failed in a rolling restart"));
+            let with = failed_with.into_iter().collect::<Vec<_>>().join(", ");
+            self.unmet.push(format!("{failed} requests failed in a rolling restart: {with}"));
         }
     }
 }

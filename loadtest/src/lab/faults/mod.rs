@@ -78,6 +78,8 @@ pub enum FaultKind {
     RestartRedis,
     /// Redis forgets everything.
     FlushRedis,
+    /// Redis forgets the scripts that it was told.
+    FlushScripts,
     /// Redis runs out of memory and evicts keys.
     EvictRedis,
     /// Redis stands still for longer than the lease.
@@ -124,12 +126,13 @@ impl FaultKind {
     pub const CUT_REDIS: Self = Self::Way(Trouble::Cut, Link::Redis);
 
     /// All that any `seckill` can have, in the order of reports.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::KillReplica,
         Self::FreezeReplica,
         Self::RollingRestart,
         Self::RestartRedis,
         Self::FlushRedis,
+        Self::FlushScripts,
         Self::EvictRedis,
         Self::FreezeRedis,
         Self::FailOverRedis,
@@ -166,6 +169,7 @@ impl FaultKind {
             Self::RollingRestart => "rolling-restart",
             Self::RestartRedis => "redis-restart",
             Self::FlushRedis => "redis-flush",
+            Self::FlushScripts => "redis-script-flush",
             Self::EvictRedis => "redis-evict",
             Self::FreezeRedis => "redis-freeze",
             Self::FailOverRedis => "redis-failover",
@@ -200,6 +204,7 @@ impl FaultKind {
             Self::RollingRestart => "every replica is restarted in turn; no request may fail",
             Self::RestartRedis => "Redis is killed and comes back empty; all its locks are gone",
             Self::FlushRedis => "Redis forgets all locks and order numbers",
+            Self::FlushScripts => "Redis forgets the scripts that locks are taken and freed by",
             Self::EvictRedis => "Redis evicts keys, and with them locks",
             Self::FreezeRedis => "Redis stands still while leases run on",
             Self::FailOverRedis => "Redis fails over to a replica that has not heard of the locks",
@@ -222,6 +227,9 @@ impl FaultKind {
             Self::LoseScript if !lock.runs_scripts() => {
                 Err("that lock runs no script in Redis whose answer could be lost")
             }
+            Self::FlushScripts if !lock.runs_scripts() || lock == Lock::Red => {
+                Err("that lock calls no script by its hash, which Redis could forget")
+            }
             Self::Way(_, Link::Zookeeper) if lock.needs() != Needs::ZooKeeper => {
                 Err("that lock never speaks to ZooKeeper")
             }
@@ -233,7 +241,9 @@ impl FaultKind {
     pub fn equipment(self, schedule: &Schedule) -> Equipment {
         let own_redis = Equipment { own_redis: true, ..Equipment::default() };
         match self {
-            Self::RestartRedis | Self::FlushRedis | Self::FreezeRedis => own_redis,
+            Self::RestartRedis | Self::FlushRedis | Self::FlushScripts | Self::FreezeRedis => {
+                own_redis
+            }
             Self::EvictRedis => Equipment { eviction: true, ..own_redis },
             Self::RedisClock => Equipment { clock: true, ..own_redis },
             Self::FailOverRedis => {
@@ -259,6 +269,7 @@ impl FaultKind {
             Self::RollingRestart => replicas::restart_all(scene).await,
             Self::RestartRedis => redis::restart(scene).await,
             Self::FlushRedis => redis::flush(scene).await,
+            Self::FlushScripts => redis::flush_scripts(scene).await,
             Self::EvictRedis => redis::evict(scene).await,
             Self::FreezeRedis => redis::freeze(scene).await,
             Self::FailOverRedis => failover::fail_over(scene).await,

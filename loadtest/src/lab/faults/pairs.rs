@@ -75,7 +75,10 @@ impl FaultKind {
     }
 
     fn is_at_redis(self) -> bool {
-        let is_told = matches!(self, Self::FlushRedis | Self::EvictRedis | Self::RedisClock);
+        let is_told = matches!(
+            self,
+            Self::FlushRedis | Self::FlushScripts | Self::EvictRedis | Self::RedisClock
+        );
         is_told || self.stops_redis()
     }
 
