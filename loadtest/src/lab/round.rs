@@ -52,8 +52,11 @@ const HANG_UPS: usize = 25;
 const FRESH: usize = 200;
 /// Of those on their way when the fault hit, so many ask again.
 const ASKED_AGAIN: usize = 3;
-/// Buyers beyond the units that are left.
+/// Buyers beyond the units that are left, and how many of them ask at a time.
 const BEYOND: usize = 30;
+const AT_A_TIME: usize = 24;
+/// How long it may take to sell what is left.
+const SOLD_OUT_WITHIN: Duration = Duration::from_secs(20);
 
 /// What happened when in a round; times in nanoseconds since its load began.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -142,9 +145,7 @@ pub async fn run(
     let (figures, mut round) = hit.with_load(&scene, &plan, &mut whole).await?;
     round.served_after = hit.serve(&scene, rest, (&mut whole, &mut round)).await?;
     // Where somebody is not served, the rest could not be sold either.
-    if round.unmet.is_empty() {
-        hit.sell_out(rest, &mut whole, load.stock).await?;
-    }
+    let sold_out = round.unmet.is_empty() && hit.sell_out(rest, &mut whole, load.stock).await?;
     whole.add_unanswered(&hang_ups.users()[..hang_ups.done()], &round.faults).await;
     for strike in &round.faults {
         whole.mark(strike).await;
@@ -154,6 +155,9 @@ pub async fn run(
     let sold_twice = trial.circumstance.is_frozen() && report.oversold > 0;
     if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
         detail.thaw = round.thaw(&past);
+    }
+    if !sold_out && report.predicted.oversells && report.oversold == 0 {
+        report.invalid_because.push("what was left could not be sold".to_owned());
     }
     Ok(report.with_round(round))
 }
@@ -279,15 +283,27 @@ impl Hit<'_> {
         Ok(served)
     }
 
-    /// More buyers than units are left, as fast as they are served.
-    async fn sell_out(&self, users: &[User], whole: &mut Whole, stock: u64) -> Result<()> {
-        let left = usize::try_from(stock).unwrap_or(usize::MAX).saturating_sub(whole.bought());
+    /// More buyers than units are left, until one is told that none is; whether that was so in time.
+    /// What was sold twice shows only then.
+    async fn sell_out(&self, users: &[User], whole: &mut Whole, stock: u64) -> Result<bool> {
         let rest = &users[(users.len() / 2 + FRESH).min(users.len())..];
-        let wanted = (left + BEYOND).min(rest.len());
         let target = Target::parse(self.sale.deployment.url())?;
-        let plan = self.sale.plan(&rest[..wanted], target, self.per_user);
-        let live = Arc::new(Live::new(&plan));
-        whole.run(&plan, &live, &CancellationToken::new()).await.map(drop)
+        let began = Instant::now();
+        let mut buyers = rest.iter().cycle();
+        while began.elapsed() < SOLD_OUT_WITHIN {
+            let left = usize::try_from(stock).unwrap_or(usize::MAX).saturating_sub(whole.bought());
+            let wanted = (left + BEYOND).min(rest.len());
+            let wave: Vec<User> = buyers.by_ref().take(wanted).cloned().collect();
+            let plan = self.sale.plan(&wave, target.clone(), self.per_user);
+            // So few that each has the lock of the voucher before it gives up.
+            let plan = Plan { connections: AT_A_TIME, ..plan };
+            let live = Arc::new(Live::new(&plan));
+            whole.run(&plan, &live, &CancellationToken::new()).await?;
+            if live.glance().count(Outcome::SoldOut) > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
