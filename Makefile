@@ -100,7 +100,7 @@ unit: dev-binaries
 	cargo test --workspace --locked --no-fail-fast $(ARGS)
 
 # The programs that were built for it are replaced at the end.
-failpoints: install-servers ## Kill, break and stop a replica at each of its named points
+failpoints: install-servers dev-binaries ## Kill, break and stop a replica at its named points
 	cargo test --workspace --locked --features $(failpoints) --test failpoints $(ARGS)
 	cargo build --workspace --bins --locked
 

@@ -15,12 +15,19 @@ use secrecy::SecretString;
 pub use locks::{LockCommand, LockList, LockRun, LockServers};
 pub use serve::{GuardsArg, Laboratory, LockOrderArg, ScopeArg, Serve};
 
+/// The laboratory asks for it: only a program with failpoints can fail at them.
+const VERSION: &str = if distlock::failpoint::are_compiled_in() {
+    concat!(env!("CARGO_PKG_VERSION"), " with failpoints")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
 /// A flash-sale voucher service that demonstrates distributed locks.
 ///
 /// Exit codes: 0 fine, 1 a check failed, 2 bad usage or something needed is missing; `lock run` has
 /// more.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version = VERSION, about, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -6,7 +6,7 @@
 //! with `--lab` only. Without the feature there is nothing of this in the program.
 
 use distlock::failpoint;
-pub(crate) use distlock::failpoint::reach;
+pub(crate) use distlock::failpoint::{are_compiled_in, reach};
 
 /// The checks are done, and the purchase has a place.
 pub(crate) const ADMITTED: &str = "sale-admitted";

@@ -5,6 +5,9 @@
 //!
 //! Built with the feature `failpoints` only, as is the replica.
 
+#[path = "failpoints/laboratory.rs"]
+mod laboratory;
+
 // Half of what the service's other tests share.
 #[allow(dead_code, reason = "shared with another test program")]
 #[path = "service/crowd.rs"]

@@ -142,6 +142,13 @@ pub async fn metrics(connection: &mut Connection) -> Result<String, ApiError> {
         .map_err(|error| ApiError::Shape { call, fault: error.to_string() })
 }
 
+/// Arms failpoints of one replica, as `--failpoints` does; 404 if it has none.
+pub async fn arm_failpoints(connection: &mut Connection, actions: String) -> Result<(), ApiError> {
+    let (path, body) = ("/failpoints", Some(actions));
+    let ask = Ask { method: Method::PUT, path, authorization: None, body, expected: 200 };
+    ask.body_of_answer(connection).await.map(drop)
+}
+
 /// The name of the replica that answers on this connection, if one does.
 pub async fn who_answers(connection: &mut Connection) -> Option<String> {
     request::write_call(connection, "GET /livez HTTP/1.1", None, None);

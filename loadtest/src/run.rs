@@ -22,7 +22,7 @@ use crate::load::drive;
 use crate::load::live::Live;
 use crate::load::mix::Mix;
 use crate::load::outcome::Outcome;
-use crate::load::plan::Plan;
+use crate::load::plan::{MAX_REQUESTS, Plan};
 use crate::load::progress::Progress;
 use crate::load::recorded::{Acknowledged, Recorded};
 use crate::load::stats::Figures;
@@ -170,7 +170,7 @@ pub async fn run(
         settings: plan.settings(),
         conditions,
         vouchers,
-        no_speed_verdict: figures.cost.bottlenecks(),
+        no_speed_verdict: figures.bottlenecks(),
         load: figures,
     })
 }
@@ -303,6 +303,13 @@ fn conditions(plan: &Plan, before: &[Before], figures: &Figures) -> Vec<Conditio
             MAX_UNKNOWN_SHARE * 100.0
         ),
     });
+    if plan.was_cut_off(figures.requests) {
+        conditions.push(Condition {
+            what: "the load went on until its time was over",
+            met: false,
+            detail: format!("it ended at {MAX_REQUESTS} requests, all that a load may have"),
+        });
+    }
     if plan.arrival.is_open() {
         conditions.push(Condition {
             what: "every arrival was sent",

@@ -121,6 +121,16 @@ fn a_missing_program_is_one_sentence_that_names_it() {
 }
 
 #[test]
+fn a_fault_that_the_program_cannot_have_is_refused_with_what_to_do() {
+    let program = env!("CARGO_BIN_EXE_loadtest");
+    let cell = ["matrix", "--faults", "failpoint", "--guards", "on", "--seckill", program];
+    let sentence = one_sentence(&cell);
+    for words in ["the fault failpoint needs", "has none", "--features failpoints"] {
+        assert!(sentence.contains(words), "{sentence}");
+    }
+}
+
+#[test]
 fn a_port_in_use_is_one_sentence_that_names_it() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("bound").port().to_string();

@@ -3,18 +3,32 @@
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, put};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::{Shared, error};
-use crate::telemetry;
+use super::Shared;
+use super::error::{self, ApiError};
+use crate::{failpoint, telemetry};
 
 pub(super) fn router() -> Router<Shared> {
-    Router::new()
+    let routes = Router::new()
         .route("/livez", get(alive))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(metrics));
+    // Such a program serves the laboratory only, on a loopback address.
+    if failpoint::are_compiled_in() {
+        routes.route("/failpoints", put(arm_failpoints))
+    } else {
+        routes
+    }
+}
+
+/// Arms failpoints of this replica, as `--failpoints` does at the start.
+async fn arm_failpoints(actions: String) -> Result<(), ApiError> {
+    let invalid =
+        |limit| ApiError::Invalid { code: "invalid_body", field: "body".to_owned(), limit };
+    failpoint::arm(&actions).map_err(invalid)
 }
 
 async fn alive() -> Json<Value> {

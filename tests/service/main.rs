@@ -28,5 +28,6 @@ mod redis_urls;
 mod replicas;
 mod report;
 mod security;
+mod several_vouchers;
 mod support;
 mod wire;

@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::judge::check::Check;
 use crate::report::check_text;
 use crate::report::{check_writable, write_json};
+
+/// The value of `--database` that stands for [`DATABASE_URL`].
+const IN_ENVIRONMENT: &str = "env";
+const DATABASE_URL: &str = "DATABASE_URL";
 
 #[derive(Debug, Args)]
 #[command(after_help = super::EXIT_CODES)]
@@ -16,7 +20,10 @@ pub(super) struct CheckArgs {
     /// The history, as written by `loadtest run --history FILE`
     file: PathBuf,
     /// Read the orders in this database instead of those in the file, and only read
-    #[arg(long, value_name = "URL")]
+    ///
+    /// `env` takes the URL of `DATABASE_URL`: arguments stand in the list of processes, where
+    /// everybody can read a password, and the environment does not.
+    #[arg(long, value_name = "URL|env")]
     database: Option<String>,
     /// Seconds after which the check is given up, which is a failure
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
@@ -31,10 +38,20 @@ pub(super) struct CheckArgs {
 pub(super) async fn check(args: CheckArgs) -> Result<bool> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let deadline = Duration::from_secs(args.timeout_s);
-    let judgement = Check { file: args.file, database: args.database, deadline }.run().await?;
+    let database = args.database.map(named_or_in_environment).transpose()?;
+    let judgement = Check { file: args.file, database, deadline }.run().await?;
     println!("{}", check_text::text(&judgement));
     if let Some(path) = &args.json {
         write_json(path, &judgement)?;
     }
     Ok(judgement.ok)
+}
+
+/// The URL itself, or for `env` that of the environment.
+fn named_or_in_environment(url: String) -> Result<String> {
+    if url != IN_ENVIRONMENT {
+        return Ok(url);
+    }
+    let missing = || Error::Usage(format!("--database env needs {DATABASE_URL}, which is not set"));
+    std::env::var(DATABASE_URL).ok().filter(|url| !url.is_empty()).ok_or_else(missing)
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::output::OutputArgs;
 use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
 use crate::error::{Error, Result};
-use crate::lab::cluster::find_program;
+use crate::lab::cluster::{find_program, need_failpoints};
 use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, Matrix};
@@ -34,7 +34,10 @@ pub(super) struct MatrixArgs {
     /// Numbers of replicas
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "2")]
     replicas: Vec<u16>,
-    /// What happens to the deployment; `all` is every fault, `none` no fault
+    /// What happens to the deployment; `none` is no fault, `all` each that any program can have
+    ///
+    /// `failpoint` is not among them: it needs a `seckill` that was built with the feature
+    /// `failpoints`, named with --seckill.
     #[arg(long, value_name = "FAULTS", value_delimiter = ',', default_value = "none")]
     faults: Vec<String>,
     /// What happens around the locked section; the frozen ones are cells of the fault `freeze`
@@ -43,6 +46,9 @@ pub(super) struct MatrixArgs {
     circumstances: Vec<Circumstance>,
     #[command(flatten)]
     preset: PresetArgs,
+    /// Only so many cells of --full, drawn by the seed
+    #[arg(long, value_name = "N", requires = "full")]
+    sample: Option<usize>,
     /// Settles the moments, victims and sizes of faults; the same seed gives the same schedule
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -88,6 +94,10 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         Some(preset) => preset.trials(),
         None => args.axes()?.trials(),
     };
+    let trials = match args.sample {
+        Some(count) => Preset::sample(trials, count, args.seed),
+        None => trials,
+    };
     if args.list {
         for trial in &trials {
             if let Ok(expected) = trial.expectation() {
@@ -101,11 +111,15 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         return Ok(true);
     }
     let program = find_program(args.private.seckill.as_deref())?;
+    if trials.iter().any(|trial| trial.fault == Some(FaultKind::Failpoint)) {
+        need_failpoints(&program).await?;
+    }
     let matrix = Matrix {
         parts: Parts { flavor: args.private.flavor(), program },
         trials,
         not_generated,
         preset,
+        sample: args.sample,
         load: Load::USUAL,
         seed: args.seed,
         resume: args.resume,
@@ -152,7 +166,7 @@ fn faults(names: &[String]) -> Result<Vec<Option<FaultKind>>> {
             ("none", _) => faults.push(None),
             (_, Some(fault)) => faults.push(Some(fault)),
             (_, None) => {
-                let known = FaultKind::ALL.into_iter().map(FaultKind::name);
+                let known = FaultKind::known().map(FaultKind::name);
                 return Err(unknown("fault", name, std::iter::once("none").chain(known)));
             }
         }

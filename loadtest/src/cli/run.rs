@@ -101,8 +101,9 @@ Examples:
 Latency counts from the moment a request was to leave. Arrivals that find all connections busy wait
 for one, at most 100,000 of them and none for longer than --timeout-s; the others are counted and
 fail the run. There is no verdict on speed when the generator took more than 40 % of the machine or
-80 % of its two threads, when 1 % of the arrivals left more than 5 ms late although connections were
-free, or when requests waited for the history for more than 1 % of their connections' time.
+80 % of its two threads, when 1 % of the arrivals left late although connections were free, by more
+than 5 ms and a tenth of the p99 of all latencies, or when requests waited for the history for more
+than 1 % of their connections' time.
 
 Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";
 

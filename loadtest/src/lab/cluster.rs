@@ -7,11 +7,14 @@
 //! each deployment. Where a fault is to hit Redis, the deployment has Redis servers of its own.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use testbed::{
     Bed, Database, Flavor, Redis, RedisMaster, RedisOptions, ZooKeeper, ZooKeeperOptions,
 };
+use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
@@ -24,6 +27,11 @@ use crate::lab::machine::{first_version, version_of};
 pub const MAX_DEPLOYMENTS: u16 = 256;
 /// Independent Redis servers, for locks on a majority or on all of them.
 const INDEPENDENT: usize = 5;
+
+/// What a `seckill` with failpoints says of itself.
+const HAS_FAILPOINTS: &str = "with failpoints";
+/// How long it may take to say so.
+const COMMAND_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The servers that all deployments share.
 #[derive(Debug)]
@@ -65,6 +73,23 @@ pub fn find_program(named: Option<&Path>) -> Result<PathBuf> {
                 .to_owned(),
         )),
     }
+}
+
+/// Fails unless that `seckill` was built with failpoints.
+pub async fn need_failpoints(program: &Path) -> Result<()> {
+    let shown = program.display();
+    let asked = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+    let asked = tokio::time::timeout(COMMAND_DEADLINE, asked).await;
+    let told = asked.map_err(|_| Error::Setup(format!("{shown} does not tell its version")))?;
+    let told = told.map_err(|error| Error::Usage(format!("{shown} cannot be run: {error}")))?;
+    if String::from_utf8_lossy(&told.stdout).contains(HAS_FAILPOINTS) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "the fault failpoint needs a program with failpoints, and {shown} has none; \
+         `cargo build --features failpoints --target-dir target/failpoints` makes one, and \
+         --seckill names it"
+    )))
 }
 
 impl Cluster {
@@ -214,8 +239,6 @@ pub(super) async fn blocking<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -2,6 +2,7 @@
 //! single one), and the ways between them on which a fault is to happen. A way that no fault needs
 //! is not there: those who speak on it speak directly.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
@@ -79,6 +80,7 @@ struct Ways {
     database: Vec<Proxy>,
     /// From HAProxy.
     front: Vec<Proxy>,
+    zookeeper: Vec<Proxy>,
 }
 
 impl Deployment {
@@ -104,8 +106,15 @@ impl Deployment {
         let lab = spec.flags.iter().any(|flag| flag == "--lab");
         let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
         run_seckill(&cluster.program, migrate, &secrets).await?;
-        let mut deployment = Parts { cluster, spec: &spec, redis: &redis, secrets: &secrets };
-        let (replicas, ways) = deployment.start_replicas().await?;
+        let zookeeper_address = zookeeper.as_ref().map(ZooKeeper::addr);
+        let parts = Parts {
+            cluster,
+            spec: &spec,
+            redis: &redis,
+            zookeeper: zookeeper_address,
+            secrets: &secrets,
+        };
+        let (replicas, ways) = parts.start_replicas().await?;
         let bed = cluster.bed.clone();
         let front = |(replica, ways): (&Arc<Replica>, &Ways)| {
             ways.front.first().map_or_else(|| replica.addr(), Proxy::addr)
@@ -185,6 +194,7 @@ impl Deployment {
             Link::Redis => &ways.redis,
             Link::Database => &ways.database,
             Link::Replica => &ways.front,
+            Link::Zookeeper => &ways.zookeeper,
         }
     }
 
@@ -229,12 +239,13 @@ struct Parts<'a> {
     cluster: &'a Cluster,
     spec: &'a Spec,
     redis: &'a RedisServers,
+    zookeeper: Option<SocketAddr>,
     secrets: &'a [(String, String)],
 }
 
 impl Parts<'_> {
     /// All replicas at the same time, each with its ways.
-    async fn start_replicas(&mut self) -> Result<(Vec<Arc<Replica>>, Vec<Ways>)> {
+    async fn start_replicas(&self) -> Result<(Vec<Arc<Replica>>, Vec<Ways>)> {
         let (mut starting, mut all) = (Vec::new(), Vec::new());
         for number in 1..=self.spec.replicas {
             let mut ways = self.ways().await?;
@@ -260,19 +271,24 @@ impl Parts<'_> {
     }
 
     async fn ways(&self) -> Result<Ways> {
-        let mut to_redis: Vec<_> = self.redis.all().map(|redis| redis.addr()).collect();
-        let mut to_database = vec![self.cluster.database.addr()];
-        if !self.spec.equipment.has(Link::Redis) {
-            to_redis.clear();
-        }
-        if !self.spec.equipment.has(Link::Database) {
-            to_database.clear();
-        }
+        let Self { cluster, spec, redis, zookeeper, .. } = self;
+        let servers = [
+            (Link::Redis, redis.all().map(|redis| redis.addr()).collect()),
+            (Link::Database, vec![cluster.database.addr()]),
+            (Link::Zookeeper, zookeeper.iter().copied().collect()),
+        ];
+        let [redis, database, zookeeper] =
+            servers.map(
+                |(link, servers): (_, Vec<SocketAddr>)| {
+                    if spec.equipment.has(link) { servers } else { Vec::new() }
+                },
+            );
         blocking(move || {
-            let before = |addresses: Vec<_>| addresses.into_iter().map(Proxy::before).collect();
-            let (redis, database): (testbed::Result<_>, testbed::Result<_>) =
-                (before(to_redis), before(to_database));
-            Ok(Ways { redis: redis?, database: database?, front: Vec::new() })
+            let before = |servers: Vec<_>| servers.into_iter().map(Proxy::before).collect();
+            let (redis, database, zookeeper): (testbed::Result<_>, testbed::Result<_>, _) =
+                (before(redis), before(database), before(zookeeper));
+            let front = Vec::new();
+            Ok(Ways { redis: redis?, database: database?, front, zookeeper: zookeeper? })
         })
         .await
     }
@@ -289,6 +305,9 @@ impl Parts<'_> {
             let server = &self.cluster.database;
             let url = server.url(&format!("sale_{}", self.spec.number));
             replica = replica.env("DATABASE_URL", way.instead_of(server.addr(), &url));
+        }
+        if let Some(way) = ways.zookeeper.first() {
+            replica = replica.env("ZOOKEEPER_URL", way.addr().to_string());
         }
         for (key, value) in redis_urls(self.redis, self.spec.number, &ways.redis) {
             replica = replica.env(key, value);

@@ -27,6 +27,18 @@ impl Dice {
         from + self.next() % to.saturating_sub(from).max(1)
     }
 
+    /// So many of them, or all, each at most once and in their order.
+    pub(super) fn some_of<T>(&mut self, choices: Vec<T>, count: usize) -> Vec<T> {
+        let (mut left, mut wanted) = (choices.len() as u64, count.min(choices.len()) as u64);
+        let mut is_drawn = |_: &T| {
+            let drawn = self.between(0, left) < wanted;
+            left -= 1;
+            wanted -= u64::from(drawn);
+            drawn
+        };
+        choices.into_iter().filter(|one| is_drawn(one)).collect()
+    }
+
     /// One of them; `None` of none.
     pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
         let index = self.between(0, choices.len() as u64);
@@ -49,5 +61,10 @@ mod tests {
         assert_ne!(numbers(7, "a"), numbers(7, "b"));
         assert!(numbers(7, "a").iter().all(|number| (100..200).contains(number)));
         assert_eq!(Dice::of(1, "x").one_of::<u8>(&[]), None);
+        let some = |seed| Dice::of(seed, "x").some_of((0..100).collect::<Vec<_>>(), 30);
+        assert!(some(1).len() == 30 && some(1).is_sorted_by(|one, next| one < next));
+        assert_eq!(some(1), some(1));
+        assert_ne!(some(1), some(2));
+        assert_eq!(Dice::of(1, "x").some_of(vec![1, 2], 3), [1, 2]);
     }
 }

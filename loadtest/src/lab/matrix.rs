@@ -71,6 +71,8 @@ pub struct Matrix {
     pub not_generated: Vec<NotGenerated>,
     /// The flag that names the cells, if one does.
     pub preset: Option<Preset>,
+    /// How many of the preset's cells were drawn, if not all.
+    pub sample: Option<usize>,
     /// The load of cells that have none of their own.
     pub load: Load,
     /// What settles all schedules.
@@ -166,6 +168,7 @@ impl Matrix {
                 resumed,
                 seed: self.seed,
                 preset: self.preset,
+                sample: self.sample,
             }),
             cells,
             changes: None,

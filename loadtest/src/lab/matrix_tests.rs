@@ -48,8 +48,8 @@ fn a_matrix_beyond_its_bounds_is_a_usage_error_that_says_why_there_is_no_cell() 
     let matrix = |axes: Axes| {
         let (trials, not_generated) = axes.trials();
         let parts = Parts { flavor: testbed::Flavor::Any, program: PathBuf::new() };
-        let (preset, load, seed, resume) = (None, Load::USUAL, 1, None);
-        Matrix { parts, trials, not_generated, preset, load, seed, resume }
+        let (preset, sample, load, seed, resume) = (None, None, Load::USUAL, 1, None);
+        Matrix { parts, trials, not_generated, preset, sample, load, seed, resume }
     };
     assert!(matrix(axes()).check().is_ok());
     let none =

@@ -10,6 +10,7 @@ pub mod lock;
 pub mod machine;
 pub mod matrix;
 pub mod metrics;
+mod pace;
 pub mod place;
 pub mod planting;
 pub mod plants;

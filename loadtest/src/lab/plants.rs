@@ -230,7 +230,7 @@ pub const ROWS: [Row; 19] = [
         S(Plant::WatchdogNotRearmed),
         "a short outage of Redis costs a lock that should outlive it",
         (at(L::Redisson, PER_USER, Guards::Off), ShortWork),
-        Some(F::CutRedis),
+        Some(F::CUT_REDIS),
         &[Sign::Broken(Rule::OneOrderPerUser)],
     )
     .load(1000, 1000, 1800, 2)

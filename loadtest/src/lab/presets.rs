@@ -3,7 +3,8 @@
 use clap::ValueEnum as _;
 use serde::Serialize;
 
-use crate::lab::faults::FaultKind;
+use crate::lab::dice::Dice;
+use crate::lab::faults::{FaultKind, Link, Trouble};
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, NotGenerated};
 use crate::lab::place::Place;
@@ -32,6 +33,11 @@ impl Preset {
         }
     }
 
+    /// So many of its cells, as that seed draws them.
+    pub fn sample(trials: Vec<Trial>, count: usize, seed: u64) -> Vec<Trial> {
+        Dice::of(seed, "sample").some_of(trials, count)
+    }
+
     /// Its cells, and combinations that are none.
     pub fn trials(self) -> (Vec<Trial>, Vec<NotGenerated>) {
         match self {
@@ -44,30 +50,35 @@ impl Preset {
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.
-const SMOKE: [(FaultKind, Lock); 27] = [
+const SMOKE: [(FaultKind, Lock); 32] = [
     (FaultKind::KillReplica, Lock::Redisson),
     (FaultKind::FreezeReplica, Lock::LuaRelease),
     (FaultKind::RollingRestart, Lock::Redisson),
     (FaultKind::RestartRedis, Lock::Reentrant),
     (FaultKind::FlushRedis, Lock::Fair),
+    (FaultKind::FlushScripts, Lock::Redisson),
     (FaultKind::EvictRedis, Lock::ReadWrite),
     (FaultKind::FreezeRedis, Lock::SetNx),
     (FaultKind::FailOverRedis, Lock::Redisson),
     (FaultKind::RedisClock, Lock::SetnxExpire),
     (FaultKind::RestartDatabase, Lock::MysqlNamed),
     (FaultKind::FreezeDatabase, Lock::MysqlTable),
-    (FaultKind::CutRedis, Lock::OwnerCheck),
-    (FaultKind::DelayRedis, Lock::GetsetTimestamp),
-    (FaultKind::ResetRedis, Lock::Multi),
-    (FaultKind::HalfOpenRedis, Lock::Red),
-    (FaultKind::CutDatabase, Lock::MysqlRow),
-    (FaultKind::DelayDatabase, Lock::Local),
-    (FaultKind::ResetDatabase, Lock::Redisson),
-    (FaultKind::HalfOpenDatabase, Lock::Redisson),
-    (FaultKind::CutReplica, Lock::Redisson),
-    (FaultKind::DelayReplica, Lock::Redisson),
-    (FaultKind::ResetReplica, Lock::Zookeeper),
-    (FaultKind::HalfOpenReplica, Lock::Redisson),
+    (FaultKind::Way(Trouble::Cut, Link::Redis), Lock::OwnerCheck),
+    (FaultKind::Way(Trouble::Delay, Link::Redis), Lock::GetsetTimestamp),
+    (FaultKind::Way(Trouble::Reset, Link::Redis), Lock::Multi),
+    (FaultKind::Way(Trouble::HalfOpen, Link::Redis), Lock::Red),
+    (FaultKind::Way(Trouble::Cut, Link::Database), Lock::MysqlRow),
+    (FaultKind::Way(Trouble::Delay, Link::Database), Lock::Local),
+    (FaultKind::Way(Trouble::Reset, Link::Database), Lock::Redisson),
+    (FaultKind::Way(Trouble::HalfOpen, Link::Database), Lock::Redisson),
+    (FaultKind::Way(Trouble::Cut, Link::Replica), Lock::Redisson),
+    (FaultKind::Way(Trouble::Delay, Link::Replica), Lock::Redisson),
+    (FaultKind::Way(Trouble::Reset, Link::Replica), Lock::Redisson),
+    (FaultKind::Way(Trouble::HalfOpen, Link::Replica), Lock::Redisson),
+    (FaultKind::Way(Trouble::Cut, Link::Zookeeper), Lock::Zookeeper),
+    (FaultKind::Way(Trouble::Delay, Link::Zookeeper), Lock::Zookeeper),
+    (FaultKind::Way(Trouble::Reset, Link::Zookeeper), Lock::Zookeeper),
+    (FaultKind::Way(Trouble::HalfOpen, Link::Zookeeper), Lock::Zookeeper),
     (FaultKind::LoseCommit, Lock::Redisson),
     (FaultKind::LoseScript, Lock::Redisson),
     (FaultKind::HangUp, Lock::Redisson),

@@ -7,6 +7,7 @@
 //! lock that will never be free); what is left is sold out; then everything is read and judged.
 //! A round that lacks any of this shows nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::judge::evidence::Record;
 use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::{Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder};
+use crate::lab::pace::{AFTER, SAMPLE, Samples, decided};
 use crate::lab::place::Load;
 use crate::lab::predict::{Circumstance, Family};
 use crate::lab::sale::Sale;
@@ -27,9 +29,10 @@ use crate::lab::trial::Trial;
 use crate::lab::whole::{Whole, has_failed};
 use crate::load::arrival::Arrival;
 use crate::load::client::Target;
-use crate::load::live::{Glance, Live};
+use crate::load::live::Live;
 use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
+use crate::load::progress::Progress;
 use crate::load::stats::Figures;
 use crate::load::tokens::User;
 use crate::report::crossing::Thaw;
@@ -38,22 +41,7 @@ use crate::report::crossing::Thaw;
 const USERS_PER_S: f64 = 50.0;
 /// Fewest requests of a round, and of the time before its fault.
 const MIN_REQUESTS: u64 = 200;
-const MIN_REQUESTS_BEFORE: u64 = 30;
-/// How long a load may take until it sells, and until something is in flight.
-const STARTS_WITHIN: Duration = Duration::from_secs(10);
-/// How long throughput may take until it is back; it is measured, not demanded.
-const BACK_WITHIN: Duration = Duration::from_secs(5);
-/// The least time that a load goes on after a fault.
-const AFTER: Duration = Duration::from_millis(1200);
-/// Throughput counts as back at this part of what it was before.
-const BACK: f64 = 0.99;
-/// Over this many samples.
-const WINDOW: usize = 5;
-const SAMPLE: Duration = Duration::from_millis(100);
-/// A load that answers as many per second has got going: half of what its pace asks for. One that
-/// does not get there is struck anyway.
-const STEADY_PER_S: f64 = 75.0;
-const STEADY_WITHIN: Duration = Duration::from_millis(1500);
+pub(super) const MIN_REQUESTS_BEFORE: u64 = 30;
 /// How long a new buyer may take to be served by each replica.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a purchase may take when nothing is lost but the messages that a lock is free: a waiter
@@ -64,8 +52,11 @@ const HANG_UPS: usize = 25;
 const FRESH: usize = 200;
 /// Of those on their way when the fault hit, so many ask again.
 const ASKED_AGAIN: usize = 3;
-/// Buyers beyond the units that are left.
+/// Buyers beyond the units that are left, and how many of them ask at a time.
 const BEYOND: usize = 30;
+const AT_A_TIME: usize = 24;
+/// How long it may take to sell what is left.
+const SOLD_OUT_WITHIN: Duration = Duration::from_secs(20);
 
 /// What happened when in a round; times in nanoseconds since its load began.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -147,16 +138,14 @@ pub async fn run(
     let authority = deployment.url().trim_start_matches("http://").to_owned();
     let (leaving, rest) = sale.users.split_at(HANG_UPS.min(sale.users.len()));
     let hang_ups = HangUps::new(authority, sale.voucher, leaving.to_vec());
-    let scene = Scene { deployment, schedule, hang_ups: &hang_ups };
+    let scene = Scene { deployment, schedule, lock: trial.place.lock, hang_ups: &hang_ups };
     let mut hit = Hit { trial, fault, sale: &sale, per_user: load.requests_per_user };
     let plan = hit.plan(rest)?;
     let mut whole = Whole::new(sale.record(&plan)?, sale.voucher);
     let (figures, mut round) = hit.with_load(&scene, &plan, &mut whole).await?;
     round.served_after = hit.serve(&scene, rest, (&mut whole, &mut round)).await?;
     // Where somebody is not served, the rest could not be sold either.
-    if round.unmet.is_empty() {
-        hit.sell_out(rest, &mut whole, load.stock).await?;
-    }
+    let sold_out = round.unmet.is_empty() && hit.sell_out(rest, &mut whole, load.stock).await?;
     whole.add_unanswered(&hang_ups.users()[..hang_ups.done()], &round.faults).await;
     for strike in &round.faults {
         whole.mark(strike).await;
@@ -166,6 +155,9 @@ pub async fn run(
     let sold_twice = trial.circumstance.is_frozen() && report.oversold > 0;
     if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
         detail.thaw = round.thaw(&past);
+    }
+    if !sold_out && report.predicted.oversells && report.oversold == 0 {
+        report.invalid_because.push("what was left could not be sold".to_owned());
     }
     Ok(report.with_round(round))
 }
@@ -197,8 +189,12 @@ impl Hit<'_> {
     ) -> Result<(Figures, Round)> {
         let schedule = scene.schedule;
         let (live, stop) = (Arc::new(Live::new(plan)), CancellationToken::new());
+        // It may go on for longer, until its throughput is back.
+        let about = Duration::from_millis(schedule.strike_after_ms) + schedule.lasts() + AFTER;
+        let shown = Plan { duration: Some(about), ..plan.clone() };
+        let _progress = Progress::follow(&self.trial.to_string(), &live, &shown);
         let clock = whole.clock();
-        let mut samples = Samples { live: &live, began: Instant::now(), taken: Vec::new() };
+        let mut samples = Samples::of(&live);
         let load = whole.run(plan, &live, &stop);
         let fault = async {
             let _stops = stop.clone().drop_guard();
@@ -287,15 +283,27 @@ impl Hit<'_> {
         Ok(served)
     }
 
-    /// More buyers than units are left, as fast as they are served.
-    async fn sell_out(&self, users: &[User], whole: &mut Whole, stock: u64) -> Result<()> {
-        let left = usize::try_from(stock).unwrap_or(usize::MAX).saturating_sub(whole.bought());
+    /// More buyers than units are left, until one is told that none is; whether that was so in time.
+    /// What was sold twice shows only then.
+    async fn sell_out(&self, users: &[User], whole: &mut Whole, stock: u64) -> Result<bool> {
         let rest = &users[(users.len() / 2 + FRESH).min(users.len())..];
-        let wanted = (left + BEYOND).min(rest.len());
         let target = Target::parse(self.sale.deployment.url())?;
-        let plan = self.sale.plan(&rest[..wanted], target, self.per_user);
-        let live = Arc::new(Live::new(&plan));
-        whole.run(&plan, &live, &CancellationToken::new()).await.map(drop)
+        let began = Instant::now();
+        let mut buyers = rest.iter().cycle();
+        while began.elapsed() < SOLD_OUT_WITHIN {
+            let left = usize::try_from(stock).unwrap_or(usize::MAX).saturating_sub(whole.bought());
+            let wanted = (left + BEYOND).min(rest.len());
+            let wave: Vec<User> = buyers.by_ref().take(wanted).cloned().collect();
+            let plan = self.sale.plan(&wave, target.clone(), self.per_user);
+            // So few that each has the lock of the voucher before it gives up.
+            let plan = Plan { connections: AT_A_TIME, ..plan };
+            let live = Arc::new(Live::new(&plan));
+            whole.run(&plan, &live, &CancellationToken::new()).await?;
+            if live.glance().count(Outcome::SoldOut) > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -311,13 +319,18 @@ impl Round {
     fn count(&mut self, past: &Past, fault: FaultKind) {
         let (begin_ns, end_ns) =
             self.faults.first().map_or((0, 0), |fault| (fault.begin_ns, fault.end_ns));
+        let mut failed_with = BTreeSet::new();
         for record in &past.records {
             let phase =
                 usize::from(record.start_ns >= begin_ns) + usize::from(record.start_ns >= end_ns);
             self.requests[phase] += 1;
             let is_after = record.end_ns >= end_ns;
             self.ok_after += u64::from(is_after && record.outcome == Outcome::Bought);
-            self.failed_requests += u64::from(has_failed(record, &past.names));
+            if has_failed(record, &past.names) {
+                self.failed_requests += 1;
+                let code = past.names.codes.get(usize::from(record.code));
+                failed_with.insert(code.map_or("no answer", String::as_str));
+            }
         }
         if fault == FaultKind::Aimed(Aim::DropMessages) {
             let waited = |record: &&Record| record.end_ns - record.start_ns > HANDED_ON_WITHIN_NS;
@@ -329,82 +342,10 @@ impl Round {
         }
         if fault == FaultKind::RollingRestart && self.failed_requests > 0 {
             let failed = self.failed_requests;
-            self.unmet.push(format!("{failed} requests failed in a rolling restart"));
+            let with = failed_with.into_iter().collect::<Vec<_>>().join(", ");
+            self.unmet.push(format!("{failed} requests failed in a rolling restart: {with}"));
         }
     }
-}
-
-/// Answers that decided something so far, looked at ten times a second.
-struct Samples<'a> {
-    live: &'a Live,
-    began: Instant,
-    taken: Vec<(Duration, u64)>,
-}
-
-impl Samples<'_> {
-    async fn take(&mut self) {
-        self.taken.push((self.began.elapsed(), decided(&self.live.glance())));
-        sleep(SAMPLE).await;
-    }
-
-    /// Until that moment, and until a request is in flight after something was sold.
-    async fn until_due(&mut self, after_ms: u64) -> Result<()> {
-        let due = Duration::from_millis(after_ms);
-        while self.began.elapsed() < due || self.live.glance().total() < MIN_REQUESTS_BEFORE {
-            if self.began.elapsed() > STARTS_WITHIN {
-                let total = self.live.glance().total();
-                return Err(Error::Setup(format!("only {total} answers before the fault")));
-            }
-            self.take().await;
-        }
-        // A machine that is slow to get going would make little of much.
-        while self.rate() < STEADY_PER_S && self.began.elapsed() < due + STEADY_WITHIN {
-            self.take().await;
-        }
-        while self.live.in_flight() == 0 && self.began.elapsed() < due + STARTS_WITHIN {
-            sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
-    }
-
-    /// Per second over the last samples.
-    fn rate(&self) -> f64 {
-        let first = self.taken.len().checked_sub(WINDOW + 1);
-        match (first.and_then(|first| self.taken.get(first)), self.taken.last()) {
-            (Some(first), Some(last)) => per_s(first, last),
-            _ => 0.0,
-        }
-    }
-
-    /// Goes on until as many are decided per second as before; milliseconds until then.
-    async fn until_back(&mut self, before_per_s: f64) -> Option<u64> {
-        let healed = Instant::now();
-        self.taken.clear();
-        let mut back_after_ms = None;
-        while healed.elapsed() < BACK_WITHIN
-            && (healed.elapsed() < AFTER || back_after_ms.is_none())
-        {
-            self.take().await;
-            let Some(first) = self.taken.len().checked_sub(WINDOW + 1) else { continue };
-            if back_after_ms.is_none() && self.rate() >= BACK * before_per_s {
-                let began = self.taken[first].0.saturating_sub(healed.duration_since(self.began));
-                back_after_ms = u64::try_from(began.as_millis()).ok();
-            }
-        }
-        back_after_ms
-    }
-}
-
-#[allow(clippy::cast_precision_loss)]
-fn per_s((from, before): &(Duration, u64), (to, after): &(Duration, u64)) -> f64 {
-    let seconds = to.saturating_sub(*from).as_secs_f64();
-    if seconds > 0.0 { after.saturating_sub(*before) as f64 / seconds } else { 0.0 }
-}
-
-/// Answers that decided something.
-fn decided(glance: &Glance) -> u64 {
-    let outcomes = [Outcome::Bought, Outcome::SoldOut, Outcome::AlreadyOrdered];
-    outcomes.iter().map(|outcome| glance.count(*outcome)).sum()
 }
 
 #[cfg(test)]

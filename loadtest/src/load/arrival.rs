@@ -42,6 +42,20 @@ impl Arrival {
     pub fn is_open(&self) -> bool {
         !matches!(self, Self::Closed)
     }
+
+    /// Arrivals to be expected within that time; `None` if only the load will show.
+    pub fn expected(&self, within: Duration) -> Option<f64> {
+        let seconds = within.as_secs_f64();
+        match self {
+            Self::Closed | Self::Trace(_) => None,
+            Self::Constant(rate) | Self::Poisson(rate) => Some(rate * seconds),
+            Self::Flash { rate, middle } => {
+                let after = (seconds - middle.as_secs_f64()).max(0.0);
+                let risen = (after - FLASH_RISE_S / 2.0).max(0.0) * FLASH_FACTOR;
+                Some(rate * (seconds - after + risen))
+            }
+        }
+    }
 }
 
 impl std::fmt::Display for Arrival {
@@ -169,5 +183,10 @@ mod tests {
         assert!(between(&all, 21.0, 22.0).abs_diff(10_000) < 500, "then: a hundred times");
         assert!(between(&all, 20.9, 21.0).abs_diff(950) < 150, "nearly there");
         assert!(all.is_sorted());
+        let until = Duration::from_secs(23);
+        let expected = Arrival::Flash { rate: 100.0, middle }.expected(until).expect("known");
+        #[allow(clippy::cast_precision_loss)]
+        let count = all.len() as f64;
+        assert!((count - expected).abs() < 0.03 * expected, "{count} of {expected}");
     }
 }

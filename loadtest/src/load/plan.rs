@@ -137,6 +137,7 @@ impl Plan {
         Ok(())
     }
 
+    #[allow(clippy::cast_precision_loss)]
     fn check_arrival(&self) -> Result<()> {
         let rate = match self.arrival {
             Arrival::Constant(rate) | Arrival::Poisson(rate) => rate,
@@ -152,11 +153,22 @@ impl Plan {
                 MAX_RATE / FLASH_FACTOR
             ));
         }
-        let endless = self.mix == Mix::AfterSoldOut;
-        if endless && self.duration.is_none() && self.requests.is_none() {
-            return wrong("--mix sold-out needs --requests or --duration, or it has no end");
+        match (self.mix, self.requests, self.duration) {
+            (Mix::AfterSoldOut, None, None) => {
+                wrong("--mix sold-out needs --requests or --duration, or it has no end")
+            }
+            (Mix::AfterSoldOut, None, Some(duration)) => {
+                let expected = self.arrival.expected(duration).unwrap_or_default();
+                if expected > MAX_REQUESTS as f64 {
+                    return wrong(format!(
+                        "--rate and --duration make about {expected:.0} requests, and a load may \
+                         have {MAX_REQUESTS} (--requests ends it earlier)"
+                    ));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn check_trace(&self) -> Result<()> {
@@ -166,7 +178,23 @@ impl Plan {
         while let Some(batch) = arrivals.next_batch().map_err(usage)? {
             last = Some(batch);
         }
-        if last.is_some() { Ok(()) } else { wrong("the --trace has no arrivals") }
+        if last.is_none() {
+            return wrong("the --trace has no arrivals");
+        }
+        if self.requests.is_none() && arrivals.has_more().map_err(usage)? {
+            return wrong(format!(
+                "the --trace has more than the {MAX_REQUESTS} arrivals that a load may have \
+                 (--requests or --duration ends it earlier)"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether so many requests were all that a load may have, though its time was not over.
+    pub fn was_cut_off(&self, requests: u64) -> bool {
+        self.requests.is_none()
+            && self.known_requests().is_none()
+            && requests >= u64::try_from(MAX_REQUESTS).unwrap_or(u64::MAX)
     }
 
     /// What the header of a history says of it.
@@ -263,6 +291,15 @@ impl Arrivals {
     /// Requests of one arrival.
     pub fn together(&self) -> usize {
         usize::from(self.together)
+    }
+
+    /// Whether a trace goes on after the last arrival that a load may have.
+    fn has_more(&mut self) -> TraceResult<bool> {
+        if self.next < self.limit {
+            return Ok(false);
+        }
+        let Some(trace) = &mut self.trace else { return Ok(false) };
+        Ok(trace.next_call()?.is_some_and(|call| call.at < self.until))
     }
 
     /// The next arrival; `None` after the last one.

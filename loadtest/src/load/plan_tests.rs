@@ -28,6 +28,14 @@ fn a_load_beyond_its_bounds_is_a_usage_error_that_names_the_flag() {
         (Plan { requests: Some(0), ..good() }, "--requests"),
         (Plan { requests: Some(MAX_REQUESTS + 1), ..sold_out() }, "--requests"),
         (sold_out(), "--requests or --duration"),
+        (
+            Plan {
+                arrival: Arrival::Constant(200_000.0),
+                duration: Some(Duration::from_secs(51)),
+                ..sold_out()
+            },
+            "10200000 requests, and a load may have 10000000",
+        ),
         (Plan { vouchers: vec![], ..good() }, "--voucher"),
         (Plan { vouchers: vec![1, 2, 1], ..good() }, "--voucher"),
         (Plan { zipf: -1.0, ..good() }, "--zipf"),
@@ -103,4 +111,14 @@ fn a_trace_is_followed_line_by_line_and_checked_before_the_load() {
         let error = of(text).check().expect_err(text);
         assert!(error.to_string().contains(fault), "{error}");
     }
+}
+
+#[test]
+fn a_load_that_ends_at_the_limit_before_its_time_is_cut_off_and_one_with_a_limit_is_not() {
+    let duration = Some(Duration::from_hours(1));
+    let timed = Plan { mix: Mix::AfterSoldOut, duration, ..plan(1, 1) };
+    let limit = u64::try_from(MAX_REQUESTS).expect("64 bits");
+    assert!(timed.check().is_ok(), "how fast a closed loop is nobody knows before");
+    assert!(timed.was_cut_off(limit) && !timed.was_cut_off(limit - 1));
+    assert!(!Plan { requests: Some(MAX_REQUESTS), ..timed }.was_cut_off(limit));
 }

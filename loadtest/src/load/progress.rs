@@ -1,4 +1,6 @@
 //! A progress bar with live figures on standard error; nothing at all where that is no terminal.
+//!
+//! Three lines, each short enough for 80 columns: what it is, how it goes, what came out so far.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -32,7 +34,7 @@ impl Progress {
             return Self { bar: ProgressBar::hidden(), tasks: Vec::new() };
         }
         let bar = ProgressBar::new(1000);
-        let template = "{prefix} {wide_bar:.cyan/black} {msg}";
+        let template = "{prefix}\n{bar:10.cyan/black} {msg}";
         bar.set_style(
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
         );
@@ -104,27 +106,31 @@ fn per_mille(part: f64) -> u64 {
     (part * 1000.0) as u64
 }
 
+/// What comes after the bar, and the outcomes on a line of their own.
 fn figures(glance: &Glance, elapsed: Duration, done: f64) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    for (outcome, count) in Outcome::ALL.iter().zip(glance.counts) {
-        if count > 0 {
-            let _ = write!(text, "{} {count}  ", outcome.name().replace('_', " "));
-        }
+    if done > 0.0 {
+        let _ = write!(text, "{:.0} s to go  ", elapsed.as_secs_f64() * (1.0 - done) / done);
     }
     let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let rate = glance.total().saturating_mul(1000) / millis;
-    let _ = write!(text, "{rate}/s  p50 {:.1} ms  p99 {:.1} ms", glance.p50_ms, glance.p99_ms);
-    if glance.waiting > 0 {
-        let _ = write!(text, "  {} waiting", glance.waiting);
-    }
+    // Who waits for seconds does not ask for tenths of milliseconds.
+    let decimals = |ms: f64| usize::from(ms < 100.0);
+    let (p50, p99) = (glance.p50_ms, glance.p99_ms);
+    let (fine, coarse) = (decimals(p50), decimals(p99));
+    let _ = write!(text, "{rate}/s  p50 {p50:.fine$} ms  p99 {p99:.coarse$} ms");
     if let Some(left) = glance.stock {
         let _ = write!(text, "  {left} left");
     }
-    if done > 0.0 {
-        let _ = write!(text, "  {:.0} s to go", elapsed.as_secs_f64() * (1.0 - done) / done);
+    if glance.waiting > 0 {
+        let _ = write!(text, "  {} waiting", glance.waiting);
     }
-    text
+    let counts = Outcome::ALL.iter().zip(glance.counts).filter(|(_, count)| *count > 0);
+    let outcomes: Vec<String> = counts
+        .map(|(outcome, count)| format!("{} {count}", outcome.name().replace('_', " ")))
+        .collect();
+    format!("{text}\n{}", outcomes.join("  "))
 }
 
 #[cfg(test)]
@@ -140,9 +146,20 @@ mod tests {
         let line = figures(&glance, elapsed, extent.done(glance.total(), elapsed));
         assert_eq!(
             line,
-            "bought 100  already ordered 900  500/s  p50 1.5 ms  p99 20.0 ms  3 waiting  7 left  \
-             6 s to go"
+            "6 s to go  500/s  p50 1.5 ms  p99 20.0 ms  7 left  3 waiting\n\
+             bought 100  already ordered 900"
         );
+        let most = Glance {
+            counts: [99_999, 99_999, 99_999, 999, 999],
+            p50_ms: 9999.9,
+            p99_ms: 9999.9,
+            waiting: 999,
+            stock: Some(999),
+        };
+        let line = figures(&most, Duration::from_secs(999), 0.5);
+        let (beside_bar, outcomes) = line.split_once('\n').expect("two lines");
+        let widths = (11 + beside_bar.len(), outcomes.len());
+        assert!(widths.0 <= 80 && widths.1 <= 80, "{widths:?}: {line}");
     }
 
     #[test]

@@ -73,6 +73,11 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// Why there is no verdict on speed, in words; empty if there is one.
+    pub fn bottlenecks(&self) -> Vec<String> {
+        self.cost.bottlenecks(self.all.p99_ms)
+    }
+
     /// How many requests ended so.
     pub fn count(&self, outcome: Outcome) -> u64 {
         self.outcomes.get(&outcome).map_or(0, |latency| latency.count)

@@ -25,6 +25,8 @@ pub struct Selection {
     pub seed: u64,
     /// The flag that names the cells, if one does.
     pub preset: Option<Preset>,
+    /// How many of its cells were drawn, if not all.
+    pub sample: Option<usize>,
 }
 
 /// What a matrix comes to.

@@ -18,7 +18,9 @@ pub fn run(report: &Report) -> String {
         None => comparison(&trials, &report.load),
         Some(selection) => match selection.preset {
             Some(preset) => {
-                format!("loadtest matrix --{} --seed {}", preset.name(), selection.seed)
+                let sample = selection.sample.map(|count| format!(" --sample {count}"));
+                let (name, sample) = (preset.name(), sample.unwrap_or_default());
+                format!("loadtest matrix --{name}{sample} --seed {}", selection.seed)
             }
             None => matrix(&trials, selection.seed),
         },
@@ -134,6 +136,10 @@ mod tests {
             selection.preset = Some(crate::lab::presets::Preset::Story);
         }
         assert_eq!(run(&report), "loadtest matrix --story --seed 7");
+        if let Some(selection) = &mut report.selection {
+            selection.sample = Some(30);
+        }
+        assert_eq!(run(&report), "loadtest matrix --story --sample 30 --seed 7");
     }
 
     #[test]

@@ -130,6 +130,7 @@ pub(crate) fn matrix_report() -> Report {
         resumed: 0,
         seed: 7,
         preset: None,
+        sample: None,
     };
     Report {
         conclusion: conclusion::of_matrix(&cells),

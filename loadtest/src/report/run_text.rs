@@ -92,7 +92,7 @@ fn details(load: &Figures) -> String {
     } else {
         format!("at most {} in flight, which is not all connections", load.in_flight_peak)
     };
-    let mark = if load.cost.bottlenecks().is_empty() { "" } else { " (the generator's limit)" };
+    let mark = if load.bottlenecks().is_empty() { "" } else { " (the generator's limit)" };
     let codes: Vec<String> =
         load.codes.iter().map(|(code, count)| format!("{code}: {count}")).collect();
     format!(

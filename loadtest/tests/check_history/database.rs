@@ -125,14 +125,40 @@ async fn a_database_that_cannot_be_read_is_bad_usage_and_never_a_pass() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("history");
     record(&Tape::legal(), &file, None).await;
+    let url = "mysql://u:p@127.0.0.1:1/sale";
+    for (named, in_environment, words) in [
+        (url, "", "cannot read the database"),
+        ("env", url, "cannot read the database"),
+        ("env", "", "--database env needs DATABASE_URL"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_loadtest"))
+            .arg("check")
+            .arg(&file)
+            .args(["--database", named])
+            .env("DATABASE_URL", in_environment)
+            .output()
+            .expect("the built program");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(words), "{stderr}");
+        assert!(!stderr.contains("u:p"), "no password: {stderr}");
+    }
+}
+
+#[tokio::test]
+async fn the_address_of_the_database_can_come_from_the_environment() {
+    let tape = Tape::legal();
+    let shop = Shop::after(&tape).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("history");
+    record(&tape, &file, None).await;
     let output = Command::new(env!("CARGO_BIN_EXE_loadtest"))
         .arg("check")
         .arg(&file)
-        .args(["--database", "mysql://u:p@127.0.0.1:1/sale"])
+        .args(["--database", "env"])
+        .env("DATABASE_URL", shop.database.url("sale"))
         .output()
         .expect("the built program");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("cannot read the database"), "{stderr}");
-    assert!(!stderr.contains("u:p"), "no password: {stderr}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
 }

@@ -14,8 +14,8 @@ pub struct Equipment {
     pub clock: bool,
     /// Replicas that do not mind a Redis that evicts.
     pub eviction: bool,
-    /// Ways: to Redis, to the database, to replicas.
-    pub(super) ways: [bool; 3],
+    /// Ways, by [`Link`].
+    pub(super) ways: [bool; 4],
 }
 
 impl Equipment {
@@ -34,7 +34,7 @@ impl Equipment {
     /// What both need.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        let ways = [0, 1, 2].map(|way| self.ways[way] || other.ways[way]);
+        let ways = [0, 1, 2, 3].map(|way| self.ways[way] || other.ways[way]);
         Self {
             own_redis: self.own_redis || other.own_redis,
             follower: self.follower || other.follower,

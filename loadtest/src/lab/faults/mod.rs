@@ -10,7 +10,9 @@ mod clients;
 mod database;
 mod equipment;
 mod failover;
+mod failpoint;
 mod frozen_holder;
+pub mod pairs;
 mod redis;
 mod replicas;
 mod replies;
@@ -30,6 +32,7 @@ pub use self::replies::slow_down_commits;
 pub use self::schedule::Schedule;
 use crate::error::{Error, Result};
 use crate::lab::deployment::Deployment;
+use crate::lab::lock::{Lock, Needs};
 
 /// How often a state that is awaited is looked at.
 const POLL: Duration = Duration::from_millis(10);
@@ -37,7 +40,7 @@ const POLL: Duration = Duration::from_millis(10);
 const SEEN_WITHIN: Duration = Duration::from_secs(8);
 
 /// A way on which a fault can happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Link {
     /// From a replica to its Redis servers.
     Redis,
@@ -45,10 +48,12 @@ pub enum Link {
     Database,
     /// From HAProxy to a replica.
     Replica,
+    /// From a replica to `ZooKeeper`.
+    Zookeeper,
 }
 
 /// What can be wrong with a way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Trouble {
     /// Nothing is open, and nothing can be opened.
     Cut,
@@ -73,6 +78,8 @@ pub enum FaultKind {
     RestartRedis,
     /// Redis forgets everything.
     FlushRedis,
+    /// Redis forgets the scripts that it was told.
+    FlushScripts,
     /// Redis runs out of memory and evicts keys.
     EvictRedis,
     /// Redis stands still for longer than the lease.
@@ -85,30 +92,8 @@ pub enum FaultKind {
     RestartDatabase,
     /// The database stands still.
     FreezeDatabase,
-    /// A way is cut.
-    CutRedis,
-    /// It is slow.
-    DelayRedis,
-    /// Its connections are reset.
-    ResetRedis,
-    /// One direction is silent.
-    HalfOpenRedis,
-    /// A way is cut.
-    CutDatabase,
-    /// It is slow.
-    DelayDatabase,
-    /// Its connections are reset.
-    ResetDatabase,
-    /// One direction is silent.
-    HalfOpenDatabase,
-    /// A way is cut.
-    CutReplica,
-    /// It is slow.
-    DelayReplica,
-    /// Its connections are reset.
-    ResetReplica,
-    /// One direction is silent.
-    HalfOpenReplica,
+    /// A way is in trouble.
+    Way(Trouble, Link),
     /// COMMIT is executed and its answer lost.
     LoseCommit,
     /// A script is executed and its answer lost.
@@ -117,6 +102,8 @@ pub enum FaultKind {
     HangUp,
     /// Two of these at once.
     TwoAtOnce,
+    /// A replica fails at a named point; needs a program that was built for it.
+    Failpoint,
     /// Something at the one moment at which a planted bug shows; not a cell of the matrix.
     Aimed(Aim),
 }
@@ -128,36 +115,46 @@ pub struct Scene<'a> {
     pub deployment: &'a Deployment,
     /// Whom it hits, and how.
     pub schedule: &'a Schedule,
+    /// What its replicas lock with.
+    pub lock: Lock,
     /// Clients who are there to hang up.
     pub hang_ups: &'a HangUps,
 }
 
 impl FaultKind {
-    /// All that cells of the matrix can have, in the order of reports.
-    pub const ALL: [Self; 27] = [
+    /// The one that planted bugs need by name.
+    pub const CUT_REDIS: Self = Self::Way(Trouble::Cut, Link::Redis);
+
+    /// All that any `seckill` can have, in the order of reports.
+    pub const ALL: [Self; 32] = [
         Self::KillReplica,
         Self::FreezeReplica,
         Self::RollingRestart,
         Self::RestartRedis,
         Self::FlushRedis,
+        Self::FlushScripts,
         Self::EvictRedis,
         Self::FreezeRedis,
         Self::FailOverRedis,
         Self::RedisClock,
         Self::RestartDatabase,
         Self::FreezeDatabase,
-        Self::CutRedis,
-        Self::DelayRedis,
-        Self::ResetRedis,
-        Self::HalfOpenRedis,
-        Self::CutDatabase,
-        Self::DelayDatabase,
-        Self::ResetDatabase,
-        Self::HalfOpenDatabase,
-        Self::CutReplica,
-        Self::DelayReplica,
-        Self::ResetReplica,
-        Self::HalfOpenReplica,
+        Self::Way(Trouble::Cut, Link::Redis),
+        Self::Way(Trouble::Delay, Link::Redis),
+        Self::Way(Trouble::Reset, Link::Redis),
+        Self::Way(Trouble::HalfOpen, Link::Redis),
+        Self::Way(Trouble::Cut, Link::Database),
+        Self::Way(Trouble::Delay, Link::Database),
+        Self::Way(Trouble::Reset, Link::Database),
+        Self::Way(Trouble::HalfOpen, Link::Database),
+        Self::Way(Trouble::Cut, Link::Replica),
+        Self::Way(Trouble::Delay, Link::Replica),
+        Self::Way(Trouble::Reset, Link::Replica),
+        Self::Way(Trouble::HalfOpen, Link::Replica),
+        Self::Way(Trouble::Cut, Link::Zookeeper),
+        Self::Way(Trouble::Delay, Link::Zookeeper),
+        Self::Way(Trouble::Reset, Link::Zookeeper),
+        Self::Way(Trouble::HalfOpen, Link::Zookeeper),
         Self::LoseCommit,
         Self::LoseScript,
         Self::HangUp,
@@ -172,35 +169,31 @@ impl FaultKind {
             Self::RollingRestart => "rolling-restart",
             Self::RestartRedis => "redis-restart",
             Self::FlushRedis => "redis-flush",
+            Self::FlushScripts => "redis-script-flush",
             Self::EvictRedis => "redis-evict",
             Self::FreezeRedis => "redis-freeze",
             Self::FailOverRedis => "redis-failover",
             Self::RedisClock => "redis-clock",
             Self::RestartDatabase => "database-restart",
             Self::FreezeDatabase => "database-freeze",
-            Self::CutRedis => "cut-redis",
-            Self::DelayRedis => "delay-redis",
-            Self::ResetRedis => "reset-redis",
-            Self::HalfOpenRedis => "half-open-redis",
-            Self::CutDatabase => "cut-database",
-            Self::DelayDatabase => "delay-database",
-            Self::ResetDatabase => "reset-database",
-            Self::HalfOpenDatabase => "half-open-database",
-            Self::CutReplica => "cut-replica",
-            Self::DelayReplica => "delay-replica",
-            Self::ResetReplica => "reset-replica",
-            Self::HalfOpenReplica => "half-open-replica",
+            Self::Way(trouble, link) => ways::name(trouble, link),
             Self::LoseCommit => "lose-commit",
             Self::LoseScript => "lose-script",
             Self::HangUp => "hang-up",
             Self::TwoAtOnce => "two-at-once",
+            Self::Failpoint => "failpoint",
             Self::Aimed(aim) => aim.name(),
         }
     }
 
+    /// All that a cell can have, with the one that only some programs can.
+    pub fn known() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain([Self::Failpoint])
+    }
+
     /// The fault of that name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        Self::known().find(|kind| kind.name() == name)
     }
 
     /// What it does, in a sentence without a subject.
@@ -211,56 +204,46 @@ impl FaultKind {
             Self::RollingRestart => "every replica is restarted in turn; no request may fail",
             Self::RestartRedis => "Redis is killed and comes back empty; all its locks are gone",
             Self::FlushRedis => "Redis forgets all locks and order numbers",
+            Self::FlushScripts => "Redis forgets the scripts that locks are taken and freed by",
             Self::EvictRedis => "Redis evicts keys, and with them locks",
             Self::FreezeRedis => "Redis stands still while leases run on",
             Self::FailOverRedis => "Redis fails over to a replica that has not heard of the locks",
             Self::RedisClock => "the clock by which Redis ends leases jumps",
             Self::RestartDatabase => "the database is killed in the middle of commits",
             Self::FreezeDatabase => "the database stands still",
-            Self::CutRedis => "a replica cannot reach Redis",
-            Self::DelayRedis => "a replica's way to Redis is slow",
-            Self::ResetRedis => "a replica's connections to Redis are reset",
-            Self::HalfOpenRedis => "a replica's way to Redis is silent in one direction",
-            Self::CutDatabase => "a replica cannot reach the database",
-            Self::DelayDatabase => "a replica's way to the database is slow",
-            Self::ResetDatabase => "a replica's connections to the database are reset",
-            Self::HalfOpenDatabase => "a replica's way to the database is silent in one direction",
-            Self::CutReplica => "HAProxy cannot reach a replica",
-            Self::DelayReplica => "HAProxy's way to a replica is slow",
-            Self::ResetReplica => "HAProxy's connections to a replica are reset",
-            Self::HalfOpenReplica => "HAProxy's way to a replica is silent in one direction",
+            Self::Way(trouble, link) => ways::does(trouble, link),
             Self::LoseCommit => "transactions are committed whose answers are lost",
             Self::LoseScript => "scripts of locks are executed whose answers are lost",
             Self::HangUp => "clients close their connections in the middle of a purchase",
             Self::TwoAtOnce => "two other faults happen at the same time",
+            Self::Failpoint => "a replica dies, panics or sleeps at a named point of a purchase",
             Self::Aimed(aim) => aim.does(),
         }
     }
 
-    /// The way that is in trouble, if it is that kind of fault.
-    fn trouble(self) -> Option<(Trouble, Link)> {
-        Some(match self {
-            Self::CutRedis => (Trouble::Cut, Link::Redis),
-            Self::DelayRedis => (Trouble::Delay, Link::Redis),
-            Self::ResetRedis => (Trouble::Reset, Link::Redis),
-            Self::HalfOpenRedis => (Trouble::HalfOpen, Link::Redis),
-            Self::CutDatabase => (Trouble::Cut, Link::Database),
-            Self::DelayDatabase => (Trouble::Delay, Link::Database),
-            Self::ResetDatabase => (Trouble::Reset, Link::Database),
-            Self::HalfOpenDatabase => (Trouble::HalfOpen, Link::Database),
-            Self::CutReplica => (Trouble::Cut, Link::Replica),
-            Self::DelayReplica => (Trouble::Delay, Link::Replica),
-            Self::ResetReplica => (Trouble::Reset, Link::Replica),
-            Self::HalfOpenReplica => (Trouble::HalfOpen, Link::Replica),
-            _ => return None,
-        })
+    /// Whether it can happen to that lock, or why not.
+    pub fn suits(self, lock: Lock) -> std::result::Result<(), &'static str> {
+        match self {
+            Self::LoseScript if !lock.runs_scripts() => {
+                Err("that lock runs no script in Redis whose answer could be lost")
+            }
+            Self::FlushScripts if !lock.runs_scripts() || lock == Lock::Red => {
+                Err("that lock calls no script by its hash, which Redis could forget")
+            }
+            Self::Way(_, Link::Zookeeper) if lock.needs() != Needs::ZooKeeper => {
+                Err("that lock never speaks to ZooKeeper")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What it needs. Two at once need what both of the schedule's pair need.
     pub fn equipment(self, schedule: &Schedule) -> Equipment {
         let own_redis = Equipment { own_redis: true, ..Equipment::default() };
         match self {
-            Self::RestartRedis | Self::FlushRedis | Self::FreezeRedis => own_redis,
+            Self::RestartRedis | Self::FlushRedis | Self::FlushScripts | Self::FreezeRedis => {
+                own_redis
+            }
             Self::EvictRedis => Equipment { eviction: true, ..own_redis },
             Self::RedisClock => Equipment { clock: true, ..own_redis },
             Self::FailOverRedis => {
@@ -273,7 +256,8 @@ impl FaultKind {
                 one.equipment(schedule).and(other.equipment(schedule))
             }
             Self::Aimed(aim) => aim.equipment(),
-            _ => self.trouble().map_or_else(Equipment::default, |(_, link)| Equipment::way(link)),
+            Self::Way(_, link) => Equipment::way(link),
+            _ => Equipment::default(),
         }
     }
 
@@ -285,28 +269,19 @@ impl FaultKind {
             Self::RollingRestart => replicas::restart_all(scene).await,
             Self::RestartRedis => redis::restart(scene).await,
             Self::FlushRedis => redis::flush(scene).await,
+            Self::FlushScripts => redis::flush_scripts(scene).await,
             Self::EvictRedis => redis::evict(scene).await,
             Self::FreezeRedis => redis::freeze(scene).await,
             Self::FailOverRedis => failover::fail_over(scene).await,
             Self::RedisClock => redis::jump_clock(scene).await,
             Self::RestartDatabase => database::restart(scene).await,
             Self::FreezeDatabase => database::freeze(scene).await,
-            Self::CutRedis => ways::trouble(scene, Trouble::Cut, Link::Redis).await,
-            Self::DelayRedis => ways::trouble(scene, Trouble::Delay, Link::Redis).await,
-            Self::ResetRedis => ways::trouble(scene, Trouble::Reset, Link::Redis).await,
-            Self::HalfOpenRedis => ways::trouble(scene, Trouble::HalfOpen, Link::Redis).await,
-            Self::CutDatabase => ways::trouble(scene, Trouble::Cut, Link::Database).await,
-            Self::DelayDatabase => ways::trouble(scene, Trouble::Delay, Link::Database).await,
-            Self::ResetDatabase => ways::trouble(scene, Trouble::Reset, Link::Database).await,
-            Self::HalfOpenDatabase => ways::trouble(scene, Trouble::HalfOpen, Link::Database).await,
-            Self::CutReplica => ways::trouble(scene, Trouble::Cut, Link::Replica).await,
-            Self::DelayReplica => ways::trouble(scene, Trouble::Delay, Link::Replica).await,
-            Self::ResetReplica => ways::trouble(scene, Trouble::Reset, Link::Replica).await,
-            Self::HalfOpenReplica => ways::trouble(scene, Trouble::HalfOpen, Link::Replica).await,
+            Self::Way(trouble, link) => ways::trouble(scene, trouble, link).await,
             Self::LoseCommit => replies::lose_commit(scene).await,
             Self::LoseScript => replies::lose_script(scene).await,
             Self::HangUp => clients::hang_up(scene).await,
             Self::TwoAtOnce => several::both(scene).await,
+            Self::Failpoint => failpoint::fail(scene).await,
             Self::Aimed(aim) => aim.strike(scene).await,
         }
     }
@@ -352,7 +327,7 @@ mod tests {
 
     #[test]
     fn every_fault_has_one_name_by_which_it_is_found() {
-        for kind in FaultKind::ALL {
+        for kind in FaultKind::known() {
             assert_eq!(FaultKind::named(kind.name()), Some(kind));
         }
         assert_eq!(FaultKind::named("none"), None);
@@ -361,13 +336,13 @@ mod tests {
     #[test]
     fn a_fault_of_a_way_needs_that_way_and_two_at_once_what_both_need() {
         let schedule = Schedule {
-            pair: [FaultKind::CutRedis, FaultKind::LoseCommit],
+            pair: [FaultKind::Way(Trouble::Cut, Link::Redis), FaultKind::LoseCommit],
             ..Schedule::of(1, "a cell", 2)
         };
         let both = FaultKind::TwoAtOnce.equipment(&schedule);
         assert!(both.has(Link::Redis) && both.has(Link::Database) && !both.has(Link::Replica));
         for kind in FaultKind::ALL {
-            if let Some((_, link)) = kind.trouble() {
+            if let FaultKind::Way(_, link) = kind {
                 assert_eq!(kind.equipment(&schedule), Equipment::way(link), "{}", kind.name());
             }
         }

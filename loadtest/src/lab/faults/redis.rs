@@ -58,6 +58,29 @@ pub(super) async fn flush(scene: &Scene<'_>) -> Result<String> {
     })
 }
 
+/// All scripts gone. Witness: the server's count of scripts that were called by their hashes and not
+/// there.
+pub(super) async fn flush_scripts(scene: &Scene<'_>) -> Result<String> {
+    let redis = scene.deployment.redis().clone();
+    let unknown = |redis: &Arc<Redis>| {
+        // `count=3`
+        let told = figure(redis, "errorstats", "errorstat_NOSCRIPT")?;
+        Ok(told.split('=').nth(1).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0))
+    };
+    let before = blocking({
+        let redis = redis.clone();
+        move || unknown(&redis)
+    })
+    .await?;
+    for _ in 0..5 {
+        let redis = redis.clone();
+        blocking(move || redis.command(&["SCRIPT", "FLUSH"])).await?;
+        sleep(scene.schedule.lasts() / 5).await;
+    }
+    let missed = blocking(move || unknown(&redis)).await?.saturating_sub(before);
+    witness(missed > 0, format!("{missed} calls of a script were answered with NOSCRIPT"))
+}
+
 /// Keys are evicted, the oldest first. Witness: the server's count of them.
 pub(super) async fn evict(scene: &Scene<'_>) -> Result<String> {
     let redis = scene.deployment.redis().clone();

@@ -14,12 +14,14 @@ const EACH: u64 = 2;
 
 /// Witness: the proxies have read the answers to their ends and told nobody.
 pub(super) async fn lose_commit(scene: &Scene<'_>) -> Result<String> {
-    lose(scene, Link::Database, COMMIT, || Command::sql(COMMIT)).await
+    lose(scene, Link::Database, COMMIT, || vec![Command::sql(COMMIT)]).await
 }
 
-/// As [`lose_commit`], of the scripts by which locks are taken, renewed and released.
+/// As [`lose_commit`], of the scripts by which locks are taken, renewed and released. A lock on a
+/// majority sends them with their text.
 pub(super) async fn lose_script(scene: &Scene<'_>) -> Result<String> {
-    lose(scene, Link::Redis, "EVALSHA", || Command::redis("EVALSHA")).await
+    let commands = || ["EVALSHA", "EVAL"].map(Command::redis).into();
+    lose(scene, Link::Redis, "scripts", commands).await
 }
 
 /// Every COMMIT takes so much longer to arrive, from now on.
@@ -35,15 +37,18 @@ async fn lose(
     scene: &Scene<'_>,
     link: Link,
     name: &str,
-    command: impl Fn() -> Command,
+    commands: impl Fn() -> Vec<Command>,
 ) -> Result<String> {
     let deployment = scene.deployment;
     let actions = [Action::LoseAnswer, Action::CutAnswer, Action::ResetAnswer];
     let choice = usize::try_from(scene.schedule.variation % 3).unwrap_or(0);
     let action = actions[choice];
     let ways = (0..deployment.replicas().len()).flat_map(|one| deployment.ways(one, link));
-    let rules: Vec<Rule> =
-        ways.clone().map(|way| way.arm(command(), action, Times::Next(EACH))).collect();
+    let arm = |way: &testbed::Proxy, command| way.arm(command, action, Times::Next(EACH));
+    let rules: Vec<Rule> = ways
+        .clone()
+        .flat_map(|way| commands().into_iter().map(move |command| arm(way, command)))
+        .collect();
     let fired = || rules.iter().map(Rule::fired).sum::<u64>();
     until(&format!("an answer to {name} is lost"), || fired() > 0).await?;
     tokio::time::sleep(scene.schedule.lasts()).await;

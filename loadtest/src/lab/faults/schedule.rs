@@ -5,21 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::FaultKind;
+use super::{FaultKind, pairs};
 use crate::lab::dice::Dice;
-
-/// Those that can happen at the same time as any other of them: neither needs what the other takes
-/// away.
-const PAIRS: [[FaultKind; 2]; 8] = [
-    [FaultKind::FreezeReplica, FaultKind::FlushRedis],
-    [FaultKind::KillReplica, FaultKind::LoseCommit],
-    [FaultKind::CutRedis, FaultKind::LoseCommit],
-    [FaultKind::ResetDatabase, FaultKind::FlushRedis],
-    [FaultKind::FreezeReplica, FaultKind::RestartDatabase],
-    [FaultKind::HangUp, FaultKind::KillReplica],
-    [FaultKind::DelayDatabase, FaultKind::RestartRedis],
-    [FaultKind::HangUp, FaultKind::FreezeDatabase],
-];
+use crate::lab::lock::Lock;
 
 /// The schedule of one round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +35,15 @@ impl Schedule {
             lasts_ms: dice.between(1200, 1800),
             victim: usize::try_from(victim).unwrap_or(0),
             variation: dice.next(),
-            pair: dice.one_of(&PAIRS).unwrap_or(PAIRS[0]),
+            pair: pairs::draw(Lock::USUAL, dice.next()),
         }
+    }
+
+    /// The same with two faults that this lock can have.
+    #[must_use]
+    pub fn for_lock(mut self, lock: Lock) -> Self {
+        self.pair = pairs::draw(lock, self.variation);
+        self
     }
 
     /// How long the fault lasts.
@@ -89,10 +84,10 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_are_two_and_never_two_of_two() {
-        for [one, other] in PAIRS {
-            assert_ne!(one, other);
-            assert!(![one, other].contains(&FaultKind::TwoAtOnce));
+    fn two_at_once_are_two_that_the_lock_can_have() {
+        for seed in 0..200 {
+            let schedule = Schedule::of(seed, "a cell", 2).for_lock(Lock::MysqlRow);
+            assert!(pairs::all(Lock::MysqlRow).any(|pair| pair == schedule.pair), "{seed}");
         }
     }
 }

@@ -17,6 +17,56 @@ const JITTER: Duration = Duration::from_millis(40);
 /// Between two resets.
 const RESET_EVERY: Duration = Duration::from_millis(150);
 
+/// The name on command lines and in reports.
+pub(super) fn name(trouble: Trouble, link: Link) -> &'static str {
+    match (trouble, link) {
+        (Trouble::Cut, Link::Redis) => "cut-redis",
+        (Trouble::Delay, Link::Redis) => "delay-redis",
+        (Trouble::Reset, Link::Redis) => "reset-redis",
+        (Trouble::HalfOpen, Link::Redis) => "half-open-redis",
+        (Trouble::Cut, Link::Database) => "cut-database",
+        (Trouble::Delay, Link::Database) => "delay-database",
+        (Trouble::Reset, Link::Database) => "reset-database",
+        (Trouble::HalfOpen, Link::Database) => "half-open-database",
+        (Trouble::Cut, Link::Replica) => "cut-replica",
+        (Trouble::Delay, Link::Replica) => "delay-replica",
+        (Trouble::Reset, Link::Replica) => "reset-replica",
+        (Trouble::HalfOpen, Link::Replica) => "half-open-replica",
+        (Trouble::Cut, Link::Zookeeper) => "cut-zookeeper",
+        (Trouble::Delay, Link::Zookeeper) => "delay-zookeeper",
+        (Trouble::Reset, Link::Zookeeper) => "reset-zookeeper",
+        (Trouble::HalfOpen, Link::Zookeeper) => "half-open-zookeeper",
+    }
+}
+
+/// What it does, in a sentence without a subject.
+pub(super) fn does(trouble: Trouble, link: Link) -> &'static str {
+    match (trouble, link) {
+        (Trouble::Cut, Link::Redis) => "a replica cannot reach Redis",
+        (Trouble::Delay, Link::Redis) => "a replica's way to Redis is slow",
+        (Trouble::Reset, Link::Redis) => "a replica's connections to Redis are reset",
+        (Trouble::HalfOpen, Link::Redis) => "a replica's way to Redis is silent in one direction",
+        (Trouble::Cut, Link::Database) => "a replica cannot reach the database",
+        (Trouble::Delay, Link::Database) => "a replica's way to the database is slow",
+        (Trouble::Reset, Link::Database) => "a replica's connections to the database are reset",
+        (Trouble::HalfOpen, Link::Database) => {
+            "a replica's way to the database is silent in one direction"
+        }
+        (Trouble::Cut, Link::Replica) => "HAProxy cannot reach a replica",
+        (Trouble::Delay, Link::Replica) => "HAProxy's way to a replica is slow",
+        (Trouble::Reset, Link::Replica) => "HAProxy's connections to a replica are reset",
+        (Trouble::HalfOpen, Link::Replica) => {
+            "HAProxy's way to a replica is silent in one direction"
+        }
+        (Trouble::Cut, Link::Zookeeper) => "a replica cannot reach ZooKeeper",
+        (Trouble::Delay, Link::Zookeeper) => "a replica's way to ZooKeeper is slow",
+        (Trouble::Reset, Link::Zookeeper) => "a replica's connections to ZooKeeper are reset",
+        (Trouble::HalfOpen, Link::Zookeeper) => {
+            "a replica's way to ZooKeeper is silent in one direction"
+        }
+    }
+}
+
 /// Witness: what the proxies on these ways have counted.
 pub(super) async fn trouble(scene: &Scene<'_>, trouble: Trouble, link: Link) -> Result<String> {
     let (deployment, schedule) = (scene.deployment, scene.schedule);

@@ -14,6 +14,10 @@ use crate::report::html::timeline::{Timeline, timelines};
 use crate::report::repeat;
 use crate::report::table::problems;
 
+/// Most cells of a page on which each is told in full. Beyond it those that were safe as predicted
+/// are told in brief: a page of all cells of `--full` would have some 20 MB, and who reads it looks
+/// for the others.
+pub const MOST_IN_FULL: usize = 200;
 /// Most time lines of one cell.
 const MAX_TIMELINES: usize = 8;
 
@@ -58,6 +62,8 @@ pub struct Section {
     pub command: String,
     /// Whether there is something to draw.
     pub plotted: bool,
+    /// Whether only what matters most is told.
+    pub brief: bool,
 }
 
 /// A name and a value.
@@ -151,8 +157,9 @@ impl Section {
     /// That of this cell of the report.
     pub fn of(cell: &CellReport, report: &Report) -> Self {
         let kind = Kind::of(cell);
-        let detail = cell.detail.as_ref();
-        let figures = cell.load.as_ref();
+        let brief = is_brief(cell, report);
+        let detail = cell.detail.as_ref().filter(|_| !brief);
+        let figures = cell.load.as_ref().filter(|_| !brief);
         Self {
             id: id(cell),
             name: cell.trial().to_string(),
@@ -167,14 +174,20 @@ impl Section {
             replicas: detail.map(|detail| replicas(&detail.replicas)).unwrap_or_default(),
             timelines: drawn(cell),
             locks: detail.and_then(|detail| detail.locks.as_ref()).map(locks),
-            rules: rules(cell),
+            rules: if brief { Vec::new() } else { rules(cell) },
             codes: figures.map(codes).unwrap_or_default(),
             generator: figures.map(generator).unwrap_or_default(),
-            bottlenecks: figures.map(|figures| figures.cost.bottlenecks()).unwrap_or_default(),
+            bottlenecks: figures.map(Figures::bottlenecks).unwrap_or_default(),
             command: repeat::one(report, cell),
             plotted: detail.is_some(),
+            brief,
         }
     }
+}
+
+/// Whether only what matters most of that cell is told.
+pub fn is_brief(cell: &CellReport, report: &Report) -> bool {
+    report.cells.len() > MOST_IN_FULL && Kind::of(cell) == Kind::Safe
 }
 
 fn facts(cell: &CellReport) -> Vec<Fact> {

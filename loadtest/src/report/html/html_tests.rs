@@ -324,3 +324,21 @@ fn it_is_said_of_each_cell_whether_the_generator_was_the_bottleneck() {
     assert_eq!(html.matches("It was not the bottleneck.").count(), 1);
     assert!(html.contains("in 1 of 2 cells"), "{html}");
 }
+
+#[test]
+fn a_page_of_all_cells_stays_small_and_tells_those_in_full_that_matter() {
+    let place = |replicas| place(Lock::Redisson, Scope::Voucher, Guards::Off, replicas);
+    let safe = |replicas| CellReport { detail: Some(detail()), ..cell(place(replicas), 0, 0) };
+    let few = report((1..=3).map(safe).collect());
+    assert!(Page::of(&few).cells.iter().all(|section| !section.brief && section.plotted));
+    let mut cells: Vec<_> = (1..1500).map(|number| safe(number % 3 + 1)).collect();
+    cells.push(full(place(1)));
+    let many = report(cells);
+    let page = Page::of(&many);
+    let (told, brief): (Vec<_>, Vec<_>) = page.cells.iter().partition(|section| !section.brief);
+    assert_eq!((told.len(), brief.len(), page.plots.len()), (1, 1499, 1));
+    assert!(told[0].plotted && !told[0].rules.is_empty() && told[0].kind == Kind::Surprise);
+    let size = render(&page).expect("a page").len();
+    println!("{size} bytes");
+    assert!(size < 6_000_000, "{size} bytes");
+}

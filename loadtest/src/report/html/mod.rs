@@ -47,7 +47,14 @@ pub fn render(page: &Page) -> Result<String> {
         style => Value::from_safe_string(style),
         script => Value::from_safe_string(script),
     };
-    template.render(context! { page => Serde(page), ..assets }).map_err(broken)
+    let text = template.render(context! { page => Serde(page), ..assets }).map_err(broken)?;
+    Ok(without_indentation(&text))
+}
+
+/// The indentation of templates is for those who write them; in a page of many cells it is a third.
+fn without_indentation(text: &str) -> String {
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty());
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 #[cfg(test)]

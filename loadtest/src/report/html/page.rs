@@ -11,7 +11,7 @@ use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
 use crate::report::Report;
 use crate::report::baseline::{Change, Changes, NOTEWORTHY};
-use crate::report::html::cell::{Fact, Section};
+use crate::report::html::cell::{Fact, Section, is_brief};
 use crate::report::html::grid::{Grid, Kind};
 use crate::report::html::plants::Plants;
 use crate::report::quantiles::Quantile;
@@ -153,7 +153,7 @@ impl Page {
             about: about(report),
             started_at: report.started_at.clone(),
             began: moment(&report.started_at),
-            plots: cells.iter().filter_map(plot).collect(),
+            plots: cells.iter().filter(|cell| !is_brief(cell, report)).filter_map(plot).collect(),
         }
     }
 }
@@ -272,11 +272,11 @@ fn about(report: &Report) -> Vec<About> {
 
 /// Over all cells that ran.
 fn generator(cells: &[CellReport]) -> Vec<Fact> {
-    let costs: Vec<&Cost> =
-        cells.iter().filter_map(|cell| cell.load.as_ref()).map(|figures| &figures.cost).collect();
+    let loads: Vec<_> = cells.iter().filter_map(|cell| cell.load.as_ref()).collect();
+    let costs: Vec<&Cost> = loads.iter().map(|figures| &figures.cost).collect();
     let cpu_s: f64 = costs.iter().map(|cost| cost.cpu_s).sum();
     let most = costs.iter().map(|cost| cost.machine_share).fold(0.0, f64::max);
-    let limited = costs.iter().filter(|cost| !cost.bottlenecks().is_empty()).count();
+    let limited = loads.iter().filter(|figures| !figures.bottlenecks().is_empty()).count();
     vec![
         Fact::new("processor time", format!("{cpu_s:.1} s in all cells")),
         Fact::new("of the whole machine", format!("at most {:.0} % in a cell", most * 100.0)),

@@ -1,0 +1,134 @@
+//! Which two faults can happen at the same time: every pair of those that can happen alone, but for
+//! the ones in which one takes away what the other is done to or seen by. Each reason is written.
+
+use super::{FaultKind, Link};
+use crate::lab::dice::Dice;
+use crate::lab::lock::Lock;
+
+/// The pair that this number draws for that lock, of all that make sense.
+pub(super) fn draw(lock: Lock, number: u64) -> [FaultKind; 2] {
+    let pairs: Vec<_> = all(lock).collect();
+    let drawn = Dice::of(number, "two at once").one_of(&pairs);
+    drawn.unwrap_or([FaultKind::FreezeReplica, FaultKind::FlushRedis])
+}
+
+/// All pairs that make sense under that lock, each once.
+pub fn all(lock: Lock) -> impl Iterator<Item = [FaultKind; 2]> {
+    let suits = move |fault: &FaultKind| fault.suits(lock).is_ok();
+    let of = |one: usize| (one..FaultKind::ALL.len()).map(move |other| [one, other]);
+    (0..FaultKind::ALL.len())
+        .flat_map(of)
+        .map(|pair| pair.map(|number| FaultKind::ALL[number]))
+        .filter(move |[one, other]| suits(one) && suits(other) && excluded(*one, *other).is_none())
+}
+
+/// Why these two cannot happen at the same time; `None` if they can.
+pub fn excluded(one: FaultKind, other: FaultKind) -> Option<&'static str> {
+    if one == other {
+        return Some("one fault is not two");
+    }
+    let (one, other) = (one.min(other), one.max(other));
+    either(one, other).or_else(|| either(other, one))
+}
+
+/// The same, looked at from one of them.
+fn either(one: FaultKind, other: FaultKind) -> Option<&'static str> {
+    use FaultKind as F;
+    let (victim, way) = (one.stops_replica(), other.way());
+    Some(match (one, other) {
+        (F::TwoAtOnce, _) => "two at once would be three",
+        (F::Aimed(_) | F::Failpoint, _) => "it is made for one moment, which the other would move",
+        (F::RollingRestart, _) if other != F::HangUp => {
+            "a replica that starts needs its servers, and none of its neighbours may fail a request"
+        }
+        _ if victim && other.stops_replica() => "both stop the same replica",
+        (F::KillReplica, _) if other.stops_database() || other.stops_redis() => {
+            "the replica starts again while its servers do, and a start is not repeated"
+        }
+        _ if victim && matches!(other, F::Way(..)) => {
+            "on the ways of a replica that stands still there is nothing to be seen"
+        }
+        _ if one.is_at_redis() && other.is_at_redis() => {
+            "both are done to the same Redis, and one hides the other"
+        }
+        _ if one.stops_database() && other.stops_database() => "both stop the same database",
+        _ if one.way().is_some() && one.way() == way => {
+            "both are on the same way, and healing one heals the other"
+        }
+        _ if one.stops_redis() && way == Some(Link::Redis) => {
+            "a Redis that does not run says nothing that could be held up or lost"
+        }
+        _ if one.stops_database() && way == Some(Link::Database) => {
+            "a database that does not run says nothing that could be held up or lost"
+        }
+        _ => return None,
+    })
+}
+
+impl FaultKind {
+    fn stops_replica(self) -> bool {
+        matches!(self, Self::KillReplica | Self::FreezeReplica | Self::RollingRestart)
+    }
+
+    fn stops_redis(self) -> bool {
+        matches!(self, Self::RestartRedis | Self::FreezeRedis | Self::FailOverRedis)
+    }
+
+    fn is_at_redis(self) -> bool {
+        let is_told = matches!(
+            self,
+            Self::FlushRedis | Self::FlushScripts | Self::EvictRedis | Self::RedisClock
+        );
+        is_told || self.stops_redis()
+    }
+
+    fn stops_database(self) -> bool {
+        matches!(self, Self::RestartDatabase | Self::FreezeDatabase)
+    }
+
+    /// The way that it happens on.
+    fn way(self) -> Option<Link> {
+        match self {
+            Self::Way(_, link) => Some(link),
+            Self::LoseCommit => Some(Link::Database),
+            Self::LoseScript => Some(Link::Redis),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::lab::faults::Trouble;
+
+    #[test]
+    fn every_pair_is_possible_or_excluded_for_a_reason_whichever_comes_first() {
+        for one in FaultKind::ALL {
+            for other in FaultKind::ALL {
+                assert_eq!(excluded(one, other), excluded(other, one), "{one:?} {other:?}");
+            }
+        }
+        let cut = |link| FaultKind::Way(Trouble::Cut, link);
+        let of = |link| FaultKind::Way(Trouble::Delay, link);
+        assert!(excluded(cut(Link::Redis), of(Link::Redis)).is_some(), "on the same way");
+        assert_eq!(excluded(cut(Link::Redis), of(Link::Database)), None);
+        assert!(excluded(FaultKind::LoseCommit, of(Link::Database)).is_some());
+        assert!(excluded(FaultKind::KillReplica, FaultKind::FreezeReplica).is_some());
+        assert_eq!(excluded(FaultKind::KillReplica, FaultKind::LoseCommit), None);
+    }
+
+    #[test]
+    fn a_lock_has_only_pairs_of_faults_that_it_can_have_and_all_of_them_are_drawn() {
+        for (lock, count) in [(Lock::Redisson, 223), (Lock::SetNx, 187), (Lock::Zookeeper, 275)] {
+            let pairs: BTreeSet<_> = all(lock).collect();
+            assert_eq!(pairs.len(), count, "{lock:?}");
+            assert!(pairs.iter().flatten().all(|fault| fault.suits(lock).is_ok()), "{lock:?}");
+        }
+        let lock = Lock::SetNx;
+        let drawn: BTreeSet<_> = (0..3000).map(|number| draw(lock, number)).collect();
+        assert_eq!(drawn, all(lock).collect());
+    }
+}
