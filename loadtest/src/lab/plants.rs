@@ -4,7 +4,7 @@
 //! Each row is run with its bug, and without it: then nothing may be found. So a row's place, load
 //! and fault are such that the sound service keeps every promise.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::verdict::Rule;
 use crate::lab::cell::{CellReport, Staged, demanded};
@@ -52,7 +52,7 @@ pub struct Row {
 }
 
 /// What a run of a row brought to light.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Found {
     /// Signs of the bug, in words.
     pub signs: Vec<String>,

@@ -32,6 +32,16 @@ impl Preset {
         }
     }
 
+    /// Names of the bugs that are planted after its cells; a test of its own plants some of them in
+    /// the time of the smoke run.
+    pub fn plants(self) -> &'static [&'static str] {
+        match self {
+            Self::Smoke => &[],
+            Self::Story => &QUICK,
+            Self::Full => &["all"],
+        }
+    }
+
     /// Its cells, and combinations that are none.
     pub fn trials(self) -> (Vec<Trial>, Vec<NotGenerated>) {
         match self {
@@ -41,6 +51,10 @@ impl Preset {
         }
     }
 }
+
+/// Bugs that the story ends with: one of a lock, one of the sale, one of its account, none of which
+/// needs a fault to show.
+const QUICK: [&str; 3] = ["release-before-commit", "no-stock-condition", "lying-audit"];
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.
