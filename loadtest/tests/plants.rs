@@ -72,24 +72,9 @@ const CELL_AND_BUG: [&str; 15] = [
 ];
 
 #[test]
-fn a_matrix_ends_with_its_planted_bugs_and_does_not_plant_them_again_when_it_goes_on() {
+fn a_matrix_is_red_if_something_is_found_without_the_bug_also_when_it_goes_on_after_that() {
     let folder = tempfile::tempdir().expect("a folder");
-    let state = folder.path().join("state.jsonl");
-    let resume = ["--resume", state.to_str().expect("UTF-8")];
-    let arguments = [&CELL_AND_BUG[..], &resume].concat();
-    let (said, code, first) = loadtest(&arguments, &seckill(), folder.path());
-    assert!(said.contains("1 cells, 1 as predicted; planted 1, caught 1"), "{said}");
-    assert!(said.contains("lying-audit                seed 1: caught in round 1"), "{said}");
-    assert_eq!((code, &first["ok"]), (Some(0), &Value::Bool(true)), "{said}");
-    assert_eq!(first["planted"]["clean"], 1, "{said}");
-    let (said, code, second) = loadtest(&arguments, &seckill(), folder.path());
-    assert!(!said.contains("seed 1: caught"), "{said}");
-    assert_eq!((code, &second["planted"]), (Some(0), &first["planted"]), "{said}");
-}
-
-#[test]
-fn a_service_that_is_not_sound_without_the_bug_turns_a_matrix_red_whose_cells_are_as_predicted() {
-    let folder = tempfile::tempdir().expect("a folder");
+    // Under the lock of the bug this service has it always, and the cell has another lock.
     let unsound = folder.path().join("seckill");
     let script = format!(
         "#!/bin/sh\ncase \" $* \" in\n*' --plant '*) ;;\n\
@@ -99,10 +84,16 @@ fn a_service_that_is_not_sound_without_the_bug_turns_a_matrix_red_whose_cells_ar
     std::fs::write(&unsound, script).expect("written");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&unsound, mode).expect("executable");
-    let (said, code, report) = loadtest(&CELL_AND_BUG, &unsound, folder.path());
+    let state = folder.path().join("state.jsonl");
+    let resume = ["--resume", state.to_str().expect("UTF-8")];
+    let arguments = [&CELL_AND_BUG[..], &resume].concat();
+    let (said, code, first) = loadtest(&arguments, &unsound, folder.path());
     assert!(said.contains("1 cells, 1 as predicted; planted 1, caught 1"), "{said}");
     assert!(said.contains("NOT CLEAN without it: "), "{said}");
-    assert_eq!((code, &report["ok"]), (Some(1), &Value::Bool(false)), "{said}");
+    assert_eq!((code, &first["ok"]), (Some(1), &Value::Bool(false)), "{said}");
+    let (said, code, second) = loadtest(&arguments, &seckill(), folder.path());
+    assert!(!said.contains("NOT CLEAN without it: "), "planted again: {said}");
+    assert_eq!((code, &second["planted"]), (Some(1), &first["planted"]), "{said}");
 }
 
 /// What `seckill serve` says when it refuses these flags.
