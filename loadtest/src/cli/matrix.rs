@@ -48,10 +48,10 @@ pub(super) struct MatrixArgs {
     /// plants --list` prints [default: all with --full, three quick ones with --story, else none]
     #[arg(long, value_name = "BUGS", value_delimiter = ',')]
     plants: Option<Vec<String>>,
-    /// Seeds of each planted bug
-    #[arg(long, value_name = "N", default_value_t = SEEDS)]
+    /// Seeds of each planted bug [default: 3; 1 with --story]
+    #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_SEEDS))]
-    plant_seeds: u64,
+    plant_seeds: Option<u64>,
     /// Settles the moments, victims and sizes of faults; the same seed gives the same schedule
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -132,12 +132,10 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
 
 impl MatrixArgs {
     fn planting(&self) -> Result<Planting> {
-        let of_preset = || {
-            let names = self.preset.preset().map_or(&[][..], Preset::plants);
-            names.iter().copied().map(str::to_owned).collect()
-        };
-        let names = self.plants.clone().unwrap_or_else(of_preset);
-        Ok(Planting { rows: rows(&names)?, seeds: self.plant_seeds })
+        let (usual, seeds) = self.preset.preset().map_or((&[][..], SEEDS), Preset::plants);
+        let usual = || usual.iter().copied().map(str::to_owned).collect();
+        let names = self.plants.clone().unwrap_or_else(usual);
+        Ok(Planting { rows: rows(&names)?, seeds: self.plant_seeds.unwrap_or(seeds) })
     }
 
     fn axes(&self) -> Result<Axes> {

@@ -7,6 +7,7 @@ use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, NotGenerated};
 use crate::lab::place::Place;
+use crate::lab::planting::SEEDS;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::trial::Trial;
 
@@ -32,13 +33,13 @@ impl Preset {
         }
     }
 
-    /// Names of the bugs that are planted after its cells; a test of its own plants some of them in
-    /// the time of the smoke run.
-    pub fn plants(self) -> &'static [&'static str] {
+    /// Names of the bugs that are planted after its cells, and seeds of each. None in the smoke run:
+    /// a test of its own plants some.
+    pub fn plants(self) -> (&'static [&'static str], u64) {
         match self {
-            Self::Smoke => &[],
-            Self::Story => &QUICK,
-            Self::Full => &["all"],
+            Self::Smoke => (&[], SEEDS),
+            Self::Story => (&QUICK, 1),
+            Self::Full => (&["all"], SEEDS),
         }
     }
 

@@ -34,17 +34,18 @@ pub fn run(report: &Report) -> String {
 /// The flags of the planted bugs, where they are not those of the preset.
 fn planting(plants: Option<&Plants>, preset: Option<Preset>) -> Vec<Flag> {
     let names: Vec<&str> = plants.iter().flat_map(|all| &all.bugs).map(|bug| bug.name).collect();
-    let usual = match preset.map_or(&[][..], Preset::plants) {
+    let (usual, usual_seeds) = preset.map_or((&[][..], SEEDS), Preset::plants);
+    let usual = match usual {
         ["all"] => ROWS.map(|row| row.bug.name()).to_vec(),
         names => names.to_vec(),
     };
-    let seeds = plants.map_or(SEEDS, |all| all.seeds);
+    let seeds = plants.map_or(usual_seeds, |all| all.seeds);
     let mut flags: Vec<Flag> = Vec::new();
     if names != usual {
         let names = if names.is_empty() { "none".to_owned() } else { names.join(",") };
         flags.push(("--plants", names));
     }
-    if seeds != SEEDS {
+    if seeds != usual_seeds {
         flags.push(("--plant-seeds", seeds.to_string()));
     }
     flags
@@ -159,7 +160,7 @@ mod tests {
             selection.preset = Some(Preset::Story);
         }
         assert_eq!(run(&report), "loadtest matrix --story --seed 7 --plants none");
-        report.planted = Some(planted(Preset::Story.plants(), 3));
+        report.planted = Some(planted(Preset::Story.plants().0, 1));
         assert_eq!(run(&report), "loadtest matrix --story --seed 7");
         report.planted = Some(planted(&["lying-audit"], 5));
         assert_eq!(
