@@ -36,7 +36,6 @@ soak: install-servers ## Run every cell of the matrix and all planted bugs, for 
 	cargo build --workspace --bins --release --locked
 	mkdir -p $(report)
 	target/release/loadtest matrix --full --resume $(report)/soak.jsonl --report-dir $(report) $(ARGS)
-	target/release/loadtest plants --json $(report)/plants.json
 
 plants: install-servers ## Plant known bugs in the service and see each of them caught
 	cargo build --workspace --bins --release --locked

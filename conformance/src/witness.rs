@@ -54,7 +54,7 @@ impl Kept {
     }
 
     /// Whether what was measured within that bound says something of the process.
-    fn is_little(self, bound: Duration) -> bool {
+    pub fn is_little(self, bound: Duration) -> bool {
         self.starved <= bound / TOLERATED && self.paged_in == 0
     }
 }

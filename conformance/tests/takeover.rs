@@ -56,8 +56,8 @@ fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
 
 /// Whether the waiter's process was not run for most of it, whatever was measured.
 fn is_spoiled(round: &[Sample]) -> bool {
-    let starved = |sample: &&Sample| sample.starved > NOTICED_WITHIN / 5;
-    round.iter().filter(starved).count() * 2 > round.len()
+    let kept = |sample: &&Sample| !sample.kept.is_little(NOTICED_WITHIN);
+    round.iter().filter(kept).count() * 2 > round.len()
 }
 
 fn locks_of(kind: LockKind) -> usize {

@@ -69,7 +69,8 @@ enum Command {
     /// Every cell is a deployment of its own: it sells a voucher under load, meanwhile a fault
     /// happens, is witnessed and healed, and the database itself is read and judged against what
     /// the cell is predicted to show. A cell that was to break and did not is run again a few times
-    /// and then as wrong as one that was to hold and broke; so is one that was no real load.
+    /// and then as wrong as one that was to hold and broke; so is one that was no real load. Bugs
+    /// that are planted afterwards (--plants, as the command `plants` does) must be caught.
     Matrix(MatrixArgs),
     /// Plant bugs in a private service and see each of them caught
     ///

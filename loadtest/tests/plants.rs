@@ -1,6 +1,6 @@
-//! The laboratory finds bugs that are planted, and nothing where there is none: the quick ones of
-//! the table that `make plants` runs whole; and the service knows the bugs by the same names, and
-//! only in a laboratory.
+//! The laboratory finds bugs that are planted, and nothing where there is none: quick ones of the
+//! table that `make plants` runs whole; a matrix whose bugs do not come out so is red; and the service knows the
+//! bugs by the same names, and only in a laboratory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,25 +21,79 @@ fn seckill() -> PathBuf {
     path
 }
 
-#[test]
-fn three_planted_bugs_are_caught_and_the_service_without_them_is_clean() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let json = folder.path().join("plants.json");
+/// One run at a time: each is a full load.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// What `loadtest` says, its exit code, and the report that it writes.
+fn loadtest(arguments: &[&str], program: &Path, folder: &Path) -> (String, Option<i32>, Value) {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let json = folder.join("report.json");
     let mut command = Command::new(LOADTEST);
-    command.args(["plants", "--seeds", "1", "--only", &QUICK.join(",")]);
-    command.arg("--seckill").arg(seckill()).arg("--json").arg(&json);
+    command.args(arguments).arg("--seckill").arg(program).arg("--json").arg(&json);
     let output = command.output().expect("loadtest runs");
     let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     let said = said.join("\n");
     let report = std::fs::read(&json).unwrap_or_else(|error| panic!("{error}: {said}"));
-    let report: Value = serde_json::from_slice(&report).expect("JSON");
-    for plant in report["plants"].as_array().expect("a list") {
-        let attempt = &plant["attempts"][0];
+    (said, output.status.code(), serde_json::from_slice(&report).expect("JSON"))
+}
+
+#[test]
+fn three_planted_bugs_are_caught_and_the_service_without_them_is_clean() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bugs = QUICK.join(",");
+    let arguments = ["plants", "--seeds", "1", "--only", &bugs];
+    let (said, code, report) = loadtest(&arguments, &seckill(), folder.path());
+    for bug in report["bugs"].as_array().expect("a list") {
+        let attempt = &bug["attempts"][0];
         assert!(attempt["caught_by"].as_array().is_some_and(|by| !by.is_empty()), "{said}");
         assert_eq!(attempt["clean"], true, "{said}");
     }
     assert!(said.contains("planted 3, caught 3, median rounds 1"), "{said}");
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// One cell, and after it a bug that shows without a fault.
+const CELL_AND_BUG: [&str; 15] = [
+    "matrix",
+    "--locks",
+    "local",
+    "--scopes",
+    "user",
+    "--guards",
+    "on",
+    "--replicas",
+    "1",
+    "--circumstances",
+    "short-work",
+    "--plants",
+    "lying-audit",
+    "--plant-seeds",
+    "1",
+];
+
+#[test]
+fn a_matrix_is_red_if_something_is_found_without_the_bug_also_when_it_goes_on_after_that() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Under the lock of the bug this service has it always, and the cell has another lock.
+    let unsound = folder.path().join("seckill");
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in\n*' --plant '*) ;;\n\
+         *' --lock redisson '*) set -- \"$@\" --plant lying-audit ;;\nesac\nexec {} \"$@\"\n",
+        seckill().display()
+    );
+    std::fs::write(&unsound, script).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&unsound, mode).expect("executable");
+    let state = folder.path().join("state.jsonl");
+    let resume = ["--resume", state.to_str().expect("UTF-8")];
+    let arguments = [&CELL_AND_BUG[..], &resume].concat();
+    let (said, code, first) = loadtest(&arguments, &unsound, folder.path());
+    assert!(said.contains("1 cells, 1 as predicted; planted 1, caught 1"), "{said}");
+    assert!(said.contains("NOT CLEAN without it: "), "{said}");
+    assert_eq!((code, &first["ok"]), (Some(1), &Value::Bool(false)), "{said}");
+    let (said, code, second) = loadtest(&arguments, &seckill(), folder.path());
+    assert!(!said.contains("NOT CLEAN without it: "), "planted again: {said}");
+    assert_eq!((code, &second["planted"]), (Some(1), &first["planted"]), "{said}");
 }
 
 /// What `seckill serve` says when it refuses these flags.

@@ -12,6 +12,7 @@ use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, Matrix};
 use crate::lab::place::Load;
+use crate::lab::planting::{MAX_SEEDS, Planting, SEEDS, rows};
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::presets::Preset;
 use crate::lab::runner::Parts;
@@ -49,15 +50,23 @@ pub(super) struct MatrixArgs {
     /// Only so many cells of --full, drawn by the seed
     #[arg(long, value_name = "N", requires = "full")]
     sample: Option<usize>,
+    /// Plant these bugs after the cells and see each caught: `all`, `none`, or names that `loadtest
+    /// plants --list` prints [default: all with --full, three quick ones with --story, else none]
+    #[arg(long, value_name = "BUGS", value_delimiter = ',')]
+    plants: Option<Vec<String>>,
+    /// Seeds of each planted bug [default: 3; 1 with --story]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_SEEDS))]
+    plant_seeds: Option<u64>,
     /// Settles the moments, victims and sizes of faults; the same seed gives the same schedule
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Remember finished cells in this file, and do not run those again that are in it
+    /// Remember what is finished in this file, and do not run again what is in it
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
-    /// Print the cells with what each is to show and why, and run none
+    /// Print the cells with what each is to show and why, and the bugs to be planted; run none
     #[arg(long)]
     list: bool,
 }
@@ -98,6 +107,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         Some(count) => Preset::sample(trials, count, args.seed),
         None => trials,
     };
+    let planting = args.planting()?;
     if args.list {
         for trial in &trials {
             if let Ok(expected) = trial.expectation() {
@@ -108,6 +118,9 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
             println!("not generated, {}: {}", one.combinations, one.because);
         }
         println!("{} cells", trials.len());
+        if !planting.rows.is_empty() {
+            super::plants::list(&planting.rows);
+        }
         return Ok(true);
     }
     let program = find_program(args.private.seckill.as_deref())?;
@@ -122,6 +135,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         sample: args.sample,
         load: Load::USUAL,
         seed: args.seed,
+        planting,
         resume: args.resume,
     };
     matrix.check()?;
@@ -131,6 +145,13 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
 }
 
 impl MatrixArgs {
+    fn planting(&self) -> Result<Planting> {
+        let (usual, seeds) = self.preset.preset().map_or((&[][..], SEEDS), Preset::plants);
+        let usual = || usual.iter().copied().map(str::to_owned).collect();
+        let names = self.plants.clone().unwrap_or_else(usual);
+        Ok(Planting { rows: rows(&names)?, seeds: self.plant_seeds.unwrap_or(seeds) })
+    }
+
     fn axes(&self) -> Result<Axes> {
         Ok(Axes {
             locks: locks(&self.locks)?,

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lab::cluster::find_program;
-use crate::lab::planting::{MAX_SEEDS, Planting, rows};
+use crate::lab::planting::{MAX_SEEDS, Planting, SEEDS, rows};
+use crate::lab::plants::Row;
 use crate::lab::runner::Parts;
 use crate::report::{check_writable, write_json};
 
@@ -16,11 +17,11 @@ use crate::report::{check_writable, write_json};
 pub(super) struct PlantsArgs {
     #[command(flatten)]
     private: PrivateArgs,
-    /// Only these bugs [default: all; --list names them]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Only these bugs; --list names them
+    #[arg(long, value_name = "BUGS", value_delimiter = ',', default_value = "all")]
     only: Vec<String>,
     /// Seeds of each bug; each settles moments, victims and sizes of faults
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = SEEDS)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_SEEDS))]
     seeds: u64,
     /// Write the report as JSON, also if it fails
@@ -35,11 +36,11 @@ pub(super) struct PlantsArgs {
 pub(super) async fn run(args: PlantsArgs) -> Result<bool> {
     let rows = rows(&args.only)?;
     if args.list {
-        for row in &rows {
-            println!("{}: {}; {}", row.bug.name(), row.breaks, row.trial);
-        }
-        println!("{} planted bugs", rows.len());
+        list(&rows);
         return Ok(true);
+    }
+    if rows.is_empty() {
+        return Err(Error::Usage("--only names no planted bug".to_owned()));
     }
     let program = find_program(args.private.seckill.as_deref())?;
     if let Some(path) = &args.json {
@@ -47,10 +48,18 @@ pub(super) async fn run(args: PlantsArgs) -> Result<bool> {
     }
     let parts = Parts { flavor: args.private.flavor(), program };
     let stop = stop_on_signal()?;
-    let report = Planting { parts, rows, seeds: args.seeds }.run(&stop).await?;
+    let report = Planting { rows, seeds: args.seeds }.run_alone(parts, &stop).await?;
     println!("{}", report.text());
     if let Some(path) = &args.json {
         write_json(path, &report)?;
     }
-    Ok(report.ok)
+    if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.plants.ok) }
+}
+
+/// Prints each with what it breaks and where it must show.
+pub(super) fn list(rows: &[Row]) {
+    for row in rows {
+        println!("{}: {}; {}", row.bug.name(), row.breaks, row.trial);
+    }
+    println!("{} planted bugs", rows.len());
 }

@@ -3,7 +3,8 @@
 //!
 //! A cell that was to break and did not is run again, a bounded number of times, and is then *not
 //! shown*, which fails the run; one that was to hold and broke is not run again. A combination
-//! without a prediction is not generated, and the reason is counted.
+//! without a prediction is not generated, and the reason is counted. Bugs that are planted after the
+//! cells ([`crate::lab::planting`]) show that the same judge would have found something.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
 use crate::lab::machine::Machine;
 use crate::lab::place::{Load, Place};
+use crate::lab::planting::Planting;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::presets::Preset;
 use crate::lab::runner::{Parts, Runner};
@@ -77,7 +79,9 @@ pub struct Matrix {
     pub load: Load,
     /// What settles all schedules.
     pub seed: u64,
-    /// Where finished cells are remembered.
+    /// Bugs that are planted after the cells.
+    pub planting: Planting,
+    /// Where what is finished is remembered.
     pub resume: Option<PathBuf>,
 }
 
@@ -135,17 +139,20 @@ impl Matrix {
         Ok(())
     }
 
-    /// Runs every cell that is not finished; one that fails is reported and the others go on.
+    /// Runs every cell and every planted bug that is not finished; one that fails is reported and the
+    /// others go on.
     pub async fn run(&self, stop: &CancellationToken) -> Result<Report> {
         self.check()?;
         let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
         let mut state = State::open(self.resume.as_deref())?;
-        let mut runner = Runner::start(self.parts.clone(), &self.trials, stop).await?;
+        let trials: Vec<Trial> =
+            self.trials.iter().copied().chain(self.planting.trials()).collect();
+        let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;
         let mut cells = Vec::with_capacity(self.trials.len());
         let mut resumed = 0;
         for &trial in &self.trials {
             let key = self.key(trial, &runner);
-            if let Some(finished) = state.finished(&key) {
+            if let Some(finished) = state.cell(&key) {
                 resumed += 1;
                 cells.push(finished);
                 continue;
@@ -154,13 +161,17 @@ impl Matrix {
             if !stop.is_cancelled() {
                 eprintln!("{:>3}/{} {}", cells.len() + 1, self.trials.len(), line(&cell));
                 if cell.error.is_none() {
-                    state.remember(&key, &cell)?;
+                    state.remember_cell(&key, &cell)?;
                 }
             }
             cells.push(cell);
         }
+        let planted = match &self.planting.rows[..] {
+            [] => None,
+            _ => Some(self.planting.run(&mut runner, &mut state, stop).await?),
+        };
         Ok(Report {
-            ok: cells.iter().all(CellReport::ok),
+            ok: cells.iter().all(CellReport::ok) && planted.as_ref().is_none_or(|all| all.ok),
             conclusion: conclusion::of_matrix(&cells),
             selection: Some(Selection {
                 summary: summary(&cells),
@@ -172,7 +183,7 @@ impl Matrix {
             }),
             cells,
             changes: None,
-            planted: None,
+            planted,
             load: self.load.clone(),
             settings: runner.settings(),
             versions: runner.versions(),
@@ -203,14 +214,9 @@ impl Matrix {
     }
 
     fn key(&self, trial: Trial, runner: &Runner) -> Key {
-        Key::of(&serde_json::json!({
-            "cell": trial,
-            "load": trial.load(&self.load),
-            "seed": self.seed,
-            "settings": runner.settings(),
-            // That of ZooKeeper is not known before it is needed.
-            "versions": crate::lab::machine::Versions { zookeeper: None, ..runner.versions() },
-        }))
+        let load = trial.load(&self.load);
+        let what = serde_json::json!({ "cell": trial, "load": load, "seed": self.seed });
+        Key::of(&what, runner)
     }
 }
 

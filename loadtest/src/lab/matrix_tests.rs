@@ -49,7 +49,8 @@ fn a_matrix_beyond_its_bounds_is_a_usage_error_that_says_why_there_is_no_cell() 
         let (trials, not_generated) = axes.trials();
         let parts = Parts { flavor: testbed::Flavor::Any, program: PathBuf::new() };
         let (preset, sample, load, seed, resume) = (None, None, Load::USUAL, 1, None);
-        Matrix { parts, trials, not_generated, preset, sample, load, seed, resume }
+        let planting = Planting { rows: Vec::new(), seeds: 1 };
+        Matrix { parts, trials, not_generated, preset, sample, load, seed, planting, resume }
     };
     assert!(matrix(axes()).check().is_ok());
     let none =

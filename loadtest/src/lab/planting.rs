@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
@@ -14,28 +14,29 @@ use crate::error::{Error, Result};
 use crate::lab::machine::{Machine, Versions};
 use crate::lab::plants::{Bug, Found, ROWS, Row};
 use crate::lab::runner::{Parts, Runner};
+use crate::lab::state::{Key, State};
 use crate::lab::trial::Trial;
 
 /// Most rounds until a bug must have been caught.
 pub const ROUNDS: u64 = 5;
-/// Most seeds of one run.
+/// Seeds of each bug, unless something else is asked for.
+pub const SEEDS: u64 = 3;
+/// Most of them.
 pub const MAX_SEEDS: u64 = 100;
 /// How often a round without a bug is run that shows nothing.
 const TRIES: u64 = 3;
 
-/// A run of planted bugs.
+/// Bugs to be planted.
 #[derive(Debug, Clone)]
 pub struct Planting {
-    /// What clusters are made of.
-    pub parts: Parts,
-    /// The bugs.
+    /// Which.
     pub rows: Vec<Row>,
     /// Seeds of each: 1, 2 and so on.
     pub seeds: u64,
 }
 
 /// What came of one bug and one seed.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Attempt {
     /// The seed.
     pub seed: u64,
@@ -53,7 +54,7 @@ pub struct Attempt {
 
 /// What came of one bug.
 #[derive(Debug, Clone, Serialize)]
-pub struct PlantReport {
+pub struct Planted {
     /// Its name.
     pub name: &'static str,
     /// What it breaks.
@@ -65,12 +66,10 @@ pub struct PlantReport {
 }
 
 /// What came of all of them.
-#[derive(Debug, Serialize)]
-pub struct PlantsReport {
+#[derive(Debug, Clone, Serialize)]
+pub struct Plants {
     /// Whether each was caught with each seed, and nothing found without it.
     pub ok: bool,
-    /// The bugs.
-    pub plants: Vec<PlantReport>,
     /// How many bugs were planted.
     pub planted: usize,
     /// How many of them were caught with every seed.
@@ -79,6 +78,18 @@ pub struct PlantsReport {
     pub clean: usize,
     /// Rounds until a bug was caught: half of the bugs and seeds took no more.
     pub median_rounds: u64,
+    /// Seeds of each.
+    pub seeds: u64,
+    /// The bugs.
+    pub bugs: Vec<Planted>,
+}
+
+/// The report on planted bugs alone.
+#[derive(Debug, Serialize)]
+pub struct PlantsReport {
+    /// What came of them.
+    #[serde(flatten)]
+    pub plants: Plants,
     /// Versions of all that took part.
     pub versions: Versions,
     /// The machine.
@@ -89,19 +100,29 @@ pub struct PlantsReport {
     pub took_s: f64,
 }
 
-/// The rows of those names; all of none.
+/// The rows of those names, each once; `all` is every row, and `none` or no name none.
 pub fn rows(names: &[String]) -> Result<Vec<Row>> {
-    let row_of = |name: &String| {
-        ROWS.iter().find(|row| row.bug.name() == name).cloned().ok_or_else(|| {
-            let known: Vec<_> = ROWS.iter().map(|row| row.bug.name()).collect();
-            let known = known.join(", ");
-            Error::Usage(format!("there is no planted bug {name:?} [possible values: {known}]"))
-        })
-    };
-    if names.is_empty() { Ok(ROWS.to_vec()) } else { names.iter().map(row_of).collect() }
+    let mut rows: Vec<Row> = Vec::new();
+    for name in names {
+        let known = ROWS.iter().filter(|row| name == "all" || row.bug.name() == name);
+        let known: Vec<&Row> = known.collect();
+        if known.is_empty() && name != "none" {
+            let names: Vec<&str> = ROWS.iter().map(|row| row.bug.name()).collect();
+            return Err(Error::Usage(format!(
+                "there is no planted bug {name:?} [possible values: all, none, {}]",
+                names.join(", ")
+            )));
+        }
+        for row in known {
+            if rows.iter().all(|one| one.bug != row.bug) {
+                rows.push(row.clone());
+            }
+        }
+    }
+    Ok(rows)
 }
 
-impl PlantReport {
+impl Planted {
     /// Whether it was caught with every seed.
     pub fn is_caught(&self) -> bool {
         !self.attempts.is_empty() && self.attempts.iter().all(|one| !one.caught_by.is_empty())
@@ -113,34 +134,39 @@ impl PlantReport {
     }
 }
 
+impl Plants {
+    /// What these come to.
+    pub fn of(bugs: Vec<Planted>, seeds: u64) -> Self {
+        let count = |is: fn(&Planted) -> bool| bugs.iter().filter(|bug| is(bug)).count();
+        let (planted, caught) = (bugs.len(), count(Planted::is_caught));
+        let clean = count(Planted::is_clean);
+        let ok = caught == planted && clean == planted;
+        Self { ok, planted, caught, clean, median_rounds: median_rounds(&bugs), seeds, bugs }
+    }
+}
+
+/// Of those that caught it.
+fn median_rounds(bugs: &[Planted]) -> u64 {
+    let attempts = bugs.iter().flat_map(|bug| &bug.attempts);
+    let mut rounds: Vec<u64> =
+        attempts.filter(|one| !one.caught_by.is_empty()).map(|one| one.rounds).collect();
+    rounds.sort_unstable();
+    rounds.get(rounds.len() / 2).copied().unwrap_or(0)
+}
+
 impl Planting {
-    /// Runs all of them; one line a seed on standard error.
-    pub async fn run(&self, stop: &CancellationToken) -> Result<PlantsReport> {
+    /// The cells in which they are to show.
+    pub fn trials(&self) -> impl Iterator<Item = Trial> {
+        self.rows.iter().map(|row| row.trial)
+    }
+
+    /// Runs all of them on a cluster of their own.
+    pub async fn run_alone(&self, parts: Parts, stop: &CancellationToken) -> Result<PlantsReport> {
         let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
-        let trials: Vec<Trial> = self.rows.iter().map(|row| row.trial).collect();
-        let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;
-        let mut plants = Vec::with_capacity(self.rows.len());
-        for row in &self.rows {
-            let mut attempts = Vec::new();
-            for seed in 1..=self.seeds {
-                let attempt = attempt(row, seed, &mut runner, stop).await?;
-                if stop.is_cancelled() {
-                    return Err(Error::Interrupted);
-                }
-                eprintln!("{}", crate::report::plants::line(row.bug.name(), &attempt));
-                attempts.push(attempt);
-            }
-            let (name, breaks, shown_by) = (row.bug.name(), row.breaks, row.trial.to_string());
-            plants.push(PlantReport { name, breaks, shown_by, attempts });
-        }
-        let caught = plants.iter().filter(|plant| plant.is_caught()).count();
-        let clean = plants.iter().filter(|plant| plant.is_clean()).count();
+        let trials: Vec<Trial> = self.trials().collect();
+        let mut runner = Runner::start(parts, &trials, stop).await?;
+        let plants = self.run(&mut runner, &mut State::default(), stop).await?;
         Ok(PlantsReport {
-            ok: !plants.is_empty() && caught == plants.len() && clean == plants.len(),
-            planted: plants.len(),
-            caught,
-            clean,
-            median_rounds: median_rounds(&plants),
             plants,
             versions: runner.versions(),
             machine: Machine::read(),
@@ -148,15 +174,49 @@ impl Planting {
             took_s: began.elapsed().as_secs_f64(),
         })
     }
+
+    /// Runs those that are not finished; one line a seed on standard error. Those that `stop` leaves
+    /// undone do not count as caught.
+    pub async fn run(
+        &self,
+        runner: &mut Runner,
+        state: &mut State,
+        stop: &CancellationToken,
+    ) -> Result<Plants> {
+        let mut bugs = Vec::with_capacity(self.rows.len());
+        for row in &self.rows {
+            let mut attempts = Vec::new();
+            for seed in 1..=self.seeds {
+                let key = key(row, seed, runner);
+                if let Some(finished) = state.attempt(&key) {
+                    attempts.push(finished);
+                    continue;
+                }
+                let attempt = attempt(row, seed, runner, stop).await?;
+                if stop.is_cancelled() {
+                    break;
+                }
+                eprintln!("{}", crate::report::plants::line(row.bug.name(), &attempt));
+                state.remember_attempt(&key, &attempt)?;
+                attempts.push(attempt);
+            }
+            let (name, breaks, shown_by) = (row.bug.name(), row.breaks, row.trial.to_string());
+            bugs.push(Planted { name, breaks, shown_by, attempts });
+        }
+        Ok(Plants::of(bugs, self.seeds))
+    }
 }
 
-/// Of those that caught it.
-fn median_rounds(plants: &[PlantReport]) -> u64 {
-    let attempts = plants.iter().flat_map(|plant| &plant.attempts);
-    let mut rounds: Vec<u64> =
-        attempts.filter(|one| !one.caught_by.is_empty()).map(|one| one.rounds).collect();
-    rounds.sort_unstable();
-    rounds.get(rounds.len() / 2).copied().unwrap_or(0)
+fn key(row: &Row, seed: u64, runner: &Runner) -> Key {
+    let staged = row.staged(seed_of(seed, 1), true);
+    let what = serde_json::json!({
+        "plant": row.bug.name(),
+        "cell": staged.trial,
+        "load": staged.load,
+        "flags": staged.flags,
+        "schedule": staged.schedule,
+    });
+    Key::of(&what, runner)
 }
 
 async fn attempt(
@@ -216,10 +276,16 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_a_usage_error_that_lists_the_known_ones() {
-        assert_eq!(rows(&[]).expect("all").len(), ROWS.len());
-        let error = rows(&["gremlin".to_owned()]).expect_err("none");
+        let count = |names: &[&str]| {
+            let names: Vec<String> = names.iter().copied().map(str::to_owned).collect();
+            rows(&names).map(|rows| rows.len())
+        };
+        assert_eq!(count(&["all", "lying-audit"]).expect("each once"), ROWS.len());
+        assert_eq!(count(&["lying-audit", "get-then-del"]).expect("two"), 2);
+        assert_eq!(count(&["none"]).expect("none"), 0);
+        let error = count(&["gremlin"]).expect_err("none");
         assert_eq!(error.exit_code(), 2);
-        assert!(error.to_string().contains("possible values: setnx-without-expire"), "{error}");
+        assert!(error.to_string().contains("values: all, none, setnx-without-expire"), "{error}");
     }
 
     #[test]
@@ -233,10 +299,12 @@ mod tests {
             without: Found::default(),
         };
         let plant =
-            |attempts| PlantReport { name: "a", breaks: "b", shown_by: "c".to_owned(), attempts };
+            |attempts| Planted { name: "a", breaks: "b", shown_by: "c".to_owned(), attempts };
         let caught = plant(vec![attempt(1, true), attempt(3, true), attempt(2, true)]);
         let missed = plant(vec![attempt(1, true), attempt(5, false)]);
         assert!(caught.is_caught() && !missed.is_caught() && !plant(Vec::new()).is_caught());
-        assert_eq!(median_rounds(&[caught, missed]), 2);
+        let plants = Plants::of(vec![caught.clone(), missed], 3);
+        assert_eq!((plants.planted, plants.caught, plants.median_rounds), (2, 1, 2));
+        assert!(!plants.ok && Plants::of(vec![caught], 3).ok);
     }
 }

@@ -4,7 +4,7 @@
 //! Each row is run with its bug, and without it: then nothing may be found. So a row's place, load
 //! and fault are such that the sound service keeps every promise.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::verdict::Rule;
 use crate::lab::cell::{CellReport, Staged, demanded};
@@ -52,7 +52,7 @@ pub struct Row {
 }
 
 /// What a run of a row brought to light.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Found {
     /// Signs of the bug, in words.
     pub signs: Vec<String>,
@@ -198,7 +198,7 @@ pub const ROWS: [Row; 19] = [
         S(Plant::SetnxWithoutExpire),
         "the lock of a holder that dies stays for ever",
         (at(L::SetNx, PER_VOUCHER, Guards::On), ShortWork),
-        Some(F::KillReplica),
+        Some(F::Aimed(Aim::KillAtWork)),
         &[Sign::Waited],
     ),
     row(
@@ -233,11 +233,13 @@ pub const ROWS: [Row; 19] = [
         Some(F::CUT_REDIS),
         &[Sign::Broken(Rule::OneOrderPerUser)],
     )
-    .load(1000, 1000, 1800, 2)
+    // The sound one has half of the lease to get through on a new connection; work outlasts the
+    // lease by so much that the next holder comes in also if the second renewal was the last one.
+    .load(1000, 1000, 3600, 2)
     .with(&[
-        ("--lease-ms", "1200"),
-        ("--lock-wait-ms", "5000"),
-        ("--db-pool", "64"),
+        ("--lease-ms", "2400"),
+        ("--lock-wait-ms", "6000"),
+        ("--db-pool", "128"),
         ("--on-lost", "ignore"),
     ])
     .lasting(180),
@@ -346,7 +348,7 @@ pub const ROWS: [Row; 19] = [
         S(Plant::OwnerCheckAlwaysTrue),
         "a holder whose lease has ended frees its successor's lock",
         LOCKED,
-        Some(F::FreezeReplica),
+        Some(F::Aimed(Aim::FreezeAtWork)),
         SOLD_WRONG,
     )
     .load(2500, 120, 40, 1),

@@ -8,6 +8,7 @@ use crate::lab::faults::{FaultKind, Link, Trouble};
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, NotGenerated};
 use crate::lab::place::Place;
+use crate::lab::planting::SEEDS;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::trial::Trial;
 
@@ -38,6 +39,16 @@ impl Preset {
         Dice::of(seed, "sample").some_of(trials, count)
     }
 
+    /// Names of the bugs that are planted after its cells, and seeds of each. None in the smoke run:
+    /// a test of its own plants some.
+    pub fn plants(self) -> (&'static [&'static str], u64) {
+        match self {
+            Self::Smoke => (&[], SEEDS),
+            Self::Story => (&QUICK, 1),
+            Self::Full => (&["all"], SEEDS),
+        }
+    }
+
     /// Its cells, and combinations that are none.
     pub fn trials(self) -> (Vec<Trial>, Vec<NotGenerated>) {
         match self {
@@ -47,6 +58,10 @@ impl Preset {
         }
     }
 }
+
+/// Bugs that the story ends with: one of a lock, one of the sale, one of its account, none of which
+/// needs a fault to show.
+const QUICK: [&str; 3] = ["release-before-commit", "no-stock-condition", "lying-audit"];
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.

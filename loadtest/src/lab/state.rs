@@ -1,6 +1,6 @@
-//! What is finished of a matrix: a line of JSON for each cell, so that a run that was interrupted
-//! goes on where it was. A cell counts as finished only with the same versions, settings, load and
-//! seed.
+//! What is finished of a matrix: a line of JSON for each cell, and for each seed of a planted bug,
+//! so that a run that was interrupted goes on where it was. A cell counts as finished only with the
+//! same versions, settings, load and seed.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -8,32 +8,51 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::lab::cell::CellReport;
+use crate::lab::machine::Versions;
+use crate::lab::planting::Attempt;
+use crate::lab::runner::Runner;
 
 /// All that a cell depends on, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Key(String);
 
-/// Finished cells.
+/// What is finished.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub struct State {
     file: Option<File>,
-    finished: HashMap<Key, CellReport>,
+    cells: HashMap<Key, CellReport>,
+    attempts: HashMap<Key, Attempt>,
+}
+
+/// One of them.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Finished {
+    Cell(Box<CellReport>),
+    Plant(Attempt),
 }
 
 #[derive(Serialize, Deserialize)]
 struct Line {
     key: Key,
-    cell: CellReport,
+    finished: Finished,
 }
 
 impl Key {
-    /// The key of these settings. Members of an object are ordered, so equal ones are equal text.
-    pub(super) fn of(settings: &Value) -> Self {
-        Self(settings.to_string())
+    /// The key of something that is run there. Members of an object are ordered, so equal ones are
+    /// equal text.
+    pub(super) fn of(what: &Value, runner: &Runner) -> Self {
+        // The version of ZooKeeper is not known before it is needed.
+        let versions = Versions { zookeeper: None, ..runner.versions() };
+        Self::of_all(&json!({ "what": what, "settings": runner.settings(), "versions": versions }))
+    }
+
+    fn of_all(all: &Value) -> Self {
+        Self(all.to_string())
     }
 }
 
@@ -51,63 +70,103 @@ impl State {
             String::new()
         };
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-        let finished = lines.map(|line| (line.key, line.cell)).collect();
+        let mut state = Self::default();
+        for Line { key, finished } in lines {
+            match finished {
+                Finished::Cell(cell) => drop(state.cells.insert(key, *cell)),
+                Finished::Plant(attempt) => drop(state.attempts.insert(key, attempt)),
+            }
+        }
         let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(wrong)?;
         if !text.is_empty() && !text.ends_with('\n') {
             file.write_all(b"\n").map_err(wrong)?;
         }
-        Ok(Self { file: Some(file), finished })
+        Ok(Self { file: Some(file), ..state })
     }
 
     /// The report on that cell, if it is finished.
-    pub(super) fn finished(&self, key: &Key) -> Option<CellReport> {
-        self.finished.get(key).cloned()
+    pub(super) fn cell(&self, key: &Key) -> Option<CellReport> {
+        self.cells.get(key).cloned()
     }
 
-    /// Remembers it.
-    pub(super) fn remember(&mut self, key: &Key, cell: &CellReport) -> Result<()> {
+    /// What came of that seed of a planted bug, if it is finished.
+    pub(super) fn attempt(&self, key: &Key) -> Option<Attempt> {
+        self.attempts.get(key).cloned()
+    }
+
+    /// Remembers a cell.
+    pub(super) fn remember_cell(&mut self, key: &Key, cell: &CellReport) -> Result<()> {
+        self.remember(key, || Finished::Cell(Box::new(cell.clone())))
+    }
+
+    /// Remembers a seed of a planted bug.
+    pub(super) fn remember_attempt(&mut self, key: &Key, attempt: &Attempt) -> Result<()> {
+        self.remember(key, || Finished::Plant(attempt.clone()))
+    }
+
+    fn remember(&mut self, key: &Key, finished: impl Fn() -> Finished) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let line = serde_json::to_string(&Line { key: key.clone(), cell: cell.clone() });
+        let line = serde_json::to_string(&Line { key: key.clone(), finished: finished() });
         let text = line.map_err(|error| Error::Setup(error.to_string()))? + "\n";
         file.write_all(text.as_bytes())
             .and_then(|()| file.flush())
-            .map_err(|error| Error::Setup(format!("a finished cell is not remembered: {error}")))
+            .map_err(|error| Error::Setup(format!("what is finished is not remembered: {error}")))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::lab::plants::Found;
     use crate::report::tests::story;
 
     #[test]
     fn what_was_finished_is_found_again_after_a_run_that_was_killed_in_the_middle_of_a_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state.jsonl");
-        let keys = [1, 2, 3].map(|seed| Key::of(&json!({ "seed": seed })));
+        let keys = [1, 2, 3].map(|seed| Key::of_all(&json!({ "seed": seed })));
         let cells = story();
         let as_json = |cell: &CellReport| serde_json::to_value(cell).expect("JSON");
-        let found = |state: &State, key: &Key| state.finished(key).as_ref().map(as_json);
+        let found = |state: &State, key: &Key| state.cell(key).as_ref().map(as_json);
         let mut state = State::open(Some(&path)).expect("a new file");
-        state.remember(&keys[0], &cells[0]).expect("written");
+        state.remember_cell(&keys[0], &cells[0]).expect("written");
         let mut text = std::fs::read_to_string(&path).expect("a file");
         text.push_str("{\"key\":\"{");
         std::fs::write(&path, text).expect("broken off");
         let mut state = State::open(Some(&path)).expect("the same file");
         assert_eq!(found(&state, &keys[0]), Some(as_json(&cells[0])));
         assert_eq!(found(&state, &keys[1]), None);
-        state.remember(&keys[2], &cells[2]).expect("written");
+        state.remember_cell(&keys[2], &cells[2]).expect("written");
         let state = State::open(Some(&path)).expect("the same file");
         assert_eq!(found(&state, &keys[2]), Some(as_json(&cells[2])));
     }
 
     #[test]
+    fn a_seed_of_a_planted_bug_is_remembered_beside_the_cells() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state.jsonl");
+        let key = Key::of_all(&json!("a bug"));
+        let attempt = Attempt {
+            seed: 3,
+            rounds: 2,
+            caught_by: vec!["a rule".to_owned()],
+            missed: vec![Found { witness: vec!["seen".to_owned()], ..Found::default() }],
+            clean: true,
+            without: Found::default(),
+        };
+        let mut state = State::open(Some(&path)).expect("a new file");
+        state.remember_attempt(&key, &attempt).expect("written");
+        let state = State::open(Some(&path)).expect("the same file");
+        let as_json = |attempt| serde_json::to_value(attempt).expect("JSON");
+        assert_eq!(state.attempt(&key).map(as_json), Some(as_json(attempt)));
+        assert!(state.cell(&key).is_none());
+    }
+
+    #[test]
     fn without_a_file_nothing_is_remembered() {
         let mut state = State::open(None).expect("nothing");
-        let key = Key::of(&json!(1));
-        state.remember(&key, &story()[0]).expect("nothing to be written");
-        assert!(state.finished(&key).is_none());
+        let key = Key::of_all(&json!(1));
+        state.remember_cell(&key, &story()[0]).expect("nothing to be written");
+        assert!(state.cell(&key).is_none());
     }
 }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, Table};
 use serde::Serialize;
 
 use crate::lab::cell::CellReport;
 use crate::lab::matrix::NotGenerated;
 use crate::lab::presets::Preset;
-use crate::report::table::{Look, STYLE, problems, verdict};
+use crate::report::table::{Look, problems, verdict};
 use crate::report::{Report, wrapped};
 
 /// How the cells of a matrix were chosen, and what they come to.
@@ -88,9 +88,13 @@ pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String
         let why: Vec<String> = why.collect();
         parts.push(format!("Combinations that are no cells:\n{}", why.join("\n")));
     }
+    parts.extend(report.planted.iter().map(|plants| plants.text(look)));
     parts.push(wrapped(&provenance(report, selection)));
     let Summary { cells, as_predicted, .. } = &selection.summary;
-    parts.push(format!("{cells} cells, {as_predicted} as predicted"));
+    let planted = report.planted.as_ref().map_or(String::new(), |plants| {
+        format!("; planted {}, caught {}", plants.planted, plants.caught)
+    });
+    parts.push(format!("{cells} cells, {as_predicted} as predicted{planted}"));
     parts.join("\n\n")
 }
 
@@ -120,7 +124,7 @@ fn table(cells: &[CellReport], look: Look) -> String {
         "verdict",
     ];
     let mut table = Table::new();
-    table.load_style(if look == Look::Markdown { presets::ASCII_MARKDOWN } else { STYLE });
+    table.load_style(look.style());
     table.force_no_tty().set_header(HEADERS);
     for cell in cells {
         let place = cell.place;

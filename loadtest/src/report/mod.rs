@@ -8,7 +8,6 @@ pub mod csv;
 pub mod detail;
 pub mod html;
 pub mod matrix;
-pub mod planted;
 pub mod plants;
 pub mod quantiles;
 pub mod repeat;
@@ -24,16 +23,16 @@ use crate::error::{Error, Result};
 use crate::lab::cell::CellReport;
 use crate::lab::machine::{Machine, Versions};
 use crate::lab::place::Load;
+use crate::lab::planting::Plants;
 use crate::report::baseline::{Baseline, Changes};
 use crate::report::html::page::Page;
 use crate::report::matrix::Selection;
-use crate::report::planted::Planted;
 use crate::report::table::{Look, problems, table};
 
 /// Everything that came out of one comparison, or of one matrix.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Whether every cell is valid and as predicted.
+    /// Whether every cell is valid and as predicted, and every planted bug caught.
     pub ok: bool,
     /// The same in prose.
     pub conclusion: String,
@@ -47,7 +46,7 @@ pub struct Report {
     pub changes: Option<Changes>,
     /// What became of planted bugs, if any were.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub planted: Option<Vec<Planted>>,
+    pub planted: Option<Plants>,
     /// The load that each cell got that has none of its own.
     pub load: Load,
     /// Settings of the servers that figures depend on.

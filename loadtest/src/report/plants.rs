@@ -2,12 +2,17 @@
 
 use comfy_table::{Cell, Table};
 
-use crate::lab::planting::{Attempt, PlantReport, PlantsReport};
-use crate::report::table::STYLE;
+use crate::lab::planting::{Attempt, Planted, Plants, PlantsReport};
+use crate::report::table::Look;
 use crate::report::wrapped;
 
 /// What came of a bug and a seed, in a line.
 pub fn line(name: &str, attempt: &Attempt) -> String {
+    format!("{name:<26} {}", words(attempt))
+}
+
+/// What came of a seed.
+pub fn words(attempt: &Attempt) -> String {
     let Attempt { seed, rounds, caught_by, clean, without, .. } = attempt;
     let caught = match caught_by.first() {
         Some(sign) => format!("caught in round {rounds} ({sign})"),
@@ -20,21 +25,37 @@ pub fn line(name: &str, attempt: &Attempt) -> String {
             without.wrong.iter().chain(&without.invalid).map(String::as_str).collect();
         format!("NOT CLEAN without it: {}", all.join("; "))
     };
-    format!("{name:<26} seed {seed}: {caught}; {sound}")
+    format!("seed {seed}: {caught}; {sound}")
+}
+
+impl Plants {
+    /// What they come to, in a sentence without an end.
+    pub fn sum(&self) -> String {
+        let Self { planted, caught, median_rounds, .. } = self;
+        format!("planted {planted}, caught {caught}, median rounds {median_rounds}")
+    }
+
+    /// The table and what it comes to.
+    pub fn text(&self, look: Look) -> String {
+        let mut table = Table::new();
+        table.load_style(look.style());
+        table.force_no_tty().set_header(["bug", "breaks", "where", "caught by", "rounds", "sound"]);
+        for bug in &self.bugs {
+            table.add_row(cells(bug).map(Cell::new));
+        }
+        let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+        let (clean, planted) = (self.clean, self.planted);
+        let sound = format!("clean without the bug: {clean} of {planted}");
+        format!("{}\n\n{}\n{sound}", lines.join("\n"), self.sum())
+    }
 }
 
 impl PlantsReport {
-    /// The table and what it comes to.
+    /// All that is printed.
     pub fn text(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(STYLE);
-        table.force_no_tty().set_header(["bug", "breaks", "where", "caught by", "rounds", "sound"]);
-        for plant in &self.plants {
-            table.add_row(cells(plant).map(Cell::new));
-        }
-        let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
         let provenance = format!(
-            "{:.0} s; database {}, Redis {}, HAProxy {}; {} CPUs, Linux {}.",
+            "{} seeds of each; {:.0} s; database {}, Redis {}, HAProxy {}; {} CPUs, Linux {}.",
+            self.plants.seeds,
             self.took_s,
             self.versions.database,
             self.versions.redis,
@@ -42,26 +63,39 @@ impl PlantsReport {
             self.machine.cpus,
             self.machine.kernel
         );
-        let Self { planted, caught, clean, median_rounds, .. } = self;
-        let sum = format!("planted {planted}, caught {caught}, median rounds {median_rounds}");
-        let sound = format!("clean without the bug: {clean} of {planted}");
-        [lines.join("\n"), wrapped(&provenance), format!("{sum}\n{sound}")].join("\n\n")
+        format!("{}\n\n{}", wrapped(&provenance), self.plants.text(Look::of_stdout()))
     }
 }
 
-fn cells(plant: &PlantReport) -> [String; 6] {
-    let signs = plant.attempts.iter().find_map(|one| one.caught_by.first());
-    let sign = signs.map_or("nothing", |sign| sign.split(':').next().unwrap_or(sign));
-    let rounds = plant
-        .attempts
-        .iter()
-        .map(|one| if one.caught_by.is_empty() { "-".to_owned() } else { one.rounds.to_string() });
+impl Planted {
+    /// The first sign of it that was seen, without its figures.
+    pub fn sign(&self) -> &str {
+        let signs = self.attempts.iter().find_map(|one| one.caught_by.first());
+        signs.map_or("nothing", |sign| sign.split(':').next().unwrap_or(sign))
+    }
+
+    /// Rounds until it was caught, for each seed.
+    pub fn rounds(&self) -> String {
+        let rounds = self.attempts.iter().map(|one| match &one.caught_by[..] {
+            [] => "never".to_owned(),
+            _ => one.rounds.to_string(),
+        });
+        rounds.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether something was found without it.
+    pub fn sound(&self) -> &'static str {
+        if self.is_clean() { "clean" } else { "NOT CLEAN" }
+    }
+}
+
+fn cells(bug: &Planted) -> [String; 6] {
     [
-        plant.name.to_owned(),
-        plant.breaks.to_owned(),
-        plant.shown_by.clone(),
-        sign.to_owned(),
-        rounds.collect::<Vec<_>>().join(" "),
-        if plant.is_clean() { "clean" } else { "NOT CLEAN" }.to_owned(),
+        bug.name.to_owned(),
+        bug.breaks.to_owned(),
+        bug.shown_by.clone(),
+        bug.sign().to_owned(),
+        bug.rounds(),
+        bug.sound().to_owned(),
     ]
 }

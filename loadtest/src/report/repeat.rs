@@ -4,7 +4,10 @@ use crate::lab::cell::CellReport;
 use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
 use crate::lab::place::Load;
+use crate::lab::planting::{Plants, SEEDS};
+use crate::lab::plants::ROWS;
 use crate::lab::predict::{Circumstance, Guards, Scope};
+use crate::lab::presets::Preset;
 use crate::lab::trial::Trial;
 use crate::report::Report;
 
@@ -16,15 +19,38 @@ pub fn run(report: &Report) -> String {
     let trials: Vec<Trial> = report.cells.iter().map(CellReport::trial).collect();
     match &report.selection {
         None => comparison(&trials, &report.load),
-        Some(selection) => match selection.preset {
-            Some(preset) => {
-                let sample = selection.sample.map(|count| format!(" --sample {count}"));
-                let (name, sample) = (preset.name(), sample.unwrap_or_default());
-                format!("loadtest matrix --{name}{sample} --seed {}", selection.seed)
-            }
-            None => matrix(&trials, selection.seed),
-        },
+        Some(selection) => {
+            let matrix = match selection.preset {
+                Some(preset) => {
+                    let sample = selection.sample.map(|count| format!(" --sample {count}"));
+                    let (name, sample) = (preset.name(), sample.unwrap_or_default());
+                    format!("loadtest matrix --{name}{sample} --seed {}", selection.seed)
+                }
+                None => matrix(&trials, selection.seed),
+            };
+            command(&matrix, planting(report.planted.as_ref(), selection.preset))
+        }
     }
+}
+
+/// The flags of the planted bugs, where they are not those of the preset.
+fn planting(plants: Option<&Plants>, preset: Option<Preset>) -> Vec<Flag> {
+    let names: Vec<&str> = plants.iter().flat_map(|all| &all.bugs).map(|bug| bug.name).collect();
+    let (usual, usual_seeds) = preset.map_or((&[][..], SEEDS), Preset::plants);
+    let usual = match usual {
+        ["all"] => ROWS.map(|row| row.bug.name()).to_vec(),
+        names => names.to_vec(),
+    };
+    let seeds = plants.map_or(usual_seeds, |all| all.seeds);
+    let mut flags: Vec<Flag> = Vec::new();
+    if names != usual {
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(",") };
+        flags.push(("--plants", names));
+    }
+    if seeds != usual_seeds {
+        flags.push(("--plant-seeds", seeds.to_string()));
+    }
+    flags
 }
 
 /// The command that runs this cell again, with the seed with which it came out so.
@@ -98,7 +124,7 @@ fn each<T: PartialEq + Copy, N: AsRef<str>>(
 mod tests {
     use super::*;
     use crate::lab::place::{Place, Plant};
-    use crate::report::tests::{matrix_report, report};
+    use crate::report::tests::{matrix_report, planted, report};
 
     #[test]
     fn the_command_names_every_choice_once() {
@@ -133,13 +159,23 @@ mod tests {
         let mut report = matrix_report();
         assert!(run(&report).contains("--faults none,freeze"), "{}", run(&report));
         if let Some(selection) = &mut report.selection {
-            selection.preset = Some(crate::lab::presets::Preset::Story);
+            selection.preset = Some(Preset::Story);
         }
+        assert_eq!(run(&report), "loadtest matrix --story --seed 7 --plants none");
+        report.planted = Some(planted(Preset::Story.plants().0, 1));
         assert_eq!(run(&report), "loadtest matrix --story --seed 7");
         if let Some(selection) = &mut report.selection {
             selection.sample = Some(30);
         }
         assert_eq!(run(&report), "loadtest matrix --story --sample 30 --seed 7");
+        if let Some(selection) = &mut report.selection {
+            selection.sample = None;
+        }
+        report.planted = Some(planted(&["lying-audit"], 5));
+        assert_eq!(
+            run(&report),
+            "loadtest matrix --story --seed 7 --plants lying-audit --plant-seeds 5"
+        );
     }
 
     #[test]

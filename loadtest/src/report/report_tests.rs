@@ -6,6 +6,8 @@ use crate::judge::verdict::{Finding, Rule, Verdict};
 use crate::lab::faults::{FaultKind, Schedule};
 use crate::lab::lock::Lock;
 use crate::lab::place::Place;
+use crate::lab::planting::{Attempt, Planted};
+use crate::lab::plants::Found;
 use crate::lab::predict::{Circumstance, Guards, Prediction, Scope};
 use crate::lab::round::{Round, Strike};
 use crate::lab::trial::Trial;
@@ -87,6 +89,25 @@ pub(crate) fn report(cells: Vec<CellReport>) -> Report {
         started_at: "2026-01-01T00:00:00Z".to_owned(),
         took_s: 3.0,
     }
+}
+
+/// These bugs, each caught at once with every seed, and clean without.
+pub(crate) fn planted(names: &[&'static str], seeds: u64) -> Plants {
+    let attempt = |seed| Attempt {
+        seed,
+        rounds: 1,
+        caught_by: vec![format!("{}: 2 did", Rule::OneOrderPerUser.words())],
+        missed: Vec::new(),
+        clean: true,
+        without: Found::default(),
+    };
+    let bug = |name: &&'static str| Planted {
+        name,
+        breaks: "the lock is freed too early",
+        shown_by: "redisson per user".to_owned(),
+        attempts: (1..=seeds).map(attempt).collect(),
+    };
+    Plants::of(names.iter().map(bug).collect(), seeds)
 }
 
 /// A holder frozen past its lock, and what was seen of it.

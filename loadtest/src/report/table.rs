@@ -49,6 +49,11 @@ impl Look {
     /// That of a text file.
     pub const FILE: Self = Self::Plain { colours: false, width: None };
 
+    /// That of its lines.
+    pub(super) fn style(self) -> TableStyle {
+        if self == Self::Markdown { presets::ASCII_MARKDOWN } else { STYLE }
+    }
+
     /// That of standard output.
     pub fn of_stdout() -> Self {
         if std::io::stdout().is_terminal() {

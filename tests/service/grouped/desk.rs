@@ -51,7 +51,6 @@ impl Desk {
             redis: None,
             database_url: None,
             naive: false,
-            allow_eviction: false,
             silence: LEASE,
             more: &no_servers(),
         };
@@ -108,9 +107,9 @@ impl Desk {
             let (sale, user) = (self.sale.clone(), UserId(*user));
             tokio::spawn(async move { sale.purchase(user, voucher).await })
         };
-        let begun: Vec<_> = users.iter().map(begin).collect();
+        let purchases: Vec<_> = users.iter().map(begin).collect();
         let mut outcomes = Vec::new();
-        for purchase in begun {
+        for purchase in purchases {
             outcomes.push(purchase.await.expect("a purchase"));
         }
         outcomes
@@ -166,6 +165,7 @@ fn no_servers() -> LockServers {
         red_urls: Vec::new(),
         zookeeper_url: None,
         redis_ca_file: None,
+        allow_eviction: false,
         lock_pool: 2,
         lock_replication: Replication::None,
         red_restart_delay_ms: 0,

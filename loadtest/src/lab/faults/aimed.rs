@@ -1,12 +1,15 @@
 //! What happens at the one moment at which a planted bug does harm, and at which a sound service
 //! does none. At random moments such bugs show too seldom for a short run.
 
+use std::future::Future;
 use std::time::Duration;
 
 use testbed::{Action, Command, Direction, Dropping, Proxy, Rule, Times};
 use tokio::time::{Instant, sleep};
 
 use super::failover::{fail_over, follow_the_successor};
+use super::frozen_holder::stock_write;
+use super::replicas::{freeze, kill};
 use super::{Equipment, Link, POLL, Scene, until, witness};
 use crate::error::Result;
 use crate::judge::audit::COMMIT;
@@ -50,6 +53,10 @@ pub enum Aim {
     DropMessages,
     /// The independent Redis servers answer later than a lease lasts.
     SlowGrants,
+    /// A replica stands still past its lease while it holds the lock.
+    FreezeAtWork,
+    /// A replica is killed while it holds the lock.
+    KillAtWork,
     /// As the failover of Redis, but the new master gets a replica again.
     FailOverAndFollow,
 }
@@ -63,6 +70,8 @@ impl Aim {
             Self::ForceUnlock => "force-unlock",
             Self::DropMessages => "drop-messages",
             Self::SlowGrants => "slow-grants",
+            Self::FreezeAtWork => "freeze-at-work",
+            Self::KillAtWork => "kill-at-work",
             Self::FailOverAndFollow => "redis-failover-and-follow",
         }
     }
@@ -75,6 +84,8 @@ impl Aim {
             Self::ForceUnlock => "locks are freed by force just after they were taken",
             Self::DropMessages => "nobody hears that locks are free",
             Self::SlowGrants => "servers answer one replica later than a lease lasts",
+            Self::FreezeAtWork => "a replica stands still past its lease while it holds the lock",
+            Self::KillAtWork => "a replica is killed while it holds the lock",
             Self::FailOverAndFollow => {
                 "Redis fails over to a replica that has not heard of the locks, and which has one \
                  of its own then"
@@ -88,7 +99,9 @@ impl Aim {
             Self::LateRelease | Self::DropMessages | Self::SlowGrants => {
                 Equipment::way(Link::Redis)
             }
-            Self::CommitsNeverArrive | Self::LateCommit => Equipment::way(Link::Database),
+            Self::CommitsNeverArrive | Self::LateCommit | Self::FreezeAtWork | Self::KillAtWork => {
+                Equipment::way(Link::Database)
+            }
             Self::ForceUnlock => own_redis,
             Self::FailOverAndFollow => {
                 Equipment { follower: true, ..own_redis }.and(Equipment::way(Link::Redis))
@@ -104,6 +117,9 @@ impl Aim {
             Self::ForceUnlock => force_unlock(scene).await,
             Self::DropMessages => drop_messages(scene).await,
             Self::SlowGrants => slow_grants(scene).await,
+            // A COMMIT would count that arrives when the lock is another's.
+            Self::FreezeAtWork => at_work(scene, stock_write, freeze(scene)).await,
+            Self::KillAtWork => at_work(scene, || Command::sql(COMMIT), kill(scene)).await,
             Self::FailOverAndFollow => {
                 let seen = fail_over(scene).await?;
                 Ok(format!("{seen}; {}", follow_the_successor(scene).await?))
@@ -160,6 +176,22 @@ async fn late_commit(scene: &Scene<'_>) -> Result<String> {
     ways.iter().for_each(Proxy::heal);
     let ms = PAST_THE_ROW_LOCK.as_millis();
     witness(held > 0, format!("{held} COMMIT was held back for {ms} ms"))
+}
+
+/// Holds that statement of the victim, which has the lock then and keeps it, while the fault
+/// happens. Witness: the fault's own.
+async fn at_work(
+    scene: &Scene<'_>,
+    statement: fn() -> Command,
+    fault: impl Future<Output = Result<String>>,
+) -> Result<String> {
+    let ways = scene.deployment.ways(scene.schedule.victim, Link::Database);
+    let arm = |way: &Proxy| way.arm(statement(), Action::HoldRequest, Times::Next(1));
+    let rules: Vec<Rule> = ways.iter().map(arm).collect();
+    until("a statement is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
+    let seen = fault.await;
+    rules.iter().for_each(Rule::release);
+    Ok(format!("{}, with the lock", seen?))
 }
 
 /// Witness: how many locks were freed.

@@ -75,7 +75,7 @@ pub async fn freeze_the_holder(scene: &Scene<'_>, lapses: bool) -> Result<String
 }
 
 /// The unguarded sale writes back the stock that it has read.
-fn stock_write() -> Command {
+pub(super) fn stock_write() -> Command {
     let [start, part] = STOCK_WRITE;
     Command::sql(start).containing(part)
 }

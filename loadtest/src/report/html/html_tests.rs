@@ -9,17 +9,17 @@ use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::metrics::LockMetrics;
 use crate::lab::place::Place;
+use crate::lab::planting::Plants;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::trial::Trial;
 use crate::load::outcome::Outcome;
 use crate::report::crossing::Crossing;
 use crate::report::detail::{Detail, Work};
 use crate::report::html::grid::{Grid, Kind};
-use crate::report::planted::Planted;
 use crate::report::quantiles::Quantile;
 use crate::report::series::{MAX_POINTS, Series};
 use crate::report::tests::{
-    cell, figures, frozen, matrix_report, place, report, story, verdict_of,
+    cell, figures, frozen, matrix_report, place, planted, report, story, verdict_of,
 };
 
 /// What must come out of data as what it was.
@@ -159,20 +159,16 @@ fn planted_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() {
     let mut report = report(story());
     let html = |report: &crate::report::Report| render(&Page::of(report)).expect("a page");
     assert!(!html(&report).contains("Planted bugs"));
-    let planted = |name: &str, rounds: Vec<Option<u32>>| Planted {
-        name: name.to_owned(),
-        what: "the lock is freed too early".to_owned(),
-        caught_by: vec![Rule::OneOrderPerUser.words().to_owned()],
-        rounds,
-        clean_without: true,
-    };
-    report.planted = Some(vec![
-        planted("release-before-commit", vec![Some(1), Some(4), Some(2)]),
-        planted("lying-audit", vec![Some(2), None, Some(2)]),
-    ]);
+    let mut plants = planted(&["release-before-commit", "lying-audit"], 3);
+    plants.bugs[0].attempts[1].rounds = 4;
+    plants.bugs[1].attempts[1].caught_by.clear();
+    report.planted = Some(Plants::of(plants.bugs, 3));
     let html = html(&report);
-    assert!(html.contains("planted 2, caught 1, median rounds 2"), "{html}");
-    assert!(html.contains("<td>1, 4, 2</td><td>no user bought twice</td>"), "{html}");
+    assert!(html.contains("planted 2, caught 1, median rounds 1"), "{html}");
+    assert!(html.contains("2 planted bugs, 1 of them caught"), "{html}");
+    assert!(html.contains("<td>1, 4, 1</td>"), "{html}");
+    assert!(html.contains("<summary>no user bought twice</summary>"), "{html}");
+    assert!(html.contains("<li>seed 2: caught in round 4 (no user bought twice: 2 did)"), "{html}");
     let (_, after) = html.rsplit_once("<tr class=\"broken\">").expect("one stands out");
     assert!(after.trim_start().starts_with("<th scope=\"row\">lying-audit"), "{after}");
 }

@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::report::baseline::{Change, Changes, NOTEWORTHY};
 use crate::report::html::cell::{Fact, Section, is_brief};
 use crate::report::html::grid::{Grid, Kind};
-use crate::report::html::plants::Plants;
+use crate::report::html::plants::PlantTable;
 use crate::report::quantiles::Quantile;
 use crate::report::repeat;
 use crate::report::series::Series;
@@ -34,7 +34,7 @@ pub struct Page {
     pub plant: Option<&'static str>,
     /// Whether the run is green.
     pub ok: bool,
-    /// How many cells there are, and how many came out as predicted.
+    /// How many cells and planted bugs there are, and how many came out as they were to.
     pub count: String,
     /// The matrix.
     pub grid: Grid,
@@ -45,7 +45,7 @@ pub struct Page {
     /// The cells.
     pub cells: Vec<Section>,
     /// What became of bugs that were planted on purpose.
-    pub planted: Option<Plants>,
+    pub planted: Option<PlantTable>,
     /// The command that repeats it.
     pub command: String,
     /// Load, settings, versions, machine: each with its facts.
@@ -136,19 +136,18 @@ impl Page {
         let (answer, more) = prose
             .split_once(". ")
             .map_or((prose.to_owned(), ""), |(first, rest)| (format!("{first}."), rest));
-        let good = cells.iter().filter(|cell| cell.ok()).count();
         Self {
             question: question(report),
             answer,
             more: more.to_owned(),
             plant,
             ok: report.ok,
-            count: format!("{} cells, {good} of them as predicted", cells.len()),
+            count: count(report),
             grid: Grid::of(cells),
             legend: Kind::ALL.map(|kind| legend(kind, cells)).into(),
             changes: report.changes.as_ref().map(changes),
             cells: cells.iter().map(|cell| Section::of(cell, report)).collect(),
-            planted: report.planted.as_deref().map(Plants::of),
+            planted: report.planted.as_ref().map(PlantTable::of),
             command: repeat::run(report),
             about: about(report),
             started_at: report.started_at.clone(),
@@ -156,6 +155,19 @@ impl Page {
             plots: cells.iter().filter(|cell| !is_brief(cell, report)).filter_map(plot).collect(),
         }
     }
+}
+
+/// How many came out as they were to.
+fn count(report: &Report) -> String {
+    let good = report.cells.iter().filter(|cell| cell.ok()).count();
+    let mut parts = vec![format!("{} cells, {good} of them as predicted", report.cells.len())];
+    if let Some(plants) = &report.planted {
+        parts.push(format!("{} planted bugs, {} of them caught", plants.planted, plants.caught));
+        if plants.clean < plants.planted {
+            parts.push(format!("{} not clean without the bug", plants.planted - plants.clean));
+        }
+    }
+    parts.join("; ")
 }
 
 /// `2026-01-31T12:34:56Z` as `2026-01-31 12:34 UTC`; anything else as it is.
