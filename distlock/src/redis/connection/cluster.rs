@@ -6,9 +6,10 @@
 //! not answer: all known nodes are asked at once and the first to answer is believed; those that
 //! the address names are asked as well if none of them answers. That happens at most once per
 //! [`REFRESH_EVERY`], and twice as rarely each time that nothing has changed, down to once per
-//! [`REFRESH_RARELY`]: commands that fail for another reason cost no more than that. A redirection is followed at once; a slot that is being moved (`ASK`)
-//! is asked for where it goes. While keys of one script are in two places (`TRYAGAIN`), or the
-//! cluster is electing (`CLUSTERDOWN`), the command is sent again for [`PATIENCE`].
+//! [`REFRESH_RARELY`]: commands that fail for another reason cost no more than that. A redirection
+//! is followed at once; a slot that is being moved (`ASK`) is asked for where it goes. While keys
+//! of one script are in two places (`TRYAGAIN`), or the cluster is electing (`CLUSTERDOWN`), the
+//! command is sent again for [`PATIENCE`].
 //!
 //! A command is sent again only if the node said that it has not carried it out. redis-rs' own
 //! cluster client also sends it again after a time-out, up to 16 times, when it may have been
