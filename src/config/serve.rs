@@ -18,7 +18,6 @@ const FIXED_LEASE: Duration = Duration::from_secs(10);
 
 /// `seckill serve`.
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub struct Serve {
     /// The database.
     #[command(flatten)]

@@ -26,7 +26,7 @@ pub(crate) fn named_tests_exist(tree: &Tree) -> Vec<String> {
 /// The tests of a line, each with its file or module: `` `file`: `test`, `test` `` or
 /// `` `file::test` ``. A file that is named without a test has to exist as well.
 fn named(text: &str) -> Vec<(Option<&str>, &str)> {
-    let (mut tests, mut place) = (Vec::new(), None);
+    let (mut found, mut place) = (Vec::new(), None);
     let parts: Vec<&str> = text.split('`').collect();
     for pair in parts.chunks(2).map(|pair| (pair[0], pair.get(1))).collect::<Vec<_>>().windows(2) {
         let [(before, Some(code)), (after, _)] = pair else { continue };
@@ -34,16 +34,16 @@ fn named(text: &str) -> Vec<(Option<&str>, &str)> {
             place = None;
         }
         match code.split_once("::") {
-            Some((module, test)) if is_sentence(test) => tests.push((Some(module), test)),
-            _ if is_sentence(code) => tests.push((place, code)),
+            Some((module, test)) if is_sentence(test) => found.push((Some(module), test)),
+            _ if is_sentence(code) => found.push((place, code)),
             _ if after.starts_with(':') && is_name(code) => {
                 place = Some(code);
-                tests.push((place, ""));
+                found.push((place, ""));
             }
             _ => {}
         }
     }
-    tests
+    found
 }
 
 fn is_name(code: &str) -> bool {
