@@ -11,8 +11,8 @@ const SENTENCE: usize = 3;
 pub(crate) fn named_tests_exist(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for file in tree.files.iter().filter(|file| file.path == PAGE) {
-        for (line, text) in file.lines().filter(|(_, text)| text.starts_with('|')) {
-            for (place, test) in named(text) {
+        for (line, row) in file.lines().filter(|(_, row)| row.starts_with('|')) {
+            for (place, test) in named(row) {
                 if !tree.files.iter().any(|file| holds(file, place, test)) {
                     let place = place.unwrap_or("the tree");
                     found.push(file.at(line, &format!("there is no test `{test}` in {place}")));
@@ -25,9 +25,9 @@ pub(crate) fn named_tests_exist(tree: &Tree) -> Vec<String> {
 
 /// The tests of a line, each with its file or module: `` `file`: `test`, `test` `` or
 /// `` `file::test` ``. A file that is named without a test has to exist as well.
-fn named(text: &str) -> Vec<(Option<&str>, &str)> {
+fn named(row: &str) -> Vec<(Option<&str>, &str)> {
     let (mut found, mut place) = (Vec::new(), None);
-    let parts: Vec<&str> = text.split('`').collect();
+    let parts: Vec<&str> = row.split('`').collect();
     for pair in parts.chunks(2).map(|pair| (pair[0], pair.get(1))).collect::<Vec<_>>().windows(2) {
         let [(before, Some(code)), (after, _)] = pair else { continue };
         if before.contains(';') || before.contains('|') {
