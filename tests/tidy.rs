@@ -5,6 +5,8 @@
 
 #[path = "tidy/assets.rs"]
 mod assets;
+#[path = "tidy/docs.rs"]
+mod docs;
 #[path = "tidy/layers.rs"]
 mod layers;
 #[path = "tidy/rust.rs"]
@@ -58,6 +60,14 @@ laws! {
     every_place_a_law_names_exists: layers::places_exist,
     breaks: [("README.md", "")],
     keeps: [];
+
+    tests_that_the_page_of_the_locks_names_exist: docs::named_tests_exist,
+    breaks: [
+        ("docs/locks.md", "| a report | `red`: `a_test_that_nobody_wrote` |"),
+        ("docs/locks.md", "| a report | `red`: `of_it_a_b`; `tulips::a_test_that_is_gone` |"),
+        ("docs/locks.md", "| a report | `tulips`: all of it |"),
+    ],
+    keeps: [("docs/locks.md", "| a report | `Guard::lost`; cannot be ours |\nIn `a_b_c_d`.")];
 
     members_depend_only_on_the_members_they_may_know: layers::members,
     breaks: [

@@ -164,6 +164,14 @@ impl Bed {
         RedisCluster::start(&self.inner, masters, replicas_each)
     }
 
+    /// The same of masters only that speak TLS, also with clients; see [`RedisCluster::tls_url`].
+    ///
+    /// # Errors
+    /// As [`Bed::redis_cluster`].
+    pub fn redis_cluster_with_tls(&self, masters: u16) -> Result<RedisCluster> {
+        RedisCluster::start_with_tls(&self.inner, masters)
+    }
+
     /// Creates and starts a database server with no database and one user, who may do everything.
     ///
     /// # Errors

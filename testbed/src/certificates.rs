@@ -16,7 +16,7 @@ const SERVER: &str = "CN = 127.0.0.1\n[extensions]\nbasicConstraints = critical,
                       subjectAltName = IP:127.0.0.1,DNS:localhost\n";
 
 /// Files in PEM.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Certificates {
     /// What clients have to trust.
     pub(crate) authority: PathBuf,

@@ -92,13 +92,21 @@ struct Plan<'a> {
     bed: &'a Arc<Inner>,
     program: PathBuf,
     options: RedisOptions,
-    /// That of the default user, if it is to be one that others have as well.
-    password: Option<String>,
+    alike: Option<Alike>,
+}
+
+/// What several servers have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Alike {
+    /// That of the default user.
+    pub(crate) password: String,
+    /// Of those that listen for TLS.
+    pub(crate) certificates: Option<Certificates>,
 }
 
 impl Redis {
     pub(crate) fn start(bed: &Arc<Inner>, options: RedisOptions) -> Result<Self> {
-        let plan = Plan { bed, program: program(bed)?, options, password: None };
+        let plan = Plan { bed, program: program(bed)?, options, alike: None };
         start_on_free_port(|| plan.start())
     }
 
@@ -111,14 +119,14 @@ impl Redis {
         Self::start_alike(bed, count, options, None)
     }
 
-    /// The same with that password for all.
+    /// The same with that in common.
     pub(crate) fn start_alike(
         bed: &Arc<Inner>,
         count: usize,
         options: RedisOptions,
-        password: Option<String>,
+        alike: Option<Alike>,
     ) -> Result<Vec<Self>> {
-        let plan = Plan { bed, program: program(bed)?, options, password };
+        let plan = Plan { bed, program: program(bed)?, options, alike };
         let start = || start_on_free_port(|| plan.start());
         thread::scope(|scope| {
             let starts: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
@@ -145,6 +153,11 @@ impl Redis {
     /// `redis+unix:///path?db=0&pass=password`, with `&user=` as well if there is a user.
     pub fn unix_url(&self) -> &str {
         &self.access.unix_url
+    }
+
+    /// Where it listens for TLS, if the options ask for that.
+    pub(crate) fn tls_addr(&self) -> Option<SocketAddr> {
+        self.access.tls.as_ref().map(|tls| tls.address)
     }
 
     /// Where it listens.
@@ -213,7 +226,7 @@ impl Plan<'_> {
         let name = bed.unique_name("redis");
         let data = bed.path(&name);
         create_private_folder(&data)?;
-        let access = Access::choose(bed, &name, options, self.password.clone())?;
+        let access = Access::choose(bed, &name, options, self.alike.clone())?;
         let shim = |dial| Shim::start(bed, &name, dial);
         let clock = options.clock.then(|| shim(Dial::Clock)).transpose()?;
         let disk = options.disk.then(|| shim(Dial::Disk)).transpose()?;
@@ -221,7 +234,7 @@ impl Plan<'_> {
         let data = format!("dir \"{}\"\n", data.display());
         let mut lines = access.settings() + &data + &settings(options);
         if options.cluster {
-            lines += &cluster_settings(&access.password)?;
+            lines += &cluster_settings(&access.password, options.tls)?;
         }
         write_private(&config, &lines)?;
         let probe = Probe::Redis { address: access.address, password: access.password.clone() };
@@ -249,9 +262,13 @@ impl Access {
         bed: &Arc<Inner>,
         name: &str,
         options: &RedisOptions,
-        password: Option<String>,
+        alike: Option<Alike>,
     ) -> Result<Self> {
-        let (address, password) = (ports::free_address()?, password.unwrap_or_else(secret));
+        let (password, certificates) = match alike {
+            Some(Alike { password, certificates }) => (password, certificates),
+            None => (secret(), None),
+        };
+        let address = ports::free_address()?;
         let user = options.user.as_ref().map(|user| (user.clone(), secret()));
         let socket = bed.path(&format!("{name}.sock"));
         let database = options.database;
@@ -265,7 +282,10 @@ impl Access {
         let unix_url = format!("redis+unix://{}?db={database}&{query}", socket.display());
         let tls = || -> Result<Tls> {
             let address = ports::free_address()?;
-            let certificates = Certificates::create(bed, name)?;
+            let certificates = match certificates {
+                Some(certificates) => certificates,
+                None => Certificates::create(bed, name)?,
+            };
             Ok(Tls { url: url("rediss", address), address, certificates })
         };
         let tls = options.tls.then(tls).transpose()?;
@@ -321,8 +341,11 @@ fn program(bed: &Inner) -> Result<PathBuf> {
 
 /// A node that is dead is noticed soon. The bus has a port of its own, because Redis would add
 /// 10000 to the other one, which may be too much.
-fn cluster_settings(password: &str) -> Result<String> {
+fn cluster_settings(password: &str, tls: bool) -> Result<String> {
+    // Only so do nodes tell clients with TLS where the others listen for it.
+    let tls = if tls { "yes" } else { "no" };
     let lines = [
+        format!("tls-cluster {tls}"),
         "cluster-enabled yes".to_owned(),
         format!("cluster-port {}", ports::free_address()?.port()),
         "cluster-node-timeout 2000".into(),

@@ -5,8 +5,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::bed::Inner;
+use crate::certificates::Certificates;
 use crate::error::Result;
-use crate::redis::{Redis, RedisOptions, secret};
+use crate::redis::{Alike, Redis, RedisOptions, secret};
 
 /// Slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -24,9 +25,26 @@ pub struct RedisCluster {
 
 impl RedisCluster {
     pub(crate) fn start(bed: &Arc<Inner>, masters: u16, replicas_each: u16) -> Result<Self> {
+        Self::start_with(bed, masters, replicas_each, None)
+    }
+
+    /// Masters only, which speak TLS with one another, and with clients on ports of their own.
+    pub(crate) fn start_with_tls(bed: &Arc<Inner>, masters: u16) -> Result<Self> {
+        let certificates = Certificates::create(bed, &bed.unique_name("cluster"))?;
+        Self::start_with(bed, masters, 0, Some(certificates))
+    }
+
+    fn start_with(
+        bed: &Arc<Inner>,
+        masters: u16,
+        replicas_each: u16,
+        certificates: Option<Certificates>,
+    ) -> Result<Self> {
         let (count, password) = (masters * (1 + replicas_each), secret());
-        let options = RedisOptions { cluster: true, ..RedisOptions::default() };
-        let nodes = Redis::start_alike(bed, count.into(), options, Some(password.clone()))?;
+        let tls = certificates.is_some();
+        let options = RedisOptions { cluster: true, tls, ..RedisOptions::default() };
+        let alike = Alike { password: password.clone(), certificates };
+        let nodes = Redis::start_alike(bed, count.into(), options, Some(alike))?;
         let cluster = Self { nodes, masters: masters.into(), password };
         cluster.join()?;
         cluster.share_slots(masters)?;
@@ -43,6 +61,13 @@ impl RedisCluster {
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.masters().iter().map(|node| node.addr().to_string()).collect();
         format!("redis+cluster://:{}@{}", self.password, hosts.join(","))
+    }
+
+    /// `rediss+cluster://:password@127.0.0.1:port,127.0.0.1:port`, if they speak TLS.
+    pub fn tls_url(&self) -> Option<String> {
+        let hosts: Option<Vec<_>> =
+            self.masters().iter().map(|node| Some(node.tls_addr()?.to_string())).collect();
+        Some(format!("rediss+cluster://:{}@{}", self.password, hosts?.join(",")))
     }
 
     /// Those that were made masters.
@@ -108,7 +133,8 @@ impl RedisCluster {
     }
 
     fn join(&self) -> Result<()> {
-        let (host, port) = (self.nodes[0].addr().ip().to_string(), self.nodes[0].addr().port());
+        let first = self.nodes[0].tls_addr().unwrap_or(self.nodes[0].addr());
+        let (host, port) = (first.ip().to_string(), first.port());
         let bus = self.nodes[0].command(&["CONFIG", "GET", "cluster-port"])?;
         let bus = bus.lines().next_back().unwrap_or_default();
         for (at, node) in self.nodes.iter().enumerate() {

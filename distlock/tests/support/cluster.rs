@@ -29,6 +29,15 @@ impl Nodes {
         })
     }
 
+    /// Three masters that are reached by TLS as well.
+    pub(crate) fn start_with_tls() -> Self {
+        tokio::task::block_in_place(|| {
+            let bed = Bed::start().expect("a private bed");
+            let cluster = bed.redis_cluster_with_tls(3).expect("Redis is installed");
+            Self { cluster, _bed: bed }
+        })
+    }
+
     /// What is another process as far as the cluster can see.
     pub(crate) async fn process(&self) -> RedisServer {
         connect(&self.cluster.url()).await

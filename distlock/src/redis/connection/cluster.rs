@@ -3,17 +3,21 @@
 //! How it works: each command goes to the master that has the slot of its first key, on a
 //! connection of that node's own (see `steady`). Which master that is stands in a map, which is
 //! asked for when a slot's master is not known, when a node redirects (`MOVED`), and when one does
-//! not answer: all known nodes are asked at once and the first to answer is believed, at most once
-//! per [`REFRESH_EVERY`]. A redirection is followed at once; a slot that is being moved (`ASK`)
-//! is asked for where it goes. While keys of one script are in two places (`TRYAGAIN`), or the
-//! cluster is electing (`CLUSTERDOWN`), the command is sent again for [`PATIENCE`].
+//! not answer: all known nodes are asked at once and the first to answer is believed; those that
+//! the address names are asked as well if none of them answers. That happens at most once per
+//! [`REFRESH_EVERY`], and twice as rarely each time that nothing has changed, down to once per
+//! [`REFRESH_RARELY`]: commands that fail for another reason cost no more than that. A redirection
+//! is followed at once; a slot that is being moved (`ASK`) is asked for where it goes. While keys
+//! of one script are in two places (`TRYAGAIN`), or the cluster is electing (`CLUSTERDOWN`), the
+//! command is sent again for [`PATIENCE`].
 //!
 //! A command is sent again only if the node said that it has not carried it out. redis-rs' own
 //! cluster client also sends it again after a time-out, up to 16 times, when it may have been
 //! carried out: an inner release could count twice.
 //!
 //! Bounds: [`REDIRECTIONS`] per command; one connection per node that is or was just in use.
-//! Source: the Redis Cluster specification. Tests: `tests/cluster.rs`, `tests/cluster_changes.rs`.
+//! Source: the Redis Cluster specification. Tests: `tests/cluster.rs`, `tests/cluster_changes.rs`,
+//! `tests/cluster_more.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,8 +36,10 @@ use tokio::time::{Instant, sleep};
 use super::slots::{self, Range, SLOTS};
 use super::steady::Steady;
 
-/// How often the map is asked for at most.
+/// How often the map is asked for at most,
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
+/// and after it was the same again and again.
+const REFRESH_RARELY: Duration = Duration::from_secs(1);
 /// How often a command is sent on at most.
 const REDIRECTIONS: u32 = 16;
 /// For how long a command is sent again that a node cannot carry out just now.
@@ -45,8 +51,26 @@ pub(crate) struct Cluster {
     seeds: Vec<Client>,
     config: ConnectionManagerConfig,
     map: Mutex<Map>,
-    /// When the map was last asked for; locked while it is.
-    refreshed: tokio::sync::Mutex<Option<Instant>>,
+    /// Locked while the map is asked for.
+    refreshed: tokio::sync::Mutex<Refreshed>,
+}
+
+/// When the map may be asked for again.
+struct Refreshed {
+    at: Option<Instant>,
+    pause: Duration,
+}
+
+impl Refreshed {
+    fn is_recent(&self) -> bool {
+        self.at.is_some_and(|at| at.elapsed() < self.pause)
+    }
+
+    fn now(&mut self, has_changed: bool) {
+        let longer = (self.pause * 2).min(REFRESH_RARELY);
+        self.pause = if has_changed { REFRESH_EVERY } else { longer };
+        self.at = Some(Instant::now());
+    }
 }
 
 struct Map {
@@ -58,7 +82,7 @@ impl Cluster {
     /// Asks nobody yet.
     pub(super) fn new(seeds: Vec<Client>, config: ConnectionManagerConfig) -> Arc<Self> {
         let map = Map { masters: vec![None; SLOTS.into()], nodes: HashMap::new() };
-        let refreshed = tokio::sync::Mutex::new(None);
+        let refreshed = tokio::sync::Mutex::new(Refreshed { at: None, pause: REFRESH_EVERY });
         Arc::new(Self { seeds, config, map: Mutex::new(map), refreshed })
     }
 
@@ -151,9 +175,13 @@ impl Cluster {
             manager.send_packed_commands(pipeline, offset, count).await
         };
         let answers = node.send(send).await;
-        let failed = |answer: &Value| matches!(answer, Value::ServerError(_));
-        if answers.as_ref().map_or(true, |answers| answers.iter().any(failed)) {
-            self.refresh_soon();
+        match &answers {
+            Ok(answers) => answers.iter().for_each(|answer| {
+                if let Value::ServerError(error) = answer {
+                    self.seen(&error.clone().into());
+                }
+            }),
+            Err(failure) => self.seen(failure),
         }
         answers
     }
@@ -227,7 +255,7 @@ impl Cluster {
 
     fn refresh_soon(self: &Arc<Self>) {
         let cluster = Arc::clone(self);
-        if self.refreshed.try_lock().is_ok() {
+        if self.refreshed.try_lock().is_ok_and(|refreshed| !refreshed.is_recent()) {
             // The outcome is seen by whoever needs it.
             tokio::spawn(async move { cluster.refresh().await });
         }
@@ -236,46 +264,59 @@ impl Cluster {
     /// Asks for the map, unless somebody has just done so.
     pub(super) async fn refresh(&self) -> RedisResult<()> {
         let mut refreshed = self.refreshed.lock().await;
-        if refreshed.is_some_and(|at| at.elapsed() < REFRESH_EVERY) {
+        if refreshed.is_recent() {
             return Ok(());
         }
         let known: Vec<_> = self.map().nodes.values().cloned().collect();
+        let ranges = match first_answer(&known).await {
+            Ok(ranges) => Ok(ranges),
+            Err(_) => first_answer(&self.unknown_seeds()?).await,
+        };
+        let has_changed = ranges.as_ref().is_ok_and(|ranges| self.learn(ranges));
+        // Also if nobody answers: those who wait for their turn here need not ask again.
+        refreshed.now(has_changed);
+        ranges.map(drop)
+    }
+
+    /// Nodes that the address names and the map does not.
+    fn unknown_seeds(&self) -> RedisResult<Vec<Steady>> {
         let seeds = self.seeds.iter().filter(|seed| {
             let address = seed.get_connection_info().addr().to_string();
             !self.map().nodes.contains_key(address.as_str())
         });
-        let seeds = seeds.map(|seed| Steady::later(seed.clone(), self.config.clone()));
-        let seeds = seeds.collect::<RedisResult<Vec<_>>>()?;
-        let mut answers: FuturesUnordered<_> = known.iter().chain(&seeds).map(ask).collect();
-        let mut failure = error("no node of the cluster is known");
-        // Also if nobody answers: those who wait for their turn here need not ask again.
-        *refreshed = Some(Instant::now());
-        while let Some(answer) = answers.next().await {
-            match answer {
-                Ok(ranges) => {
-                    self.learn(&ranges);
-                    *refreshed = Some(Instant::now());
-                    return Ok(());
-                }
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
+        seeds.map(|seed| Steady::later(seed.clone(), self.config.clone())).collect()
     }
 
-    fn learn(&self, ranges: &[Range]) {
-        let mut map = self.map();
-        map.masters.fill(None);
+    /// Whether that is news.
+    fn learn(&self, ranges: &[Range]) -> bool {
+        let mut masters = vec![None; SLOTS.into()];
         for Range { first, last, master } in ranges {
-            map.masters[usize::from(*first)..=usize::from(*last)].fill(Some(Arc::clone(master)));
+            masters[usize::from(*first)..=usize::from(*last)].fill(Some(Arc::clone(master)));
         }
+        let mut map = self.map();
+        let has_changed = map.masters != masters;
+        map.masters = masters;
         map.nodes.retain(|node, _| ranges.iter().any(|range| range.master == *node));
+        has_changed
     }
 
     fn map(&self) -> MutexGuard<'_, Map> {
         // Each change is made of steps that do not panic.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the first of them says that says anything.
+async fn first_answer(nodes: &[Steady]) -> RedisResult<Vec<Range>> {
+    let mut answers: FuturesUnordered<_> = nodes.iter().map(ask).collect();
+    let mut failure = error("no node of the cluster is known");
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(ranges) => return Ok(ranges),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 async fn ask(node: &Steady) -> RedisResult<Vec<Range>> {
