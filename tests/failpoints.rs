@@ -204,6 +204,7 @@ impl Round {
         let page = page.expect("a page");
         assert!(page.contains(&reached), "{what}: {} was not reached", self.point);
         if what == "panic" {
+            let said = format!("{said} panic");
             assert!(broken.log_tail(400).contains(&said), "{}", broken.log_tail(400));
         }
     }

@@ -47,6 +47,7 @@ pub const fn are_compiled_in() -> bool {
 #[cfg(feature = "failpoints")]
 pub fn reach(point: &'static str) {
     metrics::counter!("distlock_failpoints_reached_total", "point" => point).increment(1);
+    let reached = std::time::Instant::now();
     fail::fail_point!(point, |action| {
         if action.as_deref() == Some(KILL) {
             eprintln!("failpoint {point}: the process ends here");
@@ -54,11 +55,19 @@ pub fn reach(point: &'static str) {
             std::process::abort();
         }
     });
+    let stood = reached.elapsed();
+    if stood >= NOTICEABLE {
+        eprintln!("failpoint {point}: stood still for {} ms", stood.as_millis());
+    }
 }
 
 /// Does nothing.
 #[cfg(not(feature = "failpoints"))]
 pub const fn reach(_point: &'static str) {}
+
+/// From here on it is told how long a point took; one that is not armed takes no time.
+#[cfg(feature = "failpoints")]
+const NOTICEABLE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// What `return(...)` may say.
 #[cfg(feature = "failpoints")]

@@ -32,7 +32,7 @@ fn cells_with_a_failpoint_see_a_replica_die_panic_and_sleep_at_a_point_and_all_h
     let witnesses: Vec<_> =
         cells.iter().filter_map(|cell| cell["round"]["faults"][0]["witness"].as_str()).collect();
     assert_eq!(witnesses.len(), cells.len(), "{said}");
-    for words in ["ended at ", "panicked at ", "slept "] {
+    for words in ["ended at ", "panicked at ", "stood still for "] {
         assert!(witnesses.iter().any(|witness| witness.contains(words)), "{words}: {said}");
     }
 }

@@ -67,13 +67,6 @@ pub async fn read(replicas: &[SocketAddr], kind: &str) -> Option<LockMetrics> {
     (!pages.is_empty()).then(|| LockMetrics::of(&pages, kind))
 }
 
-/// How often a replica with that page has reached that failpoint.
-pub fn reached(page: &str, point: &str) -> u64 {
-    let name = format!("distlock_failpoints_reached_total{{point=\"{point}\"}} ");
-    let value = page.lines().find_map(|line| line.strip_prefix(&name));
-    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
-}
-
 impl LockMetrics {
     /// Adds up what these pages, in the text format of Prometheus, say of one kind of lock.
     pub fn of(pages: &[String], kind: &str) -> Self {

@@ -283,8 +283,8 @@ impl Hit<'_> {
         Ok(served)
     }
 
-    /// More buyers than units are left, until one is told that none is; whether that was so in time.
-    /// What was sold twice shows only then.
+    /// More buyers than units are left, until one is told that none is; whether that was so in
+    /// time. What was sold twice shows only then.
     async fn sell_out(&self, users: &[User], whole: &mut Whole, stock: u64) -> Result<bool> {
         let rest = &users[(users.len() / 2 + FRESH).min(users.len())..];
         let target = Target::parse(self.sale.deployment.url())?;

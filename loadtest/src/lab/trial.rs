@@ -197,7 +197,7 @@ impl Trial {
         let lease_ms = match self.circumstance {
             Circumstance::LongWorkIgnored | Circumstance::LongWorkStopped => Some(SHORT_LEASE_MS),
             Circumstance::LongWorkKept => Some(KEPT_LEASE_MS),
-            // Nobody outlasts anything, and no request may fail because a busy machine renewed late.
+            // Nobody outlasts anything, and no request may fail because a machine renewed late.
             _ if self.fault == Some(FaultKind::RollingRestart) => None,
             _ if self.fault.is_some() => Some(FAULT_LEASE_MS),
             _ => None,

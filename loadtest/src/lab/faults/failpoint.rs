@@ -14,7 +14,6 @@ use crate::api::{self, ApiError};
 use crate::error::Result;
 use crate::lab::cluster::blocking;
 use crate::lab::lock::Lock;
-use crate::lab::metrics;
 use crate::lab::predict::Family;
 use crate::load::client::{Connection, Target};
 
@@ -37,6 +36,9 @@ const LOCK: [&str; 4] = [
     "lock-release-answered",
 ];
 
+/// What a replica says that has stood still, between the point and the milliseconds.
+const STOOD: &str = ": stood still for ";
+
 /// What happens at the point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deed {
@@ -56,8 +58,8 @@ fn draw(lock: Lock, number: u64) -> (&'static str, Deed) {
     (points[number / deeds.len() % points.len()], deeds[number % deeds.len()])
 }
 
-/// Witness: a process that said where it ends, and has ended; a panic that names the point; or how
-/// often the point was reached since.
+/// Witness: a process that said where it ends, and has ended; a panic that names the point; or for
+/// how long the replica said that it stood still there.
 pub(super) async fn fail(scene: &Scene<'_>) -> Result<String> {
     let (point, deed) = draw(scene.lock, scene.schedule.variation);
     let (replica, lasts) = (victim(scene)?, scene.schedule.lasts());
@@ -68,7 +70,6 @@ pub(super) async fn fail(scene: &Scene<'_>) -> Result<String> {
         Deed::Panic => "1*panic".to_owned(),
         Deed::StandStill => format!("1*sleep({})", lasts.as_millis()),
     };
-    let before = reached(&mut connection, point).await?;
     let armed = format!("{point}={actions}");
     match api::arm_failpoints(&mut connection, armed).await {
         // A replica may end before it has answered; whether it did, its witness says.
@@ -76,12 +77,13 @@ pub(super) async fn fail(scene: &Scene<'_>) -> Result<String> {
         Err(error) => return Err(unseen(error.to_string())),
     }
     let said = format!("failpoint {point}");
-    let (name, log) = (replica.name().to_owned(), replica.log_path().to_owned());
-    let has_said = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains(&said));
+    let (name, path) = (replica.name().to_owned(), replica.log_path().to_owned());
+    let log = || std::fs::read_to_string(&path).unwrap_or_default();
+    let has_said = |what: &str| log().contains(&format!("{said}{what}"));
     match deed {
         Deed::Kill => {
             until(&format!("{name} ends at {point}"), || !replica.is_running()).await?;
-            let (ended, pid) = (has_said(), replica.pid());
+            let (ended, pid) = (has_said(": the process ends here"), replica.pid());
             sleep(lasts).await;
             let again = replica.clone();
             blocking(move || again.restart()).await?;
@@ -89,24 +91,25 @@ pub(super) async fn fail(scene: &Scene<'_>) -> Result<String> {
             witness(ended && replica.pid() != pid, text)
         }
         Deed::Panic => {
-            until(&format!("{name} panics at {point}"), has_said).await?;
+            until(&format!("{name} panics at {point}"), || has_said(" panic")).await?;
             sleep(lasts).await;
             witness(replica.is_running(), format!("{name} panicked at {point} and went on"))
         }
         Deed::StandStill => {
             sleep(lasts).await;
-            let times = reached(&mut connection, point).await?.saturating_sub(before);
-            let ms = lasts.as_millis();
-            let text = format!("{name} slept {ms} ms at {point}, which it reached {times} times");
-            witness(times > 0, text)
+            let (stood, asked) = (|| stood_ms(&log(), &said), lasts.as_millis());
+            let what = format!("{name} stands still at {point} for {asked} ms");
+            until(&what, || stood().is_some_and(|ms| ms >= asked)).await?;
+            let ms = stood().unwrap_or(0);
+            witness(ms >= asked, format!("{name} stood still for {ms} ms at {point}"))
         }
     }
 }
 
-/// How often the replica has reached that point.
-async fn reached(connection: &mut Connection, point: &str) -> Result<u64> {
-    let page = api::metrics(connection).await.map_err(|error| unseen(error.to_string()))?;
-    Ok(metrics::reached(&page, point))
+/// The longest time for which a replica said that it stood still there.
+fn stood_ms(log: &str, said: &str) -> Option<u128> {
+    let told = log.lines().filter_map(|line| line.strip_prefix(said)?.strip_prefix(STOOD));
+    told.filter_map(|rest| rest.strip_suffix(" ms")?.parse().ok()).max()
 }
 
 #[cfg(test)]
@@ -114,6 +117,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn how_long_a_replica_stood_still_is_read_from_what_it_says_of_that_point() {
+        let log = "failpoint a: stood still for 120 ms\nfailpoint a: stood still for 1500 ms\n\
+                   failpoint b: stood still for 9000 ms\nfailpoint a: the process ends here\n";
+        assert_eq!(stood_ms(log, "failpoint a"), Some(1500));
+        assert_eq!(stood_ms(log, "failpoint c"), None);
+    }
 
     #[test]
     fn each_point_that_a_lock_passes_is_drawn_with_each_deed() {

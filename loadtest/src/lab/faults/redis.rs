@@ -58,8 +58,8 @@ pub(super) async fn flush(scene: &Scene<'_>) -> Result<String> {
     })
 }
 
-/// All scripts gone. Witness: the server's count of scripts that were called by their hashes and not
-/// there.
+/// All scripts gone. Witness: the server's count of scripts that were called by their hashes and
+/// not there.
 pub(super) async fn flush_scripts(scene: &Scene<'_>) -> Result<String> {
     let redis = scene.deployment.redis().clone();
     let unknown = |redis: &Arc<Redis>| {
