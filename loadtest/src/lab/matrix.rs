@@ -3,8 +3,8 @@
 //!
 //! A cell that was to break and did not is run again, a bounded number of times, and is then *not
 //! shown*, which fails the run; one that was to hold and broke is not run again. A combination
-//! without a prediction is not generated, and the reason is counted. Bugs that are planted after the
-//! cells ([`crate::lab::planting`]) show that the same judge would have found something.
+//! without a prediction is not generated, and the reason is counted. Bugs that are planted after
+//! the cells ([`crate::lab::planting`]) show that the same judge would have found something.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

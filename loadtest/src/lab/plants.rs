@@ -208,7 +208,8 @@ pub const ROWS: [Row; 19] = [
         Some(F::Aimed(Aim::LateRelease)),
         SOLD_WRONG,
     )
-    .load(2500, 120, 40, 1),
+    .load(2500, 100, 70, 1)
+    .with(&[("--lease-ms", "600")]),
     row(
         S(Plant::GetThenDel),
         "between GET and DEL the lock becomes another's, and is deleted",
@@ -216,7 +217,8 @@ pub const ROWS: [Row; 19] = [
         Some(F::Aimed(Aim::LateRelease)),
         SOLD_WRONG,
     )
-    .load(2500, 120, 40, 1),
+    .load(2500, 100, 70, 1)
+    .with(&[("--lease-ms", "600")]),
     row(
         S(Plant::NoWatchdog),
         "work that outlasts the lease is not alone",
