@@ -155,8 +155,8 @@ type Remove = fn(&Redis, &str);
 /// How locks go behind their holders' backs.
 const REMOVALS: [(&str, Remove); 3] = [("deleted", delete), ("flushed", flush), ("evicted", evict)];
 
-/// From the removal to the news: printed; what is beyond a third of the lease, when the next renewal
-/// is due at the latest, is returned.
+/// From the removal to the news: printed; what is beyond a third of the lease, when the next
+/// renewal is due at the latest, is returned.
 fn removed_behind_its_back(kind: LockKind, contender: &Contender) -> Vec<Sample> {
     let witness = Witness::of([contender]);
     let mut beyond = Vec::new();

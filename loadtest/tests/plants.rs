@@ -1,6 +1,6 @@
 //! The laboratory finds bugs that are planted, and nothing where there is none: quick ones of the
-//! table that `make plants` runs whole; a matrix whose bugs do not come out so is red; and the service knows the
-//! bugs by the same names, and only in a laboratory.
+//! table that `make plants` runs whole; a matrix whose bugs do not come out so is red; and the
+//! service knows the bugs by the same names, and only in a laboratory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

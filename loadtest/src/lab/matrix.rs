@@ -139,8 +139,8 @@ impl Matrix {
         Ok(())
     }
 
-    /// Runs every cell and every planted bug that is not finished; one that fails is reported and the
-    /// others go on.
+    /// Runs every cell and every planted bug that is not finished; one that fails is reported and
+    /// the others go on.
     pub async fn run(&self, stop: &CancellationToken) -> Result<Report> {
         self.check()?;
         let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));

@@ -175,8 +175,8 @@ impl Planting {
         })
     }
 
-    /// Runs those that are not finished; one line a seed on standard error. Those that `stop` leaves
-    /// undone do not count as caught.
+    /// Runs those that are not finished; one line a seed on standard error. Those that `stop`
+    /// leaves undone do not count as caught.
     pub async fn run(
         &self,
         runner: &mut Runner,

@@ -39,8 +39,8 @@ impl Preset {
         Dice::of(seed, "sample").some_of(trials, count)
     }
 
-    /// Names of the bugs that are planted after its cells, and seeds of each. None in the smoke run:
-    /// a test of its own plants some.
+    /// Names of the bugs that are planted after its cells, and seeds of each. None in the smoke
+    /// run: a test of its own plants some.
     pub fn plants(self) -> (&'static [&'static str], u64) {
         match self {
             Self::Smoke => (&[], SEEDS),
