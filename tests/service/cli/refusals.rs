@@ -79,7 +79,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
     let red = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-3@127.0.0.1:2/0"];
     let same = ["--red-urls", "redis://:hush-3@127.0.0.1:1/0,redis://:hush-4@127.0.0.1:1/0"];
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 24] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
