@@ -14,7 +14,7 @@ const STOCK: i64 = 1500;
 const USERS: u64 = 2000;
 /// Requests of each user, at different replicas.
 const REQUESTS: u64 = 2;
-const AT_A_TIME: u64 = 64;
+const AT_A_TIME: usize = 64;
 
 fn replicas(place: &Place, lock: &str) -> Vec<Replica> {
     let flags = ["--writer", "grouped", "--allow-mixed", "--lock", lock, "--lock-wait-ms", "10000"];
@@ -37,7 +37,7 @@ async fn rush(replicas: &[Replica], voucher: &str) -> Vec<Try> {
         let (urls, voucher) = (Arc::clone(&urls), voucher.to_owned());
         buyers.spawn(async move {
             let mut tries = Vec::new();
-            for request in (buyer..USERS * REQUESTS).step_by(AT_A_TIME as usize) {
+            for request in (0..USERS * REQUESTS).skip(buyer).step_by(AT_A_TIME) {
                 // The same users at all replicas at about the same time, in another order.
                 let user = 1 + (request / REQUESTS * 7919) % USERS;
                 let url = &urls[usize::try_from(request % REQUESTS).expect("small")];
