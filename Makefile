@@ -11,8 +11,8 @@ deny := $(if $(CI),-D warnings)
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load bench-orders fmt \
-  fmt-check lint tidy dev-binaries unit failpoints docs check-compose install-servers \
+.PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load \
+  bench-orders fmt fmt-check lint tidy dev-binaries unit failpoints docs check-compose install-servers \
   install-browser clean-report
 
 help: ## Print this list

@@ -30,8 +30,8 @@ pub struct Survey {
 }
 
 impl Orders {
-    /// Writes all of the orders, or none. [`StoreError::Duplicate`] tells which key was hit, and not
-    /// by whom. Their order is that in which rows are locked.
+    /// Writes all of the orders, or none. [`StoreError::Duplicate`] tells which key was hit, and
+    /// not by whom. Their order is that in which rows are locked.
     pub async fn insert_all(
         &self,
         tx: &mut Transaction,
@@ -84,7 +84,8 @@ impl Orders {
         let mut sql = format!(
             "SELECT CAST(stock AS SIGNED), CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED) FROM {stock} \
              WHERE voucher_id = {voucher} UNION ALL SELECT CAST(0 AS SIGNED), id, user_id \
-             FROM {orders} FORCE INDEX (uq_orders_user_voucher) WHERE voucher_id = {voucher} AND user_id IN (0"
+             FROM {orders} FORCE INDEX (uq_orders_user_voucher) \
+             WHERE voucher_id = {voucher} AND user_id IN (0"
         );
         for user in users {
             let _always = write!(sql, ",{user}");
