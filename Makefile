@@ -12,8 +12,8 @@ deny := $(if $(CI),-D warnings)
 failpoints := seckill/failpoints
 
 .PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load \
-  bench-orders fmt fmt-check lint tidy dev-binaries unit failpoints docs check-compose install-servers \
-  install-browser clean-report
+  bench-orders fmt fmt-check lint tidy dev-binaries unit failpoints docs check-compose \
+  install-servers install-browser clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
