@@ -14,6 +14,7 @@ bin=${BIN:-target/release}
 here=$(cd "$(dirname "$0")" && pwd)
 users=${USERS:-250000}
 rows=${ROWS:-single:64: grouped:64:--writer=grouped grouped:256:--writer=grouped}
+port=${PORT:-$((20000 + RANDOM % 10000))}
 work=$(mktemp -d)
 pids=()
 
@@ -42,7 +43,7 @@ socket = $work/sock
 pid-file = $work/pid
 secure-file-priv = $work
 bind-address = 127.0.0.1
-port = ${PORT:-47316}
+port = $port
 user = $(id -un)
 skip-name-resolve
 skip-log-bin
@@ -121,7 +122,7 @@ median() {
 
 start_database
 start_redis
-export DATABASE_URL="mysql://bench:bench@127.0.0.1:${PORT:-47316}/shop"
+export DATABASE_URL="mysql://bench:bench@127.0.0.1:$port/shop"
 export REDIS_URL="redis+unix://$work/redis" JWT_SECRET=bench-only-0123456789-abcdefghijk
 "$bin/seckill" migrate >/dev/null
 "$bin/seckill" token --users "$users" --out "$work/tokens" >/dev/null

@@ -27,7 +27,7 @@ async fn books(service: &Service, voucher: &str) -> Books {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_gets_exactly_the_stock_and_nobody_two() {
-    for lock in ["redisson", "none", "local", "mysql-named"] {
+    for lock in ["redisson", "none", "local"] {
         let service = start(&["--lock", lock, "--lock-wait-ms", "10000"]).await;
         let voucher = service.voucher(60).await;
         // Everybody asks twice.

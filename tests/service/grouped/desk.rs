@@ -103,11 +103,11 @@ impl Desk {
 
     /// All of them before the first is written; in the order in which they arrived.
     pub(crate) async fn buy_together(&self, voucher: VoucherId, users: &[u64]) -> Vec<Outcome> {
-        let begin = |user: &u64| {
+        let start = |user: &u64| {
             let (sale, user) = (self.sale.clone(), UserId(*user));
             tokio::spawn(async move { sale.purchase(user, voucher).await })
         };
-        let purchases: Vec<_> = users.iter().map(begin).collect();
+        let purchases: Vec<_> = users.iter().map(start).collect();
         let mut outcomes = Vec::new();
         for purchase in purchases {
             outcomes.push(purchase.await.expect("a purchase"));

