@@ -61,8 +61,14 @@ async fn who_arrives_together_is_written_together() {
     let (proxy, place) = place().await.database_through_proxy();
     let desk = Desk::open(&place, Writer::Grouped).await;
     let voucher = desk.voucher(100).await;
-    let [inserts, commits] = ["INSERT INTO orders", "UPDATE voucher_stock"]
-        .map(|statement| proxy.watch(Command::sql(statement)));
+    // In the order of users, so that groups lock what they share in the same order.
+    let in_order = Command::sql("INSERT INTO orders").when(|parts| {
+        let sql = String::from_utf8_lossy(parts[0]);
+        let rows = sql.split('(').skip(2).filter_map(|row| row.split(',').nth(1)?.parse().ok());
+        rows.collect::<Vec<u64>>().is_sorted()
+    });
+    let inserts = proxy.watch(in_order);
+    let commits = proxy.watch(Command::sql("UPDATE voucher_stock"));
     let users: Vec<u64> = (1..=100).rev().collect();
     let outcomes = desk.buy_together(voucher, &users).await;
     assert_eq!(names(&outcomes), ["bought"; 100]);
