@@ -60,7 +60,8 @@ impl LockOptions {
             let limit = format!("must be 10 ms to a day, is {} ms", lease.as_millis());
             return refuse("lease", limit);
         }
-        if guarantees.hold == HoldKind::Lease && lease <= 2 * round_trip {
+        let lease_ends = matches!(guarantees.hold, HoldKind::Lease | HoldKind::WeakestMember);
+        if lease_ends && lease <= 2 * round_trip {
             let took_us = round_trip.as_micros();
             let limit =
                 format!("must be longer than two round trips, which take {took_us} us each");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Lease, LockError, LockOptions, Locks, LossCause, Red, Release};
 use support::{LONG, Look, at_once, connect, eventually, fresh_name, options, patient};
-use testbed::{Action, Bed, Command, Proxy, Redis, RedisOptions, Times};
+use testbed::{Action, Bed, Command, Direction, Proxy, Redis, RedisOptions, Times};
 
 fn five() -> (Bed, Vec<Redis>) {
     let bed = Bed::start().expect("a private bed");
@@ -49,6 +49,16 @@ async fn two_of_five_servers_may_be_dead_and_three_may_not() {
     let refused = one.lock(&name, &at_once()).await.expect_err("two of five are not");
     assert!(matches!(&refused, LockError::Backend(why) if why.contains("2 of 5")), "{refused}");
     one.flush().await;
+    // Nor are they if they say that somebody has it.
+    for number in [1, 2] {
+        Look::at(servers[number].url()).await.set(&name, "somebody").await;
+    }
+    let refused = one.lock(&name, &at_once()).await.expect_err("two of five are not");
+    assert!(matches!(&refused, LockError::Backend(why) if why.contains("2 of 5")), "{refused}");
+    one.flush().await;
+    for number in [1, 2] {
+        Look::at(servers[number].url()).await.delete(&name).await;
+    }
     for number in [1, 2] {
         let look = Look::at(servers[number].url()).await;
         assert_eq!(look.owner(&name).await, None, "what was taken is given back");
@@ -70,6 +80,26 @@ async fn a_server_that_does_not_answer_costs_no_time_out() {
     servers[2].thaw().expect("a continue");
     let look = Look::at(servers[2].url()).await;
     assert_eq!(look.owner(&name).await, None);
+}
+
+#[tokio::test]
+async fn a_server_that_is_always_the_slowest_is_not_taken_for_silent() {
+    let (_bed, servers) = five();
+    let proxy = Proxy::before(servers[4].addr()).expect("a proxy");
+    let mut ways = Vec::new();
+    for server in &servers[..4] {
+        ways.push(connect(server.url()).await);
+    }
+    ways.push(connect(&proxy.instead_of(servers[4].addr(), servers[4].url())).await);
+    let locks = Locks::new(Arc::new(Red::new(&ways).expect("five")));
+    proxy.set_latency(Direction::Both, Duration::from_millis(20), Duration::ZERO);
+    let connections = proxy.counts().connections;
+    let renewed_often = proxy.watch(Command::redis("EVAL").containing("PEXPIRE"));
+    let guard = locks.lock(&fresh_name(), &renewed(Duration::from_millis(600))).await;
+    let guard = guard.expect("the lock");
+    eventually("it was renewed ten times", async || renewed_often.matched() > 10).await;
+    assert_eq!(proxy.counts().connections, connections);
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
 }
 
 #[tokio::test]

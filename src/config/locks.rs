@@ -185,6 +185,9 @@ Exit codes:
   126  the command cannot be executed
   127  there is no such command
 
+The lock is released when the command ends. What it leaves running in the background goes on \
+without it, other than under flock(1), which keeps the lock until all of them have closed its file.
+
 Example:
   seckill lock run --name nightly-report --wait 0 -- ./report.sh";
 

@@ -294,7 +294,11 @@ impl Drop for NamedHold {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::mysql::MySqlServerOptions;
+    use crate::{Lease, LockName, LockOptions, Locks};
 
     #[test]
     fn a_server_is_galera_unless_it_does_not_know_the_word_or_says_off() {
@@ -303,5 +307,19 @@ mod tests {
         {
             assert_eq!(is_galera(wsrep_on), expected, "{wsrep_on:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn where_each_node_grants_it_the_lock_is_refused() {
+        // A server that has answered so before, and needs not be there any more.
+        let url = "mysql://root@127.0.0.1:1/none".to_owned();
+        let options = MySqlServerOptions { url, pool_size: 1, acquire: Duration::from_secs(1) };
+        let server = MySqlServer::with_own_pool(&options).expect("an address");
+        server.shared.is_galera.set(true).expect("the first answer");
+        let lock = Locks::new(Arc::new(NamedLock::new(&server)));
+        let name = LockName::new("lock:test").expect("a name");
+        let options = LockOptions::new(Duration::ZERO, Lease::Renewed(Duration::from_secs(10)));
+        let refused = lock.lock(&name, &options).await.expect_err("it is Galera");
+        assert!(matches!(refused, LockError::Unsupported(need) if need.contains("Galera")));
     }
 }

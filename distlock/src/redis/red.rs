@@ -48,7 +48,7 @@ pub struct Red(Arc<Nodes>);
 struct Nodes {
     connections: Vec<RedisConnection>,
     restart_delay: Duration,
-    /// Made by the first release that leaves something to it.
+    /// Made by the first request that leaves something to it.
     background: OnceLock<Background>,
 }
 
@@ -174,19 +174,18 @@ fn answer_limit(lease: Duration) -> Duration {
     (lease / 6).clamp(ANSWER_MIN, ANSWER_MAX)
 }
 
-/// Answers that are on their way.
-type Answers = FuturesUnordered<BoxFuture<'static, Result<i64, LockError>>>;
-
 impl Nodes {
-    /// Asks all servers at once, until their answers are enough; also says whom it has not heard
-    /// yet. Every server that there is a connection to has been sent the command by then: each is
-    /// asked before the first answer is looked at.
+    /// Asks all servers at once, until their answers are enough. Every server that there is a
+    /// connection to has been sent the command by then: each is asked before the first answer is
+    /// looked at. The others are listened to in the background, each for no longer than an answer
+    /// may take: also a server that is being connected to again shall hear of it, and one that is
+    /// always the slowest shall not be taken for silent.
     async fn ask(
         &self,
         limit: Duration,
         command: redis::Cmd,
         enough: impl Fn(&Votes) -> bool,
-    ) -> (Votes, Answers) {
+    ) -> Votes {
         let mut votes = Votes { of: self.connections.len(), seen: Vec::new(), failure: None };
         let command = Arc::new(command);
         let ask = |connection: &RedisConnection| -> BoxFuture<'static, Result<i64, LockError>> {
@@ -199,7 +198,7 @@ impl Nodes {
                 }
             })
         };
-        let mut answers: Answers = self.connections.iter().map(ask).collect();
+        let mut answers: FuturesUnordered<_> = self.connections.iter().map(ask).collect();
         while !enough(&votes) {
             let Some(answer) = answers.next().await else { break };
             votes.seen.push(match answer {
@@ -212,7 +211,11 @@ impl Nodes {
                 }
             });
         }
-        (votes, answers)
+        if !answers.is_empty() {
+            let background = || Background::here(LockKind::Red.as_str());
+            self.background.get_or_init(background).spawn(answers.for_each(|_| ready(())));
+        }
+        votes
     }
 
     /// Whether a majority would be counted. Being asked this, a server that came up empty begins to
@@ -221,7 +224,7 @@ impl Nodes {
         let mut command = script(COUNTS, &[ASKED_SINCE]);
         command.arg(milliseconds(self.restart_delay));
         // Of all that answer, since each of them has to begin to count.
-        let (votes, _) = self.ask(ANSWER_MAX, command, |_| false).await;
+        let votes = self.ask(ANSWER_MAX, command, |_| false).await;
         if votes.carried() {
             return Ok(());
         }
@@ -240,14 +243,14 @@ impl Nodes {
             .arg(milliseconds(self.restart_delay));
         // Without a decision all are heard: whether it is busy, or too many are dead, must not hang
         // on who was the quicker.
-        self.ask(answer_limit(request.lease), command, Votes::is_decided).await.0
+        self.ask(answer_limit(request.lease), command, Votes::is_decided).await
     }
 
     async fn renew(&self, request: &Request) -> Renewal {
         let sent = Instant::now();
         let mut command = script(RENEW, &[request.name.as_str()]);
         command.arg(request.owner.as_str()).arg(milliseconds(request.lease));
-        let (votes, _) = self.ask(answer_limit(request.lease), command, Votes::is_decided).await;
+        let votes = self.ask(answer_limit(request.lease), command, Votes::is_decided).await;
         if votes.carried() {
             Renewal::Renewed(Belief::in_lease(sent, request.lease))
         } else if votes.refused() {
@@ -257,18 +260,11 @@ impl Nodes {
         }
     }
 
-    /// Frees the lock everywhere, and waits until that is enough. The others are asked on in the
-    /// background, each for no longer than an answer may take: also a server that is being
-    /// connected to again shall hear of it.
+    /// Frees the lock everywhere, and waits until that is enough.
     async fn release(&self, request: &Request, enough: fn(&Votes) -> bool) -> Votes {
         let mut command = script(RELEASE, &[request.name.as_str()]);
         command.arg(request.owner.as_str());
-        let (votes, others) = self.ask(answer_limit(request.lease), command, enough).await;
-        if !others.is_empty() {
-            let background = || Background::here(LockKind::Red.as_str());
-            self.background.get_or_init(background).spawn(others.for_each(|_| ready(())));
-        }
-        votes
+        self.ask(answer_limit(request.lease), command, enough).await
     }
 }
 
@@ -300,7 +296,8 @@ impl Acquisition for RedAcquisition {
             return Ok(Some(Box::new(RedHold { nodes, request, belief })));
         }
         self.nodes.release(&self.request, Votes::is_answered).await;
-        if votes.count(Vote::No) + votes.count(Vote::Gone) > 0 {
+        // One that says no while most are dead says nothing of the lock.
+        if votes.is_answered() && votes.count(Vote::No) + votes.count(Vote::Gone) > 0 {
             // A server may carry that release out much later: it must not free what comes next.
             self.request.owner = Owner::fresh();
             return Ok(None);

@@ -259,6 +259,7 @@ impl Session {
     fn hear(&self, sent: Instant) {
         let mut heard = lock(&self.heard);
         *heard = sent.max(*heard);
+        *lock(&self.apart) = None;
     }
 }
 
