@@ -86,3 +86,27 @@ impl LockOptions {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LockKind::{self, Local, LuaRelease, Multi, MysqlNamed, MysqlTable, Red, Redisson};
+    use crate::guarantees;
+
+    #[test]
+    fn a_lease_that_two_round_trips_eat_up_is_refused_wherever_leases_end() {
+        let second = Duration::from_secs(1);
+        let is_refused = |kind: LockKind| {
+            let guarantees = guarantees(kind);
+            let options = LockOptions::new(Duration::ZERO, guarantees.lease(second));
+            assert!(options.check(&guarantees, second / 3).is_ok(), "{kind}: it is long enough");
+            options.check(&guarantees, second / 2).is_err()
+        };
+        for kind in [LuaRelease, Redisson, Red, MysqlTable, Multi] {
+            assert!(is_refused(kind), "{kind}");
+        }
+        for kind in [Local, MysqlNamed] {
+            assert!(!is_refused(kind), "{kind}: nothing ends with a lease");
+        }
+    }
+}
