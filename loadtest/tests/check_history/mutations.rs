@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use loadtest::history::event::Effect;
 use loadtest::history::{Ended, Event};
 use loadtest::judge::evidence::Audit;
 use loadtest::judge::verdict::Rule::{self, *};
@@ -166,8 +167,7 @@ async fn an_acknowledged_order_that_is_lost_is_found() {
 async fn a_refused_request_that_left_an_order_is_found() {
     for code in ["overloaded", "lock_lost", "sold_out"] {
         assert_change(code, &[RefusalsLeftNoRow], |tape| {
-            let lost: Vec<u64> =
-                tape.with_code("timed_out").into_iter().map(|n| tape.user_of(n)).collect();
+            let lost: Vec<u64> = tape.unknown().into_iter().map(|n| tape.user_of(n)).collect();
             let bought = tape.with_code("201").into_iter();
             let mut known = bought.filter(|n| !lost.contains(&tape.user_of(*n)));
             let n = known.next().expect("a user with known outcomes");
@@ -183,6 +183,21 @@ async fn a_refused_request_that_left_an_order_is_found() {
         let n = a_latecomer(tape);
         tape.adds_row(NEW_ORDER, tape.user_of(n));
         vec![n]
+    })
+    .await;
+    assert_change("whose user's lost request wrote another one", &[RefusalsLeftNoRow], |tape| {
+        frees_a_unit(tape);
+        let n = a_latecomer(tape);
+        let user = tape.user_of(n);
+        let mine = tape.requests_of(user);
+        for n in &mine {
+            tape.refuses(*n, "order_in_progress");
+        }
+        let named =
+            |end| Ended { o: Some(NEW_ORDER + 1), c: Some("outcome_unknown".into()), ..end };
+        tape.answer(mine[0], |end| Event::Unknown(named(end)));
+        tape.adds_row(NEW_ORDER, user);
+        mine[1..].to_vec()
     })
     .await;
 }
@@ -232,6 +247,18 @@ async fn a_false_sold_out_is_found() {
             tape.answer(n, |end| Event::Fail(Ended { t: 1 << 41, ..end }));
         }
         vec![tape.with_code("sold_out")[0]]
+    })
+    .await;
+    assert_change("long after the requests that came to nothing", &[SoldOutIsTrue], |tape| {
+        frees_a_unit(tape);
+        let last = tape.rows.last().expect("orders").user_id;
+        tape.forgets(last);
+        for n in tape.requests_of(last) {
+            tape.hangs_up(n);
+        }
+        let told = a_latecomer(tape);
+        tape.ends_late(told, 2_000_000_000);
+        vec![told]
     })
     .await;
 }
@@ -348,6 +375,55 @@ async fn an_effect_under_a_token_that_had_fallen_is_found() {
     let gone = past.effects.remove(70);
     let requests: Vec<u32> = request_of(&past, gone.o).into_iter().collect();
     assert_found("an order past the fence", &[past], &[TokensRise], &requests).await;
+}
+
+#[tokio::test]
+async fn an_effect_that_its_lock_cannot_have_allowed_is_found() {
+    let fenced = Tape::fenced();
+    let requests = |tape: &Tape, orders: &[u64]| -> Vec<u32> {
+        let wanted = |n: &u32| tape.end_of(*n).o.is_some_and(|order| orders.contains(&order));
+        tape.with_code("201").into_iter().filter(wanted).collect()
+    };
+    let mut equal = fenced.clone();
+    equal.effects[50].token = equal.effects[49].token;
+    let both = requests(&equal, &[equal.effects[49].o, equal.effects[50].o]);
+    assert_found("two orders under one token", &[equal], &[TokensRise], &both).await;
+
+    let mut phantom = fenced.clone();
+    let last = phantom.effects.last().expect("effects").clone();
+    phantom.effects.push(Effect { seq: last.seq + 1, token: last.token + 1, o: NEW_ORDER, ..last });
+    assert_found("of an order that does not exist", &[phantom], &[TokensRise], &[]).await;
+
+    let order = fenced.effects[60].o;
+    let of_order: Vec<u32> = requests(&fenced, &[order]);
+    let owner = fenced.rows.iter().find(|row| row.id == order).expect("a row").user_id;
+    for (what, resource) in [
+        ("a lock of another kind", "fair:lock:voucher:1".to_owned()),
+        ("another voucher's lock", "redisson:lock:voucher:2".to_owned()),
+        (
+            "its buyer's lock, where others had the voucher's",
+            format!("redisson:lock:order:{owner}"),
+        ),
+        ("another buyer's lock", "redisson:lock:order:5".to_owned()),
+        ("a lock of nobody knows what", "redisson:x".to_owned()),
+    ] {
+        let mut tape = fenced.clone();
+        tape.effects[60].res = resource.into();
+        assert_found(what, &[tape], &[TokensRise], &of_order).await;
+    }
+    let mut nameless = fenced.clone();
+    for effect in &mut nameless.effects {
+        effect.res = "redisson:x".into();
+    }
+    assert_found("all under a lock of nobody knows what", &[nameless], &[TokensRise], &[]).await;
+
+    let mut swapped = fenced;
+    for (effect, row) in swapped.effects.iter_mut().zip(&swapped.rows) {
+        effect.res = format!("redisson:lock:order:{}", row.user_id).into();
+    }
+    let other = swapped.effects[61].res.clone();
+    swapped.effects[61].res = std::mem::replace(&mut swapped.effects[60].res, other);
+    assert_found("two buyers under each other's lock", &[swapped], &[TokensRise], &of_order).await;
 }
 
 #[tokio::test]
