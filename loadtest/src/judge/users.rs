@@ -3,7 +3,8 @@
 //!
 //! Which request wrote an order is known where an answer names it. Of a user's other orders each
 //! request with an unknown outcome explains one: the one that it names, or any if it names none.
-//! Those that remain were left by a refused request if the user has one, else nobody asked for them.
+//! Those that remain were left by a refused request if the user has one, else nobody asked for
+//! them.
 
 use crate::judge::claims::Claims;
 use crate::judge::evidence::{Evidence, OrderRow, Record};

@@ -133,6 +133,21 @@ async fn a_history_in_which_nobody_reached_the_sale_shows_nothing_and_is_bad() {
 }
 
 #[tokio::test]
+async fn a_history_of_a_voucher_without_units_shows_nothing_and_is_bad() {
+    let scratch = Scratch::new();
+    let path = scratch.file("empty.jsonl.zst");
+    let mut tape = Tape { offered: 0, granted: 0, rows: Vec::new(), ..Tape::legal() };
+    for code in ["201", "already_ordered"] {
+        for n in tape.with_code(code) {
+            tape.refuses(n, "sold_out");
+        }
+    }
+    write(&[tape], &path).await;
+    let why = why_bad(&path).await;
+    assert_eq!(why, "not so: it had units to sell (voucher 1: 0 units)");
+}
+
+#[tokio::test]
 async fn a_history_with_more_than_one_percent_of_unknown_outcomes_is_bad_unless_clients_hung_up() {
     let scratch = Scratch::new();
     let path = scratch.file("lost.jsonl.zst");
