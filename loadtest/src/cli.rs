@@ -62,7 +62,7 @@ enum Command {
     ///
     /// Reads the requests and the final reads of a load from the file that it recorded, judges
     /// every rule for every voucher, and names the requests that prove a breach. A history that
-    /// was cut off, holds no requests or lacks a final read is bad.
+    /// was cut off, shows no load worth judging or lacks a final read is bad.
     Check(check::CheckArgs),
     /// Run any set of cells on a private cluster: locks, replicas, guards, faults
     ///

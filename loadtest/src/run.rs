@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use crate::api::{self, ApiError, Voucher};
 use crate::error::{Error, Result};
-use crate::history::{FinalRead, Recorder};
-use crate::judge::check::{Judged, judge_all};
+use crate::history::{Condition, Event, FinalRead, Recorder};
+use crate::judge::check::{Judged, Judgement};
+use crate::judge::conditions::share;
 use crate::judge::evidence::Audit;
-use crate::judge::validity::MAX_UNKNOWN_SHARE;
 use crate::judge::witness;
 use crate::load::arrival::Arrival;
-use crate::load::client::{Connection, HUNG_UP, Target};
+use crate::load::client::{Connection, Target};
 use crate::load::drive;
 use crate::load::live::Live;
 use crate::load::mix::Mix;
@@ -61,17 +61,6 @@ impl AuditSource {
         let mut connection = Connection::new(self.target.clone(), CALL_DEADLINE);
         api::audit(&mut connection, &self.admin, voucher).await
     }
-}
-
-/// Something that must be so for the load to say anything.
-#[derive(Debug, Clone, Serialize)]
-pub struct Condition {
-    /// What must be so.
-    pub what: &'static str,
-    /// Whether it is.
-    pub met: bool,
-    /// The figures behind it.
-    pub detail: String,
 }
 
 /// What came out of one load; the report's JSON.
@@ -155,21 +144,19 @@ pub async fn run(
         let look = Look { plan, source, before: one, recorder: recorded.recorder() };
         after.push(look.after(&acknowledged, &mut conditions).await);
     }
-    let judged = judge_all(&recorded.end().await?);
-    let vouchers: Vec<VoucherReport> =
-        judged.into_iter().zip(before).zip(after).map(told).collect();
-    let unmet = conditions.iter().filter(|condition| !condition.met);
-    let unmet = unmet.map(|condition| format!("not so: {} ({})", condition.what, condition.detail));
-    let failed_because: Vec<String> =
-        unmet.chain(vouchers.iter().flat_map(|one| one.judged.failures())).collect();
+    for condition in conditions {
+        recorded.recorder().record(Event::Condition(condition)).await;
+    }
+    let judgement = Judgement::of(file.unwrap_or(Path::new("")), &recorded.end().await?);
+    let Judgement { ok, failed_because, conditions, vouchers, .. } = judgement;
     Ok(RunReport {
-        ok: failed_because.is_empty(),
+        ok,
         failed_because,
         target: plan.target.to_string(),
         seed: plan.seed,
         settings: plan.settings(),
         conditions,
-        vouchers,
+        vouchers: vouchers.into_iter().zip(before).zip(after).map(told).collect(),
         no_speed_verdict: figures.bottlenecks(),
         load: figures,
     })
@@ -270,82 +257,45 @@ fn unreachable(error: ApiError) -> Error {
 /// The value, or `None` with a condition that was not met.
 fn noted<T>(
     conditions: &mut Vec<Condition>,
-    what: &'static str,
+    what: &str,
     result: std::result::Result<T, ApiError>,
 ) -> Option<T> {
     let (met, detail) = match &result {
         Ok(_) => (true, "yes".to_owned()),
         Err(error) => (false, error.to_string()),
     };
-    conditions.push(Condition { what, met, detail });
+    conditions.push(Condition { what: what.to_owned(), met, detail });
     result.ok()
 }
 
+/// Those that the requests of the history do not show; the judge adds the others.
 fn conditions(plan: &Plan, before: &[Before], figures: &Figures) -> Vec<Condition> {
-    let reached = [Outcome::Bought, Outcome::SoldOut, Outcome::AlreadyOrdered];
-    let reached: u64 = reached.iter().map(|outcome| figures.count(*outcome)).sum();
-    let hung_up = figures.codes.get(HUNG_UP).copied().unwrap_or_default();
-    let unknown = figures.count(Outcome::Unknown).saturating_sub(hung_up);
-    let mut conditions: Vec<Condition> =
-        before.iter().flat_map(|one| on_sale(&one.voucher)).collect();
-    conditions.push(Condition {
-        what: "requests reached the sale",
-        met: reached > 0,
-        detail: format!("{reached} bought, sold out or already ordered"),
-    });
-    conditions.push(Condition {
-        what: "few outcomes are unknown",
-        met: share(unknown, figures.requests) <= MAX_UNKNOWN_SHARE,
-        detail: format!(
-            "{unknown} of {} requests ({:.1} %) whose clients did not hang up, at most {:.0} %",
-            figures.requests,
-            share(unknown, figures.requests) * 100.0,
-            MAX_UNKNOWN_SHARE * 100.0
-        ),
-    });
+    let mut conditions: Vec<Condition> = before.iter().map(|one| on_sale(&one.voucher)).collect();
+    let mut add = |what: &str, met: bool, detail: String| {
+        conditions.push(Condition { what: what.to_owned(), met, detail });
+    };
     if plan.was_cut_off(figures.requests) {
-        conditions.push(Condition {
-            what: "the load went on until its time was over",
-            met: false,
-            detail: format!("it ended at {MAX_REQUESTS} requests, all that a load may have"),
-        });
+        let detail = format!("it ended at {MAX_REQUESTS} requests, all that a load may have");
+        add("the load went on until its time was over", false, detail);
     }
     if plan.arrival.is_open() {
-        conditions.push(Condition {
-            what: "every arrival was sent",
-            met: figures.cost.dropped == 0,
-            detail: format!("{} requests found no connection in time", figures.cost.dropped),
-        });
+        let dropped = figures.cost.dropped;
+        let detail = format!("{dropped} requests found no connection in time");
+        add("every arrival was sent", dropped == 0, detail);
     }
     if plan.mix == Mix::AfterSoldOut && !matches!(plan.arrival, Arrival::Trace(_)) {
         let late = figures.count(Outcome::SoldOut) + figures.count(Outcome::AlreadyOrdered);
-        conditions.push(Condition {
-            what: "most requests came after the last unit",
-            met: share(late, figures.requests) > MIN_LATE_SHARE,
-            detail: format!("{late} of {} were sold out or ordered already", figures.requests),
-        });
+        let met = share(late, figures.requests) > MIN_LATE_SHARE;
+        let detail = format!("{late} of {} were sold out or ordered already", figures.requests);
+        add("most requests came after the last unit", met, detail);
     }
     conditions
 }
 
-fn on_sale(voucher: &Voucher) -> [Condition; 2] {
-    let units = voucher.stock.map_or("not told".to_owned(), |stock| format!("{stock} units"));
-    let id = &voucher.id;
-    [
-        Condition {
-            what: "the voucher is on sale",
-            met: voucher.status == "on_sale" && voucher.phase == "open",
-            detail: format!("voucher {id}: {}, {}", voucher.status, voucher.phase),
-        },
-        Condition {
-            what: "it had units to sell",
-            met: voucher.stock.is_some_and(|stock| stock > 0),
-            detail: format!("voucher {id}: {units}"),
-        },
-    ]
-}
-
-#[allow(clippy::cast_precision_loss)]
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
+fn on_sale(voucher: &Voucher) -> Condition {
+    Condition {
+        what: "the voucher is on sale".to_owned(),
+        met: voucher.status == "on_sale" && voucher.phase == "open",
+        detail: format!("voucher {}: {}, {}", voucher.id, voucher.status, voucher.phase),
+    }
 }

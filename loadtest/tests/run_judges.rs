@@ -216,15 +216,44 @@ async fn clients_that_hang_up_are_unknown_and_no_fault_of_the_service() {
 
 #[tokio::test]
 async fn a_kept_history_is_judged_again_with_the_same_verdict() {
-    for (lie, code) in [(Lie::None, 0), (Lie::SellsTwice, 1)] {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let file = folder.path().join("load.jsonl.zst");
-        let flags = ["--history", file.to_str().expect("text")];
-        let outcome = load_with(lie, true, &flags).await;
-        assert_eq!(outcome.code, Some(code), "{lie:?}: {}", outcome.stdout);
-        let mut check = Command::new(env!("CARGO_BIN_EXE_loadtest"));
-        let check = check.arg("check").arg(&file).output().await.expect("the built program");
-        let said = String::from_utf8_lossy(&check.stdout).into_owned();
-        assert_eq!(check.status.code(), Some(code), "{lie:?}: {said}");
+    // Of the lie `Locked` there is no history: no request is sent.
+    for (lie, code) in [
+        (Lie::None, 0),
+        (Lie::LosesOne, 1),
+        (Lie::SellsTwice, 1),
+        (Lie::Oversells, 1),
+        (Lie::SoldOutTooEarly, 1),
+        (Lie::RefusesAndKeeps, 1),
+        (Lie::AuditShort, 1),
+        (Lie::AuditRich, 1),
+        (Lie::ShowsTooMuch, 1),
+        (Lie::HidesStock, 1),
+        (Lie::LosesAnswer, 1),
+        (Lie::Draft, 1),
+        (Lie::Proxied, 1),
+    ] {
+        assert_judged_again(lie, code, &[]).await;
+    }
+    let too_few_late = ["--mix", "sold-out", "--requests", "11"];
+    assert_judged_again(Lie::None, 1, &too_few_late).await;
+    assert_judged_again(Lie::None, 0, &["--hang-up-share", "0.3", "--seed", "5"]).await;
+}
+
+/// Asserts that a load, and the check of its history, end with this code, for the same reasons.
+async fn assert_judged_again(lie: Lie, code: i32, flags: &[&str]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (file, json) = (folder.path().join("load.jsonl.zst"), folder.path().join("judgement"));
+    let flags = [&["--history", file.to_str().expect("text")], flags].concat();
+    let outcome = load_with(lie, true, &flags).await;
+    assert_eq!(outcome.code, Some(code), "{lie:?}: {}", outcome.stdout);
+    let mut check = Command::new(env!("CARGO_BIN_EXE_loadtest"));
+    let check = check.arg("check").arg(&file).arg("--json").arg(&json);
+    let check = check.output().await.expect("the built program");
+    let said = String::from_utf8_lossy(&check.stdout).into_owned();
+    assert_eq!(check.status.code(), Some(code), "{lie:?}: {said}");
+    let judgement = std::fs::read_to_string(&json).expect("written");
+    let judgement: Value = serde_json::from_str(&judgement).expect("JSON");
+    for what in ["ok", "failed_because", "conditions"] {
+        assert_eq!(judgement[what], outcome.report[what], "{lie:?}: {what}");
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::error::{Error, Result};
 use crate::judge::check::Check;
@@ -24,7 +25,7 @@ pub(super) struct CheckArgs {
     /// `env` takes the URL of `DATABASE_URL`: arguments stand in the list of processes, where
     /// everybody can read a password, and the environment does not.
     #[arg(long, value_name = "URL|env")]
-    database: Option<String>,
+    database: Option<SecretString>,
     /// Seconds after which the check is given up, which is a failure
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -48,10 +49,25 @@ pub(super) async fn check(args: CheckArgs) -> Result<bool> {
 }
 
 /// The URL itself, or for `env` that of the environment.
-fn named_or_in_environment(url: String) -> Result<String> {
-    if url != IN_ENVIRONMENT {
+fn named_or_in_environment(url: SecretString) -> Result<SecretString> {
+    if url.expose_secret() != IN_ENVIRONMENT {
         return Ok(url);
     }
     let missing = || Error::Usage(format!("--database env needs {DATABASE_URL}, which is not set"));
-    std::env::var(DATABASE_URL).ok().filter(|url| !url.is_empty()).ok_or_else(missing)
+    let told = std::env::var(DATABASE_URL).ok().filter(|url| !url.is_empty());
+    told.map(SecretString::from).ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::Cli;
+
+    #[test]
+    fn a_password_on_the_command_line_is_not_shown_with_the_arguments() {
+        let line = ["loadtest", "check", "file", "--database", "mysql://u:s3cret@h/sale"];
+        let shown = format!("{:?}", Cli::try_parse_from(line).expect("parsed"));
+        assert!(shown.contains("database") && !shown.contains("s3cret"), "{shown}");
+    }
 }

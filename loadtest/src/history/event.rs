@@ -1,4 +1,4 @@
-//! What a line of a history says: one JSON object, whose first member `e` names its kind.
+//! What a line of a history says: one JSON object, whose member `e` names its kind.
 //!
 //! Ids are strings in the file and numbers here. Times are nanoseconds of the monotonic clock since
 //! the history's header. Numbers of requests are unique in a file.
@@ -32,6 +32,8 @@ pub enum Event<'a> {
     Unknown(Ended<'a>),
     /// Something that happened besides requests.
     Mark(Mark<'a>),
+    /// Something that must be so for the load to say anything.
+    Condition(Condition),
     /// Final reads: an order that exists.
     Order(Order),
     /// Final reads: an order that existed before the load.
@@ -153,6 +155,18 @@ pub struct Mark<'a> {
     pub detail: Cow<'a, str>,
 }
 
+/// Something that must be so for the load to say anything. Recorded are those that its requests do
+/// not show.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// What must be so.
+    pub what: String,
+    /// Whether it is.
+    pub met: bool,
+    /// The figures behind it.
+    pub detail: String,
+}
+
 /// An order that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
@@ -259,27 +273,41 @@ pub struct End {
 }
 
 impl<'a> Event<'a> {
-    /// What a line says. Its first member must be `e`, which is how its kind is known at once.
+    /// What a line says.
     pub fn parse(line: &'a [u8]) -> Result<Self, String> {
-        let tag = line.strip_prefix(br#"{"e":""#).unwrap_or_default();
-        let tag = tag.split(|byte| *byte == b'"').next().unwrap_or_default();
-        let parsed = match tag {
+        // As it is written here, its first member is its kind: so it need not be parsed twice.
+        let first = line.strip_prefix(br#"{"e":""#);
+        let tag = match first.and_then(|rest| rest.split(|byte| *byte == b'"').next()) {
+            Some(tag) => Cow::Borrowed(tag),
+            None => Cow::Owned(kind_of(line)?.into_bytes()),
+        };
+        let parsed = match tag.as_ref() {
             b"invoke" => serde_json::from_slice(line).map(Self::Invoke),
             b"ok" => serde_json::from_slice(line).map(Self::Ok),
             b"fail" => serde_json::from_slice(line).map(Self::Fail),
             b"unknown" => serde_json::from_slice(line).map(Self::Unknown),
             b"begin" => serde_json::from_slice(line).map(Self::Begin),
             b"mark" => serde_json::from_slice(line).map(Self::Mark),
+            b"condition" => serde_json::from_slice(line).map(Self::Condition),
             b"order" => serde_json::from_slice(line).map(Self::Order),
             b"earlier" => serde_json::from_slice(line).map(Self::Earlier),
             b"account" => serde_json::from_slice(line).map(Self::Account),
             b"audit" => serde_json::from_slice(line).map(Self::Audit),
             b"effect" => serde_json::from_slice(line).map(Self::Effect),
             b"end" => serde_json::from_slice(line).map(Self::End),
-            _ => return Err("it does not begin with the kind of an event".to_owned()),
+            _ => return Err("it is no kind of event".to_owned()),
         };
         parsed.map_err(|error| error.to_string())
     }
+}
+
+/// The member `e` of any JSON object.
+fn kind_of(line: &[u8]) -> Result<String, String> {
+    #[derive(Deserialize)]
+    struct Kind {
+        e: String,
+    }
+    serde_json::from_slice::<Kind>(line).map(|kind| kind.e).map_err(|error| error.to_string())
 }
 
 /// A 64-bit id as a string.

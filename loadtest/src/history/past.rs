@@ -8,10 +8,11 @@ use std::path::Path;
 use uuid::Uuid;
 
 use crate::history::event::{
-    Account, Begin, Ended, Event, FORMAT, Invoke, Offer, Said, VERSION, When,
+    Account, Begin, Condition, Effect as EffectLine, Ended, Event, FORMAT, Invoke, Offer, Said,
+    VERSION, When,
 };
 use crate::history::{ReadError, Reader};
-use crate::judge::evidence::{Audit, Effect, NO_END, Names, OrderRow, Record};
+use crate::judge::evidence::{Audit, Effect, NO_END, Names, OrderRow, Protects, Record};
 use crate::load::outcome::Outcome;
 
 /// Different names of one sort that are told apart; further ones share the last index.
@@ -32,6 +33,8 @@ pub struct Past {
     pub names: Names,
     /// What was on sale, in the header's order.
     pub lots: Vec<Lot>,
+    /// What must be so for it to say anything, and its requests do not show.
+    pub conditions: Vec<Condition>,
     /// Lines of the file.
     pub events: u64,
 }
@@ -156,7 +159,8 @@ impl Gathering {
         };
         let lot_list = begin.vouchers.iter().map(lot).collect();
         let names = Names { replicas: Vec::new(), codes: vec![NO_END_CODE.to_owned()] };
-        let past = Past { begin, records: Vec::new(), names, lots: lot_list, events: 0 };
+        let (records, conditions) = (Vec::new(), Vec::new());
+        let past = Past { begin, records, names, lots: lot_list, conditions, events: 0 };
         Ok(Self { past, open: HashMap::new(), lots, resources: HashMap::new() })
     }
 
@@ -175,6 +179,7 @@ impl Gathering {
             }
             Event::Unknown(ended) => self.end(ended, Outcome::Unknown)?,
             Event::Mark(_) => {}
+            Event::Condition(condition) => self.past.conditions.push(condition.clone()),
             Event::Order(order) => {
                 self.lot(order.v)?.rows.push(OrderRow { id: order.o, user_id: order.u });
             }
@@ -188,16 +193,7 @@ impl Gathering {
                     return Err(format!("a second audit of voucher {v}"));
                 }
             }
-            Event::Effect(effect) => {
-                let next = u32::try_from(self.resources.len()).unwrap_or(u32::MAX);
-                let known = self.resources.get(effect.res.as_ref()).copied();
-                let resource = known.unwrap_or_else(|| {
-                    self.resources.insert(effect.res.clone().into_owned(), next);
-                    next
-                });
-                let (seq, token, order) = (effect.seq, effect.token, effect.o);
-                self.lot(effect.v)?.effects.push(Effect { resource, seq, token, order });
-            }
+            Event::Effect(effect) => self.effect(effect)?,
             Event::End(end) => {
                 let (requests, events) = (self.past.records.len() as u64, number - 1);
                 if (end.requests, end.events) != (requests, events) {
@@ -259,6 +255,19 @@ impl Gathering {
         }
         let order = ended.o.and_then(NonZeroU64::new);
         *record = Record { end_ns: ended.t, order, outcome, replica, code, ..*record };
+        Ok(())
+    }
+
+    fn effect(&mut self, line: &EffectLine<'_>) -> Result<(), String> {
+        let next = u32::try_from(self.resources.len()).unwrap_or(u32::MAX);
+        let known = self.resources.get(line.res.as_ref()).copied();
+        let resource = known.unwrap_or_else(|| {
+            self.resources.insert(line.res.clone().into_owned(), next);
+            next
+        });
+        let protects = Protects::of(&line.res, line.v);
+        let (seq, token, order) = (line.seq, line.token, line.o);
+        self.lot(line.v)?.effects.push(Effect { resource, protects, seq, token, order });
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::history::event::{
-    Account, Earlier, Effect, Ended, Invoke, Mark, Offer, Order, Said, Source, When,
+    Account, Condition, Earlier, Effect, Ended, Invoke, Mark, Offer, Order, Said, Source, When,
 };
 use crate::history::{ReadError, Reader};
 use crate::judge::evidence::Audit;
@@ -48,6 +48,7 @@ fn one_of_each() -> Vec<Event<'static>> {
         Event::Unknown(full),
         Event::Unknown(Ended { t: 10, n: 2, ..Ended::default() }),
         Event::Mark(Mark { t: 3, what: "fault".into(), name: "freeze".into(), ..Mark::default() }),
+        Event::Condition(Condition { what: "x".into(), met: true, detail: "y".into() }),
         Event::Order(Order { v: 1, o: 2, u: 3 }),
         Event::Earlier(Earlier { v: 1, o: 2 }),
         Event::Account(account),

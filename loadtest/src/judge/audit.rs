@@ -11,7 +11,7 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection as _, Row as _};
 
 use crate::error::{Error, Result};
-use crate::judge::evidence::{Audit, Effect, OrderRow};
+use crate::judge::evidence::{Audit, Effect, OrderRow, Protects};
 use crate::lab::predict::Guards;
 
 /// Orders of one voucher beyond which a reading fails.
@@ -166,9 +166,11 @@ async fn effects(
     let mut rows = sqlx::query(EFFECTS).bind(voucher).bind(limit).fetch(connection);
     while let Some(row) = rows.try_next().await? {
         let next = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let resource = *names.entry(row.try_get::<String, _>(1)?).or_insert(next);
+        let name = row.try_get::<String, _>(1)?;
+        let protects = Protects::of(&name, voucher);
+        let resource = *names.entry(name).or_insert(next);
         let (seq, token, order) = (row.try_get(0)?, row.try_get(2)?, row.try_get(3)?);
-        effects.push(Effect { resource, seq, token, order });
+        effects.push(Effect { resource, protects, seq, token, order });
     }
     bounded(effects.len())?;
     let mut names: Vec<(String, u32)> = names.into_iter().collect();

@@ -8,12 +8,14 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::history::{Lot, Past, ReadError, Source};
-use crate::judge::audit::{Reader, Reading};
-use crate::judge::evidence::{Audit, AuditCheck, Evidence};
+use crate::history::{Condition, Lot, Past, ReadError, Source};
+use crate::judge::audit::Reader;
+use crate::judge::conditions;
+use crate::judge::evidence::{AuditCheck, Evidence};
 use crate::judge::verdict::{Finding, Rule, Verdict, judge};
 use crate::lab::predict::Guards;
 use crate::load::outcome::Outcome;
@@ -23,8 +25,8 @@ use crate::load::outcome::Outcome;
 pub struct Check {
     /// The recorded history.
     pub file: PathBuf,
-    /// The database to be read instead of the final reads in the file.
-    pub database: Option<String>,
+    /// The database to be read instead of the final reads in the file; its URL may hold a password.
+    pub database: Option<SecretString>,
     /// How long it may take.
     pub deadline: Duration,
 }
@@ -32,8 +34,8 @@ pub struct Check {
 /// What came of it; the report's JSON.
 #[derive(Debug, Serialize)]
 pub struct Judgement {
-    /// Whether the history is whole, every demanded rule was judged and held, and no other is
-    /// broken.
+    /// Whether the history is whole, every condition is met, every demanded rule was judged and
+    /// held, and no other is broken.
     pub ok: bool,
     /// Why not, in words.
     pub failed_because: Vec<String>,
@@ -51,6 +53,8 @@ pub struct Judgement {
     pub requests: u64,
     /// Those whose clients were not told what came of them.
     pub unknown: u64,
+    /// What must be so for the load to say anything.
+    pub conditions: Vec<Condition>,
     /// Each voucher by itself.
     pub vouchers: Vec<Judged>,
     /// How long it took.
@@ -110,14 +114,14 @@ impl Check {
         };
         let mut readings = Vec::new();
         if let Some(url) = &self.database {
-            let mut reader = Reader::connect(url).await?;
+            let mut reader = Reader::connect(url.expose_secret()).await?;
             for lot in &past.lots {
                 let reading = reader.read(&lot.offer.id.to_string(), guards_of(&past, lot)).await?;
                 readings.push(reading);
             }
         }
-        for (lot, reading) in past.lots.iter_mut().zip(readings) {
-            lot.read_anew(reading);
+        if self.database.is_some() {
+            past.read_anew(readings)?;
         }
         let file = self.file.clone();
         blocking(move || Judgement::of(&file, &past)).await
@@ -134,6 +138,7 @@ impl Check {
             events: 0,
             requests: 0,
             unknown: 0,
+            conditions: Vec::new(),
             vouchers: Vec::new(),
             took_s: 0.0,
         }
@@ -156,14 +161,16 @@ fn guards_of(past: &Past, lot: &Lot) -> Guards {
 }
 
 impl Judgement {
-    /// Judges every voucher of a history that was read.
+    /// Judges a history that was read: its conditions and every voucher.
     pub fn of(file: &Path, past: &Past) -> Self {
-        let vouchers = judge_all(past);
+        let (conditions, vouchers) = (conditions::of(past), judge_all(past));
         let requests = past.records.len() as u64;
-        let mut failed_because: Vec<String> = vouchers.iter().flat_map(Judged::failures).collect();
-        if requests == 0 {
-            failed_because.insert(0, "the history has no requests".to_owned());
-        }
+        let nothing = (requests == 0).then(|| "the history has no requests".to_owned());
+        let unmet = conditions.iter().filter(|condition| !condition.met);
+        let unmet = unmet.map(|one| format!("not so: {} ({})", one.what, one.detail));
+        let failures = vouchers.iter().flat_map(Judged::failures);
+        let failed_because: Vec<String> =
+            nothing.into_iter().chain(unmet).chain(failures).collect();
         let unknown = past.records.iter().filter(|record| record.outcome == Outcome::Unknown);
         Self {
             ok: failed_because.is_empty(),
@@ -175,6 +182,7 @@ impl Judgement {
             events: past.events,
             requests,
             unknown: unknown.count() as u64,
+            conditions,
             vouchers,
             took_s: 0.0,
         }
@@ -231,22 +239,4 @@ fn shared_ids(past: &Past) -> HashSet<u64> {
     named.sort_unstable();
     let shared = named.array_windows().filter(|[a, b]| a.0 == b.0 && a.1 != b.1);
     shared.map(|[(id, _), _]| *id).collect()
-}
-
-impl Lot {
-    /// Puts another reading of the database in the place of the final read.
-    fn read_anew(&mut self, reading: Reading) {
-        let account = crate::history::finals::of_database(self.offer.id, &reading);
-        self.account = Some(account);
-        self.rows = reading.rows;
-        self.effects = reading.effects;
-    }
-
-    /// The judge's own account, if it read the database.
-    fn own_account(&self) -> Option<Audit> {
-        let account = self.account.as_ref().filter(|one| one.source == Source::Database)?;
-        let table = |what: &str| account.tables.get(what).map_or("", String::as_str);
-        let tables = ["orders", "stock", "grants"].map(table);
-        Some(Audit::of(&self.rows, account.granted?, account.left?, tables))
-    }
 }

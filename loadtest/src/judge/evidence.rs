@@ -52,12 +52,39 @@ impl Record {
 pub struct Effect {
     /// Number of the resource; tokens of different ones are not comparable.
     pub resource: u32,
+    /// What the resource's name says that its lock protects.
+    pub protects: Protects,
     /// Its place in the order of commits.
     pub seq: u64,
     /// The token under which it was made.
     pub token: u64,
     /// The order that was written.
     pub order: u64,
+}
+
+/// What a lock protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protects {
+    /// The voucher that was ordered: one purchase of it at a time.
+    Voucher,
+    /// The purchases of this user.
+    User(u64),
+    /// Something else, or nobody knows what.
+    Other,
+}
+
+impl Protects {
+    /// From a resource's name, `redisson:lock:voucher:1` or `redisson:lock:order:7`, where that
+    /// voucher was ordered.
+    pub fn of(name: &str, voucher: u64) -> Self {
+        let mut parts = name.rsplit(':');
+        let id = parts.next().and_then(|id| id.parse::<u64>().ok());
+        match (parts.next(), id) {
+            (Some("voucher"), Some(id)) if id == voucher => Self::Voucher,
+            (Some("order"), Some(user)) => Self::User(user),
+            _ => Self::Other,
+        }
+    }
 }
 
 /// An order that exists.

@@ -1,7 +1,10 @@
 //! A verdict: what is known, and the rules.
 
+mod anew;
 pub mod audit;
 pub mod check;
+mod claims;
+pub mod conditions;
 mod effects;
 pub mod evidence;
 pub mod proof;

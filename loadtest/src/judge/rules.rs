@@ -119,7 +119,8 @@ impl Judging<'_> {
     /// A "sold out" needs as many orders as units, or requests that may have become some, sent
     /// before the answer came. What a replica knows of the stock may be a second old, but nothing
     /// is granted during a load: what was sold out a second ago still is. So the rule asks for
-    /// no more than that it is true at the answer, and allows for nothing else.
+    /// no more than that it is true at the answer. What became of requests with unknown outcomes
+    /// the final read tells: see [`crate::judge::claims`].
     fn sold_out(&mut self, breaches: &mut Breaches) -> Answer {
         let told = self.with(Outcome::SoldOut).count();
         if told == 0 {
@@ -127,29 +128,23 @@ impl Judging<'_> {
         }
         let Some(offered) = self.evidence.offered else { return (None, NOT_TOLD.to_owned()) };
         let offered = usize::try_from(offered).unwrap_or(0);
-        let mut asked_at = std::mem::take(&mut self.users.asked_at);
-        // Until then fewer orders than units had been asked for.
-        let enough_at = match offered {
-            0 => None,
-            units if units > asked_at.len() => Some(u64::MAX),
-            units => Some(*asked_at.select_nth_unstable(units - 1).1),
-        };
-        let is_false = |record: &&Record| enough_at.is_some_and(|at| record.end_ns <= at);
+        self.users.claims.sort();
+        let claims = &self.users.claims;
+        let is_false = |record: &&Record| claims.before(record.end_ns) < offered;
         let mut falsely: Vec<_> = self.with(Outcome::SoldOut).filter(is_false).collect();
         falsely.sort_unstable_by_key(|record| (record.end_ns, record.n));
         for record in falsely.iter().take(MAX_PROOFS) {
-            let asked = asked_at.iter().filter(|start_ns| **start_ns < record.end_ns).count();
             let why = || {
-                let at = seconds(record.end_ns);
-                format!("at {at} only {asked} of {offered} units had been asked for")
+                let (at, taken) = (seconds(record.end_ns), claims.before(record.end_ns));
+                format!("at {at} only {taken} of {offered} units were sold or being asked for")
             };
             breaches.add(self.evidence, why, || [*record]);
         }
         breaches.count = falsely.len() as u64;
         let detail = format!(
-            "{} of {told} answers too early; {} orders asked for, {offered} units",
+            "{} of {told} answers were false; {} orders asked for, {offered} units",
             falsely.len(),
-            asked_at.len()
+            claims.len()
         );
         (Some(falsely.is_empty()), detail)
     }

@@ -2,9 +2,11 @@
 //! order of their ids.
 //!
 //! Which request wrote an order is known where an answer names it. Of a user's other orders each
-//! request with an unknown outcome explains one, its own if it names one. Those that remain were
-//! left by a refused request if the user has one, else nobody asked for them.
+//! request with an unknown outcome explains one: the one that it names, or any if it names none.
+//! Those that remain were left by a refused request if the user has one, else nobody asked for
+//! them.
 
+use crate::judge::claims::Claims;
 use crate::judge::evidence::{Evidence, OrderRow, Record};
 use crate::judge::proof::Breaches;
 use crate::load::outcome::Outcome;
@@ -24,9 +26,9 @@ pub(super) struct Users {
     pub(super) duplicates: Breaches,
     /// Users who were told "already ordered" when they had no order.
     pub(super) falsely_ordered: Breaches,
-    /// When each order that may ever have taken a unit was asked for: the acknowledged ones, the
-    /// unknown ones, and those whose request is not known, at their user's first.
-    pub(super) asked_at: Vec<u64>,
+    /// When units may have been taken: by orders, those whose request is not known at their user's
+    /// first, and by requests with unknown outcomes.
+    pub(super) claims: Claims,
 }
 
 /// What one user asked for and holds.
@@ -81,10 +83,12 @@ impl Users {
             self.duplicates.add(evidence, why, || named);
         }
         let unknown = user.asked.iter().filter(|record| record.outcome == Outcome::Unknown);
-        self.asked_at.extend(unknown.map(|record| record.start_ns));
-        self.asked_at.extend(user.acknowledged.iter().map(|(_, start_ns)| *start_ns));
+        self.claims.unknown(unknown, user.unclaimed.len() - user.excess);
         let first = user.asked.first().map_or(0, |record| record.start_ns);
-        self.asked_at.extend(std::iter::repeat_n(first, user.excess));
+        let asked_at = user.acknowledged.iter().map(|(_, asked_ns)| *asked_ns);
+        for asked_ns in asked_at.chain(std::iter::repeat_n(first, user.excess)) {
+            self.claims.order(asked_ns);
+        }
     }
 
     fn add_acknowledged(&mut self, evidence: &Evidence<'_>, user: &User<'_>) {
@@ -92,7 +96,7 @@ impl Users {
             self.acknowledged += 1;
             match record.order_id() {
                 None => {
-                    self.asked_at.push(record.start_ns);
+                    self.claims.order(record.start_ns);
                     let why = || "an acknowledgement names no order".to_owned();
                     self.lost.add(evidence, why, || [record]);
                 }
@@ -141,24 +145,11 @@ impl Users {
 impl<'a> User<'a> {
     fn of(evidence: &Evidence<'_>, asked: &'a [Record], held: &'a [OrderRow]) -> Self {
         let with = |outcome| asked.iter().filter(move |record| record.outcome == outcome);
-        let mut acknowledged: Vec<(u64, u64)> = with(Outcome::Bought)
-            .filter_map(|record| Some((record.order_id()?, record.start_ns)))
-            .collect();
-        acknowledged.sort_unstable();
-        acknowledged.dedup_by_key(|(id, _)| *id);
+        let acknowledged = acknowledged(asked);
         let new = held.iter().map(|row| row.id).filter(|id| !evidence.earlier.contains(id));
         let claimed = |id: &u64| acknowledged.binary_search_by_key(id, |(id, _)| *id).is_ok();
         let mut unclaimed: Vec<u64> = new.filter(|id| !claimed(id)).collect();
-        let mut excess = 0;
-        if !unclaimed.is_empty() {
-            // An acknowledgement that names no order is of one all the same.
-            let nameless = with(Outcome::Bought).filter(|record| record.order.is_none());
-            let may_be_its = with(Outcome::Unknown).chain(nameless);
-            let mut named: Vec<_> = may_be_its.map(Record::order_id).collect();
-            excess = unclaimed.len().saturating_sub(named.len());
-            named.sort_unstable();
-            unclaimed.sort_by_key(|id| named.binary_search(&Some(*id)).is_err());
-        }
+        let excess = explain(&mut unclaimed, asked);
         let resolved = unclaimed.len() > excess;
         let mut keys: Vec<u32> = with(Outcome::Bought).map(|record| record.key).collect();
         keys.sort_unstable();
@@ -185,6 +176,44 @@ impl<'a> User<'a> {
         let exists = told.order_id().is_none_or(|id| self.holds(id) || acknowledged(id));
         exists && self.may_hold_from.is_some_and(|from_ns| from_ns < told.end_ns)
     }
+}
+
+/// Ids of acknowledged orders and when they were first asked for: by the request itself, or by an
+/// earlier one without an answer that it repeats. By id, each once.
+fn acknowledged(asked: &[Record]) -> Vec<(u64, u64)> {
+    let with = |outcome| asked.iter().filter(move |record| record.outcome == outcome);
+    let mut lost: Vec<(u32, u64)> =
+        with(Outcome::Unknown).map(|record| (record.key, record.start_ns)).collect();
+    lost.sort_unstable();
+    let asked_ns = |record: &Record| {
+        let first = lost.get(lost.partition_point(|(key, _)| *key < record.key));
+        let same = first.filter(|(key, _)| *key == record.key);
+        same.map_or(record.start_ns, |(_, lost_ns)| record.start_ns.min(*lost_ns))
+    };
+    let mut found: Vec<(u64, u64)> = with(Outcome::Bought)
+        .filter_map(|record| Some((record.order_id()?, asked_ns(record))))
+        .collect();
+    found.sort_unstable();
+    found.dedup_by_key(|(id, _)| *id);
+    found
+}
+
+/// Brings the orders that nothing explains to the end; how many they are.
+fn explain(unclaimed: &mut [u64], asked: &[Record]) -> usize {
+    if unclaimed.is_empty() {
+        return 0;
+    }
+    // An acknowledgement that names no order is of one all the same.
+    let nameless = |record: &&Record| {
+        record.order.is_none() && matches!(record.outcome, Outcome::Unknown | Outcome::Bought)
+    };
+    let unknown = asked.iter().filter(|record| record.outcome == Outcome::Unknown);
+    let mut named: Vec<u64> = unknown.filter_map(Record::order_id).collect();
+    named.sort_unstable();
+    let is_named = |id: &u64| named.binary_search(id).is_ok();
+    unclaimed.sort_by_key(|id| !is_named(id));
+    let unnamed = unclaimed.len() - unclaimed.partition_point(is_named);
+    unnamed.saturating_sub(asked.iter().filter(nameless).count())
 }
 
 /// The first few of a list, in words.

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use super::*;
 use crate::history::{Begin, Lot, Offer, Past, finals};
 use crate::judge::audit::Reading;
-use crate::judge::evidence::{Effect, Names, OrderRow, Record};
+use crate::judge::evidence::{Effect, Names, OrderRow, Protects, Record};
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::sale::verdict;
@@ -46,6 +46,7 @@ fn sale(granted: u32) -> Past {
         records: (0..granted).map(bought).collect(),
         names: Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] },
         lots: vec![lot],
+        conditions: Vec::new(),
         events: 0,
     }
 }
@@ -57,8 +58,14 @@ fn fenced(lock: Lock, recorded: bool) -> CellReport {
     let trial = Trial { place, circumstance: Circumstance::FrozenFenced, fault };
     let mut past = sale(100);
     if recorded {
-        let effect =
-            |(seq, row): (u64, &OrderRow)| Effect { resource: 1, seq, token: seq, order: row.id };
+        let protects = Protects::Voucher;
+        let effect = |(seq, row): (u64, &OrderRow)| Effect {
+            resource: 1,
+            protects,
+            seq,
+            token: seq,
+            order: row.id,
+        };
         past.lots[0].effects = (1..).zip(&past.lots[0].rows).map(effect).collect();
     }
     CellReport::of(trial, 100, Figures::default(), verdict(&past))

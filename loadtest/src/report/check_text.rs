@@ -1,7 +1,7 @@
 //! The judgement on a recorded history, for a person.
 
 use crate::judge::check::Judgement;
-use crate::report::run_text::findings;
+use crate::report::run_text::{conditions, findings};
 
 /// All that is printed after a check.
 pub fn text(judgement: &Judgement) -> String {
@@ -12,6 +12,9 @@ pub fn text(judgement: &Judgement) -> String {
              judged in {:.1} s",
             judgement.requests, judgement.unknown, judgement.events, judgement.took_s
         ));
+    }
+    if !judgement.conditions.is_empty() {
+        parts.push(conditions(&judgement.conditions));
     }
     for judged in &judgement.vouchers {
         let units = judged.offered.map_or("unknown".to_owned(), |units| units.to_string());

@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use crate::history::Condition;
 use crate::judge::check::Judged;
 use crate::judge::verdict::{Rule, Verdict};
 use crate::load::outcome::Outcome;
@@ -18,13 +19,17 @@ pub fn text(report: &RunReport) -> String {
         "{} requests by {} users on {}, seed {}",
         load.requests, load.users, report.target, report.seed
     );
-    let conditions = report.conditions.iter();
-    let conditions: Vec<String> =
-        conditions.map(|one| line(Some(one.met), one.what, &one.detail)).collect();
-    let mut parts = vec![head, outcomes(load), details(load), cost(report), conditions.join("\n")];
+    let conditions = conditions(&report.conditions);
+    let mut parts = vec![head, outcomes(load), details(load), cost(report), conditions];
     parts.extend(report.vouchers.iter().map(voucher));
     parts.push(summary(report));
     parts.join("\n\n")
+}
+
+/// What must be so for the load to say anything, a line each.
+pub(super) fn conditions(all: &[Condition]) -> String {
+    let lines = all.iter().map(|one| line(Some(one.met), &one.what, &one.detail));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn voucher(one: &VoucherReport) -> String {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use loadtest::error::Result;
 use loadtest::history::{Begin, FinalRead, Offer, Recorder};
 use loadtest::judge::audit::Reader;
 use loadtest::judge::check::{Check, Judgement};
@@ -51,7 +52,7 @@ impl Shop {
         for (token, row) in (7..).zip(&tape.rows) {
             let order = format!("({}, {}, 1, 100, NOW())", row.id, row.user_id);
             shop.run(&format!("INSERT INTO orders VALUES {order}")).await;
-            let effect = format!("(1, 'redisson:x', {token}, {})", row.id);
+            let effect = format!("(1, 'redisson:lock:voucher:1', {token}, {})", row.id);
             let columns = "(voucher_id, resource, token, order_id)";
             shop.run(&format!("INSERT INTO lab_effects {columns} VALUES {effect}")).await;
         }
@@ -63,11 +64,14 @@ impl Shop {
         sqlx::raw_sql(statement).execute(&mut self.sql).await.expect("done");
     }
 
-    async fn check(&self, file: &Path) -> Judgement {
-        let database = Some(self.database.url("sale"));
+    async fn try_check(&self, file: &Path) -> Result<Judgement> {
+        let database = Some(self.database.url("sale").into());
         let deadline = Duration::from_mins(1);
-        let check = Check { file: file.to_owned(), database, deadline };
-        check.run().await.expect("judged")
+        Check { file: file.to_owned(), database, deadline }.run().await
+    }
+
+    async fn check(&self, file: &Path) -> Judgement {
+        self.try_check(file).await.expect("judged")
     }
 }
 
@@ -109,6 +113,7 @@ async fn the_database_is_read_instead_of_the_file_and_shows_what_became_of_it_si
     let n = tape.with_code("201")[30];
     let order = tape.end_of(n).o.expect("an order");
     shop.run(&format!("DELETE FROM orders WHERE id = {order}")).await;
+    shop.run(&format!("DELETE FROM lab_effects WHERE order_id = {order}")).await;
     shop.run("UPDATE voucher_stock SET stock = 1").await;
     let judgement = shop.check(&unread).await;
     assert_eq!(broken(&judgement), [Rule::AcknowledgedExist], "{:?}", judgement.failed_because);
@@ -118,6 +123,29 @@ async fn the_database_is_read_instead_of_the_file_and_shows_what_became_of_it_si
     shop.run("UPDATE lab_effects SET token = 1 WHERE seq = 100").await;
     let judgement = shop.check(&unread).await;
     assert!(broken(&judgement).contains(&Rule::TokensRise), "{:?}", judgement.failed_because);
+}
+
+#[tokio::test]
+async fn orders_of_others_from_before_the_load_are_not_taken_for_new_ones() {
+    let tape = Tape::legal();
+    let mut shop = Shop::after(&tape).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("history");
+    record(&tape, &file, None).await;
+    shop.run("INSERT INTO orders VALUES (7, 5, 1, 100, NOW())").await;
+    let effect =
+        "(voucher_id, resource, token, order_id) VALUES (1, 'redisson:lock:voucher:1', 1, 7)";
+    shop.run(&format!("INSERT INTO lab_effects {effect}")).await;
+    shop.run("UPDATE lab_effects SET seq = 0 WHERE order_id = 7").await;
+    let judgement = shop.check(&file).await;
+    let phantom = [Rule::OrdersWithinStock, Rule::StockAddsUp, Rule::NoRowWithoutRequest];
+    assert_eq!(broken(&judgement), phantom, "all units were there when the load began");
+
+    shop.run("INSERT INTO stock_grants (voucher_id, units) VALUES (1, 1)").await;
+    let error = shop.try_check(&file).await.expect_err("which one is new cannot be told");
+    assert_eq!(error.exit_code(), 2);
+    let why = error.to_string();
+    assert!(why.contains("1 units had been sold before the load"), "{why}");
 }
 
 #[tokio::test]

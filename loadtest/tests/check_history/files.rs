@@ -118,6 +118,72 @@ async fn a_history_without_requests_shows_nothing_and_is_bad() {
 }
 
 #[tokio::test]
+async fn a_history_in_which_nobody_reached_the_sale_shows_nothing_and_is_bad() {
+    let scratch = Scratch::new();
+    let path = scratch.file("refused.jsonl.zst");
+    let mut tape = Tape { rows: Vec::new(), ..Tape::legal() };
+    for code in ["201", "sold_out", "already_ordered"] {
+        for n in tape.with_code(code) {
+            tape.refuses(n, "overloaded");
+        }
+    }
+    write(&[tape], &path).await;
+    let why = why_bad(&path).await;
+    assert_eq!(why.split(" (").next(), Some("not so: requests reached the sale"), "{why}");
+}
+
+#[tokio::test]
+async fn a_history_of_a_voucher_without_units_shows_nothing_and_is_bad() {
+    let scratch = Scratch::new();
+    let path = scratch.file("empty.jsonl.zst");
+    let mut tape = Tape { offered: 0, granted: 0, rows: Vec::new(), ..Tape::legal() };
+    for code in ["201", "already_ordered"] {
+        for n in tape.with_code(code) {
+            tape.refuses(n, "sold_out");
+        }
+    }
+    write(&[tape], &path).await;
+    let why = why_bad(&path).await;
+    assert_eq!(why, "not so: it had units to sell (voucher 1: 0 units)");
+}
+
+#[tokio::test]
+async fn a_history_with_more_than_one_percent_of_unknown_outcomes_is_bad_unless_clients_hung_up() {
+    let scratch = Scratch::new();
+    let path = scratch.file("lost.jsonl.zst");
+    let legal = Tape::legal();
+    let answered: Vec<u32> = legal.with_code("201").into_iter().take(50).collect();
+    let (mut lost, mut left) = (legal.clone(), legal);
+    for n in answered {
+        lost.loses(n);
+        left.hangs_up(n);
+    }
+    write(&[lost], &path).await;
+    let why = why_bad(&path).await;
+    assert_eq!(why.split(" (").next(), Some("not so: few outcomes are unknown"), "{why}");
+    write(&[left], &path).await;
+    assert!(check(&path).await.ok);
+}
+
+#[tokio::test]
+async fn a_line_is_any_json_object_however_it_is_written() {
+    let scratch = Scratch::new();
+    let rewritten = |text: String| {
+        let spaced = text.lines().map(|line| {
+            let (kind, rest) = line.split_once(',').expect("two members");
+            let kind = kind.replacen('{', "", 1).replacen("\"e\":", " \"\\u0065\" :\t", 1);
+            let members = rest.strip_suffix('}').expect("an object");
+            format!(" {{ {members} , {kind} }} ")
+        });
+        let lines: Vec<String> = spaced.collect();
+        joined(lines.iter().map(String::as_str))
+    };
+    let judgement = check(&scratch.changed(rewritten).await).await;
+    assert!(judgement.ok, "{:?}", judgement.failed_because);
+    assert_eq!(judgement.requests, 3000);
+}
+
+#[tokio::test]
 async fn a_check_that_does_not_end_in_time_is_bad() {
     let scratch = Scratch::new();
     let (file, database) = (scratch.legal().await, None);

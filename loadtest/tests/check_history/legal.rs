@@ -1,5 +1,6 @@
 //! Changes that no rule forbids.
 
+use loadtest::history::event::Effect;
 use loadtest::history::{Ended, Event, Invoke, Source};
 use loadtest::judge::verdict::Rule;
 use uuid::Uuid;
@@ -17,8 +18,8 @@ async fn assert_clean(what: &str, tapes: &[Tape]) {
 async fn a_legal_sale_holds_every_kind_of_answer_and_is_good() {
     let tape = Tape::legal();
     assert_eq!(tape.rows.len(), UNITS, "sold out");
-    for code in ["201", "sold_out", "already_ordered", "overloaded", "timed_out"] {
-        assert!(tape.with_code(code).len() > 10, "{code}");
+    for code in ["201", "sold_out", "already_ordered", "overloaded", "hung_up", "timed_out"] {
+        assert!(tape.with_code(code).len() > 5, "{code}");
     }
     assert_clean("as it is", std::slice::from_ref(&tape)).await;
     let judgement = judge(&[tape]).await;
@@ -34,15 +35,15 @@ async fn unknown_outcomes_may_have_happened_or_not() {
     let legal = Tape::legal();
     let mut happened = legal.clone();
     for n in happened.with_code("201") {
-        happened.loses(n);
+        happened.hangs_up(n);
     }
-    assert_clean("every acknowledgement was lost on its way", &[happened]).await;
+    assert_clean("nobody waited for an acknowledgement", &[happened]).await;
     let mut not = legal.clone();
     let buyers: Vec<u64> = not.rows.iter().map(|row| row.user_id).take(20).collect();
     for buyer in buyers {
         not.forgets(buyer);
         for n in not.requests_of(buyer) {
-            not.loses(n);
+            not.hangs_up(n);
         }
     }
     assert_clean("twenty users never got through", &[not]).await;
@@ -167,9 +168,61 @@ async fn vouchers_and_resources_are_judged_each_by_itself() {
     second.first = 10_000;
     assert_clean("the same users", &[Tape::legal(), Tape::of(second)]).await;
     let mut tape = Tape::fenced();
-    for effect in tape.effects.iter_mut().step_by(2) {
-        effect.res = "redisson:lock:order:2".into();
-        effect.token += 1_000_000;
+    let rows = tape.rows.iter().rev();
+    for (effect, row) in tape.effects.iter_mut().zip(rows) {
+        (effect.o, effect.res) = (row.id, format!("redisson:lock:order:{}", row.user_id).into());
+        effect.token = 1_000 - effect.token;
     }
-    assert_clean("tokens of two resources", &[tape]).await;
+    assert_clean("each buyer has a lock, and tokens, of his own", &[tape]).await;
+}
+
+#[tokio::test]
+async fn a_holder_may_leave_more_than_one_effect_of_its_order() {
+    let mut tape = Tape::fenced();
+    for effect in &mut tape.effects {
+        effect.seq *= 2;
+    }
+    let again = tape.effects.iter().step_by(3).cloned();
+    let again: Vec<_> = again.map(|one| Effect { seq: one.seq + 1, ..one }).collect();
+    tape.effects.extend(again);
+    assert_clean("twice under its one token", &[tape]).await;
+}
+
+#[tokio::test]
+async fn a_sold_out_may_be_told_on_account_of_a_request_that_came_to_nothing_a_moment_ago() {
+    let mut tape = three_units(10_000);
+    tape.hangs_up(2);
+    let mut bought = tape.clone();
+    bought.ends_late(3, 1 << 40);
+    assert_clean("on account of one that left an order, for ever", &[bought]).await;
+    tape.drops_row(72);
+    for (told_at, holds) in [(1_000_000_500, true), (1_000_000_501, false)] {
+        let mut tape = tape.clone();
+        tape.ends_late(3, told_at - 10_000);
+        let judgement = judge(std::slice::from_ref(&tape)).await;
+        let expected: &[Rule] = if holds { &[] } else { &[Rule::SoldOutIsTrue] };
+        assert_eq!(broken(&judgement), expected, "{told_at}");
+        let ended = |event: &Event<'_>| matches!(event, Event::Unknown(end) if end.n == 2);
+        tape.events.retain(|event| !ended(event));
+        let judgement = judge(&[tape]).await;
+        assert_eq!(broken(&judgement), [], "without an end it may be under way");
+    }
+}
+
+#[tokio::test]
+async fn a_unit_may_have_been_gone_since_a_lost_request_whose_repetition_was_acknowledged() {
+    let mut tape = three_units(2_000_000_000);
+    let Event::Invoke(first) = tape.events[tape.places(2).0] else { unreachable!() };
+    tape.hangs_up(2);
+    let (n, t) = (4, 3_000_000_000);
+    tape.events.push(Event::Invoke(Invoke { n, t, ..first }));
+    let (o, s) = (Some(72), Some(201));
+    tape.events.push(Event::Ok(Ended { n, t: t + 1, o, s, ..Ended::default() }));
+    assert_clean("the order is as old as the first of them", std::slice::from_ref(&tape)).await;
+
+    let left = tape.events.iter_mut().rev().find(|event| matches!(event, Event::Invoke(_)));
+    let Some(Event::Invoke(repeated)) = left else { unreachable!() };
+    repeated.k = Uuid::nil();
+    let judgement = judge(&[tape]).await;
+    assert_eq!(broken(&judgement), [Rule::SoldOutIsTrue], "with another key");
 }

@@ -8,3 +8,4 @@ mod legal;
 mod mutations;
 mod synthetic;
 mod tape;
+mod tokens;

@@ -15,7 +15,7 @@ const STRANGER: u64 = 5;
 
 /// Asserts that these rules are broken and no other, and that the first is proved by all of these
 /// requests.
-async fn assert_found(what: &str, tapes: &[Tape], rules: &[Rule], requests: &[u32]) {
+pub(crate) async fn assert_found(what: &str, tapes: &[Tape], rules: &[Rule], requests: &[u32]) {
     let judgement = judge(tapes).await;
     let (mut expected, found) = (rules.to_vec(), broken(&judgement));
     expected.sort_unstable();
@@ -166,8 +166,7 @@ async fn an_acknowledged_order_that_is_lost_is_found() {
 async fn a_refused_request_that_left_an_order_is_found() {
     for code in ["overloaded", "lock_lost", "sold_out"] {
         assert_change(code, &[RefusalsLeftNoRow], |tape| {
-            let lost: Vec<u64> =
-                tape.with_code("timed_out").into_iter().map(|n| tape.user_of(n)).collect();
+            let lost: Vec<u64> = tape.unknown().into_iter().map(|n| tape.user_of(n)).collect();
             let bought = tape.with_code("201").into_iter();
             let mut known = bought.filter(|n| !lost.contains(&tape.user_of(*n)));
             let n = known.next().expect("a user with known outcomes");
@@ -183,6 +182,21 @@ async fn a_refused_request_that_left_an_order_is_found() {
         let n = a_latecomer(tape);
         tape.adds_row(NEW_ORDER, tape.user_of(n));
         vec![n]
+    })
+    .await;
+    assert_change("whose user's lost request wrote another one", &[RefusalsLeftNoRow], |tape| {
+        frees_a_unit(tape);
+        let n = a_latecomer(tape);
+        let user = tape.user_of(n);
+        let mine = tape.requests_of(user);
+        for n in &mine {
+            tape.refuses(*n, "order_in_progress");
+        }
+        let named =
+            |end| Ended { o: Some(NEW_ORDER + 1), c: Some("outcome_unknown".into()), ..end };
+        tape.answer(mine[0], |end| Event::Unknown(named(end)));
+        tape.adds_row(NEW_ORDER, user);
+        mine[1..].to_vec()
     })
     .await;
 }
@@ -232,6 +246,18 @@ async fn a_false_sold_out_is_found() {
             tape.answer(n, |end| Event::Fail(Ended { t: 1 << 41, ..end }));
         }
         vec![tape.with_code("sold_out")[0]]
+    })
+    .await;
+    assert_change("long after the requests that came to nothing", &[SoldOutIsTrue], |tape| {
+        frees_a_unit(tape);
+        let last = tape.rows.last().expect("orders").user_id;
+        tape.forgets(last);
+        for n in tape.requests_of(last) {
+            tape.hangs_up(n);
+        }
+        let told = a_latecomer(tape);
+        tape.ends_late(told, 2_000_000_000);
+        vec![told]
     })
     .await;
 }
@@ -320,34 +346,6 @@ async fn an_id_that_is_given_twice_is_found() {
     second.drops_row(own);
     second.adds_row(given, user);
     assert_found("for two vouchers", &[first, second], &[IdsAreUnique], &[n, other]).await;
-}
-
-#[tokio::test]
-async fn an_effect_under_a_token_that_had_fallen_is_found() {
-    let fenced = Tape::fenced();
-    let request_of = |tape: &Tape, order: u64| {
-        tape.with_code("201").into_iter().find(|n| tape.end_of(*n).o == Some(order))
-    };
-    let mut stale = fenced.clone();
-    stale.effects[50].token = 1;
-    let mut requests: Vec<u32> = request_of(&stale, stale.effects[50].o).into_iter().collect();
-    requests.extend(request_of(&stale, stale.effects[49].o));
-    assert_found("a stale holder wrote", &[stale], &[TokensRise], &requests).await;
-
-    let mut jump = fenced.clone();
-    jump.effects[10].token = 1_000_000;
-    let requests: Vec<u32> = request_of(&jump, jump.effects[10].o).into_iter().collect();
-    assert_found("a token came back after it had fallen", &[jump], &[TokensRise], &requests).await;
-
-    let mut swapped = fenced.clone();
-    let (a, b) = (swapped.effects[20].seq, swapped.effects[30].seq);
-    (swapped.effects[20].seq, swapped.effects[30].seq) = (b, a);
-    assert_found("two commits in the wrong order", &[swapped], &[TokensRise], &[]).await;
-
-    let mut past = fenced;
-    let gone = past.effects.remove(70);
-    let requests: Vec<u32> = request_of(&past, gone.o).into_iter().collect();
-    assert_found("an order past the fence", &[past], &[TokensRise], &requests).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! A made-up sale: what clients of a correct service would have been told, event by event.
 //!
 //! Requests are in flight in a number of slots; each takes its effect at its end. Some answers are
-//! lost after the effect, some requests are lost before it, and some are refused at the door. A
+//! lost after the effect, some clients hang up before it, and some are refused at the door. A
 //! request whose answer was lost is repeated with its key and gets the first answer.
 
 use std::collections::HashMap;
@@ -83,8 +83,8 @@ impl Sale {
             let (c, s) = (Some(code.into()), Some(status));
             Event::Fail(Ended { c, o: order, s, ..ended.clone() })
         };
-        let lost = || {
-            let (c, r) = (Some("timed_out".into()), None);
+        let lost = |code: &'static str| {
+            let (c, r) = (Some(code.into()), None);
             Event::Unknown(Ended { c, r, ..ended.clone() })
         };
         let luck = self.draw(100);
@@ -92,7 +92,7 @@ impl Sale {
             return refused("overloaded", None, 503);
         }
         if luck < 4 {
-            return lost();
+            return lost("hung_up");
         }
         if let Some((order, key)) = self.held.get(&invoke.u).copied() {
             if key != invoke.k {
@@ -107,7 +107,7 @@ impl Sale {
         self.orders.push((order, invoke.u));
         self.held.insert(invoke.u, (order, invoke.k));
         if luck < 10 {
-            return lost();
+            return lost("timed_out");
         }
         Event::Ok(Ended { o: Some(order), s: Some(201), ..ended })
     }

@@ -65,8 +65,8 @@ impl Tape {
     pub(crate) fn fenced() -> Self {
         let mut tape = Self::legal();
         let effect = |(seq, row): (u64, &OrderRow)| {
-            let token = seq / 2 + 5;
-            Effect { v: 1, res: "redisson:lock:order:1".into(), seq, token, o: row.id }
+            let token = seq + 5;
+            Effect { v: 1, res: "redisson:lock:voucher:1".into(), seq, token, o: row.id }
         };
         tape.effects = (1..).zip(&tape.rows).map(effect).collect();
         tape
@@ -213,8 +213,34 @@ impl Tape {
     }
 
     pub(crate) fn loses(&mut self, n: u32) {
-        let code = Some("timed_out".into());
-        self.answer(n, |end| Event::Unknown(Ended { o: None, c: code, s: None, r: None, ..end }));
+        self.never_hears(n, "timed_out");
+    }
+
+    /// As if a client had not waited for the answer, which is no fault of the service.
+    pub(crate) fn hangs_up(&mut self, n: u32) {
+        self.never_hears(n, "hung_up");
+    }
+
+    fn never_hears(&mut self, n: u32, code: &'static str) {
+        let c = Some(code.into());
+        self.answer(n, |end| Event::Unknown(Ended { o: None, c, s: None, r: None, ..end }));
+    }
+
+    /// Numbers of requests with unknown outcomes, in the order of their ends.
+    pub(crate) fn unknown(&self) -> Vec<u32> {
+        let unknown = self.events.iter().filter_map(|event| match event {
+            Event::Unknown(end) => Some(end.n),
+            _ => None,
+        });
+        unknown.collect()
+    }
+
+    /// Puts off an end, so far that nothing of the sale is still under way.
+    pub(crate) fn ends_late(&mut self, n: u32, by_ns: u64) {
+        let (_, place) = self.places(n);
+        if let Event::Ok(end) | Event::Fail(end) | Event::Unknown(end) = &mut self.events[place] {
+            end.t += by_ns;
+        }
     }
 
     pub(crate) fn adds_row(&mut self, id: u64, user_id: u64) {
