@@ -7,8 +7,9 @@
 //!
 //! There are at most [`LIMIT`] such tasks at a time, which takes a server that is away and far more
 //! callers than usual. Work beyond that is dropped where it stands, at once, and counted: a lock
-//! whose release was dropped, or that an abandoned attempt was still to get, is not renewed any more and ends with its lease or session, a
-//! transaction with its connection; permits of a semaphore, which have no lease, stay taken.
+//! whose release was dropped, or that an abandoned attempt was still to get, is not renewed any
+//! more and ends with its lease or session, a transaction with its connection; permits of a
+//! semaphore, which have no lease, stay taken.
 
 use std::pin::Pin;
 use std::sync::Arc;

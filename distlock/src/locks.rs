@@ -13,7 +13,7 @@ use crate::error::in_time;
 use crate::guard::{Guard, Held};
 use crate::keyed::{KeyedMutex, Turn};
 use crate::meter::Meter;
-use crate::ownership::{self, Share};
+use crate::ownership::Ownerships;
 use crate::pace::Pace;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
@@ -33,7 +33,8 @@ pub struct Locks {
     first_stage: Option<KeyedMutex>,
     /// Waiters of other processes poll: this one must let them in now and then.
     gives_way: bool,
-    mint: Option<Arc<dyn Mint>>,
+    /// And what it has minted for the owners there are.
+    mint: Option<(Arc<dyn Mint>, Ownerships)>,
     watchdog: Watchdog,
     /// Attempts and releases that outlive the future that asked for them.
     background: Background,
@@ -62,7 +63,14 @@ impl Locks {
     /// one ownership have the same token, the one that the first of them to ask for it got.
     #[must_use]
     pub fn with_mint(self, mint: Arc<dyn Mint>) -> Self {
-        Self { mint: Some(mint), ..self }
+        Self { mint: Some((mint, Ownerships::default())), ..self }
+    }
+
+    /// The same with the mint of those locks, and one token for an owner that holds by both: the
+    /// two sides of a read-write lock.
+    #[must_use]
+    pub fn with_mint_of(self, other: &Self) -> Self {
+        Self { mint: other.mint.clone(), ..self }
     }
 
     /// The same without the queue inside the process: each task goes to the server. For tests
@@ -101,9 +109,9 @@ impl Locks {
     ///
     /// Fails as [`Locks::lock`] does, and with [`LockError::Lost`] if the owner's hold is gone and
     /// the kind cannot tell it from a new one (`reentrant`, `redisson`, and what is made of them);
-    /// other kinds take the lock anew. A re-entry that asks for a token of the mint is handed the one
-    /// of the hold around it, which must be this process's, by locks with a mint as well; else it is
-    /// refused with [`LockError::BadRequest`].
+    /// other kinds take the lock anew. A re-entry that asks for a token of the mint is handed the
+    /// one of the hold around it, which must be by these locks, or by some that share their mint;
+    /// else it is refused with [`LockError::BadRequest`].
     pub async fn lock_as(
         &self,
         owner: Owner,
@@ -190,10 +198,9 @@ impl Locks {
         options: &LockOptions,
     ) -> Result<(), LockError> {
         let is_minted = options.fenced && self.locker.guarantees().fencing == Fencing::Optional;
-        match owner {
-            Some(owner) if is_minted && !ownership::is_known(name, owner) => {
-                let limit = "must hold the lock in this process, by locks with a mint, for its \
-                             token to be known";
+        match (owner, &self.mint) {
+            (Some(owner), Some((_, all))) if is_minted && !all.knows(name, owner) => {
+                let limit = "must hold the lock by these locks, for its token to be known";
                 Err(LockError::BadRequest { field: "owner", limit: limit.into() })
             }
             _ => Ok(()),
@@ -327,7 +334,7 @@ impl Locks {
         let meter = self.meter.clone();
         let mint = self.mint.as_ref().filter(|_| own_token.is_none());
         let key = (request.name.clone(), request.owner.clone());
-        let share = mint.map(|_| Share::of(key, Arc::clone(&tenure)));
+        let share = mint.map(|(_, all)| all.join(key, Arc::clone(&tenure)));
         let shared_token = share.as_ref().map(|share| share.token.clone());
         let whole = Held { hold, tenure, kept, turn, share, idempotent, meter, since };
         // From here on the guard cleans up after itself, also if this future is dropped.
@@ -335,7 +342,7 @@ impl Locks {
         let most = options.max_hold.is_some() && self.frees_only_its_own();
         let guard = Guard::new(whole, owner, background, most.then_some(until));
         let guard = match mint.zip(shared_token) {
-            Some((mint, shared)) if options.fenced => {
+            Some(((mint, _), shared)) if options.fenced => {
                 let token = shared.get(&**mint, &request.name).await?;
                 failpoint::reach(failpoint::TOKEN_MINTED);
                 guard.with_token(Some(token))

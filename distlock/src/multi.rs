@@ -4,11 +4,11 @@
 //! same ones never wait for each other in a circle; all or nothing, under the one deadline of the
 //! caller. If one is busy, those that were taken are given back before the wait, which is the busy
 //! member's own. Release goes through all members, whatever happens to one of them. With
-//! [`Multi::tolerating`] so many members may be missing, fewer than half, so that two holders always
-//! meet at a member; losing one more is losing all. A missing member is busy or fails: if more fail
-//! than may be missing, so does the attempt; else the lock is somebody else's, and is waited for. A
-//! member that has failed is left out for the rest of its acquisition, because a request that was
-//! given up may still arrive and undo a later one of the same owner.
+//! [`Multi::tolerating`] so many members may be missing, fewer than half, so that two holders
+//! always meet at a member; losing one more is losing all. A missing member is busy or fails: if
+//! more fail than may be missing, so does the attempt; else the lock is somebody else's, and is
+//! waited for. A member that has failed is left out for the rest of its acquisition, because a
+//! request that was given up may still arrive and undo a later one of the same owner.
 //!
 //! With the same name on several independent servers it is an answer to the failover that forgets
 //! a lock. It is as strong as its weakest member, and its flaw is that one member that is away
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::task::JoinSet;
 
+use crate::multi_hold::MultiHold;
 use crate::{
-    Acquisition, Answer, Belief, Fencing, Guarantees, Hold, HoldKind, LockError, LockKind,
-    LockName, Locker, OwnerCheck, Release, Renewal, RenewalKind, Renewer, Request, Upkeep, Wake,
-    WakeKind, Woken, guarantees,
+    Acquisition, Answer, Fencing, Guarantees, Hold, HoldKind, LockError, LockKind, LockName,
+    Locker, OwnerCheck, RenewalKind, Request, Wake, WakeKind, Woken, guarantees,
 };
 
 /// A lock made of locks.
@@ -55,8 +55,8 @@ impl Multi {
     }
 
     /// So many members may be missing (Redisson's `failedLocksLimit`). Fails with
-    /// [`LockError::BadRequest`] if that is half of them or more: then two could hold the lock, each
-    /// with members that the other misses.
+    /// [`LockError::BadRequest`] if that is half of them or more: then two could hold the lock,
+    /// each with members that the other misses.
     pub fn tolerating(self, members: usize) -> Result<Self, LockError> {
         let all = self.members.len();
         if members >= all.div_ceil(2) {
@@ -289,124 +289,5 @@ impl Acquisition for MultiAcquisition {
             outcome = place.abandon().await.and(outcome);
         }
         outcome
-    }
-}
-
-struct MultiHold {
-    /// With the outcome of a release that was answered.
-    members: Vec<(Box<dyn Hold>, Option<Release>)>,
-    beliefs: Beliefs,
-    upkeep: Option<Upkeep>,
-}
-
-/// How the beliefs in the members make the belief in the whole.
-#[derive(Clone, Copy)]
-struct Beliefs {
-    /// So many members may be lost.
-    spare: usize,
-}
-
-impl Beliefs {
-    /// The whole is lost with the first member beyond those that may be.
-    fn whole(self, mut members: Vec<Belief>) -> Belief {
-        members.sort_by_key(|belief| (belief.deadline().is_none(), belief.deadline()));
-        members.get(self.spare).copied().unwrap_or(Belief::FOREVER)
-    }
-}
-
-impl MultiHold {
-    fn new(members: Vec<Box<dyn Hold>>, spare: usize, request: Option<Request>) -> Self {
-        let beliefs = Beliefs { spare };
-        let members_upkeep: Vec<_> =
-            members.iter().map(|member| (member.belief(), member.upkeep())).collect();
-        let renews = members_upkeep.iter().any(|(_, upkeep)| upkeep.is_some());
-        let renewer = MultiRenewer { members: members_upkeep, beliefs };
-        let upkeep = request
-            .filter(|_| renews)
-            .map(|request| Upkeep { renewer: Arc::new(renewer), request });
-        let members = members.into_iter().map(|member| (member, None)).collect();
-        Self { members, beliefs, upkeep }
-    }
-}
-
-#[async_trait]
-impl Hold for MultiHold {
-    fn belief(&self) -> Belief {
-        self.beliefs.whole(self.members.iter().map(|(member, _)| member.belief()).collect())
-    }
-
-    fn upkeep(&self) -> Option<Upkeep> {
-        self.upkeep.clone()
-    }
-
-    /// The worst that happened to a member; an error only after all have been asked.
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let (mut worst, mut failures) = (Release::Released, Vec::new());
-        for (member, outcome) in self.members.iter_mut().rev() {
-            if outcome.is_none() {
-                match member.release().await {
-                    Ok(release) => *outcome = Some(release),
-                    Err(error) => failures.push(error.to_string()),
-                }
-            }
-            match outcome {
-                Some(Release::HeldByOther) => worst = Release::HeldByOther,
-                Some(Release::Gone) if worst == Release::Released => worst = Release::Gone,
-                _ => {}
-            }
-        }
-        if failures.is_empty() { Ok(worst) } else { Err(LockError::Backend(failures.join("; "))) }
-    }
-}
-
-/// Renews the members of one hold, all at once.
-struct MultiRenewer {
-    members: Vec<(Belief, Option<Upkeep>)>,
-    beliefs: Beliefs,
-}
-
-#[async_trait]
-impl Renewer for MultiRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        let mut renewals = JoinSet::new();
-        let mut members = Vec::new();
-        for (belief, upkeep) in &self.members {
-            match upkeep.clone() {
-                None => members.push(Renewal::Renewed(*belief)),
-                Some(Upkeep { renewer, request }) => {
-                    renewals.spawn(async move { renewer.renew(&[request]).await });
-                }
-            }
-        }
-        while let Some(renewal) = renewals.join_next().await {
-            let answer = renewal.ok().and_then(|answers| answers.first().copied());
-            members.push(answer.unwrap_or(Renewal::Unknown));
-        }
-        vec![self.together(&members); holds.len()]
-    }
-
-    fn batch(&self) -> usize {
-        1
-    }
-}
-
-impl MultiRenewer {
-    fn together(&self, members: &[Renewal]) -> Renewal {
-        let lost = members.iter().filter(|renewal| **renewal == Renewal::Lost).count();
-        if lost > self.beliefs.spare {
-            return Renewal::Lost;
-        }
-        let renewed: Vec<_> = members
-            .iter()
-            .filter_map(|renewal| match renewal {
-                Renewal::Renewed(belief) => Some(*belief),
-                Renewal::Lost | Renewal::Unknown => None,
-            })
-            .collect();
-        let missing = members.len() - renewed.len();
-        match self.beliefs.spare.checked_sub(missing) {
-            Some(spare) => Renewal::Renewed(Beliefs { spare }.whole(renewed)),
-            None => Renewal::Unknown,
-        }
     }
 }

@@ -7,16 +7,17 @@
 //! asks, it has a token and the outer one has not. A hold that is lost no longer counts: what its
 //! owner takes afterwards, where a kind allows that, is a new ownership.
 //!
-//! This is the memory of one process. A fenced re-entry into a hold of another one, or of locks
-//! without a mint, is refused, because its token is not known here. Does not notice that a hold was
-//! taken away by force before its watchdog does; a re-entry that becomes a new ownership in between
-//! has the old token, which the resource refuses once it has seen a later one. Bound: as many
-//! entries as there are guards. Test: `tests/fenced_reentry.rs`.
+//! This is the memory of one [`Locks`] and those that share its mint, such as the other side of a
+//! read-write lock. A fenced re-entry into a hold of any others, as in another process, is refused,
+//! because its token is not known here. Does not notice that a hold was taken away by force before
+//! its watchdog does; a re-entry that becomes a new ownership in between has the old token, which
+//! the resource refuses once it has seen a later one. Bound: as many entries as there are guards.
+//! Test: `tests/fenced_reentry.rs`.
 //!
 //! [`Locks`]: crate::Locks
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OnceCell;
 
@@ -25,8 +26,9 @@ use crate::{LockError, LockName, Mint, Owner, Token};
 
 type Key = (LockName, Owner);
 
-/// All of this process: the two sides of a read-write lock are two [`Locks`](crate::Locks).
-static OWNERSHIPS: LazyLock<Mutex<HashMap<Key, Ownership>>> = LazyLock::new(Mutex::default);
+/// Those there are. Clones are the same ones.
+#[derive(Clone, Default)]
+pub(crate) struct Ownerships(Arc<Mutex<HashMap<Key, Ownership>>>);
 
 struct Ownership {
     token: SharedToken,
@@ -46,15 +48,21 @@ impl SharedToken {
 
 /// A hold's part in an ownership; it ends when this is dropped.
 pub(crate) struct Share {
+    all: Ownerships,
     key: Key,
     tenure: Arc<Tenure>,
     pub(crate) token: SharedToken,
 }
 
-impl Share {
+impl Ownerships {
+    /// Whether the token of that owner's hold can be known here.
+    pub(crate) fn knows(&self, name: &LockName, owner: &Owner) -> bool {
+        self.lock().contains_key(&(name.clone(), owner.clone()))
+    }
+
     /// Joins the ownership that there is, or begins one.
-    pub(crate) fn of(key: Key, tenure: Arc<Tenure>) -> Self {
-        let mut ownerships = ownerships();
+    pub(crate) fn join(&self, key: Key, tenure: Arc<Tenure>) -> Share {
+        let mut ownerships = self.lock();
         let living = |ownership: &&mut Ownership| ownership.holds.iter().any(|t| !t.is_lost());
         let token = if let Some(ownership) = ownerships.get_mut(&key).filter(living) {
             ownership.holds.push(Arc::clone(&tenure));
@@ -66,27 +74,22 @@ impl Share {
             token
         };
         drop(ownerships);
-        Self { key, tenure, token }
+        Share { all: self.clone(), key, tenure, token }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Ownership>> {
+        // Each change is one step that does not panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut ownerships = ownerships();
+        let mut ownerships = self.all.lock();
         let Some(ownership) = ownerships.get_mut(&self.key) else { return };
         ownership.holds.retain(|tenure| !Arc::ptr_eq(tenure, &self.tenure));
         if ownership.holds.is_empty() {
             ownerships.remove(&self.key);
         }
     }
-}
-
-/// Whether the token of that owner's hold can be known here.
-pub(crate) fn is_known(name: &LockName, owner: &Owner) -> bool {
-    ownerships().contains_key(&(name.clone(), owner.clone()))
-}
-
-fn ownerships() -> MutexGuard<'static, HashMap<Key, Ownership>> {
-    // Each change is one step that does not panic.
-    OWNERSHIPS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -109,9 +109,9 @@ async fn a_fenced_re_entry_is_refused_where_the_token_cannot_be_known() {
 
 #[tokio::test]
 async fn a_writer_that_goes_on_as_a_reader_keeps_its_token() {
-    let (both, mint) = (ReadWrite::new(&connect(server().url()).await), Arc::<Counter>::default());
-    let [readers, writers] =
-        [both.reader(), both.writer()].map(|side| Locks::new(side).with_mint(mint.clone()));
+    let both = ReadWrite::new(&connect(server().url()).await);
+    let writers = Locks::new(both.writer()).with_mint(Arc::<Counter>::default());
+    let readers = Locks::new(both.reader()).with_mint_of(&writers);
     let name = fresh_name();
     let writing = writers.lock(&name, &fenced()).await.expect("it is free");
     let reading = enter(&readers, &name, &writing, fenced()).await;

@@ -9,7 +9,8 @@
 //! Called by whoever makes rows: after every 128th row that this process made in a table, one task
 //! in the background looks at the next 256 rows of that table, in the order of their names, so it
 //! looks at rows twice as fast as they come. Bounds: one such task per table and process; each
-//! deletes at most what it looked at, and rows of `mysql-row` in batches of [`LOCKED_AT_ONCE`]. Test: `tests/mysql_tokens.rs`.
+//! deletes at most what it looked at, and rows of `mysql-row` in batches of [`LOCKED_AT_ONCE`].
+//! Test: `tests/mysql_tokens.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -6,10 +6,10 @@
 //! lease, and lets the same owner enter again. Flaws: nothing renews the lease, so longer work has
 //! two holders; an answer that is lost on re-entry counts twice, if it is asked for again, and the
 //! lock then stays until its lease ends. An attempt without an answer is left to its lease as well:
-//! to count it down might free an outer hold. Holds of one owner are not told apart, so an owner whose
-//! hold is gone cannot enter again ([`LockError::Lost`]): a stale guard would free the new hold. A
-//! hold that is somebody else's answers [`Release::HeldByOther`]. Source: what Redisson's `RLock` is made of,
-//! without its messages and its watchdog. Tests: `tests/reentrant.rs`.
+//! to count it down might free an outer hold. Holds of one owner are not told apart, so an owner
+//! whose hold is gone cannot enter again ([`LockError::Lost`]): a stale guard would free the new
+//! hold. A hold that is somebody else's answers [`Release::HeldByOther`]. Source: what Redisson's
+//! `RLock` is made of, without its messages and its watchdog. Tests: `tests/reentrant.rs`.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! The mechanism that lives in `ZooKeeper`.
 //!
 //! Reading order: `path` (names of locks and nodes, who is before whom), `session` (requests,
-//! belief, heartbeat), `contender` (one node), `leaving` (nodes that were given up), `holding` (re-entry), `mutex`
-//! (the lock). A process
-//! has one session for all its locks; when that ends, or has been without a server for a while,
-//! the next acquisition opens another, and what is held stays in the one where it is.
+//! belief, heartbeat), `contender` (one node), `leaving` (nodes that were given up), `holding`
+//! (re-entry), `mutex` (the lock). A process has one session for all its locks; when that ends, or
+//! has been without a server for a while, the next acquisition opens another, and what is held
+//! stays in the one where it is.
 
 mod contender;
 mod holding;
