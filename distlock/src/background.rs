@@ -7,8 +7,9 @@
 //!
 //! There are at most [`LIMIT`] such tasks at a time, which takes a server that is away and far more
 //! callers than usual. Work beyond that is dropped where it stands, at once, and counted: a lock
-//! whose release was dropped is not renewed any more and ends with its lease or session, a
-//! transaction with its connection; permits of a semaphore, which have no lease, stay taken.
+//! whose release was dropped, or that an abandoned attempt was still to get, is not renewed any
+//! more and ends with its lease or session, a transaction with its connection; permits of a
+//! semaphore, which have no lease, stay taken.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use tokio_util::task::TaskTracker;
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The most tasks in one background.
-const LIMIT: usize = 16_384;
+pub(crate) const LIMIT: usize = 16_384;
 
 /// Where unfinished work goes.
 #[derive(Clone)]
@@ -49,7 +50,8 @@ impl Background {
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             self.given_up.increment(1);
-            tracing::debug!(limit = LIMIT, "too much is under way: a release is given up");
+            let what = "too much is under way: a release or an abandoned attempt is given up";
+            tracing::debug!(limit = LIMIT, "{what}");
             return;
         };
         let work = async move {

@@ -11,7 +11,7 @@ pub enum LockError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The lock was lost before the work was done.
+    /// The lock was lost before the work was done, or before its owner wanted to enter it again.
     #[error("the lock was lost before the work was done")]
     Lost,
     /// The caller does not hold what it wants to release or change.
@@ -62,6 +62,9 @@ impl From<::redis::RedisError> for LockError {
     fn from(error: ::redis::RedisError) -> Self {
         if error.code() == Some("WRONGTYPE") {
             return Self::HeldByOtherKind;
+        }
+        if error.code() == Some("LOST") {
+            return Self::Lost;
         }
         if error.code() == Some("MOVED") {
             let needed = "it is a node of a Redis Cluster, whose address begins redis+cluster://";

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::background::{Background, Timer};
 use crate::meter::Meter;
+use crate::ownership::Share;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
 use crate::watchdog::Kept;
@@ -37,6 +38,8 @@ pub(crate) struct Held {
     pub(crate) tenure: Arc<Tenure>,
     pub(crate) kept: Option<Kept>,
     pub(crate) turn: Option<StageTurn>,
+    /// Where tokens are minted: what it has in common with the owner's other holds.
+    pub(crate) share: Option<Share>,
     /// Whether a release may be sent again.
     pub(crate) idempotent: bool,
     pub(crate) meter: Meter,
@@ -47,6 +50,8 @@ impl Held {
     /// Stops the renewal, frees the lock on the server, then lets the next task in the process go.
     async fn release(mut self) -> Result<Release, LockError> {
         drop(self.kept.take());
+        // Whoever comes from now on joins no hold that may be gone before he is there.
+        drop(self.share.take());
         self.meter.ended(self.since.elapsed(), self.tenure.is_lost());
         failpoint::reach(failpoint::BEFORE_RELEASE);
         let outcome = self.send_release().await;

@@ -60,17 +60,16 @@
 //!
 //! Reading order: `kind` (the names), `guarantees` and `table` (what each promises), `locker` (the
 //! interface of a mechanism), `lease` (how long a hold may be believed), `owner` and `name` (what a
-//! server is told), `fence` (tokens), `keyed` (the queue inside a process), `streak` (when it lets
-//! other processes go first), `wait` (when to look again), `background` (work that outlives its
-//! caller), `attempt` (an acquisition on its way), `pace` (how fast a server answers), `tenure`
-//! (what is known of a hold), `watchdog` (keeps holds alive), `stage` (a turn that ends with
-//! belief), `meter` (what is measured), `options`, `locks` and `guard` (what callers use),
-//! `failpoint` (where the laboratory makes processes fail), `registry` (kind to mechanism), then
-//! the mechanisms: `none`, `local`, `multi`, `redis`, `mysql`, `zookeeper`.
-//! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `multi`, `redis`, `mysql`,
-//! `zookeeper`.
-//! `plant` (with the feature `plants`) has locks with a deliberate bug each, for a laboratory.
-//! `synchronizer` names what is no lock: semaphores and a latch, types of their own in `redis`.
+//! server is told), `fence` (tokens), `ownership` (one of them for all holds of an owner), `keyed`
+//! (the queue inside a process), `streak` (when it lets other processes go first), `wait` (when to
+//! look again), `background` (work that outlives its caller), `attempt` (an acquisition on its
+//! way), `pace` (how fast a server answers), `tenure` (what is known of a hold), `watchdog` (keeps
+//! holds alive), `stage` (a turn that ends with belief), `meter` (what is measured), `options`,
+//! `locks` and `guard` (what callers use), `failpoint` (where the laboratory makes processes fail),
+//! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `multi` (and
+//! `multi_hold`), `redis`, `mysql`, `zookeeper`. `plant` (with the feature `plants`) has locks with
+//! a deliberate bug each, for a laboratory. `synchronizer` names what is no lock: semaphores and a
+//! latch, types of their own in `redis`.
 
 mod attempt;
 mod background;
@@ -87,12 +86,14 @@ mod locker;
 mod locks;
 mod meter;
 mod multi;
+mod multi_hold;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod name;
 mod none;
 mod options;
 mod owner;
+mod ownership;
 mod pace;
 #[cfg(feature = "redis")]
 mod redis;

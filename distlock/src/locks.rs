@@ -13,6 +13,7 @@ use crate::error::in_time;
 use crate::guard::{Guard, Held};
 use crate::keyed::{KeyedMutex, Turn};
 use crate::meter::Meter;
+use crate::ownership::Ownerships;
 use crate::pace::Pace;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
@@ -20,7 +21,7 @@ use crate::wait::Waiting;
 use crate::watchdog::Watchdog;
 use crate::{
     Answer, Belief, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
-    Loss, Mint, Owner, OwnerCheck, Request, Token, WakeKind, Woken, failpoint,
+    Loss, Mint, Owner, OwnerCheck, Request, WakeKind, Woken, failpoint,
 };
 
 /// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and the
@@ -32,7 +33,8 @@ pub struct Locks {
     first_stage: Option<KeyedMutex>,
     /// Waiters of other processes poll: this one must let them in now and then.
     gives_way: bool,
-    mint: Option<Arc<dyn Mint>>,
+    /// And what it has minted for the owners there are.
+    mint: Option<(Arc<dyn Mint>, Ownerships)>,
     watchdog: Watchdog,
     /// Attempts and releases that outlive the future that asked for them.
     background: Background,
@@ -57,10 +59,18 @@ impl Locks {
         }
     }
 
-    /// The same, with a mint of fencing tokens for kinds that have none of their own.
+    /// The same, with a mint of fencing tokens for kinds that have none of their own. All holds of
+    /// one ownership have the same token, the one that the first of them to ask for it got.
     #[must_use]
     pub fn with_mint(self, mint: Arc<dyn Mint>) -> Self {
-        Self { mint: Some(mint), ..self }
+        Self { mint: Some((mint, Ownerships::default())), ..self }
+    }
+
+    /// The same with the mint of those locks, and one token for an owner that holds by both: the
+    /// two sides of a read-write lock.
+    #[must_use]
+    pub fn with_mint_of(self, other: &Self) -> Self {
+        Self { mint: other.mint.clone(), ..self }
     }
 
     /// The same without the queue inside the process: each task goes to the server. For tests
@@ -96,6 +106,12 @@ impl Locks {
     /// Takes the lock for a given owner: the owner of a hold there is, for re-entry. Each guard is
     /// released on its own; the last one frees the lock. A kind that is not reentrant finds itself
     /// busy.
+    ///
+    /// Fails as [`Locks::lock`] does, and with [`LockError::Lost`] if the owner's hold is gone and
+    /// the kind cannot tell it from a new one (`reentrant`, `redisson`, and what is made of them);
+    /// other kinds take the lock anew. A re-entry that asks for a token of the mint is handed the
+    /// one of the hold around it, which must be by these locks, or by some that share their mint;
+    /// else it is refused with [`LockError::BadRequest`].
     pub async fn lock_as(
         &self,
         owner: Owner,
@@ -114,6 +130,7 @@ impl Locks {
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
         self.check(options)?;
+        self.check_reentry(owner.as_ref(), name, options)?;
         let started = Instant::now();
         let outcome = self.acquire(owner, name, options, started).await;
         match &outcome {
@@ -170,6 +187,23 @@ impl Locks {
             Fencing::Yes => Ok(()),
             Fencing::Optional => Err(LockError::Unsupported("a mint for fencing tokens")),
             _ => Err(LockError::Unsupported("another kind: this one has no fencing token")),
+        }
+    }
+
+    /// A second token for one ownership would make the first one stale.
+    fn check_reentry(
+        &self,
+        owner: Option<&Owner>,
+        name: &LockName,
+        options: &LockOptions,
+    ) -> Result<(), LockError> {
+        let is_minted = options.fenced && self.locker.guarantees().fencing == Fencing::Optional;
+        match (owner, &self.mint) {
+            (Some(owner), Some((_, all))) if is_minted && !all.knows(name, owner) => {
+                let limit = "must hold the lock by these locks, for its token to be known";
+                Err(LockError::BadRequest { field: "owner", limit: limit.into() })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -298,18 +332,22 @@ impl Locks {
         let own_token = hold.token();
         let idempotent = self.locker.guarantees().idempotent == Answer::Yes;
         let meter = self.meter.clone();
-        let whole = Held { hold, tenure, kept, turn, idempotent, meter, since };
+        let mint = self.mint.as_ref().filter(|_| own_token.is_none());
+        let key = (request.name.clone(), request.owner.clone());
+        let share = mint.map(|(_, all)| all.join(key, Arc::clone(&tenure)));
+        let shared_token = share.as_ref().map(|share| share.token.clone());
+        let whole = Held { hold, tenure, kept, turn, share, idempotent, meter, since };
         // From here on the guard cleans up after itself, also if this future is dropped.
         let (owner, background) = (request.owner.clone(), self.background.clone());
         let most = options.max_hold.is_some() && self.frees_only_its_own();
         let guard = Guard::new(whole, owner, background, most.then_some(until));
-        let guard = match self.mint_for(options, own_token) {
-            Some(mint) => {
-                let token = mint.next(&request.name).await?;
+        let guard = match mint.zip(shared_token) {
+            Some(((mint, _), shared)) if options.fenced => {
+                let token = shared.get(&**mint, &request.name).await?;
                 failpoint::reach(failpoint::TOKEN_MINTED);
                 guard.with_token(Some(token))
             }
-            None => guard.with_token(own_token),
+            _ => guard.with_token(own_token),
         };
         if guard.is_lost() {
             return Err(too_slow(options));
@@ -323,10 +361,6 @@ impl Locks {
             OwnerCheck::Atomic | OwnerCheck::Yes => true,
             OwnerCheck::NotApplicable | OwnerCheck::No | OwnerCheck::Racy => false,
         }
-    }
-
-    fn mint_for(&self, options: &LockOptions, own: Option<Token>) -> Option<&Arc<dyn Mint>> {
-        self.mint.as_ref().filter(|_| options.fenced && own.is_none())
     }
 }
 

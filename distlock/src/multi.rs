@@ -4,7 +4,11 @@
 //! same ones never wait for each other in a circle; all or nothing, under the one deadline of the
 //! caller. If one is busy, those that were taken are given back before the wait, which is the busy
 //! member's own. Release goes through all members, whatever happens to one of them. With
-//! [`Multi::tolerating`] so many members may be missing; losing one more is losing all.
+//! [`Multi::tolerating`] so many members may be missing, fewer than half, so that two holders
+//! always meet at a member; losing one more is losing all. A missing member is busy or fails: if
+//! more fail than may be missing, so does the attempt; else the lock is somebody else's, and is
+//! waited for. A member that has failed is left out for the rest of its acquisition, because a
+//! request that was given up may still arrive and undo a later one of the same owner.
 //!
 //! With the same name on several independent servers it is an answer to the failover that forgets
 //! a lock. It is as strong as its weakest member, and its flaw is that one member that is away
@@ -16,10 +20,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::task::JoinSet;
 
+use crate::multi_hold::MultiHold;
 use crate::{
-    Acquisition, Answer, Belief, Fencing, Guarantees, Hold, HoldKind, LockError, LockKind,
-    LockName, Locker, OwnerCheck, Release, Renewal, RenewalKind, Renewer, Request, Upkeep, Wake,
-    WakeKind, Woken, guarantees,
+    Acquisition, Answer, Fencing, Guarantees, Hold, HoldKind, LockError, LockKind, LockName,
+    Locker, OwnerCheck, RenewalKind, Request, Wake, WakeKind, Woken, guarantees,
 };
 
 /// A lock made of locks.
@@ -29,23 +33,37 @@ pub struct Multi {
 }
 
 impl Multi {
-    /// The same name by each of these mechanisms: one per server, say.
-    pub fn same_name(lockers: Vec<Arc<dyn Locker>>) -> Self {
-        let members = lockers.into_iter().map(|locker| (locker, None)).collect();
-        Self { members, tolerated: 0 }
+    /// The same name by each of these mechanisms: one per server, say. Fails with
+    /// [`LockError::BadRequest`] without any.
+    pub fn same_name(lockers: Vec<Arc<dyn Locker>>) -> Result<Self, LockError> {
+        Self::made_of(lockers.into_iter().map(|locker| (locker, None)).collect())
     }
 
     /// These locks. The name under which the whole is asked for then only queues in the process.
-    pub fn of(mut members: Vec<(Arc<dyn Locker>, LockName)>) -> Self {
+    /// Fails with [`LockError::BadRequest`] without any.
+    pub fn of(mut members: Vec<(Arc<dyn Locker>, LockName)>) -> Result<Self, LockError> {
         members.sort_by(|(_, one), (_, other)| one.as_str().cmp(other.as_str()));
-        let members = members.into_iter().map(|(locker, name)| (locker, Some(name))).collect();
-        Self { members, tolerated: 0 }
+        Self::made_of(members.into_iter().map(|(locker, name)| (locker, Some(name))).collect())
     }
 
-    /// So many members may be missing (Redisson's `failedLocksLimit`).
-    #[must_use]
-    pub fn tolerating(self, members: usize) -> Self {
-        Self { tolerated: members, ..self }
+    fn made_of(members: Vec<(Arc<dyn Locker>, Option<LockName>)>) -> Result<Self, LockError> {
+        if members.is_empty() {
+            let limit = "must be one at least: a lock of none keeps nobody out".into();
+            return Err(LockError::BadRequest { field: "members", limit });
+        }
+        Ok(Self { members, tolerated: 0 })
+    }
+
+    /// So many members may be missing (Redisson's `failedLocksLimit`). Fails with
+    /// [`LockError::BadRequest`] if that is half of them or more: then two could hold the lock,
+    /// each with members that the other misses.
+    pub fn tolerating(self, members: usize) -> Result<Self, LockError> {
+        let all = self.members.len();
+        if members >= all.div_ceil(2) {
+            let limit = format!("must be fewer than half of {all}, is {members}");
+            return Err(LockError::BadRequest { field: "tolerated members", limit });
+        }
+        Ok(Self { tolerated: members, ..self })
     }
 }
 
@@ -113,7 +131,8 @@ impl Locker for Multi {
         let place = |(locker, name): &(Arc<dyn Locker>, Option<LockName>)| {
             let name = name.as_ref().unwrap_or(&request.name).clone();
             let request = Request { name, ..request.clone() };
-            Place { locker: Arc::clone(locker), request, acquisition: None, hold: None }
+            let locker = Arc::clone(locker);
+            Place { locker, request, acquisition: None, hold: None, failed: false }
         };
         let places = self.members.iter().map(place).collect();
         Box::new(MultiAcquisition { places, tolerated: self.tolerated, busy: 0 })
@@ -126,6 +145,8 @@ struct Place {
     request: Request,
     acquisition: Option<Box<dyn Acquisition>>,
     hold: Option<Box<dyn Hold>>,
+    /// It is not asked again.
+    failed: bool,
 }
 
 impl Place {
@@ -157,6 +178,13 @@ impl Place {
         }
     }
 
+    /// The same where a failure changes nothing.
+    async fn leave(&mut self) {
+        if let Err(error) = self.abandon().await {
+            tracing::debug!(%error, "a member is left to its lease");
+        }
+    }
+
     fn is_queued(&self) -> bool {
         self.hold.is_some() || self.acquisition.as_ref().is_some_and(|place| place.is_queued())
     }
@@ -173,6 +201,14 @@ impl MultiAcquisition {
     async fn step_back(&mut self) {
         for place in self.places.iter_mut().rev() {
             place.step_back().await;
+        }
+    }
+
+    /// Of the members that the whole does without.
+    async fn leave_queues(&mut self) {
+        let missing = self.places.iter_mut().filter(|place| place.hold.is_none());
+        for place in missing.filter(|place| place.is_queued()) {
+            place.leave().await;
         }
     }
 
@@ -194,26 +230,35 @@ impl MultiAcquisition {
 #[async_trait]
 impl Acquisition for MultiAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let (mut missing, mut failure) = (0, None);
+        let (mut busy, mut failed) = (0, self.places.iter().filter(|place| place.failed).count());
         for number in 0..self.places.len() {
             let place = &mut self.places[number];
+            if place.failed {
+                continue;
+            }
             match place.attempt().await {
                 Ok(true) => continue,
-                Ok(false) => self.busy = number,
+                Ok(false) => {
+                    self.busy = number;
+                    busy += 1;
+                }
                 Err(error) => {
                     // Whether it was taken or not: it is given back.
-                    if let Err(another) = place.abandon().await {
-                        tracing::debug!(error = %another, "a member is left to its lease");
+                    place.leave().await;
+                    place.failed = true;
+                    failed += 1;
+                    if failed > self.tolerated {
+                        self.step_back().await;
+                        return Err(error);
                     }
-                    failure = Some(error);
                 }
             }
-            missing += 1;
-            if missing > self.tolerated {
+            if busy + failed > self.tolerated {
                 self.step_back().await;
-                return failure.map_or(Ok(None), Err);
+                return Ok(None);
             }
         }
+        self.leave_queues().await;
         Ok(Some(self.held()))
     }
 
@@ -244,124 +289,5 @@ impl Acquisition for MultiAcquisition {
             outcome = place.abandon().await.and(outcome);
         }
         outcome
-    }
-}
-
-struct MultiHold {
-    /// With the outcome of a release that was answered.
-    members: Vec<(Box<dyn Hold>, Option<Release>)>,
-    beliefs: Beliefs,
-    upkeep: Option<Upkeep>,
-}
-
-/// How the beliefs in the members make the belief in the whole.
-#[derive(Clone, Copy)]
-struct Beliefs {
-    /// So many members may be lost.
-    spare: usize,
-}
-
-impl Beliefs {
-    /// The whole is lost with the first member beyond those that may be.
-    fn whole(self, mut members: Vec<Belief>) -> Belief {
-        members.sort_by_key(|belief| (belief.deadline().is_none(), belief.deadline()));
-        members.get(self.spare).copied().unwrap_or(Belief::FOREVER)
-    }
-}
-
-impl MultiHold {
-    fn new(members: Vec<Box<dyn Hold>>, spare: usize, request: Option<Request>) -> Self {
-        let beliefs = Beliefs { spare };
-        let members_upkeep: Vec<_> =
-            members.iter().map(|member| (member.belief(), member.upkeep())).collect();
-        let renews = members_upkeep.iter().any(|(_, upkeep)| upkeep.is_some());
-        let renewer = MultiRenewer { members: members_upkeep, beliefs };
-        let upkeep = request
-            .filter(|_| renews)
-            .map(|request| Upkeep { renewer: Arc::new(renewer), request });
-        let members = members.into_iter().map(|member| (member, None)).collect();
-        Self { members, beliefs, upkeep }
-    }
-}
-
-#[async_trait]
-impl Hold for MultiHold {
-    fn belief(&self) -> Belief {
-        self.beliefs.whole(self.members.iter().map(|(member, _)| member.belief()).collect())
-    }
-
-    fn upkeep(&self) -> Option<Upkeep> {
-        self.upkeep.clone()
-    }
-
-    /// The worst that happened to a member; an error only after all have been asked.
-    async fn release(&mut self) -> Result<Release, LockError> {
-        let (mut worst, mut failures) = (Release::Released, Vec::new());
-        for (member, outcome) in self.members.iter_mut().rev() {
-            if outcome.is_none() {
-                match member.release().await {
-                    Ok(release) => *outcome = Some(release),
-                    Err(error) => failures.push(error.to_string()),
-                }
-            }
-            match outcome {
-                Some(Release::HeldByOther) => worst = Release::HeldByOther,
-                Some(Release::Gone) if worst == Release::Released => worst = Release::Gone,
-                _ => {}
-            }
-        }
-        if failures.is_empty() { Ok(worst) } else { Err(LockError::Backend(failures.join("; "))) }
-    }
-}
-
-/// Renews the members of one hold, all at once.
-struct MultiRenewer {
-    members: Vec<(Belief, Option<Upkeep>)>,
-    beliefs: Beliefs,
-}
-
-#[async_trait]
-impl Renewer for MultiRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        let mut renewals = JoinSet::new();
-        let mut members = Vec::new();
-        for (belief, upkeep) in &self.members {
-            match upkeep.clone() {
-                None => members.push(Renewal::Renewed(*belief)),
-                Some(Upkeep { renewer, request }) => {
-                    renewals.spawn(async move { renewer.renew(&[request]).await });
-                }
-            }
-        }
-        while let Some(renewal) = renewals.join_next().await {
-            let answer = renewal.ok().and_then(|answers| answers.first().copied());
-            members.push(answer.unwrap_or(Renewal::Unknown));
-        }
-        vec![self.together(&members); holds.len()]
-    }
-
-    fn batch(&self) -> usize {
-        1
-    }
-}
-
-impl MultiRenewer {
-    fn together(&self, members: &[Renewal]) -> Renewal {
-        let lost = members.iter().filter(|renewal| **renewal == Renewal::Lost).count();
-        if lost > self.beliefs.spare {
-            return Renewal::Lost;
-        }
-        let renewed: Vec<_> = members
-            .iter()
-            .filter_map(|renewal| match renewal {
-                Renewal::Renewed(belief) => Some(*belief),
-                Renewal::Lost | Renewal::Unknown => None,
-            })
-            .collect();
-        let missing = members.len() - renewed.len();
-        match self.beliefs.spare.checked_sub(missing) {
-            Some(spare) => Renewal::Renewed(Beliefs { spare }.whole(renewed)),
-            None => Renewal::Unknown,
-        }
     }
 }

@@ -45,7 +45,7 @@ impl Backends {
             return Err(LockError::Unsupported("independent Redis servers"));
         }
         let member = |server| Arc::new(crate::Redisson::on(server)) as Arc<dyn Locker>;
-        Ok(crate::Multi::same_name(self.independent_redis.iter().map(member).collect()))
+        crate::Multi::same_name(self.independent_redis.iter().map(member).collect())
     }
 
     fn red(&self) -> Result<crate::Red, LockError> {

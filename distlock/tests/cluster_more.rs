@@ -70,7 +70,7 @@ async fn a_cluster_is_a_member_of_a_lock_of_several_servers() {
     let multi = async || {
         let members = [nodes.process().await, connect(single.url()).await];
         let members = members.iter().map(|server| Arc::new(Redisson::on(server)) as _);
-        Locks::new(Arc::new(Multi::same_name(members.collect())))
+        Locks::new(Arc::new(Multi::same_name(members.collect()).expect("members")))
     };
     let (one, other) = (multi().await, multi().await);
     let alone = nodes.locks(LockKind::Redisson).await;
@@ -94,7 +94,7 @@ async fn locks_at_several_masters_are_taken_together_or_not_at_all() {
         let server = nodes.process().await;
         let redisson: Arc<dyn Locker> = Arc::new(Redisson::on(&server));
         let members = names.iter().map(|name| (Arc::clone(&redisson), name.clone()));
-        Locks::new(Arc::new(Multi::of(members.collect())))
+        Locks::new(Arc::new(Multi::of(members.collect()).expect("members")))
     };
     let (one, other, all) = (multi().await, multi().await, fresh_name());
     let alone = nodes.locks(LockKind::Redisson).await;

@@ -11,7 +11,8 @@ use distlock::{
     Answer, Backends, HoldKind, LockError, LockKind, LockName, Locker, Locks, Multi, Redisson,
     Release, RenewalKind, locker,
 };
-use support::{LONG, Look, at_once, connect, fresh_name, options};
+use redis::AsyncCommands;
+use support::{LONG, Look, at_once, connect, eventually, fresh_name, locks_of, options};
 use testbed::{Bed, Redis, RedisOptions};
 use tokio::time::{sleep, timeout};
 
@@ -27,6 +28,14 @@ async fn members(servers: &[Redis]) -> Vec<Arc<dyn Locker>> {
         members.push(member(server).await);
     }
     members
+}
+
+fn all_of(members: Vec<Arc<dyn Locker>>) -> Multi {
+    Multi::same_name(members).expect("there are members")
+}
+
+fn all_but_one_of(members: Vec<Arc<dyn Locker>>) -> Multi {
+    all_of(members).tolerating(1).expect("one is fewer than half")
 }
 
 fn three() -> (Bed, Vec<Redis>) {
@@ -46,7 +55,7 @@ async fn owners(servers: &[Redis], name: &LockName) -> Vec<Option<String>> {
 #[tokio::test]
 async fn it_is_held_on_every_server_or_on_none() {
     let (_bed, servers) = three();
-    let locks = Locks::new(Arc::new(Multi::same_name(members(&servers).await)));
+    let locks = Locks::new(Arc::new(all_of(members(&servers).await)));
     let name = fresh_name();
     let guard = locks.lock(&name, &at_once()).await.expect("the lock");
     let held = owners(&servers, &name).await;
@@ -69,7 +78,7 @@ async fn whoever_wants_the_same_locks_in_another_order_never_waits_in_a_circle()
     let server = member(&servers[0]).await;
     let locks_of = |first: &LockName, second: &LockName| {
         let members = vec![(server.clone(), first.clone()), (server.clone(), second.clone())];
-        Locks::new(Arc::new(Multi::of(members)))
+        Locks::new(Arc::new(Multi::of(members).expect("two members")))
     };
     let mut tasks = Vec::new();
     for locks in [locks_of(&one, &other), locks_of(&other, &one)] {
@@ -90,7 +99,7 @@ async fn whoever_wants_the_same_locks_in_another_order_never_waits_in_a_circle()
 #[tokio::test]
 async fn a_member_that_fails_at_release_does_not_keep_the_others() {
     let (_bed, servers) = three();
-    let locks = Locks::new(Arc::new(Multi::same_name(members(&servers).await)));
+    let locks = Locks::new(Arc::new(all_of(members(&servers).await)));
     let name = fresh_name();
     let guard = locks.lock(&name, &at_once()).await.expect("the lock");
     servers[2].kill().expect("a kill");
@@ -102,8 +111,8 @@ async fn a_member_that_fails_at_release_does_not_keep_the_others() {
 async fn one_member_that_is_away_keeps_everybody_out_unless_it_is_tolerated() {
     let (_bed, servers) = three();
     let members = members(&servers).await;
-    let strict = Locks::new(Arc::new(Multi::same_name(members.clone())));
-    let lenient = Locks::new(Arc::new(Multi::same_name(members).tolerating(1)));
+    let strict = Locks::new(Arc::new(all_of(members.clone())));
+    let lenient = Locks::new(Arc::new(all_but_one_of(members)));
     let name = fresh_name();
     servers[1].kill().expect("a kill");
     assert!(matches!(strict.lock(&name, &at_once()).await, Err(LockError::Backend(_))));
@@ -120,14 +129,98 @@ async fn one_member_that_is_away_keeps_everybody_out_unless_it_is_tolerated() {
 }
 
 #[tokio::test]
+async fn a_lock_that_somebody_holds_is_busy_though_a_tolerated_member_is_away() {
+    for dead in 0..3 {
+        let (_bed, servers) = three();
+        let lenient = Locks::new(Arc::new(all_but_one_of(members(&servers).await)));
+        let (name, held) = (fresh_name(), (dead + 1) % 3);
+        servers[dead].kill().expect("a kill");
+        let look = Look::at(servers[held].url()).await;
+        look.set(&name, "somebody").await;
+        let busy = lenient.try_lock(&name, at_once().lease).await.expect("it is only busy");
+        assert!(busy.is_none(), "one is away and one is held");
+        let left = Look::at(servers[(dead + 2) % 3].url()).await;
+        assert_eq!(left.owner(&name).await, None, "what was taken is given back");
+
+        // A newcomer waits for it as anybody else.
+        let patient = options(Duration::from_secs(20), LONG);
+        let freed = async {
+            sleep(Duration::from_millis(100)).await;
+            look.delete(&name).await;
+        };
+        let (guard, ()) = tokio::join!(lenient.lock(&name, &patient), freed);
+        let guard = guard.expect("it is free");
+        assert_eq!(look.owner(&name).await.as_deref(), Some(guard.owner().as_str()));
+        assert_eq!(guard.release().await.expect("a release"), Release::Released);
+        assert_eq!(look.owner(&name).await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_of_no_members_or_one_that_two_could_hold_is_refused() {
+    let (_bed, servers) = three();
+    let members = members(&servers).await;
+    let refused = |outcome: Result<Multi, LockError>| match outcome.map(drop) {
+        Err(LockError::BadRequest { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(Multi::same_name(Vec::new())), "members");
+    assert_eq!(refused(Multi::of(Vec::new())), "members");
+    for (count, most) in [(1, 0), (2, 0), (3, 1)] {
+        let some = || all_of(members[..count].to_vec());
+        for tolerated in 0..=most {
+            some().tolerating(tolerated).expect("fewer than half");
+        }
+        for tolerated in [most + 1, count, count + 1, usize::MAX] {
+            assert_eq!(refused(some().tolerating(tolerated)), "tolerated members", "of {count}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_member_that_is_done_without_is_queued_for_no_more() {
+    let (_bed, servers) = tokio::task::block_in_place(three);
+    let (mut members, mut singles) = (Vec::new(), Vec::new());
+    for server in &servers {
+        let of_its_own = connect(server.url()).await;
+        let backends = Backends { redis: Some(of_its_own), ..Backends::default() };
+        members.push(locker(LockKind::Fair, &backends).expect("a locker"));
+        singles.push(locks_of(LockKind::Fair, connect(server.url()).await));
+    }
+    let (whole, name) = (Locks::new(Arc::new(all_but_one_of(members))), fresh_name());
+    let mut held = Vec::new();
+    for single in &singles[..2] {
+        held.push(single.lock(&name, &at_once()).await.expect("it is free"));
+    }
+    let waiter = tokio::spawn({
+        let name = name.clone();
+        async move { whole.lock(&name, &options(Duration::from_secs(20), LONG)).await }
+    });
+    let mut queue = connect(servers[1].url()).await.connection();
+    eventually("it queues for the second member", async || {
+        let keys: Vec<String> = queue.keys("distlock_fair_queue*").await.expect("an answer");
+        !keys.is_empty()
+    })
+    .await;
+    let second = held.pop().expect("two are held");
+    held.pop().expect("one is held").release().await.expect("a release");
+    let guard = waiter.await.expect("no panic").expect("two of three are free");
+    // Nobody stands before whoever comes now.
+    assert_eq!(second.release().await.expect("a release"), Release::Released);
+    let newcomer = singles[1].try_lock(&name, at_once().lease).await.expect("an answer");
+    newcomer.expect("nobody holds it").release().await.expect("a release");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
+#[tokio::test]
 async fn a_health_check_says_whether_more_members_are_away_than_may_be() {
     let (_bed, servers) = three();
     let mut members: Vec<Arc<dyn Locker>> = Vec::new();
     for server in &servers {
         members.push(Arc::new(Redisson::on(&connect(server.url()).await)));
     }
-    let strict = Locks::new(Arc::new(Multi::same_name(members.clone())));
-    let lenient = Locks::new(Arc::new(Multi::same_name(members).tolerating(1)));
+    let strict = Locks::new(Arc::new(all_of(members.clone())));
+    let lenient = Locks::new(Arc::new(all_but_one_of(members)));
     strict.check_servers().await.expect("all answer");
     servers[1].kill().expect("a kill");
     let failure = strict.check_servers().await.expect_err("one is away");
@@ -140,7 +233,7 @@ async fn a_health_check_says_whether_more_members_are_away_than_may_be() {
 #[tokio::test]
 async fn an_acquisition_dropped_in_the_middle_leaves_no_member_behind() {
     let (_bed, servers) = three();
-    let locks = Locks::new(Arc::new(Multi::same_name(members(&servers).await)));
+    let locks = Locks::new(Arc::new(all_of(members(&servers).await)));
     for polls in 1.. {
         let name = fresh_name();
         let options = at_once();
@@ -170,7 +263,7 @@ async fn it_promises_what_its_weakest_member_does() {
     let backends = Backends { redis: Some(server), ..Backends::default() };
     let of = |kinds: &[LockKind]| {
         let lockers = kinds.iter().map(|kind| locker(*kind, &backends).expect("a locker"));
-        Multi::same_name(lockers.collect()).guarantees()
+        all_of(lockers.collect()).guarantees()
     };
     let one = of(&[LockKind::Reentrant, LockKind::LuaRelease]);
     assert_eq!((one.hold, one.renewal), (HoldKind::WeakestMember, RenewalKind::No));

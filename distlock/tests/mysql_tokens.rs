@@ -16,6 +16,7 @@ use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, MySqlConnection, MySqlPool, Row};
 use support::mysql::{Own, locks_on, number, own, plain_pool, run, server, server_at, try_now};
 use support::{eventually, fresh_name};
+use testbed::{Action, Command, Proxy, Times};
 use tokio::task::JoinSet;
 
 async fn token_of(tokens: &MySqlTokens, name: &LockName) -> Token {
@@ -158,6 +159,34 @@ async fn a_reaper_does_not_wait_for_a_row_that_is_held() {
     run(server.pool(), "ANALYZE TABLE lock_rows").await;
     assert_eq!(server.reap(Duration::ZERO, 100).await.expect("an answer"), 6);
     assert_eq!(held.release().await.expect("a release"), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reaper_keeps_few_free_rows_from_whoever_wants_them_at_once() {
+    let direct = empty_database("batches").await;
+    let proxy = Proxy::before(own().database.addr()).expect("a port");
+    let url = proxy.instead_of(own().database.addr(), &own().database.url("batches"));
+    let locks = locks_on(LockKind::MysqlRow, &direct);
+    let names: Vec<_> = (0..64).map(|_| fresh_name()).collect();
+    for name in &names {
+        let guard = locks.lock(name, &try_now()).await.expect("a lock");
+        guard.release().await.expect("a release");
+    }
+    let other = server_at(&url, 2).await;
+    let held_up =
+        proxy.arm(Command::sql("DELETE FROM lock_rows"), Action::HoldRequest, Times::Next(1));
+    let reaping = tokio::spawn(async move { other.reap(Duration::ZERO, 100).await });
+    eventually("it has locked the rows of a batch", async || held_up.fired() == 1).await;
+    let mut busy = 0;
+    for name in &names {
+        let taken = locks.try_lock(name, try_now().lease).await.expect("an answer");
+        busy += usize::from(taken.is_none());
+    }
+    held_up.release();
+    assert!((1..=16).contains(&busy), "{busy} of {} were busy", names.len());
+    // A row that was in use just then is left to the next time.
+    let deleted = reaping.await.expect("no panic").expect("an answer");
+    assert!(deleted >= 16, "{deleted}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

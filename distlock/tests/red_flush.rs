@@ -22,7 +22,8 @@ async fn the_end_of_a_process_waits_until_the_slowest_server_has_heard_of_the_re
         ways.push(connect(server.url()).await);
     }
     let red: Arc<dyn Locker> = Arc::new(Red::new(&ways).expect("three servers"));
-    let multi: Arc<dyn Locker> = Arc::new(Multi::same_name(vec![Arc::clone(&red)]));
+    let multi: Arc<dyn Locker> =
+        Arc::new(Multi::same_name(vec![Arc::clone(&red)]).expect("a member"));
     for locker in [red, multi] {
         let (locks, name) = (Locks::new(locker), fresh_name());
         let look = Look::at(servers[2].url()).await;

@@ -99,10 +99,26 @@ async fn an_acquisition_that_is_sent_again_counts_once() {
     assert_eq!(lock.count().await, 3);
     let left = lock.acquire(OTHER, FRESH, "other").await.expect("an answer").expect("busy");
     assert!(left > 30_000 && left <= 60_000, "{left}");
-    // The lock was lost meanwhile: the first answer is of no use any more.
+}
+
+#[tokio::test]
+async fn an_owner_that_comes_again_and_holds_nothing_takes_nothing() {
+    let lock = Called::new().await;
+    lock.acquire(OWNER, FRESH, "first").await.expect("the lock");
+    lock.acquire(OWNER, KNOWN, "second").await.expect("the lock");
+    // Lost: then the latch of an entry that was counted is of no use any more.
     lock.raw.command::<()>(&["DEL", lock.name.as_str()]).await;
-    assert_eq!(lock.acquire(OWNER, KNOWN, "third").await, Ok(None));
-    assert_eq!(lock.count().await, 1);
+    for held_by_other in [false, true] {
+        if held_by_other {
+            lock.acquire(OTHER, FRESH, "other").await.expect("the lock");
+        }
+        let before = lock.state().await;
+        for id in ["second", "third"] {
+            let error = lock.acquire(OWNER, KNOWN, id).await.expect_err("its hold is gone");
+            assert_eq!(error.code(), Some("LOST"), "{error}");
+        }
+        assert_eq!(lock.state().await, before);
+    }
 }
 
 #[tokio::test]

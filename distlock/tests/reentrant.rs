@@ -205,7 +205,8 @@ async fn scripts_change_nothing_when_an_argument_is_missing_or_wrong() {
     ];
     for script in SCRIPTS.map(Script::new) {
         let mut no_key = script.arg("owner");
-        let refused: redis::RedisResult<i64> = no_key.arg(1000).invoke_async(&mut connection).await;
+        let no_key = no_key.arg(1000).arg(1);
+        let refused: redis::RedisResult<i64> = no_key.invoke_async(&mut connection).await;
         assert!(refused.is_err(), "{refused:?}");
         // A hold of the owner, so that there is something to change; and none, so that there may
         // become one.
@@ -219,6 +220,8 @@ async fn scripts_change_nothing_when_an_argument_is_missing_or_wrong() {
                 let mut call = script.key(name.as_str());
                 let outcome: redis::RedisResult<i64> = args
                     .iter()
+                    // What only the first of them reads, where it does not come too early.
+                    .chain(["1"].iter().filter(|_| args.len() == 2))
                     .fold(&mut call, |call, arg| call.arg(arg))
                     .invoke_async(&mut connection)
                     .await;
@@ -232,13 +235,26 @@ async fn scripts_change_nothing_when_an_argument_is_missing_or_wrong() {
 }
 
 #[tokio::test]
+async fn an_entry_that_does_not_say_whether_its_owner_comes_again_is_refused() {
+    let (look, name) = (look().await, fresh_name());
+    for again in ["", "2", "yes"] {
+        let script = Script::new(SCRIPTS[0]);
+        let mut call = script.key(name.as_str());
+        call.arg("owner").arg(1000).arg(again);
+        let refused: redis::RedisResult<i64> = call.invoke_async(&mut look.connection()).await;
+        assert_eq!(refused.expect_err("it must be refused").code(), Some("ERR"), "{again:?}");
+        assert_eq!(holds(&look, &name).await, []);
+    }
+}
+
+#[tokio::test]
 async fn a_count_that_is_no_number_is_an_error_and_stays_as_it_is() {
     let (look, name) = (look().await, fresh_name());
     let mut connection = look.connection();
     connection.hset::<_, _, _, ()>(name.as_str(), "owner", "many").await.expect("an answer");
     for script in SCRIPTS.map(Script::new) {
         let mut call = script.key(name.as_str());
-        call.arg("owner").arg(1000);
+        call.arg("owner").arg(1000).arg(1);
         let refused: redis::RedisResult<i64> = call.invoke_async(&mut connection).await;
         assert!(refused.is_err(), "{refused:?}");
         let count: String = connection.hget(name.as_str(), "owner").await.expect("an answer");

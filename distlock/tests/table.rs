@@ -52,34 +52,3 @@ fn each_kind_has_its_section() {
         assert!(PAGE.contains(&format!("\n### {kind}\n")), "{kind} has no section");
     }
 }
-
-/// The text of every Rust file below the repository's folders that have tests of locks.
-fn sources(folder: &std::path::Path, text: &mut String) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            sources(&path, text);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            *text += &std::fs::read_to_string(&path).expect("a source");
-        }
-    }
-}
-
-#[test]
-fn each_test_that_the_page_names_is_there() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut text = String::new();
-    for folder in ["src", "tests", "../conformance/tests"] {
-        sources(&root.join(folder), &mut text);
-    }
-    // A test's name is a sentence: nothing else on the page has so many words joined.
-    let is_name = |word: &str| {
-        word.matches('_').count() > 3
-            && word.bytes().all(|byte| byte.is_ascii_lowercase() || b"_0123456789".contains(&byte))
-    };
-    let words = PAGE.split('`').map(|word| word.rsplit("::").next().unwrap_or(word));
-    let names: Vec<&str> = words.filter(|word| is_name(word)).collect();
-    assert!(names.len() > 80, "{} names", names.len());
-    let missing = names.into_iter().filter(|name| !text.contains(&format!("fn {name}(")));
-    assert_eq!(missing.collect::<Vec<_>>(), [""; 0]);
-}

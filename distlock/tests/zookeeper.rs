@@ -328,6 +328,35 @@ async fn a_lock_left_to_its_lease_keeps_others_out_for_a_session_and_then_is_fre
     release(lock(&locks, &name).await).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn many_locks_left_to_their_lease_wait_for_its_end_in_one_task() {
+    let session = ZooKeeperServer::connect(server().connect_string(), SHORT).await;
+    let backends = Backends { zookeeper: session.ok(), ..Backends::default() };
+    let mechanism = locker(LockKind::Zookeeper, &backends).expect("a locker");
+    let (name, mut holds) = (fresh_name(), Vec::new());
+    for number in 0..100 {
+        let name = LockName::new(format!("{name}:{number}")).expect("a good name");
+        let (owner, id) = (Owner::fresh(), Uuid::new_v4());
+        let request = Request { name: name.clone(), owner, may_hold: false, id, lease: SHORT };
+        let hold = mechanism.begin(request).attempt().await.expect("an answer");
+        holds.push((name, hold.expect("it is free")));
+    }
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let (before, left, mut names) = (tasks(), Instant::now(), Vec::new());
+    for (name, hold) in holds {
+        drop(hold);
+        names.push(name);
+    }
+    let more = tasks().saturating_sub(before);
+    assert!(left.elapsed() < SHORT, "too slow to tell");
+    assert!(more < 10, "{more} tasks for {} locks", names.len());
+    let look = Look::here().await;
+    for name in names {
+        look.await_queue(&name, 0).await;
+    }
+    assert!(left.elapsed() >= SHORT, "{:?}", left.elapsed());
+}
+
 /// As where too much is under way in the background, and an abandonment is given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_in_the_queue_that_nobody_abandons_is_left_after_a_session() {

@@ -1,15 +1,17 @@
 -- Purpose: take a lock as Redisson's RLock does, or enter it once more; or tell how long it is
---   held.
+--   held. An owner that comes again must hold it still: its holds are told apart by nothing but
+--   their number, so a stale one would count down, and free, what a new one had taken.
 -- KEYS[1]: the lock, a hash of owner to hold count
 -- KEYS[2]: the latch of this acquisition: 1 its re-entry was counted, 0 it was given up
 -- ARGV[1]: the lease, in ms
 -- ARGV[2]: the owner
--- ARGV[3]: 1 if the owner may hold the lock already, 0 if nobody has used it before: what it holds
---   was then taken by this acquisition, whose answer was lost
+-- ARGV[3]: 1 if the owner comes again, 0 if nobody has used it before: what it holds was then taken
+--   by this acquisition, whose answer was lost
 -- ARGV[4]: how long to remember a re-entry, in ms
 -- Returns: nil taken, for the lease at least; n >= 0 somebody else's, for so many ms more; -1
 --   somebody else's, without an end
--- Errors: GIVENUP this acquisition was abandoned before this call came; WRONGTYPE; ERR arguments
+-- Errors: GIVENUP this acquisition was abandoned before this call came; LOST the owner comes again
+--   and holds nothing; WRONGTYPE; ERR arguments
 local function is_ms(text)
   local ms = tonumber(text)
   return ms and ms >= 1 and ms <= 1e15 and ms % 1 == 0
@@ -27,6 +29,9 @@ local count = redis.call('HGET', KEYS[1], ARGV[2])
 local left = redis.call('PTTL', KEYS[1])
 if count and not tonumber(count) then
   return redis.error_reply('WRONGTYPE the hold count is no number')
+end
+if not count and ARGV[3] == '1' then
+  return redis.error_reply('LOST the owner does not hold it any more')
 end
 if not count and left ~= -2 then
   return left

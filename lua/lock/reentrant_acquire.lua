@@ -1,8 +1,11 @@
 -- Purpose: take a lock, or take it once more; one step, so nothing comes between.
 -- KEYS[1]: the lock, a hash from its owner to the number of its holds
 -- ARGV[1]: the owner; ARGV[2]: the lease of this hold in ms, which never shortens another hold's
+-- ARGV[3]: 1 if the owner comes again and must hold it still, 0 if nobody has used it before: holds
+--   are told apart by nothing but their number, so a stale one would free what a new one had taken
 -- Returns: the owner's holds, this one included; 0 somebody else's, untouched
-local owner, lease = ARGV[1], ARGV[2]
+-- Errors: LOST the owner comes again and holds nothing; WRONGTYPE; ERR arguments
+local owner, lease, again = ARGV[1], ARGV[2], ARGV[3]
 if not owner or owner == '' then
   return redis.error_reply('ERR the owner is missing')
 end
@@ -10,8 +13,16 @@ end
 if not lease or not string.match(lease, '^[1-9]%d*$') or #lease > 15 then
   return redis.error_reply('ERR the lease is no number of ms')
 end
-if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], owner) == 0 then
-  return 0
+if again ~= '0' and again ~= '1' then
+  return redis.error_reply('ERR whether the owner comes again is missing')
+end
+if redis.call('HEXISTS', KEYS[1], owner) == 0 then
+  if again == '1' then
+    return redis.error_reply('LOST the owner does not hold it any more')
+  end
+  if redis.call('EXISTS', KEYS[1]) == 1 then
+    return 0
+  end
 end
 local holds = redis.call('HINCRBY', KEYS[1], owner, 1)
 if redis.call('PTTL', KEYS[1]) < tonumber(lease) then

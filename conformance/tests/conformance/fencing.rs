@@ -19,7 +19,7 @@ pub(crate) const CHECKS: &[Check] = &[
     },
 ];
 
-fn has_tokens(promise: &Guarantees) -> bool {
+pub(crate) fn has_tokens(promise: &Guarantees) -> bool {
     match promise.fencing {
         Fencing::Yes | Fencing::Optional => true,
         Fencing::No | Fencing::NotNeeded | Fencing::NotApplicable => false,

@@ -1,10 +1,13 @@
 //! The same owner again.
 
 use conformance::fresh_name;
-use conformance::protocol::Outcome;
+use conformance::protocol::{Outcome, Want};
 use distlock::Answer;
 
-use crate::arena::{Arena, Asked, Check, assert_busy, assert_free, at_once};
+use crate::arena::{
+    Arena, Asked, Check, SHORT, assert_busy, assert_free, at_once, has_lease, patiently,
+};
+use crate::fencing::has_tokens;
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -13,6 +16,14 @@ pub(crate) const CHECKS: &[Check] = &[
             Asked::of_those_that(promise.reentrant.is_yes(), "lets nobody enter twice")
         },
         run: the_owner_enters_again,
+    },
+    Check {
+        name: "what_is_left_of_a_lost_hold_frees_nothing_that_its_owner_takes_later",
+        asked: |promise| {
+            let ends = promise.reentrant.is_yes() && has_lease(promise);
+            Asked::of_those_that(ends, "lets nobody enter twice, or has no lease that ends")
+        },
+        run: a_stale_hold_is_harmless,
     },
     Check {
         name: "the_same_owner_does_not_enter_twice",
@@ -27,17 +38,20 @@ pub(crate) const CHECKS: &[Check] = &[
 
 fn the_owner_enters_again(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
-    let first = pair.holder.lock(&at_once(&name)).expect("nobody has it");
-    let again = at_once(&name).again_as(&first.owner);
+    let has_tokens = has_tokens(&arena.promise);
+    let wanted = if has_tokens { at_once(&name).fenced() } else { at_once(&name) };
+    let first = pair.holder.lock(&wanted).expect("nobody has it");
+    let again = wanted.clone().again_as(&first.owner);
     // Both ways round: the inner hold ends first, or the outer one does.
     for inner_first in [true, false] {
         let outer = if inner_first {
             first.clone()
         } else {
-            pair.holder.lock(&at_once(&name)).expect("it was released")
+            pair.holder.lock(&wanted).expect("it was released")
         };
         let again = again.clone().again_as(&outer.owner);
         let inner = pair.holder.lock(&again).expect("it is the owner's");
+        assert_eq!(outer.token.is_some(), has_tokens);
         assert_eq!(inner.token, outer.token, "one ownership has one token");
         assert_busy(&pair.holder, &name);
         let (one, last) = if inner_first { (inner, outer) } else { (outer, inner) };
@@ -46,6 +60,30 @@ fn the_owner_enters_again(arena: &Arena) {
         assert_eq!(pair.holder.release(last.handle), Ok(Outcome::Released));
         assert_free(pair.rival(), &name);
     }
+}
+
+fn a_stale_hold_is_harmless(arena: &Arena) {
+    let (pair, name) = (arena.pair(), fresh_name());
+    let stale = pair.holder.lock(&Want::new(&name, SHORT).unrenewed()).expect("nobody has it");
+    let between = pair.rival().lock(&patiently(&name)).expect("the lease ends");
+    assert_eq!(pair.rival().release(between.handle), Ok(Outcome::Released));
+    assert!(pair.holder.is_lost(stale.handle), "its holder believes in it");
+    match pair.holder.lock(&at_once(&name).again_as(&stale.owner)) {
+        Ok(anew) => {
+            assert_ne!(pair.holder.release(stale.handle), Ok(Outcome::Released));
+            assert_busy(pair.rival(), &name);
+            assert_eq!(pair.holder.release(anew.handle), Ok(Outcome::Released));
+        }
+        // Where it could not tell one from the other.
+        Err(failure) => {
+            assert_eq!(failure.code, "lost", "{failure:?}");
+            let next = pair.rival().lock(&at_once(&name)).expect("nothing was taken");
+            assert_eq!(pair.holder.release(stale.handle), Ok(Outcome::HeldByOther));
+            assert_busy(&pair.holder, &name);
+            assert_eq!(pair.rival().release(next.handle), Ok(Outcome::Released));
+        }
+    }
+    assert_free(pair.rival(), &name);
 }
 
 fn the_owner_does_not_enter_twice(arena: &Arena) {

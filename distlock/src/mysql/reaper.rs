@@ -9,7 +9,8 @@
 //! Called by whoever makes rows: after every 128th row that this process made in a table, one task
 //! in the background looks at the next 256 rows of that table, in the order of their names, so it
 //! looks at rows twice as fast as they come. Bounds: one such task per table and process; each
-//! deletes at most what it looked at. Test: `tests/mysql_tokens.rs`.
+//! deletes at most what it looked at, and rows of `mysql-row` in batches of [`LOCKED_AT_ONCE`].
+//! Test: `tests/mysql_tokens.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,9 @@ const UNUSED: Duration = Duration::from_hours(1);
 const EVERY: u32 = 128;
 /// How many rows it looks at.
 const ROWS: u32 = 256;
+/// How many rows of `mysql-row` are locked at a time, for two round trips, before they are deleted:
+/// meanwhile an attempt without a wait finds them busy, though nobody holds them.
+const LOCKED_AT_ONCE: usize = 16;
 
 /// Which rows.
 #[derive(Debug, Clone, Copy)]
@@ -178,6 +182,17 @@ async fn delete_above_floor(
 
 /// Deletes the rows that nobody holds or waits for, which only their own locks can tell.
 async fn delete_unlocked(session: &mut Session, old: &[(Vec<u8>, u64)]) -> Result<u64, Failure> {
+    let mut deleted = 0;
+    for some in old.chunks(LOCKED_AT_ONCE) {
+        deleted += delete_some_unlocked(session, some).await?;
+    }
+    Ok(deleted)
+}
+
+async fn delete_some_unlocked(
+    session: &mut Session,
+    old: &[(Vec<u8>, u64)],
+) -> Result<u64, Failure> {
     session.pin();
     let lock = each(old.iter().map(|(name, _)| name), |name| {
         format!("SELECT name FROM lock_rows WHERE name = {name} FOR UPDATE SKIP LOCKED")

@@ -9,7 +9,9 @@
 //!
 //! Guarantees exclusion among the processes of one Redis while the holder heeds the loss of its
 //! lock; re-entry by the owner, counted once per acquisition; release by the owner only. Unlike
-//! with Redisson, a re-entry with a shorter lease does not shorten the lock of the outer hold.
+//! with Redisson, a re-entry with a shorter lease does not shorten the lock of the outer hold, and
+//! an owner whose hold is gone cannot enter again ([`LockError::Lost`]): the format counts holds
+//! and does not name them, so a stale guard would free the new hold.
 //!
 //! Flaw: a failover to a replica that lags forgets the lock; [`Replication`] makes that rarer. It
 //! is not fair: who comes first after a release gets it.

@@ -6,9 +6,10 @@
 //! lease, and lets the same owner enter again. Flaws: nothing renews the lease, so longer work has
 //! two holders; an answer that is lost on re-entry counts twice, if it is asked for again, and the
 //! lock then stays until its lease ends. An attempt without an answer is left to its lease as well:
-//! to count it down might free an outer hold. Holds of one owner are not told apart; a hold that is
-//! somebody else's answers [`Release::HeldByOther`]. Source: what Redisson's `RLock` is made of,
-//! without its messages and its watchdog. Tests: `tests/reentrant.rs`.
+//! to count it down might free an outer hold. Holds of one owner are not told apart, so an owner
+//! whose hold is gone cannot enter again ([`LockError::Lost`]): a stale guard would free the new
+//! hold. A hold that is somebody else's answers [`Release::HeldByOther`]. Source: what Redisson's
+//! `RLock` is made of, without its messages and its watchdog. Tests: `tests/reentrant.rs`.
 
 use std::sync::Arc;
 
@@ -56,22 +57,19 @@ impl Locker for Reentrant {
 impl OneKey for Reentrant {
     async fn take(&mut self, request: &Request) -> Result<Option<Belief>, LockError> {
         let sent = Instant::now();
-        let holds = self.run(&Arc::clone(&self.acquire), request).await?;
+        let keys = [request.name.as_str()];
+        let again = u8::from(request.may_hold);
+        let args = (request.owner.as_str(), lease_ms(request), again);
+        let holds: i64 = self.acquire.call(&mut self.connection, &keys, args).await?;
         Ok((holds > 0).then(|| Belief::in_lease(sent, request.lease)))
     }
 
     async fn free(&mut self, request: &Request) -> Result<Release, LockError> {
-        Ok(match self.run(&Arc::clone(&self.release), request).await? {
+        let (keys, args) = ([request.name.as_str()], (request.owner.as_str(), lease_ms(request)));
+        Ok(match self.release.call::<i64>(&mut self.connection, &keys, args).await? {
             0.. => Release::Released,
             -1 => Release::HeldByOther,
             _ => Release::Gone,
         })
-    }
-}
-
-impl Reentrant {
-    async fn run(&mut self, script: &LuaScript, request: &Request) -> Result<i64, LockError> {
-        let (keys, args) = ([request.name.as_str()], (request.owner.as_str(), lease_ms(request)));
-        Ok(script.call(&mut self.connection, &keys, args).await?)
     }
 }

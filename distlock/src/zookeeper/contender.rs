@@ -144,35 +144,28 @@ impl Contender {
     /// long as this process lives.
     pub(super) fn remove(self, node: Option<Node>) -> JoinHandle<Removal> {
         let runtime = self.session.runtime.clone();
-        runtime.spawn(async move {
-            let mut asked = false;
-            loop {
-                match self.try_to_remove(node.as_ref(), &mut asked).await {
-                    // An earlier request removed it, and its answer was lost.
-                    Ok(Removal::Absent) if asked => return Removal::Removed,
-                    Ok(removal) => return removal,
-                    Err(Failure::Ended) => return Removal::SessionEnded,
-                    Err(Failure::Unanswered(_)) => {
-                        sleep(REMOVAL_PAUSE).await;
-                        self.session.settled().await;
-                    }
-                    Err(Failure::Refused(error)) => {
-                        tracing::error!(%error, lock = %self.container, "a node cannot be removed");
-                        return Removal::Forbidden;
-                    }
-                }
-            }
-        })
+        runtime.spawn(self.removed(node))
     }
 
-    /// The same after one more time-out of the session, as if this were a lease, for what was given
-    /// up without a release: the session itself goes on.
-    pub(super) fn remove_after_a_lease(self, node: Option<Node>) {
-        let (runtime, lease) = (self.session.runtime.clone(), self.session.timeout());
-        runtime.spawn(async move {
-            sleep(lease).await;
-            self.remove(node);
-        });
+    /// The same in the caller's own task.
+    pub(super) async fn removed(self, node: Option<Node>) -> Removal {
+        let mut asked = false;
+        loop {
+            match self.try_to_remove(node.as_ref(), &mut asked).await {
+                // An earlier request removed it, and its answer was lost.
+                Ok(Removal::Absent) if asked => return Removal::Removed,
+                Ok(removal) => return removal,
+                Err(Failure::Ended) => return Removal::SessionEnded,
+                Err(Failure::Unanswered(_)) => {
+                    sleep(REMOVAL_PAUSE).await;
+                    self.session.settled().await;
+                }
+                Err(Failure::Refused(error)) => {
+                    tracing::error!(%error, lock = %self.container, "a node cannot be removed");
+                    return Removal::Forbidden;
+                }
+            }
+        }
     }
 
     async fn try_to_remove(

@@ -1,12 +1,14 @@
 //! The mechanism that lives in `ZooKeeper`.
 //!
 //! Reading order: `path` (names of locks and nodes, who is before whom), `session` (requests,
-//! belief, heartbeat), `contender` (one node), `holding` (re-entry), `mutex` (the lock). A process
-//! has one session for all its locks; when that ends, or has been without a server for a while,
-//! the next acquisition opens another, and what is held stays in the one where it is.
+//! belief, heartbeat), `contender` (one node), `leaving` (nodes that were given up), `holding`
+//! (re-entry), `mutex` (the lock). A process has one session for all its locks; when that ends, or
+//! has been without a server for a while, the next acquisition opens another, and what is held
+//! stays in the one where it is.
 
 mod contender;
 mod holding;
+mod leaving;
 pub(crate) mod mutex;
 mod path;
 mod session;
@@ -18,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::holding::Holdings;
+use self::leaving::Leaving;
 use self::session::{Failure, Session, deadline};
 use crate::{LockError, LockOptions};
 
@@ -40,6 +43,7 @@ struct Shared {
     /// The session of the next acquisition, if it has not ended by then.
     session: tokio::sync::Mutex<Option<Arc<Session>>>,
     holdings: Holdings,
+    leaving: Leaving,
 }
 
 impl ZooKeeperServer {
@@ -58,11 +62,13 @@ impl ZooKeeperServer {
             let limit = format!("must be 100 ms to a day, is {} ms", session_timeout.as_millis());
             return Err(LockError::BadRequest { field: "session time-out", limit });
         }
+        let runtime = Handle::current();
         let server = Self {
             shared: Arc::new(Shared {
                 cluster: connect_string.to_owned(),
                 session_timeout,
-                runtime: Handle::current(),
+                leaving: Leaving::on(&runtime),
+                runtime,
                 session: tokio::sync::Mutex::default(),
                 holdings: Holdings::default(),
             }),

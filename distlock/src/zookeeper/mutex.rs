@@ -158,7 +158,7 @@ impl Drop for MutexAcquisition {
     /// A place that nobody has abandoned goes as a hold that nobody has released.
     fn drop(&mut self) {
         if let Some(Place { contender, node, .. }) = self.place.take() {
-            contender.remove_after_a_lease(node);
+            self.server.shared.leaving.add(contender, node);
         }
     }
 }
@@ -283,6 +283,6 @@ impl Drop for MutexHold {
             return;
         }
         let Holding { contender, node, .. } = &*self.holding;
-        contender.clone().remove_after_a_lease(Some(node.clone()));
+        self.server.shared.leaving.add(contender.clone(), Some(node.clone()));
     }
 }

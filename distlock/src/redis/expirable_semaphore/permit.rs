@@ -49,6 +49,7 @@ impl Permit {
             tenure,
             kept,
             turn: None,
+            share: None,
             idempotent: true,
             meter: shared.expirable_meter.clone(),
             since: Instant::now(),
