@@ -280,6 +280,14 @@ impl Staged {
         let flags = trial.flags(&load, trial.equipment(&schedule));
         Self { trial, load, schedule, flags, seed }
     }
+
+    /// All of it that comes out as something else if it is another.
+    pub fn what(&self) -> serde_json::Value {
+        let Self { trial, load, schedule, flags, seed } = self;
+        serde_json::json!({
+            "cell": trial, "load": load, "schedule": schedule, "flags": flags, "seed": seed,
+        })
+    }
 }
 
 /// What one cell is run from.

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::error::{Error, Result};
-use crate::lab::cell::{CellReport, Wanted};
+use crate::lab::cell::{CellReport, Staged, Wanted};
 use crate::lab::compare::MAX_REPLICAS;
 use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
@@ -214,9 +214,8 @@ impl Matrix {
     }
 
     fn key(&self, trial: Trial, runner: &Runner) -> Key {
-        let load = trial.load(&self.load);
-        let what = serde_json::json!({ "cell": trial, "load": load, "seed": self.seed });
-        Key::of(&what, runner)
+        let staged = Staged::of(&Wanted { trial, usual: &self.load, seed: self.seed });
+        Key::of(&staged.what(), runner)
     }
 }
 

@@ -150,9 +150,11 @@ impl Report {
     /// What ran, and on what.
     fn servers(&self) -> String {
         let (versions, machine) = (&self.versions, &self.machine);
+        let [loadtest, seckill] = versions.builds.short();
         format!(
-            "database {} (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy {}{}; {} CPUs, \
+            "loadtest {} (build {loadtest}), seckill (build {seckill}), database {} (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy {}{}; {} CPUs, \
              Linux {}.",
+            versions.loadtest,
             versions.database,
             self.settings.innodb_flush_log_at_trx_commit,
             versions.redis,
