@@ -8,7 +8,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 use crate::history::event::{
-    Account, Begin, Ended, Event, FORMAT, Invoke, Offer, Said, VERSION, When,
+    Account, Begin, Ended, Event, FORMAT, Invoke, Mark, Offer, Said, VERSION, When,
 };
 use crate::history::{ReadError, Reader};
 use crate::judge::evidence::{Audit, Effect, NO_END, Names, OrderRow, Record};
@@ -16,6 +16,8 @@ use crate::load::outcome::Outcome;
 
 /// Different names of one sort that are told apart; further ones share the last index.
 const MAX_NAMES: usize = 256;
+/// Marks that are kept; a round has three for each of its faults.
+const MAX_MARKS: usize = 256;
 /// What stands for the names beyond.
 const OTHERS: &str = "(others)";
 /// The code of a request whose end was not recorded.
@@ -32,6 +34,8 @@ pub struct Past {
     pub names: Names,
     /// What was on sale, in the header's order.
     pub lots: Vec<Lot>,
+    /// What happened besides requests, at most [`MAX_MARKS`].
+    pub marks: Vec<Mark<'static>>,
     /// Lines of the file.
     pub events: u64,
 }
@@ -156,7 +160,8 @@ impl Gathering {
         };
         let lot_list = begin.vouchers.iter().map(lot).collect();
         let names = Names { replicas: Vec::new(), codes: vec![NO_END_CODE.to_owned()] };
-        let past = Past { begin, records: Vec::new(), names, lots: lot_list, events: 0 };
+        let (records, marks) = (Vec::new(), Vec::new());
+        let past = Past { begin, records, names, lots: lot_list, marks, events: 0 };
         Ok(Self { past, open: HashMap::new(), lots, resources: HashMap::new() })
     }
 
@@ -174,7 +179,11 @@ impl Gathering {
                 self.end(ended, outcome)?;
             }
             Event::Unknown(ended) => self.end(ended, Outcome::Unknown)?,
-            Event::Mark(_) => {}
+            Event::Mark(mark) => {
+                if self.past.marks.len() < MAX_MARKS {
+                    self.past.marks.push(mark.kept());
+                }
+            }
             Event::Order(order) => {
                 self.lot(order.v)?.rows.push(OrderRow { id: order.o, user_id: order.u });
             }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::history::{Lot, Past, ReadError, Source};
+use crate::history::{Lot, Mark, Past, ReadError, Source};
 use crate::judge::audit::{Reader, Reading};
 use crate::judge::evidence::{Audit, AuditCheck, Evidence};
 use crate::judge::verdict::{Finding, Rule, Verdict, judge};
@@ -51,6 +51,8 @@ pub struct Judgement {
     pub requests: u64,
     /// Those whose clients were not told what came of them.
     pub unknown: u64,
+    /// What happened meanwhile, as it was recorded; no rule depends on it.
+    pub marks: Vec<Mark<'static>>,
     /// Each voucher by itself.
     pub vouchers: Vec<Judged>,
     /// How long it took.
@@ -134,6 +136,7 @@ impl Check {
             events: 0,
             requests: 0,
             unknown: 0,
+            marks: Vec::new(),
             vouchers: Vec::new(),
             took_s: 0.0,
         }
@@ -175,6 +178,7 @@ impl Judgement {
             events: past.events,
             requests,
             unknown: unknown.count() as u64,
+            marks: past.marks.clone(),
             vouchers,
             took_s: 0.0,
         }

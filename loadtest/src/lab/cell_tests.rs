@@ -46,6 +46,7 @@ fn sale(granted: u32) -> Past {
         records: (0..granted).map(bought).collect(),
         names: Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] },
         lots: vec![lot],
+        marks: Vec::new(),
         events: 0,
     }
 }

@@ -15,6 +15,7 @@ use crate::lab::lock::Needs;
 use crate::lab::machine::{Builds, Versions, version_of};
 use crate::lab::trial::Trial;
 use crate::report::Settings;
+use crate::report::repeat::Flag;
 
 /// What clusters are made of.
 #[derive(Debug, Clone)]
@@ -23,6 +24,8 @@ pub struct Parts {
     pub flavor: Flavor,
     /// The `seckill` program.
     pub program: PathBuf,
+    /// The flags that have chosen them, each with its value, if they are not the usual ones.
+    pub chosen: Vec<Flag>,
 }
 
 /// What runs cells.

@@ -27,6 +27,7 @@ use crate::lab::planting::Plants;
 use crate::report::baseline::{Baseline, Changes};
 use crate::report::html::page::Page;
 use crate::report::matrix::Selection;
+use crate::report::repeat::Flag;
 use crate::report::table::{Look, problems, table};
 
 /// Everything that came out of one comparison, or of one matrix.
@@ -49,6 +50,8 @@ pub struct Report {
     pub planted: Option<Plants>,
     /// The load that each cell got that has none of its own.
     pub load: Load,
+    /// Flags that have chosen the servers and the service, if they are not the usual ones.
+    pub chosen: Vec<Flag>,
     /// Settings of the servers that figures depend on.
     pub settings: Settings,
     /// Versions of everything that took part.
@@ -102,7 +105,11 @@ fn wrapped(prose: &str) -> String {
 
 /// Why each cell that is not in order is not, one line a cell.
 fn wrong(cells: &[CellReport]) -> Vec<String> {
-    let why = |cell: &CellReport| format!("✗ {}: {}", cell.trial(), problems(cell).join("; "));
+    let why = |cell: &CellReport| {
+        let history = cell.history.as_ref().map(|path| format!(" (history: {path})"));
+        let (why, history) = (problems(cell).join("; "), history.unwrap_or_default());
+        format!("✗ {}: {why}{history}", cell.trial())
+    };
     cells.iter().filter(|cell| !cell.ok()).map(why).collect()
 }
 

@@ -78,6 +78,7 @@ pub(crate) fn report(cells: Vec<CellReport>) -> Report {
         changes: None,
         planted: None,
         load: Load::USUAL,
+        chosen: Vec::new(),
         settings: Settings { innodb_flush_log_at_trx_commit: 1 },
         versions: Versions {
             loadtest: "0.1.0",

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Guards, Scope};
+use crate::lab::trial::Trial;
 use crate::report::table::verdict;
 
 /// Most locks that stand side by side.
@@ -261,7 +262,7 @@ impl Square {
         };
         let ran = cell.load.is_some();
         Self {
-            id: id(cell),
+            id: id(cell.trial()),
             kind,
             mark: kind.mark(),
             words,
@@ -274,10 +275,10 @@ impl Square {
 }
 
 /// The id of a cell's section, which a link can name.
-pub fn id(cell: &CellReport) -> String {
-    let place = cell.place;
+pub fn id(trial: Trial) -> String {
+    let place = trial.place;
     let (lock, scope, guards) = (place.lock.name(), place.scope.name(), place.guards.name());
-    let what = cell.trial().what().map_or(String::new(), |what| format!("-{what}"));
+    let what = trial.what().map_or(String::new(), |what| format!("-{what}"));
     format!("{lock}-{scope}-{guards}-{}{what}", place.replicas)
 }
 
