@@ -9,7 +9,6 @@ pub mod detail;
 pub mod html;
 pub mod matrix;
 pub mod plants;
-pub mod quantiles;
 pub mod repeat;
 pub mod run_text;
 pub mod series;
@@ -28,7 +27,7 @@ use crate::report::baseline::{Baseline, Changes};
 use crate::report::html::page::Page;
 use crate::report::matrix::Selection;
 use crate::report::repeat::Flag;
-use crate::report::table::{Look, problems, table};
+use crate::report::table::{Look, footnote, problems, table};
 
 /// Everything that came out of one comparison, or of one matrix.
 #[derive(Debug, Serialize)]
@@ -125,6 +124,7 @@ impl Report {
     /// Table, legend, what is wrong, conclusion.
     fn comparison(&self, look: Look) -> String {
         let mut parts = vec![table(&self.cells, look), LEGEND.to_owned()];
+        parts.extend(footnote(&self.cells));
         let wrong = wrong(&self.cells);
         if !wrong.is_empty() {
             parts.push(wrong.join("\n"));
@@ -159,8 +159,8 @@ impl Report {
         let (versions, machine) = (&self.versions, &self.machine);
         let [loadtest, seckill] = versions.builds.short();
         format!(
-            "loadtest {} (build {loadtest}), seckill (build {seckill}), database {} (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy {}{}; {} CPUs, \
-             Linux {}.",
+            "loadtest {} (build {loadtest}), seckill (build {seckill}), database {} \
+             (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy {}{}; {} CPUs, Linux {}.",
             versions.loadtest,
             versions.database,
             self.settings.innodb_flush_log_at_trx_commit,

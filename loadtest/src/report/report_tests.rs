@@ -129,6 +129,7 @@ pub(crate) fn frozen(circumstance: Circumstance, oversold: u64) -> CellReport {
         plan: schedule.words(trial.fault),
         schedule,
         faults: vec![strike],
+        closing_ns: 4_000_000_000,
         in_flight: 17,
         requests: [120, 31, 400],
         ok_after: 60,

@@ -10,7 +10,7 @@ use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::trial::Trial;
-use crate::report::table::verdict;
+use crate::report::table::{no_verdict_on_speed, verdict};
 
 /// Most locks that stand side by side.
 const SIDE_BY_SIDE: usize = 4;
@@ -93,6 +93,8 @@ pub struct Square {
     pub rate: Option<String>,
     /// The 99th percentile in milliseconds.
     pub p99: Option<String>,
+    /// Whether these are no verdict on speed.
+    pub limited: bool,
 }
 
 /// One line of squares.
@@ -270,6 +272,7 @@ impl Square {
             label: None,
             rate: ran.then(|| rate(cell.orders_per_s)),
             p99: ran.then(|| milliseconds(cell.p99_ms)),
+            limited: !no_verdict_on_speed(cell).is_empty(),
         }
     }
 }
