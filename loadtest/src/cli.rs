@@ -23,6 +23,7 @@ use crate::lab::compare::Comparison;
 use crate::lab::lock::Lock;
 use crate::lab::place::{Load, Plant};
 use crate::lab::predict::{Guards, Scope};
+use crate::lab::runner::Parts;
 use crate::load::cost::THREADS;
 use crate::report::COMPARISON;
 use crate::up::Up;
@@ -170,6 +171,18 @@ impl PrivateArgs {
             Some(Db::Mariadb) => Flavor::MariaDb,
         }
     }
+
+    /// What clusters are made of; the program is there.
+    fn parts(&self) -> Result<Parts> {
+        let program = find_program(self.seckill.as_deref())?;
+        let db = self.db.map(|db| match db {
+            Db::Mysql => ("--db", "mysql".to_owned()),
+            Db::Mariadb => ("--db", "mariadb".to_owned()),
+        });
+        let named = self.seckill.as_ref().map(|path| ("--seckill", path.display().to_string()));
+        let chosen = db.into_iter().chain(named).collect();
+        Ok(Parts { flavor: self.flavor(), program, chosen })
+    }
 }
 
 /// Parses the command line, carries it out, and gives the exit code.
@@ -241,8 +254,7 @@ async fn carry_out(command: Command) -> Result<bool> {
 
 async fn compare(args: CompareArgs) -> Result<bool> {
     let comparison = Comparison {
-        flavor: args.private.flavor(),
-        program: find_program(args.private.seckill.as_deref())?,
+        parts: args.private.parts()?,
         locks: args.locks,
         scopes: args.scopes,
         guards: args.guards,

@@ -11,8 +11,8 @@
 //! - [`load`]: who can log in ([`load::tokens`]), a load and its bounds ([`load::plan`]), who
 //!   requests what ([`load::mix`]) and when ([`load::arrival`], [`load::trace`]), a connection
 //!   ([`load::client`]), how it is carried out ([`load::drive`]), what an answer means
-//!   ([`load::outcome`]), figures ([`load::live`], [`load::stats`], [`load::progress`]), what it
-//!   cost ([`load::cost`]), its history ([`load::recorded`]).
+//!   ([`load::outcome`]), figures ([`load::live`], [`load::stats`], [`load::quantiles`],
+//!   [`load::progress`]), what it cost ([`load::cost`]), its history ([`load::recorded`]).
 //! - [`history`]: the recorded file.
 //! - [`judge`]: what is known ([`judge::evidence`]), the rules ([`judge::verdict`], pure), what
 //!   clients can see ([`judge::witness`]), what the database holds ([`judge::audit`]), whether it
@@ -22,7 +22,8 @@
 //!   ([`lab::faults`]), private servers ([`lab::cluster`], [`lab::deployment`]), one cell
 //!   ([`lab::cell`]) and one with a fault in its middle ([`lab::round`]), all of them
 //!   ([`lab::runner`], [`lab::matrix`], [`lab::presets`], [`lab::compare`]), bugs that it must
-//!   catch ([`lab::plants`], [`lab::planting`]), [`lab::machine`].
+//!   catch ([`lab::plants`], [`lab::planting`]), histories that stay ([`lab::histories`]),
+//!   [`lab::machine`].
 //! - [`report`]: tables, prose, files; what is shown of a cell besides its figures
 //!   ([`report::detail`], [`lab::metrics`]); the page ([`report::html`]); what changed since an
 //!   earlier run ([`report::baseline`]).

@@ -52,6 +52,66 @@ fn three_planted_bugs_are_caught_and_the_service_without_them_is_clean() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// A service whose audit lies under that lock, also where nobody has planted that.
+fn unsound(lock: &str, folder: &Path) -> PathBuf {
+    let path = folder.join("seckill");
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in\n*' --plant '*) ;;\n\
+         *' --lock {lock} '*) set -- \"$@\" --plant lying-audit ;;\nesac\nexec {} \"$@\"\n",
+        seckill().display()
+    );
+    std::fs::write(&path, script).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&path, mode).expect("executable");
+    path
+}
+
+/// What `loadtest check` says of the only history in a folder, and its exit code.
+fn check_the_only_history_in(folder: &Path) -> (String, Option<i32>) {
+    let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file"));
+    let files: Vec<PathBuf> = files.map(|file| file.path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let output = Command::new(LOADTEST).arg("check").arg(file).output().expect("loadtest runs");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+}
+
+#[test]
+fn histories_that_were_asked_for_and_those_of_red_cells_can_be_judged_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let cell = &CELL_AND_BUG[..11];
+    let started_anew =
+        |report: &Value| report["cells"][0]["detail"]["locks"]["started_anew"].clone();
+    let (asked, green, red) = (path("asked"), path("green"), path("red"));
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+
+    let fault = ["--faults", "kill", "--histories", &text(&asked)];
+    let (said, code, report) = loadtest(&[cell, &fault].concat(), &seckill(), folder.path());
+    assert_eq!(code, Some(0), "{said}");
+    let (judged, code) = check_the_only_history_in(&asked);
+    assert_eq!(code, Some(0), "{judged}");
+    assert_eq!(started_anew(&report), 1, "the counts of the killed replica are gone");
+    let witness = report["cells"][0]["round"]["faults"][0]["witness"].as_str().expect("seen");
+    assert!(judged.contains(&format!("fault kill, witness: {witness}")), "{judged}");
+
+    let beside = ["--report-dir", &text(&green)];
+    let (said, code, report) = loadtest(&[cell, &beside].concat(), &seckill(), folder.path());
+    assert_eq!((code, &report["cells"][0]["history"]), (Some(0), &Value::Null), "{said}");
+    assert_eq!(started_anew(&report), 0, "{said}");
+    let left = std::fs::read_dir(green.join("histories")).expect("a folder").count();
+    assert_eq!(left, 0, "{said}");
+
+    let unsound = unsound("local", folder.path());
+    let beside = ["--report-dir", &text(&red)];
+    let (said, code, report) = loadtest(&[cell, &beside].concat(), &unsound, folder.path());
+    assert_eq!(code, Some(1), "{said}");
+    let kept = report["cells"][0]["history"].as_str().expect("it is red");
+    assert!(said.contains(&format!("(history: {kept})")), "{said}");
+    let (judged, code) = check_the_only_history_in(&red.join("histories"));
+    assert_eq!(code, Some(1), "{judged}");
+    assert!(judged.contains("not so: the service's audit agrees with the judge"), "{judged}");
+}
+
 /// One cell, and after it a bug that shows without a fault.
 const CELL_AND_BUG: [&str; 15] = [
     "matrix",
@@ -72,18 +132,10 @@ const CELL_AND_BUG: [&str; 15] = [
 ];
 
 #[test]
-fn a_matrix_is_red_if_something_is_found_without_the_bug_also_when_it_goes_on_after_that() {
+fn a_matrix_is_red_if_something_is_found_without_the_bug_until_the_program_is_another_one() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Under the lock of the bug this service has it always, and the cell has another lock.
-    let unsound = folder.path().join("seckill");
-    let script = format!(
-        "#!/bin/sh\ncase \" $* \" in\n*' --plant '*) ;;\n\
-         *' --lock redisson '*) set -- \"$@\" --plant lying-audit ;;\nesac\nexec {} \"$@\"\n",
-        seckill().display()
-    );
-    std::fs::write(&unsound, script).expect("written");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&unsound, mode).expect("executable");
+    // The bug's own lock, which the cell has not.
+    let unsound = unsound("redisson", folder.path());
     let state = folder.path().join("state.jsonl");
     let resume = ["--resume", state.to_str().expect("UTF-8")];
     let arguments = [&CELL_AND_BUG[..], &resume].concat();
@@ -91,9 +143,17 @@ fn a_matrix_is_red_if_something_is_found_without_the_bug_also_when_it_goes_on_af
     assert!(said.contains("1 cells, 1 as predicted; planted 1, caught 1"), "{said}");
     assert!(said.contains("NOT CLEAN without it: "), "{said}");
     assert_eq!((code, &first["ok"]), (Some(1), &Value::Bool(false)), "{said}");
-    let (said, code, second) = loadtest(&arguments, &seckill(), folder.path());
+    let (said, code, second) = loadtest(&arguments, &unsound, folder.path());
     assert!(!said.contains("NOT CLEAN without it: "), "planted again: {said}");
     assert_eq!((code, &second["planted"]), (Some(1), &first["planted"]), "{said}");
+    assert_eq!(second["resumed"], 1, "{said}");
+
+    // Mended: what another program did says nothing of this one.
+    let (said, code, mended) = loadtest(&arguments, &seckill(), folder.path());
+    assert_eq!((code, &mended["resumed"]), (Some(0), &Value::from(0)), "{said}");
+    assert!(said.contains("planted 1, caught 1") && said.contains("; clean without it"), "{said}");
+    let build = |report: &Value| report["versions"]["builds"]["seckill"].clone();
+    assert!(build(&mended).is_string() && build(&mended) != build(&first), "{mended}");
 }
 
 /// What `seckill serve` says when it refuses these flags.

@@ -7,15 +7,15 @@ use clap::{Args, ValueEnum};
 use super::output::OutputArgs;
 use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
 use crate::error::{Error, Result};
-use crate::lab::cluster::{find_program, need_failpoints};
+use crate::lab::cluster::need_failpoints;
 use crate::lab::faults::FaultKind;
+use crate::lab::histories::Histories;
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, Matrix};
 use crate::lab::place::Load;
-use crate::lab::planting::{MAX_SEEDS, Planting, SEEDS, rows};
+use crate::lab::planting::{MAX_SEEDS, Planting, rows};
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::presets::Preset;
-use crate::lab::runner::Parts;
 use crate::report::MATRIX;
 
 #[derive(Debug, Args)]
@@ -51,7 +51,8 @@ pub(super) struct MatrixArgs {
     #[arg(long, value_name = "N", requires = "full")]
     sample: Option<usize>,
     /// Plant these bugs after the cells and see each caught: `all`, `none`, or names that `loadtest
-    /// plants --list` prints [default: all with --full, three quick ones with --story, else none]
+    /// plants --list` prints [default: all with --full unless --sample, three quick ones with
+    /// --story, else none]
     #[arg(long, value_name = "BUGS", value_delimiter = ',')]
     plants: Option<Vec<String>>,
     /// Seeds of each planted bug [default: 3; 1 with --story]
@@ -64,6 +65,11 @@ pub(super) struct MatrixArgs {
     /// Remember what is finished in this file, and do not run again what is in it
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
+    /// Keep the history of every cell in this folder, so that `loadtest check` can judge it again
+    ///
+    /// Without it only those of red cells are kept, in `histories/` of --report-dir.
+    #[arg(long, value_name = "DIR")]
+    histories: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
     /// Print the cells with what each is to show and why, and the bugs to be planted; run none
@@ -123,12 +129,12 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         }
         return Ok(true);
     }
-    let program = find_program(args.private.seckill.as_deref())?;
+    let parts = args.private.parts()?;
     if trials.iter().any(|trial| trial.fault == Some(FaultKind::Failpoint)) {
-        need_failpoints(&program).await?;
+        need_failpoints(&parts.program).await?;
     }
     let matrix = Matrix {
-        parts: Parts { flavor: args.private.flavor(), program },
+        parts,
         trials,
         not_generated,
         preset,
@@ -137,8 +143,11 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         seed: args.seed,
         planting,
         resume: args.resume,
+        histories: None,
     };
     matrix.check()?;
+    let histories = Histories::open(args.histories, args.output.report_dir())?;
+    let matrix = Matrix { histories, ..matrix };
     let output = args.output.open(MATRIX)?;
     let stop = stop_on_signal()?;
     output.take(matrix.run(&stop).await?, &stop)
@@ -146,7 +155,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
 
 impl MatrixArgs {
     fn planting(&self) -> Result<Planting> {
-        let (usual, seeds) = self.preset.preset().map_or((&[][..], SEEDS), Preset::plants);
+        let (usual, seeds) = Preset::usual_plants(self.preset.preset(), self.sample.is_some());
         let usual = || usual.iter().copied().map(str::to_owned).collect();
         let names = self.plants.clone().unwrap_or_else(usual);
         Ok(Planting { rows: rows(&names)?, seeds: self.plant_seeds.unwrap_or(seeds) })

@@ -1,6 +1,6 @@
 //! Where reports go: flags of every command that runs cells.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,11 @@ pub(super) struct Output {
 }
 
 impl OutputArgs {
+    /// The folder of the report.
+    pub(super) fn report_dir(&self) -> Option<&Path> {
+        self.report_dir.as_deref()
+    }
+
     /// Looks, before the work, whether all can be read and written; `name` is that of the files.
     pub(super) fn open(self, name: &str) -> Result<Output> {
         let in_folder = self.report_dir.as_ref().map(|folder| folder.join(format!("{name}.json")));

@@ -6,10 +6,8 @@ use clap::Args;
 
 use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
 use crate::error::{Error, Result};
-use crate::lab::cluster::find_program;
 use crate::lab::planting::{MAX_SEEDS, Planting, SEEDS, rows};
 use crate::lab::plants::Row;
-use crate::lab::runner::Parts;
 use crate::report::{check_writable, write_json};
 
 #[derive(Debug, Args)]
@@ -42,11 +40,10 @@ pub(super) async fn run(args: PlantsArgs) -> Result<bool> {
     if rows.is_empty() {
         return Err(Error::Usage("--only names no planted bug".to_owned()));
     }
-    let program = find_program(args.private.seckill.as_deref())?;
+    let parts = args.private.parts()?;
     if let Some(path) = &args.json {
         check_writable(path)?;
     }
-    let parts = Parts { flavor: args.private.flavor(), program };
     let stop = stop_on_signal()?;
     let report = Planting { rows, seeds: args.seeds }.run_alone(parts, &stop).await?;
     println!("{}", report.text());

@@ -155,6 +155,20 @@ pub struct Mark<'a> {
     pub detail: Cow<'a, str>,
 }
 
+impl Mark<'_> {
+    /// The same, to be kept beyond its line.
+    pub fn kept(&self) -> Mark<'static> {
+        let own = |text: &Cow<'_, str>| Cow::Owned(text.clone().into_owned());
+        Mark {
+            t: self.t,
+            what: own(&self.what),
+            name: own(&self.name),
+            phase: own(&self.phase),
+            detail: own(&self.detail),
+        }
+    }
+}
+
 /// Something that must be so for the load to say anything. Recorded are those that its requests do
 /// not show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,8 +8,8 @@ use std::path::Path;
 use uuid::Uuid;
 
 use crate::history::event::{
-    Account, Begin, Condition, Effect as EffectLine, Ended, Event, FORMAT, Invoke, Offer, Said,
-    VERSION, When,
+    Account, Begin, Condition, Effect as EffectLine, Ended, Event, FORMAT, Invoke, Mark, Offer,
+    Said, VERSION, When,
 };
 use crate::history::{ReadError, Reader};
 use crate::judge::evidence::{Audit, Effect, NO_END, Names, OrderRow, Protects, Record};
@@ -17,6 +17,8 @@ use crate::load::outcome::Outcome;
 
 /// Different names of one sort that are told apart; further ones share the last index.
 const MAX_NAMES: usize = 256;
+/// Marks that are kept; a round has three for each of its faults.
+const MAX_MARKS: usize = 256;
 /// What stands for the names beyond.
 const OTHERS: &str = "(others)";
 /// The code of a request whose end was not recorded.
@@ -35,6 +37,8 @@ pub struct Past {
     pub lots: Vec<Lot>,
     /// What must be so for it to say anything, and its requests do not show.
     pub conditions: Vec<Condition>,
+    /// What happened besides requests, at most [`MAX_MARKS`].
+    pub marks: Vec<Mark<'static>>,
     /// Lines of the file.
     pub events: u64,
 }
@@ -159,8 +163,8 @@ impl Gathering {
         };
         let lot_list = begin.vouchers.iter().map(lot).collect();
         let names = Names { replicas: Vec::new(), codes: vec![NO_END_CODE.to_owned()] };
-        let (records, conditions) = (Vec::new(), Vec::new());
-        let past = Past { begin, records, names, lots: lot_list, conditions, events: 0 };
+        let (records, conditions, marks) = (Vec::new(), Vec::new(), Vec::new());
+        let past = Past { begin, records, names, lots: lot_list, conditions, marks, events: 0 };
         Ok(Self { past, open: HashMap::new(), lots, resources: HashMap::new() })
     }
 
@@ -178,7 +182,11 @@ impl Gathering {
                 self.end(ended, outcome)?;
             }
             Event::Unknown(ended) => self.end(ended, Outcome::Unknown)?,
-            Event::Mark(_) => {}
+            Event::Mark(mark) => {
+                if self.past.marks.len() < MAX_MARKS {
+                    self.past.marks.push(mark.kept());
+                }
+            }
             Event::Condition(condition) => self.past.conditions.push(condition.clone()),
             Event::Order(order) => {
                 self.lot(order.v)?.rows.push(OrderRow { id: order.o, user_id: order.u });

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::history::{Condition, Lot, Past, ReadError, Source};
+use crate::history::{Condition, Lot, Mark, Past, ReadError, Source};
 use crate::judge::audit::Reader;
 use crate::judge::conditions;
 use crate::judge::evidence::{AuditCheck, Evidence};
@@ -55,6 +55,8 @@ pub struct Judgement {
     pub unknown: u64,
     /// What must be so for the load to say anything.
     pub conditions: Vec<Condition>,
+    /// What happened meanwhile, as it was recorded; no rule depends on it.
+    pub marks: Vec<Mark<'static>>,
     /// Each voucher by itself.
     pub vouchers: Vec<Judged>,
     /// How long it took.
@@ -139,6 +141,7 @@ impl Check {
             requests: 0,
             unknown: 0,
             conditions: Vec::new(),
+            marks: Vec::new(),
             vouchers: Vec::new(),
             took_s: 0.0,
         }
@@ -183,6 +186,7 @@ impl Judgement {
             requests,
             unknown: unknown.count() as u64,
             conditions,
+            marks: past.marks.clone(),
             vouchers,
             took_s: 0.0,
         }

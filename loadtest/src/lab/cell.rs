@@ -1,6 +1,7 @@
 //! One cell: a fresh deployment, a voucher, a load (with a fault in the middle, if it is about
 //! one), a verdict.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,8 @@ pub struct CellReport {
     pub tries: u32,
     /// Seconds that the cell took, its servers included.
     pub took_s: f64,
+    /// The file of its history, if that was kept.
+    pub history: Option<String>,
 }
 
 impl CellReport {
@@ -138,6 +141,7 @@ impl CellReport {
             seed: 0,
             tries: 1,
             took_s: 0.0,
+            history: None,
         }
     }
 
@@ -234,6 +238,7 @@ pub async fn run(cluster: &Cluster, number: u16, staged: &Staged) -> CellReport 
         needs: place.lock.needs(),
         equipment: trial.equipment(schedule),
         page_port: None,
+        history: staged.history.clone(),
     };
     let mut report = match cluster.deploy(spec).await {
         Ok(deployment) => {
@@ -268,6 +273,8 @@ pub struct Staged {
     pub flags: Vec<String>,
     /// What settled the schedule.
     pub seed: u64,
+    /// Where its history goes; to no file that stays, if none is named.
+    pub history: Option<PathBuf>,
 }
 
 impl Staged {
@@ -278,7 +285,15 @@ impl Staged {
         let schedule = Schedule::of(seed, &trial.to_string(), trial.place.replicas);
         let schedule = schedule.for_lock(trial.place.lock);
         let flags = trial.flags(&load, trial.equipment(&schedule));
-        Self { trial, load, schedule, flags, seed }
+        Self { trial, load, schedule, flags, seed, history: None }
+    }
+
+    /// All of it that comes out as something else if it is another.
+    pub fn what(&self) -> serde_json::Value {
+        let Self { trial, load, schedule, flags, seed, history: _ } = self;
+        serde_json::json!({
+            "cell": trial, "load": load, "schedule": schedule, "flags": flags, "seed": seed,
+        })
     }
 }
 

@@ -47,6 +47,7 @@ fn sale(granted: u32) -> Past {
         names: Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] },
         lots: vec![lot],
         conditions: Vec::new(),
+        marks: Vec::new(),
         events: 0,
     }
 }

@@ -1,10 +1,8 @@
 //! The comparison: those cells of the matrix that have short work and no fault, in the order in
 //! which they tell a story.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
@@ -29,10 +27,8 @@ pub const MAX_WORK_MS: u64 = 2000;
 /// What is to be compared.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// Which database server.
-    pub flavor: Flavor,
-    /// The `seckill` program.
-    pub program: PathBuf,
+    /// What the cluster is made of.
+    pub parts: Parts,
     /// The locks.
     pub locks: Vec<Lock>,
     /// What they are held for.
@@ -97,8 +93,7 @@ impl Comparison {
         self.check()?;
         let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
         let trials: Vec<Trial> = self.places().into_iter().map(Trial::plain).collect();
-        let parts = Parts { flavor: self.flavor, program: self.program.clone() };
-        let mut runner = Runner::start(parts, &trials, stop).await?;
+        let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;
         let mut cells = Vec::with_capacity(trials.len());
         for &trial in &trials {
             let wanted = Wanted { trial, usual: &self.load, seed: 0 };
@@ -116,6 +111,7 @@ impl Comparison {
             changes: None,
             planted: None,
             load: self.load.clone(),
+            chosen: self.parts.chosen.clone(),
             settings: runner.settings(),
             versions: runner.versions(),
             machine: Machine::read(),
@@ -140,6 +136,10 @@ fn planted(plant: Option<Plant>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use testbed::Flavor;
+
     use super::*;
     use crate::lab::predict::Prediction;
 
@@ -149,8 +149,7 @@ mod tests {
 
     fn comparison() -> Comparison {
         Comparison {
-            flavor: Flavor::Any,
-            program: PathBuf::new(),
+            parts: Parts { flavor: Flavor::Any, program: PathBuf::new(), chosen: Vec::new() },
             locks: vec![Lock::None, Lock::Local, Lock::Redisson],
             scopes: vec![Scope::User, Scope::Voucher],
             guards: vec![Guards::Off, Guards::On],

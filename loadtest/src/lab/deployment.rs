@@ -38,6 +38,8 @@ pub struct Spec {
     pub equipment: Equipment,
     /// The proxy's public port; `None` takes any free one.
     pub page_port: Option<u16>,
+    /// Where the history of its sale goes; to no file that stays, if none is named.
+    pub history: Option<PathBuf>,
 }
 
 impl Default for Spec {
@@ -50,6 +52,7 @@ impl Default for Spec {
             needs: Needs::Nothing,
             equipment: Equipment::default(),
             page_port: None,
+            history: None,
         }
     }
 }
@@ -70,6 +73,7 @@ pub struct Deployment {
     secrets: Vec<(String, String)>,
     folder: PathBuf,
     program: PathBuf,
+    history: Option<PathBuf>,
 }
 
 /// The ways of one replica on which something can happen.
@@ -139,6 +143,7 @@ impl Deployment {
             secrets,
             folder: cluster.folder().to_owned(),
             program: cluster.program.clone(),
+            history: spec.history,
         })
     }
 
@@ -155,6 +160,11 @@ impl Deployment {
     /// The address of its database, password included: for the judge only.
     pub fn database_url(&self) -> &str {
         &self.database
+    }
+
+    /// Where the history of its sale goes, if it is to stay.
+    pub fn history(&self) -> Option<&Path> {
+        self.history.as_deref()
     }
 
     /// The replicas, `r1` first.

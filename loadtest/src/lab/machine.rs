@@ -1,9 +1,23 @@
 //! Where figures came from: the machine, and the versions of what ran on it.
 
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 use std::process::Stdio;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use serde::Serialize;
 use tokio::process::Command;
+
+use crate::error::{Error, Result};
+
+/// The file that this process runs, also if another one has been put into its place since.
+const OWN: &str = "/proc/self/exe";
+/// Bytes of an executable that are read at once.
+const CHUNK: usize = 1 << 16;
+/// Digits of a digest that are shown to people.
+const SHOWN: usize = 12;
 
 /// The machine that everything ran on.
 #[derive(Debug, Clone, Serialize)]
@@ -49,6 +63,8 @@ fn value(text: &str, key: &str, separator: char) -> Option<String> {
 pub struct Versions {
     /// This program.
     pub loadtest: &'static str,
+    /// The executables.
+    pub builds: Builds,
     /// `SELECT VERSION()`.
     pub database: String,
     /// Redis.
@@ -58,6 +74,45 @@ pub struct Versions {
     /// `ZooKeeper`, if a cell needed one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zookeeper: Option<String>,
+}
+
+/// Which executables ran: the SHA-256 of each file. Two builds of one version are two programs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Builds {
+    /// This one.
+    pub loadtest: String,
+    /// The service.
+    pub seckill: String,
+}
+
+impl Builds {
+    /// Those of this process and of that service. What a script starts is not looked at.
+    pub fn read(seckill: &Path) -> Result<Self> {
+        Ok(Self { loadtest: digest(Path::new(OWN))?, seckill: digest(seckill)? })
+    }
+
+    /// Both, as short as people tell them apart.
+    pub fn short(&self) -> [&str; 2] {
+        [&self.loadtest, &self.seckill].map(|one| one.get(..SHOWN).unwrap_or(one))
+    }
+}
+
+/// The SHA-256 of a file, in hexadecimal digits.
+fn digest(path: &Path) -> Result<String> {
+    let wrong = |error| Error::Setup(format!("{} cannot be read: {error}", path.display()));
+    let mut file = File::open(path).map_err(wrong)?;
+    let (mut context, mut chunk) = (Context::new(&SHA256), vec![0; CHUNK]);
+    loop {
+        match file.read(&mut chunk).map_err(wrong)? {
+            0 => break,
+            length => context.update(&chunk[..length]),
+        }
+    }
+    Ok(context.finish().as_ref().iter().fold(String::new(), |mut text, byte| {
+        // Writing into a string never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
 }
 
 /// What a running server says of its version. The very program that runs is asked, wherever it was
@@ -86,6 +141,25 @@ pub fn first_version(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_another_one_once_a_byte_of_it_is_and_its_name_does_not_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let builds = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).expect("written");
+            Builds::read(&path).expect("readable")
+        };
+        let first = builds("seckill", b"abc");
+        let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(first.seckill, known, "SHA-256 of abc, as FIPS 180 has it");
+        assert_eq!(first.short()[1], &known[..SHOWN]);
+        assert_eq!(builds("renamed", b"abc"), first);
+        let other = builds("seckill", b"abd");
+        assert_ne!(other.seckill, first.seckill);
+        assert_eq!(other.loadtest, first.loadtest);
+        assert!(Builds::read(&folder.path().join("missing")).is_err());
+    }
 
     #[test]
     fn versions_are_found_in_what_servers_print() {

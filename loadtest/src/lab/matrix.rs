@@ -15,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::error::{Error, Result};
-use crate::lab::cell::{CellReport, Wanted};
+use crate::lab::cell::{CellReport, Staged, Wanted};
 use crate::lab::compare::MAX_REPLICAS;
 use crate::lab::faults::FaultKind;
+use crate::lab::histories::Histories;
 use crate::lab::lock::Lock;
 use crate::lab::machine::Machine;
 use crate::lab::place::{Load, Place};
@@ -83,6 +84,8 @@ pub struct Matrix {
     pub planting: Planting,
     /// Where what is finished is remembered.
     pub resume: Option<PathBuf>,
+    /// Where the histories of its cells are.
+    pub histories: Option<Histories>,
 }
 
 impl Axes {
@@ -185,6 +188,7 @@ impl Matrix {
             changes: None,
             planted,
             load: self.load.clone(),
+            chosen: self.parts.chosen.clone(),
             settings: runner.settings(),
             versions: runner.versions(),
             machine: Machine::read(),
@@ -204,9 +208,14 @@ impl Matrix {
         let mut tries = 1;
         loop {
             let seed = self.seed.wrapping_add(u64::from(tries) - 1);
-            let wanted = Wanted { trial, usual: &self.load, seed };
-            let report = CellReport { seed, tries, ..runner.run(&wanted, stop).await };
-            if tries == TRIES || !may_be_shown(&report) || stop.is_cancelled() {
+            let mut staged = Staged::of(&Wanted { trial, usual: &self.load, seed });
+            staged.history = self.histories.as_ref().map(|all| all.file(trial, seed));
+            let mut report = CellReport { seed, tries, ..runner.run_staged(&staged, stop).await };
+            let is_last = tries == TRIES || !may_be_shown(&report) || stop.is_cancelled();
+            if let (Some(histories), Some(file)) = (&self.histories, &staged.history) {
+                report.history = histories.settle(file, is_last && !report.ok());
+            }
+            if is_last {
                 return report;
             }
             tries += 1;
@@ -214,9 +223,8 @@ impl Matrix {
     }
 
     fn key(&self, trial: Trial, runner: &Runner) -> Key {
-        let load = trial.load(&self.load);
-        let what = serde_json::json!({ "cell": trial, "load": load, "seed": self.seed });
-        Key::of(&what, runner)
+        let staged = Staged::of(&Wanted { trial, usual: &self.load, seed: self.seed });
+        Key::of(&staged.what(), runner)
     }
 }
 

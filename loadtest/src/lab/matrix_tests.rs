@@ -47,10 +47,23 @@ fn combinations_without_a_prediction_are_no_cells_and_are_counted_with_the_reaso
 fn a_matrix_beyond_its_bounds_is_a_usage_error_that_says_why_there_is_no_cell() {
     let matrix = |axes: Axes| {
         let (trials, not_generated) = axes.trials();
-        let parts = Parts { flavor: testbed::Flavor::Any, program: PathBuf::new() };
+        let (flavor, program) = (testbed::Flavor::Any, PathBuf::new());
+        let parts = Parts { flavor, program, chosen: Vec::new() };
         let (preset, sample, load, seed, resume) = (None, None, Load::USUAL, 1, None);
         let planting = Planting { rows: Vec::new(), seeds: 1 };
-        Matrix { parts, trials, not_generated, preset, sample, load, seed, planting, resume }
+        let histories = None;
+        Matrix {
+            parts,
+            trials,
+            not_generated,
+            preset,
+            sample,
+            load,
+            seed,
+            planting,
+            resume,
+            histories,
+        }
     };
     assert!(matrix(axes()).check().is_ok());
     let none =

@@ -4,7 +4,9 @@
 //! `distlock_*` says of the cell's own kind of lock is read; counters and buckets of all replicas
 //! are added. A histogram of buckets tells no exact percentile: what is given is the bound of the
 //! bucket that holds it. A replica that does not answer within `DEADLINE` is left out, and the
-//! number of those that answered is part of the result.
+//! number of those that answered is part of the result. A replica that a fault killed or restarted
+//! counts from its new start on: what the process before it had counted is gone, and how many
+//! replicas that concerns is part of the result as well.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,6 +25,9 @@ const DEADLINE: Duration = Duration::from_secs(2);
 pub struct LockMetrics {
     /// Replicas that told.
     pub replicas: usize,
+    /// Those of the cell that are other processes than when its load began, whose counts of the
+    /// time before are gone.
+    pub started_anew: usize,
     /// Times that a lock's server was asked.
     pub attempts: u64,
     /// Locks that were taken.
@@ -79,6 +84,7 @@ impl LockMetrics {
         let counter = |name| whole(sums.get(&(name, "")).copied().unwrap_or(0.0));
         Self {
             replicas: pages.len(),
+            started_anew: 0,
             attempts: counter("distlock_attempts_total"),
             acquired: counter("distlock_acquired_total"),
             busy: counter("distlock_busy_total"),

@@ -6,6 +6,7 @@ pub mod compare;
 pub mod deployment;
 mod dice;
 pub mod faults;
+pub mod histories;
 pub mod lock;
 pub mod machine;
 pub mod matrix;

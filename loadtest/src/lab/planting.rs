@@ -209,13 +209,7 @@ impl Planting {
 
 fn key(row: &Row, seed: u64, runner: &Runner) -> Key {
     let staged = row.staged(seed_of(seed, 1), true);
-    let what = serde_json::json!({
-        "plant": row.bug.name(),
-        "cell": staged.trial,
-        "load": staged.load,
-        "flags": staged.flags,
-        "schedule": staged.schedule,
-    });
+    let what = serde_json::json!({ "plant": row.bug.name(), "staged": staged.what() });
     Key::of(&what, runner)
 }
 

@@ -89,7 +89,7 @@ impl Row {
         for (flag, value) in self.flags {
             set(&mut flags, flag, value);
         }
-        Staged { trial, load, schedule, flags, seed }
+        Staged { trial, load, schedule, flags, seed, history: None }
     }
 
     /// What such a cell breaks without any bug.

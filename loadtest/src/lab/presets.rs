@@ -49,6 +49,14 @@ impl Preset {
         }
     }
 
+    /// The same of any matrix, and of a part of a preset, which is there to be short: none.
+    pub fn usual_plants(preset: Option<Self>, is_sample: bool) -> (&'static [&'static str], u64) {
+        match preset {
+            Some(preset) if !is_sample => preset.plants(),
+            _ => (&[], SEEDS),
+        }
+    }
+
     /// Its cells, and combinations that are none.
     pub fn trials(self) -> (Vec<Trial>, Vec<NotGenerated>) {
         match self {

@@ -67,6 +67,9 @@ pub struct Round {
     pub plan: String,
     /// The fault.
     pub faults: Vec<Strike>,
+    /// When the main load was over, of which rates and latencies tell, and the closing ones began:
+    /// replicas are asked in turn, and what is left is sold out.
+    pub closing_ns: u64,
     /// Requests in flight when it hit.
     pub in_flight: u64,
     /// Requests sent before it, during it, and after it.
@@ -209,11 +212,13 @@ impl Hit<'_> {
             Ok::<_, Error>((strike, in_flight, before_per_s, back_after_ms))
         };
         let (figures, hit) = tokio::join!(load, fault);
+        let closing_ns = clock.now();
         let (strike, in_flight, before_per_s, back_after_ms) = hit?;
         let round = Round {
             schedule: schedule.clone(),
             plan: schedule.words(Some(self.fault)),
             faults: vec![strike],
+            closing_ns,
             in_flight,
             requests: [0; 3],
             ok_after: 0,

@@ -8,6 +8,7 @@ fn round() -> Round {
         plan: schedule.words(Some(name)),
         schedule,
         faults: vec![Strike { name, begin_ns: 1, end_ns: 2, witness }],
+        closing_ns: 3,
         in_flight: 1,
         requests: [30, 100, 70],
         ok_after: 1,

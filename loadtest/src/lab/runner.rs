@@ -12,9 +12,10 @@ use crate::judge::audit::Reader;
 use crate::lab::cell::{self, CellReport, Staged, Wanted};
 use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS, blocking};
 use crate::lab::lock::Needs;
-use crate::lab::machine::{Versions, version_of};
+use crate::lab::machine::{Builds, Versions, version_of};
 use crate::lab::trial::Trial;
 use crate::report::Settings;
+use crate::report::repeat::Flag;
 
 /// What clusters are made of.
 #[derive(Debug, Clone)]
@@ -23,6 +24,8 @@ pub struct Parts {
     pub flavor: Flavor,
     /// The `seckill` program.
     pub program: PathBuf,
+    /// The flags that have chosen them, each with its value, if they are not the usual ones.
+    pub chosen: Vec<Flag>,
 }
 
 /// What runs cells.
@@ -41,11 +44,15 @@ impl Runner {
     /// Starts a cluster with what the locks of all these cells need.
     pub async fn start(parts: Parts, trials: &[Trial], stop: &CancellationToken) -> Result<Self> {
         let needs: Vec<Needs> = trials.iter().map(|trial| trial.place.lock.needs()).collect();
+        // Before anything of it runs: what is put into its place later is another program.
+        let program = parts.program.clone();
+        let builds = tokio::task::spawn_blocking(move || Builds::read(&program)).await;
+        let builds = builds.map_err(|error| Error::Setup(error.to_string()))??;
         let cluster = tokio::select! {
             cluster = Cluster::start(parts.flavor, parts.program.clone(), &needs) => cluster?,
             () = stop.cancelled() => return Err(Error::Interrupted),
         };
-        let (versions, settings) = cluster.versions().await?;
+        let (versions, settings) = cluster.versions(builds).await?;
         Ok(Self { parts, needs, cluster, number: 0, versions, settings })
     }
 
@@ -106,12 +113,13 @@ impl Runner {
 
 impl Cluster {
     /// Versions of the servers, and the settings that figures depend on.
-    async fn versions(&self) -> Result<(Versions, Settings)> {
+    async fn versions(&self, builds: Builds) -> Result<(Versions, Settings)> {
         let server =
             Reader::connect(&self.database_url("information_schema")).await?.server().await?;
         // That of ZooKeeper is known once a cell has needed one.
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
+            builds,
             database: server.version,
             redis: version_of(self.redis_pid(), "redis-server", "--version").await,
             haproxy: self.haproxy_version().to_owned(),

@@ -48,6 +48,8 @@ pub(super) struct Sale<'a> {
     pub(super) voucher: u64,
     /// Who may buy it.
     pub(super) users: Vec<User>,
+    /// The processes of its replicas when it was put on sale.
+    pids: Vec<u32>,
 }
 
 impl<'a> Sale<'a> {
@@ -64,7 +66,8 @@ impl<'a> Sale<'a> {
         let voucher = api::put_on_sale(&mut private, &admin, &on_sale_now(load.stock))
             .await
             .map_err(|error| Error::Setup(error.to_string()))?;
-        Ok(Self { deployment, trial, load, admin, voucher, users })
+        let pids = deployment.replicas().iter().map(|replica| replica.pid()).collect();
+        Ok(Self { deployment, trial, load, admin, voucher, users, pids })
     }
 
     /// These users, each with so many requests at once, at that address.
@@ -81,7 +84,8 @@ impl<'a> Sale<'a> {
 
     /// A history of what is to be sent.
     pub(super) fn record(&self, plan: &Plan) -> Result<Recorded> {
-        Recorded::begin(plan, None, &[i64::try_from(self.load.stock).ok()])
+        let file = self.deployment.history();
+        Recorded::begin(plan, file, &[i64::try_from(self.load.stock).ok()])
     }
 
     /// Reads what became of the voucher, ends the history and judges it. The figures are those of
@@ -108,6 +112,10 @@ impl<'a> Sale<'a> {
         let replicas: Vec<_> =
             self.deployment.replicas().iter().map(|replica| replica.addr()).collect();
         detail.locks = metrics::read(&replicas, self.trial.place.lock.name()).await;
+        if let Some(locks) = &mut detail.locks {
+            let now = self.deployment.replicas().iter().map(|replica| replica.pid());
+            locks.started_anew = now.zip(&self.pids).filter(|(now, then)| now != *then).count();
+        }
         let mut report = CellReport::of(self.trial, self.load.stock, figures, verdict(&past));
         report.detail = Some(detail);
         if let Err(error) = &said {

@@ -1,6 +1,6 @@
 //! What is finished of a matrix: a line of JSON for each cell, and for each seed of a planted bug,
 //! so that a run that was interrupted goes on where it was. A cell counts as finished only with the
-//! same versions, settings, load and seed.
+//! same executables, flags, load, schedule and seed on servers of the same versions and settings.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -15,6 +15,7 @@ use crate::lab::cell::CellReport;
 use crate::lab::machine::Versions;
 use crate::lab::planting::Attempt;
 use crate::lab::runner::Runner;
+use crate::report::Settings;
 
 /// All that a cell depends on, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -48,7 +49,11 @@ impl Key {
     pub(super) fn of(what: &Value, runner: &Runner) -> Self {
         // The version of ZooKeeper is not known before it is needed.
         let versions = Versions { zookeeper: None, ..runner.versions() };
-        Self::of_all(&json!({ "what": what, "settings": runner.settings(), "versions": versions }))
+        Self::made_of(what, &runner.settings(), &versions)
+    }
+
+    fn made_of(what: &Value, settings: &Settings, versions: &Versions) -> Self {
+        Self::of_all(&json!({ "what": what, "settings": settings, "versions": versions }))
     }
 
     fn of_all(all: &Value) -> Self {
@@ -117,8 +122,35 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::cell::{Staged, Wanted};
+    use crate::lab::machine::Builds;
+    use crate::lab::place::Load;
     use crate::lab::plants::Found;
-    use crate::report::tests::story;
+    use crate::report::tests::{report, story};
+
+    #[test]
+    fn what_another_program_did_or_the_same_one_under_other_flags_is_not_taken_for_finished() {
+        let report = report(story());
+        let wanted = Wanted { trial: story()[0].trial(), usual: &Load::USUAL, seed: 1 };
+        let key = |staged: &Staged, builds: Builds| {
+            let versions = Versions { builds, ..report.versions.clone() };
+            Key::made_of(&staged.what(), &report.settings, &versions)
+        };
+        let builds = |loadtest: &str, seckill: &str| Builds {
+            loadtest: loadtest.to_owned(),
+            seckill: seckill.to_owned(),
+        };
+        let staged = Staged::of(&wanted);
+        let first = key(&staged, builds("1", "2"));
+        assert_eq!(key(&Staged::of(&wanted), builds("1", "2")), first);
+        assert_ne!(key(&staged, builds("1", "3")), first, "another service");
+        assert_ne!(key(&staged, builds("3", "2")), first, "another laboratory");
+        let mut flagged = staged.clone();
+        flagged.flags.push("--fenced".to_owned());
+        assert_ne!(key(&flagged, builds("1", "2")), first, "other flags");
+        let later = Staged::of(&Wanted { seed: 2, ..wanted });
+        assert_ne!(key(&later, builds("1", "2")), first, "another seed");
+    }
 
     #[test]
     fn what_was_finished_is_found_again_after_a_run_that_was_killed_in_the_middle_of_a_line() {

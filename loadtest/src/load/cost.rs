@@ -51,7 +51,7 @@ pub struct Cost {
 impl Cost {
     /// Why there is no verdict on speed, in words; empty if there is one. 99 % of all requests were
     /// answered within `p99_ms`.
-    pub(super) fn bottlenecks(&self, p99_ms: f64) -> Vec<String> {
+    pub fn bottlenecks(&self, p99_ms: f64) -> Vec<String> {
         let mut found = Vec::new();
         let cores = ratio(self.cpu_s, self.elapsed_s);
         #[allow(clippy::cast_precision_loss)]

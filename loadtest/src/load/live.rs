@@ -283,6 +283,11 @@ impl Tally {
             outcomes: Outcome::ALL
                 .map(|outcome| (outcome, self.by_outcome[outcome as usize].summary()))
                 .into(),
+            curves: Outcome::ALL
+                .map(|outcome| (outcome, self.by_outcome[outcome as usize].curve()))
+                .into_iter()
+                .filter(|(_, curve)| !curve.is_empty())
+                .collect(),
             codes: self.codes.iter().map(code).collect(),
             replicas: self
                 .replicas

@@ -67,6 +67,9 @@ fn latency_counts_from_the_intended_moment_and_is_told_from_the_sending_as_well(
     assert!((figures.all.p50_ms - 1000.0).abs() < 1.0, "{:?}", figures.all);
     assert!((figures.outcomes[&Outcome::Bought].p50_ms - 1000.0).abs() < 1.0);
     assert!((figures.from_sending.p50_ms - 100.0).abs() < 1.0, "{:?}", figures.from_sending);
+    let curve = &figures.curves[&Outcome::Bought];
+    assert!(curve.iter().all(|point| (point.ms - 1000.0).abs() < 1.0), "{curve:?}");
+    assert_eq!(figures.curves.len(), 1, "what never came has no curve");
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub mod mix;
 pub mod outcome;
 pub mod plan;
 pub mod progress;
+pub mod quantiles;
 mod reading;
 pub mod recorded;
 pub mod request;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
+use crate::load::quantiles::{Quantile, curve};
 
 /// Longest latency told apart, in microseconds: a wait for a connection and the longest time-out.
 const MAX_LATENCY_US: u64 = 1_200_000_000;
@@ -57,6 +58,8 @@ pub struct Figures {
     pub from_sending: Latency,
     /// Latencies of each outcome, counted like all.
     pub outcomes: BTreeMap<Outcome, Latency>,
+    /// The same as curves, of each outcome that came at all.
+    pub curves: BTreeMap<Outcome, Vec<Quantile>>,
     /// How often each status and code came.
     pub codes: BTreeMap<String, u64>,
     /// What each replica did, by its `X-Replica`.
@@ -115,6 +118,11 @@ impl Latencies {
             // It fails only if the bounds differ.
             let _ = all.add(other);
         }
+    }
+
+    /// More of them than the summary has; nothing of nothing.
+    pub(super) fn curve(&self) -> Vec<Quantile> {
+        self.0.as_ref().map(curve).unwrap_or_default()
     }
 
     pub(super) fn summary(&self) -> Latency {

@@ -3,7 +3,8 @@
 //! Cells are the same if place, circumstance and fault are. A verdict that changed comes first,
 //! whatever the figures; then figures, the largest change first. Two runs of one program
 //! differ as well, the more the busier the machine, so a ratio closer to 1 than [`NOTEWORTHY`] is
-//! not called a change.
+//! not called a change. Of a cell that was no real load, or that has no verdict on speed, in either
+//! run, figures are not compared.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,6 +15,9 @@ use crate::error::{Error, Result};
 use crate::lab::cell::CellReport;
 use crate::lab::predict::Prediction;
 use crate::lab::trial::Trial;
+use crate::load::cost::Cost;
+use crate::load::stats::Latency;
+use crate::report::table::no_verdict_on_speed;
 
 /// From this ratio on, or its inverse, a figure has changed.
 pub const NOTEWORTHY: f64 = 1.5;
@@ -38,6 +42,20 @@ struct Earlier {
     valid: bool,
     orders_per_s: f64,
     p99_ms: f64,
+    load: Option<EarlierLoad>,
+}
+
+/// What is read of its load: that on which a verdict on speed hangs.
+#[derive(Debug, Clone, Deserialize)]
+struct EarlierLoad {
+    all: Latency,
+    cost: Cost,
+}
+
+impl Earlier {
+    fn has_verdict_on_speed(&self) -> bool {
+        self.load.as_ref().is_none_or(|load| load.cost.bottlenecks(load.all.p99_ms).is_empty())
+    }
 }
 
 /// What changed in one cell.
@@ -122,7 +140,8 @@ impl Change {
 fn change(cell: &CellReport, earlier: &Earlier) -> Change {
     let was = words(earlier.valid, earlier.as_predicted, earlier.observed);
     let is = words(cell.valid, cell.as_predicted, cell.observed);
-    let comparable = earlier.valid && cell.valid;
+    let has_verdict = earlier.has_verdict_on_speed() && no_verdict_on_speed(cell).is_empty();
+    let comparable = earlier.valid && cell.valid && has_verdict;
     let ratio =
         |now: f64, before: f64| (comparable && now > 0.0 && before > 0.0).then(|| now / before);
     Change {

@@ -46,6 +46,21 @@ fn figures_of_a_cell_that_was_no_real_load_are_not_compared() {
 }
 
 #[test]
+fn figures_without_a_verdict_on_speed_are_not_compared_in_either_run() {
+    let faster = |times| story().iter().map(|cell| faster(cell, times)).collect::<Vec<_>>();
+    let limit = |cell: &mut CellReport| {
+        cell.load.as_mut().expect("figures").cost.machine_share = 0.9;
+    };
+    let (mut before, mut now) = (story(), faster(4.0));
+    limit(&mut before[0]);
+    limit(&mut now[1]);
+    let changes = baseline(before).compare(&now);
+    let cells: Vec<Trial> = changes.changed.iter().map(|change| change.cell).collect();
+    assert_eq!(cells, [now[2].trial(), now[3].trial()], "{changes:?}");
+    assert_eq!(changes.same, 2);
+}
+
+#[test]
 fn cells_of_only_one_of_both_runs_are_named() {
     let changes = baseline(story()[1..].to_vec()).compare(&story()[..3]);
     assert_eq!(changes.new, [story()[0].trial()]);

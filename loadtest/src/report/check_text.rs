@@ -1,5 +1,6 @@
 //! The judgement on a recorded history, for a person.
 
+use crate::history::Mark;
 use crate::judge::check::Judgement;
 use crate::report::run_text::{conditions, findings};
 
@@ -16,6 +17,10 @@ pub fn text(judgement: &Judgement) -> String {
     if !judgement.conditions.is_empty() {
         parts.push(conditions(&judgement.conditions));
     }
+    if !judgement.marks.is_empty() {
+        let marks = judgement.marks.iter().map(|mark| format!("  {}", happened(mark)));
+        parts.push(format!("What happened meanwhile:\n{}", marks.collect::<Vec<_>>().join("\n")));
+    }
     for judged in &judgement.vouchers {
         let units = judged.offered.map_or("unknown".to_owned(), |units| units.to_string());
         let head = format!("voucher {}, {units} units", judged.voucher);
@@ -27,4 +32,11 @@ pub fn text(judgement: &Judgement) -> String {
         format!("Verdict: BAD.\n  {}", judgement.failed_because.join("\n  "))
     });
     parts.join("\n\n")
+}
+
+/// A mark in words.
+fn happened(mark: &Mark<'_>) -> String {
+    let Mark { t, what, name, phase, detail } = mark;
+    let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    format!("{:>7} ms  {what} {name}, {phase}{detail}", t / 1_000_000)
 }

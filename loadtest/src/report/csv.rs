@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::lab::cell::CellReport;
 use crate::lab::faults::FaultKind;
-use crate::report::table::{problems, verdict};
+use crate::report::table::{no_verdict_on_speed, problems, verdict};
 
 /// One line; its members name the columns.
 #[derive(Serialize)]
@@ -30,6 +30,8 @@ struct Line<'a> {
     orders_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
+    /// Why these figures on speed are no verdict; empty if they are.
+    no_verdict_on_speed: String,
     /// Milliseconds from the end of the fault; empty without one, and if it did not come back.
     back_after_ms: Option<u64>,
     seed: u64,
@@ -64,6 +66,7 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
             orders_per_s: cell.orders_per_s,
             p50_ms: cell.p50_ms,
             p99_ms: cell.p99_ms,
+            no_verdict_on_speed: no_verdict_on_speed(cell).join("; "),
             back_after_ms: cell.round.as_ref().and_then(|round| round.back_after_ms),
             seed: cell.seed,
             tries: cell.tries,
@@ -80,6 +83,21 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
 mod tests {
     use super::*;
     use crate::report::tests::matrix_report;
+
+    #[test]
+    fn why_there_is_no_verdict_on_speed_has_a_column() {
+        let mut cells = matrix_report().cells;
+        cells[1].load.as_mut().expect("figures").cost.machine_share = 0.9;
+        let text = csv(&cells).expect("CSV");
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let headers = reader.headers().expect("a header").clone();
+        let column = headers.iter().position(|header| header == "no_verdict_on_speed");
+        let lines = reader.records().map(|line| line.expect("a whole line"));
+        let why: Vec<String> =
+            lines.map(|line| line[column.expect("a column")].to_owned()).collect();
+        assert_eq!(why[0], "");
+        assert!(why[1].starts_with("the generator took 90 % of the machine"), "{why:?}");
+    }
 
     #[test]
     fn there_is_a_header_and_a_line_a_cell_and_commas_stay_inside_their_field() {

@@ -1,10 +1,9 @@
-//! What a report shows of one cell besides its figures: the course of the load, latencies as
-//! curves, the work of each replica, the moment at which the stock was exceeded, the locks.
+//! What a report shows of one cell besides its figures: the course of the load, the work of each
+//! replica, the moment at which the stock was exceeded, the locks. Where a round has several loads
+//! one after another, all of them are in it, while rates and latencies are those of the main load.
 //!
 //! All of it is bounded, whatever the length of the load, so that a report of many cells stays a
 //! file that can be sent around.
-
-use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +11,6 @@ use crate::judge::evidence::{Names, Record};
 use crate::lab::metrics::LockMetrics;
 use crate::load::outcome::Outcome;
 use crate::report::crossing::{Crossing, Thaw};
-use crate::report::quantiles::{Quantile, curves};
 use crate::report::series::Series;
 
 /// What a report shows of one cell besides its figures.
@@ -20,8 +18,6 @@ use crate::report::series::Series;
 pub struct Detail {
     /// Answers over time.
     pub series: Series,
-    /// Latencies of each outcome.
-    pub latency: BTreeMap<Outcome, Vec<Quantile>>,
     /// What each replica did, by its name.
     pub replicas: Vec<Work>,
     /// The moment at which more was sold than there was, if it came.
@@ -48,7 +44,6 @@ impl Detail {
     pub fn of(records: &[Record], names: &Names, units: u64) -> Self {
         Self {
             series: Series::of(records),
-            latency: curves(records),
             replicas: work(records, &names.replicas),
             crossing: Crossing::of(records, names, units),
             thaw: None,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::lab::cell::CellReport;
 use crate::lab::matrix::NotGenerated;
 use crate::lab::presets::Preset;
-use crate::report::table::{Look, problems, verdict};
+use crate::report::table::{Look, footnote, problems, speed, verdict};
 use crate::report::{Report, wrapped};
 
 /// How the cells of a matrix were chosen, and what they come to.
@@ -73,6 +73,7 @@ pub fn summary(cells: &[CellReport]) -> Summary {
 /// All that is printed.
 pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String {
     let mut parts = vec![table(&report.cells, look)];
+    parts.extend(footnote(&report.cells));
     let wrong = super::wrong(&report.cells);
     if !wrong.is_empty() {
         parts.push(wrong.join("\n"));
@@ -140,8 +141,8 @@ fn table(cells: &[CellReport], look: Look) -> String {
                 cell.oversold.to_string(),
                 cell.duplicate_users.to_string(),
                 cell.lost.to_string(),
-                format!("{:.0}", cell.orders_per_s),
-                format!("{:.1}", cell.p99_ms),
+                speed(cell, &format!("{:.0}", cell.orders_per_s)),
+                speed(cell, &format!("{:.1}", cell.p99_ms)),
                 verdict(cell).0.to_owned(),
             ]
             .map(Cell::new),

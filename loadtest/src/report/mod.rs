@@ -9,7 +9,6 @@ pub mod detail;
 pub mod html;
 pub mod matrix;
 pub mod plants;
-pub mod quantiles;
 pub mod repeat;
 pub mod run_text;
 pub mod series;
@@ -27,7 +26,8 @@ use crate::lab::planting::Plants;
 use crate::report::baseline::{Baseline, Changes};
 use crate::report::html::page::Page;
 use crate::report::matrix::Selection;
-use crate::report::table::{Look, problems, table};
+use crate::report::repeat::Flag;
+use crate::report::table::{Look, footnote, problems, table};
 
 /// Everything that came out of one comparison, or of one matrix.
 #[derive(Debug, Serialize)]
@@ -49,6 +49,8 @@ pub struct Report {
     pub planted: Option<Plants>,
     /// The load that each cell got that has none of its own.
     pub load: Load,
+    /// Flags that have chosen the servers and the service, if they are not the usual ones.
+    pub chosen: Vec<Flag>,
     /// Settings of the servers that figures depend on.
     pub settings: Settings,
     /// Versions of everything that took part.
@@ -102,7 +104,11 @@ fn wrapped(prose: &str) -> String {
 
 /// Why each cell that is not in order is not, one line a cell.
 fn wrong(cells: &[CellReport]) -> Vec<String> {
-    let why = |cell: &CellReport| format!("✗ {}: {}", cell.trial(), problems(cell).join("; "));
+    let why = |cell: &CellReport| {
+        let history = cell.history.as_ref().map(|path| format!(" (history: {path})"));
+        let (why, history) = (problems(cell).join("; "), history.unwrap_or_default());
+        format!("✗ {}: {why}{history}", cell.trial())
+    };
     cells.iter().filter(|cell| !cell.ok()).map(why).collect()
 }
 
@@ -118,6 +124,7 @@ impl Report {
     /// Table, legend, what is wrong, conclusion.
     fn comparison(&self, look: Look) -> String {
         let mut parts = vec![table(&self.cells, look), LEGEND.to_owned()];
+        parts.extend(footnote(&self.cells));
         let wrong = wrong(&self.cells);
         if !wrong.is_empty() {
             parts.push(wrong.join("\n"));
@@ -150,9 +157,11 @@ impl Report {
     /// What ran, and on what.
     fn servers(&self) -> String {
         let (versions, machine) = (&self.versions, &self.machine);
+        let [loadtest, seckill] = versions.builds.short();
         format!(
-            "database {} (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy {}{}; {} CPUs, \
-             Linux {}.",
+            "loadtest {} (build {loadtest}), seckill (build {seckill}), database {} \
+             (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy {}{}; {} CPUs, Linux {}.",
+            versions.loadtest,
             versions.database,
             self.settings.innodb_flush_log_at_trx_commit,
             versions.redis,

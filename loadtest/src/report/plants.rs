@@ -53,10 +53,13 @@ impl Plants {
 impl PlantsReport {
     /// All that is printed.
     pub fn text(&self) -> String {
+        let [loadtest, seckill] = self.versions.builds.short();
         let provenance = format!(
-            "{} seeds of each; {:.0} s; database {}, Redis {}, HAProxy {}; {} CPUs, Linux {}.",
+            "{} seeds of each; {:.0} s; loadtest {} (build {loadtest}), seckill (build {seckill}), \
+             database {}, Redis {}, HAProxy {}; {} CPUs, Linux {}.",
             self.plants.seeds,
             self.took_s,
+            self.versions.loadtest,
             self.versions.database,
             self.versions.redis,
             self.versions.haproxy,

@@ -4,7 +4,7 @@ use crate::lab::cell::CellReport;
 use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
 use crate::lab::place::Load;
-use crate::lab::planting::{Plants, SEEDS};
+use crate::lab::planting::Plants;
 use crate::lab::plants::ROWS;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::presets::Preset;
@@ -12,12 +12,12 @@ use crate::lab::trial::Trial;
 use crate::report::Report;
 
 /// A flag and its value.
-type Flag = (&'static str, String);
+pub type Flag = (&'static str, String);
 
 /// The command that runs all cells again.
 pub fn run(report: &Report) -> String {
     let trials: Vec<Trial> = report.cells.iter().map(CellReport::trial).collect();
-    match &report.selection {
+    let whole = match &report.selection {
         None => comparison(&trials, &report.load),
         Some(selection) => {
             let matrix = match selection.preset {
@@ -28,15 +28,20 @@ pub fn run(report: &Report) -> String {
                 }
                 None => matrix(&trials, selection.seed),
             };
-            command(&matrix, planting(report.planted.as_ref(), selection.preset))
+            let is_sample = selection.sample.is_some();
+            let usual = Preset::usual_plants(selection.preset, is_sample);
+            command(&matrix, planting(report.planted.as_ref(), usual))
         }
-    }
+    };
+    command(&whole, report.chosen.clone())
 }
 
 /// The flags of the planted bugs, where they are not those of the preset.
-fn planting(plants: Option<&Plants>, preset: Option<Preset>) -> Vec<Flag> {
+fn planting(
+    plants: Option<&Plants>,
+    (usual, usual_seeds): (&'static [&'static str], u64),
+) -> Vec<Flag> {
     let names: Vec<&str> = plants.iter().flat_map(|all| &all.bugs).map(|bug| bug.name).collect();
-    let (usual, usual_seeds) = preset.map_or((&[][..], SEEDS), Preset::plants);
     let usual = match usual {
         ["all"] => ROWS.map(|row| row.bug.name()).to_vec(),
         names => names.to_vec(),
@@ -55,9 +60,25 @@ fn planting(plants: Option<&Plants>, preset: Option<Preset>) -> Vec<Flag> {
 
 /// The command that runs this cell again, with the seed with which it came out so.
 pub fn one(report: &Report, cell: &CellReport) -> String {
-    match report.selection {
+    let one = match report.selection {
         None => comparison(&[cell.trial()], &report.load),
         Some(_) => matrix(&[cell.trial()], cell.seed),
+    };
+    command(&one, report.chosen.clone())
+}
+
+/// The command that judges that history again.
+pub fn check(history: &str) -> String {
+    format!("loadtest check {}", quoted(history))
+}
+
+/// A word as a shell takes it for one.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@,=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -101,7 +122,7 @@ fn places(trials: &[Trial]) -> Vec<Flag> {
 }
 
 fn command(name: &str, flags: Vec<Flag>) -> String {
-    let words = flags.into_iter().map(|(flag, value)| format!("{flag} {value}"));
+    let words = flags.into_iter().map(|(flag, value)| format!("{flag} {}", quoted(&value)));
     std::iter::once(name.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
@@ -167,7 +188,8 @@ mod tests {
         if let Some(selection) = &mut report.selection {
             selection.sample = Some(30);
         }
-        assert_eq!(run(&report), "loadtest matrix --story --sample 30 --seed 7");
+        let sampled = "loadtest matrix --story --sample 30 --seed 7 --plants ";
+        assert!(run(&report).starts_with(sampled), "{}", run(&report));
         if let Some(selection) = &mut report.selection {
             selection.sample = None;
         }
@@ -176,6 +198,31 @@ mod tests {
             run(&report),
             "loadtest matrix --story --seed 7 --plants lying-audit --plant-seeds 5"
         );
+    }
+
+    #[test]
+    fn a_part_of_a_preset_has_no_planted_bugs_unless_they_are_asked_for() {
+        let mut report = matrix_report();
+        if let Some(selection) = &mut report.selection {
+            (selection.preset, selection.sample) = (Some(Preset::Full), Some(30));
+        }
+        assert_eq!(run(&report), "loadtest matrix --full --sample 30 --seed 7");
+        report.planted = Some(planted(&["lying-audit"], 3));
+        assert!(run(&report).ends_with("--seed 7 --plants lying-audit"), "{}", run(&report));
+    }
+
+    #[test]
+    fn a_program_and_a_database_that_were_chosen_are_chosen_again() {
+        let mut reports = [matrix_report(), report(crate::report::tests::story())];
+        for report in &mut reports {
+            let path = "target/it's/seckill".to_owned();
+            report.chosen = vec![("--db", "mysql".to_owned()), ("--seckill", path)];
+            let flags = r" --db mysql --seckill 'target/it'\''s/seckill'";
+            assert!(run(report).ends_with(flags), "{}", run(report));
+            let cell = one(report, &report.cells[0]);
+            assert!(cell.ends_with(flags), "{cell}");
+        }
+        assert_eq!(check("a b.zst"), "loadtest check 'a b.zst'");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::*;
 use crate::judge::verdict::{Finding, Rule, Verdict};
 use crate::lab::faults::{FaultKind, Schedule};
 use crate::lab::lock::Lock;
+use crate::lab::machine::Builds;
 use crate::lab::place::Place;
 use crate::lab::planting::{Attempt, Planted};
 use crate::lab::plants::Found;
@@ -77,9 +78,11 @@ pub(crate) fn report(cells: Vec<CellReport>) -> Report {
         changes: None,
         planted: None,
         load: Load::USUAL,
+        chosen: Vec::new(),
         settings: Settings { innodb_flush_log_at_trx_commit: 1 },
         versions: Versions {
             loadtest: "0.1.0",
+            builds: Builds { loadtest: "10ad".repeat(16), seckill: "5ec0".repeat(16) },
             database: "10.11".to_owned(),
             redis: "7.0".to_owned(),
             haproxy: "2.6".to_owned(),
@@ -126,6 +129,7 @@ pub(crate) fn frozen(circumstance: Circumstance, oversold: u64) -> CellReport {
         plan: schedule.words(trial.fault),
         schedule,
         faults: vec![strike],
+        closing_ns: 4_000_000_000,
         in_flight: 17,
         requests: [120, 31, 400],
         ok_after: 60,

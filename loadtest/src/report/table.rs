@@ -6,6 +6,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, Table
 
 use crate::lab::cell::CellReport;
 use crate::lab::predict::Prediction;
+use crate::load::stats::Figures;
 
 /// Column headers, in order.
 const HEADERS: [&str; 13] = [
@@ -136,13 +137,37 @@ fn row(cell: &CellReport, narrow: bool) -> Vec<Cell> {
         let observed = Cell::new(words(cell.observed, narrow));
         row.push(if cell.observed.holds() { observed } else { observed.fg(Color::Yellow) });
         row.extend([cell.oversold, cell.duplicate_users, cell.lost].map(Cell::new));
-        row.push(Cell::new(format!("{:.0}", cell.orders_per_s)));
-        row.extend([cell.p50_ms, cell.p99_ms].map(|value| Cell::new(format!("{value:.1}"))));
+        row.push(Cell::new(speed(cell, &format!("{:.0}", cell.orders_per_s))));
+        let latencies = [cell.p50_ms, cell.p99_ms];
+        row.extend(latencies.map(|value| Cell::new(speed(cell, &format!("{value:.1}")))));
     } else {
         row.extend(["-"; 7].map(Cell::new));
     }
     row.push(Cell::new(verdict).fg(colour).add_attribute(Attribute::Bold));
     row
+}
+
+/// What stands after a figure on speed that is the generator's rather than the service's.
+const NO_VERDICT: &str = "*";
+/// What that means.
+pub(super) const NO_VERDICT_MEANS: &str =
+    "*: no verdict on speed, since the generator was the bottleneck";
+
+/// Why there is no verdict on the speed of a cell; empty if there is one.
+pub fn no_verdict_on_speed(cell: &CellReport) -> Vec<String> {
+    cell.load.as_ref().map(Figures::bottlenecks).unwrap_or_default()
+}
+
+/// A figure on speed, as it was formatted, with a mark if it is no verdict.
+pub(super) fn speed(cell: &CellReport, figure: &str) -> String {
+    let mark = if no_verdict_on_speed(cell).is_empty() { "" } else { NO_VERDICT };
+    format!("{figure}{mark}")
+}
+
+/// The line that explains the mark, if a cell has it.
+pub(super) fn footnote(cells: &[CellReport]) -> Option<String> {
+    let any = cells.iter().any(|cell| !no_verdict_on_speed(cell).is_empty());
+    any.then(|| NO_VERDICT_MEANS.to_owned())
 }
 
 /// The last column: whether the cell shows what it was to show.
@@ -186,4 +211,26 @@ pub fn problems(cell: &CellReport) -> Vec<String> {
     }
     because.extend(cell.error.clone());
     because
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{matrix_report, report, story};
+
+    #[test]
+    fn figures_that_are_no_verdict_on_speed_are_marked_and_the_mark_is_explained() {
+        let limited = |cell: &mut CellReport| {
+            cell.load.as_mut().expect("figures").cost.machine_share = 0.9;
+        };
+        for look in [Look::FILE, Look::Markdown] {
+            for mut report in [report(story()), matrix_report()] {
+                assert!(!report.text(look).contains('*'), "{}", report.text(look));
+                limited(&mut report.cells[1]);
+                let text = report.text(look);
+                assert_eq!((text.matches("312*").count(), text.matches("56.8*").count()), (1, 1));
+                assert!(text.contains(NO_VERDICT_MEANS), "{text}");
+            }
+        }
+    }
 }

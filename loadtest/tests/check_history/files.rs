@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use loadtest::history::{Event, Mark};
+
 use crate::tape::{Tape, check, write};
 
 struct Scratch(tempfile::TempDir);
@@ -228,6 +230,20 @@ async fn the_command_ends_with_0_1_or_2_and_names_rule_request_and_reason() {
     }
     let text = std::fs::read_to_string(&json).expect("written");
     assert!(text.contains("\"ok\": false"), "{text}");
+
+    let mut tape = Tape::legal();
+    let mark = |phase: &'static str, detail: &'static str| {
+        let (t, what, name) = (1_234_567_890, "fault".into(), "freeze".into());
+        Event::Mark(Mark { t, what, name, phase: phase.into(), detail: detail.into() })
+    };
+    tape.events.extend([mark("begin", ""), mark("witness", "r2 was in state T")]);
+    let marked = scratch.file("marked.jsonl.zst");
+    write(&[tape], &marked).await;
+    let (code, stdout, _) = loadtest(&["check", &marked.display().to_string()]);
+    assert_eq!(code, Some(0), "{stdout}");
+    let told =
+        "   1234 ms  fault freeze, begin\n     1234 ms  fault freeze, witness: r2 was in state T";
+    assert!(stdout.contains(told), "{stdout}");
 
     let (code, stdout, stderr) = loadtest(&["check", "/nonexistent/history"]);
     assert_eq!((code, stdout.as_str(), stderr.lines().count()), (Some(2), "", 1), "{stderr}");

@@ -149,6 +149,8 @@ async fn of_a_fault_its_witness_is_told_and_its_time_is_shaded_in_the_course_of_
         assert_eq!(browser.run(IS_SHADED).await, is_fault, "{}", id(cell));
         let lines = browser.run("return document.querySelector('details[open]').innerText").await;
         let lines = lines.as_str().expect("text");
+        // Only a round has loads that close it.
+        assert_eq!(lines.contains("From the dotted line on"), is_fault, "{lines}");
         let told = [&cell["round"]["plan"], &cell["round"]["faults"][0]["witness"]];
         for words in told.iter().filter_map(|words| words.as_str()) {
             assert!(is_fault && lines.contains(words), "{words} in\n{lines}");

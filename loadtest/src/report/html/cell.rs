@@ -60,6 +60,8 @@ pub struct Section {
     pub bottlenecks: Vec<String>,
     /// The command that repeats it.
     pub command: String,
+    /// The command that judges its history again, if that was kept.
+    pub check: Option<String>,
     /// Whether there is something to draw.
     pub plotted: bool,
     /// Whether only what matters most is told.
@@ -113,6 +115,8 @@ pub struct ReplicaLine {
 pub struct Locks {
     /// How many replicas told.
     pub replicas: usize,
+    /// What is missing in it, if something is.
+    pub missing: Option<String>,
     /// Counters.
     pub counts: Vec<Fact>,
     /// Times.
@@ -161,7 +165,7 @@ impl Section {
         let detail = cell.detail.as_ref().filter(|_| !brief);
         let figures = cell.load.as_ref().filter(|_| !brief);
         Self {
-            id: id(cell),
+            id: id(cell.trial()),
             name: cell.trial().to_string(),
             kind,
             mark: kind.mark(),
@@ -179,6 +183,7 @@ impl Section {
             generator: figures.map(generator).unwrap_or_default(),
             bottlenecks: figures.map(Figures::bottlenecks).unwrap_or_default(),
             command: repeat::one(report, cell),
+            check: cell.history.as_deref().map(repeat::check),
             plotted: detail.is_some(),
             brief,
         }
@@ -285,6 +290,7 @@ fn locks(metrics: &LockMetrics) -> Locks {
     };
     Locks {
         replicas: metrics.replicas,
+        missing: missing(metrics.started_anew),
         counts: vec![
             Fact::new("taken", metrics.acquired),
             Fact::new("server asked", metrics.attempts),
@@ -299,6 +305,16 @@ fn locks(metrics: &LockMetrics) -> Locks {
             line("hand-off", &metrics.hand_off),
         ],
     }
+}
+
+/// What the locks of so many replicas that were started anew do not tell.
+fn missing(started_anew: usize) -> Option<String> {
+    let who = match started_anew {
+        0 => return None,
+        1 => "One replica was killed or restarted, and counts".to_owned(),
+        more => format!("{more} replicas were killed or restarted, and count"),
+    };
+    Some(format!("{who} from the new start on: what was before is missing here."))
 }
 
 fn drawn(cell: &CellReport) -> Vec<Timeline> {

@@ -9,7 +9,8 @@ use serde::Serialize;
 use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Guards, Scope};
-use crate::report::table::verdict;
+use crate::lab::trial::Trial;
+use crate::report::table::{no_verdict_on_speed, verdict};
 
 /// Most locks that stand side by side.
 const SIDE_BY_SIDE: usize = 4;
@@ -92,6 +93,8 @@ pub struct Square {
     pub rate: Option<String>,
     /// The 99th percentile in milliseconds.
     pub p99: Option<String>,
+    /// Whether these are no verdict on speed.
+    pub limited: bool,
 }
 
 /// One line of squares.
@@ -261,7 +264,7 @@ impl Square {
         };
         let ran = cell.load.is_some();
         Self {
-            id: id(cell),
+            id: id(cell.trial()),
             kind,
             mark: kind.mark(),
             words,
@@ -269,15 +272,16 @@ impl Square {
             label: None,
             rate: ran.then(|| rate(cell.orders_per_s)),
             p99: ran.then(|| milliseconds(cell.p99_ms)),
+            limited: !no_verdict_on_speed(cell).is_empty(),
         }
     }
 }
 
 /// The id of a cell's section, which a link can name.
-pub fn id(cell: &CellReport) -> String {
-    let place = cell.place;
+pub fn id(trial: Trial) -> String {
+    let place = trial.place;
     let (lock, scope, guards) = (place.lock.name(), place.scope.name(), place.guards.name());
-    let what = cell.trial().what().map_or(String::new(), |what| format!("-{what}"));
+    let what = trial.what().map_or(String::new(), |what| format!("-{what}"));
     format!("{lock}-{scope}-{guards}-{}{what}", place.replicas)
 }
 

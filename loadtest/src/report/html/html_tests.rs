@@ -13,10 +13,11 @@ use crate::lab::planting::Plants;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::trial::Trial;
 use crate::load::outcome::Outcome;
+use crate::load::quantiles::Quantile;
+use crate::load::stats::Figures;
 use crate::report::crossing::Crossing;
 use crate::report::detail::{Detail, Work};
 use crate::report::html::grid::{Grid, Kind};
-use crate::report::quantiles::Quantile;
 use crate::report::series::{MAX_POINTS, Series};
 use crate::report::tests::{
     cell, figures, frozen, matrix_report, place, planted, report, story, verdict_of,
@@ -41,13 +42,11 @@ fn asked(n: u32) -> Asked {
 /// As much as there can be of everything.
 fn detail() -> Detail {
     let steps = usize::try_from(MAX_POINTS).expect("few");
-    let curve = vec![Quantile { part: 0.9999, ms: 12_345.678 }; 14];
     Detail {
         series: Series {
             step_ms: 5000,
             answers: Outcome::ALL.map(|outcome| (outcome, vec![12_345; steps])).into(),
         },
-        latency: Outcome::ALL.map(|outcome| (outcome, curve.clone())).into(),
         replicas: (1..=16)
             .map(|n| Work { replica: format!("r{n}"), answers: 700, orders: 100 })
             .collect(),
@@ -60,6 +59,12 @@ fn detail() -> Detail {
         thaw: None,
         locks: Some(LockMetrics::default()),
     }
+}
+
+/// Figures with as long curves as there can be.
+fn curved() -> Figures {
+    let curve = vec![Quantile { part: 0.9999, ms: 12_345.678 }; 14];
+    Figures { curves: Outcome::ALL.map(|outcome| (outcome, curve.clone())).into(), ..figures() }
 }
 
 /// A cell in which every rule was broken, with as many proofs as the judge keeps.
@@ -75,7 +80,7 @@ pub(crate) fn full(place: Place) -> CellReport {
         round.faults[0].witness = EVIL.to_owned();
         round
     });
-    CellReport { round, detail, ..CellReport::of(Trial::plain(place), 100, figures(), verdict) }
+    CellReport { round, detail, ..CellReport::of(Trial::plain(place), 100, curved(), verdict) }
 }
 
 fn page(cells: Vec<CellReport>) -> String {
@@ -253,6 +258,35 @@ fn a_proof_is_drawn_with_user_replica_answer_order_and_times() {
 }
 
 #[test]
+fn curves_are_those_of_the_table_and_the_course_tells_where_the_closing_loads_begin() {
+    let cell = full(story()[0].place);
+    let given = &plots(&page(vec![cell.clone()]))["local-user-off-3"];
+    let curves = serde_json::to_value(&cell.load.expect("figures").curves).expect("JSON");
+    assert_eq!(given["latency"], curves);
+    assert_eq!(given["closing_ns"], 4_000_000_000_u64);
+    let plain = CellReport { detail: Some(detail()), ..story().swap_remove(0) };
+    let given = &plots(&page(vec![plain]))["local-user-off-3"];
+    assert_eq!(given["closing_ns"], Value::Null, "it has but one load");
+}
+
+#[test]
+fn it_is_told_where_counts_are_missing_which_builds_ran_and_what_judges_a_cell_again() {
+    let html = |started_anew: usize, history: Option<&str>| {
+        let locks = Some(LockMetrics { started_anew, ..LockMetrics::default() });
+        let detail = Some(Detail { locks, ..detail() });
+        let history = history.map(str::to_owned);
+        page(vec![CellReport { detail, history, ..story().swap_remove(0) }])
+    };
+    let (whole, partly) = (html(0, None), html(1, Some("kept/a cell.jsonl.zst")));
+    let missing = "One replica was killed or restarted, and counts from the new start on";
+    assert!(partly.contains(missing) && !whole.contains(missing), "{partly}");
+    let check = "<code>loadtest check &#x27;kept&#x2f;a cell.jsonl.zst&#x27;</code>";
+    assert!(partly.contains(check) && !whole.contains("loadtest check"), "{partly}");
+    assert!(whole.contains("<dd>0.1.0, build 10ad10ad10ad</dd>"), "{whole}");
+    assert!(whole.contains("<dd>build 5ec05ec05ec0</dd>"), "{whole}");
+}
+
+#[test]
 fn fifty_cells_that_broke_everything_are_less_than_three_megabytes() {
     let cells = (1..=50).map(|n| full(place(Lock::None, Scope::User, Guards::On, n))).collect();
     let html = page(cells);
@@ -318,6 +352,9 @@ fn it_is_said_of_each_cell_whether_the_generator_was_the_bottleneck() {
     let html = page(cells);
     assert!(html.contains("the generator took 90 % of the machine"), "{html}");
     assert_eq!(html.matches("It was not the bottleneck.").count(), 1);
+    assert_eq!(html.matches("<span class=\"limited\">no verdict on speed</span>").count(), 1);
+    assert!(html.contains("<em>No verdict on speed</em> (1)"), "{html}");
+    assert!(!page(story()).contains("o verdict on speed</"), "where it was not, nothing is said");
     assert!(html.contains("in 1 of 2 cells"), "{html}");
 }
 

@@ -9,14 +9,15 @@ use crate::lab::round::Strike;
 use crate::lab::trial::Trial;
 use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
+use crate::load::quantiles::Quantile;
 use crate::report::Report;
 use crate::report::baseline::{Change, Changes, NOTEWORTHY};
 use crate::report::html::cell::{Fact, Section, is_brief};
 use crate::report::html::grid::{Grid, Kind};
 use crate::report::html::plants::PlantTable;
-use crate::report::quantiles::Quantile;
 use crate::report::repeat;
 use crate::report::series::Series;
+use crate::report::table::no_verdict_on_speed;
 
 /// Most cells that are named where they are only listed.
 const MAX_NAMED: usize = 5;
@@ -40,6 +41,8 @@ pub struct Page {
     pub grid: Grid,
     /// What its colours and marks mean.
     pub legend: Vec<Legend>,
+    /// How many cells have no verdict on speed.
+    pub limited: usize,
     /// What changed since an earlier run.
     pub changes: Option<ChangesView>,
     /// The cells.
@@ -87,10 +90,12 @@ pub struct About {
 pub struct Plot {
     /// Answers over time.
     pub series: Series,
-    /// Latencies of each outcome.
+    /// Latencies of each outcome, as the table has them.
     pub latency: BTreeMap<Outcome, Vec<Quantile>>,
     /// What was done to it, and when.
     pub faults: Vec<Strike>,
+    /// When the main load was over and the closing ones began, where there are any.
+    pub closing_ns: Option<u64>,
 }
 
 /// What changed since an earlier run, in words.
@@ -145,6 +150,7 @@ impl Page {
             count: count(report),
             grid: Grid::of(cells),
             legend: Kind::ALL.map(|kind| legend(kind, cells)).into(),
+            limited: cells.iter().filter(|cell| !no_verdict_on_speed(cell).is_empty()).count(),
             changes: report.changes.as_ref().map(changes),
             cells: cells.iter().map(|cell| Section::of(cell, report)).collect(),
             planted: report.planted.as_ref().map(PlantTable::of),
@@ -208,10 +214,11 @@ fn plot(cell: &CellReport) -> Option<(String, Plot)> {
     let detail = cell.detail.as_ref()?;
     let plot = Plot {
         series: detail.series.clone(),
-        latency: detail.latency.clone(),
+        latency: cell.load.as_ref().map(|figures| figures.curves.clone()).unwrap_or_default(),
         faults: cell.round.iter().flat_map(|round| round.faults.clone()).collect(),
+        closing_ns: cell.round.as_ref().map(|round| round.closing_ns),
     };
-    Some((super::grid::id(cell), plot))
+    Some((super::grid::id(cell.trial()), plot))
 }
 
 fn changes(changes: &Changes) -> ChangesView {
@@ -240,8 +247,10 @@ fn changes(changes: &Changes) -> ChangesView {
 
 fn about(report: &Report) -> Vec<About> {
     let (load, versions, machine) = (&report.load, &report.versions, &report.machine);
+    let [loadtest, seckill] = versions.builds.short();
     let mut ran = vec![
-        Fact::new("loadtest", versions.loadtest),
+        Fact::new("loadtest", format!("{}, build {loadtest}", versions.loadtest)),
+        Fact::new("seckill", format!("build {seckill}")),
         Fact::new("database", &versions.database),
         Fact::new("Redis", &versions.redis),
         Fact::new("HAProxy", &versions.haproxy),

@@ -61,7 +61,25 @@ function shade(faults) {
   };
 }
 
-function course(place, { series, faults }) {
+// A line where the closing loads begin, which rates and latencies leave out.
+function close(ns) {
+  return (plot) => {
+    const { ctx, bbox } = plot;
+    const at = Math.round(plot.valToPos(ns / 1e9, 'x', true));
+    if (ns == null || at > bbox.left + bbox.width) return;
+    ctx.save();
+    ctx.strokeStyle = colour('muted');
+    ctx.lineWidth = 2;
+    ctx.setLineDash([3, 5]);
+    ctx.beginPath();
+    ctx.moveTo(at, bbox.top);
+    ctx.lineTo(at, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.restore();
+  };
+}
+
+function course(place, { series, faults, closing_ns: closing }) {
   const outcomes = Object.keys(series.answers);
   const steps = outcomes.length ? series.answers[outcomes[0]].length : 0;
   const step = series.step_ms / 1000;
@@ -75,7 +93,7 @@ function course(place, { series, faults }) {
     scales: { x: { time: false, range: [0, Math.max(steps, 1) * step] } },
     axes: [axis({ values: (_, marks) => marks.map((mark) => mark + ' s') }), axis({ size: 56 })],
     series: [{ label: 'time', value: seconds }, ...outcomes.map((one) => line(one, rate))],
-    hooks: { drawClear: [shade(faults)] },
+    hooks: { drawClear: [shade(faults), close(closing)] },
   }, [times, ...rates], place);
 }
 
