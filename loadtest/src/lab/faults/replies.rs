@@ -33,6 +33,16 @@ pub fn slow_down_commits(deployment: &Deployment, by: Duration) {
     }
 }
 
+/// One in so many writes of the stock takes so much longer to arrive on each way, from now on.
+pub fn slow_down_some_writes(deployment: &Deployment, (by, one_in): (Duration, u64)) {
+    for replica in 0..deployment.replicas().len() {
+        for way in deployment.ways(replica, Link::Database) {
+            let write = Command::sql("UPDATE").containing(" SET stock = ");
+            way.arm(write, Action::DelayRequest(by), Times::Every(one_in));
+        }
+    }
+}
+
 async fn lose(
     scene: &Scene<'_>,
     link: Link,
