@@ -114,7 +114,29 @@ pub(super) fn has_failed(record: &Record, names: &Names) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
+    use crate::load::client::Target;
+
+    #[tokio::test]
+    async fn who_hung_up_is_in_the_history_with_what_he_sent_and_when() {
+        let target = Target::parse("http://127.0.0.1:1").expect("a target");
+        let plan = Plan::closed(target, 3, Vec::new().into(), 1);
+        let recorded = Recorded::begin(&plan, None, &[Some(10)]).expect("a history");
+        let mut whole = Whole::new(recorded, 3);
+        let gone = |user| Gone {
+            user,
+            key: Uuid::from_u128(user.into()),
+            sent_ns: user * 10,
+            end_ns: user * 10 + 4,
+        };
+        whole.add_unanswered(&[gone(7), gone(8)]).await;
+        let past = whole.into_recorded().end().await.expect("whole");
+        let seen = past.records.iter().map(|one| (one.user, one.key, one.start_ns, one.end_ns));
+        assert_eq!(seen.collect::<Vec<_>>(), [(7, 7, 70, 74), (8, 8, 80, 84)]);
+        assert!(past.records.iter().all(|one| one.outcome == Outcome::Unknown));
+    }
 
     fn names() -> Names {
         let codes = ["201", "504 gateway_timeout", "503 overloaded", "hung_up"];
