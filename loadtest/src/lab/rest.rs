@@ -63,7 +63,7 @@ fn is_sold_out(left: i64, told: u64) -> bool {
 async fn cancel_at(deadline: Instant, stop: &CancellationToken) {
     sleep_until(deadline).await;
     stop.cancel();
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// What is left in the end of a voucher that was sold out; nothing if nothing is, as it must be.

@@ -27,14 +27,15 @@ pub(super) async fn fail_over(scene: &Scene<'_>) -> Result<String> {
     way.set_swallowing(Direction::ToClient, true);
     sleep(LAGS_FOR).await;
     let holds = scene.lock.holds_in_redis().filter(|_| scene.lock.needs() == Needs::Nothing);
-    let unheard = if let Some(pattern) = holds {
-        let lock = unheard_lock(scene, successor, pattern).await?;
-        format!("of {lock}, which was held")
-    } else {
+    if holds.is_none() {
         let master = deployment.main_redis().clone();
         blocking(move || master.command(&["SET", "failover:unheard", "1", "PX", "60000"])).await?;
-        until("the replica misses something", || way.counts().swallowed_to_client > 0).await?;
-        format!("{} bytes of its master", way.counts().swallowed_to_client)
+    }
+    // From its first gap on, the replica hears nothing more.
+    until("the replica misses something", || way.counts().swallowed_to_client > 0).await?;
+    let unheard = match holds {
+        Some(pattern) => unheard_lock(scene, successor, pattern).await?,
+        None => format!("{} bytes of its master", way.counts().swallowed_to_client),
     };
     let master = deployment.main_redis().clone();
     blocking(move || master.kill()).await?;
@@ -53,7 +54,7 @@ pub(super) async fn fail_over(scene: &Scene<'_>) -> Result<String> {
     witness(role == "master", format!("the replica is {role} now and never heard {unheard}"))
 }
 
-/// A lock that the master has and the replica has not, and which it will never be told of.
+/// A lock that the master has and the replica has not, nor ever will: its way is silent already.
 async fn unheard_lock(scene: &Scene<'_>, successor: &Redis, pattern: &str) -> Result<String> {
     let (master, number) = (scene.deployment.main_redis(), scene.deployment.redis_database());
     let locks = |redis: &Redis| {
@@ -69,7 +70,7 @@ async fn unheard_lock(scene: &Scene<'_>, successor: &Redis, pattern: &str) -> Re
         let held = locks(master)?;
         let heard = if held.is_empty() { Vec::new() } else { locks(successor)? };
         if let Some(lock) = held.into_iter().find(|lock| !heard.contains(lock)) {
-            return Ok(lock);
+            return Ok(format!("of {lock}, which was held"));
         }
         sleep(POLL).await;
     }
