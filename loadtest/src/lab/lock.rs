@@ -147,6 +147,11 @@ impl Lock {
         }
     }
 
+    /// Whether its release does not look whose it is, or not in the same step.
+    pub fn may_free_others(self) -> bool {
+        matches!(self, Self::SetnxExpire | Self::SetNx | Self::OwnerCheck | Self::GetsetTimestamp)
+    }
+
     /// Whether its holds can carry a fencing token.
     pub fn has_tokens(self) -> bool {
         matches!(

@@ -128,6 +128,9 @@ impl Trial {
             {
                 Err("without a lock there is none to be lost or kept")
             }
+            Circumstance::LongWorkStopped if guards == Guards::Off && lock.may_free_others() => {
+                Err("who has lost that lock may free his successor's when he stops")
+            }
             Circumstance::LongWorkIgnored | Circumstance::LongWorkStopped
                 if guards == Guards::On && family != Family::Lease =>
             {

@@ -73,6 +73,7 @@ fn each_line_of_the_normative_table_is_a_cell_of_some_lock() {
     assert_eq!(of(Lock::Redisson, voucher, Circumstance::ShortWork, None), Ok("holds"));
     assert_eq!(of(Lock::LuaRelease, voucher, Circumstance::LongWorkIgnored, None), both);
     assert_eq!(of(Lock::LuaRelease, voucher, Circumstance::LongWorkStopped, None), Ok("holds"));
+    assert!(of(Lock::SetNx, voucher, Circumstance::LongWorkStopped, None).is_err(), "bare DEL");
     assert_eq!(of(Lock::MysqlRow, voucher, Circumstance::LongWorkKept, None), Ok("holds"));
     assert_eq!(of(Lock::Redisson, user, Circumstance::Inside, None), both);
     assert_eq!(of(Lock::Zookeeper, voucher, Circumstance::FrozenUnfenced, freeze), Ok("oversells"));
