@@ -1,5 +1,7 @@
 //! Whether a cell was a real load. One that was not shows nothing, whatever came out of it.
 
+use crate::judge::evidence::{Names, Record};
+use crate::load::outcome::Outcome;
 use crate::load::stats::Figures;
 
 /// Fewest units on sale.
@@ -18,6 +20,13 @@ pub const MIN_REPLICA_SHARE: f64 = 0.1;
 /// acknowledged; with 1 % of 2,100 requests that is at most 21 orders, few against a stock of 100
 /// and what cells are to show.
 pub const MAX_UNKNOWN_SHARE: f64 = 0.01;
+/// The same of a round with a fault, whose purpose it is to take answers away: of all that is in
+/// flight when it hits, and of what comes while it lasts. More than a fifth of a round is no load
+/// that a fault befell, but one that nobody answered.
+pub const MAX_UNKNOWN_SHARE_OF_ROUND: f64 = 0.2;
+/// Fewest requests in flight at one moment where the work is long: there are too few in all for a
+/// mean over the time the load was full.
+pub const MIN_PEAK_OF_LONG_WORK: u64 = 32;
 
 /// Why this load was none, in words; empty if it was one.
 pub fn reasons(figures: &Figures, stock: u64, orders: u64, replicas: u16) -> Vec<String> {
@@ -47,25 +56,14 @@ pub fn reasons(figures: &Figures, stock: u64, orders: u64, replicas: u16) -> Vec
         figures.in_flight_mean >= MIN_IN_FLIGHT,
         format!("{:.1} requests in flight are fewer than {MIN_IN_FLIGHT}", figures.in_flight_mean),
     );
-    for number in 1..=replicas {
-        let name = format!("r{number}");
-        let share = figures.replicas.get(&name).map_or(0.0, |share| share.share);
-        demand(
-            share >= MIN_REPLICA_SHARE,
-            format!("replica {name} answered {:.1} % of the requests, not 10 %", share * 100.0),
-        );
-    }
     demand(orders >= stock, format!("only {orders} of {stock} units were sold"));
-    demand(
-        figures.unknown_share() <= MAX_UNKNOWN_SHARE,
-        format!("{:.1} % of the requests have no known outcome", figures.unknown_share() * 100.0),
-    );
+    reasons.extend(of_replicas(replicas, |name| share_of(figures, name)));
+    reasons.extend(of_unknown(figures.unknown_share(), MAX_UNKNOWN_SHARE));
     reasons
 }
 
-/// The same where each order takes long, so that there are fewer; `orders` are demanded where the
-/// work can be finished at all.
-pub fn of_long_work(figures: &Figures, stock: u64, orders: Option<u64>) -> Vec<String> {
+/// The same where each order takes long, so that there are fewer.
+pub fn of_long_work(figures: &Figures, stock: u64, orders: u64, replicas: u16) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut demand = |met: bool, reason: String| {
         if !met {
@@ -83,18 +81,64 @@ pub fn of_long_work(figures: &Figures, stock: u64, orders: Option<u64>) -> Vec<S
         figures.users >= MIN_USERS_PER_UNIT * stock,
         format!("{} users are fewer than {MIN_USERS_PER_UNIT} for each unit", figures.users),
     );
-    let lost = figures.codes.get("503 lock_lost").copied().unwrap_or(0);
-    match orders {
-        Some(orders) => {
-            demand(orders >= stock, format!("only {orders} of {stock} units were sold"));
-        }
-        None => demand(lost > 0, "no purchase lost its lock".to_owned()),
-    }
     demand(
-        figures.unknown_share() <= MAX_UNKNOWN_SHARE,
-        format!("{:.1} % of the requests have no known outcome", figures.unknown_share() * 100.0),
+        figures.in_flight_peak >= MIN_PEAK_OF_LONG_WORK,
+        format!(
+            "at most {} requests were in flight, not {MIN_PEAK_OF_LONG_WORK}",
+            figures.in_flight_peak
+        ),
     );
+    demand(orders >= stock, format!("only {orders} of {stock} units were sold"));
+    reasons.extend(of_replicas(replicas, |name| share_of(figures, name)));
+    reasons.extend(of_unknown(figures.unknown_share(), MAX_UNKNOWN_SHARE));
     reasons
+}
+
+/// What is besides demanded where holders are to lose their locks and to stop.
+pub fn of_lost_locks(figures: &Figures) -> Option<String> {
+    let lost = figures.codes.get("503 lock_lost").copied().unwrap_or(0);
+    (lost == 0).then(|| "no purchase lost its lock".to_owned())
+}
+
+/// The same of all requests of a round with a fault, where the figures are those of a part of it.
+pub fn of_round(records: &[Record], names: &Names, replicas: u16) -> Vec<String> {
+    let part = |is: &dyn Fn(&Record) -> bool| {
+        let count = records.iter().filter(|record| is(record)).count();
+        #[allow(clippy::cast_precision_loss)]
+        let part = count as f64 / records.len().max(1) as f64;
+        part
+    };
+    let share = |name: &str| {
+        let index = names.replicas.iter().position(|known| known == name);
+        let index = index.and_then(|index| u8::try_from(index).ok());
+        index.map_or(0.0, |index| part(&|record| record.replica == Some(index)))
+    };
+    let unknown = part(&|record| record.outcome == Outcome::Unknown);
+    let mut reasons = of_replicas(replicas, share);
+    reasons.extend(of_unknown(unknown, MAX_UNKNOWN_SHARE_OF_ROUND));
+    reasons
+}
+
+fn share_of(figures: &Figures, replica: &str) -> f64 {
+    figures.replicas.get(replica).map_or(0.0, |share| share.share)
+}
+
+/// Replicas that have answered less than their part.
+fn of_replicas(replicas: u16, share: impl Fn(&str) -> f64) -> Vec<String> {
+    let shares = (1..=replicas).map(|number| format!("r{number}")).map(|name| {
+        let share = share(&name);
+        (name, share)
+    });
+    let idle = shares.filter(|(_, share)| *share < MIN_REPLICA_SHARE);
+    let words = |(name, share): (String, f64)| {
+        format!("replica {name} answered {:.1} % of the requests, not 10 %", share * 100.0)
+    };
+    idle.map(words).collect()
+}
+
+fn of_unknown(share: f64, most: f64) -> Option<String> {
+    let words = || format!("{:.1} % of the requests have no known outcome", share * 100.0);
+    (share > most).then(words)
 }
 
 #[cfg(test)]
@@ -102,7 +146,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::load::outcome::Outcome;
     use crate::load::stats::{Latency, Share};
 
     fn good() -> Figures {
@@ -122,6 +165,53 @@ mod tests {
             simultaneous_min: 3,
             ..Figures::default()
         }
+    }
+
+    #[test]
+    fn long_work_needs_all_replicas_requests_in_flight_units_sold_and_locks_lost() {
+        let one = |figures: &Figures, orders, word: &str| {
+            let reasons = of_long_work(figures, 20, orders, 3);
+            assert!(reasons.len() == 1 && reasons[0].contains(word), "{word}: {reasons:?}");
+        };
+        assert_eq!(of_long_work(&good(), 20, 20, 3), Vec::<String>::new());
+        one(&good(), 19, "only 19 of 20 units");
+        one(&Figures { in_flight_peak: 31, ..good() }, 20, "at most 31 requests");
+        let mut figures = good();
+        figures.replicas.remove("r3");
+        one(&figures, 20, "replica r3 answered 0.0 %");
+        assert_eq!(of_lost_locks(&figures), Some("no purchase lost its lock".to_owned()));
+        figures.codes.insert("503 lock_lost".to_owned(), 1);
+        assert_eq!(of_lost_locks(&figures), None);
+    }
+
+    #[test]
+    fn a_round_needs_answers_of_all_replicas_and_few_requests_without_one() {
+        let record = |replica, outcome| Record {
+            start_ns: 1,
+            end_ns: 2,
+            user: 1,
+            order: None,
+            n: 0,
+            key: 0,
+            voucher: 0,
+            outcome,
+            replica,
+            code: 0,
+        };
+        let names = Names {
+            replicas: ["r2", "r1"].map(str::to_owned).into(),
+            codes: vec!["201".to_owned()],
+        };
+        // Of a hundred so many by the first and without an answer, the others by the second.
+        let reasons = |first: usize, unknown: usize| {
+            let mut records = vec![record(Some(0), Outcome::Bought); 100];
+            records[..first].fill(record(Some(1), Outcome::SoldOut));
+            records[100 - unknown..].fill(record(None, Outcome::Unknown));
+            of_round(&records, &names, 2)
+        };
+        assert_eq!(reasons(10, 20), Vec::<String>::new());
+        assert_eq!(reasons(9, 20), ["replica r1 answered 9.0 % of the requests, not 10 %"]);
+        assert_eq!(reasons(10, 21), ["21.0 % of the requests have no known outcome"]);
     }
 
     fn one_reason(figures: &Figures, stock: u64, orders: u64) -> String {

@@ -13,7 +13,7 @@ use crate::judge::validity;
 use crate::judge::verdict::{Rule, Verdict};
 use crate::lab::cluster::Cluster;
 use crate::lab::deployment::{Deployment, Spec};
-use crate::lab::faults::{FaultKind, Schedule, slow_down_commits};
+use crate::lab::faults::{FaultKind, Schedule, slow_down_commits, slow_down_some_writes};
 use crate::lab::place::{Load, Place};
 use crate::lab::predict::{Circumstance, Prediction};
 use crate::lab::round::{self, Round};
@@ -29,6 +29,10 @@ use crate::report::detail::Detail;
 /// How long COMMIT takes where the lock is free before it: as on a disk that turns. On a fast one
 /// the gap is shorter than the time between two looks of those who wait for some locks.
 const SLOW_COMMIT: Duration = Duration::from_millis(5);
+/// How long the work of a holder takes who is to lose his lock and stop, and one in how many of
+/// each replica's is like that: the others sell, so that what he would write is wrong.
+pub(super) const OUTLASTING_WRITE: Duration = Duration::from_millis(600);
+const ONE_IN: u64 = 4;
 
 /// What came out of a cell; the members of the report's JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -202,13 +206,19 @@ impl CellReport {
 
 /// Why this load was none, as cells of its kind count it; empty if it was one.
 fn why_invalid(trial: Trial, figures: &Figures, stock: u64, orders: u64) -> Vec<String> {
+    let replicas = trial.place.replicas;
     match trial.circumstance {
+        // Of a round the whole history says it, not the figures of its main load.
         _ if trial.fault.is_some() => Vec::new(),
-        Circumstance::LongWorkIgnored | Circumstance::LongWorkKept => {
-            validity::of_long_work(figures, stock, Some(orders))
+        Circumstance::LongWorkIgnored
+        | Circumstance::LongWorkKept
+        | Circumstance::LongWorkStopped => {
+            let mut reasons = validity::of_long_work(figures, stock, orders, replicas);
+            let stops = trial.circumstance == Circumstance::LongWorkStopped;
+            reasons.extend(stops.then(|| validity::of_lost_locks(figures)).flatten());
+            reasons
         }
-        Circumstance::LongWorkStopped => validity::of_long_work(figures, stock, None),
-        _ => validity::reasons(figures, stock, orders, trial.place.replicas),
+        _ => validity::reasons(figures, stock, orders, replicas),
     }
 }
 
@@ -243,8 +253,8 @@ pub async fn run(cluster: &Cluster, number: u16, staged: &Staged) -> CellReport 
     let mut report = match cluster.deploy(spec).await {
         Ok(deployment) => {
             let report = match trial.fault {
-                None => Box::pin(sell(&deployment, trial, load)).await,
-                Some(_) => Box::pin(round::run(&deployment, trial, load, schedule)).await,
+                None => Box::pin(sell(&deployment, staged)).await,
+                Some(_) => Box::pin(round::run(&deployment, staged)).await,
             };
             let report = report.unwrap_or_else(|error| {
                 let text = format!("{error}\n{}", deployment.log_tails());
@@ -309,13 +319,18 @@ pub struct Wanted<'a> {
 }
 
 /// Runs the load to its end and judges it.
-async fn sell(deployment: &Deployment, trial: Trial, load: &Load) -> Result<CellReport> {
-    let sale = Sale::open(deployment, trial, load).await?;
+async fn sell(deployment: &Deployment, staged: &Staged) -> Result<CellReport> {
+    let Staged { trial, load, .. } = staged;
+    let sale = Sale::open(deployment, staged).await?;
     let plan = sale.plan(&sale.users, Target::parse(deployment.url())?, load.requests_per_user);
     plan.check()?;
     let connections = drive::connect(&plan).await?;
-    if trial.circumstance == Circumstance::Inside {
-        slow_down_commits(deployment, SLOW_COMMIT);
+    match trial.circumstance {
+        Circumstance::Inside => slow_down_commits(deployment, SLOW_COMMIT),
+        Circumstance::LongWorkStopped => {
+            slow_down_some_writes(deployment, (OUTLASTING_WRITE, ONE_IN));
+        }
+        _ => {}
     }
     let live = Arc::new(Live::new(&plan));
     let progress = Progress::follow(&trial.to_string(), &live, &plan);

@@ -87,6 +87,20 @@ fn report(guards: Guards, granted: u32) -> CellReport {
 }
 
 #[test]
+fn a_unit_that_is_left_after_all_were_sold_is_told_of() {
+    let left = |units| {
+        let mut past = sale(100);
+        if let Some(account) = &mut past.lots[0].account {
+            account.left = units;
+        }
+        crate::lab::rest::returned(&past)
+    };
+    assert_eq!(left(Some(0)), None);
+    assert_eq!(left(Some(1)), Some("1 units are left though all had been sold".to_owned()));
+    assert!(left(None).is_some(), "nobody knows");
+}
+
+#[test]
 fn a_service_that_puts_150_units_on_sale_for_100_is_red_in_every_cell() {
     assert_eq!(report(Guards::On, 100).broken_rules, []);
     let guarded = report(Guards::On, 150);

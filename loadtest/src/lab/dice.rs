@@ -22,6 +22,12 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
+    /// Two numbers as bytes.
+    pub(super) fn bytes(&mut self) -> [u8; 16] {
+        let both = u128::from(self.next()) << 64 | u128::from(self.next());
+        both.to_be_bytes()
+    }
+
     /// A number of at least `from` and below `to`; `from` if there is none.
     pub(super) fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.next() % to.saturating_sub(from).max(1)

@@ -136,6 +136,22 @@ impl Lock {
         )
     }
 
+    /// What the keys are called, as a pattern, that are in Redis (the usual one or independent
+    /// ones) while somebody holds it.
+    pub fn holds_in_redis(self) -> Option<&'static str> {
+        match self {
+            Self::Fair => Some("distlock_fair:*"),
+            Self::ReadWrite => Some("distlock_rw_write:*"),
+            Self::MysqlTable => None,
+            _ => matches!(self.family(), Family::Lease | Family::RenewedLease).then_some("lock:*"),
+        }
+    }
+
+    /// Whether its release does not look whose it is, or not in the same step.
+    pub fn may_free_others(self) -> bool {
+        matches!(self, Self::SetnxExpire | Self::SetNx | Self::OwnerCheck | Self::GetsetTimestamp)
+    }
+
     /// Whether its holds can carry a fencing token.
     pub fn has_tokens(self) -> bool {
         matches!(

@@ -17,6 +17,7 @@ pub mod planting;
 pub mod plants;
 pub mod predict;
 pub mod presets;
+mod rest;
 pub mod round;
 pub mod runner;
 mod sale;

@@ -252,7 +252,7 @@ pub const ROWS: [Row; 19] = [
         Some(F::Aimed(Aim::ForceUnlock)),
         SOLD_WRONG,
     )
-    .load(1000, 60, 600, 1)
+    .load(1000, 40, 600, 1)
     .with(&[("--lease-ms", "600")]),
     row(
         S(Plant::TokenFromRedis),

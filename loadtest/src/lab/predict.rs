@@ -113,7 +113,7 @@ pub enum Circumstance {
     ShortWork,
     /// The work outlasts a lease without renewal, and the holder works on.
     LongWorkIgnored,
-    /// The work outlasts a lease without renewal, and the holder stops.
+    /// Some of the work outlasts a lease without renewal, and its holder stops.
     LongWorkStopped,
     /// Long work under a lock that lives as long as its holder.
     LongWorkKept,
@@ -144,7 +144,7 @@ impl Circumstance {
         match self {
             Self::ShortWork => "the work is shorter than the lease",
             Self::LongWorkIgnored => "the work outlasts the lease, and the holder works on",
-            Self::LongWorkStopped => "the work outlasts the lease, and the holder stops",
+            Self::LongWorkStopped => "some work outlasts the lease, and its holder stops",
             Self::LongWorkKept => "the work is long, and the lock lives as long as its holder",
             Self::Inside => "the lock is taken inside the transaction and free before its COMMIT",
             Self::FrozenUnfenced => {

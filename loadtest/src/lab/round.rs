@@ -18,12 +18,14 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{Error, Result};
 use crate::history::Past;
 use crate::judge::evidence::Record;
-use crate::lab::cell::CellReport;
+use crate::judge::validity;
+use crate::lab::cell::{CellReport, Staged};
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::{Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder};
-use crate::lab::pace::{AFTER, SAMPLE, Samples, decided};
+use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples, decided};
 use crate::lab::place::Load;
 use crate::lab::predict::{Circumstance, Family};
+use crate::lab::rest::{self, SOLD_OUT_WITHIN};
 use crate::lab::sale::Sale;
 use crate::lab::trial::Trial;
 use crate::lab::whole::{Whole, has_failed};
@@ -37,11 +39,9 @@ use crate::load::stats::Figures;
 use crate::load::tokens::User;
 use crate::report::crossing::Thaw;
 
-/// Users who come per second: an open loop, so what a fault holds up is held up for all of them.
-const USERS_PER_S: f64 = 50.0;
 /// Fewest requests of a round, and of the time before its fault.
 const MIN_REQUESTS: u64 = 200;
-pub(super) const MIN_REQUESTS_BEFORE: u64 = 30;
+const MIN_REQUESTS_BEFORE: u64 = 30;
 /// How long a new buyer may take to be served by each replica.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a purchase may take when nothing is lost but the messages that a lock is free: a waiter
@@ -52,11 +52,6 @@ const HANG_UPS: usize = 25;
 const FRESH: usize = 200;
 /// Of those on their way when the fault hit, so many ask again.
 const ASKED_AGAIN: usize = 3;
-/// Buyers beyond the units that are left, and how many of them ask at a time.
-const BEYOND: usize = 30;
-const AT_A_TIME: usize = 24;
-/// How long it may take to sell what is left.
-const SOLD_OUT_WITHIN: Duration = Duration::from_secs(20);
 
 /// What happened when in a round; times in nanoseconds since its load began.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -79,7 +74,7 @@ pub struct Round {
     /// Answers that decided something, per second before the fault.
     pub before_per_s: f64,
     /// Milliseconds from the end of the fault until as many came again; none if they did not
-    /// within 5 s.
+    /// within 5 s, or if there were none before.
     pub back_after_ms: Option<u64>,
     /// Requests that failed: without a known outcome, or refused because something was down.
     pub failed_requests: u64,
@@ -103,6 +98,15 @@ pub struct Strike {
 }
 
 impl Round {
+    /// When throughput was back, in words.
+    pub fn back(&self) -> String {
+        match self.back_after_ms {
+            Some(ms) => format!("after {ms} ms"),
+            None if self.before_per_s > 0.0 => "not within 5 s".to_owned(),
+            None => "not measured".to_owned(),
+        }
+    }
+
     /// Why the round shows nothing; empty if it does.
     pub fn why_invalid(&self) -> Vec<String> {
         let [before, during, after] = self.requests;
@@ -128,28 +132,27 @@ impl Round {
 }
 
 /// Runs a round to its verdict.
-pub async fn run(
-    deployment: &Deployment,
-    trial: Trial,
-    load: &Load,
-    schedule: &Schedule,
-) -> Result<CellReport> {
+pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport> {
+    let Staged { trial, load, schedule, .. } = staged;
+    let trial = *trial;
     let Some(fault) = trial.fault else {
         return Err(Error::Setup("a round needs a fault".to_owned()));
     };
-    let sale = Sale::open(deployment, trial, load).await?;
+    let sale = Sale::open(deployment, staged).await?;
     let authority = deployment.url().trim_start_matches("http://").to_owned();
     let (leaving, rest) = sale.users.split_at(HANG_UPS.min(sale.users.len()));
-    let hang_ups = HangUps::new(authority, sale.voucher, leaving.to_vec());
-    let scene = Scene { deployment, schedule, lock: trial.place.lock, hang_ups: &hang_ups };
-    let mut hit = Hit { trial, fault, sale: &sale, per_user: load.requests_per_user };
+    let mut hit = Hit { trial, fault, sale: &sale, load };
     let plan = hit.plan(rest)?;
     let mut whole = Whole::new(sale.record(&plan)?, sale.voucher);
+    let hang_ups = HangUps::new(authority, sale.voucher, leaving.to_vec(), whole.clock());
+    let scene = Scene { deployment, schedule, lock: trial.place.lock, hang_ups: &hang_ups };
     let (figures, mut round) = hit.with_load(&scene, &plan, &mut whole).await?;
     round.served_after = hit.serve(&scene, rest, (&mut whole, &mut round)).await?;
-    // Where somebody is not served, the rest could not be sold either.
-    let sold_out = round.unmet.is_empty() && hit.sell_out(rest, &mut whole, load.stock).await?;
-    whole.add_unanswered(&hang_ups.users()[..hang_ups.done()], &round.faults).await;
+    // Where somebody is not served, the rest could not be sold either, and the round is red anyway.
+    let is_to_sell_out = round.unmet.is_empty() && wants_more_than_there_is(load);
+    let buyers = &rest[(rest.len() / 2 + FRESH).min(rest.len())..];
+    let sold_out = is_to_sell_out && rest::sell(&sale, buyers, &mut whole).await?;
+    whole.add_unanswered(&hang_ups.gone()).await;
     for strike in &round.faults {
         whole.mark(strike).await;
     }
@@ -159,10 +162,22 @@ pub async fn run(
     if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
         detail.thaw = round.thaw(&past);
     }
-    if !sold_out && report.predicted.oversells && report.oversold == 0 {
-        report.invalid_because.push("what was left could not be sold".to_owned());
+    let replicas = trial.place.replicas;
+    report.invalid_because.extend(validity::of_round(&past.records, &past.names, replicas));
+    if is_to_sell_out && !sold_out {
+        let within = SOLD_OUT_WITHIN;
+        report.invalid_because.push(format!("what was left could not be sold within {within:?}"));
+    }
+    if sold_out && report.predicted.holds() {
+        round.unmet.extend(rest::returned(&past));
     }
     Ok(report.with_round(round))
+}
+
+/// Whether all units are to be sold in the end. Some planted bugs have a unit for every user,
+/// because what they show is who buys twice.
+fn wants_more_than_there_is(load: &Load) -> bool {
+    u64::try_from(load.users).unwrap_or(u64::MAX) > load.stock
 }
 
 /// What is done to a sale.
@@ -170,15 +185,17 @@ struct Hit<'a> {
     trial: Trial,
     fault: FaultKind,
     sale: &'a Sale<'a>,
-    per_user: usize,
+    load: &'a Load,
 }
 
 impl Hit<'_> {
     /// The load that the fault hits: half of the users at most.
     fn plan(&self, users: &[User]) -> Result<Plan> {
         let target = Target::parse(self.sale.deployment.url())?;
-        let plan = self.sale.plan(&users[..users.len() / 2], target, self.per_user);
-        let plan = Plan { arrival: Arrival::Constant(USERS_PER_S), ..plan };
+        let per_user = self.load.requests_per_user;
+        let plan = self.sale.plan(&users[..users.len() / 2], target, per_user);
+        let pace = Pace::of(self.trial, self.load);
+        let plan = Plan { arrival: Arrival::Constant(pace.users_per_s), ..plan };
         plan.check()?;
         Ok(plan)
     }
@@ -201,7 +218,8 @@ impl Hit<'_> {
         let load = whole.run(plan, &live, &stop);
         let fault = async {
             let _stops = stop.clone().drop_guard();
-            samples.until_due(schedule.strike_after_ms).await?;
+            let pace = Pace::of(self.trial, self.load);
+            samples.until_due(schedule.strike_after_ms, pace).await?;
             let before_per_s = samples.rate();
             let in_flight = live.in_flight();
             let begin_ns = clock.now();
@@ -286,29 +304,6 @@ impl Hit<'_> {
             }
         }
         Ok(served)
-    }
-
-    /// More buyers than units are left, until one is told that none is; whether that was so in
-    /// time. What was sold twice shows only then.
-    async fn sell_out(&self, users: &[User], whole: &mut Whole, stock: u64) -> Result<bool> {
-        let rest = &users[(users.len() / 2 + FRESH).min(users.len())..];
-        let target = Target::parse(self.sale.deployment.url())?;
-        let began = Instant::now();
-        let mut buyers = rest.iter().cycle();
-        while began.elapsed() < SOLD_OUT_WITHIN {
-            let left = usize::try_from(stock).unwrap_or(usize::MAX).saturating_sub(whole.bought());
-            let wanted = (left + BEYOND).min(rest.len());
-            let wave: Vec<User> = buyers.by_ref().take(wanted).cloned().collect();
-            let plan = self.sale.plan(&wave, target.clone(), self.per_user);
-            // So few that each has the lock of the voucher before it gives up.
-            let plan = Plan { connections: AT_A_TIME, ..plan };
-            let live = Arc::new(Live::new(&plan));
-            whole.run(&plan, &live, &CancellationToken::new()).await?;
-            if live.glance().count(Outcome::SoldOut) > 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }
 

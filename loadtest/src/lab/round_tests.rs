@@ -37,3 +37,10 @@ fn a_round_without_its_least_load_or_its_witness_shows_nothing() {
     one_reason(Round { ok_after: 0, ..round() }, "bought after");
     one_reason(Round { faults: Vec::new(), ..round() }, "saw");
 }
+
+#[test]
+fn when_throughput_was_back_is_told_only_where_there_was_one_before() {
+    assert_eq!(Round { back_after_ms: Some(70), ..round() }.back(), "after 70 ms");
+    assert_eq!(round().back(), "not within 5 s");
+    assert_eq!(Round { before_per_s: 0.0, ..round() }.back(), "not measured");
+}

@@ -11,7 +11,7 @@ use crate::history::{FinalRead, Past};
 use crate::judge::audit::{Reader, Reading};
 use crate::judge::check::judge_all;
 use crate::judge::verdict::Verdict;
-use crate::lab::cell::CellReport;
+use crate::lab::cell::{CellReport, Staged};
 use crate::lab::deployment::Deployment;
 use crate::lab::metrics;
 use crate::lab::place::Load;
@@ -42,7 +42,9 @@ pub(super) struct Sale<'a> {
     /// Where.
     pub(super) deployment: &'a Deployment,
     trial: Trial,
-    load: &'a Load,
+    /// What comes.
+    pub(super) load: &'a Load,
+    seed: u64,
     admin: HeaderValue,
     /// Its id.
     pub(super) voucher: u64,
@@ -54,11 +56,8 @@ pub(super) struct Sale<'a> {
 
 impl<'a> Sale<'a> {
     /// Puts a voucher on sale to the load's users.
-    pub(super) async fn open(
-        deployment: &'a Deployment,
-        trial: Trial,
-        load: &'a Load,
-    ) -> Result<Self> {
+    pub(super) async fn open(deployment: &'a Deployment, staged: &'a Staged) -> Result<Self> {
+        let Staged { trial, load, seed, .. } = staged;
         let ((users, _), (admins, _)) =
             tokio::try_join!(deployment.users(load.users, false), deployment.users(1, true))?;
         let admin = admins[0].authorization.clone();
@@ -67,12 +66,13 @@ impl<'a> Sale<'a> {
             .await
             .map_err(|error| Error::Setup(error.to_string()))?;
         let pids = deployment.replicas().iter().map(|replica| replica.pid()).collect();
-        Ok(Self { deployment, trial, load, admin, voucher, users, pids })
+        Ok(Self { deployment, trial: *trial, load, seed: *seed, admin, voucher, users, pids })
     }
 
     /// These users, each with so many requests at once, at that address.
     pub(super) fn plan(&self, users: &[User], target: Arc<Target>, per_user: usize) -> Plan {
         Plan {
+            seed: self.seed,
             connections: self.load.connections,
             timeout: match self.trial.fault {
                 Some(_) => FAULT_REQUEST_DEADLINE,
@@ -80,6 +80,13 @@ impl<'a> Sale<'a> {
             },
             ..Plan::closed(target, self.voucher, users.into(), per_user)
         }
+    }
+
+    /// Units that are left, as the database says.
+    pub(super) async fn left(&self) -> Result<i64> {
+        let mut reader = Reader::connect(self.deployment.database_url()).await?;
+        let reading = reader.read(&self.voucher.to_string(), self.trial.place.guards).await?;
+        Ok(reading.account.stock_left)
     }
 
     /// A history of what is to be sent.

@@ -8,12 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::lab::faults::{Equipment, FaultKind, Link, Schedule};
 use crate::lab::lock::Needs;
 use crate::lab::place::{Load, Place};
-use crate::lab::predict::{Case, Circumstance, Family, Guards, Prediction, expectation};
+use crate::lab::predict::{Case, Circumstance, Family, Guards, Prediction, Scope, expectation};
 
 /// The lease in cells with a fault, in milliseconds: a fault that outlasts it is soon over.
 pub const FAULT_LEASE_MS: u64 = 1000;
-/// The lease where work outlasts it.
+/// The lease where all work outlasts it.
 const SHORT_LEASE_MS: u64 = 50;
+/// The lease where some work outlasts it, and the rest is far from it on any machine.
+const STOPPED_LEASE_MS: u64 = 400;
 /// The same where it is kept alive: the shortest that every such lock takes.
 const KEPT_LEASE_MS: u64 = 100;
 /// Work that outlasts it so far that several holders overlap.
@@ -23,7 +25,7 @@ const LONG_WORK_MS: u64 = 150;
 /// Longer than all of those who follow each other take.
 const LONG_WAIT_MS: u64 = 20_000;
 /// Work in cells with a fault: a purchase holds its lock for some time.
-const FAULT_WORK_MS: u64 = 10;
+pub(super) const FAULT_WORK_MS: u64 = 10;
 
 /// A cell of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -126,6 +128,9 @@ impl Trial {
             {
                 Err("without a lock there is none to be lost or kept")
             }
+            Circumstance::LongWorkStopped if guards == Guards::Off && lock.may_free_others() => {
+                Err("who has lost that lock may free his successor's when he stops")
+            }
             Circumstance::LongWorkIgnored | Circumstance::LongWorkStopped
                 if guards == Guards::On && family != Family::Lease =>
             {
@@ -143,7 +148,13 @@ impl Trial {
         match self.fault {
             // A COMMIT is held, or slow.
             _ if self.circumstance.is_frozen() => Equipment::way(Link::Database),
-            None if self.circumstance == Circumstance::Inside => Equipment::way(Link::Database),
+            None if matches!(
+                self.circumstance,
+                Circumstance::Inside | Circumstance::LongWorkStopped
+            ) =>
+            {
+                Equipment::way(Link::Database)
+            }
             Some(fault) => fault.equipment(schedule),
             None => Equipment::default(),
         }
@@ -161,7 +172,9 @@ impl Trial {
         };
         match self.circumstance {
             Circumstance::LongWorkIgnored => Load { work_ms: OVERLAPPING_WORK_MS, ..small },
-            Circumstance::LongWorkStopped | Circumstance::LongWorkKept => small,
+            Circumstance::LongWorkKept => small,
+            // What outlasts the lease is one write in some; see the cell.
+            Circumstance::LongWorkStopped => Load { work_ms: 0, ..small },
             Circumstance::FrozenUnfenced | Circumstance::FrozenFenced => Load {
                 users: 2500,
                 stock: 160,
@@ -182,11 +195,16 @@ impl Trial {
     }
 
     /// Enough that something is left to be sold after the fault: a rolling restart takes some
-    /// seconds for each replica, other faults two or three in all.
+    /// seconds for each replica, other faults two or three in all. Where all purchases follow one
+    /// another, fewer come.
     fn stock_under_fault(self) -> u64 {
+        let (usual, restarted) = match self.place.scope {
+            Scope::User => (250, 200),
+            Scope::Voucher => (120, 60),
+        };
         match self.fault {
-            Some(FaultKind::RollingRestart) => 150 + 200 * u64::from(self.place.replicas),
-            _ => 250,
+            Some(FaultKind::RollingRestart) => 150 + restarted * u64::from(self.place.replicas),
+            _ => usual,
         }
     }
 
@@ -195,7 +213,8 @@ impl Trial {
         let mut flags = self.place.flags(load);
         let mut with = |words: &[&str]| flags.extend(words.iter().map(|word| (*word).to_owned()));
         let lease_ms = match self.circumstance {
-            Circumstance::LongWorkIgnored | Circumstance::LongWorkStopped => Some(SHORT_LEASE_MS),
+            Circumstance::LongWorkIgnored => Some(SHORT_LEASE_MS),
+            Circumstance::LongWorkStopped => Some(STOPPED_LEASE_MS),
             Circumstance::LongWorkKept => Some(KEPT_LEASE_MS),
             // Nobody outlasts anything, and no request may fail because a machine renewed late.
             _ if self.fault == Some(FaultKind::RollingRestart) => None,
@@ -207,7 +226,9 @@ impl Trial {
         }
         match self.circumstance {
             Circumstance::LongWorkIgnored => with(&["--on-lost", "ignore"]),
-            Circumstance::LongWorkKept => with(&["--lock-wait-ms", &LONG_WAIT_MS.to_string()]),
+            Circumstance::LongWorkStopped | Circumstance::LongWorkKept => {
+                with(&["--lock-wait-ms", &LONG_WAIT_MS.to_string()]);
+            }
             Circumstance::Inside => with(&["--lock-order", "inside"]),
             _ if self.is_fenced() => with(&["--fenced"]),
             _ => {}

@@ -73,6 +73,7 @@ fn each_line_of_the_normative_table_is_a_cell_of_some_lock() {
     assert_eq!(of(Lock::Redisson, voucher, Circumstance::ShortWork, None), Ok("holds"));
     assert_eq!(of(Lock::LuaRelease, voucher, Circumstance::LongWorkIgnored, None), both);
     assert_eq!(of(Lock::LuaRelease, voucher, Circumstance::LongWorkStopped, None), Ok("holds"));
+    assert!(of(Lock::SetNx, voucher, Circumstance::LongWorkStopped, None).is_err(), "bare DEL");
     assert_eq!(of(Lock::MysqlRow, voucher, Circumstance::LongWorkKept, None), Ok("holds"));
     assert_eq!(of(Lock::Redisson, user, Circumstance::Inside, None), both);
     assert_eq!(of(Lock::Zookeeper, voucher, Circumstance::FrozenUnfenced, freeze), Ok("oversells"));
@@ -89,9 +90,12 @@ fn a_fault_comes_with_a_lease_that_it_outlasts_and_long_work_with_one_that_it_ou
     };
     let calm = trial(Lock::LuaRelease, Scope::Voucher, Guards::Off);
     assert_eq!(flag(&calm, "--lease-ms"), None);
-    for circumstance in
-        [Circumstance::LongWorkIgnored, Circumstance::LongWorkStopped, Circumstance::LongWorkKept]
-    {
+    let stopped = Trial { circumstance: Circumstance::LongWorkStopped, ..calm };
+    assert_eq!(flag(&stopped, "--work-ms"), None, "only some of it outlasts the lease");
+    let lease = flag(&stopped, "--lease-ms").map(std::time::Duration::from_millis);
+    assert!(lease < Some(crate::lab::cell::OUTLASTING_WRITE));
+    assert!(stopped.equipment(&Schedule::of(1, "any", 2)).has(Link::Database));
+    for circumstance in [Circumstance::LongWorkIgnored, Circumstance::LongWorkKept] {
         let long = Trial { circumstance, ..calm };
         assert!(flag(&long, "--work-ms") > flag(&long, "--lease-ms"), "{circumstance:?}");
     }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use crate::error::Result;
 use crate::history::{Ended, Event, Invoke, Mark, Recorder};
 use crate::judge::evidence::{Names, Record};
+use crate::lab::faults::Gone;
 use crate::lab::round::Strike;
 use crate::load::client::HUNG_UP;
 use crate::load::drive;
@@ -25,13 +25,12 @@ pub(super) struct Whole {
     voucher: u64,
     /// Number of the next request.
     next: u32,
-    bought: u64,
 }
 
 impl Whole {
     /// Before the first load.
     pub(super) fn new(recorded: Recorded, voucher: u64) -> Self {
-        Self { recorded, voucher, next: 0, bought: 0 }
+        Self { recorded, voucher, next: 0 }
     }
 
     /// The clock of the history, in nanoseconds.
@@ -51,20 +50,17 @@ impl Whole {
         let told = (self.recorded.recorder(), live);
         let figures = drive::run_until(stop, &plan, connections, told).await?;
         self.next += u32::try_from(figures.requests).unwrap_or(u32::MAX);
-        self.bought += figures.count(Outcome::Bought);
         Ok(figures)
     }
 
-    /// Users whom nobody told anything, because they did not listen.
-    pub(super) async fn add_unanswered(&mut self, users: &[User], during: &[Strike]) {
-        let Some(strike) = during.first() else { return };
-        for user in users {
-            let n = self.next;
+    /// Clients whom nobody told anything, because they did not listen.
+    pub(super) async fn add_unanswered(&mut self, clients: &[Gone]) {
+        for &Gone { user: u, key: k, sent_ns: t, end_ns } in clients {
+            let (n, v) = (self.next, self.voucher);
             self.next += 1;
-            let (t, u, v) = (strike.begin_ns, user.id, self.voucher);
             let recorder = self.recorded.recorder();
-            recorder.record(Event::Invoke(Invoke { t, n, u, v, k: Uuid::new_v4() })).await;
-            let ended = Ended { t: strike.end_ns, n, c: Some(HUNG_UP.into()), ..Ended::default() };
+            recorder.record(Event::Invoke(Invoke { t, n, u, v, k })).await;
+            let ended = Ended { t: end_ns, n, c: Some(HUNG_UP.into()), ..Ended::default() };
             recorder.record(Event::Unknown(ended)).await;
         }
     }
@@ -104,11 +100,6 @@ impl Whole {
         Ok(found.iter().filter_map(|id| by_id.get(id).copied().cloned()).collect())
     }
 
-    /// Acknowledged purchases.
-    pub(super) fn bought(&self) -> usize {
-        usize::try_from(self.bought).unwrap_or(usize::MAX)
-    }
-
     /// The history, to which the final reads are still to be added.
     pub(super) fn into_recorded(self) -> Recorded {
         self.recorded
@@ -123,7 +114,29 @@ pub(super) fn has_failed(record: &Record, names: &Names) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
+    use crate::load::client::Target;
+
+    #[tokio::test]
+    async fn who_hung_up_is_in_the_history_with_what_he_sent_and_when() {
+        let target = Target::parse("http://127.0.0.1:1").expect("a target");
+        let plan = Plan::closed(target, 3, Vec::new().into(), 1);
+        let recorded = Recorded::begin(&plan, None, &[Some(10)]).expect("a history");
+        let mut whole = Whole::new(recorded, 3);
+        let gone = |user| Gone {
+            user,
+            key: Uuid::from_u128(user.into()),
+            sent_ns: user * 10,
+            end_ns: user * 10 + 4,
+        };
+        whole.add_unanswered(&[gone(7), gone(8)]).await;
+        let past = whole.into_recorded().end().await.expect("whole");
+        let seen = past.records.iter().map(|one| (one.user, one.key, one.start_ns, one.end_ns));
+        assert_eq!(seen.collect::<Vec<_>>(), [(7, 7, 70, 74), (8, 8, 80, 84)]);
+        assert!(past.records.iter().all(|one| one.outcome == Outcome::Unknown));
+    }
 
     fn names() -> Names {
         let codes = ["201", "504 gateway_timeout", "503 overloaded", "hung_up"];

@@ -47,9 +47,7 @@ pub fn line(cell: &CellReport) -> String {
     let mut lines =
         vec![format!("{:<62} {verdict:<12} {:>5.1} s{tries}", cell.trial(), cell.took_s)];
     if let Some(round) = &cell.round {
-        let back = round.back_after_ms.map_or("not back within 5 s".to_owned(), |ms| {
-            format!("throughput back after {ms} ms")
-        });
+        let back = format!("throughput back {}", round.back());
         let seen: Vec<&str> = round.faults.iter().map(|fault| fault.witness.as_str()).collect();
         lines.push(format!("{}: {}; {back}", round.plan, seen.join("; ")));
     }

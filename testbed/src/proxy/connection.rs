@@ -320,6 +320,8 @@ impl Connection {
         let counts = &mut world.counts;
         counts.bytes_to_server += mem::take(&mut self.to_server.delivered);
         counts.bytes_to_client += mem::take(&mut self.to_client.delivered);
+        counts.late_to_server += mem::take(&mut self.to_server.late);
+        counts.late_to_client += mem::take(&mut self.to_client.late);
         counts.swallowed_to_server += mem::take(&mut self.to_server.swallowed);
         counts.swallowed_to_client += mem::take(&mut self.to_client.swallowed);
     }

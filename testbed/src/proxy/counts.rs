@@ -34,6 +34,11 @@ pub struct Counts {
     pub bytes_to_server: u64,
     /// Bytes that were delivered to clients.
     pub bytes_to_client: u64,
+    /// Parcels of bytes that came to the server later than they had come to the proxy, by the
+    /// latency of the way at least: seen at their delivery.
+    pub late_to_server: u64,
+    /// The same to clients.
+    pub late_to_client: u64,
     /// Bytes to the server that were swallowed.
     pub swallowed_to_server: u64,
     /// Bytes to clients that were swallowed.

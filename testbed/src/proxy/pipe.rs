@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::faults::Way;
 use super::rules::Claim;
@@ -11,6 +11,8 @@ use super::rules::Claim;
 /// With so many bytes under way no more are read: the sender feels it as it would feel a full
 /// buffer anywhere on the way.
 const CAPACITY: usize = 1024 * 1024;
+/// What may lie between two looks at the clock, of which one says when a parcel has come.
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) enum Item {
     Bytes(Vec<u8>),
@@ -34,6 +36,7 @@ pub(super) enum Effect {
 }
 
 struct Parcel {
+    came: Instant,
     due: Instant,
     item: Item,
 }
@@ -58,6 +61,7 @@ pub(super) struct Pipe {
     pub(super) silent: bool,
     sender: Sender,
     pub(super) delivered: u64,
+    pub(super) late: u64,
     pub(super) swallowed: u64,
 }
 
@@ -71,6 +75,7 @@ impl Pipe {
             silent: false,
             sender: Sender::Speaks,
             delivered: 0,
+            late: 0,
             swallowed: 0,
         }
     }
@@ -91,7 +96,7 @@ impl Pipe {
             }
             self.under_way += bytes.len();
         }
-        self.queue.push_back(Parcel { due, item });
+        self.queue.push_back(Parcel { came: Instant::now(), due, item });
     }
 
     /// The sender says no more.
@@ -131,8 +136,13 @@ impl Pipe {
                 }
                 Item::Bytes(bytes) => {
                     let (sent, length) = (self.sent, bytes.len());
+                    let took = front.came.elapsed() + LOOK;
+                    let is_late = !way.latency.is_zero() && took >= way.latency;
                     match send(to, &bytes[sent..]) {
-                        Ok(count) => self.has_sent(count, length),
+                        Ok(count) => {
+                            self.late += u64::from(is_late && sent + count == length);
+                            self.has_sent(count, length);
+                        }
                         Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
                         Err(_) => {
                             self.silent = true;

@@ -106,6 +106,8 @@ fn latency_counts_in_its_direction_and_does_not_add_up_over_what_is_sent_togethe
     proxy.set_latency(Direction::ToServer, LATENCY, Duration::ZERO);
     let mut ping = || (0..4).map(|_| client.time(&["PING"], PONG)).min().unwrap();
     let there = ping();
+    let late = || (proxy.counts().late_to_server, proxy.counts().late_to_client);
+    assert_eq!(late(), (4, 0), "what was late is counted in its direction");
     proxy.set_latency(Direction::ToClient, LATENCY * 2, Duration::ZERO);
     let both = ping();
     assert!((LATENCY..LATENCY * 2).contains(&there), "{there:?}");
@@ -117,7 +119,9 @@ fn latency_counts_in_its_direction_and_does_not_add_up_over_what_is_sent_togethe
     client.hears(&PONG.repeat(20));
     assert!((LATENCY * 3..LATENCY * 9).contains(&start.elapsed()), "{:?}", start.elapsed());
     proxy.set_latency(Direction::Both, Duration::ZERO, Duration::ZERO);
+    let before = late();
     assert!((0..4).any(|_| client.time(&["PING"], PONG) < LATENCY));
+    assert_eq!(late(), before, "without latency nothing is late");
 }
 
 #[test]

@@ -235,18 +235,18 @@ async fn drop_messages(scene: &Scene<'_>) -> Result<String> {
     witness(dropped > 0, format!("{dropped} messages that a lock was free were not heard"))
 }
 
-/// Witness: bytes that took so long.
+/// Witness: answers that the proxies have seen arrive so late.
 async fn slow_grants(scene: &Scene<'_>) -> Result<String> {
     // The first is the main one, on which no such lock lives.
     let ways = scene.deployment.ways(scene.schedule.victim, Link::Redis);
     let ways = ways.get(1..).unwrap_or_default();
-    let bytes = || ways.iter().map(|way| way.counts().bytes_to_client).sum::<u64>();
+    let late = || ways.iter().map(|way| way.counts().late_to_client).sum::<u64>();
     for way in ways {
         way.set_latency(Direction::ToClient, SLOW, Duration::ZERO);
     }
-    let before = bytes();
+    let before = late();
     sleep(scene.schedule.lasts()).await;
-    let late = bytes() - before;
+    let late = late() - before;
     ways.iter().for_each(Proxy::heal);
-    witness(late > 0, format!("{late} bytes of answers took {SLOW:?} longer"))
+    witness(late > 0, format!("{late} answers arrived {SLOW:?} after they had been given"))
 }

@@ -6,17 +6,19 @@
 
 use std::time::Duration;
 
-use testbed::Direction;
-use tokio::time::sleep;
+use testbed::{Direction, Redis};
+use tokio::time::{Instant, sleep};
 
-use super::{Link, Scene, unseen, until, witness};
+use super::{Link, POLL, SEEN_WITHIN, Scene, unseen, until, witness};
 use crate::error::Result;
 use crate::lab::cluster::blocking;
+use crate::lab::lock::Needs;
 
 /// Long enough that locks are taken of which the replica does not hear.
 const LAGS_FOR: Duration = Duration::from_millis(300);
 
-/// Witness: bytes that the replica did not hear, and its role.
+/// Witness: a lock that was held and of which the replica did not hear, and its role. Where locks
+/// live elsewhere, what it did not hear is a write of our own.
 pub(super) async fn fail_over(scene: &Scene<'_>) -> Result<String> {
     let deployment = scene.deployment;
     let Some((successor, way)) = deployment.follower() else {
@@ -24,11 +26,17 @@ pub(super) async fn fail_over(scene: &Scene<'_>) -> Result<String> {
     };
     way.set_swallowing(Direction::ToClient, true);
     sleep(LAGS_FOR).await;
-    // Locks of other kinds write nothing here, and the replica must have missed something.
-    let master = deployment.main_redis().clone();
-    blocking(move || master.command(&["SET", "failover:unheard", "1", "PX", "60000"])).await?;
+    let holds = scene.lock.holds_in_redis().filter(|_| scene.lock.needs() == Needs::Nothing);
+    if holds.is_none() {
+        let master = deployment.main_redis().clone();
+        blocking(move || master.command(&["SET", "failover:unheard", "1", "PX", "60000"])).await?;
+    }
+    // From its first gap on, the replica hears nothing more.
     until("the replica misses something", || way.counts().swallowed_to_client > 0).await?;
-    let unheard = way.counts().swallowed_to_client;
+    let unheard = match holds {
+        Some(pattern) => unheard_lock(scene, successor, pattern).await?,
+        None => format!("{} bytes of its master", way.counts().swallowed_to_client),
+    };
     let master = deployment.main_redis().clone();
     blocking(move || master.kill()).await?;
     let role = tokio::task::block_in_place(|| {
@@ -43,10 +51,30 @@ pub(super) async fn fail_over(scene: &Scene<'_>) -> Result<String> {
             way.cut();
         }
     }
-    witness(
-        role == "master" && unheard > 0,
-        format!("the replica is {role} now and never heard {unheard} bytes of its master"),
-    )
+    witness(role == "master", format!("the replica is {role} now and never heard {unheard}"))
+}
+
+/// A lock that the master has and the replica has not, nor ever will: its way is silent already.
+async fn unheard_lock(scene: &Scene<'_>, successor: &Redis, pattern: &str) -> Result<String> {
+    let (master, number) = (scene.deployment.main_redis(), scene.deployment.redis_database());
+    let locks = |redis: &Redis| {
+        let script = "redis.call('select', ARGV[1]) return redis.call('KEYS', ARGV[2])";
+        let told = tokio::task::block_in_place(|| {
+            redis.command(&["EVAL_RO", script, "0", &number.to_string(), pattern])
+        });
+        let told = told.map_err(|error| unseen(error.to_string()))?;
+        Ok::<_, crate::error::Error>(told.lines().map(str::to_owned).collect::<Vec<_>>())
+    };
+    let deadline = Instant::now() + SEEN_WITHIN;
+    while Instant::now() < deadline {
+        let held = locks(master)?;
+        let heard = if held.is_empty() { Vec::new() } else { locks(successor)? };
+        if let Some(lock) = held.into_iter().find(|lock| !heard.contains(lock)) {
+            return Ok(format!("of {lock}, which was held"));
+        }
+        sleep(POLL).await;
+    }
+    Err(unseen(format!("the replica missed no lock within {SEEN_WITHIN:?}")))
 }
 
 /// The old master comes back as a replica of the new one. Witness: the link between them is up.

@@ -25,10 +25,10 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use self::aimed::Aim;
-pub use self::clients::HangUps;
+pub use self::clients::{Gone, HangUps};
 pub use self::equipment::Equipment;
 pub use self::frozen_holder::freeze_the_holder;
-pub use self::replies::slow_down_commits;
+pub use self::replies::{slow_down_commits, slow_down_some_writes};
 pub use self::schedule::Schedule;
 use crate::error::{Error, Result};
 use crate::lab::deployment::Deployment;
@@ -205,7 +205,7 @@ impl FaultKind {
             Self::RestartRedis => "Redis is killed and comes back empty; all its locks are gone",
             Self::FlushRedis => "Redis forgets all locks and order numbers",
             Self::FlushScripts => "Redis forgets the scripts that locks are taken and freed by",
-            Self::EvictRedis => "Redis evicts keys, and with them locks",
+            Self::EvictRedis => "Redis evicts keys, and locks are keys like others",
             Self::FreezeRedis => "Redis stands still while leases run on",
             Self::FailOverRedis => "Redis fails over to a replica that has not heard of the locks",
             Self::RedisClock => "the clock by which Redis ends leases jumps",

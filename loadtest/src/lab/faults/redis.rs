@@ -1,14 +1,15 @@
 //! What happens to the Redis that the lock lives on: the only one, or the first of several
 //! independent ones.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use testbed::Redis;
 use tokio::time::sleep;
 
 use super::replicas::state_of;
-use super::{Scene, witness};
+use super::{SEEN_WITHIN, Scene, witness};
 use crate::error::Result;
 use crate::lab::cluster::blocking;
 
@@ -19,6 +20,22 @@ const ROOM: u64 = 256 * 1024;
 /// Writes 64 KiB in keys of 1 KiB each; the keys end by themselves.
 const FLOOD: &str = "for i = 1, 64 do \
     redis.call('SET', 'flood:' .. ARGV[1] .. ':' .. i, string.rep('x', 1024), 'PX', 20000) end";
+
+/// Forgets everything, and says how many keys that were, and how many of them locks. ARGV: logical
+/// database, what locks are called.
+const FLUSH: &str = "redis.call('select', ARGV[1]) \
+    local said = redis.call('DBSIZE') .. ' ' .. #redis.call('KEYS', ARGV[2]) \
+    redis.call('FLUSHALL') \
+    return said";
+/// What no key is called.
+const NONE: &str = "";
+/// How often everything is forgotten at least, and what lies between.
+const FLUSHES: u32 = 5;
+const FLUSH_PAUSE: Duration = Duration::from_millis(100);
+/// How often the time of a server is asked for: the quickest answer says most.
+const LOOKS_AT_CLOCK: u32 = 5;
+/// Clocks are set by the millisecond.
+const CLOCK_STEP_US: i64 = 1000;
 
 /// Killed and started again without its data. Witness: another run id.
 pub(super) async fn restart(scene: &Scene<'_>) -> Result<String> {
@@ -35,27 +52,35 @@ pub(super) async fn restart(scene: &Scene<'_>) -> Result<String> {
     })
 }
 
-/// All keys gone. Witness: how many there were, and that the server has executed it.
+/// All keys gone, several times: a lock lives for milliseconds, and one is to be hit in the middle.
+/// Witness: how many there were at the moment they were removed, and how many of them locks. Locks
+/// of kinds that live elsewhere are none of them.
 pub(super) async fn flush(scene: &Scene<'_>) -> Result<String> {
-    let redis = scene.deployment.redis().clone();
-    blocking(move || {
-        let mut keys = 0;
-        // A lock lives for milliseconds: several times, so that one is hit in the middle.
-        for _ in 0..5 {
-            keys += figure(&redis, "keyspace", "db")?
-                .split(['=', ','])
-                .nth(1)
-                .and_then(|count| count.parse::<u64>().ok())
-                .unwrap_or(0);
-            redis.command(&["FLUSHALL"])?;
-            std::thread::sleep(Duration::from_millis(100));
+    let (redis, number) = (scene.deployment.redis().clone(), scene.deployment.redis_database());
+    let pattern = scene.lock.holds_in_redis();
+    let has_locks = pattern.is_some();
+    let (keys, locks) = blocking(move || {
+        let (mut keys, mut locks, mut flushes) = (0, 0, 0);
+        let deadline = Instant::now() + SEEN_WITHIN;
+        while flushes < FLUSHES || (has_locks && locks == 0 && Instant::now() < deadline) {
+            let said = redis.command(&[
+                "EVAL",
+                FLUSH,
+                "0",
+                &number.to_string(),
+                pattern.unwrap_or(NONE),
+            ])?;
+            let mut said = said.split_whitespace().map(|count| count.parse().unwrap_or(0));
+            keys += said.next().unwrap_or(0);
+            locks += said.next().unwrap_or(0);
+            flushes += 1;
+            std::thread::sleep(FLUSH_PAUSE);
         }
-        Ok((keys, figure(&redis, "commandstats", "cmdstat_flushall")?))
+        Ok((keys, locks))
     })
-    .await
-    .and_then(|(keys, done)| {
-        witness(!done.is_empty() && keys > 0, format!("FLUSHALL removed {keys} keys ({done})"))
-    })
+    .await?;
+    let text = format!("FLUSHALL removed {keys} keys, {locks} of them locks");
+    witness(if has_locks { locks > 0 } else { keys > 0 }, text)
 }
 
 /// All scripts gone. Witness: the server's count of scripts that were called by their hashes and
@@ -128,23 +153,52 @@ pub(super) async fn jump_clock(scene: &Scene<'_>) -> Result<String> {
     blocking(move || jumped.jump_clock(offset_ms)).await?;
     let seen = blocking({
         let redis = redis.clone();
-        move || ahead_ms(&redis)
+        move || ahead_us(&redis)
     })
     .await?;
     sleep(scene.schedule.lasts()).await;
     blocking(move || redis.jump_clock(0)).await?;
-    let text = format!("set {offset_ms} ms off, Redis told a time {seen} ms off");
-    // The question takes time as well.
-    witness((offset_ms - 5..offset_ms + 2000).contains(&seen), text)
+    let text = format!(
+        "set {offset_ms} ms off, Redis told a time {:.1} to {:.1} ms off",
+        ms(*seen.start()),
+        ms(*seen.end())
+    );
+    witness(shows(&seen, offset_ms * 1000), text)
 }
 
-/// How far the server's clock is ahead of ours.
-fn ahead_ms(redis: &Arc<Redis>) -> testbed::Result<i64> {
-    let ours = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let told = redis.command(&["TIME"])?;
-    let mut parts = told.lines().map(|part| part.trim().parse::<i64>().unwrap_or(0));
-    let theirs = parts.next().unwrap_or(0) * 1000 + parts.next().unwrap_or(0) / 1000;
-    Ok(theirs - i64::try_from(ours).unwrap_or(0))
+/// Whether a clock that is so far ahead is one that was set so far ahead, and not one that was left
+/// alone.
+fn shows(ahead_us: &RangeInclusive<i64>, offset_us: i64) -> bool {
+    let (least, most) = (ahead_us.start() - CLOCK_STEP_US, ahead_us.end() + CLOCK_STEP_US);
+    (least..=most).contains(&offset_us) && !ahead_us.contains(&0)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn ms(us: i64) -> f64 {
+    us as f64 / 1000.0
+}
+
+/// How far its clock is ahead of ours, in microseconds: at least and at most, because ours is read
+/// before the question and after the answer. That of the quickest answer of several.
+fn ahead_us(redis: &Redis) -> testbed::Result<RangeInclusive<i64>> {
+    let ours = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(now.as_micros()).unwrap_or(0)
+    };
+    let mut best: Option<RangeInclusive<i64>> = None;
+    for _ in 0..LOOKS_AT_CLOCK {
+        let before = ours();
+        let told = redis.command(&["TIME"])?;
+        let after = ours();
+        let mut parts = told.lines().map(|part| part.trim().parse::<i64>().unwrap_or(0));
+        let theirs = parts.next().unwrap_or(0) * 1_000_000 + parts.next().unwrap_or(0);
+        let seen = theirs - after..=theirs - before;
+        let width = |seen: &RangeInclusive<i64>| seen.end() - seen.start();
+        if best.as_ref().is_none_or(|best| width(&seen) < width(best)) {
+            best = Some(seen);
+        }
+    }
+    Ok(best.unwrap_or(0..=0))
 }
 
 /// The value of the first line of that section of INFO that begins so.
@@ -158,4 +212,18 @@ fn figure(redis: &Arc<Redis>, section: &str, name: &str) -> testbed::Result<Stri
 /// Enough of an id to tell two apart.
 fn short(id: &str) -> &str {
     id.get(..8).unwrap_or(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_was_set_if_its_time_can_be_that_one_and_cannot_be_ours() {
+        assert!(shows(&(10_800..=11_900), 11_000));
+        assert!(shows(&(-11_900..=-10_800), -11_000));
+        assert!(!shows(&(-200..=300), 11_000), "it was left alone");
+        assert!(!shows(&(-100..=11_000), 11_000), "too slow an answer to say");
+        assert!(!shows(&(119_000..=119_900), 11_000), "another time");
+    }
 }

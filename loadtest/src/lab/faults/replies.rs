@@ -1,5 +1,6 @@
 //! What was executed and is not answered, of every replica.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use testbed::{Action, Command, Rule, Times};
@@ -11,6 +12,8 @@ use crate::lab::deployment::Deployment;
 
 /// Answers that each replica loses.
 const EACH: u64 = 2;
+/// Writes of the stock that are slow on each way.
+const SLOW_WRITES: u64 = 5;
 
 /// Witness: the proxies have read the answers to their ends and told nobody.
 pub(super) async fn lose_commit(scene: &Scene<'_>) -> Result<String> {
@@ -29,6 +32,22 @@ pub fn slow_down_commits(deployment: &Deployment, by: Duration) {
     for replica in 0..deployment.replicas().len() {
         for way in deployment.ways(replica, Link::Database) {
             way.arm(Command::sql(COMMIT), Action::DelayRequest(by), Times::Always);
+        }
+    }
+}
+
+/// One in so many writes of the stock takes so much longer to arrive on each way, until
+/// [`SLOW_WRITES`] have: guarded purchases also write when nothing is left, and would go on being
+/// slow.
+pub fn slow_down_some_writes(deployment: &Deployment, (by, one_in): (Duration, u64)) {
+    for replica in 0..deployment.replicas().len() {
+        for way in deployment.ways(replica, Link::Database) {
+            let written = AtomicU64::new(0);
+            let write = Command::sql("UPDATE").containing(" SET stock = ").when(move |_| {
+                let number = written.fetch_add(1, Ordering::SeqCst) + 1;
+                number.is_multiple_of(one_in) && number <= SLOW_WRITES * one_in
+            });
+            way.arm(write, Action::DelayRequest(by), Times::Always);
         }
     }
 }

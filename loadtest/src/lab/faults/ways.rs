@@ -106,8 +106,13 @@ pub(super) async fn trouble(scene: &Scene<'_>, trouble: Trouble, link: Link) -> 
             (cut + refused > 0, format!("{cut} connections cut, {refused} refused"))
         }
         Trouble::Delay => {
-            let bytes = last.bytes_to_server - before.bytes_to_server;
-            (bytes > 0, format!("{bytes} bytes took {LATENCY:?} and more each way"))
+            let late = [
+                last.late_to_server - before.late_to_server,
+                last.late_to_client - before.late_to_client,
+            ];
+            let [there, back] = late;
+            let text = format!("{there} parcels took {LATENCY:?} and more there, {back} back");
+            (late.iter().all(|parcels| *parcels > 0), text)
         }
         Trouble::Reset => {
             let reset = last.cut - before.cut;
@@ -133,6 +138,8 @@ fn total(ways: &[Proxy]) -> Counts {
     for counts in ways.iter().map(Proxy::counts) {
         total.cut += counts.cut;
         total.refused += counts.refused;
+        total.late_to_server += counts.late_to_server;
+        total.late_to_client += counts.late_to_client;
         total.bytes_to_server += counts.bytes_to_server;
         total.bytes_to_client += counts.bytes_to_client;
     }

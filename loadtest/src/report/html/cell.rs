@@ -232,7 +232,6 @@ fn round(round: &Round) -> RoundView {
         format!("{} from {begin:.2} s to {end:.2} s: {}", fault.name.name(), fault.witness)
     };
     let [before, during, after] = round.requests;
-    let back = round.back_after_ms.map_or("not within 5 s".to_owned(), |ms| format!("{ms} ms"));
     let unmet = if round.unmet.is_empty() { "none".to_owned() } else { round.unmet.join("; ") };
     RoundView {
         strikes: round.faults.iter().map(words).collect(),
@@ -241,7 +240,7 @@ fn round(round: &Round) -> RoundView {
             Fact::new("in flight when it hit", round.in_flight),
             Fact::new("requests", format!("{before} before, {during} during, {after} after")),
             Fact::new("answers before it", format!("{} per second", rate(round.before_per_s))),
-            Fact::new("throughput back after", back),
+            Fact::new("throughput back", round.back()),
             Fact::new("requests that failed", round.failed_requests),
             Fact::new("bought after it", round.ok_after),
             Fact::new("served by each replica after", round.served_after),

@@ -151,7 +151,7 @@ fn of_a_cell_that_a_fault_befell_it_is_told_what_was_planned_seen_and_measured()
         "freeze after ",
         "<dt>in flight when it hit</dt><dd>17</dd>",
         "120 before, 31 during, 400 after",
-        "<dt>throughput back after</dt><dd>230 ms</dd>",
+        "<dt>throughput back</dt><dd>after 230 ms</dd>",
         "<dt>tries</dt><dd>3</dd>",
         "--circumstances frozen-fenced --faults freeze --seed 9",
     ] {
