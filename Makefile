@@ -2,7 +2,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+ifndef LANES
 .NOTPARALLEL:
+endif
 
 report := target/report
 # Warnings stop CI, and nobody at work on the code.
@@ -118,7 +120,8 @@ unit-judged:
 	cargo test --workspace --locked --no-fail-fast $(call picked,$(judged))
 
 unit-waiting:
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target unit-locks unit-sale
+	@$(MAKE) --no-print-directory --keep-going LANES=2 --jobs=2 --output-sync=target \
+	  unit-locks unit-sale
 
 unit-locks:
 	cargo test --workspace --locked --no-fail-fast $(call picked,$(of_locks))
