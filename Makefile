@@ -2,9 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-ifndef LANES
 .NOTPARALLEL:
-endif
 
 report := target/report
 # Warnings stop CI, and nobody at work on the code.
@@ -16,18 +14,9 @@ features := none redis mysql zookeeper plants failpoints mysql,zookeeper,failpoi
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-# The names of integration tests in these folders: one a file, or a folder with a main.rs.
-in = $(notdir $(basename $(wildcard $(1:%=%/*.rs)))) \
-  $(notdir $(patsubst %/main.rs,%,$(wildcard $(1:%=%/*/main.rs))))
-picked = $(1:%=--test %)
-judged := $(call in,conformance/tests)
-of_locks := $(call in,distlock/tests)
-# `failpoints` needs its feature; what has the name of a test of the locks runs with that.
-of_sale := $(filter-out failpoints $(of_locks),$(call in,tests loadtest/tests testbed/tests))
-
 .PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load \
-  bench-orders fmt fmt-check lint features tidy dev-binaries unit unit-code unit-judged unit-waiting \
-  unit-locks unit-sale failpoints docs check-compose install-servers install-browser clean-report
+  bench-orders fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose \
+  install-servers install-browser clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -106,28 +95,8 @@ tidy: ## Check the tree's own laws: who may know whom, sizes, headers, dead file
 dev-binaries:
 	cargo build --workspace --bins --locked
 
-# Most tests wait: for leases to end, for servers to come back. So those of the locks run beside
-# those of the sale and its laboratory; conformance judges times, and runs alone.
 unit: dev-binaries
-	cargo test --workspace --locked --no-run
-	@$(MAKE) --no-print-directory --keep-going unit-code unit-judged unit-waiting
-
-unit-code:
-	cargo test --workspace --locked --no-fail-fast --lib --bins
-	cargo test --workspace --locked --doc
-
-unit-judged:
-	cargo test --workspace --locked --no-fail-fast $(call picked,$(judged))
-
-unit-waiting:
-	@$(MAKE) --no-print-directory --keep-going LANES=2 --jobs=2 --output-sync=target \
-	  unit-locks unit-sale
-
-unit-locks:
-	cargo test --workspace --locked --no-fail-fast $(call picked,$(of_locks))
-
-unit-sale:
-	cargo test --workspace --locked --no-fail-fast $(call picked,$(of_sale))
+	cargo test --workspace --locked --no-fail-fast $(ARGS)
 
 # The programs that were built for it are replaced at the end.
 failpoints: install-servers dev-binaries ## Kill, break and stop a replica at its named points
