@@ -5,9 +5,9 @@
 //! let somebody else in. The margin is that of the Redlock description: 1 % of the lease for
 //! clocks that run at different speeds, and 2 ms for their resolution.
 //!
-//! On Linux that clock stands still while the machine itself is suspended, or its virtual machine is
-//! paused: a process learns of that only from the server, at its next renewal. What remains against
-//! a sleep between look and write is a fence.
+//! On Linux that clock stands still while the machine itself is suspended, or its virtual machine
+//! is paused: a process learns of that only from the server, at its next renewal. What remains
+//! against a sleep between look and write is a fence.
 
 use std::time::Duration;
 
