@@ -37,7 +37,7 @@ pub struct Past {
     pub lots: Vec<Lot>,
     /// What must be so for it to say anything, and its requests do not show.
     pub conditions: Vec<Condition>,
-    /// What happened besides requests, at most [`MAX_MARKS`].
+    /// What happened besides requests, at most `MAX_MARKS`.
     pub marks: Vec<Mark<'static>>,
     /// Lines of the file.
     pub events: u64,

@@ -37,7 +37,7 @@ pub fn slow_down_commits(deployment: &Deployment, by: Duration) {
 }
 
 /// One in so many writes of the stock takes so much longer to arrive on each way, until
-/// [`SLOW_WRITES`] have: guarded purchases also write when nothing is left, and would go on being
+/// `SLOW_WRITES` have: guarded purchases also write when nothing is left, and would go on being
 /// slow.
 pub fn slow_down_some_writes(deployment: &Deployment, (by, one_in): (Duration, u64)) {
     for replica in 0..deployment.replicas().len() {
