@@ -20,6 +20,7 @@ mod life;
 mod lock_servers;
 mod lock_side;
 mod login;
+mod page;
 mod pool_trap;
 mod pressure;
 mod proxy;
