@@ -250,8 +250,7 @@ impl Serve {
         }
         let (kind, lab) = (self.lock, &self.laboratory);
         let lock_is_transaction = guarantees(kind).hold == HoldKind::Transaction;
-        let plant_of_single =
-            lab.plant.is_some_and(|plant| plant.of_lock().is_none() && plant != Plant::LyingAudit);
+        let plant_of_single = lab.plant.is_some_and(Plant::is_of_single);
         let many = "the orders of one transaction have a lock each";
         let senseless = [
             (lock_is_transaction, "that lock", "the order is written in the lock's transaction"),

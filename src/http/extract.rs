@@ -140,7 +140,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
 
 /// A well-formed `Idempotency-Key`, or none. It is not kept: what makes a repeated purchase
 /// harmless is that a user can buy a voucher once.
-pub(super) struct CheckedKey;
+pub(super) struct CheckedKey(Option<HeaderValue>);
+
+impl CheckedKey {
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        self.0.as_ref().map(HeaderValue::as_bytes)
+    }
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for CheckedKey {
     type Rejection = ApiError;
@@ -151,8 +157,8 @@ impl<S: Send + Sync> FromRequestParts<S> for CheckedKey {
             (1..=255).contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic)
         };
         match (keys.next(), keys.next()) {
-            (None, _) => Ok(Self),
-            (Some(key), None) if fit(key) => Ok(Self),
+            (None, _) => Ok(Self(None)),
+            (Some(key), None) if fit(key) => Ok(Self(Some(key.clone()))),
             _ => Err(ApiError::Invalid {
                 code: "invalid_header",
                 field: "Idempotency-Key".to_owned(),

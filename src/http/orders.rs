@@ -44,10 +44,10 @@ async fn buy(
     State(api): State<Shared>,
     Caller(user): Caller,
     PathId(voucher): PathId<VoucherId>,
-    _: CheckedKey,
+    key: CheckedKey,
     _: NoBody,
 ) -> Result<Response, ApiError> {
-    match api.sale.purchase(user, voucher).await {
+    match api.sale.purchase(user, voucher, key.bytes()).await {
         Outcome::Bought(order) => {
             let address = format!("/api/orders/{}", order.id);
             Ok(created(&address, OrderAnswer { order: order.into() }))

@@ -6,6 +6,7 @@
 
 mod catalogue;
 mod grouped;
+mod late;
 mod naive;
 mod outcome;
 mod plant;
@@ -21,7 +22,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::domain::{Phase, Status, UserId, VoucherId};
 use crate::store::{Health, OrderIds, Orders, Vouchers};
-use catalogue::Catalogue;
+use catalogue::{Catalogue, Remembering};
+use late::{Key, Late};
 pub use outcome::{Outcome, Refusal};
 pub use plant::Plant;
 use section::{Section, Ticket};
@@ -106,6 +108,15 @@ pub struct Rules {
     pub max_orders: usize,
 }
 
+impl Rules {
+    /// Whether those who come too late are answered from memory. Not where the laboratory asks what
+    /// a purchase is worth that nothing guards, nor where its bugs have to show.
+    fn remember_the_late(&self) -> bool {
+        let sound = self.plant.is_none_or(|plant| plant == Plant::SoldOutForEver);
+        self.guards == Guards::On && sound
+    }
+}
+
 /// What purchases need.
 pub struct Parts {
     /// The database's pool.
@@ -133,6 +144,8 @@ pub struct Sale {
     rules: Arc<Rules>,
     health: Health,
     catalogue: Catalogue,
+    /// What those are told from memory who come too late, if anything.
+    late: Option<Late>,
     admission: Arc<Semaphore>,
     section: Arc<Section>,
     tasks: TaskTracker,
@@ -142,9 +155,13 @@ impl Sale {
     /// A sale by those rules.
     pub fn new(rules: Rules, parts: Parts) -> Self {
         let rules = Arc::new(rules);
+        let late = rules.remember_the_late().then(|| Late::new(parts.orders.clone()));
+        let for_ever = rules.plant == Some(Plant::SoldOutForEver);
+        let remembering = late.clone().map(|late| Remembering { late, for_ever });
         Self {
             health: parts.health.clone(),
-            catalogue: Catalogue::new(parts.vouchers.clone()),
+            catalogue: Catalogue::new(parts.vouchers.clone(), remembering),
+            late,
             admission: Arc::new(Semaphore::new(rules.max_orders)),
             section: Arc::new(Section::new(Arc::clone(&rules), parts)),
             tasks: TaskTracker::new(),
@@ -153,10 +170,10 @@ impl Sale {
     }
 
     /// Sells one unit of the voucher to the user, or says why not. Every refusal is definite: no
-    /// order was written and none will be.
-    pub async fn purchase(&self, user: UserId, voucher: VoucherId) -> Outcome {
+    /// order was written and none will be. `key` is the request's `Idempotency-Key`.
+    pub async fn purchase(&self, user: UserId, voucher: VoucherId, key: Option<&[u8]>) -> Outcome {
         let started = Instant::now();
-        match self.admit(user, voucher).await {
+        match self.admit((user, voucher), key).await {
             Ok(work) => work.await,
             Err(refusal) => count(Outcome::Refused(refusal), started),
         }
@@ -172,8 +189,8 @@ impl Sale {
     /// The checks that need no lock; then the rest, started in a task of its own.
     async fn admit(
         &self,
-        user: UserId,
-        voucher: VoucherId,
+        (user, voucher): (UserId, VoucherId),
+        key: Option<&[u8]>,
     ) -> Result<impl Future<Output = Outcome> + use<>, Refusal> {
         if let Some(server) = self.health.down().first() {
             return Err(Refusal::Unavailable(server));
@@ -192,6 +209,12 @@ impl Sale {
             (_, Phase::Ended) => return Err(Refusal::Ended(terms.window.ends_at)),
             (Status::OnSale, Phase::Open) => {}
         }
+        let key = self.late.as_ref().and_then(|late| late.key(key));
+        if let Some(late) = &self.late
+            && let Some(refusal) = late.refusal((user, voucher), key, &terms).await
+        {
+            return Err(refusal);
+        }
         let place = Arc::clone(&self.admission).try_acquire_owned();
         let place = place.map_err(|_| Refusal::Overloaded)?;
         let ticket = Arc::new(Ticket {
@@ -201,13 +224,26 @@ impl Sale {
             terms,
             lock: self.lock_name(user, voucher),
         });
-        let section = Arc::clone(&self.section);
+        let sale = self.clone();
         let task = self.tasks.spawn(async move {
-            let outcome = count(section.run(&ticket).await, started);
+            let outcome = count(sale.section.run(&ticket).await, started);
             drop(place);
+            sale.learn(&ticket, &outcome, key).await;
             outcome
         });
         Ok(async move { task.await.unwrap_or(Outcome::Failed) })
+    }
+
+    /// Remembers what the outcome says to those who come later.
+    async fn learn(&self, ticket: &Ticket, outcome: &Outcome, key: Option<Key>) {
+        let Some(late) = &self.late else { return };
+        match outcome {
+            Outcome::Bought(order) => {
+                late.remember((ticket.user, ticket.voucher), order.id, key).await;
+            }
+            Outcome::Refused(Refusal::SoldOut) => self.catalogue.look_again(ticket.voucher).await,
+            _ => {}
+        }
     }
 
     fn lock_name(&self, user: UserId, voucher: VoucherId) -> LockName {

@@ -89,7 +89,7 @@ impl Desk {
     }
 
     pub(crate) async fn buy(&self, voucher: VoucherId, user: u64) -> Outcome {
-        self.sale.purchase(UserId(user), voucher).await
+        self.sale.purchase(UserId(user), voucher, None).await
     }
 
     /// One after the other.
@@ -105,7 +105,7 @@ impl Desk {
     pub(crate) async fn buy_together(&self, voucher: VoucherId, users: &[u64]) -> Vec<Outcome> {
         let start = |user: &u64| {
             let (sale, user) = (self.sale.clone(), UserId(*user));
-            tokio::spawn(async move { sale.purchase(user, voucher).await })
+            tokio::spawn(async move { sale.purchase(user, voucher, None).await })
         };
         let purchases: Vec<_> = users.iter().map(start).collect();
         let mut outcomes = Vec::new();
