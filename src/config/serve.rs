@@ -10,6 +10,7 @@ use distlock::{HoldKind, LockKind, LockOptions, RenewalKind, guarantees};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::Database;
+use super::limits::LimitFlags;
 use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
 use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Plant, Scope, Writer};
 
@@ -111,6 +112,9 @@ pub struct Serve {
     /// The servers of some kinds of locks.
     #[command(flatten)]
     pub lock_servers: LockServers,
+    /// How often somebody may ask.
+    #[command(flatten)]
+    pub limits: LimitFlags,
     /// The laboratory's switches.
     #[command(flatten)]
     pub laboratory: Laboratory,

@@ -1,11 +1,13 @@
-//! Pure rules: ids, phones, vouchers, orders. No I/O stands here.
+//! Pure rules: ids, phones, networks, vouchers, orders. No I/O stands here.
 
 mod ids;
+mod network;
 mod order;
 mod phone;
 mod voucher;
 
 pub use ids::{BadId, OrderId, UserId, VoucherId};
+pub use network::Network;
 pub use order::Order;
 pub use phone::{BadPhone, Phone};
 pub use voucher::{Phase, Status, Voucher, Window};

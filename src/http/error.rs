@@ -32,6 +32,10 @@ pub(super) enum ApiError {
     TooManyCodes {
         retry_after_s: u64,
     },
+    /// Somebody asks too often.
+    TooManyRequests {
+        retry_after_s: u64,
+    },
     LoginUnavailable,
     NotFound,
     OrderNotFound,
@@ -100,7 +104,7 @@ impl Problem {
     /// Whether the request may have been refused before its body was read. The rest of the body
     /// then stands where the next request would begin, so the connection has to end.
     pub(super) fn may_leave_body_unread(&self) -> bool {
-        [401, 403, 404, 405, 408, 413, 415, 503].contains(&self.status.as_u16())
+        [401, 403, 404, 405, 408, 413, 415, 429, 503].contains(&self.status.as_u16())
     }
 
     /// Writes the answer's body.
@@ -155,6 +159,11 @@ impl From<ApiError> for Problem {
             E::TooManyCodes { retry_after_s } => {
                 let detail = "This phone had its login codes for today.";
                 let problem = Self::new(429, "too_many_codes", "Too many codes", detail);
+                problem.retry_after(retry_after_s)
+            }
+            E::TooManyRequests { retry_after_s } => {
+                let detail = "Too often in too short a time; nothing was done.";
+                let problem = Self::new(429, "too_many_requests", "Too many requests", detail);
                 problem.retry_after(retry_after_s)
             }
             E::LoginUnavailable => {

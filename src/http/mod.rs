@@ -9,6 +9,7 @@ mod auth;
 mod envelope;
 mod error;
 mod extract;
+mod limits;
 mod login;
 mod openapi;
 mod ops;
@@ -37,6 +38,7 @@ use crate::sale::Sale;
 use crate::store::{Codes, Orders, Users, Vouchers};
 use crate::token::Tokens;
 use error::ApiError;
+pub use limits::{LimitRules, RateLimits};
 pub use login::CodeDelivery;
 pub use server::{Limits, serve};
 
@@ -49,6 +51,8 @@ pub struct Api {
     pub users: Users,
     /// Login codes.
     pub codes: Codes,
+    /// How often somebody may ask.
+    pub limits: RateLimits,
     /// How login codes reach their people.
     pub delivery: CodeDelivery,
     /// Tokens.

@@ -9,7 +9,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Shared;
-use super::auth::Caller;
+use super::auth::{Buyer, Caller};
 use super::error::{ApiError, ProblemView, created};
 use super::extract::{CheckedKey, NoBody, Params, PathId};
 use super::views::{OrderAnswer, OrderPage, OrderView};
@@ -35,6 +35,7 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
         (status = 404, description = "voucher_not_found", body = ProblemView),
         (status = 409, description = "sold_out, already_ordered, not_started, ended, \
             not_on_sale, order_in_progress", body = ProblemView),
+        (status = 429, description = "too_many_requests: nothing was done", body = ProblemView),
         (status = 503, description = "overloaded, dependency_unavailable, lock_lost: nothing was \
             done", body = ProblemView),
         (status = 504, description = "outcome_unknown: ask for the order later",
@@ -42,7 +43,7 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
     ))]
 async fn buy(
     State(api): State<Shared>,
-    Caller(user): Caller,
+    Buyer(user): Buyer,
     PathId(voucher): PathId<VoucherId>,
     key: CheckedKey,
     _: NoBody,

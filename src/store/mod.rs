@@ -1,4 +1,5 @@
-//! All SQL, and the Redis side of what the service keeps: login codes and order numbers.
+//! All SQL, and the Redis side of what the service keeps: login codes, rate limits and order
+//! numbers.
 //!
 //! `session` is the only way to the database: every call has a time-out, and a connection whose
 //! state is in doubt is closed, never pooled. `tables` names the tables of the sale; the other
@@ -10,6 +11,7 @@ mod effects;
 mod error;
 mod groups;
 mod health;
+mod limits;
 mod migrate;
 mod order_ids;
 mod orders;
@@ -27,6 +29,7 @@ pub use effects::leave_effect;
 pub use error::{Duplicate, StoreError};
 pub use groups::Survey;
 pub use health::{Health, Watched, keep_watch};
+pub use limits::{Limits, Rate};
 pub use migrate::migrate;
 pub use order_ids::OrderIds;
 pub use orders::{Entry, Orders};
