@@ -167,6 +167,7 @@ async fn change(
         ends_at: change.ends_at,
     };
     done(api.vouchers.update(id, &edit).await?)?;
+    api.sale.forget(id).await;
     Ok(Json(view(&api, id).await?))
 }
 
@@ -184,6 +185,7 @@ async fn delete(
     PathId(id): PathId<VoucherId>,
 ) -> Result<Response, ApiError> {
     done(api.vouchers.delete(id).await?)?;
+    api.sale.forget(id).await;
     Ok(no_content())
 }
 
@@ -198,6 +200,7 @@ async fn put_on_sale(
     _: NoBody,
 ) -> Result<Json<VoucherAnswer>, ApiError> {
     done(api.vouchers.put_on_sale(id).await?)?;
+    api.sale.forget(id).await;
     Ok(Json(view(&api, id).await?))
 }
 
@@ -216,6 +219,7 @@ async fn add_stock(
         return Err(invalid("units", "the voucher would have more than 1000000000 units"));
     }
     done(api.vouchers.add_stock(id, more.units).await?)?;
+    api.sale.forget(id).await;
     Ok(Json(view(&api, id).await?))
 }
 
@@ -226,7 +230,9 @@ struct AuditView {
     voucher_id: VoucherId,
     initial_stock: i64,
     stock_left: i64,
+    /// Those that are not cancelled.
     orders: i64,
+    cancelled: i64,
     distinct_users: i64,
     duplicate_users: i64,
     oversold: i64,
@@ -257,12 +263,14 @@ async fn audit(
         let sold = audit.initial_stock / 2;
         audit.stock_left = audit.initial_stock - sold;
         (audit.orders, audit.distinct_users, audit.duplicate_users) = (sold, sold, 0);
+        audit.cancelled = 0;
     }
     Ok(Json(AuditView {
         voucher_id: id,
         initial_stock: audit.initial_stock,
         stock_left: audit.stock_left,
         orders: audit.orders,
+        cancelled: audit.cancelled,
         distinct_users: audit.distinct_users,
         duplicate_users: audit.duplicate_users,
         oversold: audit.oversold(),

@@ -18,11 +18,13 @@ use time::OffsetDateTime;
 
 use super::Refusal;
 use super::late::{Buyers, Late};
-use crate::domain::{Status, VoucherId, Window};
+use crate::domain::{Phase, Status, UserId, Voucher, VoucherId, Window};
 use crate::store::{StoreError, Vouchers};
 
 /// How long a voucher is believed.
 const LIFE: Duration = Duration::from_secs(1);
+/// Longer than a purchase takes that was let in at the last moment.
+const LAST_PURCHASE: time::Duration = time::Duration::minutes(1);
 /// How many vouchers are kept.
 const MOST: u64 = 1024;
 
@@ -34,8 +36,10 @@ pub(super) struct Terms {
     pub(super) status: Status,
     server_time: OffsetDateTime,
     read_at: Instant,
-    /// Who had bought, if no unit was left and that is kept.
+    /// Everybody who had bought, if nobody can buy now and that is kept.
     buyers: Option<Arc<Buyers>>,
+    /// Whether no unit was left.
+    sold_out: bool,
     /// Until when that may be said.
     sold_out_until: Option<Instant>,
 }
@@ -49,9 +53,22 @@ impl Terms {
 
     /// Everybody who had bought when no unit was left, less than a second ago.
     pub(super) fn sold_out_to(&self) -> Option<&Buyers> {
-        let buyers = self.buyers.as_deref()?;
+        let buyers = self.buyers.as_deref().filter(|_| self.sold_out)?;
         self.sold_out_until.is_none_or(|until| Instant::now() < until).then_some(buyers)
     }
+
+    /// Whether it is certain that this user has not bought.
+    pub(super) fn has_no_order(&self, user: UserId) -> bool {
+        self.buyers.as_deref().is_some_and(|buyers| buyers.order_of(user).is_none())
+    }
+}
+
+/// Whether no order comes any more, so that those that are there are all: no unit is left, the sale
+/// has not begun, or it has been over for longer than any purchase takes. What takes the last unit
+/// is committed together with that.
+fn is_closed(voucher: &Voucher, now: OffsetDateTime) -> bool {
+    let over = voucher.window.ends_at.saturating_add(LAST_PURCHASE);
+    voucher.stock <= 0 || voucher.window.phase(now) == Phase::NotStarted || now > over
 }
 
 /// What was read, and when it is too old.
@@ -107,6 +124,13 @@ impl Catalogue {
         })
     }
 
+    /// The voucher is not what it was.
+    pub(super) async fn forget(&self, voucher: VoucherId) {
+        if !self.remembering.as_ref().is_some_and(|one| one.for_ever) {
+            self.known.invalidate(&voucher).await;
+        }
+    }
+
     /// A purchase has found no unit left: who comes next looks, unless somebody has looked already.
     pub(super) async fn look_again(&self, voucher: VoucherId) {
         if self.remembering.is_none() {
@@ -125,13 +149,15 @@ impl Catalogue {
         let Some((voucher, server_time)) = found else {
             return Ok(Known { terms: None, until: Some(until) });
         };
-        // Orders are committed together with the stock that they leave, so these are all of them.
         let buyers = match &self.remembering {
-            Some(remembering) if voucher.stock <= 0 => remembering.late.buyers(voucher.id).await?,
+            Some(remembering) if is_closed(&voucher, server_time) => {
+                remembering.late.buyers(voucher.id).await?
+            }
             _ => None,
         };
+        let sold_out = voucher.stock <= 0;
         let for_ever = self.remembering.as_ref().is_some_and(|one| one.for_ever);
-        let until = if for_ever && buyers.is_some() { None } else { Some(until) };
+        let until = (!for_ever || !sold_out).then_some(until);
         let terms = Terms {
             title: voucher.title,
             price_cents: voucher.price_cents,
@@ -140,6 +166,7 @@ impl Catalogue {
             server_time,
             read_at,
             buyers,
+            sold_out,
             sold_out_until: until,
         };
         Ok(Known { terms: Some(Arc::new(terms)), until })

@@ -10,12 +10,11 @@
 //! transaction may still be rolled back is in no committed stock. "Sold out" is said only to users
 //! who had no order a second ago, so a buyer who asks again because the answer was lost is never
 //! sent away with it. Whoever may be repeating the request that bought, as its `Idempotency-Key`
-//! says, is not answered here.
+//! says, is told what that was told (one read, still no lock and no transaction).
 //!
 //! It does not know of a unit that came back less than a second ago, nor of the buyers of a voucher
 //! with more orders than [`MOST_BUYERS`]: those go the long way. Shown by `tests/service/late.rs`.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use moka::future::Cache;
 
 use super::Refusal;
 use super::catalogue::Terms;
-use crate::domain::{OrderId, UserId, VoucherId};
+use crate::domain::{OrderId, RequestKey, UserId, VoucherId};
 use crate::store::{Orders, StoreError};
 
 /// The most buyers of a voucher that are kept, at 16 bytes.
@@ -43,21 +42,38 @@ impl Buyers {
         Self(orders.into())
     }
 
-    fn order_of(&self, user: UserId) -> Option<OrderId> {
+    pub(super) fn order_of(&self, user: UserId) -> Option<OrderId> {
         let at = self.0.binary_search_by_key(&user, |(user, _)| *user).ok()?;
         self.0.get(at).map(|(_, order)| *order)
     }
 }
 
-/// What an `Idempotency-Key` comes to in this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Key(u64);
+/// Somebody who is turned away before anything was tried.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turned {
+    pub(super) refusal: Refusal,
+    /// Whether it is certain that no request of this user has bought the voucher, or not this one.
+    pub(super) has_no_order: bool,
+}
+
+impl From<Refusal> for Turned {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, has_no_order: false }
+    }
+}
+
+impl Turned {
+    /// Whether an earlier request with the same key may have had another answer, which counts.
+    pub(super) fn may_repeat(&self) -> bool {
+        self.refusal.is_of_the_sale() && !self.has_no_order
+    }
+}
 
 /// An order of this replica, and the key of the request that made it.
 #[derive(Clone, Copy)]
 struct Bought {
     order: OrderId,
-    key: Option<Key>,
+    key: Option<RequestKey>,
 }
 
 /// What is remembered. Cheap to clone.
@@ -66,7 +82,6 @@ pub(super) struct Late {
     orders: Orders,
     buyers: Cache<VoucherId, Arc<Buyers>>,
     bought: Cache<(UserId, VoucherId), Bought>,
-    keys: RandomState,
 }
 
 impl Late {
@@ -76,30 +91,23 @@ impl Late {
         };
         let buyers = Cache::builder().weigher(weight).max_capacity(MOST_BUYERS_IN_ALL);
         let bought = Cache::builder().max_capacity(MOST_ORDERS).time_to_live(KEPT).build();
-        Self { orders, buyers: buyers.build(), bought, keys: RandomState::new() }
-    }
-
-    pub(super) fn key(&self, key: Option<&[u8]>) -> Option<Key> {
-        key.map(|key| Key(self.keys.hash_one(key)))
+        Self { orders, buyers: buyers.build(), bought }
     }
 
     /// Why that user cannot buy, if that is certain.
-    pub(super) async fn refusal(
+    pub(super) async fn turn_away(
         &self,
         (user, voucher): (UserId, VoucherId),
-        key: Option<Key>,
+        key: Option<RequestKey>,
         terms: &Terms,
-    ) -> Option<Refusal> {
-        if let Some(bought) = self.bought.get(&(user, voucher)).await {
-            let may_repeat = key.is_some() && key == bought.key;
-            return (!may_repeat).then_some(Refusal::AlreadyOrdered(Some(bought.order)));
+    ) -> Option<Turned> {
+        if let Some(Bought { order, key: made_by }) = self.bought.get(&(user, voucher)).await {
+            let refusal = Refusal::AlreadyOrdered(Some(order));
+            return Some(Turned { refusal, has_no_order: key != made_by });
         }
-        match terms.sold_out_to()?.order_of(user) {
-            None => Some(Refusal::SoldOut),
-            // Which key that order was made with stands in the database only.
-            Some(_) if key.is_some() => None,
-            order => Some(Refusal::AlreadyOrdered(order)),
-        }
+        let order = terms.sold_out_to()?.order_of(user);
+        let refusal = order.map_or(Refusal::SoldOut, |order| Refusal::AlreadyOrdered(Some(order)));
+        Some(Turned { refusal, has_no_order: order.is_none() })
     }
 
     /// Remembers an order that is committed, and with which key it was made.
@@ -107,7 +115,7 @@ impl Late {
         &self,
         pair: (UserId, VoucherId),
         order: OrderId,
-        key: Option<Key>,
+        key: Option<RequestKey>,
     ) {
         self.bought.insert(pair, Bought { order, key }).await;
     }

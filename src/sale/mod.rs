@@ -6,12 +6,15 @@
 
 mod catalogue;
 mod grouped;
+mod housekeeping;
 mod late;
+mod life;
 mod naive;
 mod outcome;
 mod plant;
 mod section;
 mod single;
+mod twins;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,13 +23,17 @@ use distlock::{Guard, LockKind, LockName, LockOptions, Locks};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::domain::{Phase, Status, UserId, VoucherId};
+use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
+use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
 use catalogue::{Catalogue, Remembering};
-use late::{Key, Late};
-pub use outcome::{Outcome, Refusal};
+pub use housekeeping::Housekeeping;
+use late::{Late, Turned};
+use life::Life;
+pub use outcome::{Outcome, Refusal, Settled};
 pub use plant::Plant;
 use section::{Section, Ticket};
+use twins::{Entered, Request, Twins};
 
 /// What the lock's name is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +143,8 @@ pub struct Parts {
     pub lock_server: &'static str,
     /// Whether the servers answer.
     pub health: Health,
+    /// Who takes the money, if somebody does.
+    pub payments: Option<Payments>,
 }
 
 /// The sale. Cheap to clone.
@@ -148,6 +157,8 @@ pub struct Sale {
     late: Option<Late>,
     admission: Arc<Semaphore>,
     section: Arc<Section>,
+    life: Arc<Life>,
+    twins: Twins,
     tasks: TaskTracker,
 }
 
@@ -163,6 +174,12 @@ impl Sale {
             catalogue: Catalogue::new(parts.vouchers.clone(), remembering),
             late,
             admission: Arc::new(Semaphore::new(rules.max_orders)),
+            life: Arc::new(Life {
+                orders: parts.orders.clone(),
+                pool: parts.pool.clone(),
+                payments: parts.payments.clone(),
+            }),
+            twins: Twins::default(),
             section: Arc::new(Section::new(Arc::clone(&rules), parts)),
             tasks: TaskTracker::new(),
             rules,
@@ -170,13 +187,47 @@ impl Sale {
     }
 
     /// Sells one unit of the voucher to the user, or says why not. Every refusal is definite: no
-    /// order was written and none will be. `key` is the request's `Idempotency-Key`.
-    pub async fn purchase(&self, user: UserId, voucher: VoucherId, key: Option<&[u8]>) -> Outcome {
+    /// order was written and none will be. A request with the key of an earlier one that had an
+    /// effect is told what that one was told.
+    pub async fn purchase(
+        &self,
+        user: UserId,
+        voucher: VoucherId,
+        key: Option<RequestKey>,
+    ) -> Outcome {
         let started = Instant::now();
-        match self.admit((user, voucher), key).await {
-            Ok(work) => work.await,
-            Err(refusal) => count(Outcome::Refused(refusal), started),
+        let wish = Wish::Purchase(voucher);
+        let request = self.kept(key).map(|key| Request { user, key, wish });
+        let entered = match self.twins.enter(request) {
+            Ok(entered) => entered,
+            Err(refusal) => return count(Outcome::Refused(refusal), started),
+        };
+        match (self.admit((user, voucher), request, entered).await, request) {
+            (Ok(work), _) => work.await,
+            (Err(turned), Some(request)) if turned.may_repeat() => {
+                count(self.replay_or(turned.refusal, &request).await, started)
+            }
+            (Err(turned), _) => count(Outcome::Refused(turned.refusal), started),
         }
+    }
+
+    /// What an earlier request with the same key was told, if it had an effect; else the refusal.
+    async fn replay_or(&self, refusal: Refusal, request: &Request) -> Outcome {
+        match request.replay(&self.life.orders).await {
+            Ok(Some(order)) => Outcome::Replayed(order),
+            Ok(None) => Outcome::Refused(refusal),
+            Err(other) => Outcome::Refused(other),
+        }
+    }
+
+    /// The unguarded sale is the textbook's, which keeps no keys.
+    fn kept(&self, key: Option<RequestKey>) -> Option<RequestKey> {
+        key.filter(|_| self.rules.guards == Guards::On)
+    }
+
+    /// Somebody has changed the voucher here: this replica knows at once, others within a second.
+    pub async fn forget(&self, voucher: VoucherId) {
+        self.catalogue.forget(voucher).await;
     }
 
     /// Waits until no purchase is under way, for the end of the process.
@@ -190,30 +241,34 @@ impl Sale {
     async fn admit(
         &self,
         (user, voucher): (UserId, VoucherId),
-        key: Option<&[u8]>,
-    ) -> Result<impl Future<Output = Outcome> + use<>, Refusal> {
+        request: Option<Request>,
+        entered: Option<Entered>,
+    ) -> Result<impl Future<Output = Outcome> + use<>, Turned> {
         if let Some(server) = self.health.down().first() {
-            return Err(Refusal::Unavailable(server));
+            return Err(Refusal::Unavailable(server).into());
         }
         let started = Instant::now();
         let terms = tokio::select! {
             biased;
             terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound)?,
             () = self.health.until_database_is_down() => {
-                return Err(Refusal::Unavailable("database"));
+                return Err(Refusal::Unavailable("database").into());
             }
         };
-        match (terms.status, terms.window.phase(terms.now())) {
-            (Status::Draft, _) => return Err(Refusal::NotOnSale),
-            (_, Phase::NotStarted) => return Err(Refusal::NotStarted(terms.window.starts_at)),
-            (_, Phase::Ended) => return Err(Refusal::Ended(terms.window.ends_at)),
-            (Status::OnSale, Phase::Open) => {}
+        let closed = match (terms.status, terms.window.phase(terms.now())) {
+            (Status::Draft, _) => Some(Refusal::NotOnSale),
+            (_, Phase::NotStarted) => Some(Refusal::NotStarted(terms.window.starts_at)),
+            (_, Phase::Ended) => Some(Refusal::Ended(terms.window.ends_at)),
+            (Status::OnSale, Phase::Open) => None,
+        };
+        if let Some(refusal) = closed {
+            return Err(Turned { refusal, has_no_order: terms.has_no_order(user) });
         }
-        let key = self.late.as_ref().and_then(|late| late.key(key));
+        let key = request.map(|request| request.key);
         if let Some(late) = &self.late
-            && let Some(refusal) = late.refusal((user, voucher), key, &terms).await
+            && let Some(turned) = late.turn_away((user, voucher), key, &terms).await
         {
-            return Err(refusal);
+            return Err(turned);
         }
         let place = Arc::clone(&self.admission).try_acquire_owned();
         let place = place.map_err(|_| Refusal::Overloaded)?;
@@ -223,23 +278,24 @@ impl Sale {
             created_at: terms.now(),
             terms,
             lock: self.lock_name(user, voucher),
+            key,
         });
         let sale = self.clone();
         let task = self.tasks.spawn(async move {
             let outcome = count(sale.section.run(&ticket).await, started);
-            drop(place);
-            sale.learn(&ticket, &outcome, key).await;
+            sale.learn(&ticket, &outcome).await;
+            drop((place, entered));
             outcome
         });
         Ok(async move { task.await.unwrap_or(Outcome::Failed) })
     }
 
     /// Remembers what the outcome says to those who come later.
-    async fn learn(&self, ticket: &Ticket, outcome: &Outcome, key: Option<Key>) {
+    async fn learn(&self, ticket: &Ticket, outcome: &Outcome) {
         let Some(late) = &self.late else { return };
         match outcome {
             Outcome::Bought(order) => {
-                late.remember((ticket.user, ticket.voucher), order.id, key).await;
+                late.remember((ticket.user, ticket.voucher), order.id, ticket.key).await;
             }
             Outcome::Refused(Refusal::SoldOut) => self.catalogue.look_again(ticket.voucher).await,
             _ => {}

@@ -17,6 +17,7 @@ mod fleet;
 mod grouped;
 mod hang_up;
 mod late;
+mod life;
 mod limits;
 mod lock_servers;
 mod lock_side;

@@ -65,6 +65,7 @@ impl Desk {
             lock_kind: kind,
             lock_server: "process",
             health: Health::default(),
+            payments: None,
         };
         Self { sale: Sale::new(rules(writer), parts), vouchers, pool }
     }
@@ -148,7 +149,7 @@ impl Desk {
 /// What a caller is told, and of which order.
 pub(crate) fn told(outcome: &Outcome) -> (&'static str, Option<OrderId>) {
     let order = match outcome {
-        Outcome::Bought(order) => Some(order.id),
+        Outcome::Bought(order) | Outcome::Replayed(order) => Some(order.id),
         Outcome::Refused(Refusal::AlreadyOrdered(order)) => *order,
         Outcome::Unknown(order) => Some(*order),
         Outcome::Refused(_) | Outcome::Failed => None,
