@@ -52,7 +52,12 @@ impl Catalogue {
 
     /// The terms; of many that ask at once, one reads. `None` if there is no such voucher.
     pub(super) async fn terms(&self, voucher: VoucherId) -> Result<Option<Arc<Terms>>, Refusal> {
-        self.terms.try_get_with(voucher, self.read(voucher)).await.map_err(|error| match &*error {
+        if let Some(known) = self.terms.get(&voucher).await {
+            return Ok(known);
+        }
+        // In a box: it is large, rare, and would be moved with every request otherwise.
+        let read = Box::pin(self.terms.try_get_with(voucher, self.read(voucher)));
+        read.await.map_err(|error| match &*error {
             StoreError::Busy => Refusal::Overloaded,
             StoreError::NoAnswer { server } | StoreError::Unavailable { server, .. } => {
                 Refusal::Unavailable(server)
