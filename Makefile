@@ -11,6 +11,9 @@ deny := $(if $(CI),-D warnings)
 # Of the lock library: each by itself, and those that meet in no other build.
 features := none redis mysql zookeeper plants failpoints mysql,zookeeper,failpoints
 
+# Most tests wait for servers and for leases, not for a processor.
+export RUST_TEST_THREADS ?= 4
+
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use axum::Router;
-use distlock::{LockOptions, Locks};
+use distlock::{LockKind, LockOptions, Locks};
 use secrecy::ExposeSecret;
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
@@ -14,8 +14,9 @@ use crate::config::Serve;
 use crate::failpoint;
 use crate::http::{self, Api, CodeDelivery, Limits};
 use crate::lock::{self, Places, Wanted};
+use crate::payment::Payments;
 use crate::readiness::Readiness;
-use crate::sale::{Guards, Parts, Plant, Rules, Sale};
+use crate::sale::{Guards, Housekeeping, Parts, Plant, Rules, Sale};
 use crate::store::{
     self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisConnection, Replicas, SaleTables,
     StoreError, Users, Vouchers, Watched,
@@ -36,6 +37,7 @@ pub struct App {
     listener: TcpListener,
     limits: Limits,
     sale: Sale,
+    housekeeping: Housekeeping,
     readiness: Readiness,
     surroundings: Surroundings,
     servers: Servers,
@@ -53,6 +55,7 @@ impl App {
         }
         let secret = config.jwt_secret.clone().unwrap_or_else(http::passing_secret);
         let tokens = Tokens::new(&secret)?;
+        let payments = payments(config)?;
         let address = config.address();
         let listener = TcpListener::bind(address)
             .await
@@ -76,7 +79,8 @@ impl App {
             watched: lock::has_servers_of_its_own(config.lock, &config.lock_servers),
         };
         servers.health.look_at_locks(lock_servers.clone().ask()).await;
-        let sale = sale(config, &servers, locks);
+        let sale = sale(config, &servers, locks, payments);
+        let housekeeping = housekeeping(config, &servers).await?;
         let api = Api { replica, settings, ..api(config, &servers, tokens, (&sale, &readiness)) };
         Ok(Self {
             router: http::router(api),
@@ -86,6 +90,7 @@ impl App {
                 drain_delay: millis(config.drain_delay_ms),
             },
             sale,
+            housekeeping,
             readiness,
             surroundings,
             servers,
@@ -109,12 +114,16 @@ impl App {
             tokio::spawn(store::keep_watch(health, watched)),
             tokio::spawn(telemetry::upkeep()),
             tokio::spawn(surroundings.keep_looking(readiness)),
+            tokio::spawn(self.housekeeping.clone().run()),
         ];
         http::serve(self.listener, self.router, self.limits, self.readiness, end).await;
         self.sale.finish().await;
         for task in background {
             task.abort();
+            // What it held is given back when it is dropped, which is so once it is waited for.
+            let _aborted = task.await;
         }
+        self.housekeeping.finish().await;
         if let Err(error) = self.surroundings.replicas.leave().await {
             tracing::debug!(%error, "this replica is forgotten in a while");
         }
@@ -199,7 +208,38 @@ async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
     opened.with_context(|| format!("cannot make the lock {}", config.lock))
 }
 
-fn sale(config: &Serve, servers: &Servers, locks: Locks) -> Sale {
+/// Who takes the money; with `--dev` the secret may be missing, as that of the tokens may.
+fn payments(config: &Serve) -> anyhow::Result<Option<Payments>> {
+    let secret = match (&config.payment_secret, config.dev) {
+        (Some(secret), _) => secret.clone(),
+        (None, true) => http::passing_secret(),
+        (None, false) => return Ok(None),
+    };
+    let payments = Payments::mocked(&secret)?;
+    tracing::warn!("payments are mocked: an order that is paid has cost nobody anything");
+    Ok(Some(payments))
+}
+
+async fn housekeeping(config: &Serve, servers: &Servers) -> anyhow::Result<Housekeeping> {
+    let wanted = Wanted {
+        kind: LockKind::Redisson,
+        lease: LockOptions::WATCHDOG_LEASE,
+        fenced: false,
+        plant: None,
+    };
+    let places = Places {
+        redis: Some(servers.redis.clone()),
+        database_url: None,
+        naive: false,
+        silence: SILENCE,
+        more: &config.lock_servers,
+    };
+    let locks = lock::open(wanted, places).await.context("cannot make the housekeeper's lock")?;
+    let orders = Orders::new(servers.side_pool.clone(), tables(config));
+    Ok(Housekeeping::new(orders, locks, config.unpaid_timeout_s))
+}
+
+fn sale(config: &Serve, servers: &Servers, locks: Locks, payments: Option<Payments>) -> Sale {
     let Servers { pool, redis, health, .. } = servers;
     let lease = locks.guarantees().lease(config.lease());
     let options = LockOptions::new(millis(config.lock_wait_ms), lease);
@@ -223,6 +263,7 @@ fn sale(config: &Serve, servers: &Servers, locks: Locks) -> Sale {
         lock_kind: config.lock,
         lock_server: lock::server_name(config.lock),
         health: health.clone(),
+        payments,
         pool: pool.clone(),
     };
     Sale::new(rules, parts)
@@ -261,6 +302,8 @@ fn api(
         vouchers: Vouchers::new(pool.clone(), tables(config)),
         orders: Orders::new(pool.clone(), tables(config)),
         sale: sale.clone(),
+        unpaid_timeout: Some(Duration::from_secs(config.unpaid_timeout_s.into()))
+            .filter(|time| !time.is_zero()),
         pool: pool.clone(),
         readiness: readiness.clone(),
         replica: String::new(),

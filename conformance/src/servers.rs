@@ -168,6 +168,8 @@ impl Servers {
         let options = ZooKeeperOptions {
             tick_time_ms: 50,
             min_session_timeout_ms: 100,
+            // What is timed is the lock: a disk that others keep busy makes each write wait.
+            extra: vec!["forceSync=no".into()],
             ..ZooKeeperOptions::default()
         };
         let start = || self.bed.zookeeper(options);

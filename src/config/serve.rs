@@ -48,6 +48,15 @@ pub struct Serve {
     /// log in, except with --dev.
     #[arg(long, env = "LOGIN_CODE_OUTBOX")]
     pub login_code_outbox: Option<PathBuf>,
+    /// Signs what the payment provider says: at least 32 bytes, the same for all replicas. The
+    /// provider is a mock that takes no money. Without it nobody can pay, except with --dev.
+    #[arg(long, env = "PAYMENT_SECRET", hide_env_values = true)]
+    pub payment_secret: Option<SecretString>,
+    /// After how long an order that is not paid is cancelled and its unit sold again, in seconds;
+    /// 0: never.
+    #[arg(long, alias = "unpaid-timeout", env = "UNPAID_TIMEOUT_S", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=2_592_000))]
+    pub unpaid_timeout_s: u32,
     /// Name of this replica in `X-Replica`; default: address and port, or HOSTNAME with a bind
     /// address that says nothing (0.0.0.0).
     #[arg(long, env = "REPLICA_ID", value_parser = replica_name)]
@@ -233,6 +242,10 @@ impl Serve {
         }
         if self.jwt_secret.is_none() && !self.dev {
             return Err("JWT_SECRET is missing (only --dev does without)".to_owned());
+        }
+        if self.unpaid_timeout_s > 0 && self.payment_secret.is_none() && !self.dev {
+            let why = "nobody could pay in time";
+            return Err(format!("--unpaid-timeout-s needs PAYMENT_SECRET: without it {why}"));
         }
         check_database(&self.database.database_url)?;
         check_redis("REDIS_URL", self.redis_url.expose_secret())?;

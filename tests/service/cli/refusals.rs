@@ -79,7 +79,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
     let three = "redis://:hush@127.0.0.1:1/0,redis://:hush@127.0.0.1:2/0,redis://127.0.0.1:3/0";
     let red = ["--red-urls", three];
-    let cases: [(&[&str], &str); 24] = [
+    let cases: [(&[&str], &str); 26] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
@@ -107,6 +107,8 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
             &["--lab", "--plant", "retry-with-fresh-id", "--writer", "grouped"],
             "a bug of the writer single",
         ),
+        (&["--unpaid-timeout-s", "900"], "--unpaid-timeout-s needs PAYMENT_SECRET"),
+        (&["--payment-secret", "weak"], "PAYMENT_SECRET must have at least 32 bytes"),
         (&["--group-size", "10"], "--group-size is for --writer grouped"),
         (&["--group-queue", "10"], "--group-queue is for --writer grouped"),
         (

@@ -58,6 +58,9 @@ async fn run(name: &'static str, flags: [&'static str; 6]) -> Report {
         let report = Report { folder, json: serde_json::from_slice(&json).expect("JSON") };
         assert_eq!(report.cells().len(), 2, "{printed}");
         assert!(report.cells().iter().all(|cell| cell["load"].is_object()), "{printed}");
+        let mut faults =
+            report.cells().iter().filter_map(|cell| cell["round"]["faults"].as_array());
+        assert!(faults.all(|faults| faults.len() == 1), "a fault did not come: {printed}");
         report
     };
     tokio::task::spawn_blocking(run).await.expect("a report")
