@@ -26,6 +26,7 @@ use tokio_util::task::TaskTracker;
 use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
+use crate::telemetry::took;
 use catalogue::{Catalogue, Remembering};
 pub use housekeeping::Housekeeping;
 use late::{Late, Turned};
@@ -315,7 +316,13 @@ impl Section {
     /// Has the order written, under its lock if that is taken already.
     async fn write_order(&self, ticket: &Arc<Ticket>, guard: &mut Option<Guard>) -> Outcome {
         match self.rules.writer {
-            Writer::Single => self.try_until_settled(ticket, guard).await,
+            // In a box: it is large, and part of the task of those who write in groups, too.
+            Writer::Single => {
+                let began = Instant::now();
+                let outcome = Box::pin(self.try_until_settled(ticket, guard)).await;
+                took("transaction", began.elapsed());
+                outcome
+            }
             Writer::Grouped => {
                 let loss = guard.as_ref().map(Guard::loss);
                 self.grouped.write(ticket, loss).await
