@@ -286,6 +286,22 @@ pub async fn put_on_sale(
     number(&on_sale.voucher.id, &path)
 }
 
+/// Adds so many units to a voucher.
+pub async fn add_stock(
+    connection: &mut Connection,
+    admin: &HeaderValue,
+    (voucher, units): (u64, u32),
+) -> Result<(), ApiError> {
+    let ask = Ask {
+        method: Method::POST,
+        path: &format!("/api/admin/vouchers/{voucher}/stock"),
+        authorization: Some(admin),
+        body: Some(serde_json::json!({ "units": units }).to_string()),
+        expected: 200,
+    };
+    ask.body_of_answer(connection).await.map(drop)
+}
+
 /// A moment as the API writes it, in whole seconds.
 pub fn rfc3339(moment: time::OffsetDateTime) -> String {
     let (date, clock) = (moment.date(), moment.time());

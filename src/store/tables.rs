@@ -23,6 +23,8 @@ pub struct SaleTables {
     pub(super) find_pair: &'static str,
     pub(super) count_pair: &'static str,
     pub(super) any_order: &'static str,
+    pub(super) count_orders: &'static str,
+    pub(super) buyers: &'static str,
     pub(super) read_stock: &'static str,
     pub(super) take_unit: &'static str,
     pub(super) take_unit_unchecked: &'static str,
@@ -140,6 +142,12 @@ macro_rules! sale_tables {
                 $orders,
                 " WHERE voucher_id = ? LIMIT 1 FOR UPDATE"
             ),
+            count_orders: concat!(
+                "SELECT COUNT(*) FROM (SELECT 1 FROM ",
+                $orders,
+                " WHERE voucher_id = ? LIMIT ?) some"
+            ),
+            buyers: concat!("SELECT user_id, id FROM ", $orders, " WHERE voucher_id = ? LIMIT ?"),
             read_stock: concat!("SELECT stock FROM ", $stock, " WHERE voucher_id = ?"),
             take_unit: concat!(
                 "UPDATE ",

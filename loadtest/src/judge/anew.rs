@@ -25,7 +25,7 @@ impl Past {
     fn check_earlier(&self, lot: &Lot, reading: &Reading) -> Result<()> {
         let granted = reading.account.initial_stock;
         let [before, _] = &lot.audits;
-        let sold_before = match (before, lot.offer.offered) {
+        let sold_before = match (before, lot.offered()) {
             (Some(before), _) => before.orders,
             (None, Some(offered)) => granted.saturating_sub(offered),
             (None, None) => 0,

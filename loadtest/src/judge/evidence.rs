@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::Grant;
 use crate::load::outcome::Outcome;
 
 /// One request as its client saw it. There are millions of them, so it is kept to 48 bytes.
@@ -216,9 +217,11 @@ pub struct Evidence<'a> {
     pub earlier: &'a HashSet<u64>,
     /// Ids that were acknowledged for another voucher as well.
     pub elsewhere: &'a HashSet<u64>,
-    /// Units that were there to be sold when the load began: what the judge itself asked for, or
-    /// what everybody was told.
+    /// Units that were there to be sold: what the judge itself asked for, or what everybody was told
+    /// when the load began; with those that were added later.
     pub offered: Option<i64>,
+    /// Those that were added later.
+    pub grants: &'a [Grant],
     /// Units that the database grants the voucher, all its grants added.
     pub granted: Option<i64>,
     /// Units left afterwards.
@@ -227,6 +230,18 @@ pub struct Evidence<'a> {
     pub effects: &'a [Effect],
     /// The service's own account.
     pub audit: AuditCheck<'a>,
+}
+
+/// How old a replica's knowledge of the stock may be.
+const KNOWLEDGE_NS: u64 = 1_000_000_000;
+
+impl Evidence<'_> {
+    /// Units that whoever was asked then need not have known of.
+    pub(super) fn added_too_late_for(&self, asked_ns: u64) -> usize {
+        let is_late = |grant: &&Grant| grant.t.saturating_add(KNOWLEDGE_NS) > asked_ns;
+        let late: i64 = self.grants.iter().filter(is_late).map(|grant| grant.units).sum();
+        usize::try_from(late).unwrap_or(0)
+    }
 }
 
 /// Names that records refer to by an index.

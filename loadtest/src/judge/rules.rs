@@ -120,9 +120,8 @@ impl Judging<'_> {
     }
 
     /// A "sold out" needs as many orders as units, or requests that may have become some, sent
-    /// before the answer came. What a replica knows of the stock may be a second old, but nothing
-    /// is granted during a load: what was sold out a second ago still is. So the rule asks for
-    /// no more than that it is true at the answer. What became of requests with unknown outcomes
+    /// before the answer came. What a replica knows of the stock may be a second old: units that
+    /// were added count from the requests on that were sent a second later. What became of requests with unknown outcomes
     /// the final read tells: see [`crate::judge::claims`].
     fn sold_out(&mut self, breaches: &mut Breaches) -> Answer {
         let told = self.with(Outcome::SoldOut).count();
@@ -133,13 +132,16 @@ impl Judging<'_> {
         let offered = usize::try_from(offered).unwrap_or(0);
         self.users.claims.sort();
         let claims = &self.users.claims;
-        let is_false = |record: &&Record| claims.before(record.end_ns) < offered;
+        let unknown_to = |record: &Record| self.evidence.added_too_late_for(record.start_ns);
+        let known = |record: &Record| offered.saturating_sub(unknown_to(record));
+        let is_false = |record: &&Record| claims.before(record.end_ns) < known(record);
         let mut falsely: Vec<_> = self.with(Outcome::SoldOut).filter(is_false).collect();
         falsely.sort_unstable_by_key(|record| (record.end_ns, record.n));
         for record in falsely.iter().take(MAX_PROOFS) {
             let why = || {
                 let (at, taken) = (seconds(record.end_ns), claims.before(record.end_ns));
-                format!("at {at} only {taken} of {offered} units were sold or being asked for")
+                let known = known(record);
+                format!("at {at} only {taken} of {known} units were sold or being asked for")
             };
             breaches.add(self.evidence, why, || [*record]);
         }

@@ -2,6 +2,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 
 use super::*;
+use crate::history::Grant;
 use crate::judge::evidence::{Audit, AuditCheck, Evidence, Names, OrderRow, Record};
 use crate::load::outcome::Outcome;
 
@@ -15,6 +16,7 @@ struct Scene {
     left: Option<i64>,
     granted: i64,
     all: bool,
+    grants: Vec<Grant>,
 }
 
 fn record(user: u64, outcome: Outcome, order_id: Option<u64>, at: u64) -> Record {
@@ -52,6 +54,7 @@ impl Scene {
             left: Some(0),
             granted: 2,
             all: true,
+            grants: Vec::new(),
         }
     }
 
@@ -71,6 +74,7 @@ impl Scene {
             earlier: &self.earlier,
             elsewhere: &HashSet::new(),
             offered: Some(2),
+            grants: &self.grants,
             granted: self.all.then_some(self.granted),
             left: self.left,
             effects: &[],
@@ -220,6 +224,24 @@ fn sold_out_while_a_unit_stays_is_false() {
     scene.records.push(record(2, Outcome::SoldOut, None, 30));
     scene.left = Some(1);
     assert_eq!(broken(&scene.judge()), [Rule::SoldOutIsTrue]);
+}
+
+#[test]
+fn sold_out_a_second_after_units_were_added_is_false_and_until_then_it_is_not() {
+    const SECOND: u64 = 1_000_000_000;
+    // One of the two units was added when the first was sold, and the second buyer came late.
+    let told = |at| {
+        let mut scene = Scene::good();
+        scene.grants = vec![Grant { t: 50, v: 1, units: 1 }];
+        scene.records[1] = record(1, Outcome::Bought, Some(101), 3 * SECOND);
+        scene.records[2] = record(1, Outcome::AlreadyOrdered, Some(101), 3 * SECOND + 50);
+        scene.records[3] = Record { n: 9, ..record(2, Outcome::SoldOut, None, at) };
+        broken(&scene.judge())
+    };
+    assert_eq!(told(40), []);
+    assert_eq!(told(SECOND), [], "it may have been asked for when that was still believed");
+    assert_eq!(told(SECOND + 50), [Rule::SoldOutIsTrue]);
+    assert_eq!(told(2 * SECOND), [Rule::SoldOutIsTrue]);
 }
 
 #[test]

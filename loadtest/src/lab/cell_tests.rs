@@ -40,6 +40,7 @@ fn sale(granted: u32) -> Past {
         account: Some(finals::of_database(1, &reading)),
         audits: [None, said],
         effects: Vec::new(),
+        grants: Vec::new(),
     };
     Past {
         begin: Begin::now("http://127.0.0.1:1".to_owned(), 0, 700, vec![offer]),
