@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
-use catalogue::{Catalogue, Remembering};
+use catalogue::{Catalogue, Remembering, Terms};
 pub use housekeeping::Housekeeping;
 use late::{Late, Turned};
 use life::Life;
@@ -205,7 +205,7 @@ impl Sale {
         match (self.admit((user, voucher), request, entered).await, request) {
             (Ok(work), _) => work.await,
             (Err(turned), Some(request)) if turned.may_repeat() => {
-                count(self.replay_or(turned.refusal, &request).await, started)
+                count(Box::pin(self.replay_or(turned.refusal, &request)).await, started)
             }
             (Err(turned), _) => count(Outcome::Refused(turned.refusal), started),
         }
@@ -248,12 +248,10 @@ impl Sale {
             return Err(Refusal::Unavailable(server).into());
         }
         let started = Instant::now();
-        let terms = tokio::select! {
-            biased;
-            terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound)?,
-            () = self.health.until_database_is_down() => {
-                return Err(Refusal::Unavailable("database").into());
-            }
+        let terms = match self.catalogue.at_hand(voucher).await {
+            Some(terms) => terms,
+            // In a place of its own: those for whom nothing is read do not carry its state along.
+            None => Box::pin(self.read_terms(voucher)).await?,
         };
         let closed = match (terms.status, terms.window.phase(terms.now())) {
             (Status::Draft, _) => Some(Refusal::NotOnSale),
@@ -299,6 +297,15 @@ impl Sale {
             }
             Outcome::Refused(Refusal::SoldOut) => self.catalogue.look_again(ticket.voucher).await,
             _ => {}
+        }
+    }
+
+    /// The terms, unless the database is seen to be away before they are read.
+    async fn read_terms(&self, voucher: VoucherId) -> Result<Arc<Terms>, Refusal> {
+        tokio::select! {
+            biased;
+            terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound),
+            () = self.health.until_database_is_down() => Err(Refusal::Unavailable("database")),
         }
     }
 
