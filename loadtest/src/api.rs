@@ -83,6 +83,9 @@ struct Order {
     id: String,
     voucher_id: String,
     user_id: String,
+    /// Absent where orders cannot be cancelled.
+    #[serde(default)]
+    status: String,
 }
 
 #[derive(Deserialize)]
@@ -209,7 +212,8 @@ pub async fn orders_of(
         let page: OrdersAnswer = Ask::get(&path, Some(token)).send(connection).await?;
         for order in page.orders.iter().filter(|order| order.voucher_id == voucher) {
             let (id, user_id) = (number(&order.id, &path)?, number(&order.user_id, &path)?);
-            rows.push(OrderRow { id, user_id });
+            let cancelled = order.status == "cancelled";
+            rows.push(OrderRow { id, user_id, cancelled });
         }
         let Some(cursor) = page.next_cursor else { return Ok(rows) };
         path = format!("/api/orders?limit={PAGE}&cursor={cursor}");

@@ -1,5 +1,7 @@
 //! Who is asking.
 
+use std::time::Instant;
+
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -7,6 +9,7 @@ use axum::http::request::Parts;
 use super::Shared;
 use super::error::ApiError;
 use crate::domain::{Role, UserId};
+use crate::telemetry::took;
 use crate::token::Identity;
 
 /// Somebody with a valid token.
@@ -60,5 +63,8 @@ fn identity(parts: &Parts, api: &Shared) -> Result<Identity, ApiError> {
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err(ApiError::Unauthorized);
     }
-    api.tokens.verify(token.trim()).ok_or(ApiError::Unauthorized)
+    let began = Instant::now();
+    let verified = api.tokens.verify(token.trim());
+    took("token", began.elapsed());
+    verified.ok_or(ApiError::Unauthorized)
 }

@@ -113,14 +113,13 @@ impl Catalogue {
         Self { vouchers, remembering, known }
     }
 
-    /// The terms, if they need not be read.
-    pub(super) async fn at_hand(&self, voucher: VoucherId) -> Option<Arc<Terms>> {
-        self.known.get(&voucher).await?.terms
-    }
-
     /// The terms; of many that ask at once, one reads. `None` if there is no such voucher.
     pub(super) async fn terms(&self, voucher: VoucherId) -> Result<Option<Arc<Terms>>, Refusal> {
-        let known = self.known.try_get_with(voucher, self.read(voucher)).await;
+        if let Some(known) = self.known.get(&voucher).await {
+            return Ok(known.terms);
+        }
+        // In a box: it is large, rare, and would be moved with every request otherwise.
+        let known = Box::pin(self.known.try_get_with(voucher, self.read(voucher))).await;
         known.map(|known| known.terms).map_err(|error| match &*error {
             StoreError::Busy => Refusal::Overloaded,
             StoreError::NoAnswer { server } | StoreError::Unavailable { server, .. } => {

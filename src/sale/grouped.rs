@@ -17,6 +17,7 @@ mod group;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use distlock::Loss;
 use tokio::sync::oneshot;
@@ -27,6 +28,7 @@ use super::section::Ticket;
 use super::{GroupLimits, OnLost, Parts, Rules};
 use crate::domain::VoucherId;
 use crate::store::{Health, OrderIds, Orders};
+use crate::telemetry::took;
 use group::Group;
 
 /// The most transactions of a voucher under way in a replica: while one waits for the disk, the
@@ -39,6 +41,8 @@ struct Member {
     /// The lock of its caller, if that is looked at.
     loss: Option<Loss>,
     since: Instant,
+    /// For how long it was in the queue.
+    queued: Duration,
     /// Its place in the order of arrival within its group.
     arrival: usize,
     /// How often it alone met another transaction.
@@ -48,6 +52,7 @@ struct Member {
 
 impl Member {
     fn settle(self, outcome: Outcome) {
+        took("transaction", self.since.elapsed().saturating_sub(self.queued));
         // A caller that is gone has lost its lock with its task; its order is as good as any.
         let _nobody_listens = self.answer.send(outcome);
     }
@@ -96,6 +101,7 @@ impl Grouped {
             ticket: Arc::clone(ticket),
             loss: loss.filter(|_| self.press.rules.on_lost == OnLost::Stop),
             since: Instant::now(),
+            queued: Duration::ZERO,
             arrival: 0,
             tries: 0,
             answer,
@@ -151,6 +157,8 @@ impl Grouped {
         let mut members: Vec<_> = lane.waiting.drain(..count).collect();
         for (arrival, member) in members.iter_mut().enumerate() {
             member.arrival = arrival;
+            member.queued = member.since.elapsed();
+            took("queue", member.queued);
         }
         Some(members)
     }

@@ -26,7 +26,8 @@ use tokio_util::task::TaskTracker;
 use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
-use catalogue::{Catalogue, Remembering, Terms};
+use crate::telemetry::took;
+use catalogue::{Catalogue, Remembering};
 pub use housekeeping::Housekeeping;
 use late::{Late, Turned};
 use life::Life;
@@ -248,10 +249,12 @@ impl Sale {
             return Err(Refusal::Unavailable(server).into());
         }
         let started = Instant::now();
-        let terms = match self.catalogue.at_hand(voucher).await {
-            Some(terms) => terms,
-            // In a place of its own: those for whom nothing is read do not carry its state along.
-            None => Box::pin(self.read_terms(voucher)).await?,
+        let terms = tokio::select! {
+            biased;
+            terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound)?,
+            () = self.health.until_database_is_down() => {
+                return Err(Refusal::Unavailable("database").into());
+            }
         };
         let closed = match (terms.status, terms.window.phase(terms.now())) {
             (Status::Draft, _) => Some(Refusal::NotOnSale),
@@ -300,15 +303,6 @@ impl Sale {
         }
     }
 
-    /// The terms, unless the database is seen to be away before they are read.
-    async fn read_terms(&self, voucher: VoucherId) -> Result<Arc<Terms>, Refusal> {
-        tokio::select! {
-            biased;
-            terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound),
-            () = self.health.until_database_is_down() => Err(Refusal::Unavailable("database")),
-        }
-    }
-
     fn lock_name(&self, user: UserId, voucher: VoucherId) -> LockName {
         let name = match self.rules.scope {
             Scope::User => format!("lock:order:{user}"),
@@ -322,7 +316,13 @@ impl Section {
     /// Has the order written, under its lock if that is taken already.
     async fn write_order(&self, ticket: &Arc<Ticket>, guard: &mut Option<Guard>) -> Outcome {
         match self.rules.writer {
-            Writer::Single => self.try_until_settled(ticket, guard).await,
+            // In a box: it is large, and part of the task of those who write in groups, too.
+            Writer::Single => {
+                let began = Instant::now();
+                let outcome = Box::pin(self.try_until_settled(ticket, guard)).await;
+                took("transaction", began.elapsed());
+                outcome
+            }
             Writer::Grouped => {
                 let loss = guard.as_ref().map(Guard::loss);
                 self.grouped.write(ticket, loss).await

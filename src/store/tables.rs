@@ -95,10 +95,13 @@ macro_rules! sale_tables {
                  WHERE id = ? AND status = 'unpaid'"
             ),
             late_vouchers: concat!(
-                "SELECT voucher_id FROM ",
+                "SELECT s.voucher_id FROM ",
+                $stock,
+                " s WHERE (SELECT o.created_at FROM ",
                 $orders,
-                " WHERE status = 'unpaid' GROUP BY voucher_id \
-                 HAVING MIN(created_at) < UTC_TIMESTAMP(3) - INTERVAL ? SECOND LIMIT ?"
+                " o WHERE o.voucher_id = s.voucher_id AND o.status = 'unpaid' \
+                 ORDER BY o.voucher_id, o.status, o.created_at LIMIT 1) \
+                 < UTC_TIMESTAMP(3) - INTERVAL ? SECOND LIMIT ?"
             ),
             late_orders: concat!(
                 "SELECT id FROM ",

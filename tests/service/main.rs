@@ -22,6 +22,7 @@ mod limits;
 mod lock_servers;
 mod lock_side;
 mod login;
+mod page;
 mod pool_trap;
 mod pressure;
 mod proxy;

@@ -207,6 +207,9 @@ pub struct Order {
     /// The id of the user it belongs to.
     #[serde(with = "id")]
     pub u: u64,
+    /// Whether it is cancelled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub x: bool,
 }
 
 /// An order that existed before the load.

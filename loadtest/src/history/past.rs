@@ -201,7 +201,11 @@ impl Gathering {
             Event::Grant(grant) => self.lot(grant.v)?.grants.push(*grant),
             Event::Condition(condition) => self.past.conditions.push(condition.clone()),
             Event::Order(order) => {
-                self.lot(order.v)?.rows.push(OrderRow { id: order.o, user_id: order.u });
+                self.lot(order.v)?.rows.push(OrderRow {
+                    id: order.o,
+                    user_id: order.u,
+                    cancelled: order.x,
+                });
             }
             Event::Earlier(earlier) => {
                 self.lot(earlier.v)?.earlier.insert(earlier.o);

@@ -36,7 +36,7 @@ fn record(user: u64, outcome: Outcome, order_id: Option<u64>, at: u64) -> Record
 }
 
 fn row(id: u64, user_id: u64) -> OrderRow {
-    OrderRow { id, user_id }
+    OrderRow::new(id, user_id)
 }
 
 impl Scene {
@@ -126,6 +126,23 @@ fn a_stock_that_does_not_add_up_is_found() {
     let mut scene = Scene::good();
     scene.left = Some(1);
     assert_eq!(broken(&scene.judge()), [Rule::StockAddsUp]);
+}
+
+#[test]
+fn the_unit_of_a_cancelled_order_is_left_or_sold_to_another() {
+    let mut scene = Scene::good();
+    scene.rows[0].cancelled = true;
+    assert_eq!(broken(&scene.judge()), [Rule::StockAddsUp], "it was not returned");
+    scene.left = Some(1);
+    assert_eq!(broken(&scene.judge()), []);
+    scene.records[3] = record(2, Outcome::Bought, Some(102), 30);
+    scene.rows.push(row(102, 12));
+    scene.left = Some(0);
+    let verdict = scene.judge();
+    assert_eq!((broken(&verdict), verdict.oversold, verdict.orders), (vec![], 0, 3));
+    scene.records.push(record(0, Outcome::Bought, Some(103), 50));
+    scene.rows.push(row(103, 10));
+    assert!(broken(&scene.judge()).contains(&Rule::OneOrderPerUser), "it was its user's one order");
 }
 
 #[test]
