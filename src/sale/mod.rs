@@ -299,7 +299,7 @@ impl Sale {
                 late.remember((ticket.user, ticket.voucher), order.id, ticket.key).await;
             }
             Outcome::Refused(Refusal::SoldOut) => self.catalogue.look_again(ticket.voucher).await,
-            _ => {}
+            Outcome::Refused(_) | Outcome::Replayed(_) | Outcome::Unknown(_) | Outcome::Failed => {}
         }
     }
 
