@@ -9,16 +9,17 @@ use distlock::{LockOptions, Locks};
 use secrecy::ExposeSecret;
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
+use uuid::Uuid;
 
 use crate::config::Serve;
 use crate::failpoint;
 use crate::http::{self, Api, CodeDelivery, Limits};
 use crate::lock::{self, Places, Wanted};
 use crate::readiness::Readiness;
-use crate::sale::{Guards, Parts, Plant, Rules, Sale};
+use crate::sale::{Guards, Parts, Path, Plant, QueueParts, Rules, Sale, Seal};
 use crate::store::{
-    self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisConnection, Replicas, SaleTables,
-    StoreError, Users, Vouchers, Watched,
+    self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisConnection, Replicas, SaleStream,
+    SaleTables, StoreError, Users, Vouchers, Watched,
 };
 use crate::telemetry;
 use crate::token::Tokens;
@@ -76,7 +77,17 @@ impl App {
             watched: lock::has_servers_of_its_own(config.lock, &config.lock_servers),
         };
         servers.health.look_at_locks(lock_servers.clone().ask()).await;
-        let sale = sale(config, &servers, locks);
+        let queue = (config.path == Path::Queued).then(|| {
+            let consumer_is_stable = config.replica_id.is_some();
+            let unique = || format!("{replica}-{}", Uuid::new_v4());
+            QueueParts {
+                stream: SaleStream::new(servers.redis.clone(), config.queue_length()),
+                seal: Seal::new(&secret),
+                consumer: if consumer_is_stable { replica.clone() } else { unique() },
+                consumer_is_stable,
+            }
+        });
+        let sale = sale(config, &servers, (locks, queue));
         let api = Api { replica, settings, ..api(config, &servers, tokens, (&sale, &readiness)) };
         Ok(Self {
             router: http::router(api),
@@ -110,6 +121,9 @@ impl App {
             tokio::spawn(telemetry::upkeep()),
             tokio::spawn(surroundings.keep_looking(readiness)),
         ];
+        if let Some(queue) = self.sale.queue() {
+            tokio::spawn(queue.clone().run());
+        }
         http::serve(self.listener, self.router, self.limits, self.readiness, end).await;
         self.sale.finish().await;
         for task in background {
@@ -199,7 +213,7 @@ async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
     opened.with_context(|| format!("cannot make the lock {}", config.lock))
 }
 
-fn sale(config: &Serve, servers: &Servers, locks: Locks) -> Sale {
+fn sale(config: &Serve, servers: &Servers, (locks, queue): (Locks, Option<QueueParts>)) -> Sale {
     let Servers { pool, redis, health, .. } = servers;
     let lease = locks.guarantees().lease(config.lease());
     let options = LockOptions::new(millis(config.lock_wait_ms), lease);
@@ -224,6 +238,7 @@ fn sale(config: &Serve, servers: &Servers, locks: Locks) -> Sale {
         lock_server: lock::server_name(config.lock),
         health: health.clone(),
         pool: pool.clone(),
+        queue,
     };
     Sale::new(rules, parts)
 }
@@ -268,6 +283,7 @@ fn api(
         lab: (!lab.is_empty()).then(|| lab.join(", ")),
         lying_audit: plant == Some(Plant::LyingAudit),
         max_requests: config.max_requests as usize,
+        streams: http::streams(),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Reading order: `domain` (rules without I/O), `store` (all SQL), `sale` (the purchase), `token`,
 //! `readiness`, `http` (routes and server), `lock` (locks from addresses, and the commands about
-//! them), `app` (how the parts are put together), `config`, `telemetry` and
+//! them), `letters` (dead letters), `app` (how the parts are put together), `config`, `telemetry` and
 //! `failpoint`. `main.rs` is the command line.
 
 pub mod app;
@@ -10,6 +10,7 @@ pub mod config;
 pub mod domain;
 pub mod failpoint;
 pub mod http;
+pub mod letters;
 pub mod lock;
 pub mod readiness;
 pub mod sale;

@@ -60,7 +60,7 @@ async fn whatever_a_replica_does_at_any_point_nothing_is_sold_twice_and_no_lock_
     let well = Arc::new(Service::start_at(place.clone(), &flags).await);
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     let mut rounds = JoinSet::new();
-    let all = failpoint::all().flat_map(|point| ACTIONS.map(|action| (point, action)));
+    let all = failpoint::of_direct().flat_map(|point| ACTIONS.map(|action| (point, action)));
     for (number, (point, (what, action))) in (1..).zip(all) {
         let (well, place) = (Arc::clone(&well), place.clone());
         let places = Arc::clone(&places);

@@ -11,12 +11,17 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::Database;
 use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
-use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Plant, Scope, Writer};
+use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Path, Plant, Scope, Writer};
 
 /// The most orders in one transaction of `--writer grouped`, unless told otherwise.
 const GROUP_SIZE: usize = 256;
 /// The most orders of one voucher that wait for one.
 const GROUP_QUEUE: usize = 512;
+/// The most entries in the stream of a voucher, unless told otherwise.
+pub(super) const QUEUE_LENGTH: usize = 100_000;
+/// The lock, unless told otherwise; and what the path `queued` has.
+const LOCK: &str = "redisson";
+const NO_LOCK: &str = "none";
 /// The lease of kinds that do not renew it, unless told otherwise.
 const FIXED_LEASE: Duration = Duration::from_secs(10);
 
@@ -53,11 +58,20 @@ pub struct Serve {
     #[arg(long, env = "REPLICA_ID", value_parser = replica_name)]
     pub replica_id: Option<String>,
     /// The lock around a purchase.
-    #[arg(long, env = "LOCK", default_value = "redisson", value_parser = lock_kind())]
+    #[arg(long, env = "LOCK", default_value = LOCK, value_parser = lock_kind())]
     pub lock: LockKind,
     /// What the lock's name is made of.
     #[arg(long, env = "LOCK_SCOPE", value_enum, default_value = "user")]
     pub lock_scope: ScopeArg,
+    /// When a purchase is answered: when its order is committed, or when it is admitted in Redis,
+    /// with a ticket; its order is then written from a stream. `queued` needs `--writer grouped`
+    /// and takes no lock.
+    #[arg(long, env = "SALE_PATH", value_enum, default_value = "direct")]
+    pub path: Path,
+    /// The most purchases of one voucher that are admitted and not yet written, with `--path
+    /// queued`; more are answered 503 at once [default: 100000]
+    #[arg(long, env = "QUEUE_LENGTH", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub queue_length: Option<u32>,
     /// What writes the orders: each in a transaction of its own, or those of a voucher that arrive
     /// while one is on its way together in the next.
     #[arg(long, env = "WRITER", value_enum, default_value = "single")]
@@ -237,7 +251,38 @@ impl Serve {
         check_database(&self.database.database_url)?;
         check_redis("REDIS_URL", self.redis_url.expose_secret())?;
         self.check_lock()?;
-        self.check_writer()
+        self.check_writer()?;
+        self.check_path()
+    }
+
+    fn check_path(&self) -> Result<(), String> {
+        let lab = &self.laboratory;
+        let lost_compensation = lab.plant == Some(Plant::LostCompensation);
+        if self.path == Path::Direct {
+            return match (self.queue_length, lost_compensation) {
+                (None, false) => Ok(()),
+                (Some(_), _) => Err("--queue-length is for --path queued".to_owned()),
+                (None, true) => Err("that --plant is a bug of --path queued".to_owned()),
+            };
+        }
+        let name = self.lock.to_string();
+        let no_lock = "no lock is taken: admission keeps a user's second purchase out";
+        let single = "orders are written from a stream, many at a time: it needs --writer grouped";
+        let senseless = [
+            (self.writer == Writer::Single, "--writer single", single),
+            (name != LOCK && name != NO_LOCK, "that --lock", no_lock),
+            (self.lock_scope == ScopeArg::Voucher, "--lock-scope voucher", no_lock),
+            (lab.on_lost == OnLost::Ignore, "--on-lost ignore", no_lock),
+        ];
+        match senseless.iter().find(|(is_asked_for, ..)| *is_asked_for) {
+            Some((_, what, why)) => Err(format!("--path queued makes no sense with {what}: {why}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The most entries in the stream of a voucher.
+    pub fn queue_length(&self) -> usize {
+        self.queue_length.map_or(QUEUE_LENGTH, |length| length as usize)
     }
 
     fn check_writer(&self) -> Result<(), String> {
@@ -250,8 +295,9 @@ impl Serve {
         }
         let (kind, lab) = (self.lock, &self.laboratory);
         let lock_is_transaction = guarantees(kind).hold == HoldKind::Transaction;
+        let of_others = [Plant::LyingAudit, Plant::LostCompensation];
         let plant_of_single =
-            lab.plant.is_some_and(|plant| plant.of_lock().is_none() && plant != Plant::LyingAudit);
+            lab.plant.is_some_and(|plant| plant.of_lock().is_none() && !of_others.contains(&plant));
         let many = "the orders of one transaction have a lock each";
         let senseless = [
             (lock_is_transaction, "that lock", "the order is written in the lock's transaction"),
@@ -339,6 +385,9 @@ impl Serve {
         }
         if self.laboratory.fenced {
             settings.push_str(" fenced=yes");
+        }
+        if self.path == Path::Queued {
+            settings.push_str(" path=queued");
         }
         // One that counts a server which the others leave out would undo their restart delay.
         let restart_delay_ms = self.lock_servers.red_restart_delay_ms;

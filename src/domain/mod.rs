@@ -1,13 +1,15 @@
-//! Pure rules: ids, phones, vouchers, orders. No I/O stands here.
+//! Pure rules: ids, phones, vouchers, orders, tickets. No I/O stands here.
 
 mod ids;
 mod order;
 mod phone;
+mod ticket;
 mod voucher;
 
 pub use ids::{BadId, OrderId, UserId, VoucherId};
 pub use order::Order;
 pub use phone::{BadPhone, Phone};
+pub use ticket::{BadTicket, TicketId, TicketState};
 pub use voucher::{Phase, Status, Voucher, Window};
 
 /// What a user may do.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::domain::OrderId;
+use crate::domain::{OrderId, TicketId};
 use crate::sale::Refusal;
 use crate::store::StoreError;
 
@@ -38,8 +38,11 @@ pub(super) enum ApiError {
     MethodNotAllowed,
     HasOrders,
     Refused(Refusal),
+    TicketNotFound,
     /// The order may or may not exist.
     OutcomeUnknown(OrderId),
+    /// The purchase may or may not be admitted.
+    AdmissionUnknown(TicketId),
     /// Too many requests at a time.
     Overloaded,
     Internal,
@@ -165,6 +168,15 @@ impl From<ApiError> for Problem {
             E::OrderNotFound => {
                 Self::new(404, "order_not_found", "No such order", "You have no such order.")
             }
+            E::TicketNotFound => {
+                Self::new(404, "ticket_not_found", "No such ticket", "You have no such ticket.")
+            }
+            E::AdmissionUnknown(ticket) => {
+                let detail = "A server went away during the admission. \
+                              Ask for the ticket later: it has ended, or it will.";
+                Self::new(504, "outcome_unknown", "Outcome unknown", detail)
+                    .with("ticket_id", ticket.to_string())
+            }
             E::MethodNotAllowed => {
                 let detail = "This address does not take that method.";
                 Self::new(405, "method_not_allowed", "Method not allowed", detail)
@@ -267,6 +279,12 @@ pub(super) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
 pub(super) fn created(address: &str, body: impl Serialize) -> Response {
     let location = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("/"));
     (StatusCode::CREATED, [(LOCATION, location)], Json(body)).into_response()
+}
+
+/// 202 with the address where it goes on.
+pub(super) fn accepted_at(address: &str, body: impl Serialize) -> Response {
+    let location = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("/"));
+    (StatusCode::ACCEPTED, [(LOCATION, location)], Json(body)).into_response()
 }
 
 /// 202.

@@ -15,6 +15,7 @@ mod ops;
 mod orders;
 mod page;
 mod server;
+mod tickets;
 mod views;
 mod vouchers;
 
@@ -39,6 +40,7 @@ use crate::token::Tokens;
 use error::ApiError;
 pub use login::CodeDelivery;
 pub use server::{Limits, serve};
+pub use tickets::streams;
 
 /// The largest body that is read, in bytes.
 const BODY_BYTES: usize = 16 * 1024;
@@ -75,6 +77,8 @@ pub struct Api {
     pub lying_audit: bool,
     /// The most requests at a time.
     pub max_requests: usize,
+    /// The places of tickets' event streams.
+    pub streams: Arc<Semaphore>,
 }
 
 type Shared = Arc<Api>;
@@ -88,6 +92,7 @@ pub fn router(api: Api) -> Router {
         .merge(vouchers::router())
         .merge(admin::router())
         .merge(orders::router())
+        .merge(tickets::router())
         .split_for_parts();
     let description = openapi::complete(description);
     let routes = routes

@@ -12,9 +12,10 @@ use super::Shared;
 use super::auth::Caller;
 use super::error::{ApiError, ProblemView, created};
 use super::extract::{CheckedKey, NoBody, Params, PathId};
+use super::tickets::{TicketAnswer, admitted};
 use super::views::{OrderAnswer, OrderPage, OrderView};
 use crate::domain::{OrderId, VoucherId};
-use crate::sale::Outcome;
+use crate::sale::{Outcome, Requested};
 
 /// Orders on a page if the caller does not say, and at most.
 const PAGE: u32 = 20;
@@ -31,6 +32,8 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
     responses(
         (status = 201, body = OrderAnswer),
+        (status = 202, description = "admitted: `Location` is the ticket's (path queued)",
+            body = TicketAnswer),
         (status = 401, body = ProblemView),
         (status = 404, description = "voucher_not_found", body = ProblemView),
         (status = 409, description = "sold_out, already_ordered, not_started, ended, \
@@ -47,6 +50,13 @@ async fn buy(
     _: CheckedKey,
     _: NoBody,
 ) -> Result<Response, ApiError> {
+    if let Some(queue) = api.sale.queue() {
+        return match api.sale.request(queue, user, voucher).await {
+            Requested::Ticket(ticket) => Ok(admitted(ticket)),
+            Requested::Refused(refusal) => Err(ApiError::Refused(refusal)),
+            Requested::Unknown(ticket) => Err(ApiError::AdmissionUnknown(ticket)),
+        };
+    }
     match api.sale.purchase(user, voucher).await {
         Outcome::Bought(order) => {
             let address = format!("/api/orders/{}", order.id);

@@ -9,6 +9,7 @@ mod grouped;
 mod naive;
 mod outcome;
 mod plant;
+mod queued;
 mod section;
 mod single;
 
@@ -16,14 +17,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Guard, LockKind, LockName, LockOptions, Locks};
+use grouped::Grouped;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::domain::{Phase, Status, UserId, VoucherId};
 use crate::store::{Health, OrderIds, Orders, Vouchers};
-use catalogue::Catalogue;
+use catalogue::{Catalogue, Terms};
 pub use outcome::{Outcome, Refusal};
 pub use plant::Plant;
+pub use queued::{Queue, QueueParts, Requested, Seal};
 use section::{Section, Ticket};
 
 /// What the lock's name is made of.
@@ -60,6 +63,15 @@ pub enum Writer {
     Single,
     /// Orders of a voucher that arrive while a transaction is on its way are committed together.
     Grouped,
+}
+
+/// When a purchase is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Path {
+    /// When its order is committed.
+    Direct,
+    /// When it is admitted, with a ticket; its order is written from a stream in Redis.
+    Queued,
 }
 
 /// How many orders the writer `grouped` takes.
@@ -125,6 +137,8 @@ pub struct Parts {
     pub lock_server: &'static str,
     /// Whether the servers answer.
     pub health: Health,
+    /// What the path `queued` needs; without it the path is `direct`.
+    pub queue: Option<QueueParts>,
 }
 
 /// The sale. Cheap to clone.
@@ -135,21 +149,45 @@ pub struct Sale {
     catalogue: Catalogue,
     admission: Arc<Semaphore>,
     section: Arc<Section>,
+    queue: Option<Queue>,
     tasks: TaskTracker,
 }
 
 impl Sale {
     /// A sale by those rules.
-    pub fn new(rules: Rules, parts: Parts) -> Self {
+    pub fn new(rules: Rules, mut parts: Parts) -> Self {
         let rules = Arc::new(rules);
+        let grouped = Grouped::new(&rules, &parts);
+        let queue = parts.queue.take();
+        let queue = queue.map(|queue| Queue::new(&rules, &parts, grouped.clone(), queue));
         Self {
             health: parts.health.clone(),
             catalogue: Catalogue::new(parts.vouchers.clone()),
             admission: Arc::new(Semaphore::new(rules.max_orders)),
-            section: Arc::new(Section::new(Arc::clone(&rules), parts)),
+            section: Arc::new(Section::new(Arc::clone(&rules), parts, grouped)),
+            queue,
             tasks: TaskTracker::new(),
             rules,
         }
+    }
+
+    /// The path `queued`, if that is the one.
+    pub fn queue(&self) -> Option<&Queue> {
+        self.queue.as_ref()
+    }
+
+    /// Asks for one unit of the voucher on the path `queued`.
+    pub async fn request(&self, queue: &Queue, user: UserId, voucher: VoucherId) -> Requested {
+        let started = Instant::now();
+        let requested = match self.open_sale(voucher).await {
+            Ok(terms) => match self.admission.try_acquire() {
+                Ok(_place) => queue.request(user, voucher, &terms).await,
+                Err(_) => Requested::Refused(Refusal::Overloaded),
+            },
+            Err(refusal) => Requested::Refused(refusal),
+        };
+        requested.count(started);
+        requested
     }
 
     /// Sells one unit of the voucher to the user, or says why not. Every refusal is definite: no
@@ -166,6 +204,9 @@ impl Sale {
     pub async fn finish(&self) {
         self.tasks.close();
         self.tasks.wait().await;
+        if let Some(queue) = &self.queue {
+            queue.finish().await;
+        }
         self.section.locks().flush().await;
     }
 
@@ -175,23 +216,8 @@ impl Sale {
         user: UserId,
         voucher: VoucherId,
     ) -> Result<impl Future<Output = Outcome> + use<>, Refusal> {
-        if let Some(server) = self.health.down().first() {
-            return Err(Refusal::Unavailable(server));
-        }
         let started = Instant::now();
-        let terms = tokio::select! {
-            biased;
-            terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound)?,
-            () = self.health.until_database_is_down() => {
-                return Err(Refusal::Unavailable("database"));
-            }
-        };
-        match (terms.status, terms.window.phase(terms.now())) {
-            (Status::Draft, _) => return Err(Refusal::NotOnSale),
-            (_, Phase::NotStarted) => return Err(Refusal::NotStarted(terms.window.starts_at)),
-            (_, Phase::Ended) => return Err(Refusal::Ended(terms.window.ends_at)),
-            (Status::OnSale, Phase::Open) => {}
-        }
+        let terms = self.open_sale(voucher).await?;
         let place = Arc::clone(&self.admission).try_acquire_owned();
         let place = place.map_err(|_| Refusal::Overloaded)?;
         let ticket = Arc::new(Ticket {
@@ -199,7 +225,8 @@ impl Sale {
             voucher,
             created_at: terms.now(),
             terms,
-            lock: self.lock_name(user, voucher),
+            lock: lock_name(self.rules.scope, user, voucher),
+            pass: None,
         });
         let section = Arc::clone(&self.section);
         let task = self.tasks.spawn(async move {
@@ -210,13 +237,33 @@ impl Sale {
         Ok(async move { task.await.unwrap_or(Outcome::Failed) })
     }
 
-    fn lock_name(&self, user: UserId, voucher: VoucherId) -> LockName {
-        let name = match self.rules.scope {
-            Scope::User => format!("lock:order:{user}"),
-            Scope::Voucher => format!("lock:voucher:{voucher}"),
+    /// The terms of a voucher that is on sale now.
+    async fn open_sale(&self, voucher: VoucherId) -> Result<Arc<Terms>, Refusal> {
+        if let Some(server) = self.health.down().first() {
+            return Err(Refusal::Unavailable(server));
+        }
+        let terms = tokio::select! {
+            biased;
+            terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound)?,
+            () = self.health.until_database_is_down() => {
+                return Err(Refusal::Unavailable("database"));
+            }
         };
-        LockName::new(name).expect("a prefix and a number make a valid name")
+        match (terms.status, terms.window.phase(terms.now())) {
+            (Status::Draft, _) => Err(Refusal::NotOnSale),
+            (_, Phase::NotStarted) => Err(Refusal::NotStarted(terms.window.starts_at)),
+            (_, Phase::Ended) => Err(Refusal::Ended(terms.window.ends_at)),
+            (Status::OnSale, Phase::Open) => Ok(terms),
+        }
     }
+}
+
+fn lock_name(scope: Scope, user: UserId, voucher: VoucherId) -> LockName {
+    let name = match scope {
+        Scope::User => format!("lock:order:{user}"),
+        Scope::Voucher => format!("lock:voucher:{voucher}"),
+    };
+    LockName::new(name).expect("a prefix and a number make a valid name")
 }
 
 impl Section {

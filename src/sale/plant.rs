@@ -44,6 +44,9 @@ pub enum Plant {
     ReleaseBeforeCommit,
     /// The stock update has lost its condition.
     NoStockCondition,
+    /// Path `queued`: an admitted purchase that is not written is acknowledged, and nothing of it
+    /// is given back.
+    LostCompensation,
     /// The audit tells that all is well.
     LyingAudit,
 }
@@ -69,6 +72,7 @@ impl Plant {
             | Self::AnswerBeforeCommit
             | Self::ReleaseBeforeCommit
             | Self::NoStockCondition
+            | Self::LostCompensation
             | Self::LyingAudit => return None,
         })
     }

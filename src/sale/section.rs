@@ -23,8 +23,8 @@ use super::{Guards, LockOrder, OnLost, Parts, Plant, Rules, naive, single};
 use crate::domain::{Order, OrderId, UserId, VoucherId};
 use crate::failpoint::{self, reach};
 use crate::store::{
-    CommitError, Duplicate, Entry, Health, OrderIds, Orders, Resolution, StoreError, Transaction,
-    leave_effect, resolve,
+    CommitError, Duplicate, Entry, Health, OrderIds, Orders, Pass, Resolution, StoreError,
+    Transaction, leave_effect, resolve,
 };
 
 /// How often a transaction is tried that meets another one (1213) or an id that is taken.
@@ -40,6 +40,8 @@ pub(super) struct Ticket {
     pub(super) terms: Arc<Terms>,
     pub(super) created_at: OffsetDateTime,
     pub(super) lock: LockName,
+    /// The ticket that was given for it on the path `queued`.
+    pub(super) pass: Option<Pass>,
 }
 
 impl Ticket {
@@ -95,8 +97,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub(super) fn new(rules: Arc<Rules>, parts: Parts) -> Self {
-        let grouped = Grouped::new(&rules, &parts);
+    pub(super) fn new(rules: Arc<Rules>, parts: Parts, grouped: Grouped) -> Self {
         let Parts { pool, orders, ids, locks, lock_kind, lock_server, health, .. } = parts;
         let lock_is_transaction = locks.guarantees().hold == HoldKind::Transaction;
         Self {

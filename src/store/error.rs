@@ -9,6 +9,8 @@ pub enum Duplicate {
     Primary,
     /// A key that stands for a rule of the business.
     Business,
+    /// The ticket has ended already.
+    Ticket,
 }
 
 /// Why a call failed.
@@ -87,7 +89,11 @@ fn from_answer(answer: &MySqlDatabaseError) -> StoreError {
 /// `Duplicate entry '1' for key 'orders.PRIMARY'` in MySQL, `... for key 'PRIMARY'` in MariaDB.
 fn duplicate_key(message: &str) -> Duplicate {
     let key = message.trim_end_matches('\'').rsplit('\'').next().unwrap_or_default();
-    if key.rsplit('.').next() == Some("PRIMARY") { Duplicate::Primary } else { Duplicate::Business }
+    match key.rsplit('.').next() {
+        Some("PRIMARY") => Duplicate::Primary,
+        Some("uq_tickets_ticket") => Duplicate::Ticket,
+        _ => Duplicate::Business,
+    }
 }
 
 impl From<redis::RedisError> for StoreError {
@@ -113,6 +119,8 @@ mod tests {
             ("orders.PRIMARY", Duplicate::Primary),
             ("uq_orders_user_voucher", Duplicate::Business),
             ("orders.uq_orders_user_voucher", Duplicate::Business),
+            ("uq_tickets_ticket", Duplicate::Ticket),
+            ("tickets.uq_tickets_ticket", Duplicate::Ticket),
         ] {
             let message = format!("Duplicate entry '1-2' for key '{key}'");
             assert_eq!(duplicate_key(&message), expected, "{message}");

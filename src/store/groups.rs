@@ -37,7 +37,14 @@ impl Orders {
         tx: &mut Transaction,
         entries: &[Entry],
     ) -> Result<(), StoreError> {
-        let mut sql = String::from(self.tables.insert_orders);
+        let mut sql = String::new();
+        self.push_insert(&mut sql, entries);
+        tx.run(AssertSqlSafe(sql)).await
+    }
+
+    /// The statement that inserts these orders.
+    pub(super) fn push_insert(&self, sql: &mut String, entries: &[Entry]) {
+        sql.push_str(self.tables.insert_orders);
         for (number, entry) in entries.iter().enumerate() {
             let Entry { id, user, voucher, price_cents, created_at } = entry;
             let comma = if number == 0 { "" } else { "," };
@@ -53,7 +60,6 @@ impl Orders {
                 at.millisecond(),
             );
         }
-        tx.run(AssertSqlSafe(sql)).await
     }
 
     /// Takes so many units if they are left, and commits; [`StoreError::TooFew`] if they are not.

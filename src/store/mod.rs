@@ -1,4 +1,5 @@
-//! All SQL, and the Redis side of what the service keeps: login codes and order numbers.
+//! All SQL, and the Redis side of what the service keeps: login codes, order numbers and the queues
+//! of the path `queued`.
 //!
 //! `session` is the only way to the database: every call has a time-out, and a connection whose
 //! state is in doubt is closed, never pooled. `tables` names the tables of the sale; the other
@@ -17,7 +18,9 @@ mod pools;
 mod replicas;
 mod resolve;
 mod session;
+mod stream;
 mod tables;
+mod tickets;
 mod users;
 mod vouchers;
 
@@ -37,6 +40,10 @@ pub use pools::{
 pub use replicas::Replicas;
 pub use resolve::{Resolution, resolve};
 pub use session::{CommitError, Session, Transaction};
+pub use stream::{
+    Admission, Opening, Progress, Queued, QueuedOrder, Request, SaleStream, Settlement, Take,
+};
 pub use tables::SaleTables;
+pub use tickets::{DeadLetter, Pass, Tickets};
 pub use users::Users;
 pub use vouchers::{Change, Draft, Edit, Vouchers};

@@ -65,6 +65,7 @@ impl Desk {
             lock_kind: kind,
             lock_server: "process",
             health: Health::default(),
+            queue: None,
         };
         Self { sale: Sale::new(rules(writer), parts), vouchers, pool }
     }

@@ -1,0 +1,7 @@
+//! The path `queued`: tickets instead of orders, and orders that follow.
+
+mod buyer;
+mod crowd;
+mod events;
+mod lost;
+mod refusals;
