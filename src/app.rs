@@ -180,8 +180,11 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
         tracing::debug!(steps, "schema is up to date");
     }
     let naive = Guards::from(config.laboratory.guards) == Guards::Off;
+    // What a replica that is frozen or cut off has locked keeps others from its queued tickets.
+    let is_queued = config.path == Path::Queued;
+    let silence = is_queued.then(|| SILENCE + millis(config.laboratory.work_ms));
     let pool = |pool_size| {
-        store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive, silence: None })
+        store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive, silence })
             .context("DATABASE_URL is not usable")
     };
     Ok((pool(config.db_pool)?, pool(SIDE_CONNECTIONS)?))

@@ -7,8 +7,13 @@
 
 #[path = "failpoints/laboratory.rs"]
 mod laboratory;
+#[path = "failpoints/queued.rs"]
+mod queued;
 
 // Half of what the service's other tests share.
+#[allow(dead_code, reason = "shared with another test program")]
+#[path = "service/queued/buyer.rs"]
+mod buyer;
 #[allow(dead_code, reason = "shared with another test program")]
 #[path = "service/crowd.rs"]
 mod crowd;

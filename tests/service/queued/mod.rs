@@ -4,4 +4,6 @@ mod buyer;
 mod crowd;
 mod events;
 mod lost;
+mod poison;
 mod refusals;
+mod taken_over;
