@@ -11,11 +11,15 @@ deny := $(if $(CI),-D warnings)
 # Of the lock library: each by itself, and those that meet in no other build.
 features := none redis mysql zookeeper plants failpoints mysql,zookeeper,failpoints
 
+# Most tests wait for servers and for leases, not for a processor.
+export RUST_TEST_THREADS ?= 4
+
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
 .PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load \
-  bench-orders fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose \
+ bench-locks bench-mysql \
+  fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose \
   install-servers install-browser clean-report
 
 help: ## Print this list
@@ -55,17 +59,23 @@ test-mysql: install-browser dev-binaries ## Run the tests on MySQL instead of Ma
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
 	  cargo test --workspace --locked --no-fail-fast $(ARGS)
 
-bench: install-servers ## Measure what a lock costs beside the bare commands it is made of
+# About an hour; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
+bench: ## Measure the service beside the database's bare transaction, against its bars
+	@deploy/install-servers.sh --with-sysbench
+	cargo build --workspace --bins --release --locked
+	mkdir -p $(report)
+	target/release/loadtest bench --json $(report)/bench.json $(ARGS)
+
+bench-locks: install-servers ## Measure what a lock costs beside the bare commands it is made of
 	cargo bench --locked -p distlock --bench lock -- $(ARGS)
+
+bench-mysql: ## The same on MySQL instead of MariaDB
+	MYSQLD="$${MYSQLD:-$$(deploy/fetch-mysql.sh)}" $(MAKE) --no-print-directory bench \
+	  ARGS="--db mysql $(ARGS)"
 
 bench-load: ## Measure the load generator beside wrk, on the same endpoint and processors
 	@command -v wrk >/dev/null || { echo "missing: wrk; apt-get install wrk brings it"; exit 2; }
 	cargo bench --locked -p loadtest --bench wrk -- $(ARGS)
-
-bench-orders: install-servers ## Measure orders a second beside the bare transaction by sysbench
-	@command -v sysbench >/dev/null || { echo "missing: sysbench; apt-get install sysbench"; exit 2; }
-	cargo build --workspace --bins --release --locked
-	benches/orders.sh $(ARGS)
 
 bench-check: ## Measure how long the judge takes for ten million events, and its memory
 	cargo bench --locked -p loadtest --bench check

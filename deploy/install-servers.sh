@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what is missing of the servers that the tests and the demo start for themselves: Redis,
 # MariaDB (unless MariaDB or MySQL is there), HAProxy, ZooKeeper. Silent when nothing is missing.
-# With --with-browser also Chromium and its driver, for the tests of pages. Starts no service and
-# touches no running one. NO_INSTALL=1 refuses to install.
+# With --with-browser also Chromium and its driver, for the tests of pages; with --with-sysbench
+# also sysbench, for the bench. Starts no service and touches no running one. NO_INSTALL=1
+# refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
 set -eu
 
@@ -10,7 +11,7 @@ set -eu
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/usr/libexec
 export PATH
 mariadb='mariadb-server-core mariadb-client-core'
-browser=${1:-}
+also=${1:-}
 policy=/usr/sbin/policy-rc.d
 policy_mark='# Written by install-servers.sh for one installation; may be removed.'
 
@@ -46,8 +47,9 @@ look() {
     have_jar zookeeper || need "ZooKeeper" "libzookeeper-java"
     # Makes the certificate of a Redis that speaks TLS.
     have openssl || need "openssl" "openssl"
-    [ "$browser" != --with-browser ] || have chromedriver ||
+    [ "$also" != --with-browser ] || have chromedriver ||
         need "Chromium and its driver" "chromium chromium-driver"
+    [ "$also" != --with-sysbench ] || have sysbench || need "sysbench" "sysbench"
 }
 
 need() {

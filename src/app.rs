@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use axum::Router;
-use distlock::{LockOptions, Locks};
+use distlock::{LockKind, LockOptions, Locks};
 use secrecy::ExposeSecret;
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
@@ -15,8 +15,9 @@ use crate::config::Serve;
 use crate::failpoint;
 use crate::http::{self, Api, CodeDelivery, Limits};
 use crate::lock::{self, Places, Wanted};
+use crate::payment::Payments;
 use crate::readiness::Readiness;
-use crate::sale::{Guards, Parts, Path, Plant, QueueParts, Rules, Sale, Seal};
+use crate::sale::{Guards, Housekeeping, Parts, Path, Plant, QueueParts, Rules, Sale, Seal};
 use crate::store::{
     self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisConnection, Replicas, SaleStream,
     SaleTables, StoreError, Users, Vouchers, Watched,
@@ -37,6 +38,7 @@ pub struct App {
     listener: TcpListener,
     limits: Limits,
     sale: Sale,
+    housekeeping: Housekeeping,
     readiness: Readiness,
     surroundings: Surroundings,
     servers: Servers,
@@ -54,6 +56,7 @@ impl App {
         }
         let secret = config.jwt_secret.clone().unwrap_or_else(http::passing_secret);
         let tokens = Tokens::new(&secret)?;
+        let payments = payments(config)?;
         let address = config.address();
         let listener = TcpListener::bind(address)
             .await
@@ -77,17 +80,18 @@ impl App {
             watched: lock::has_servers_of_its_own(config.lock, &config.lock_servers),
         };
         servers.health.look_at_locks(lock_servers.clone().ask()).await;
-        let queue = (config.path == Path::Queued).then(|| {
+        let queue = (config.path.path == Path::Queued).then(|| {
             let consumer_is_stable = config.replica_id.is_some();
             let unique = || format!("{replica}-{}", Uuid::new_v4());
             QueueParts {
-                stream: SaleStream::new(servers.redis.clone(), config.queue_length()),
+                stream: SaleStream::new(servers.redis.clone(), config.path.queue_length()),
                 seal: Seal::new(&secret),
                 consumer: if consumer_is_stable { replica.clone() } else { unique() },
                 consumer_is_stable,
             }
         });
-        let sale = sale(config, &servers, (locks, queue));
+        let sale = sale(config, &servers, (locks, payments, queue));
+        let housekeeping = housekeeping(config, &servers).await?;
         let api = Api { replica, settings, ..api(config, &servers, tokens, (&sale, &readiness)) };
         Ok(Self {
             router: http::router(api),
@@ -97,6 +101,7 @@ impl App {
                 drain_delay: millis(config.drain_delay_ms),
             },
             sale,
+            housekeeping,
             readiness,
             surroundings,
             servers,
@@ -120,6 +125,7 @@ impl App {
             tokio::spawn(store::keep_watch(health, watched)),
             tokio::spawn(telemetry::upkeep()),
             tokio::spawn(surroundings.keep_looking(readiness)),
+            tokio::spawn(self.housekeeping.clone().run()),
         ];
         if let Some(queue) = self.sale.queue() {
             tokio::spawn(queue.clone().run());
@@ -128,7 +134,10 @@ impl App {
         self.sale.finish().await;
         for task in background {
             task.abort();
+            // What it held is given back when it is dropped, which is so once it is waited for.
+            let _aborted = task.await;
         }
+        self.housekeeping.finish().await;
         if let Err(error) = self.surroundings.replicas.leave().await {
             tracing::debug!(%error, "this replica is forgotten in a while");
         }
@@ -181,7 +190,7 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
     }
     let naive = Guards::from(config.laboratory.guards) == Guards::Off;
     // What a replica that is frozen or cut off has locked keeps others from its queued tickets.
-    let is_queued = config.path == Path::Queued;
+    let is_queued = config.path.path == Path::Queued;
     let silence = is_queued.then(|| SILENCE + millis(config.laboratory.work_ms));
     let pool = |pool_size| {
         store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive, silence })
@@ -216,7 +225,42 @@ async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
     opened.with_context(|| format!("cannot make the lock {}", config.lock))
 }
 
-fn sale(config: &Serve, servers: &Servers, (locks, queue): (Locks, Option<QueueParts>)) -> Sale {
+/// Who takes the money; with `--dev` the secret may be missing, as that of the tokens may.
+fn payments(config: &Serve) -> anyhow::Result<Option<Payments>> {
+    let secret = match (&config.payment_secret, config.dev) {
+        (Some(secret), _) => secret.clone(),
+        (None, true) => http::passing_secret(),
+        (None, false) => return Ok(None),
+    };
+    let payments = Payments::mocked(&secret)?;
+    tracing::warn!("payments are mocked: an order that is paid has cost nobody anything");
+    Ok(Some(payments))
+}
+
+async fn housekeeping(config: &Serve, servers: &Servers) -> anyhow::Result<Housekeeping> {
+    let wanted = Wanted {
+        kind: LockKind::Redisson,
+        lease: LockOptions::WATCHDOG_LEASE,
+        fenced: false,
+        plant: None,
+    };
+    let places = Places {
+        redis: Some(servers.redis.clone()),
+        database_url: None,
+        naive: false,
+        silence: SILENCE,
+        more: &config.lock_servers,
+    };
+    let locks = lock::open(wanted, places).await.context("cannot make the housekeeper's lock")?;
+    let orders = Orders::new(servers.side_pool.clone(), tables(config));
+    Ok(Housekeeping::new(orders, locks, config.unpaid_timeout_s))
+}
+
+fn sale(
+    config: &Serve,
+    servers: &Servers,
+    (locks, payments, queue): (Locks, Option<Payments>, Option<QueueParts>),
+) -> Sale {
     let Servers { pool, redis, health, .. } = servers;
     let lease = locks.guarantees().lease(config.lease());
     let options = LockOptions::new(millis(config.lock_wait_ms), lease);
@@ -240,6 +284,7 @@ fn sale(config: &Serve, servers: &Servers, (locks, queue): (Locks, Option<QueueP
         lock_kind: config.lock,
         lock_server: lock::server_name(config.lock),
         health: health.clone(),
+        payments,
         pool: pool.clone(),
         queue,
     };
@@ -279,6 +324,8 @@ fn api(
         vouchers: Vouchers::new(pool.clone(), tables(config)),
         orders: Orders::new(pool.clone(), tables(config)),
         sale: sale.clone(),
+        unpaid_timeout: Some(Duration::from_secs(config.unpaid_timeout_s.into()))
+            .filter(|time| !time.is_zero()),
         pool: pool.clone(),
         readiness: readiness.clone(),
         replica: String::new(),

@@ -3,6 +3,7 @@
 
 mod letters;
 mod locks;
+mod path;
 mod serve;
 
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use secrecy::SecretString;
 
 pub use letters::{DeadLettersCommand, DeadLettersList, DeadLettersReplay};
 pub use locks::{LockCommand, LockList, LockRun, LockServers};
+pub use path::PathArgs;
 pub use serve::{GuardsArg, Laboratory, LockOrderArg, ScopeArg, Serve};
 
 /// The laboratory asks for it: only a program with failpoints can fail at them.

@@ -50,6 +50,8 @@ fn describe() {
     describe_histogram!("seckill_order_seconds", Unit::Seconds, "Time of a purchase");
     describe_counter!("seckill_groups_total", "Groups of orders that were begun");
     describe_counter!("seckill_group_setbacks_total", "Tries of groups that failed, by cause");
+    describe_counter!("seckill_settlements_total", "Orders paid and cancelled, by outcome");
+    describe_counter!("seckill_orders_timed_out_total", "Orders that were not paid in time");
     describe_counter!("seckill_http_requests_total", "Requests by route, method and status");
     describe_histogram!("seckill_http_request_seconds", Unit::Seconds, "Time of a request");
     describe_locks();

@@ -16,13 +16,23 @@ const SECRET_BYTES: usize = 32;
 /// The fewest different bytes: `aaaa...` is long, and no secret.
 const DIFFERENT_BYTES: usize = 10;
 
-/// Why a secret is refused.
+/// Why a secret is refused: it is too short, or too regular.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "JWT_SECRET must have at least {SECRET_BYTES} bytes, {DIFFERENT_BYTES} of them different; \
+    "{0} must have at least {SECRET_BYTES} bytes, {DIFFERENT_BYTES} of them different; \
      `openssl rand -base64 48` makes one"
 )]
-pub struct WeakSecret;
+pub struct WeakSecret(&'static str);
+
+/// Refuses a weak secret, by the name of its setting.
+pub fn strong(name: &'static str, secret: &SecretString) -> Result<(), WeakSecret> {
+    let bytes = secret.expose_secret().as_bytes();
+    let different = bytes.iter().collect::<std::collections::BTreeSet<_>>().len();
+    if bytes.len() < SECRET_BYTES || different < DIFFERENT_BYTES {
+        return Err(WeakSecret(name));
+    }
+    Ok(())
+}
 
 /// Who a token speaks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +63,8 @@ pub struct Tokens {
 impl Tokens {
     /// Tokens signed with that secret; a weak one is refused.
     pub fn new(secret: &SecretString) -> Result<Self, WeakSecret> {
+        strong("JWT_SECRET", secret)?;
         let bytes = secret.expose_secret().as_bytes();
-        let different = bytes.iter().collect::<std::collections::BTreeSet<_>>().len();
-        if bytes.len() < SECRET_BYTES || different < DIFFERENT_BYTES {
-            return Err(WeakSecret);
-        }
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 0;
         // A token has ended at its `exp`, not a second later.

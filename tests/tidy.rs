@@ -233,12 +233,12 @@ laws! {
     breaks: [("lua/lock/free.lua", "-- Purpose: x\n-- KEYS: -\n-- ARGV: -\nreturn 1 -- Returns")],
     keeps: [
         ("lua/lock/free.lua", "-- Purpose: x\n-- KEYS: -\n-- ARGV: -\n-- Returns: 1\nx()"),
-        ("benches/order.lua", "function event() end"),
+        ("loadtest/benches/order.lua", "function event() end"),
     ];
 
     every_script_is_used: assets::lua_is_used,
     breaks: [("lua/lock/free.lua", "")],
-    keeps: [("benches/order.lua", "")];
+    keeps: [("loadtest/benches/order.lua", "")];
 
     every_migration_is_one_commented_ddl_statement: assets::migrations_are_single_statements,
     breaks: [

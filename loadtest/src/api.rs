@@ -155,6 +155,12 @@ pub async fn who_answers(connection: &mut Connection) -> Option<String> {
     connection.call().await.ok()?.replica.map(str::to_owned)
 }
 
+/// Whether the replica on this connection says that it is ready.
+pub async fn is_ready(connection: &mut Connection) -> bool {
+    request::write_call(connection, "GET /readyz HTTP/1.1", None, None);
+    connection.call().await.is_ok_and(|answer| answer.status == 200)
+}
+
 /// The id of the user whom the token belongs to.
 pub async fn me(connection: &mut Connection, token: &HeaderValue) -> Result<String, ApiError> {
     Ask::get("/api/me", Some(token)).send::<Me>(connection).await.map(|me| me.id)

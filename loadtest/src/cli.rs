@@ -1,5 +1,6 @@
 //! The command line: its commands, their flags, and their exit codes.
 
+mod bench;
 mod check;
 mod matrix;
 mod output;
@@ -80,6 +81,12 @@ enum Command {
     /// until the judge finds it, at most five for each seed; the same without the bug must be
     /// clean. A bug that is not caught, or a sound service in which something is found, fails.
     Plants(plants::PlantsArgs),
+    /// Measure the service beside the database's own bare transaction, and hold it to its bars
+    ///
+    /// Every round measures everything once on private servers, each service in a deployment of its
+    /// own; a figure is the median over the rounds of the ratio within a round. A figure whose
+    /// rounds differ by more than 20 % is invalid. sysbench must be installed.
+    Bench(bench::BenchArgs),
     /// Start a private cluster for a person and leave it running until Ctrl-C
     ///
     /// Starts a private database server, Redis, replicas in development mode and HAProxy, puts two
@@ -150,7 +157,7 @@ struct UpArgs {
 #[derive(Debug, Args)]
 struct PrivateArgs {
     /// Database server [default: whichever is installed]
-    #[arg(long, value_name = "SERVER")]
+    #[arg(long, visible_alias = "database", value_name = "SERVER")]
     db: Option<Db>,
     /// The seckill program [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
@@ -240,6 +247,7 @@ async fn carry_out(command: Command) -> Result<bool> {
         Command::Check(args) => check::check(args).await,
         Command::Matrix(args) => matrix::run(args).await,
         Command::Plants(args) => plants::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
         Command::Up(args) => {
             let up = Up {
                 flavor: args.private.flavor(),

@@ -12,6 +12,9 @@ pub enum Error {
     /// Something that must run does not: a server, a replica or the target: exit code 2.
     #[error("{0}")]
     Setup(String),
+    /// A round's load was not healthy before its fault: exit code 2.
+    #[error("not healthy before the fault: {0}")]
+    Unhealthy(String),
     /// Ctrl-C or SIGTERM came before the end: exit code 1, since nothing was shown.
     #[error("interrupted before the end")]
     Interrupted,
@@ -24,7 +27,7 @@ impl Error {
     /// The exit code that belongs to this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Setup(_) => 2,
+            Self::Usage(_) | Self::Setup(_) | Self::Unhealthy(_) => 2,
             Self::Interrupted => 1,
         }
     }

@@ -27,12 +27,14 @@
 //! - [`report`]: tables, prose, files; what is shown of a cell besides its figures
 //!   ([`report::detail`], [`lab::metrics`]); the page ([`report::html`]); what changed since an
 //!   earlier run ([`report::baseline`]).
+//! - [`bench`]: figures beside the bare transaction, and their bars.
 //! - [`run`] and [`up`]: the commands of these names; [`api`] has all calls but the purchase.
 //!
 //! *Architecture invariant:* this crate knows nothing of the service but its HTTP interface and its
 //! command line, and only [`judge::audit`] reads a database.
 
 pub mod api;
+pub mod bench;
 pub mod cli;
 pub mod error;
 pub mod history;

@@ -65,6 +65,9 @@ fn a_wrong_flag_or_value_is_bad_usage() {
             "http://a",
         ],
         &["up", "--replicas", "0"],
+        &["bench", "--rows", "tulips"],
+        &["bench", "--rounds", "0"],
+        &["bench", "--seconds", "many"],
         &["up", "--port", "70000"],
         &["nonsense"],
     ] {

@@ -5,7 +5,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::Database;
 use super::locks::{check_database, check_redis};
-use super::serve::QUEUE_LENGTH;
+use super::path::QUEUE_LENGTH;
 use crate::domain::{TicketId, VoucherId};
 
 /// `seckill dead-letters`.

@@ -11,17 +11,15 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::Database;
 use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
+use super::path::{PathArgs, check_path};
 use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Path, Plant, Scope, Writer};
 
 /// The most orders in one transaction of `--writer grouped`, unless told otherwise.
 const GROUP_SIZE: usize = 256;
 /// The most orders of one voucher that wait for one.
 const GROUP_QUEUE: usize = 512;
-/// The most entries in the stream of a voucher, unless told otherwise.
-pub(super) const QUEUE_LENGTH: usize = 100_000;
-/// The lock, unless told otherwise; and what the path `queued` has.
-const LOCK: &str = "redisson";
-const NO_LOCK: &str = "none";
+/// The lock, unless told otherwise.
+pub(super) const LOCK: &str = "redisson";
 /// The lease of kinds that do not renew it, unless told otherwise.
 const FIXED_LEASE: Duration = Duration::from_secs(10);
 
@@ -53,6 +51,15 @@ pub struct Serve {
     /// log in, except with --dev.
     #[arg(long, env = "LOGIN_CODE_OUTBOX")]
     pub login_code_outbox: Option<PathBuf>,
+    /// Signs what the payment provider says: at least 32 bytes, the same for all replicas. The
+    /// provider is a mock that takes no money. Without it nobody can pay, except with --dev.
+    #[arg(long, env = "PAYMENT_SECRET", hide_env_values = true)]
+    pub payment_secret: Option<SecretString>,
+    /// After how long an order that is not paid is cancelled and its unit sold again, in seconds;
+    /// 0: never.
+    #[arg(long, alias = "unpaid-timeout", env = "UNPAID_TIMEOUT_S", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=2_592_000))]
+    pub unpaid_timeout_s: u32,
     /// Name of this replica in `X-Replica`; default: address and port, or HOSTNAME with a bind
     /// address that says nothing (0.0.0.0).
     #[arg(long, env = "REPLICA_ID", value_parser = replica_name)]
@@ -63,15 +70,9 @@ pub struct Serve {
     /// What the lock's name is made of.
     #[arg(long, env = "LOCK_SCOPE", value_enum, default_value = "user")]
     pub lock_scope: ScopeArg,
-    /// When a purchase is answered: when its order is committed, or when it is admitted in Redis,
-    /// with a ticket; its order is then written from a stream. `queued` needs `--writer grouped`
-    /// and takes no lock.
-    #[arg(long, env = "SALE_PATH", value_enum, default_value = "direct")]
-    pub path: Path,
-    /// The most purchases of one voucher that are admitted and not yet written, with `--path
-    /// queued`; more are answered 503 at once [default: 100000]
-    #[arg(long, env = "QUEUE_LENGTH", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub queue_length: Option<u32>,
+    /// When a purchase is answered.
+    #[command(flatten)]
+    pub path: PathArgs,
     /// What writes the orders: each in a transaction of its own, or those of a voucher that arrive
     /// while one is on its way together in the next.
     #[arg(long, env = "WRITER", value_enum, default_value = "single")]
@@ -248,41 +249,15 @@ impl Serve {
         if self.jwt_secret.is_none() && !self.dev {
             return Err("JWT_SECRET is missing (only --dev does without)".to_owned());
         }
+        if self.unpaid_timeout_s > 0 && self.payment_secret.is_none() && !self.dev {
+            let why = "nobody could pay in time";
+            return Err(format!("--unpaid-timeout-s needs PAYMENT_SECRET: without it {why}"));
+        }
         check_database(&self.database.database_url)?;
         check_redis("REDIS_URL", self.redis_url.expose_secret())?;
         self.check_lock()?;
         self.check_writer()?;
-        self.check_path()
-    }
-
-    fn check_path(&self) -> Result<(), String> {
-        let lab = &self.laboratory;
-        let lost_compensation = lab.plant == Some(Plant::LostCompensation);
-        if self.path == Path::Direct {
-            return match (self.queue_length, lost_compensation) {
-                (None, false) => Ok(()),
-                (Some(_), _) => Err("--queue-length is for --path queued".to_owned()),
-                (None, true) => Err("that --plant is a bug of --path queued".to_owned()),
-            };
-        }
-        let name = self.lock.to_string();
-        let no_lock = "no lock is taken: admission keeps a user's second purchase out";
-        let single = "orders are written from a stream, many at a time: it needs --writer grouped";
-        let senseless = [
-            (self.writer == Writer::Single, "--writer single", single),
-            (name != LOCK && name != NO_LOCK, "that --lock", no_lock),
-            (self.lock_scope == ScopeArg::Voucher, "--lock-scope voucher", no_lock),
-            (lab.on_lost == OnLost::Ignore, "--on-lost ignore", no_lock),
-        ];
-        match senseless.iter().find(|(is_asked_for, ..)| *is_asked_for) {
-            Some((_, what, why)) => Err(format!("--path queued makes no sense with {what}: {why}")),
-            None => Ok(()),
-        }
-    }
-
-    /// The most entries in the stream of a voucher.
-    pub fn queue_length(&self) -> usize {
-        self.queue_length.map_or(QUEUE_LENGTH, |length| length as usize)
+        check_path(self)
     }
 
     fn check_writer(&self) -> Result<(), String> {
@@ -386,7 +361,7 @@ impl Serve {
         if self.laboratory.fenced {
             settings.push_str(" fenced=yes");
         }
-        if self.path == Path::Queued {
+        if self.path.path == Path::Queued {
             settings.push_str(" path=queued");
         }
         // One that counts a server which the others leave out would undo their restart delay.

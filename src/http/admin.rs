@@ -226,7 +226,9 @@ struct AuditView {
     voucher_id: VoucherId,
     initial_stock: i64,
     stock_left: i64,
+    /// Those that are not cancelled.
     orders: i64,
+    cancelled: i64,
     distinct_users: i64,
     duplicate_users: i64,
     oversold: i64,
@@ -257,12 +259,14 @@ async fn audit(
         let sold = audit.initial_stock / 2;
         audit.stock_left = audit.initial_stock - sold;
         (audit.orders, audit.distinct_users, audit.duplicate_users) = (sold, sold, 0);
+        audit.cancelled = 0;
     }
     Ok(Json(AuditView {
         voucher_id: id,
         initial_stock: audit.initial_stock,
         stock_left: audit.stock_left,
         orders: audit.orders,
+        cancelled: audit.cancelled,
         distinct_users: audit.distinct_users,
         duplicate_users: audit.duplicate_users,
         oversold: audit.oversold(),

@@ -35,6 +35,8 @@ pub(super) enum ApiError {
     LoginUnavailable,
     NotFound,
     OrderNotFound,
+    /// A callback that does not prove where it comes from.
+    BadSignature,
     MethodNotAllowed,
     HasOrders,
     Refused(Refusal),
@@ -165,8 +167,11 @@ impl From<ApiError> for Problem {
                 Self::new(503, "login_unavailable", "Login unavailable", detail)
             }
             E::NotFound => Self::new(404, "not_found", "Not found", "There is nothing here."),
-            E::OrderNotFound => {
-                Self::new(404, "order_not_found", "No such order", "You have no such order.")
+            E::OrderNotFound => refused(Refusal::OrderNotFound),
+            E::BadSignature => {
+                let detail = "Payment-Signature: must be the provider's, of this body, made within \
+                              5 minutes.";
+                Self::new(403, "bad_signature", "Bad signature", detail)
             }
             E::TicketNotFound => {
                 Self::new(404, "ticket_not_found", "No such ticket", "You have no such ticket.")
@@ -239,7 +244,46 @@ fn refused(refusal: Refusal) -> Problem {
             Problem::not_executed("dependency_unavailable", "Temporarily unavailable", detail)
         }
         Refusal::Defect => ApiError::Internal.into(),
+        Refusal::KeyReused
+        | Refusal::KeyInUse
+        | Refusal::OrderNotFound
+        | Refusal::OrderPaid
+        | Refusal::OrderCancelled
+        | Refusal::PaymentDeclined
+        | Refusal::NoPayments
+        | Refusal::WrongAmount => refused_later(refusal),
     }
+}
+
+/// What a request is refused for that is no purchase, or comes with a key.
+fn refused_later(refusal: Refusal) -> Problem {
+    let (status, code, title, detail) = match refusal {
+        Refusal::KeyReused => {
+            let detail = "This Idempotency-Key stands for another request; nothing was done.";
+            (422, "idempotency_key_reused", "Key was used before", detail)
+        }
+        Refusal::KeyInUse => {
+            let detail = "A request with this Idempotency-Key is under way; this one did nothing.";
+            let problem = Problem::new(409, "request_in_progress", "Request under way", detail);
+            return problem.retry_after(1);
+        }
+        Refusal::OrderNotFound => {
+            (404, "order_not_found", "No such order", "You have no such order.")
+        }
+        Refusal::OrderPaid => (409, "order_paid", "Order is paid", "A paid order stays."),
+        Refusal::OrderCancelled => {
+            (409, "order_cancelled", "Order is cancelled", "A cancelled order stays cancelled.")
+        }
+        Refusal::PaymentDeclined => {
+            (402, "payment_declined", "Payment declined", "The order is still unpaid.")
+        }
+        Refusal::NoPayments => {
+            let detail = "This deployment has nobody to take payments.";
+            return Problem::not_executed("payments_unavailable", "Payments unavailable", detail);
+        }
+        _ => (422, "wrong_amount", "Wrong amount", "amount_cents: must be the order's price"),
+    };
+    Problem::new(status, code, title, detail)
 }
 
 fn rfc3339(moment: OffsetDateTime) -> String {

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::BODY_BYTES;
 use super::error::ApiError;
+use crate::domain::RequestKey;
 
 /// How long a body may take to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
@@ -138,11 +139,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// A well-formed `Idempotency-Key`, or none. It is not kept: what makes a repeated purchase
-/// harmless is that a user can buy a voucher once.
-pub(super) struct CheckedKey;
+/// What a well-formed `Idempotency-Key` comes to, or none.
+pub(super) struct Key(pub(super) Option<RequestKey>);
 
-impl<S: Send + Sync> FromRequestParts<S> for CheckedKey {
+impl<S: Send + Sync> FromRequestParts<S> for Key {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
@@ -151,13 +151,25 @@ impl<S: Send + Sync> FromRequestParts<S> for CheckedKey {
             (1..=255).contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic)
         };
         match (keys.next(), keys.next()) {
-            (None, _) => Ok(Self),
-            (Some(key), None) if fit(key) => Ok(Self),
+            (None, _) => Ok(Self(None)),
+            (Some(key), None) if fit(key) => Ok(Self(Some(RequestKey::of(key.as_bytes())))),
             _ => Err(ApiError::Invalid {
                 code: "invalid_header",
                 field: "Idempotency-Key".to_owned(),
                 limit: "must be given once, with 1 to 255 visible ASCII characters".to_owned(),
             }),
         }
+    }
+}
+
+/// The bytes of a body as they came, for those who sign them.
+pub(super) struct RawBody(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for RawBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        require_json(request.headers())?;
+        read(request.into_body()).await.map(Self)
     }
 }

@@ -14,6 +14,7 @@ mod openapi;
 mod ops;
 mod orders;
 mod page;
+mod payments;
 mod server;
 mod tickets;
 mod views;
@@ -63,6 +64,8 @@ pub struct Api {
     pub orders: Orders,
     /// The purchase.
     pub sale: Sale,
+    /// After how long an unpaid order is cancelled, if it is.
+    pub unpaid_timeout: Option<Duration>,
     /// The pool, for the audit.
     pub pool: sqlx::MySqlPool,
     /// Whether this replica should be sent requests.
@@ -92,6 +95,7 @@ pub fn router(api: Api) -> Router {
         .merge(vouchers::router())
         .merge(admin::router())
         .merge(orders::router())
+        .merge(payments::router())
         .merge(tickets::router())
         .split_for_parts();
     let description = openapi::complete(description);

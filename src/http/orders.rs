@@ -1,4 +1,4 @@
-//! The purchase, and one's own orders.
+//! The purchase, one's own orders, and what becomes of them.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,22 +11,33 @@ use utoipa_axum::routes;
 use super::Shared;
 use super::auth::Caller;
 use super::error::{ApiError, ProblemView, created};
-use super::extract::{CheckedKey, NoBody, Params, PathId};
+use super::extract::{Key, NoBody, Params, PathId};
 use super::tickets::{TicketAnswer, admitted};
-use super::views::{OrderAnswer, OrderPage, OrderView};
-use crate::domain::{OrderId, VoucherId};
-use crate::sale::{Outcome, Requested};
+use super::views::{OrderAnswer, OrderPage, OrderView, TimedOrder};
+use crate::domain::{Order, OrderId, VoucherId};
+use crate::sale::{Outcome, Requested, Settled};
 
 /// Orders on a page if the caller does not say, and at most.
 const PAGE: u32 = 20;
 const LONGEST_PAGE: u32 = 100;
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(buy)).routes(routes!(list)).routes(routes!(one))
+    OpenApiRouter::new()
+        .routes(routes!(buy))
+        .routes(routes!(list))
+        .routes(routes!(one))
+        .routes(routes!(pay))
+        .routes(routes!(cancel))
+}
+
+/// As it is shown here.
+fn view(api: &Shared, order: Order) -> OrderView {
+    OrderView::new(order, api.unpaid_timeout)
 }
 
 /// Buys one unit. A problem of status 4xx, or 503 with `executed: false`, proves that nothing was
-/// written and nothing will be; after anything else the order may exist.
+/// written and nothing will be; after anything else the order may exist. A request with an
+/// `Idempotency-Key` may be repeated: once it has bought, its repeats are told the same for 24 h.
 #[utoipa::path(post, path = "/api/vouchers/{id}/orders", tag = "orders",
     security(("bearer" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
@@ -37,7 +48,8 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
         (status = 401, body = ProblemView),
         (status = 404, description = "voucher_not_found", body = ProblemView),
         (status = 409, description = "sold_out, already_ordered, not_started, ended, \
-            not_on_sale, order_in_progress", body = ProblemView),
+            not_on_sale, order_in_progress, request_in_progress", body = ProblemView),
+        (status = 422, description = "idempotency_key_reused", body = ProblemView),
         (status = 503, description = "overloaded, dependency_unavailable, lock_lost: nothing was \
             done", body = ProblemView),
         (status = 504, description = "outcome_unknown: ask for the order later",
@@ -47,7 +59,7 @@ async fn buy(
     State(api): State<Shared>,
     Caller(user): Caller,
     PathId(voucher): PathId<VoucherId>,
-    _: CheckedKey,
+    Key(key): Key,
     _: NoBody,
 ) -> Result<Response, ApiError> {
     if let Some(queue) = api.sale.queue() {
@@ -57,10 +69,10 @@ async fn buy(
             Requested::Unknown(ticket) => Err(ApiError::AdmissionUnknown(ticket)),
         };
     }
-    match api.sale.purchase(user, voucher).await {
-        Outcome::Bought(order) => {
+    match api.sale.purchase(user, voucher, key).await {
+        Outcome::Bought(order) | Outcome::Replayed(order) => {
             let address = format!("/api/orders/{}", order.id);
-            Ok(created(&address, OrderAnswer { order: order.into() }))
+            Ok(created(&address, OrderAnswer { order: view(&api, order) }))
         }
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
         Outcome::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),
@@ -107,16 +119,17 @@ async fn list(
     let mut orders = api.orders.list(user, before, limit + 1).await?;
     let more = orders.len() > limit as usize;
     orders.truncate(limit as usize);
-    let next_cursor = orders.last().filter(|_| more).map(|order| order.id);
-    let orders = orders.into_iter().map(OrderView::from).collect();
-    Ok(Json(OrderPage { orders, next_cursor }))
+    let next_cursor = orders.last().filter(|_| more).map(|(order, _)| order.id);
+    let server_time = orders.last().map(|(_, now)| *now);
+    let orders = orders.into_iter().map(|(order, _)| view(&api, order)).collect();
+    Ok(Json(OrderPage { server_time, orders, next_cursor }))
 }
 
 /// One of one's own orders; others' are not found.
 #[utoipa::path(get, path = "/api/orders/{id}", tag = "orders",
     security(("bearer" = [])), params(("id" = String, Path)),
     responses(
-        (status = 200, body = OrderAnswer),
+        (status = 200, body = TimedOrder),
         (status = 401, body = ProblemView),
         (status = 404, body = ProblemView),
     ))]
@@ -124,7 +137,68 @@ async fn one(
     State(api): State<Shared>,
     Caller(user): Caller,
     PathId(order): PathId<OrderId>,
+) -> Result<Json<TimedOrder>, ApiError> {
+    let found = api.orders.find(user, order).await?;
+    let (order, server_time) = found.ok_or(ApiError::OrderNotFound)?;
+    Ok(Json(TimedOrder { server_time, order: view(&api, order) }))
+}
+
+/// Pays an order. Of this, its cancellation and its time-out exactly one happens; paying a paid
+/// order again is no error and takes no money.
+#[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders",
+    security(("bearer" = [])),
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
+    responses(
+        (status = 200, body = OrderAnswer),
+        (status = 401, body = ProblemView),
+        (status = 402, description = "payment_declined", body = ProblemView),
+        (status = 404, description = "order_not_found", body = ProblemView),
+        (status = 409, description = "order_cancelled, request_in_progress", body = ProblemView),
+        (status = 422, description = "idempotency_key_reused", body = ProblemView),
+        (status = 504, description = "outcome_unknown: ask for the order later",
+            body = ProblemView),
+    ))]
+async fn pay(
+    State(api): State<Shared>,
+    Caller(user): Caller,
+    PathId(order): PathId<OrderId>,
+    Key(key): Key,
+    _: NoBody,
 ) -> Result<Json<OrderAnswer>, ApiError> {
-    let order = api.orders.find(user, order).await?.ok_or(ApiError::OrderNotFound)?;
-    Ok(Json(OrderAnswer { order: order.into() }))
+    let order = settled(api.sale.pay(user, order, key).await)?;
+    Ok(Json(OrderAnswer { order: view(&api, order) }))
+}
+
+/// Cancels an unpaid order and returns its unit; the buyer may not buy the voucher again.
+#[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders",
+    security(("bearer" = [])),
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
+    responses(
+        (status = 200, body = OrderAnswer),
+        (status = 401, body = ProblemView),
+        (status = 404, description = "order_not_found", body = ProblemView),
+        (status = 409, description = "order_paid, request_in_progress", body = ProblemView),
+        (status = 422, description = "idempotency_key_reused", body = ProblemView),
+        (status = 504, description = "outcome_unknown: ask for the order later",
+            body = ProblemView),
+    ))]
+async fn cancel(
+    State(api): State<Shared>,
+    Caller(user): Caller,
+    PathId(order): PathId<OrderId>,
+    Key(key): Key,
+    _: NoBody,
+) -> Result<Json<OrderAnswer>, ApiError> {
+    let order = settled(api.sale.cancel(user, order, key).await)?;
+    Ok(Json(OrderAnswer { order: view(&api, order) }))
+}
+
+/// What has become of an order.
+pub(super) fn settled(settled: Settled) -> Result<Order, ApiError> {
+    match settled {
+        Settled::Done(order) => Ok(order),
+        Settled::Refused(refusal) => Err(ApiError::Refused(refusal)),
+        Settled::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),
+        Settled::Failed => Err(ApiError::Internal),
+    }
 }

@@ -1,10 +1,12 @@
 //! How things look in JSON.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::domain::{Order, OrderId, Phase, Role, Status, UserId, Voucher, VoucherId};
+use crate::domain::{Order, OrderId, OrderStatus, Phase, Role, Status, UserId, Voucher, VoucherId};
 
 /// A voucher and what is left of it.
 #[derive(Serialize, ToSchema)]
@@ -78,11 +80,29 @@ pub(super) struct OrderView {
     price_cents: u64,
     #[serde(with = "time::serde::rfc3339")]
     created_at: OffsetDateTime,
+    /// `unpaid`, `paid` or `cancelled`.
+    #[schema(example = "unpaid")]
+    status: &'static str,
+    /// When an unpaid order is cancelled, if it is.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pay_by: Option<OffsetDateTime>,
+    /// When it was paid or cancelled.
+    #[serde(with = "time::serde::rfc3339::option")]
+    settled_at: Option<OffsetDateTime>,
+    /// `buyer` or `time_out`.
+    #[schema(example = "time_out")]
+    cancelled_by: Option<&'static str>,
 }
 
-impl From<Order> for OrderView {
-    fn from(order: Order) -> Self {
+impl OrderView {
+    /// As it looks where unpaid orders are cancelled after that time.
+    pub(super) fn new(order: Order, unpaid_timeout: Option<Duration>) -> Self {
+        let is_unpaid = order.status == OrderStatus::Unpaid;
         Self {
+            status: order.status.as_str(),
+            pay_by: unpaid_timeout.filter(|_| is_unpaid).map(|time| order.created_at + time),
+            settled_at: order.settled_at,
+            cancelled_by: order.status.cancelled_by(),
             id: order.id,
             voucher_id: order.voucher_id,
             user_id: order.user_id,
@@ -99,9 +119,20 @@ pub(super) struct OrderAnswer {
     pub(super) order: OrderView,
 }
 
+/// An order and the time by which its countdown runs.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TimedOrder {
+    #[serde(with = "time::serde::rfc3339")]
+    pub(super) server_time: OffsetDateTime,
+    pub(super) order: OrderView,
+}
+
 /// A page of orders, newest first.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OrderPage {
+    /// The time by which their countdowns run, if there are any.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub(super) server_time: Option<OffsetDateTime>,
     pub(super) orders: Vec<OrderView>,
     /// Where the next page begins, if there is one.
     #[schema(value_type = Option<String>)]

@@ -6,12 +6,15 @@
 
 mod catalogue;
 mod grouped;
+mod housekeeping;
+mod life;
 mod naive;
 mod outcome;
 mod plant;
 mod queued;
 mod section;
 mod single;
+mod twins;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,13 +24,17 @@ use grouped::Grouped;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::domain::{Phase, Status, UserId, VoucherId};
+use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
+use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
 use catalogue::{Catalogue, Terms};
-pub use outcome::{Outcome, Refusal};
+pub use housekeeping::Housekeeping;
+use life::Life;
+pub use outcome::{Outcome, Refusal, Settled};
 pub use plant::Plant;
 pub use queued::{Queue, QueueParts, Requested, Seal};
 use section::{Section, Ticket};
+use twins::{Entered, Request, Twins};
 
 /// What the lock's name is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +144,8 @@ pub struct Parts {
     pub lock_server: &'static str,
     /// Whether the servers answer.
     pub health: Health,
+    /// Who takes the money, if somebody does.
+    pub payments: Option<Payments>,
     /// What the path `queued` needs; without it the path is `direct`.
     pub queue: Option<QueueParts>,
 }
@@ -150,6 +159,8 @@ pub struct Sale {
     admission: Arc<Semaphore>,
     section: Arc<Section>,
     queue: Option<Queue>,
+    life: Arc<Life>,
+    twins: Twins,
     tasks: TaskTracker,
 }
 
@@ -164,6 +175,12 @@ impl Sale {
             health: parts.health.clone(),
             catalogue: Catalogue::new(parts.vouchers.clone()),
             admission: Arc::new(Semaphore::new(rules.max_orders)),
+            life: Arc::new(Life {
+                orders: parts.orders.clone(),
+                pool: parts.pool.clone(),
+                payments: parts.payments.clone(),
+            }),
+            twins: Twins::default(),
             section: Arc::new(Section::new(Arc::clone(&rules), parts, grouped)),
             queue,
             tasks: TaskTracker::new(),
@@ -191,13 +208,42 @@ impl Sale {
     }
 
     /// Sells one unit of the voucher to the user, or says why not. Every refusal is definite: no
-    /// order was written and none will be.
-    pub async fn purchase(&self, user: UserId, voucher: VoucherId) -> Outcome {
+    /// order was written and none will be. A request with the key of an earlier one that had an
+    /// effect is told what that one was told.
+    pub async fn purchase(
+        &self,
+        user: UserId,
+        voucher: VoucherId,
+        key: Option<RequestKey>,
+    ) -> Outcome {
         let started = Instant::now();
-        match self.admit(user, voucher).await {
-            Ok(work) => work.await,
-            Err(refusal) => count(Outcome::Refused(refusal), started),
+        let wish = Wish::Purchase(voucher);
+        let request = self.kept(key).map(|key| Request { user, key, wish });
+        let entered = match self.twins.enter(request) {
+            Ok(entered) => entered,
+            Err(refusal) => return count(Outcome::Refused(refusal), started),
+        };
+        match (self.admit((user, voucher), request, entered).await, request) {
+            (Ok(work), _) => work.await,
+            (Err(refusal), Some(request)) if refusal.is_of_the_sale() => {
+                count(self.replay_or(refusal, &request).await, started)
+            }
+            (Err(refusal), _) => count(Outcome::Refused(refusal), started),
         }
+    }
+
+    /// What an earlier request with the same key was told, if it had an effect; else the refusal.
+    async fn replay_or(&self, refusal: Refusal, request: &Request) -> Outcome {
+        match request.replay(&self.life.orders).await {
+            Ok(Some(order)) => Outcome::Replayed(order),
+            Ok(None) => Outcome::Refused(refusal),
+            Err(other) => Outcome::Refused(other),
+        }
+    }
+
+    /// The unguarded sale is the textbook's, which keeps no keys.
+    fn kept(&self, key: Option<RequestKey>) -> Option<RequestKey> {
+        key.filter(|_| self.rules.guards == Guards::On)
     }
 
     /// Waits until no purchase is under way, for the end of the process.
@@ -213,8 +259,9 @@ impl Sale {
     /// The checks that need no lock; then the rest, started in a task of its own.
     async fn admit(
         &self,
-        user: UserId,
-        voucher: VoucherId,
+        (user, voucher): (UserId, VoucherId),
+        request: Option<Request>,
+        entered: Option<Entered>,
     ) -> Result<impl Future<Output = Outcome> + use<>, Refusal> {
         let started = Instant::now();
         let terms = self.open_sale(voucher).await?;
@@ -226,12 +273,13 @@ impl Sale {
             created_at: terms.now(),
             terms,
             lock: lock_name(self.rules.scope, user, voucher),
+            key: request.map(|request| request.key),
             pass: None,
         });
         let section = Arc::clone(&self.section);
         let task = self.tasks.spawn(async move {
             let outcome = count(section.run(&ticket).await, started);
-            drop(place);
+            drop((place, entered));
             outcome
         });
         Ok(async move { task.await.unwrap_or(Outcome::Failed) })

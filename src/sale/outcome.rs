@@ -11,6 +11,8 @@ use crate::store::StoreError;
 pub enum Outcome {
     /// The order is committed.
     Bought(Order),
+    /// An earlier request with the same key has done it: what that one was told.
+    Replayed(Order),
     /// No order was written, and none will be.
     Refused(Refusal),
     /// The answer to COMMIT was lost and could not be found out: the order may exist.
@@ -44,6 +46,53 @@ pub enum Refusal {
     Unavailable(&'static str),
     /// A defect of ours, before anything was written.
     Defect,
+    /// The request's key stands for another request.
+    KeyReused,
+    /// The request with this key is being worked on.
+    KeyInUse,
+    /// The user has no such order.
+    OrderNotFound,
+    /// The order is paid and stays.
+    OrderPaid,
+    /// The order is cancelled for good.
+    OrderCancelled,
+    /// The provider does not take the money.
+    PaymentDeclined,
+    /// This deployment has nobody to take payments.
+    NoPayments,
+    /// The provider reports another amount than the order's price.
+    WrongAmount,
+}
+
+/// How paying or cancelling an order ended.
+#[derive(Debug)]
+pub enum Settled {
+    /// The order is what it was to become, by this request or before it.
+    Done(Order),
+    /// Nothing was written by this request.
+    Refused(Refusal),
+    /// The answer to COMMIT was lost and could not be found out.
+    Unknown(OrderId),
+    /// It ended in a defect of ours; whether it had an effect is not known.
+    Failed,
+}
+
+impl Settled {
+    /// The name in the metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Done(_) => "done",
+            Self::Unknown(_) => "unknown",
+            Self::Failed => "failed",
+            Self::Refused(refusal) => refusal.name(),
+        }
+    }
+}
+
+impl From<Refusal> for Settled {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
 }
 
 impl Outcome {
@@ -51,6 +100,7 @@ impl Outcome {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Bought(_) => "bought",
+            Self::Replayed(_) => "replayed",
             Self::Unknown(_) => "unknown",
             Self::Failed => "failed",
             Self::Refused(refusal) => refusal.name(),
@@ -59,6 +109,20 @@ impl Outcome {
 }
 
 impl Refusal {
+    /// Whether it is about the request, and not about us: then an earlier request with its key may
+    /// have had another answer, which counts.
+    pub(super) fn is_of_the_sale(self) -> bool {
+        matches!(
+            self,
+            Self::VoucherNotFound
+                | Self::NotOnSale
+                | Self::NotStarted(_)
+                | Self::Ended(_)
+                | Self::SoldOut
+                | Self::AlreadyOrdered(_)
+        )
+    }
+
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::VoucherNotFound => "voucher_not_found",
@@ -72,6 +136,14 @@ impl Refusal {
             Self::Overloaded => "overloaded",
             Self::Unavailable(_) => "dependency_unavailable",
             Self::Defect => "defect",
+            Self::KeyReused => "idempotency_key_reused",
+            Self::KeyInUse => "request_in_progress",
+            Self::OrderNotFound => "order_not_found",
+            Self::OrderPaid => "order_paid",
+            Self::OrderCancelled => "order_cancelled",
+            Self::PaymentDeclined => "payment_declined",
+            Self::NoPayments => "payments_unavailable",
+            Self::WrongAmount => "wrong_amount",
         }
     }
 }

@@ -19,8 +19,9 @@ use uuid::Uuid;
 use super::catalogue::Terms;
 use super::grouped::Grouped;
 use super::outcome::{Outcome, Refusal};
+use super::twins::Request;
 use super::{Guards, LockOrder, OnLost, Parts, Plant, Rules, naive, single};
-use crate::domain::{Order, OrderId, UserId, VoucherId};
+use crate::domain::{Order, OrderId, OrderStatus, RequestKey, UserId, VoucherId, Wish};
 use crate::failpoint::{self, reach};
 use crate::store::{
     CommitError, Duplicate, Entry, Health, OrderIds, Orders, Pass, Resolution, StoreError,
@@ -40,6 +41,8 @@ pub(super) struct Ticket {
     pub(super) terms: Arc<Terms>,
     pub(super) created_at: OffsetDateTime,
     pub(super) lock: LockName,
+    /// The key of the request, if it has one.
+    pub(super) key: Option<RequestKey>,
     /// The ticket that was given for it on the path `queued`.
     pub(super) pass: Option<Pass>,
 }
@@ -53,6 +56,7 @@ impl Ticket {
             voucher: self.voucher,
             price_cents: self.terms.price_cents,
             created_at: self.created_at,
+            key: self.key,
         }
     }
 }
@@ -61,6 +65,8 @@ impl Ticket {
 pub(super) enum Stop {
     /// For good.
     Refused(Refusal),
+    /// An earlier request with the same key was told of this order.
+    Replayed(Order),
     /// Rolled back; may be tried again.
     Failed(StoreError),
     /// Nobody knows.
@@ -224,6 +230,7 @@ impl Section {
             match self.try_once(ticket, guard).await {
                 Ok(entry) => return Outcome::Bought(order_of(ticket, &entry)),
                 Err(Stop::Refused(refusal)) => return Outcome::Refused(refusal),
+                Err(Stop::Replayed(order)) => return Outcome::Replayed(order),
                 Err(Stop::Unknown(order)) => return Outcome::Unknown(order),
                 Err(Stop::Failed(error)) if attempt < TRIES && may_be_retried(&error) => {
                     sleep(jitter(attempt)).await;
@@ -298,8 +305,20 @@ impl Section {
         }
     }
 
-    /// A duplicate of the business key is the user's earlier order.
+    /// A duplicate of the business key is the user's earlier order, one of the request's key an
+    /// earlier request.
     async fn explain(&self, stop: Stop, entry: &Entry) -> Stop {
+        if let (Stop::Failed(StoreError::Duplicate(Duplicate::Request)), Some(key)) =
+            (&stop, entry.key)
+        {
+            let request = Request { user: entry.user, key, wish: Wish::Purchase(entry.voucher) };
+            return match request.replay(&self.orders).await {
+                Ok(Some(order)) => Stop::Replayed(order),
+                // It was just cleaned away.
+                Ok(None) => StoreError::Conflict.into(),
+                Err(refusal) => refusal.into(),
+            };
+        }
         let Stop::Failed(StoreError::Duplicate(Duplicate::Business)) = stop else { return stop };
         // Only an extra for the answer: without it the refusal is as true.
         let earlier = self.orders.of_pair(entry.user, entry.voucher).await.ok().flatten();
@@ -325,6 +344,8 @@ pub(super) fn order_of(ticket: &Ticket, entry: &Entry) -> Order {
         voucher_title: ticket.terms.title.clone(),
         price_cents: entry.price_cents,
         created_at: entry.created_at,
+        status: OrderStatus::Unpaid,
+        settled_at: None,
     }
 }
 

@@ -12,11 +12,13 @@ pub struct Audit {
     pub initial_stock: i64,
     /// Units left.
     pub stock_left: i64,
-    /// Orders.
+    /// Orders that have a unit: those that are not cancelled.
     pub orders: i64,
-    /// Users with an order.
+    /// Orders that have returned theirs.
+    pub cancelled: i64,
+    /// Users with an order, cancelled or not.
     pub distinct_users: i64,
-    /// Users with more than one.
+    /// Users with more than one, cancelled or not.
     pub duplicate_users: i64,
 }
 
@@ -34,8 +36,9 @@ impl Audit {
             initial_stock: row.try_get(0)?,
             stock_left: row.try_get(1)?,
             orders: row.try_get(2)?,
-            distinct_users: row.try_get(3)?,
-            duplicate_users: row.try_get(4)?,
+            cancelled: row.try_get(3)?,
+            distinct_users: row.try_get(4)?,
+            duplicate_users: row.try_get(5)?,
         }))
     }
 

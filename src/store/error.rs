@@ -11,6 +11,8 @@ pub enum Duplicate {
     Business,
     /// The ticket has ended already.
     Ticket,
+    /// That of the requests: this user has used this `Idempotency-Key` before.
+    Request,
 }
 
 /// Why a call failed.
@@ -92,6 +94,7 @@ fn duplicate_key(message: &str) -> Duplicate {
     match key.rsplit('.').next() {
         Some("PRIMARY") => Duplicate::Primary,
         Some("uq_tickets_ticket") => Duplicate::Ticket,
+        Some("uq_idempotency_keys_user_key") => Duplicate::Request,
         _ => Duplicate::Business,
     }
 }
@@ -121,6 +124,8 @@ mod tests {
             ("orders.uq_orders_user_voucher", Duplicate::Business),
             ("uq_tickets_ticket", Duplicate::Ticket),
             ("tickets.uq_tickets_ticket", Duplicate::Ticket),
+            ("uq_idempotency_keys_user_key", Duplicate::Request),
+            ("idempotency_keys.uq_idempotency_keys_user_key", Duplicate::Request),
         ] {
             let message = format!("Duplicate entry '1-2' for key '{key}'");
             assert_eq!(duplicate_key(&message), expected, "{message}");

@@ -17,7 +17,7 @@ use std::fmt::Write;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::vouchers::naive;
-use super::{CommitError, Entry, Orders, Session, StoreError, Transaction};
+use super::{CommitError, Entry, Orders, Session, StoreError, Transaction, idempotency};
 use crate::domain::{OrderId, UserId, VoucherId};
 
 /// What stands in the way of a group, all of one moment.
@@ -30,14 +30,14 @@ pub struct Survey {
 }
 
 impl Orders {
-    /// Writes all of the orders, or none. [`StoreError::Duplicate`] tells which key was hit, and
-    /// not by whom. Their order is that in which rows are locked.
+    /// Writes all of the orders with the keys of their requests, or none. [`StoreError::Duplicate`]
+    /// tells which key was hit, and not by whom. Their order is that in which rows are locked.
     pub async fn insert_all(
         &self,
         tx: &mut Transaction,
         entries: &[Entry],
     ) -> Result<(), StoreError> {
-        let mut sql = String::new();
+        let mut sql = idempotency::insert_of(entries);
         self.push_insert(&mut sql, entries);
         tx.run(AssertSqlSafe(sql)).await
     }
@@ -46,7 +46,7 @@ impl Orders {
     pub(super) fn push_insert(&self, sql: &mut String, entries: &[Entry]) {
         sql.push_str(self.tables.insert_orders);
         for (number, entry) in entries.iter().enumerate() {
-            let Entry { id, user, voucher, price_cents, created_at } = entry;
+            let Entry { id, user, voucher, price_cents, created_at, key: _ } = entry;
             let comma = if number == 0 { "" } else { "," };
             let at = naive(*created_at);
             // Writing to a string cannot fail.

@@ -4,7 +4,8 @@
 use std::io;
 use std::time::Duration;
 
-use sqlx::migrate::{Migrate, MigrateError, Migrator};
+use sqlx::migrate::{Migrate, MigrateError, Migration, Migrator};
+use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{ConnectOptions, Connection, MySqlConnection};
 use tokio::time::timeout;
 
@@ -69,7 +70,12 @@ async fn take_turn(connection: &mut MySqlConnection) -> Result<(), MigrateError>
 async fn run(set: &Migrator, connection: &mut MySqlConnection) -> Result<usize, MigrateError> {
     let table = &set.table_name;
     connection.ensure_migrations_table(table).await?;
-    // A step that was broken off is run again: each is one statement that may run twice.
+    // A step that was broken off is run again: each is one statement that may run twice, or that
+    // says that it has been run before.
+    let broken_off: Vec<i64> =
+        sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success = FALSE")
+            .fetch_all(&mut *connection)
+            .await?;
     sqlx::query("DELETE FROM _sqlx_migrations WHERE success = FALSE")
         .execute(&mut *connection)
         .await?;
@@ -80,10 +86,33 @@ async fn run(set: &Migrator, connection: &mut MySqlConnection) -> Result<usize, 
                 return Err(MigrateError::VersionMismatch(step.version));
             }
             Some(_) => {}
-            None => {
-                connection.apply(table, step).await?;
-            }
+            None => match connection.apply(table, step).await {
+                Err(error) if broken_off.contains(&step.version) && is_done(&error) => {
+                    note(step, connection).await?;
+                }
+                applied => drop(applied?),
+            },
         }
     }
     Ok(set.iter().filter(|step| before.iter().all(|a| a.version != step.version)).count())
+}
+
+/// Whether a step says that its columns or keys are there, or those gone that it removes.
+fn is_done(error: &MigrateError) -> bool {
+    let (MigrateError::ExecuteMigration(error, _) | MigrateError::Execute(error)) = error else {
+        return false;
+    };
+    let answer = error.as_database_error().and_then(|e| e.try_downcast_ref::<MySqlDatabaseError>());
+    answer.is_some_and(|answer| [1060, 1061, 1091].contains(&answer.number()))
+}
+
+/// Enters a step as done; its own entry may have been rolled back with its failure.
+async fn note(step: &Migration, connection: &mut MySqlConnection) -> Result<(), MigrateError> {
+    let query = sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+         VALUES (?, ?, TRUE, ?, -1) ON DUPLICATE KEY UPDATE success = TRUE",
+    );
+    let query = query.bind(step.version).bind(&*step.description).bind(&*step.checksum);
+    query.execute(connection).await?;
+    Ok(())
 }

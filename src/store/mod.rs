@@ -11,6 +11,7 @@ mod effects;
 mod error;
 mod groups;
 mod health;
+mod idempotency;
 mod migrate;
 mod order_ids;
 mod orders;
@@ -18,6 +19,7 @@ mod pools;
 mod replicas;
 mod resolve;
 mod session;
+mod settle;
 mod stream;
 mod tables;
 mod tickets;
@@ -30,18 +32,20 @@ pub use effects::leave_effect;
 pub use error::{Duplicate, StoreError};
 pub use groups::Survey;
 pub use health::{Health, Watched, keep_watch};
+pub use idempotency::Kept;
 pub use migrate::migrate;
 pub use order_ids::OrderIds;
-pub use orders::{Entry, Orders};
+pub use orders::{Entry, Orders, Read};
 pub use pools::{
     DatabaseOptions, RedisAddress, RedisConnection, check_database_address, database, redis,
     redis_later, refuse_eviction,
 };
 pub use replicas::Replicas;
-pub use resolve::{Resolution, resolve};
+pub use resolve::{Resolution, resolve, resolve_status};
 pub use session::{CommitError, Session, Transaction};
+pub use settle::{SettleError, Settlement};
 pub use stream::{
-    Admission, Opening, Progress, Queued, QueuedOrder, Request, SaleStream, Settlement, Take,
+    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, SaleStream, Take,
 };
 pub use tables::SaleTables;
 pub use tickets::{DeadLetter, Pass, Tickets};

@@ -6,7 +6,7 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::vouchers::naive;
 use super::{SaleTables, Session, StoreError, Transaction};
-use crate::domain::{Order, OrderId, UserId, VoucherId};
+use crate::domain::{Order, OrderId, OrderStatus, RequestKey, UserId, VoucherId};
 
 /// An order about to be written.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +21,8 @@ pub struct Entry {
     pub price_cents: u64,
     /// When it was asked for, by the database's clock.
     pub created_at: OffsetDateTime,
+    /// The key of the request, if it has one: written with the order.
+    pub key: Option<RequestKey>,
 }
 
 /// The orders of one pair of tables.
@@ -37,8 +39,12 @@ impl Orders {
         Self { pool, tables }
     }
 
-    /// Writes the order. [`StoreError::Duplicate`] tells which key was hit.
+    /// Writes the order, with the key of its request in the same packet. [`StoreError::Duplicate`]
+    /// tells which key was hit.
     pub async fn insert(&self, tx: &mut Transaction, entry: &Entry) -> Result<(), StoreError> {
+        if entry.key.is_some() {
+            return self.insert_all(tx, std::slice::from_ref(entry)).await;
+        }
         let query = sqlx::query(self.tables.insert_order)
             .bind(entry.id.0)
             .bind(entry.user.0)
@@ -114,11 +120,18 @@ impl Orders {
         row.map(|row| Ok(OrderId(row.try_get(0)?))).transpose()
     }
 
-    /// One order of that user; somebody else's is not found.
-    pub async fn find(&self, user: UserId, order: OrderId) -> Result<Option<Order>, StoreError> {
+    /// One order of that user, and the database's time; somebody else's is not found.
+    pub async fn find(&self, user: UserId, order: OrderId) -> Result<Option<Read>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(self.tables.find_order).bind(order.0).bind(user.0);
-        session.fetch_optional(query).await?.map(|row| order_of(&row)).transpose()
+        session.fetch_optional(query).await?.map(|row| read_of(&row)).transpose()
+    }
+
+    /// The same whoever's it is.
+    pub async fn find_any(&self, order: OrderId) -> Result<Option<Read>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query(self.tables.find_any_order).bind(order.0);
+        session.fetch_optional(query).await?.map(|row| read_of(&row)).transpose()
     }
 
     /// At most `limit` orders of that user with ids below `before`, newest first.
@@ -127,14 +140,24 @@ impl Orders {
         user: UserId,
         before: OrderId,
         limit: u32,
-    ) -> Result<Vec<Order>, StoreError> {
+    ) -> Result<Vec<Read>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(self.tables.list_orders).bind(user.0).bind(before.0).bind(limit);
-        session.fetch_all(query).await?.iter().map(order_of).collect()
+        session.fetch_all(query).await?.iter().map(read_of).collect()
     }
 }
 
-fn order_of(row: &MySqlRow) -> Result<Order, StoreError> {
+/// An order, and the database's time when it was read.
+pub type Read = (Order, OffsetDateTime);
+
+fn read_of(row: &MySqlRow) -> Result<Read, StoreError> {
+    Ok((order_of(row)?, row.try_get::<PrimitiveDateTime, _>(9)?.assume_utc()))
+}
+
+pub(super) fn order_of(row: &MySqlRow) -> Result<Order, StoreError> {
+    let settled_at: Option<PrimitiveDateTime> = row.try_get(8)?;
+    let status = OrderStatus::from_names(row.try_get(6)?, row.try_get(7)?);
+    let unknown = || StoreError::Unexpected("unknown status of an order".into());
     Ok(Order {
         id: OrderId(row.try_get(0)?),
         user_id: UserId(row.try_get(1)?),
@@ -142,5 +165,7 @@ fn order_of(row: &MySqlRow) -> Result<Order, StoreError> {
         voucher_title: row.try_get(3)?,
         price_cents: row.try_get(4)?,
         created_at: row.try_get::<PrimitiveDateTime, _>(5)?.assume_utc(),
+        status: status.ok_or_else(unknown)?,
+        settled_at: settled_at.map(PrimitiveDateTime::assume_utc),
     })
 }

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, MySqlPool};
+use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tokio::time::{Instant, sleep};
 
 use super::{SaleTables, Session, StoreError};
-use crate::domain::OrderId;
+use crate::domain::{OrderId, OrderStatus};
 
 /// How long to go on asking. The caller waits for as long, and the lock is not released; a lease
 /// that is shorter than this ends meanwhile, and then only the database's guards are left.
@@ -37,27 +37,74 @@ pub async fn resolve(
     connection_id: u64,
     orders: &[OrderId],
 ) -> Resolution {
-    let deadline = Instant::now() + PATIENCE;
-    let mut pause = Duration::from_millis(20);
-    while Instant::now() < deadline {
+    let mut patience = Patience::of(orders);
+    while patience.lasts().await {
         match look(pool, tables, connection_id, orders).await {
             Ok(true) => return Resolution::Committed,
             Ok(false) => return Resolution::Absent,
             Err(error) => tracing::debug!(%error, ?orders, "the outcome is still unknown"),
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
     }
-    tracing::error!(?orders, "the outcome of orders stayed unknown");
     Resolution::Unknown
 }
 
-async fn look(
+/// Finds out what became of an order that the transaction on that connection was to pay or cancel.
+/// `None` if the database did not answer for 30 s.
+pub async fn resolve_status(
     pool: &MySqlPool,
     tables: &SaleTables,
     connection_id: u64,
-    orders: &[OrderId],
-) -> Result<bool, StoreError> {
+    order: OrderId,
+) -> Option<OrderStatus> {
+    let orders = [order];
+    let mut patience = Patience::of(&orders);
+    while patience.lasts().await {
+        match look_at_status(pool, tables, connection_id, order).await {
+            Ok(status) => return Some(status),
+            Err(error) => tracing::debug!(%error, %order, "the outcome is still unknown"),
+        }
+    }
+    None
+}
+
+/// How long to go on asking, and how long to wait in between.
+struct Patience<'a> {
+    orders: &'a [OrderId],
+    deadline: Instant,
+    pause: Duration,
+}
+
+impl<'a> Patience<'a> {
+    fn of(orders: &'a [OrderId]) -> Self {
+        Self { orders, deadline: Instant::now() + PATIENCE, pause: Duration::ZERO }
+    }
+
+    /// Whether to ask once more, after a pause.
+    async fn lasts(&mut self) -> bool {
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).clamp(Duration::from_millis(20), Duration::from_secs(1));
+        let lasts = Instant::now() < self.deadline;
+        if !lasts {
+            tracing::error!(orders = ?self.orders, "the outcome of orders stayed unknown");
+        }
+        lasts
+    }
+}
+
+async fn look_at_status(
+    pool: &MySqlPool,
+    tables: &SaleTables,
+    connection_id: u64,
+    order: OrderId,
+) -> Result<OrderStatus, StoreError> {
+    let mut session = kill(pool, connection_id).await?;
+    let row = session.fetch_one(sqlx::query(tables.lock_status).bind(order.0)).await?;
+    let status = OrderStatus::from_names(row.try_get(0)?, row.try_get(1)?);
+    status.ok_or_else(|| StoreError::Unexpected("unknown status of an order".into()))
+}
+
+/// Ends that connection, and gives another one to look with.
+async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session, StoreError> {
     let mut session = Session::open(pool).await?;
     // KILL takes no parameter; a number is safe to print.
     let kill = format!("KILL {connection_id}");
@@ -66,6 +113,16 @@ async fn look(
         Err(StoreError::Unexpected(text)) if text.starts_with(NO_SUCH_THREAD) => {}
         Err(error) => return Err(error),
     }
+    Ok(session)
+}
+
+async fn look(
+    pool: &MySqlPool,
+    tables: &SaleTables,
+    connection_id: u64,
+    orders: &[OrderId],
+) -> Result<bool, StoreError> {
+    let mut session = kill(pool, connection_id).await?;
     let Some((first, others)) = orders.split_first() else { return Ok(false) };
     let row = session.fetch_optional(sqlx::query(tables.lock_order).bind(first.0)).await?;
     for order in others {

@@ -96,7 +96,7 @@ pub enum Take<'a> {
 
 /// The end of an entry.
 #[derive(Debug, Clone)]
-pub struct Settlement {
+pub struct EntryEnd {
     /// The entry.
     pub id: String,
     /// What it said.
@@ -281,10 +281,10 @@ impl SaleStream {
     pub async fn settle(
         &self,
         voucher: VoucherId,
-        ended: &[Settlement],
+        ended: &[EntryEnd],
     ) -> Result<usize, StoreError> {
         let mut call = Keys::of(voucher).call(&self.settle);
-        for Settlement { id, order, state } in ended {
+        for EntryEnd { id, order, state } in ended {
             call.arg(id).arg(order.ticket.to_string()).arg(order.user.0).arg(order.epoch);
             call.arg(state_text(*state)).arg(given_back(*state));
         }

@@ -11,7 +11,14 @@ pub struct SaleTables {
     /// The beginning; rows follow.
     pub(super) insert_orders: &'static str,
     pub(super) find_order: &'static str,
+    pub(super) find_any_order: &'static str,
     pub(super) lock_order: &'static str,
+    pub(super) lock_status: &'static str,
+    pub(super) settle_order: &'static str,
+    pub(super) late_vouchers: &'static str,
+    pub(super) late_orders: &'static str,
+    /// The beginning; pairs of user and key follow, and a parenthesis.
+    pub(super) find_keys: &'static str,
     pub(super) list_orders: &'static str,
     pub(super) find_pair: &'static str,
     pub(super) count_pair: &'static str,
@@ -30,7 +37,8 @@ pub struct SaleTables {
 
 macro_rules! order_columns {
     () => {
-        "o.id, o.user_id, o.voucher_id, v.title, o.price_cents, o.created_at"
+        "o.id, o.user_id, o.voucher_id, v.title, o.price_cents, o.created_at, o.status, \
+         o.cancelled_by, o.settled_at, UTC_TIMESTAMP(3)"
     };
 }
 
@@ -65,7 +73,46 @@ macro_rules! sale_tables {
                 " o \
                  JOIN vouchers v ON v.id = o.voucher_id WHERE o.id = ? AND o.user_id = ?"
             ),
+            find_any_order: concat!(
+                "SELECT ",
+                order_columns!(),
+                " FROM ",
+                $orders,
+                " o JOIN vouchers v ON v.id = o.voucher_id WHERE o.id = ?"
+            ),
             lock_order: concat!("SELECT id FROM ", $orders, " WHERE id = ? FOR UPDATE"),
+            lock_status: concat!(
+                "SELECT status, cancelled_by FROM ",
+                $orders,
+                " WHERE id = ? FOR UPDATE"
+            ),
+            settle_order: concat!(
+                "UPDATE ",
+                $orders,
+                " SET status = ?, cancelled_by = ?, settled_at = ? \
+                 WHERE id = ? AND status = 'unpaid'"
+            ),
+            late_vouchers: concat!(
+                "SELECT voucher_id FROM ",
+                $orders,
+                " WHERE status = 'unpaid' GROUP BY voucher_id \
+                 HAVING MIN(created_at) < UTC_TIMESTAMP(3) - INTERVAL ? SECOND LIMIT ?"
+            ),
+            late_orders: concat!(
+                "SELECT id FROM ",
+                $orders,
+                " WHERE voucher_id = ? AND status = 'unpaid' \
+                 AND created_at < UTC_TIMESTAMP(3) - INTERVAL ? SECOND \
+                 ORDER BY created_at LIMIT ?"
+            ),
+            find_keys: concat!(
+                "SELECT ",
+                order_columns!(),
+                ", k.request_key, k.action FROM idempotency_keys k JOIN ",
+                $orders,
+                " o ON o.id = k.order_id JOIN vouchers v ON v.id = o.voucher_id \
+                 WHERE (k.user_id, k.request_key) IN ("
+            ),
             list_orders: concat!(
                 "SELECT ",
                 order_columns!(),
@@ -126,7 +173,10 @@ macro_rules! sale_tables {
                 "SELECT \
                  (SELECT CAST(COALESCE(SUM(units), 0) AS SIGNED) FROM stock_grants \
                    WHERE voucher_id = s.voucher_id), \
-                 CAST(s.stock AS SIGNED), COUNT(o.id), COUNT(DISTINCT o.user_id), \
+                 CAST(s.stock AS SIGNED), \
+                 COUNT(CASE WHEN o.status <> 'cancelled' THEN 1 END), \
+                 COUNT(CASE WHEN o.status = 'cancelled' THEN 1 END), \
+                 COUNT(DISTINCT o.user_id), \
                  (SELECT COUNT(*) FROM (SELECT user_id FROM ",
                 $orders,
                 " WHERE voucher_id = ? \

@@ -12,10 +12,10 @@ const STOCK: u32 = 10;
 const LIST_AGES: Duration = Duration::from_millis(120);
 
 /// A session of somebody else's.
-struct Other(MySqlConnection);
+pub(crate) struct Other(MySqlConnection);
 
 impl Other {
-    async fn connect(service: &Service) -> Self {
+    pub(crate) async fn connect(service: &Service) -> Self {
         let connected = MySqlConnection::connect(&service.place.database_url).await;
         Self(connected.expect("the database"))
     }
@@ -60,7 +60,7 @@ impl Other {
         sqlx::raw_sql(kill).execute(&mut self.0).await.expect("killed");
     }
 
-    async fn deadlocks(&mut self) -> i64 {
+    pub(crate) async fn deadlocks(&mut self) -> i64 {
         self.number(
             "SELECT CAST(count AS SIGNED) FROM information_schema.innodb_metrics \
              WHERE name = 'lock_deadlocks'",

@@ -16,6 +16,7 @@ mod fence_frozen;
 mod fleet;
 mod grouped;
 mod hang_up;
+mod life;
 mod lock_servers;
 mod lock_side;
 mod login;

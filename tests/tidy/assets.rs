@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::tree::{File, Tree};
 
 /// Scripts of sysbench, which no Redis runs.
-const BENCHES: [&str; 1] = ["benches/"];
+const BENCHES: [&str; 1] = ["loadtest/benches/"];
 
 pub(crate) fn lua_has_headers(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();

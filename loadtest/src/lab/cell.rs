@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::judge::evidence::Audit;
 use crate::judge::validity;
 use crate::judge::verdict::{Rule, Verdict};
@@ -75,6 +75,10 @@ pub struct CellReport {
     pub p99_ms: f64,
     /// Why it was no real load.
     pub invalid_because: Vec<String>,
+    /// Whether its load did not come to the fault as planned, which says nothing of the lock: it
+    /// was never healthy, or all was sold before the fault was over.
+    #[serde(default)]
+    pub spoiled: bool,
     /// Rules that this cell had to keep and did not.
     pub broken_rules: Vec<Rule>,
     /// Why the cell could not be run, if so.
@@ -135,6 +139,7 @@ impl CellReport {
             p50_ms: 0.0,
             p99_ms: 0.0,
             invalid_because: Vec::new(),
+            spoiled: false,
             broken_rules: Vec::new(),
             error: None,
             load: None,
@@ -197,6 +202,7 @@ impl CellReport {
     #[must_use]
     pub fn with_round(mut self, round: Round) -> Self {
         self.invalid_because.extend(round.why_invalid());
+        self.spoiled = round.ok_after == 0 && self.orders >= self.stock;
         self.valid = self.invalid_because.is_empty();
         self.as_predicted &= round.unmet.is_empty();
         self.round = Some(round);
@@ -258,7 +264,9 @@ pub async fn run(cluster: &Cluster, number: u16, staged: &Staged) -> CellReport 
             };
             let report = report.unwrap_or_else(|error| {
                 let text = format!("{error}\n{}", deployment.log_tails());
-                CellReport::failed(trial, load.stock, text, began.elapsed())
+                let spoiled = matches!(error, Error::Unhealthy(_));
+                let failed = CellReport::failed(trial, load.stock, text, began.elapsed());
+                CellReport { spoiled, ..failed }
             });
             deployment.end().await;
             report

@@ -18,7 +18,7 @@ use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::lab::deployment::{Deployment, Spec};
+use crate::lab::deployment::{Deployment, Spec, run_seckill};
 use crate::lab::faults::Equipment;
 use crate::lab::lock::Needs;
 use crate::lab::machine::{first_version, version_of};
@@ -140,6 +140,33 @@ impl Cluster {
     /// The version of ZooKeeper, once a deployment has needed one.
     pub fn zookeeper_version(&self) -> Option<&str> {
         self.zookeeper_version.get().map(String::as_str)
+    }
+
+    /// Which database server it is.
+    pub fn flavor(&self) -> Flavor {
+        self.database.flavor()
+    }
+
+    /// The database server's process.
+    pub fn database_pid(&self) -> u32 {
+        self.database.pid()
+    }
+
+    /// Creates a database with the service's tables; its address, password included.
+    pub async fn schema(&self, name: &str, lab: bool) -> Result<String> {
+        let (server, new) = (self.database.clone(), name.to_owned());
+        blocking(move || server.create_database(&new)).await?;
+        let url = self.database.url(name);
+        let secrets = [("DATABASE_URL".to_owned(), url.clone())];
+        let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
+        run_seckill(&self.program, migrate, &secrets).await?;
+        Ok(url)
+    }
+
+    /// Drops a database.
+    pub async fn drop_schema(&self, name: &str) -> Result<()> {
+        let (server, name) = (self.database.clone(), name.to_owned());
+        blocking(move || server.drop_database(&name)).await
     }
 
     /// Starts what the deployment needs besides the shared servers, then the deployment.

@@ -67,7 +67,7 @@ pub struct Deployment {
     redis: RedisServers,
     server: Arc<Database>,
     number: u16,
-    _zookeeper: Option<ZooKeeper>,
+    zookeeper: Option<ZooKeeper>,
     name: String,
     database: String,
     secrets: Vec<(String, String)>,
@@ -96,9 +96,8 @@ impl Deployment {
         zookeeper: Option<ZooKeeper>,
     ) -> Result<Self> {
         let name = format!("sale_{}", spec.number);
-        let (server, new) = (cluster.database.clone(), name.clone());
-        blocking(move || server.create_database(&new)).await?;
-        let database = cluster.database.url(&name);
+        let lab = spec.flags.iter().any(|flag| flag == "--lab");
+        let database = cluster.schema(&name, lab).await?;
         let mut secrets = vec![
             ("DATABASE_URL".to_owned(), database.clone()),
             ("JWT_SECRET".to_owned(), cluster.jwt_secret.clone()),
@@ -107,9 +106,6 @@ impl Deployment {
             secrets.push(("ZOOKEEPER_URL".to_owned(), zookeeper.connect_string().to_owned()));
         }
         secrets.extend(redis_urls(&redis, spec.number, &[]));
-        let lab = spec.flags.iter().any(|flag| flag == "--lab");
-        let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
-        run_seckill(&cluster.program, migrate, &secrets).await?;
         let zookeeper_address = zookeeper.as_ref().map(ZooKeeper::addr);
         let parts = Parts {
             cluster,
@@ -137,7 +133,7 @@ impl Deployment {
             redis,
             server: cluster.database.clone(),
             number: spec.number,
-            _zookeeper: zookeeper,
+            zookeeper,
             name,
             database,
             secrets,
@@ -234,6 +230,30 @@ impl Deployment {
         run_seckill(&self.program, &arguments, &self.secrets).await?;
         let users = tokens::read(&file)?;
         Ok((users, file))
+    }
+
+    /// The proxy's process.
+    pub fn proxy_pid(&self) -> u32 {
+        self.haproxy.pid()
+    }
+
+    /// The process of its `ZooKeeper`, if its lock needs one.
+    pub fn zookeeper_pid(&self) -> Option<u32> {
+        self.zookeeper.as_ref().map(|zookeeper| zookeeper.pid())
+    }
+
+    /// `seckill` with the secrets of its replicas.
+    pub fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(&self.program);
+        command.envs(self.secrets.iter().map(|(key, value)| (key, value))).stdin(Stdio::null());
+        command
+    }
+
+    /// Ends it and drops its database, so that its number can be used again.
+    pub async fn end_and_drop(self) -> Result<()> {
+        let (server, name) = (self.server.clone(), self.name.clone());
+        self.end().await;
+        blocking(move || server.drop_database(&name)).await
     }
 
     /// Kills its processes. Nothing of it is used again, so nobody waits for a clean end.
@@ -343,7 +363,7 @@ fn redis_urls(redis: &RedisServers, number: u16, ways: &[Proxy]) -> Vec<(String,
 }
 
 /// Runs `seckill` to its end; an error holds the last line that it wrote to stderr.
-async fn run_seckill(
+pub(super) async fn run_seckill(
     program: &Path,
     arguments: &[&str],
     secrets: &[(String, String)],

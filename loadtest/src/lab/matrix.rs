@@ -228,12 +228,13 @@ impl Matrix {
     }
 }
 
-/// Whether another try may show what this one did not: it kept more promises than predicted, or its
-/// fault missed the moment it was made for. Never if it broke something.
+/// Whether another try may show what this one did not: it kept more promises than predicted, its
+/// fault missed the moment it was made for, or its load did not come so far. Never if it broke
+/// something.
 fn may_be_shown(report: &CellReport) -> bool {
     let breaks_no_more = (!report.observed.oversells || report.predicted.oversells)
         && (!report.observed.duplicates || report.predicted.duplicates);
-    let missed = report.circumstance.is_frozen() && !report.valid;
+    let missed = report.spoiled || report.circumstance.is_frozen() && !report.valid;
     let not_shown = report.valid && report.observed != report.predicted;
     breaks_no_more && report.broken_rules.is_empty() && (missed || not_shown)
 }

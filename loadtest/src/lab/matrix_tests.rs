@@ -97,4 +97,7 @@ fn only_a_cell_that_showed_too_little_has_another_try() {
         ..report(P::HOLDS, P::OVERSELLS, false)
     };
     assert!(may_be_shown(&missed), "the fault missed its moment");
+    let spoiled = CellReport { spoiled: true, ..report(P::HOLDS, P::HOLDS, false) };
+    assert!(may_be_shown(&spoiled), "it was never healthy");
+    assert!(!may_be_shown(&CellReport { observed: P::BREAKS, ..spoiled }), "it broke all the same");
 }

@@ -112,7 +112,7 @@ impl<'a> Samples<'a> {
             match ails {
                 None if self.began.elapsed() >= due => break,
                 Some(why) if self.began.elapsed() > STARTS_WITHIN => {
-                    return Err(Error::Setup(format!("not healthy before the fault: {why}")));
+                    return Err(Error::Unhealthy(why));
                 }
                 _ => self.take().await,
             }

@@ -1,4 +1,7 @@
 use super::*;
+use crate::lab::lock::Lock;
+use crate::lab::place::Place;
+use crate::lab::predict::{Guards, Scope};
 
 fn round() -> Round {
     let schedule = Schedule::of(1, "a cell", 2);
@@ -36,6 +39,21 @@ fn a_round_without_its_least_load_or_its_witness_shows_nothing() {
     one_reason(Round { in_flight: 0, ..round() }, "in flight");
     one_reason(Round { ok_after: 0, ..round() }, "bought after");
     one_reason(Round { faults: Vec::new(), ..round() }, "saw");
+}
+
+#[test]
+fn a_round_whose_units_were_all_sold_before_its_fault_was_over_is_spoiled_and_invalid() {
+    let place = Place { lock: Lock::Redisson, scope: Scope::User, guards: Guards::On, replicas: 2 };
+    let blank = CellReport::failed(Trial::plain(place), 100, String::new(), Duration::ZERO);
+    let spoiled = |orders, ok_after| {
+        let report = CellReport { orders, ..blank.clone() };
+        let report = report.with_round(Round { ok_after, ..round() });
+        assert!(!report.valid);
+        report.spoiled
+    };
+    assert!(spoiled(100, 0));
+    assert!(!spoiled(99, 0), "nobody could buy although something was left");
+    assert!(!spoiled(100, 1));
 }
 
 #[test]

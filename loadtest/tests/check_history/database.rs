@@ -15,6 +15,9 @@ use testbed::{Bed, Database, Flavor};
 
 use crate::tape::{Tape, UNITS, broken, proofs};
 
+/// What every order has.
+const COLUMNS: &str = "(id, user_id, voucher_id, price_cents, created_at)";
+
 /// The service's own tables.
 const SCHEMA: [&str; 7] = [
     include_str!("../../../migrations/0002_vouchers.sql"),
@@ -51,7 +54,7 @@ impl Shop {
         }
         for (token, row) in (7..).zip(&tape.rows) {
             let order = format!("({}, {}, 1, 100, NOW())", row.id, row.user_id);
-            shop.run(&format!("INSERT INTO orders VALUES {order}")).await;
+            shop.run(&format!("INSERT INTO orders {COLUMNS} VALUES {order}")).await;
             let effect = format!("(1, 'redisson:lock:voucher:1', {token}, {})", row.id);
             let columns = "(voucher_id, resource, token, order_id)";
             shop.run(&format!("INSERT INTO lab_effects {columns} VALUES {effect}")).await;
@@ -132,7 +135,7 @@ async fn orders_of_others_from_before_the_load_are_not_taken_for_new_ones() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("history");
     record(&tape, &file, None).await;
-    shop.run("INSERT INTO orders VALUES (7, 5, 1, 100, NOW())").await;
+    shop.run(&format!("INSERT INTO orders {COLUMNS} VALUES (7, 5, 1, 100, NOW())")).await;
     let effect =
         "(voucher_id, resource, token, order_id) VALUES (1, 'redisson:lock:voucher:1', 1, 7)";
     shop.run(&format!("INSERT INTO lab_effects {effect}")).await;

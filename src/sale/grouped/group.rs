@@ -2,8 +2,9 @@
 //!
 //! All are tried together. What stands in the way decides, after a rollback, how it goes on:
 //!
-//! - a duplicate, or too few units: one read tells who has bought already and how many units are
-//!   left (`Survey`); the first so many of the others are tried, in the order of arrival;
+//! - a duplicate, or too few units: one read tells whose request was made before, if they have
+//!   keys, and one who has bought already and how many units are left (`Survey`); the first so many
+//!   of the others are tried, in the order of arrival;
 //! - a ticket that has ended (an entry of the path `queued` that was delivered before): one read
 //!   tells which have, and how; they are told, and the others are tried;
 //! - a ticket of another opening of its queue: it is told, and the others are tried;
@@ -26,9 +27,9 @@ use tokio::time::sleep;
 
 use super::batch::Setback;
 use super::{Member, Press, Told};
-use crate::domain::{OrderId, UserId};
+use crate::domain::{OrderId, UserId, Wish};
 use crate::sale::outcome::{Outcome, Refusal};
-use crate::sale::section::{TRIES, jitter, order_of};
+use crate::sale::section::{TRIES, Ticket, jitter, order_of};
 use crate::store::{Duplicate, Entry, StoreError};
 
 /// Whoever has waited for longer is refused, not tried.
@@ -157,7 +158,8 @@ impl Group {
         let together = batch.len();
         metrics::counter!("seckill_group_setbacks_total", "cause" => cause(&error)).increment(1);
         match error {
-            StoreError::Duplicate(Duplicate::Business) | StoreError::TooFew => {
+            StoreError::Duplicate(Duplicate::Business | Duplicate::Request)
+            | StoreError::TooFew => {
                 self.put_back(batch);
                 self.survey().await;
             }
@@ -193,6 +195,9 @@ impl Group {
         let Some(voucher) = self.waiting.first().map(|member| member.ticket.voucher) else {
             return;
         };
+        if let Err(error) = self.replay().await {
+            return self.refuse_all(error.into());
+        }
         let users = self.waiting.iter().map(|member| member.ticket.user);
         let survey = match self.press.orders.survey(voucher, users).await {
             Ok(survey) => survey,
@@ -221,6 +226,26 @@ impl Group {
         }
     }
 
+    /// Tells those whose request was made before what it was told then.
+    async fn replay(&mut self) -> Result<(), StoreError> {
+        let key = |ticket: &Ticket| Some((ticket.user, ticket.key?));
+        let keys: Vec<_> = self.waiting.iter().filter_map(|member| key(&member.ticket)).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let kept = self.press.orders.of_keys(keys.into_iter()).await?;
+        for member in mem::take(&mut self.waiting) {
+            match key(&member.ticket).and_then(|key| kept.get(&key)) {
+                Some(kept) if kept.wish == Wish::Purchase(member.ticket.voucher) => {
+                    member.settle(Outcome::Replayed(kept.order.clone()));
+                }
+                Some(_) => member.settle(Outcome::Refused(Refusal::KeyReused)),
+                None => self.waiting.push(member),
+            }
+        }
+        Ok(())
+    }
+
     fn put_back(&mut self, batch: Vec<Member>) {
         self.waiting.extend(batch);
         self.waiting.sort_unstable_by_key(|member| member.arrival);
@@ -247,6 +272,7 @@ fn cause(error: &StoreError) -> &'static str {
         StoreError::Duplicate(Duplicate::Primary) => "id_taken",
         StoreError::Duplicate(Duplicate::Business) => "duplicate",
         StoreError::Duplicate(Duplicate::Ticket) => "ticket_ended",
+        StoreError::Duplicate(Duplicate::Request) => "repeated",
         StoreError::TooFew => "too_few",
         StoreError::Unexpected(_) => "unexpected",
     }

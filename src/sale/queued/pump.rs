@@ -14,7 +14,7 @@ use super::Desk;
 use crate::domain::{TicketState, VoucherId};
 use crate::failpoint::{self, reach};
 use crate::sale::plant::Plant;
-use crate::store::{Queued, Settlement, StoreError, Take};
+use crate::store::{EntryEnd, Queued, StoreError, Take};
 
 /// Entries of a voucher under way in a replica, at most. No more than wait in a lane of `grouped`.
 const UNDER_WAY: usize = 512;
@@ -67,7 +67,7 @@ impl Drop for AtWork {
 
 /// An entry whose ticket has ended.
 struct Done {
-    settlement: Settlement,
+    settlement: EntryEnd,
     _at_work: AtWork,
 }
 
@@ -194,7 +194,7 @@ impl Pump {
             };
             if let Some(state) = desk.settle(&order, entry.deliveries).await {
                 reach(failpoint::QUEUE_ENDED);
-                let settlement = Settlement { id, order, state };
+                let settlement = EntryEnd { id, order, state };
                 let _ended = done.send(Done { settlement, _at_work: at_work }).await;
             }
         });
@@ -250,7 +250,7 @@ async fn acknowledge(desk: Arc<Desk>, voucher: VoucherId, mut ended: mpsc::Recei
                 Err(_) => sleep(LONG).await,
             }
         }
-        for Settlement { state, .. } in &settlements {
+        for EntryEnd { state, .. } in &settlements {
             metrics::counter!("seckill_tickets_total", "state" => state.name()).increment(1);
         }
         reach(failpoint::QUEUE_ACKNOWLEDGED);
@@ -258,7 +258,7 @@ async fn acknowledge(desk: Arc<Desk>, voucher: VoucherId, mut ended: mpsc::Recei
     }
 }
 
-async fn settle(desk: &Desk, voucher: VoucherId, ended: &[Settlement]) -> Result<(), StoreError> {
+async fn settle(desk: &Desk, voucher: VoucherId, ended: &[EntryEnd]) -> Result<(), StoreError> {
     if desk.has(Plant::LostCompensation) {
         let (bought, others): (Vec<_>, Vec<_>) = ended
             .iter()

@@ -60,6 +60,7 @@ impl Desk {
                 Next::Ended(state) => return Some(state),
                 Next::End(state) => return self.end(order, state, deadline).await,
                 Next::Stale => {
+                    metrics::counter!("seckill_queue_stale_total").increment(1);
                     if let Err(error) = self.reopen(order.ticket.voucher()).await {
                         tracing::debug!(%error, "a queue could not be opened anew");
                     }
@@ -100,6 +101,7 @@ impl Desk {
             terms: terms.at_price(order.price_cents),
             created_at: order.at,
             lock: lock_name(self.rules.scope, order.user, voucher),
+            key: None,
             pass: Some(Pass { ticket: order.ticket, epoch: order.epoch }),
         });
         let told = if alone {
@@ -160,13 +162,14 @@ fn next(told: Told) -> Next {
         Told::Outcome(outcome) => outcome,
     };
     match outcome {
-        Outcome::Bought(order) => Next::Ended(TicketState::Bought(order.id)),
+        Outcome::Bought(order) | Outcome::Replayed(order) => {
+            Next::Ended(TicketState::Bought(order.id))
+        }
         Outcome::Unknown(_) => Next::Later,
         Outcome::Failed => Next::Defect,
         Outcome::Refused(refusal) => match refusal {
             Refusal::AlreadyOrdered(order) => Next::End(TicketState::AlreadyOrdered(order)),
             Refusal::SoldOut => Next::End(TicketState::SoldOut),
-            Refusal::Defect => Next::Defect,
             Refusal::Overloaded
             | Refusal::Unavailable(_)
             | Refusal::LockLost
@@ -175,6 +178,8 @@ fn next(told: Told) -> Next {
             | Refusal::NotOnSale
             | Refusal::NotStarted(_)
             | Refusal::Ended(_) => Next::End(TicketState::Refused),
+            // A defect, or what only a request with a key or about an order is told.
+            _ => Next::Defect,
         },
     }
 }

@@ -89,8 +89,8 @@ async fn added_stock_is_sold_and_shows_in_the_audit() {
     crate::support::eventually("it sells again", async || service.buy(&id, 6).await.status == 201)
         .await;
     let expected = json!({
-        "voucher_id": id, "initial_stock": 3, "stock_left": 1, "orders": 2, "distinct_users": 2,
-        "duplicate_users": 0, "oversold": 0, "consistent": true,
+        "voucher_id": id, "initial_stock": 3, "stock_left": 1, "orders": 2, "cancelled": 0,
+        "distinct_users": 2, "duplicate_users": 0, "oversold": 0, "consistent": true,
         "tables": {"orders": "orders", "stock": "voucher_stock", "grants": "stock_grants"},
     });
     assert_eq!(service.audit(&id).await, expected);

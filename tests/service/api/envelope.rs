@@ -9,7 +9,7 @@ use crate::caller::{Caller, assert_problem, bearer};
 use crate::support::{Service, token};
 
 /// Every address, and the methods it takes.
-pub(crate) const ROUTES: [(&str, &str); 18] = [
+pub(crate) const ROUTES: [(&str, &str); 21] = [
     ("/api/login/codes", "POST"),
     ("/api/login", "POST"),
     ("/api/me", "GET,HEAD"),
@@ -18,6 +18,9 @@ pub(crate) const ROUTES: [(&str, &str); 18] = [
     ("/api/vouchers/1/orders", "POST"),
     ("/api/orders", "GET,HEAD"),
     ("/api/orders/1", "GET,HEAD"),
+    ("/api/orders/1/pay", "POST"),
+    ("/api/orders/1/cancel", "POST"),
+    ("/api/payments/callback", "POST"),
     ("/api/admin/vouchers", "POST"),
     ("/api/admin/vouchers/1", "DELETE,PATCH"),
     ("/api/admin/vouchers/1/on-sale", "POST"),

@@ -135,6 +135,44 @@ async fn a_step_that_broke_off_is_run_again_and_one_that_was_changed_is_refused(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_was_done_and_not_entered_is_entered() {
+    let place = Place::fresh();
+    let env = env(&place);
+    run(&["migrate"], &env[..1]).fine();
+    let mut database = MySqlConnection::connect(&place.database_url).await.unwrap();
+    // As a crash between the statement and its entry leaves it.
+    let crash = "UPDATE _sqlx_migrations SET success = FALSE WHERE version = 7";
+    sqlx::raw_sql(crash).execute(&mut database).await.unwrap();
+    assert_eq!(steps(&run(&["migrate"], &env[..1]).fine()), 1);
+    assert_eq!(steps(&run(&["migrate"], &env[..1]).fine()), 0);
+    // A step that fails so without having been broken off is a mistake.
+    let mistake = "DELETE FROM _sqlx_migrations WHERE version = 7";
+    sqlx::raw_sql(mistake).execute(&mut database).await.unwrap();
+    run(&["migrate"], &env[..1]).refused(Some(&place), "cannot migrate");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_from_before_they_had_a_status_count_as_paid() {
+    let place = Place::fresh();
+    let env = env(&place);
+    run(&["migrate"], &env[..1]).fine();
+    let mut database = MySqlConnection::connect(&place.database_url).await.unwrap();
+    let before = "ALTER TABLE orders DROP COLUMN status, DROP COLUMN settled_at, \
+         DROP COLUMN cancelled_by, DROP KEY ix_orders_voucher_status, \
+         ADD KEY ix_orders_voucher (voucher_id); \
+         DELETE FROM _sqlx_migrations WHERE version IN (7, 8); \
+         INSERT INTO orders VALUES (1, 1, 1, 1, UTC_TIMESTAMP(3))";
+    sqlx::raw_sql(before).execute(&mut database).await.unwrap();
+    assert_eq!(steps(&run(&["migrate"], &env[..1]).fine()), 2);
+    let insert = "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) \
+         VALUES (2, 2, 1, 1, UTC_TIMESTAMP(3))";
+    sqlx::raw_sql(insert).execute(&mut database).await.unwrap();
+    let statuses = sqlx::query_scalar::<_, String>("SELECT status FROM orders ORDER BY id");
+    let statuses = statuses.fetch_all(&mut database).await.unwrap();
+    assert_eq!(statuses, ["paid", "unpaid"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_login_code_goes_to_the_outbox_only_and_is_good_at_every_replica() {
     let fleet = fleet().await;
     let phone = "+4915112345678";

@@ -65,6 +65,7 @@ impl Desk {
             lock_kind: kind,
             lock_server: "process",
             health: Health::default(),
+            payments: None,
             queue: None,
         };
         Self { sale: Sale::new(rules(writer), parts), vouchers, pool }
@@ -90,7 +91,7 @@ impl Desk {
     }
 
     pub(crate) async fn buy(&self, voucher: VoucherId, user: u64) -> Outcome {
-        self.sale.purchase(UserId(user), voucher).await
+        self.sale.purchase(UserId(user), voucher, None).await
     }
 
     /// One after the other.
@@ -106,7 +107,7 @@ impl Desk {
     pub(crate) async fn buy_together(&self, voucher: VoucherId, users: &[u64]) -> Vec<Outcome> {
         let start = |user: &u64| {
             let (sale, user) = (self.sale.clone(), UserId(*user));
-            tokio::spawn(async move { sale.purchase(user, voucher).await })
+            tokio::spawn(async move { sale.purchase(user, voucher, None).await })
         };
         let purchases: Vec<_> = users.iter().map(start).collect();
         let mut outcomes = Vec::new();
@@ -149,7 +150,7 @@ impl Desk {
 /// What a caller is told, and of which order.
 pub(crate) fn told(outcome: &Outcome) -> (&'static str, Option<OrderId>) {
     let order = match outcome {
-        Outcome::Bought(order) => Some(order.id),
+        Outcome::Bought(order) | Outcome::Replayed(order) => Some(order.id),
         Outcome::Refused(Refusal::AlreadyOrdered(order)) => *order,
         Outcome::Unknown(order) => Some(*order),
         Outcome::Refused(_) | Outcome::Failed => None,

@@ -53,7 +53,10 @@ async fn an_order_whose_row_stays_locked_gives_up_alone() {
     let next = desk.voucher(1).await.0 + 1;
     let mut other = MySqlConnection::connect(&place.database_url).await.expect("a session");
     other.execute("START TRANSACTION").await.expect("a transaction");
-    let row = format!("INSERT INTO orders VALUES (1, 38, {next}, 1, UTC_TIMESTAMP(3))");
+    let row = format!(
+        "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) \
+         VALUES (1, 38, {next}, 1, UTC_TIMESTAMP(3))"
+    );
     other.execute(AssertSqlSafe(row)).await.expect("a row");
     assert_only(&[38], "overloaded", &desk).await;
     other.execute("ROLLBACK").await.expect("a ROLLBACK");
@@ -73,7 +76,12 @@ async fn ids_that_are_taken_are_drawn_anew_for_the_whole_group() {
     let rows = seconds.flat_map(|second| taken.clone().map(move |number| second << 32 | number));
     let rows = rows.map(|id| format!("({id}, {id}, {other}, 1, UTC_TIMESTAMP(3))"));
     let rows = rows.collect::<Vec<_>>().join(",");
-    desk.pool.execute(AssertSqlSafe(format!("INSERT INTO orders VALUES {rows}"))).await.expect("!");
+    desk.pool
+        .execute(AssertSqlSafe(format!(
+            "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) VALUES {rows}"
+        )))
+        .await
+        .expect("!");
     let counter = set_counters(&place.redis_url, 2000).await;
     assert!(counter > 0, "no counter was set back");
     let desk = Desk::open(&place, Writer::Grouped).await;

@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection, MySqlConnection};
+use testbed::{Action, Command, Times};
 
 use crate::breakable::Breakable;
 use crate::queued::buyer::{
-    QUEUED, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left, redis, service,
+    Left, QUEUED, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left, redis, service,
     ticket_of,
 };
-use crate::support::{Service, eventually};
+use crate::support::{Place, Service, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_whose_entry_is_lost_ends_as_lost_and_its_user_may_buy_again() {
@@ -43,51 +44,57 @@ async fn a_ticket_whose_entry_is_lost_ends_as_lost_and_its_user_may_buy_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_was_begun_before_redis_lost_its_data_is_not_written_after_the_rebuild() {
-    let service = service(&[]).await;
-    let (place, url) = (service.place.clone(), service.url.clone());
-    let voucher = service.voucher(5).await;
-    // The order of user 5 waits for the row that another transaction has begun.
-    let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
-    let mut tx = database.begin().await.expect("a transaction");
-    let begun = sqlx::query(
-        "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) \
-         VALUES (1, 5, ?, 1, UTC_TIMESTAMP(3))",
-    );
-    begun.bind(&voucher).execute(&mut *tx).await.expect("a row");
-    let ticket = ticket_of(buy(&url, &voucher, 5).await);
-    eventually("its entry is taken", async || pending(&place, &voucher).await == 1).await;
-    redis::cmd("FLUSHDB").exec_async(&mut redis(&place).await).await.expect("an answer");
-    let waiting = buy(&url, &voucher, 6);
-    let (_, other) = tokio::join!(
-        async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            tx.rollback().await.expect("a ROLLBACK");
-        },
-        waiting
-    );
-    // The rebuild waited for the order of user 5 or kept it out.
-    let other = ticket_of(other);
-    let (status, _) = end_of(&url, &ticket, 5).await;
-    assert!(["lost", "bought"].contains(&&status[..]), "{status}");
-    assert_eq!(end_of(&url, &other, 6).await.0, "bought");
-    let books = assert_settled(&place, &voucher, &[], 5).await;
-    assert_eq!(books.of(5).len(), usize::from(status == "bought"));
-    eventually("the queue has what the database has", async || {
-        let left = left(&place, &voucher).await;
-        (left.stock, left.entries) == (books.stock, 0)
-    })
-    .await;
-    service.stop().await;
+async fn an_order_of_before_the_loss_is_not_written_once_the_sale_is_rebuilt() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let (proxy, through) = place.database_through_proxy();
+    let flags = |name| [&QUEUED[..], &["--replica-id", name]].concat();
+    let slow = Service::start_at(through, &flags("slow")).await;
+    let voucher = slow.voucher(3).await;
+    // The order of user 5 is on its way to the database, and does not arrive.
+    let held = proxy.arm(Command::sql("SELECT epoch"), Action::HoldRequest, Times::Next(1));
+    let ticket = ticket_of(buy(&slow.url, &voucher, 5).await);
+    eventually("its order is on the way", async || held.fired() == 1).await;
+    let mut database = redis(&place).await;
+    redis::cmd("FLUSHDB").exec_async(&mut database).await.expect("an answer");
+    // Others open the sale anew, with all its units, and sell them.
+    let other = Service::start_at(place.clone(), &flags("other")).await;
+    for user in [6, 7, 8] {
+        assert_eq!(buy_and_follow(&other.url, &voucher, user).await.bought().len(), 1);
+    }
+    let rolled_back = proxy.watch(Command::sql("ROLLBACK"));
+    held.release();
+    eventually("the order arrives and is refused", async || rolled_back.matched() > 0).await;
+    let books = assert_settled(&place, &voucher, &[], 3).await;
+    assert!(books.of(5).is_empty(), "{:?}", books.orders);
+    assert_eq!(ended(&place, &voucher).await, [("bought".to_owned(), 3)].into());
+    assert_eq!(end_of(&other.url, &ticket, 5).await.0, "lost");
+    slow.stop().await;
+    other.stop().await;
 }
 
-/// Entries that are taken and not acknowledged.
-async fn pending(place: &crate::support::Place, voucher: &str) -> i64 {
-    let mut pending = redis::cmd("XPENDING");
-    pending.arg(format!("{{v:{voucher}}}:stream")).arg("sale");
-    let (count, ..): (i64, redis::Value, redis::Value, redis::Value) =
-        pending.query_async(&mut redis(place).await).await.expect("an answer");
-    count
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_that_was_told_to_be_lost_is_not_written_by_a_slow_replica() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let (proxy, through) = place.database_through_proxy();
+    let slow = Service::start_at(through, &QUEUED).await;
+    let voucher = slow.voucher(3).await;
+    let held = proxy.arm(Command::sql("SELECT epoch"), Action::HoldRequest, Times::Next(1));
+    let ticket = ticket_of(buy(&slow.url, &voucher, 5).await);
+    eventually("its order is on the way", async || held.fired() == 1).await;
+    // Redis forgets this ticket alone: the sale and its epoch are as they were.
+    let mut forget = redis::cmd("HDEL");
+    forget.arg(format!("{{v:{voucher}}}:tickets")).arg(&ticket);
+    forget.exec_async(&mut redis(&place).await).await.expect("an answer");
+    assert_eq!(end_of(&slow.url, &ticket, 5).await.0, "lost");
+    held.release();
+    eventually("its entry is acknowledged", async || {
+        left(&place, &voucher).await == Left { stock: 3, entries: 0, users: 0 }
+    })
+    .await;
+    let books = assert_settled(&place, &voucher, &[], 3).await;
+    assert!(books.orders.is_empty(), "{:?}", books.orders);
+    assert_eq!(buy_and_follow(&slow.url, &voucher, 5).await.bought().len(), 1);
+    slow.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -122,6 +122,8 @@ async fn without_a_login_there_is_nothing_but_vouchers() {
         (Method::GET, "/api/orders".to_owned()),
         (Method::GET, "/api/orders/1".to_owned()),
         (Method::POST, format!("/api/vouchers/{id}/orders")),
+        (Method::POST, "/api/orders/1/pay".to_owned()),
+        (Method::POST, "/api/orders/1/cancel".to_owned()),
     ] {
         let answer = caller.refused(&path, caller.request(method, &path)).await;
         assert_eq!(answer.problem(401), "unauthorized", "{path}");

@@ -81,6 +81,8 @@ async fn a_path_or_query_that_is_no_number_is_refused_unread() {
         (Method::GET, "/api/vouchers/PAYLOAD", ""),
         (Method::POST, "/api/vouchers/PAYLOAD/orders", ""),
         (Method::GET, "/api/orders/PAYLOAD", ""),
+        (Method::POST, "/api/orders/PAYLOAD/pay", ""),
+        (Method::POST, "/api/orders/PAYLOAD/cancel", ""),
         (Method::GET, "/api/orders?limit=PAYLOAD", ""),
         (Method::GET, "/api/orders?cursor=PAYLOAD", ""),
         (Method::GET, "/api/orders?PAYLOAD=1", ""),

@@ -15,7 +15,7 @@ use crate::support::{Service, token, voucher_body};
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Every route that needs a server.
-fn routes(id: &str) -> [(Method, String, Value); 14] {
+fn routes(id: &str) -> [(Method, String, Value); 16] {
     let admin = |end: &str| format!("/api/admin/vouchers/{id}{end}");
     [
         (Method::POST, "/api/login/codes".into(), json!({"phone": "13800000001"})),
@@ -26,6 +26,8 @@ fn routes(id: &str) -> [(Method, String, Value); 14] {
         (Method::POST, format!("/api/vouchers/{id}/orders"), json!({})),
         (Method::GET, "/api/orders".into(), Value::Null),
         (Method::GET, "/api/orders/1".into(), Value::Null),
+        (Method::POST, "/api/orders/1/pay".into(), json!({})),
+        (Method::POST, "/api/orders/1/cancel".into(), json!({})),
         (Method::POST, "/api/admin/vouchers".into(), voucher_body(1)),
         (Method::PATCH, admin(""), json!({"title": "x"})),
         (Method::DELETE, admin(""), Value::Null),

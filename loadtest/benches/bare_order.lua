@@ -1,14 +1,19 @@
 -- The bare order transaction: BEGIN, INSERT an order of a new user, UPDATE the one stock row,
 -- COMMIT. No HTTP, no token, no lock: what the database itself makes of one order at a time, to
--- compare the service with. The tables are the service's own; run `seckill migrate` first.
+-- compare the service with. The tables are the service's own; `loadtest bench` makes them.
 --
---   sysbench benches/bare_order.lua --mysql-socket=... --mysql-user=... --mysql-password=...
---     --mysql-db=... --threads=8 --time=15 prepare|run|cleanup
+--   sysbench loadtest/benches/bare_order.lua --mysql-host=... --mysql-port=... --mysql-user=...
+--     --mysql-password=... --mysql-db=... --threads=8 --time=15 prepare|run|cleanup
 --
 -- Statements are prepared once a connection, as the service's are.
 
 local VOUCHER = 4000000000
 local STOCK = 2000000000
+local ROWS = 10000
+
+sysbench.cmdline.options = {
+  filled = { "Orders that `prepare` puts into the table", 0 },
+}
 
 function prepare()
   local connection = sysbench.sql.driver():connect()
@@ -16,6 +21,14 @@ function prepare()
     "INSERT INTO vouchers (id, title, description, price_cents, face_value_cents, starts_at, " ..
     "ends_at) VALUES (%d, 'bare', 'bare', 1, 1, '2020-01-01', '2120-01-01')", VOUCHER))
   connection:query(string.format("INSERT INTO voucher_stock VALUES (%d, %d)", VOUCHER, STOCK))
+  for first = 1, sysbench.opt.filled, ROWS do
+    local rows = {}
+    for number = first, math.min(first + ROWS - 1, sysbench.opt.filled) do
+      rows[#rows + 1] = string.format("(%d, %d, %d, 1, '2026-01-01')", number, number, VOUCHER)
+    end
+    connection:query("INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) " ..
+      "VALUES " .. table.concat(rows, ","))
+  end
 end
 
 function cleanup()

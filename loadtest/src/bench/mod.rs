@@ -1,0 +1,296 @@
+//! The figures: what the service makes of a second, beside what the database itself makes of it.
+//!
+//! A round measures every cell once, one after the other, so that what is compared was measured a
+//! moment apart on the same machine; a row's figure is the median, over the rounds, of the ratio
+//! within a round. A service has a deployment and a database of its own in every round, warms up,
+//! and is asked afterwards whether all that it acknowledged is in the database. A ratio whose
+//! rounds lie too far apart is invalid, and a run that is too short can meet no bar.
+//!
+//! - [`rows`]: what is measured and what it has to reach; [`figure`]: medians and verdicts.
+//! - [`bare`]: the bare transaction; [`service`]: one round of a service; [`parts`] and
+//!   [`processes`]: where the time goes.
+//! - [`text`]: the table.
+
+pub mod bare;
+pub mod figure;
+pub mod parts;
+pub mod processes;
+pub mod rows;
+pub mod service;
+pub mod text;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use testbed::Flavor;
+use tokio_util::sync::CancellationToken;
+
+use self::bare::Bare;
+use self::figure::{Bar, Figure, Outcome, ROUNDS, SECONDS, Sample, Verdict};
+use self::rows::{Cell, Row, Setup, What, cells_of};
+use self::service::Stage;
+use crate::error::{Error, Result};
+use crate::judge::audit::Reader;
+use crate::lab::cluster::Cluster;
+use crate::lab::deployment::Spec;
+use crate::lab::lock::Needs;
+use crate::lab::machine::{Builds, Machine, Versions, version_of};
+use crate::lab::runner::Parts;
+use crate::load::tokens::MAX_USERS;
+
+/// Part of a round's length that it warms up for, and at least so many seconds.
+const WARM_UP: u64 = 5;
+const MIN_WARM_UP: u64 = 1;
+/// Processors below which everything that runs for an order takes them from one another.
+const MANY_PROCESSORS: f64 = 8.0;
+
+/// A run as it is asked for.
+#[derive(Debug)]
+pub struct Bench {
+    /// The programs and the database server.
+    pub parts: Parts,
+    /// The rows.
+    pub rows: Vec<&'static Row>,
+    /// How often every cell is measured.
+    pub rounds: usize,
+    /// For how many seconds each time.
+    pub seconds: u64,
+}
+
+/// What a run came to.
+#[derive(Debug, Serialize)]
+pub struct BenchReport {
+    /// Whether every bar is met.
+    pub ok: bool,
+    /// Rounds.
+    pub rounds: usize,
+    /// Seconds of each.
+    pub seconds: u64,
+    /// Whether that is enough for a verdict.
+    pub long_enough: bool,
+    /// The machine.
+    pub machine: Machine,
+    /// What ran.
+    pub versions: Versions,
+    /// sysbench's version, if it was needed.
+    pub sysbench: Option<String>,
+    /// What a commit was worth.
+    pub durability: String,
+    /// What to bear in mind.
+    pub remarks: Vec<String>,
+    /// The rows.
+    pub rows: Vec<RowReport>,
+    /// All that was measured: of each cell every round.
+    pub cells: BTreeMap<&'static str, Vec<Sample>>,
+}
+
+/// A row's figure and verdict.
+#[derive(Debug, Serialize)]
+pub struct RowReport {
+    /// What `--rows` calls it.
+    pub name: &'static str,
+    /// What it says.
+    pub what: &'static str,
+    /// The cell.
+    pub cell: &'static str,
+    /// What it is divided by.
+    pub beside: Vec<&'static str>,
+    /// Which figure.
+    pub figure: Figure,
+    /// What it has to reach.
+    pub bar: Option<Bar>,
+    /// What it came to.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// Why it is no figure, in words.
+    pub because: Vec<String>,
+}
+
+impl Bench {
+    /// Runs all rounds; `tell` hears of each cell.
+    pub async fn run(&self, stop: &CancellationToken, tell: &dyn Fn(&str)) -> Result<BenchReport> {
+        let cells = cells_of(&self.rows);
+        let needs_sysbench = |cell: &&Cell| match cell.setup() {
+            Some(setup) => setup.filled > 0,
+            None => true,
+        };
+        let sysbench = match cells.iter().copied().find(needs_sysbench) {
+            Some(_) => Some(bare::version().await?),
+            None => None,
+        };
+        let stage = self.stage(&cells).await?;
+        let mut samples = BTreeMap::<_, Vec<Sample>>::new();
+        for round in 1..=self.rounds {
+            for cell in &cells {
+                if matches!(cell.what, What::Memory(_)) && round > 1 {
+                    continue;
+                }
+                let measured = tokio::select! {
+                    measured = self.measure(&stage, cell, (round, &samples)) => measured?,
+                    () = stop.cancelled() => return Err(Error::Interrupted),
+                };
+                tell(&text::line(round, cell.name, &measured));
+                samples.entry(cell.name).or_default().push(measured);
+            }
+        }
+        self.report(&stage, sysbench, samples).await
+    }
+
+    async fn stage(&self, cells: &[&Cell]) -> Result<Stage> {
+        let needs: Vec<Needs> =
+            cells.iter().filter_map(|cell| cell.setup()).map(|s| s.needs).collect();
+        let parts = &self.parts;
+        let cluster = Cluster::start(parts.flavor, parts.program.clone(), &needs).await?;
+        // Any deployment's tokens are good at all others.
+        let deployment = cluster.deploy(Spec::default()).await?;
+        let (users, _) = deployment.users(MAX_USERS, false).await?;
+        deployment.end_and_drop().await?;
+        let warm_up = (self.seconds / WARM_UP).max(MIN_WARM_UP);
+        Ok(Stage { cluster, users, seconds: self.seconds, warm_up })
+    }
+
+    async fn measure(
+        &self,
+        stage: &Stage,
+        cell: &Cell,
+        (round, samples): (usize, &BTreeMap<&'static str, Vec<Sample>>),
+    ) -> Result<Sample> {
+        let seed = round as u64;
+        match &cell.what {
+            What::Bare(connections) => self.bare(stage, *connections).await,
+            What::Orders(setup) => stage.orders(setup, None, seed).await,
+            What::AtHalfOf(of, setup) => {
+                let rate = samples.get(of).and_then(|all| all.last()).map(|last| last.per_s / 2.0);
+                let unknown = || Error::Setup(format!("the cell {of} was not measured"));
+                stage.orders(setup, Some(rate.ok_or_else(unknown)?), seed).await
+            }
+            What::Memory(setup) => stage.memory(setup).await,
+            What::Start(setup) => stage.start(setup).await,
+        }
+    }
+
+    /// In a database of its own with the service's tables, and no service.
+    async fn bare(&self, stage: &Stage, connections: usize) -> Result<Sample> {
+        const NAME: &str = "bare";
+        let cluster = &stage.cluster;
+        let url = cluster.schema(NAME, false).await?;
+        let bare = Bare::new(cluster.folder(), &url, ("database", cluster.database_pid()))?;
+        bare.prepare(0).await?;
+        let sample = bare.measure(connections, [stage.warm_up, stage.seconds]).await;
+        cluster.drop_schema(NAME).await?;
+        sample
+    }
+
+    async fn report(
+        &self,
+        stage: &Stage,
+        sysbench: Option<String>,
+        cells: BTreeMap<&'static str, Vec<Sample>>,
+    ) -> Result<BenchReport> {
+        let cluster = &stage.cluster;
+        let mut reader = Reader::connect(&cluster.database_url("mysql")).await?;
+        let server = reader.server().await?;
+        let flavor = cluster.flavor();
+        let long_enough = self.rounds >= ROUNDS && self.seconds >= SECONDS;
+        let rows: Vec<RowReport> =
+            self.rows.iter().map(|row| judge(row, flavor, (&cells, long_enough))).collect();
+        let versions = Versions {
+            loadtest: env!("CARGO_PKG_VERSION"),
+            builds: Builds::read(&self.parts.program)?,
+            database: server.version,
+            redis: version_of(cluster.redis_pid(), "redis-server", "--version").await,
+            haproxy: cluster.haproxy_version().to_owned(),
+            zookeeper: cluster.zookeeper_version().map(str::to_owned),
+        };
+        let flush = server.flush_log_at_trx_commit;
+        Ok(BenchReport {
+            ok: long_enough && rows.iter().all(|row| row.verdict.is_green()) && flush == 1,
+            rounds: self.rounds,
+            seconds: self.seconds,
+            long_enough,
+            machine: Machine::read(),
+            versions,
+            sysbench,
+            durability: format!(
+                "innodb_flush_log_at_trx_commit={flush}, no binary log; Redis keeps nothing on disk"
+            ),
+            remarks: remarks(&cells),
+            rows,
+            cells,
+        })
+    }
+}
+
+impl Cell {
+    fn setup(&self) -> Option<&Setup> {
+        match &self.what {
+            What::Bare(_) => None,
+            What::Orders(setup)
+            | What::AtHalfOf(_, setup)
+            | What::Memory(setup)
+            | What::Start(setup) => Some(setup),
+        }
+    }
+}
+
+/// What becomes of a row.
+fn judge(
+    row: &Row,
+    flavor: Flavor,
+    (cells, long): (&BTreeMap<&'static str, Vec<Sample>>, bool),
+) -> RowReport {
+    let of = |name: &str| cells.get(name).map(Vec::as_slice).unwrap_or_default();
+    let baselines: Vec<&[Sample]> = row.beside.iter().map(|name| of(name)).collect();
+    let rounds = of(row.cell).iter().enumerate().map(|(round, sample)| {
+        (sample, baselines.iter().filter_map(|samples| samples.get(round)).collect())
+    });
+    let rounds: Vec<(&Sample, Vec<&Sample>)> = rounds.collect();
+    let all = rounds.iter().flat_map(|(cell, beside)| beside.iter().copied().chain([*cell]));
+    let mut because: Vec<String> = all.flat_map(|sample| sample.invalid.clone()).collect();
+    because.sort();
+    because.dedup();
+    let outcome = Outcome::of(row.figure, &rounds);
+    let bar = row.bar(flavor);
+    let verdict = match row.lacking {
+        Some(_) => Verdict::NotMeasured,
+        None => outcome.verdict(bar, because.is_empty(), long),
+    };
+    because.extend(row.lacking.map(str::to_owned));
+    RowReport {
+        name: row.name,
+        what: row.what,
+        cell: row.cell,
+        beside: row.beside.to_vec(),
+        figure: row.figure,
+        bar,
+        outcome,
+        verdict,
+        because,
+    }
+}
+
+fn remarks(cells: &BTreeMap<&'static str, Vec<Sample>>) -> Vec<String> {
+    let mut all = Vec::new();
+    let processors = processors();
+    if processors < MANY_PROCESSORS {
+        all.push(format!(
+            "generator, proxy, replicas, Redis and database share {processors} processors: orders \
+             a second say what all of them together can do here, and more replicas can only divide \
+             what one has; the processor time of an order is what carries over to other machines"
+        ));
+    }
+    for (name, samples) in cells {
+        let mut said: Vec<&String> = samples.iter().flat_map(|sample| &sample.remarks).collect();
+        said.sort();
+        all.extend(said.first().map(|first| format!("{name}: {first}")));
+    }
+    all
+}
+
+/// Processors that there are for all.
+#[allow(clippy::cast_precision_loss)]
+fn processors() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64)
+}

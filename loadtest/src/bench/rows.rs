@@ -1,0 +1,268 @@
+//! The table of the bench: what is measured (cells), and what is made of it (rows).
+
+use testbed::Flavor;
+
+use super::figure::{Bar, Figure};
+use crate::lab::lock::Needs;
+
+/// A service that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// Flags of `seckill serve`.
+    pub flags: &'static [&'static str],
+    /// Connections of the generator.
+    pub connections: usize,
+    /// More than one stand behind the proxy; a single one is spoken to directly.
+    pub replicas: u16,
+    /// What its lock needs.
+    pub needs: Needs,
+    /// Orders of another voucher that are in the table already.
+    pub filled: u64,
+    /// Vouchers on sale.
+    pub vouchers: usize,
+    /// How many of them the buyers want, all alike.
+    pub wanted: usize,
+}
+
+const SINGLE: Setup = Setup {
+    flags: &[],
+    connections: 64,
+    replicas: 1,
+    needs: Needs::Nothing,
+    filled: 0,
+    vouchers: 1,
+    wanted: 1,
+};
+const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
+
+/// What a cell measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The bare transaction by sysbench, over so many connections.
+    Bare(usize),
+    /// Orders as fast as they go, each of a new user.
+    Orders(Setup),
+    /// Orders at half of the rate that the cell of this name had in the same round, whether
+    /// answers come or not.
+    AtHalfOf(&'static str, Setup),
+    /// A replica's memory after a million requests; once a run.
+    Memory(Setup),
+    /// A replica's start.
+    Start(Setup),
+}
+
+/// Something that is measured once a round.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell {
+    /// What reports call it.
+    pub name: &'static str,
+    /// What it is.
+    pub what: What,
+}
+
+const fn cell(name: &'static str, what: What) -> Cell {
+    Cell { name, what }
+}
+
+const fn locked(flags: &'static [&'static str], needs: Needs) -> What {
+    What::Orders(Setup { flags, needs, ..SINGLE })
+}
+
+/// All cells, in the order in which a round measures them.
+pub const CELLS: [Cell; 22] = [
+    cell("bare:1", What::Bare(1)),
+    cell("bare:8", What::Bare(8)),
+    cell("bare:32", What::Bare(32)),
+    cell("single:64", What::Orders(SINGLE)),
+    cell("single:256", What::Orders(Setup { connections: 256, ..SINGLE })),
+    cell("grouped:64", What::Orders(GROUPED)),
+    cell("grouped:256", What::Orders(Setup { connections: 256, ..GROUPED })),
+    cell("grouped:64 x3", What::Orders(Setup { replicas: 3, ..GROUPED })),
+    cell("million orders", What::Orders(Setup { filled: 1_000_000, ..GROUPED })),
+    cell("1000 vouchers", What::Orders(Setup { vouchers: 1000, ..GROUPED })),
+    cell("half single", What::AtHalfOf("single:64", SINGLE)),
+    cell("half grouped", What::AtHalfOf("single:64", GROUPED)),
+    cell("memory", What::Memory(GROUPED)),
+    cell("start", What::Start(GROUPED)),
+    cell("lock none", locked(&["--lock=none"], Needs::Nothing)),
+    cell("lock local", locked(&["--lock=local"], Needs::Nothing)),
+    cell("lock mysql-row", locked(&["--lock=mysql-row"], Needs::Nothing)),
+    cell("lock zookeeper", locked(&["--lock=zookeeper"], Needs::ZooKeeper)),
+    cell("grouped, lock none", locked(&["--writer=grouped", "--lock=none"], Needs::Nothing)),
+    cell("scope voucher", locked(&["--lock-scope=voucher"], Needs::Nothing)),
+    cell("guards off", locked(&["--lab", "--guards=off"], Needs::Nothing)),
+    cell("64 of 1000", What::Orders(Setup { vouchers: 1000, wanted: 64, ..GROUPED })),
+];
+
+/// The cell of that name; rows name no others.
+pub fn find_cell(name: &str) -> Option<&'static Cell> {
+    CELLS.iter().find(|cell| cell.name == name)
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// What `--rows` calls it.
+    pub name: &'static str,
+    /// What it says.
+    pub what: &'static str,
+    /// The cell.
+    pub cell: &'static str,
+    /// What its figure is divided by: the best of these; nothing if there is none.
+    pub beside: &'static [&'static str],
+    /// Which figure.
+    pub figure: Figure,
+    /// What it has to reach on MariaDB and on MySQL.
+    pub bars: Option<[Bar; 2]>,
+    /// Why it cannot be measured.
+    pub lacking: Option<&'static str>,
+}
+
+impl Row {
+    /// What it has to reach on that server.
+    pub fn bar(&self, flavor: Flavor) -> Option<Bar> {
+        let [mariadb, mysql] = self.bars?;
+        Some(if flavor == Flavor::MySql { mysql } else { mariadb })
+    }
+}
+
+const BARE: &[&str] = &["bare:1", "bare:8", "bare:32"];
+const USUAL: &[&str] = &["single:64"];
+const GATHERED: &[&str] = &["grouped:64"];
+
+const fn at_least(mariadb: f64, mysql: f64) -> [Bar; 2] {
+    [Bar::AtLeast(mariadb), Bar::AtLeast(mysql)]
+}
+
+const fn at_most(bar: f64) -> [Bar; 2] {
+    [Bar::AtMost(bar), Bar::AtMost(bar)]
+}
+
+const fn row(
+    name: &'static str,
+    what: &'static str,
+    (cell, beside): (&'static str, &'static [&'static str]),
+    bars: Option<[Bar; 2]>,
+) -> Row {
+    Row { name, what, cell, beside, figure: Figure::PerSecond, bars, lacking: None }
+}
+
+const fn of(figure: Figure, row: Row) -> Row {
+    Row { figure, ..row }
+}
+
+const fn lacking(why: &'static str, row: Row) -> Row {
+    Row { lacking: Some(why), ..row }
+}
+
+const NO_QUEUE: &str = "there is no path `queued` yet";
+const NO_CONSTANT: &str = "there is no handler with a constant answer to compare with yet";
+
+/// All rows. One that is new needs a cell above, unless there is one, and a line here.
+pub const ROWS: [Row; 23] = [
+    row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
+    row(
+        "grouped-256",
+        "the same, 256 connections",
+        ("grouped:256", BARE),
+        Some(at_least(2.5, 5.0)),
+    ),
+    row("single-64", "single, orders/s", ("single:64", BARE), Some(at_least(0.6, 0.6))),
+    row("single-256", "the same, 256 connections", ("single:256", BARE), Some(at_least(0.6, 0.6))),
+    row(
+        "replicas",
+        "3 replicas behind HAProxy",
+        ("grouped:64 x3", GATHERED),
+        Some(at_least(0.8, 0.8)),
+    ),
+    lacking(NO_QUEUE, row("admitted", "queued, admitted/s", ("", BARE), Some(at_least(4.0, 4.0)))),
+    lacking(NO_QUEUE, row("drained", "queued, committed/s", ("", BARE), Some(at_least(4.0, 4.0)))),
+    lacking(
+        NO_CONSTANT,
+        row("sold-out", "sold out, answers/s", ("", &[]), Some(at_least(0.6, 0.6))),
+    ),
+    of(
+        Figure::P99,
+        row(
+            "p99",
+            "p99 at half of single's rate, grouped",
+            ("half grouped", &["half single"]),
+            Some(at_most(1.0)),
+        ),
+    ),
+    of(
+        Figure::ServerTime,
+        row("cpu", "processor time of all servers", ("grouped:64", USUAL), Some(at_most(0.5))),
+    ),
+    of(
+        Figure::Memory,
+        row("memory", "MiB after a million requests", ("memory", &[]), Some(at_most(30.0))),
+    ),
+    of(Figure::Ready, row("ready", "ms from exec to ready", ("start", &[]), Some(at_most(100.0)))),
+    row(
+        "million",
+        "orders/s beside 1,000,000 orders",
+        ("million orders", GATHERED),
+        Some(at_least(0.9, 0.9)),
+    ),
+    row(
+        "vouchers",
+        "orders/s of one of 1,000 vouchers",
+        ("1000 vouchers", GATHERED),
+        Some(at_least(0.9, 0.9)),
+    ),
+    row("lock-redisson", "single, orders/s: redisson", ("single:64", NONE), None),
+    row("lock-local", "local", ("lock local", NONE), None),
+    row("lock-mysql-row", "mysql-row", ("lock mysql-row", NONE), None),
+    row("lock-zookeeper", "zookeeper", ("lock zookeeper", NONE), None),
+    row("lock-grouped", "grouped: redisson", ("grouped:64", &["grouped, lock none"]), None),
+    of(Figure::ServerTime, row("lock-cpu", "processor time: redisson", ("single:64", NONE), None)),
+    row("scope", "single: a lock for the voucher", ("scope voucher", USUAL), None),
+    row("guards", "single: guards off", ("guards off", USUAL), None),
+    row("spread", "grouped: 64 of 1,000 vouchers", ("64 of 1000", GATHERED), None),
+];
+
+const NONE: &[&str] = &["lock none"];
+
+/// The cells that these rows need, in the order of [`CELLS`].
+pub fn cells_of(rows: &[&Row]) -> Vec<&'static Cell> {
+    let named = |row: &&Row| [row.cell].into_iter().chain(row.beside.iter().copied());
+    let measured = rows.iter().filter(|row| row.lacking.is_none());
+    let mut wanted: Vec<&str> = measured.flat_map(named).collect();
+    for name in wanted.clone() {
+        if let Some(Cell { what: What::AtHalfOf(of, _), .. }) = find_cell(name) {
+            wanted.push(of);
+        }
+    }
+    CELLS.iter().filter(|cell| wanted.contains(&cell.name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_that_can_be_measured_names_cells_and_every_cell_is_in_a_row() {
+        let rows: Vec<&Row> = ROWS.iter().collect();
+        for row in rows.iter().filter(|row| row.lacking.is_none()) {
+            for name in [row.cell].iter().chain(row.beside) {
+                assert!(find_cell(name).is_some(), "{}: {name:?}", row.name);
+            }
+        }
+        assert_eq!(cells_of(&rows).len(), CELLS.len(), "a cell is in no row");
+    }
+
+    #[test]
+    fn a_load_at_half_of_a_rate_brings_the_cell_that_has_the_rate_and_comes_after_it() {
+        let p99: Vec<&Row> = ROWS.iter().filter(|row| row.name == "p99").collect();
+        let names: Vec<&str> = cells_of(&p99).iter().map(|cell| cell.name).collect();
+        assert_eq!(names, ["single:64", "half single", "half grouped"]);
+    }
+
+    #[test]
+    fn the_bar_beside_the_bare_transaction_is_higher_on_mysql() {
+        let grouped = ROWS[0].bar(Flavor::MySql);
+        assert_eq!(grouped, Some(Bar::AtLeast(5.0)));
+        assert_eq!(ROWS[0].bar(Flavor::MariaDb), Some(Bar::AtLeast(2.5)));
+    }
+}

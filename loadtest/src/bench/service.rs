@@ -1,0 +1,298 @@
+//! One round of a service: a deployment of its own, a warm-up, the load, and a look whether all
+//! that was acknowledged is in the database.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Command;
+
+use super::bare::Bare;
+use super::figure::{GENERATOR, Sample};
+use super::parts::Parts;
+use super::processes::{Times, memory_mib, servers_of};
+use super::rows::Setup;
+use crate::api::{self, NewVoucher};
+use crate::error::{Error, Result};
+use crate::judge::audit::Reader;
+use crate::lab::cluster::Cluster;
+use crate::lab::deployment::{Deployment, Spec};
+use crate::lab::predict::Guards;
+use crate::load::arrival::Arrival;
+use crate::load::client::{Connection, Target};
+use crate::load::drive;
+use crate::load::live::Live;
+use crate::load::mix::Mix;
+use crate::load::outcome::Outcome;
+use crate::load::plan::Plan;
+use crate::load::recorded::Recorded;
+use crate::load::stats::Figures;
+use crate::load::tokens::User;
+
+/// Units of a voucher: more than a round can sell.
+const STOCK: u64 = 1_000_000;
+/// Units where nearly everybody is to come too late.
+const FEW: u64 = 1000;
+/// Requests after which a replica's memory is looked at, for each second of a round, and at most.
+const REQUESTS_A_SECOND: u64 = 100_000;
+const REQUESTS: u64 = 1_000_000;
+/// When a request of the load is given up.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// How long a call besides the load, and a start, may take.
+const CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// What a replica's output says once it can be spoken to.
+const LISTENING: &str = "listening on ";
+
+/// Where and how long rounds are run.
+#[derive(Debug)]
+pub struct Stage {
+    /// The servers.
+    pub cluster: Cluster,
+    /// Buyers; tokens are good at all deployments of the cluster.
+    pub users: Vec<User>,
+    /// Seconds of a round.
+    pub seconds: u64,
+    /// Seconds before it that do not count.
+    pub warm_up: u64,
+}
+
+/// A deployment with vouchers on sale.
+struct Round<'a> {
+    stage: &'a Stage,
+    setup: &'a Setup,
+    deployment: Deployment,
+    target: Arc<Target>,
+    vouchers: Vec<u64>,
+}
+
+impl Stage {
+    /// A round in which buyers come as fast as connections are free, or at that rate.
+    pub async fn orders(&self, setup: &Setup, rate: Option<f64>, seed: u64) -> Result<Sample> {
+        let round = self.open(setup, STOCK).await?;
+        let sample = round.sell(rate, seed).await;
+        self.end(round.deployment).await?;
+        sample
+    }
+
+    /// The memory of a replica after many requests.
+    pub async fn memory(&self, setup: &Setup) -> Result<Sample> {
+        let round = self.open(setup, FEW).await?;
+        let requests = REQUESTS.min(self.seconds * REQUESTS_A_SECOND);
+        let mut plan = round.plan(self.users.clone().into(), 0);
+        plan.mix = Mix::AfterSoldOut;
+        plan.requests = usize::try_from(requests).ok();
+        plan.duration = None;
+        let figures = round.load(&plan).await?;
+        let pid = round.deployment.replicas().first().map(|replica| replica.pid());
+        let mut sample = Sample {
+            memory_mib: pid.and_then(memory_mib),
+            per_s: figures.requests_per_s,
+            seconds: figures.elapsed_s,
+            ..Sample::default()
+        };
+        if figures.requests < REQUESTS {
+            sample.invalid.push(format!("{} requests are no million", figures.requests));
+        }
+        self.end(round.deployment).await?;
+        Ok(sample)
+    }
+
+    /// How long a replica takes from the start of its program to being ready.
+    pub async fn start(&self, setup: &Setup) -> Result<Sample> {
+        let round = self.open(setup, FEW).await?;
+        let ready = tokio::time::timeout(CALL_DEADLINE, start(&round.deployment, setup)).await;
+        let late = || Error::Setup("a replica did not become ready in 10 s".to_owned());
+        let ready_ms = ready.map_err(|_| late())??.as_secs_f64() * 1000.0;
+        self.end(round.deployment).await?;
+        Ok(Sample { ready_ms: Some(ready_ms), ..Sample::default() })
+    }
+
+    async fn open<'a>(&'a self, setup: &'a Setup, stock: u64) -> Result<Round<'a>> {
+        let spec = Spec {
+            replicas: setup.replicas,
+            flags: setup.flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            needs: setup.needs,
+            ..Spec::default()
+        };
+        let deployment = self.cluster.deploy(spec).await?;
+        if setup.filled > 0 {
+            let server = ("database", deployment.database().pid());
+            let folder = self.cluster.folder();
+            let bare = Bare::new(folder, deployment.database_url(), server)?;
+            bare.prepare(setup.filled).await?;
+        }
+        let url = match deployment.replicas() {
+            [alone] => alone.base_url().to_owned(),
+            _ => deployment.url().to_owned(),
+        };
+        let target = Target::parse(&url)?;
+        let vouchers = put_on_sale(&deployment, setup.vouchers, stock).await?;
+        Ok(Round { stage: self, setup, deployment, target, vouchers })
+    }
+
+    /// Ends a deployment and drops its database, so that the next one finds none like it.
+    async fn end(&self, deployment: Deployment) -> Result<()> {
+        deployment.end_and_drop().await
+    }
+}
+
+impl Round<'_> {
+    /// A closed loop of new users over the setup's connections.
+    fn plan(&self, users: Arc<[User]>, seed: u64) -> Plan {
+        Plan {
+            vouchers: self.vouchers[..self.setup.wanted].to_vec(),
+            connections: self.setup.connections,
+            timeout: DEADLINE,
+            duration: Some(Duration::from_secs(self.stage.seconds)),
+            seed,
+            ..Plan::closed(self.target.clone(), self.vouchers[0], users, 1)
+        }
+    }
+
+    async fn sell(&self, rate: Option<f64>, seed: u64) -> Result<Sample> {
+        let all = &self.stage.users;
+        let (first, others) = all.split_at(all.len() / 5);
+        let mut warm_up = self.plan(first.into(), seed);
+        warm_up.duration = Some(Duration::from_secs(self.stage.warm_up));
+        let warmed = self.load(&warm_up).await?;
+        let mut plan = self.plan(others.into(), seed);
+        if let Some(rate) = rate {
+            plan.arrival = Arrival::Poisson(rate);
+        }
+        let servers = servers_of(&self.deployment);
+        let parts = Parts::read(&self.deployment).await?;
+        let before = Times::of(&servers);
+        let figures = self.load(&plan).await?;
+        let after = Times::of(&servers);
+        let parts_ms = Parts::read(&self.deployment).await?.since(&parts);
+        let bought = count(&figures);
+        let mut sample = sample(&figures, after.for_each(&before, bought), parts_ms);
+        judge(&plan, &figures, &mut sample);
+        self.look(&warmed, &figures).await?;
+        Ok(sample)
+    }
+
+    async fn load(&self, plan: &Plan) -> Result<Figures> {
+        plan.check()?;
+        let connections = drive::connect(plan).await?;
+        let recorded = Recorded::begin(plan, None, &vec![None; plan.vouchers.len()])?;
+        let live = Arc::new(Live::new(plan));
+        let figures = drive::run(plan, connections, recorded.recorder(), &live).await?;
+        recorded.recorder().flush().await;
+        Ok(figures)
+    }
+
+    /// Fails unless every order that was acknowledged is in the database.
+    async fn look(&self, warmed: &Figures, figures: &Figures) -> Result<()> {
+        let acknowledged = warmed.count(Outcome::Bought) + figures.count(Outcome::Bought);
+        let unknown = warmed.count(Outcome::Unknown) + figures.count(Outcome::Unknown);
+        let naive = self.setup.flags.contains(&"--guards=off");
+        let guards = if naive { Guards::Off } else { Guards::On };
+        let mut reader = Reader::connect(self.deployment.database_url()).await?;
+        let mut rows = 0;
+        for voucher in &self.vouchers[..self.setup.wanted] {
+            rows += reader.read(&voucher.to_string(), guards).await?.rows.len() as u64;
+        }
+        if (acknowledged..=acknowledged + unknown).contains(&rows) {
+            return Ok(());
+        }
+        Err(Error::Setup(format!(
+            "{acknowledged} orders were acknowledged and the database holds {rows}: figures of a \
+             service that loses orders are none"
+        )))
+    }
+}
+
+/// Whether it was the round that was asked for.
+fn judge(plan: &Plan, figures: &Figures, sample: &mut Sample) {
+    let asked = plan.duration.unwrap_or_default().as_secs_f64();
+    // The last arrival of a schedule comes a little before the end.
+    if figures.elapsed_s < 0.95 * asked {
+        let why = format!("it ended after {:.1} s of {asked} s", figures.elapsed_s);
+        sample.invalid.push(format!("{why}: there were too few users"));
+    }
+    let others = figures.requests - figures.count(Outcome::Bought);
+    if others > 0 {
+        let codes: Vec<_> =
+            figures.codes.iter().map(|(code, count)| format!("{count} {code}")).collect();
+        sample.invalid.push(format!("{others} requests bought nothing: {}", codes.join(", ")));
+    }
+    if figures.cost.dropped > 0 {
+        sample.invalid.push(format!("{} arrivals were never sent", figures.cost.dropped));
+    }
+    sample.remarks.extend(figures.bottlenecks());
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn count(figures: &Figures) -> f64 {
+    figures.count(Outcome::Bought) as f64
+}
+
+fn sample(
+    figures: &Figures,
+    mut cpu_us: BTreeMap<&'static str, f64>,
+    parts_ms: BTreeMap<String, f64>,
+) -> Sample {
+    cpu_us.insert(GENERATOR, figures.cost.cpu_s * 1e6 / count(figures).max(1.0));
+    Sample {
+        per_s: figures.orders_per_s,
+        seconds: figures.elapsed_s,
+        p50_ms: figures.all.p50_ms,
+        p99_ms: figures.all.p99_ms,
+        generator_share: figures.cost.machine_share,
+        cpu_us,
+        parts_ms,
+        ..Sample::default()
+    }
+}
+
+async fn put_on_sale(deployment: &Deployment, count: usize, stock: u64) -> Result<Vec<u64>> {
+    let (admins, _) = deployment.users(1, true).await?;
+    let admin: &HeaderValue = &admins[0].authorization;
+    let mut connection = Connection::new(Target::parse(deployment.url())?, CALL_DEADLINE);
+    let now = time::OffsetDateTime::now_utc();
+    let voucher = NewVoucher {
+        title: "100-yuan voucher for 80".to_owned(),
+        description: "Sold as fast as it goes.".to_owned(),
+        price_cents: 8000,
+        face_value_cents: 10_000,
+        starts_at: api::rfc3339(now - time::Duration::minutes(1)),
+        ends_at: api::rfc3339(now + time::Duration::hours(2)),
+        stock,
+    };
+    let mut ids = Vec::with_capacity(count);
+    for _ in 0..count {
+        let id = api::put_on_sale(&mut connection, admin, &voucher).await;
+        ids.push(id.map_err(|error| Error::Setup(error.to_string()))?);
+    }
+    Ok(ids)
+}
+
+/// Starts another replica of the deployment, and ends it once it is ready.
+async fn start(deployment: &Deployment, setup: &Setup) -> Result<Duration> {
+    let wrong = |why: String| Error::Setup(format!("a replica cannot be started: {why}"));
+    let mut command = Command::from(deployment.command());
+    command.args(["serve", "--no-migrate", "--bind", "127.0.0.1:0", "--replica-id", "start"]);
+    command.args(setup.flags).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    let began = Instant::now();
+    let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;
+    let output = child.stdout.take().ok_or_else(|| wrong("it has no output".to_owned()))?;
+    let mut lines = BufReader::new(output).lines();
+    let url = loop {
+        let line = lines.next_line().await.map_err(|error| wrong(error.to_string()))?;
+        let line = line.ok_or_else(|| wrong("it ended".to_owned()))?;
+        if let Some(url) = line.strip_prefix(LISTENING) {
+            break url.to_owned();
+        }
+    };
+    let mut connection = Connection::new(Target::parse(&url)?, CALL_DEADLINE);
+    while !api::is_ready(&mut connection).await {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let took = began.elapsed();
+    child.kill().await.map_err(|error| wrong(error.to_string()))?;
+    Ok(took)
+}

@@ -1,0 +1,187 @@
+//! The report as people read it.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::figure::{Bar, Figure, GENERATOR, ROUNDS, SECONDS, Sample, Verdict, median, spread};
+use super::{BenchReport, RowReport};
+
+/// What serves, in the order of the columns.
+const SERVERS: [&str; 5] = ["replicas", "redis", "database", "proxy", "zookeeper"];
+/// Parts of an order's way, in its order.
+const PARTS: [&str; 8] =
+    ["token", "lock", "queue", "write", "transaction", "release", "purchase", "request"];
+
+/// One cell of one round, while a run goes on.
+pub fn line(round: usize, cell: &str, sample: &Sample) -> String {
+    let mut text = format!("round {round}  {cell:<20}");
+    if sample.per_s > 0.0 {
+        let generator = sample.generator_share * 100.0;
+        let _ = write!(
+            text,
+            " {:>8.0}/s  p99 {:>6.1} ms  {:>4.0} us a piece in servers, generator {generator:.0} % \
+             of the machine",
+            sample.per_s,
+            sample.p99_ms,
+            sample.server_us()
+        );
+    }
+    for (figure, unit) in [(sample.memory_mib, "MiB"), (sample.ready_ms, "ms to ready")] {
+        let _ = figure.map(|figure| write!(text, "  {figure:.1} {unit}"));
+    }
+    for why in &sample.invalid {
+        let _ = write!(text, "\n  invalid: {why}");
+    }
+    text
+}
+
+impl BenchReport {
+    /// Tables and what to bear in mind.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n", self.rows_table());
+        let measured = |part: &dyn Fn(&Sample) -> bool| {
+            self.cells.values().any(|samples| samples.iter().any(part))
+        };
+        if measured(&|sample| sample.per_s > 0.0) {
+            let _ = writeln!(text, "\nmedians of the cells:\n{}", self.cells_table());
+        }
+        if measured(&|sample| !sample.parts_ms.is_empty()) {
+            let _ = writeln!(text, "\nmean milliseconds of an order:\n{}", self.parts_table());
+        }
+        let versions = &self.versions;
+        let _ = writeln!(
+            text,
+            "\n{} rounds of {} s; {}, Redis {}, HAProxy {}{}; {}; {} processors: {}",
+            self.rounds,
+            self.seconds,
+            versions.database,
+            versions.redis,
+            versions.haproxy,
+            self.sysbench.as_ref().map_or(String::new(), |version| format!(", sysbench {version}")),
+            self.durability,
+            self.machine.cpus,
+            self.machine.cpu,
+        );
+        for remark in &self.remarks {
+            let _ = writeln!(text, "{remark}");
+        }
+        if !self.long_enough {
+            let _ = writeln!(
+                text,
+                "a bar is met by {ROUNDS} rounds of {SECONDS} s or more only: this run can be no \
+                 proof"
+            );
+        }
+        text.push_str(if self.ok { "every bar is met" } else { "not every bar is met" });
+        text
+    }
+
+    fn rows_table(&self) -> Table {
+        let mut table = table(&["row", "", "beside", "figure", "bar", "spread", "verdict"], 3..6);
+        for row in &self.rows {
+            let bar = row.bar.map_or_else(|| "-".to_owned(), bar);
+            let spread = row.outcome.spread.map_or_else(|| "-".to_owned(), percent);
+            let figure = row.outcome.median.map_or_else(|| "-".to_owned(), |m| figure(row, m));
+            let mut verdict = words(row.verdict).to_owned();
+            for why in &row.because {
+                let _ = write!(verdict, "\n{why}");
+            }
+            let beside = match row.beside[..] {
+                [] => "-".to_owned(),
+                [one] => one.to_owned(),
+                [..] => "best bare".to_owned(),
+            };
+            table.add_row([row.name, row.what, &beside, &figure, &bar, &spread, &verdict]);
+        }
+        table
+    }
+
+    fn cells_table(&self) -> Table {
+        let mut header = vec!["cell", "/s", "spread", "p99 ms"];
+        header.extend(SERVERS);
+        header.extend(["us in servers", GENERATOR, "of machine"]);
+        let mut table = table(&header, 1..header.len());
+        for (name, samples) in &self.cells {
+            let middle = |of: &dyn Fn(&Sample) -> f64| {
+                let values: Vec<f64> = samples.iter().map(of).collect();
+                (median(&values).unwrap_or(0.0), spread(&values))
+            };
+            let (per_s, scattered) = middle(&|sample| sample.per_s);
+            let used = |what: &'static str| {
+                let micros = move |sample: &Sample| sample.cpu_us.get(what).copied().unwrap_or(0.0);
+                format!("{:.1}", middle(&micros).0)
+            };
+            let mut row = vec![(*name).to_owned(), format!("{per_s:.0}")];
+            row.push(scattered.map_or_else(|| "-".to_owned(), percent));
+            row.push(format!("{:.1}", middle(&|sample| sample.p99_ms).0));
+            row.extend(SERVERS.map(used));
+            row.push(format!("{:.1}", middle(&Sample::server_us).0));
+            row.push(used(GENERATOR));
+            row.push(percent(middle(&|sample| sample.generator_share).0));
+            table.add_row(row);
+        }
+        table
+    }
+
+    fn parts_table(&self) -> Table {
+        let header: Vec<&str> = std::iter::once("cell").chain(PARTS).collect();
+        let mut table = table(&header, 1..header.len());
+        for (name, samples) in &self.cells {
+            let middle = |part: &str| {
+                let values = samples.iter().filter_map(|sample| sample.parts_ms.get(part).copied());
+                median(&values.collect::<Vec<f64>>())
+            };
+            let parts = PARTS.map(middle);
+            if parts.iter().any(Option::is_some) {
+                let shown =
+                    parts.map(|ms| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3}")));
+                table.add_row(std::iter::once((*name).to_owned()).chain(shown));
+            }
+        }
+        table
+    }
+}
+
+fn table(header: &[&str], figures: std::ops::Range<usize>) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_FULL_CONDENSED)
+        .force_no_tty()
+        .set_header(header.iter().map(Cell::new));
+    for index in figures {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn figure(row: &RowReport, median: f64) -> String {
+    match row.figure {
+        Figure::Memory | Figure::Ready => format!("{median:.1}"),
+        _ => format!("{median:.2}"),
+    }
+}
+
+fn bar(bar: Bar) -> String {
+    match bar {
+        Bar::AtLeast(least) => format!(">= {least}"),
+        Bar::AtMost(most) => format!("<= {most}"),
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
+
+fn words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Met => "met",
+        Verdict::Missed => "MISSED",
+        Verdict::Invalid => "INVALID",
+        Verdict::TooShort => "too short",
+        Verdict::NotMeasured => "NOT MEASURED",
+        Verdict::NoBar => "-",
+    }
+}

@@ -1,0 +1,115 @@
+//! Taking money: what the service wants of a payment provider, and how its word is checked.
+//!
+//! A provider is asked to charge an order, once or often: the same order is the same payment. That
+//! it has the money it says in a callback, whose signature proves who speaks and whose time that it
+//! is not an old one played again (`signature`). Callbacks reach the service by HTTP, or as the
+//! answer to a charge; either way they are checked alike, and a repeated one changes nothing.
+
+mod mock;
+mod signature;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::domain::OrderId;
+use crate::token::WeakSecret;
+use mock::Mock;
+use signature::Signer;
+
+/// What is to be paid.
+#[derive(Debug, Clone, Copy)]
+pub struct Bill {
+    /// For which order: the provider's idempotency key as well.
+    pub order: OrderId,
+    /// How much, in cents.
+    pub amount_cents: u64,
+}
+
+/// What a provider says of a payment.
+#[derive(Debug, Clone)]
+pub struct Callback {
+    /// The bytes that are signed.
+    pub body: Vec<u8>,
+    /// The header `Payment-Signature`.
+    pub signature: String,
+}
+
+/// The body of a callback.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Notice {
+    /// The provider's name of the payment.
+    pub payment_id: String,
+    /// Of which order.
+    pub order_id: String,
+    /// How much, in cents.
+    pub amount_cents: u64,
+    /// What became of it.
+    pub status: PaymentStatus,
+}
+
+/// What became of a payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PaymentStatus {
+    /// The provider has the money.
+    Succeeded,
+    /// It does not get it.
+    Declined,
+}
+
+/// A provider that did not answer. Nobody knows what it did; the same charge may be sent again.
+#[derive(Debug, thiserror::Error)]
+#[error("the payment provider did not answer: {0}")]
+pub struct ProviderError(pub String);
+
+/// Who takes the money.
+#[async_trait]
+pub trait Provider: Send + Sync {
+    /// Takes the money for an order. Charged again, it is the same payment.
+    async fn charge(&self, bill: Bill) -> Result<Callback, ProviderError>;
+
+    /// Gives back what was taken for an order, once, however often it is asked.
+    async fn refund(&self, bill: Bill) -> Result<(), ProviderError>;
+}
+
+/// A provider, and the secret that it signs with. Cheap to clone.
+#[derive(Clone)]
+pub struct Payments {
+    provider: Arc<dyn Provider>,
+    signer: Signer,
+}
+
+/// A callback that proves nothing: a wrong signature, an old one, or an unreadable body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unproven;
+
+impl Payments {
+    /// Payments by the mock, which signs with that secret; a weak one is refused.
+    pub fn mocked(secret: &SecretString) -> Result<Self, WeakSecret> {
+        let signer = Signer::new(secret)?;
+        Ok(Self { provider: Arc::new(Mock::new(signer.clone())), signer })
+    }
+
+    /// Takes the money, and tells what the provider said and proved.
+    pub async fn charge(&self, bill: Bill) -> Result<Notice, ProviderError> {
+        let callback = self.provider.charge(bill).await?;
+        let notice = self.check(&callback.body, callback.signature.as_bytes());
+        notice.map_err(|Unproven| ProviderError("its answer is not signed as agreed".to_owned()))
+    }
+
+    /// Gives the money back.
+    pub async fn refund(&self, bill: Bill) -> Result<(), ProviderError> {
+        self.provider.refund(bill).await
+    }
+
+    /// What a callback says, if it proves that the provider says so, and now.
+    pub fn check(&self, body: &[u8], signature: &[u8]) -> Result<Notice, Unproven> {
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        self.signer.verify(body, signature, now)?;
+        serde_json::from_slice(body).map_err(|_| Unproven)
+    }
+}

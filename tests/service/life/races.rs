@@ -1,0 +1,117 @@
+//! Payment, cancellation and time-out of one order at the same moment: exactly one happens.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::post;
+use crate::contention::Other;
+use crate::crowd::{Fate, buy_together};
+use crate::support::{Answer, Place, Service};
+
+const ORDERS: u64 = 60;
+/// Rounds of the race; in each, every order of another user.
+const ROUNDS: u64 = 4;
+
+/// What was answered, by status and code.
+fn words(answer: &Answer) -> String {
+    format!("{} {}", answer.status.as_u16(), answer.body["code"].as_str().unwrap_or("done"))
+}
+
+async fn replicas(flags: &[&str]) -> [Service; 2] {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    [Service::start_at(place.clone(), flags).await, Service::start_at(place, flags).await]
+}
+
+/// Pays and cancels an order twice each, at both replicas at once, about when its time is over.
+async fn race(urls: [String; 2], order: String, user: u64) -> (String, u64, Vec<(String, String)>) {
+    // From 200 ms before the first look that may find it late, to 800 ms after it.
+    tokio::time::sleep(Duration::from_millis(800 + user * 37 % 1000)).await;
+    let mut tries = JoinSet::new();
+    for (number, action) in ["pay", "cancel", "cancel", "pay"].into_iter().enumerate() {
+        let url = urls[number % 2].clone();
+        let path = format!("/api/orders/{order}/{action}");
+        tries.spawn(async move {
+            let answer = post(&url, &path, user, None).await;
+            (action.to_owned(), words(&answer))
+        });
+    }
+    (order, user, tries.join_all().await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_payment_cancellation_and_time_out_exactly_one_wins() {
+    let replicas = replicas(&["--unpaid-timeout-s", "1"]).await;
+    let service = &replicas[0];
+    let urls = replicas.each_ref().map(|replica| replica.url.clone());
+    let mut winners: HashMap<String, u64> = HashMap::new();
+    for round in 0..ROUNDS {
+        let voucher = service.voucher(u32::try_from(ORDERS).expect("few")).await;
+        let users = (0..ORDERS).map(|number| 1 + round * 1000 + number);
+        let mut races = JoinSet::new();
+        for one in buy_together(&service.url, &voucher, users).await {
+            let Fate::Bought(order) = one.fate() else { panic!("{}", one.words()) };
+            races.spawn(race(urls.clone(), order.to_string(), one.user));
+        }
+        for (order, user, told) in races.join_all().await {
+            let settled = service.look(&order, user).await;
+            let status = settled["status"].as_str().expect("a status");
+            for (action, words) in &told {
+                let expected = match (action.as_str(), status) {
+                    ("pay", "paid") | ("cancel", "cancelled") => "200 done",
+                    ("pay", "cancelled") => "409 order_cancelled",
+                    ("cancel", "paid") => "409 order_paid",
+                    _ => panic!("{action} of an order that is {status}"),
+                };
+                assert_eq!(words, expected, "{action} of an order that is {status}: {told:?}");
+            }
+            let by = settled["cancelled_by"].as_str().unwrap_or("nobody");
+            *winners.entry(format!("{status} by {by}")).or_default() += 1;
+        }
+        let (orders, cancelled, left) = service.add_up(&voucher).await;
+        assert_eq!((orders + cancelled, orders + left), (60, 60));
+    }
+    println!("{winners:?}");
+    for winner in ["paid by nobody", "cancelled by buyer", "cancelled by time_out"] {
+        assert!(winners.contains_key(winner), "it was no race: {winners:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_are_cancelled_while_others_are_bought_and_nobody_meets_a_deadlock() {
+    for writer in ["single", "grouped"] {
+        let flags = ["--writer", writer, "--unpaid-timeout-s", "1", "--lock-wait-ms", "10000"];
+        let replicas = replicas(&flags).await;
+        let (service, other) = (&replicas[0], &replicas[1]);
+        let voucher = service.voucher(2000).await;
+        let mut watch = Other::connect(service).await;
+        let before = watch.deadlocks().await;
+        let mut buyers = JoinSet::new();
+        for buyer in 0..16_u64 {
+            let urls = [service.url.clone(), other.url.clone()];
+            let voucher = voucher.clone();
+            buyers.spawn(async move {
+                let mut told = HashMap::new();
+                for number in 0..40 {
+                    let user = 1 + buyer * 1000 + number;
+                    let url = &urls[usize::try_from(number % 2).expect("small")];
+                    let path = format!("/api/vouchers/{voucher}/orders");
+                    let bought = post(url, &path, user, Some("k")).await.expect(201);
+                    if number % 3 == 0 {
+                        let path = format!("/api/orders/{}/cancel", super::id(&bought));
+                        let answer = post(url, &path, user, Some("c")).await;
+                        *told.entry(words(&answer)).or_insert(0) += 1;
+                    }
+                }
+                told
+            });
+        }
+        for told in buyers.join_all().await {
+            assert_eq!(told.keys().collect::<Vec<_>>(), ["200 done"], "{writer}: {told:?}");
+        }
+        assert_eq!(watch.deadlocks().await, before, "{writer}: transactions met in a deadlock");
+        let (orders, cancelled, left) = service.add_up(&voucher).await;
+        assert_eq!((orders + cancelled, orders + left), (640, 2000), "{writer}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Orders that nobody pays in time are cancelled, by one replica at a time.
+
+use std::time::Duration;
+
+use distlock::{LockKind, LockName, LockOptions, Replication};
+use seckill::config::LockServers;
+use seckill::lock::{self, Places, Wanted};
+use seckill::store::{self, RedisAddress};
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::crowd::buy_together;
+use crate::support::{Place, Service, eventually};
+
+const TIMEOUT: [&str; 2] = ["--unpaid-timeout-s", "2"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_not_paid_in_time_is_cancelled_and_its_unit_sold_to_the_next() {
+    let service = Service::start(&TIMEOUT).await;
+    let voucher = service.voucher(2).await;
+    let (unpaid, paid) = (service.order(&voucher, 17).await, service.order(&voucher, 18).await);
+    let order = service.look(&unpaid, 17).await;
+    let moment = |value: &serde_json::Value| {
+        OffsetDateTime::parse(value.as_str().expect("a time"), &Rfc3339).expect("a time")
+    };
+    let patience = moment(&order["pay_by"]) - moment(&order["created_at"]);
+    assert_eq!(patience, Duration::from_secs(2));
+    assert_eq!(service.pay(&paid, 18).await.expect(200)["order"]["pay_by"], json!(null));
+    assert_eq!(service.buy(&voucher, 19).await.problem(409), "sold_out");
+    let is_cancelled = async || service.look(&unpaid, 17).await["status"] == "cancelled";
+    eventually("the order is cancelled", is_cancelled).await;
+    let order = service.look(&unpaid, 17).await;
+    assert_eq!(order["cancelled_by"], "time_out");
+    assert!(moment(&order["settled_at"]) >= moment(&order["created_at"]) + patience, "{order}");
+    assert_eq!(service.pay(&unpaid, 17).await.problem(409), "order_cancelled");
+    let again = service.buy(&voucher, 17).await;
+    assert_eq!(again.problem(409), "already_ordered", "who let it lapse may not buy again");
+    service.order(&voucher, 19).await;
+    assert_eq!(service.look(&paid, 18).await["status"], "paid");
+    service.add_up(&voucher).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_orders_than_one_transaction_takes_are_cancelled_once_by_several_replicas() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let mut replicas = Vec::new();
+    for _ in 0..3 {
+        let flags = [&TIMEOUT[..], &["--writer", "grouped"]].concat();
+        replicas.push(Service::start_at(place.clone(), &flags).await);
+    }
+    let service = &replicas[0];
+    let vouchers = [service.voucher(400).await, service.voucher(5).await];
+    for (number, voucher) in vouchers.iter().enumerate() {
+        for replica in &replicas {
+            buy_together(&replica.url, voucher, 1..140).await;
+        }
+        let (orders, _, left) = service.add_up(voucher).await;
+        assert_eq!((orders, left), [(139, 261), (5, 0)][number]);
+    }
+    // The rest of what one batch takes and more.
+    buy_together(&service.url, &vouchers[0], 200..400).await;
+    for (voucher, (all, stock)) in vouchers.iter().zip([(339, 400), (5, 5)]) {
+        let all_are_cancelled = async || service.add_up(voucher).await.0 == 0;
+        eventually("all orders are cancelled", all_are_cancelled).await;
+        assert_eq!(service.add_up(voucher).await, (0, all, stock));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_somebody_else_holds_the_lock_nobody_cancels_anything() {
+    let service = Service::start(&TIMEOUT).await;
+    let voucher = service.voucher(2).await;
+    let wanted = Wanted {
+        kind: LockKind::Redisson,
+        lease: LockOptions::WATCHDOG_LEASE,
+        fenced: false,
+        plant: None,
+    };
+    let address = RedisAddress { url: &service.place.redis_url, ca: None };
+    let more = LockServers {
+        red_urls: Vec::new(),
+        zookeeper_url: None,
+        redis_ca_file: None,
+        allow_eviction: false,
+        lock_pool: 2,
+        lock_replication: Replication::None,
+        red_restart_delay_ms: 0,
+    };
+    let places = Places {
+        redis: Some(store::redis(address).await.expect("Redis")),
+        database_url: None,
+        naive: false,
+        silence: Duration::from_secs(30),
+        more: &more,
+    };
+    let locks = lock::open(wanted, places).await.expect("locks");
+    let name = LockName::new("lock:unpaid-orders").expect("a name");
+    let lease = locks.guarantees().lease(Duration::from_secs(30));
+    let guard = locks.try_lock(&name, lease).await.expect("Redis").expect("it is free");
+    let order = service.order(&voucher, 17).await;
+    let pool = sqlx::MySqlPool::connect(&service.place.database_url).await.expect("a pool");
+    // Two seconds are two looks.
+    let late =
+        "SELECT COUNT(*) FROM orders WHERE created_at < UTC_TIMESTAMP(3) - INTERVAL 4 SECOND";
+    let is_late = async || {
+        let late: i64 = sqlx::query_scalar(late).fetch_one(&pool).await.expect("a count");
+        late == 1
+    };
+    eventually("the order is late", is_late).await;
+    assert_eq!(service.look(&order, 17).await["status"], "unpaid", "cancelled without the lock");
+    guard.release().await.expect("released");
+    let is_cancelled = async || service.look(&order, 17).await["status"] == "cancelled";
+    eventually("the order is cancelled", is_cancelled).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_time_out_an_order_stays_unpaid_for_as_long_as_it_likes() {
+    let service = Service::start(&[]).await;
+    let voucher = service.voucher(2).await;
+    let order = service.order(&voucher, 17).await;
+    let pool = sqlx::MySqlPool::connect(&service.place.database_url).await.expect("a pool");
+    let age = "UPDATE orders SET created_at = created_at - INTERVAL 9 YEAR";
+    sqlx::raw_sql(age).execute(&pool).await.expect("aged");
+    // Three looks.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let order = service.look(&order, 17).await;
+    assert_eq!((&order["status"], &order["pay_by"]), (&json!("unpaid"), &json!(null)));
+}
