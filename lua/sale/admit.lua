@@ -2,12 +2,12 @@
 --   in the stream. The clock is this server's, moved to the database's (`skew`, see open.lua).
 -- KEYS[1]: the sale, a hash of epoch, stock, seq, skew; KEYS[2]: the users, a hash of user to
 --   ticket; KEYS[3]: the tickets, a hash of ticket to state; KEYS[4]: the stream
--- ARGV[1]: user; ARGV[2]: ticket; ARGV[3]: price in cents; ARGV[4], ARGV[5]: the window, in ms since
---   1970; ARGV[6]: for how long everything outlives the window, in ms; ARGV[7]: the most entries in
+-- ARGV[1]: user; ARGV[2]: ticket; ARGV[3]: price in cents; ARGV[4], ARGV[5]: the window, in ms
+--   since 1970; ARGV[6]: for how long everything outlives it, in ms; ARGV[7]: the most entries in
 --   the stream
--- Returns: {'admitted', ''}; {'ticket', t} the user holds that ticket, and its purchase is under way;
---   {'ended', s} the user's ticket has ended in that state; {'sold_out', ''}; {'full', ''} the stream
---   is; {'not_started', ''}; {'over', ''}; {'unopened', ''} nothing is known of the sale: open it
+-- Returns: {'admitted', ''}; {'ticket', t} the user holds that ticket, and its purchase is under
+--   way; {'ended', s} the user's ticket has ended in that state; {'sold_out', ''}; {'full', ''} the
+--   stream is; {'not_started', ''}; {'over', ''}; {'unopened', ''} nothing is known of the sale: open it
 local sale = redis.call('HMGET', KEYS[1], 'epoch', 'stock', 'skew')
 if not sale[1] then
   return {'unopened', ''}

@@ -1,5 +1,6 @@
 -- Purpose: take over the stock of the database, read while nothing was on its way from here to
---   there: units that came back (added by an admin, of orders that were cancelled) are admitted again.
+--   there: units that came back (added by an admin, of orders that were cancelled) are admitted
+--   again.
 -- KEYS[1]: the sale, a hash; KEYS[2]: the stream
 -- ARGV[1]: the epoch; ARGV[2]: how many had been admitted (`seq`) before the database was asked;
 --   ARGV[3]: units left there

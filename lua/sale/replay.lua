@@ -2,8 +2,8 @@
 -- KEYS[1]: the sale, a hash; KEYS[2]: the users, a hash; KEYS[3]: the tickets, a hash; KEYS[4]: the
 --   stream
 -- ARGV[1]: user; ARGV[2]: ticket; ARGV[3]: price in cents; ARGV[4]: the most entries in the stream
--- Returns: 'admitted'; 'sold_out'; 'full'; 'ticket' the user has another; 'unopened' there is no such
---   sale any more
+-- Returns: 'admitted'; 'sold_out'; 'full'; 'ticket' the user has another; 'unopened' there is no
+--   such sale any more
 local sale = redis.call('HMGET', KEYS[1], 'epoch', 'stock', 'skew')
 if not sale[1] then
   return 'unopened'

@@ -20,7 +20,8 @@ pub struct PathArgs {
     pub path: Path,
     /// The most purchases of one voucher that are admitted and not yet written, with `--path
     /// queued`; more are answered 503 at once [default: 100000]
-    #[arg(long, env = "QUEUE_LENGTH", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, env = "QUEUE_LENGTH",
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub queue_length: Option<u32>,
 }
 

@@ -3,7 +3,8 @@
 //!
 //! All keys of a voucher share the tag `{v:<id>}`, so on a cluster one server has them, and each
 //! script sees and changes all of them at once. They end a day after the sale. Nothing here is the
-//! truth: `tickets` in the database says how a ticket ended, and `sale_epochs` which opening counts.
+//! truth: `tickets` in the database says how a ticket ended, and `sale_epochs` which opening
+//! counts.
 
 mod wire;
 

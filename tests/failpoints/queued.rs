@@ -169,7 +169,7 @@ impl Round {
         let bought = i64::try_from(buyers).expect("few");
         let mut all = ended(&self.place, &self.voucher).await;
         if what == "stand still" {
-            // Admissions that were not answered in time; these buyers were told that and came again.
+            // Admissions that were not answered in time; these buyers were told and came again.
             all.remove("refused");
         }
         let ends = [("bought".to_owned(), bought), ("dead".to_owned(), 1)].into();

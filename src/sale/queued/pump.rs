@@ -185,7 +185,7 @@ impl Pump {
         tokio::spawn(async move {
             reach(failpoint::QUEUE_DELIVERED);
             let Some(order) = entry.order.filter(|order| order.ticket.voucher() == voucher) else {
-                tracing::error!(%voucher, id, "an entry of its queue cannot be read; it is dropped");
+                tracing::error!(%voucher, id, "an entry that cannot be read is dropped");
                 metrics::counter!("seckill_queue_unreadable_total").increment(1);
                 if let Err(error) = desk.stream.drop_entries(voucher, &[id]).await {
                     tracing::warn!(%error, "and comes again");

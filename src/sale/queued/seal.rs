@@ -1,5 +1,5 @@
 //! Tickets that can be told from made-up ones, and whose they are, without asking anybody: 42 bits
-//! of each are a code over its moment, its voucher and its user. A guess is right once in 4 * 10^12.
+//! of each are a code over its moment, its voucher and its user. One guess in 4 * 10^12 is right.
 
 use jsonwebtoken::{Algorithm, EncodingKey, crypto};
 use secrecy::{ExposeSecret, SecretString};

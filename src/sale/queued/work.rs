@@ -7,8 +7,8 @@
 //! - the user has bought otherwise, or nothing is left: an end without an order is written;
 //! - the database is away, or there is too much to do: it is tried again, for a minute, then an end
 //!   without an order is written;
-//! - a defect, of ours or of the entry: it is left in the stream, comes again after two seconds, and
-//!   is a dead letter when it has come five times.
+//! - a defect, of ours or of the entry: it is left in the stream, comes again after two seconds,
+//!   and is a dead letter when it has come five times.
 
 use std::sync::Arc;
 use std::time::Duration;
