@@ -7,7 +7,8 @@
 --   the stream
 -- Returns: {'admitted', ''}; {'ticket', t} the user holds that ticket, and its purchase is under
 --   way; {'ended', s} the user's ticket has ended in that state; {'sold_out', ''}; {'full', ''} the
---   stream is; {'not_started', ''}; {'over', ''}; {'unopened', ''} nothing is known of the sale: open it
+--   stream is; {'not_started', ''}; {'over', ''}; {'unopened', ''} nothing is known of the sale:
+--   open it
 local sale = redis.call('HMGET', KEYS[1], 'epoch', 'stock', 'skew')
 if not sale[1] then
   return {'unopened', ''}

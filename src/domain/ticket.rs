@@ -53,8 +53,8 @@ impl TicketId {
 
     /// When it was made, in milliseconds since 1970.
     pub fn unix_ms(self) -> u64 {
-        let [a, b, c, d, e, f, ..] = *self.0.as_bytes();
-        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+        let head = self.0.as_bytes().iter().take(6);
+        head.fold(0, |ms, byte| ms << 8 | u64::from(*byte))
     }
 }
 

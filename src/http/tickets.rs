@@ -87,8 +87,8 @@ async fn one(
 }
 
 /// The same as server-sent events: `event: ticket` with the answer of `/api/tickets/{id}` as
-/// `data`, at once and whenever it changes, until the ticket has ended. The token is sent in the header
-/// `Authorization`, so a browser reads it with `fetch`.
+/// `data`, at once and whenever it changes, until the ticket has ended. The token is sent in the
+/// header `Authorization`, so a browser reads it with `fetch`.
 #[utoipa::path(get, path = "/api/tickets/{id}/events", tag = "tickets",
     security(("bearer" = [])), params(("id" = String, Path)),
     responses(

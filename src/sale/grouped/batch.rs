@@ -83,13 +83,12 @@ impl Press {
     ) -> Result<(), Setback> {
         still_held(members)?;
         let passes: Option<Vec<Pass>> = members.iter().map(|m| m.ticket.pass).collect();
-        match passes {
-            Some(passes) => self.insert_queued(tx, entries, &passes).await?,
-            None => {
-                let mut rows = entries.to_vec();
-                rows.sort_unstable_by_key(|entry| entry.user);
-                self.orders.insert_all(tx, &rows).await?;
-            }
+        if let Some(passes) = passes {
+            self.insert_queued(tx, entries, &passes).await?;
+        } else {
+            let mut rows = entries.to_vec();
+            rows.sort_unstable_by_key(|entry| entry.user);
+            self.orders.insert_all(tx, &rows).await?;
         }
         reach(failpoint::ORDER_INSERTED);
         work(&self.rules).await;

@@ -213,12 +213,9 @@ impl Pump {
         {
             tracing::debug!(%error, voucher = %self.voucher, "others may take over its entries");
         }
-        match self.take(done, Take::Idle(IDLE)).await {
-            Ok(taken @ 1..) => {
-                tracing::info!(voucher = %self.voucher, taken, "took over entries");
-                metrics::counter!("seckill_queue_taken_over_total").increment(taken as u64);
-            }
-            Ok(0) | Err(_) => {}
+        if let Ok(taken @ 1..) = self.take(done, Take::Idle(IDLE)).await {
+            tracing::info!(voucher = %self.voucher, taken, "took over entries");
+            metrics::counter!("seckill_queue_taken_over_total").increment(taken as u64);
         }
     }
 
