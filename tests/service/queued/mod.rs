@@ -6,4 +6,5 @@ mod events;
 mod lost;
 mod poison;
 mod refusals;
+mod stream;
 mod taken_over;

@@ -9,7 +9,7 @@ use crate::queued::buyer::{
     Left, QUEUED, assert_settled, buy, end_of, ended, left, redis, ticket_of,
 };
 use crate::replicas::spec;
-use crate::support::{Place, Service, eventually, servers};
+use crate::support::{Place, Service, client, eventually, servers};
 
 const USERS: std::ops::Range<u64> = 1..6;
 const STOCK: u32 = 9;
@@ -98,6 +98,10 @@ async fn a_replica_that_is_started_again_under_its_name_takes_its_own_entries() 
     tx.rollback().await.expect("a ROLLBACK");
     block_in_place(|| victim.restart()).expect("it starts again");
     assert_all_bought(&place, &voucher, victim.base_url(), &tickets).await;
+    // They were not taken over from a consumer that showed no sign of life.
+    let page = client().get(format!("{}/metrics", victim.base_url())).send().await;
+    let page = page.expect("an answer").text().await.expect("a page");
+    assert!(!page.contains("seckill_queue_taken_over_total"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
