@@ -131,10 +131,12 @@ async fn a_refill_counts_only_if_nothing_was_admitted_since_it_was_asked_for() {
     assert!(!refill(seen).await, "somebody was admitted");
     let seen = table.stream.progress(VOUCHER).await.expect("an answer").expect("a sale");
     assert!(!refill(seen).await, "an entry is under way");
+    let before = Progress { seq: 0, ..seen };
     let id = table.take(Take::New).await.remove(0);
     let order = id.order.expect("it can be read");
     let end = EntryEnd { id: id.id, order, state: TicketState::SoldOut };
     table.stream.settle(VOUCHER, &[end]).await.expect("an answer");
+    assert!(!refill(before).await, "somebody was admitted and has ended");
     assert!(refill(seen).await);
     assert_eq!(table.left().await, Left { stock: 50, entries: 0, users: 0 });
 }
