@@ -2,6 +2,7 @@
 //! Only this module reads the environment.
 
 mod letters;
+mod limits;
 mod locks;
 mod path;
 mod serve;
@@ -15,6 +16,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use secrecy::SecretString;
 
 pub use letters::{DeadLettersCommand, DeadLettersList, DeadLettersReplay};
+pub use limits::LimitFlags;
 pub use locks::{LockCommand, LockList, LockRun, LockServers};
 pub use path::PathArgs;
 pub use serve::{GuardsArg, Laboratory, LockOrderArg, ScopeArg, Serve};

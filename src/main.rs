@@ -22,6 +22,10 @@ use seckill::{letters, lock};
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// The C library's own took a sixth of a purchase's processor time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = match Cli::read() {

@@ -15,6 +15,8 @@ const LOCK_SECONDS: [f64; 15] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
     30.0,
 ];
+/// How long the parts of a purchase take.
+const PART: &str = "seckill_order_part_seconds";
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Starts the log on stderr, as lines for people or as JSON. `filter` is in the form of `RUST_LOG`.
@@ -35,6 +37,9 @@ pub fn metrics() -> &'static PrometheusHandle {
         let builder = PrometheusBuilder::new().set_buckets(&SECONDS).and_then(|builder| {
             builder.set_buckets_for_metric(Matcher::Prefix("distlock_".into()), &LOCK_SECONDS)
         });
+        let builder = builder.and_then(|builder| {
+            builder.set_buckets_for_metric(Matcher::Full(PART.into()), &LOCK_SECONDS)
+        });
         let recorder = builder.expect("the lists of buckets are not empty").build_recorder();
         let handle = recorder.handle();
         // Fails only if somebody else records already; then this page stays empty.
@@ -44,10 +49,17 @@ pub fn metrics() -> &'static PrometheusHandle {
     })
 }
 
+/// Records how long that part of a purchase took: `token`, `lock`, `queue` (of the writer
+/// `grouped`), `transaction` or `release`.
+pub fn took(part: &'static str, time: Duration) {
+    metrics::histogram!(PART, "part" => part).record(time);
+}
+
 fn describe() {
     use metrics::{Unit, describe_counter, describe_histogram};
     describe_counter!("seckill_orders_total", "Purchases by outcome");
     describe_histogram!("seckill_order_seconds", Unit::Seconds, "Time of a purchase");
+    describe_histogram!(PART, Unit::Seconds, "Time of each part of a purchase");
     describe_counter!("seckill_groups_total", "Groups of orders that were begun");
     describe_counter!("seckill_group_setbacks_total", "Tries of groups that failed, by cause");
     describe_counter!("seckill_settlements_total", "Orders paid and cancelled, by outcome");

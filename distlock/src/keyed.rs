@@ -59,7 +59,12 @@ struct Entry {
     places: usize,
     /// For whom the turn is used, where it says so.
     owner: Option<Owner>,
+    /// What is to be done when somebody comes who has to wait for this turn.
+    expected: Option<Expected>,
 }
+
+/// Done once, without a lock of this file held.
+type Expected = Box<dyn FnOnce() + Send>;
 
 /// The right to be in the section of one key; dropping it lets the next one in.
 pub(crate) struct Turn {
@@ -77,6 +82,11 @@ impl Turn {
         }
     }
 
+    /// Where to say what is to be done when somebody has to wait for this turn.
+    pub(crate) fn expected(&self) -> Expectation {
+        Expectation { name: self.place.name.clone(), keys: Arc::clone(&self.place.keys) }
+    }
+
     /// When the turn before it ended; now if there was none.
     pub(crate) fn free_since(&self) -> Instant {
         self.streak.ended_at().unwrap_or_else(Instant::now)
@@ -85,6 +95,28 @@ impl Turn {
     /// How long this process has had the key.
     pub(crate) fn streak(&mut self) -> &mut Streak {
         &mut self.streak
+    }
+}
+
+/// See [`Turn::expected`].
+pub(crate) struct Expectation {
+    name: LockName,
+    keys: Arc<Keys>,
+}
+
+impl Expectation {
+    /// Does that once somebody waits for the turn, which may be now. What was said of an earlier
+    /// turn is forgotten.
+    pub(crate) fn when_somebody_waits(self, then: Expected) {
+        let mut shard = self.keys.shard_of(&self.name);
+        let Some(entry) = shard.entries.get_mut(&self.name) else { return };
+        if entry.places == 1 {
+            entry.expected = Some(then);
+            return;
+        }
+        entry.expected = None;
+        drop(shard);
+        then();
     }
 }
 
@@ -122,15 +154,22 @@ impl KeyedMutex {
 
     fn place(&self, name: &LockName) -> Place {
         let mut shard = self.keys.shard_of(name);
+        let mut expected = None;
         let mutex = if let Some(entry) = shard.entries.get_mut(name) {
             entry.places += 1;
+            expected = entry.expected.take();
             Arc::clone(&entry.mutex)
         } else {
             let mutex = Arc::new(tokio::sync::Mutex::new(shard.recall(name)));
-            let entry = Entry { mutex: Arc::clone(&mutex), places: 1, owner: None };
+            let own = Arc::clone(&mutex);
+            let entry = Entry { mutex: own, places: 1, owner: None, expected: None };
             shard.entries.insert(name.clone(), entry);
             mutex
         };
+        drop(shard);
+        if let Some(expected) = expected {
+            expected();
+        }
         Place { mutex, name: name.clone(), keys: Arc::clone(&self.keys) }
     }
 

@@ -37,6 +37,10 @@ fn a_short_run_measures_what_it_says_and_meets_no_bar() {
             assert!(sample["cpu_us"][process].as_f64() > Some(0.0), "{cell}, {process}: {said}");
         }
     }
+    let parts = report["cells"]["grouped:64"][0]["parts_ms"].as_object().expect(&said);
+    let parts: Vec<&str> = parts.keys().map(String::as_str).collect();
+    let expected = ["lock", "purchase", "queue", "release", "request", "token", "transaction"];
+    assert_eq!(parts, expected, "{said}");
     assert!(report["cells"]["start"][0]["ready_ms"].as_f64() > Some(1.0), "{said}");
     assert!(said.contains("innodb_flush_log_at_trx_commit=1"), "{said}");
     assert!(said.contains("this run can be no proof"), "{said}");

@@ -1,5 +1,7 @@
 //! Who is asking.
 
+use std::time::Instant;
+
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -7,10 +9,14 @@ use axum::http::request::Parts;
 use super::Shared;
 use super::error::ApiError;
 use crate::domain::{Role, UserId};
+use crate::telemetry::took;
 use crate::token::Identity;
 
 /// Somebody with a valid token.
 pub(super) struct Caller(pub(super) UserId);
+
+/// Somebody with a valid token who may ask for a purchase now.
+pub(super) struct Buyer(pub(super) UserId);
 
 /// An admin with a valid token.
 pub(super) struct Admin;
@@ -20,6 +26,16 @@ impl FromRequestParts<Shared> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
         Ok(Self(identity(parts, api)?.user))
+    }
+}
+
+impl FromRequestParts<Shared> for Buyer {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
+        let user = identity(parts, api)?.user;
+        api.limits.order(user, parts).await?;
+        Ok(Self(user))
     }
 }
 
@@ -47,5 +63,8 @@ fn identity(parts: &Parts, api: &Shared) -> Result<Identity, ApiError> {
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err(ApiError::Unauthorized);
     }
-    api.tokens.verify(token.trim()).ok_or(ApiError::Unauthorized)
+    let began = Instant::now();
+    let verified = api.tokens.verify(token.trim());
+    took("token", began.elapsed());
+    verified.ok_or(ApiError::Unauthorized)
 }

@@ -17,6 +17,7 @@ mod group;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use distlock::Loss;
 use tokio::sync::oneshot;
@@ -27,6 +28,7 @@ use super::section::Ticket;
 use super::{GroupLimits, OnLost, Parts, Rules};
 use crate::domain::{TicketState, VoucherId};
 use crate::store::{Health, OrderIds, Orders, Tickets};
+use crate::telemetry::took;
 use group::Group;
 
 /// The most transactions of a voucher under way in a replica: while one waits for the disk, the
@@ -39,6 +41,8 @@ struct Member {
     /// The lock of its caller, if that is looked at.
     loss: Option<Loss>,
     since: Instant,
+    /// For how long it was in the queue.
+    queued: Duration,
     /// Its place in the order of arrival within its group.
     arrival: usize,
     /// How often it alone met another transaction.
@@ -62,6 +66,7 @@ impl Member {
     }
 
     fn tell(self, told: Told) {
+        took("transaction", self.since.elapsed().saturating_sub(self.queued));
         // A caller that is gone has lost its lock with its task; its order is as good as any.
         let _nobody_listens = self.answer.send(told);
     }
@@ -175,6 +180,8 @@ impl Grouped {
         let mut members: Vec<_> = lane.waiting.drain(..count).collect();
         for (arrival, member) in members.iter_mut().enumerate() {
             member.arrival = arrival;
+            member.queued = member.since.elapsed();
+            took("queue", member.queued);
         }
         Some(members)
     }
@@ -188,5 +195,6 @@ fn member(ticket: &Arc<Ticket>, loss: Option<Loss>) -> (Member, oneshot::Receive
     let (answer, told) = oneshot::channel();
     let since = Instant::now();
     let ticket = Arc::clone(ticket);
-    (Member { ticket, loss, since, arrival: 0, tries: 0, answer }, told)
+    let queued = Duration::ZERO;
+    (Member { ticket, loss, since, queued, arrival: 0, tries: 0, answer }, told)
 }

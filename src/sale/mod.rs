@@ -7,6 +7,7 @@
 mod catalogue;
 mod grouped;
 mod housekeeping;
+mod late;
 mod life;
 mod naive;
 mod outcome;
@@ -27,8 +28,10 @@ use tokio_util::task::TaskTracker;
 use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
-use catalogue::{Catalogue, Terms};
+use crate::telemetry::took;
+use catalogue::{Catalogue, Remembering, Terms};
 pub use housekeeping::Housekeeping;
+use late::{Late, Turned};
 use life::Life;
 pub use outcome::{Outcome, Refusal, Settled};
 pub use plant::Plant;
@@ -125,6 +128,15 @@ pub struct Rules {
     pub max_orders: usize,
 }
 
+impl Rules {
+    /// Whether those who come too late are answered from memory. Not where the laboratory asks what
+    /// a purchase is worth that nothing guards, nor where its bugs have to show.
+    fn remember_the_late(&self) -> bool {
+        let sound = self.plant.is_none_or(|plant| plant == Plant::SoldOutForEver);
+        self.guards == Guards::On && sound
+    }
+}
+
 /// What purchases need.
 pub struct Parts {
     /// The database's pool.
@@ -156,6 +168,8 @@ pub struct Sale {
     rules: Arc<Rules>,
     health: Health,
     catalogue: Catalogue,
+    /// What those are told from memory who come too late, if anything.
+    late: Option<Late>,
     admission: Arc<Semaphore>,
     section: Arc<Section>,
     queue: Option<Queue>,
@@ -168,12 +182,19 @@ impl Sale {
     /// A sale by those rules.
     pub fn new(rules: Rules, mut parts: Parts) -> Self {
         let rules = Arc::new(rules);
+        let late = rules.remember_the_late().then(|| Late::new(parts.orders.clone()));
+        let for_ever = rules.plant == Some(Plant::SoldOutForEver);
+        let remembering = late.clone().map(|late| Remembering { late, for_ever });
+        let catalogue = Catalogue::new(parts.vouchers.clone(), remembering);
         let grouped = Grouped::new(&rules, &parts);
-        let queue = parts.queue.take();
-        let queue = queue.map(|queue| Queue::new(&rules, &parts, grouped.clone(), queue));
+        let queue = parts
+            .queue
+            .take()
+            .map(|queue| Queue::new(&rules, &parts, (catalogue.clone(), grouped.clone()), queue));
         Self {
             health: parts.health.clone(),
-            catalogue: Catalogue::new(parts.vouchers.clone()),
+            catalogue,
+            late,
             admission: Arc::new(Semaphore::new(rules.max_orders)),
             life: Arc::new(Life {
                 orders: parts.orders.clone(),
@@ -196,12 +217,12 @@ impl Sale {
     /// Asks for one unit of the voucher on the path `queued`.
     pub async fn request(&self, queue: &Queue, user: UserId, voucher: VoucherId) -> Requested {
         let started = Instant::now();
-        let requested = match self.open_sale(voucher).await {
+        let requested = match self.open_sale((user, voucher), None).await {
             Ok(terms) => match self.admission.try_acquire() {
                 Ok(_place) => queue.request(user, voucher, &terms).await,
                 Err(_) => Requested::Refused(Refusal::Overloaded),
             },
-            Err(refusal) => Requested::Refused(refusal),
+            Err(turned) => Requested::Refused(turned.refusal),
         };
         requested.count(started);
         requested
@@ -225,10 +246,10 @@ impl Sale {
         };
         match (self.admit((user, voucher), request, entered).await, request) {
             (Ok(work), _) => work.await,
-            (Err(refusal), Some(request)) if refusal.is_of_the_sale() => {
-                count(self.replay_or(refusal, &request).await, started)
+            (Err(turned), Some(request)) if turned.may_repeat() => {
+                count(self.replay_or(turned.refusal, &request).await, started)
             }
-            (Err(refusal), _) => count(Outcome::Refused(refusal), started),
+            (Err(turned), _) => count(Outcome::Refused(turned.refusal), started),
         }
     }
 
@@ -244,6 +265,11 @@ impl Sale {
     /// The unguarded sale is the textbook's, which keeps no keys.
     fn kept(&self, key: Option<RequestKey>) -> Option<RequestKey> {
         key.filter(|_| self.rules.guards == Guards::On)
+    }
+
+    /// Somebody has changed the voucher here: this replica knows at once, others within a second.
+    pub async fn forget(&self, voucher: VoucherId) {
+        self.catalogue.forget(voucher).await;
     }
 
     /// Waits until no purchase is under way, for the end of the process.
@@ -262,9 +288,10 @@ impl Sale {
         (user, voucher): (UserId, VoucherId),
         request: Option<Request>,
         entered: Option<Entered>,
-    ) -> Result<impl Future<Output = Outcome> + use<>, Refusal> {
+    ) -> Result<impl Future<Output = Outcome> + use<>, Turned> {
         let started = Instant::now();
-        let terms = self.open_sale(voucher).await?;
+        let key = request.map(|request| request.key);
+        let terms = self.open_sale((user, voucher), key).await?;
         let place = Arc::clone(&self.admission).try_acquire_owned();
         let place = place.map_err(|_| Refusal::Overloaded)?;
         let ticket = Arc::new(Ticket {
@@ -273,35 +300,61 @@ impl Sale {
             created_at: terms.now(),
             terms,
             lock: lock_name(self.rules.scope, user, voucher),
-            key: request.map(|request| request.key),
+            key,
             pass: None,
         });
-        let section = Arc::clone(&self.section);
+        let sale = self.clone();
         let task = self.tasks.spawn(async move {
-            let outcome = count(section.run(&ticket).await, started);
+            let outcome = count(sale.section.run(&ticket).await, started);
+            sale.learn(&ticket, &outcome).await;
             drop((place, entered));
             outcome
         });
         Ok(async move { task.await.unwrap_or(Outcome::Failed) })
     }
 
-    /// The terms of a voucher that is on sale now.
-    async fn open_sale(&self, voucher: VoucherId) -> Result<Arc<Terms>, Refusal> {
+    /// The terms of a voucher that is on sale now, unless this user comes too late.
+    async fn open_sale(
+        &self,
+        (user, voucher): (UserId, VoucherId),
+        key: Option<RequestKey>,
+    ) -> Result<Arc<Terms>, Turned> {
         if let Some(server) = self.health.down().first() {
-            return Err(Refusal::Unavailable(server));
+            return Err(Refusal::Unavailable(server).into());
         }
         let terms = tokio::select! {
             biased;
             terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound)?,
             () = self.health.until_database_is_down() => {
-                return Err(Refusal::Unavailable("database"));
+                return Err(Refusal::Unavailable("database").into());
             }
         };
-        match (terms.status, terms.window.phase(terms.now())) {
-            (Status::Draft, _) => Err(Refusal::NotOnSale),
-            (_, Phase::NotStarted) => Err(Refusal::NotStarted(terms.window.starts_at)),
-            (_, Phase::Ended) => Err(Refusal::Ended(terms.window.ends_at)),
-            (Status::OnSale, Phase::Open) => Ok(terms),
+        let closed = match (terms.status, terms.window.phase(terms.now())) {
+            (Status::Draft, _) => Some(Refusal::NotOnSale),
+            (_, Phase::NotStarted) => Some(Refusal::NotStarted(terms.window.starts_at)),
+            (_, Phase::Ended) => Some(Refusal::Ended(terms.window.ends_at)),
+            (Status::OnSale, Phase::Open) => None,
+        };
+        if let Some(refusal) = closed {
+            return Err(Turned { refusal, has_no_order: terms.has_no_order(user) });
+        }
+        if let Some(late) = &self.late
+            && let Some(turned) = late.turn_away((user, voucher), key, &terms).await
+        {
+            return Err(turned);
+        }
+        Ok(terms)
+    }
+
+    /// Remembers what the outcome says to those who come later.
+    async fn learn(&self, ticket: &Ticket, outcome: &Outcome) {
+        let Some(late) = &self.late else { return };
+        match outcome {
+            Outcome::Bought(order) => {
+                late.remember((ticket.user, ticket.voucher), order.id, ticket.key).await;
+            }
+            Outcome::Refused(Refusal::SoldOut) => self.catalogue.look_again(ticket.voucher).await,
+            _ => {}
         }
     }
 }
@@ -318,7 +371,13 @@ impl Section {
     /// Has the order written, under its lock if that is taken already.
     async fn write_order(&self, ticket: &Arc<Ticket>, guard: &mut Option<Guard>) -> Outcome {
         match self.rules.writer {
-            Writer::Single => self.try_until_settled(ticket, guard).await,
+            // In a box: it is large, and part of the task of those who write in groups, too.
+            Writer::Single => {
+                let began = Instant::now();
+                let outcome = Box::pin(self.try_until_settled(ticket, guard)).await;
+                took("transaction", began.elapsed());
+                outcome
+            }
             Writer::Grouped => {
                 let loss = guard.as_ref().map(Guard::loss);
                 self.grouped.write(ticket, loss).await

@@ -1,7 +1,7 @@
 //! Deliberate bugs, to show that the laboratory catches them. Refused without `--lab`.
 //!
 //! Those of locks are `distlock::plant`'s; what the others change is marked by their names in
-//! `section` and `single`. Without a plant each costs a comparison, or nothing.
+//! `section`, `single` and `catalogue`. Without a plant each costs a comparison, or nothing.
 
 use distlock::{LockKind, Plant as LockPlant};
 
@@ -49,6 +49,8 @@ pub enum Plant {
     LostCompensation,
     /// The audit tells that all is well.
     LyingAudit,
+    /// What was sold out once is sold out for ever.
+    SoldOutForEver,
 }
 
 impl Plant {
@@ -73,8 +75,15 @@ impl Plant {
             | Self::ReleaseBeforeCommit
             | Self::NoStockCondition
             | Self::LostCompensation
-            | Self::LyingAudit => return None,
+            | Self::LyingAudit
+            | Self::SoldOutForEver => return None,
         })
+    }
+
+    /// Whether it is a bug of the writer `single`.
+    pub fn is_of_single(self) -> bool {
+        self.of_lock().is_none()
+            && !matches!(self, Self::LyingAudit | Self::SoldOutForEver | Self::LostCompensation)
     }
 
     /// The only kind of lock that can have it, if so.

@@ -130,7 +130,7 @@ impl Queue {
     pub(super) fn new(
         rules: &Arc<Rules>,
         parts: &Parts,
-        grouped: Grouped,
+        (catalogue, grouped): (Catalogue, Grouped),
         queue: QueueParts,
     ) -> Self {
         let QueueParts { stream, seal, consumer, consumer_is_stable } = queue;
@@ -141,7 +141,7 @@ impl Queue {
             consumer,
             consumer_is_stable,
             tickets: Tickets::new(parts.pool.clone()),
-            catalogue: Catalogue::new(parts.vouchers.clone()),
+            catalogue,
             grouped,
             health: parts.health.clone(),
             opening: tokio::sync::Mutex::default(),

@@ -8,7 +8,7 @@
 //! try: one that was rolled back has lost the lock, and the next one takes it again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock::mysql::Fence;
 use distlock::{Guard, HoldKind, LockKind, LockName, Locks, Loss, Token};
@@ -27,6 +27,7 @@ use crate::store::{
     CommitError, Duplicate, Entry, Health, OrderIds, Orders, Pass, Resolution, StoreError,
     Transaction, leave_effect, resolve,
 };
+use crate::telemetry::took;
 
 /// How often a transaction is tried that meets another one (1213) or an id that is taken.
 pub(super) const TRIES: u32 = 5;
@@ -145,7 +146,9 @@ impl Section {
     }
 
     async fn lock(&self, ticket: &Ticket) -> Result<Guard, Refusal> {
+        let asked = Instant::now();
         let taken = self.locks.lock(&ticket.lock, &self.rules.lock).await;
+        took("lock", asked.elapsed());
         let guard = taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
         reach(failpoint::LOCKED);
         Ok(guard)
@@ -367,7 +370,10 @@ pub(super) fn still_held(loss: Option<&Loss>) -> Result<(), Stop> {
 /// The order is settled by now: a release that fails only leaves the lock to its lease.
 async fn release(guard: Option<Guard>) {
     let Some(guard) = guard else { return };
-    if let Err(error) = guard.release().await {
+    let asked = Instant::now();
+    let released = guard.release().await;
+    took("release", asked.elapsed());
+    if let Err(error) = released {
         tracing::warn!(%error, "a lock could not be released and is left to its lease");
     }
 }

@@ -10,8 +10,8 @@ use super::{BenchReport, RowReport};
 /// What serves, in the order of the columns.
 const SERVERS: [&str; 5] = ["replicas", "redis", "database", "proxy", "zookeeper"];
 /// Parts of an order's way, in its order.
-const PARTS: [&str; 8] =
-    ["token", "lock", "queue", "write", "transaction", "release", "purchase", "request"];
+const PARTS: [&str; 7] =
+    ["token", "lock", "queue", "transaction", "release", "purchase", "request"];
 
 /// One cell of one round, while a run goes on.
 pub fn line(round: usize, cell: &str, sample: &Sample) -> String {
