@@ -219,15 +219,8 @@ impl From<ApiError> for Problem {
                               5 minutes.";
                 Self::new(403, "bad_signature", "Bad signature", detail)
             }
-            E::TicketNotFound => {
-                Self::new(404, "ticket_not_found", "No such ticket", "You have no such ticket.")
-            }
-            E::AdmissionUnknown(ticket) => {
-                let detail = "A server went away during the admission. \
-                              Ask for the ticket later: it has ended, or it will.";
-                Self::new(504, "outcome_unknown", "Outcome unknown", detail)
-                    .with("ticket_id", ticket.to_string())
-            }
+            E::TicketNotFound => Self::new(404, "ticket_not_found", "No such ticket", "Not yours."),
+            E::AdmissionUnknown(ticket) => admission_unknown(ticket),
             E::MethodNotAllowed => {
                 let detail = "This address does not take that method.";
                 Self::new(405, "method_not_allowed", "Method not allowed", detail)
@@ -247,6 +240,12 @@ impl From<ApiError> for Problem {
             E::Internal => Self::new(500, "internal", "Internal error", "This is our fault."),
         }
     }
+}
+
+fn admission_unknown(ticket: TicketId) -> Problem {
+    let detail = "A server went away. Ask for the ticket later: it has ended, or it will.";
+    let problem = Problem::new(504, "outcome_unknown", "Outcome unknown", detail);
+    problem.with("ticket_id", ticket.to_string())
 }
 
 fn overloaded() -> Problem {

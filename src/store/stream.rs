@@ -133,6 +133,7 @@ pub struct Progress {
 pub struct SaleStream {
     connection: RedisConnection,
     admit: Script,
+    turn: Script,
     open: Script,
     take: Script,
     settle: Script,
@@ -177,6 +178,7 @@ impl SaleStream {
         Self {
             connection,
             admit: Script::new(include_str!("../../lua/sale/admit.lua")),
+            turn: Script::new(include_str!("../../lua/sale/turn.lua")),
             open: Script::new(include_str!("../../lua/sale/open.lua")),
             take: Script::new(include_str!("../../lua/sale/take.lua")),
             settle: Script::new(include_str!("../../lua/sale/settle.lua")),
@@ -214,12 +216,18 @@ impl SaleStream {
         })
     }
 
-    /// Whether the caller is the one who opens the queue now; for two seconds, or until it is open.
-    pub async fn begin_to_open(&self, voucher: VoucherId) -> Result<bool, StoreError> {
-        let mut set = redis::cmd("SET");
-        set.arg(Keys::of(voucher).turn).arg(1).arg("NX").arg("PX").arg(TURN_MS);
-        let got: Option<String> = set.query_async(&mut self.connection.clone()).await?;
-        Ok(got.is_some())
+    /// Whether the caller is the one who opens the queue now, which is not open, or is in an epoch
+    /// of no use; for two seconds, or until it is open.
+    pub async fn begin_to_open(
+        &self,
+        voucher: VoucherId,
+        of_no_use: Option<u64>,
+    ) -> Result<bool, StoreError> {
+        let keys = Keys::of(voucher);
+        let mut call = self.turn.key(&keys.sale);
+        call.key(&keys.turn).arg(TURN_MS).arg(of_no_use.map_or(String::new(), |e| e.to_string()));
+        let got: u8 = call.invoke_async(&mut self.connection.clone()).await?;
+        Ok(got == 1)
     }
 
     /// Opens the queue; whether it was not open in this or a later epoch.

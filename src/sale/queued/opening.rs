@@ -42,7 +42,7 @@ impl Desk {
             if admission != Admission::Unopened || began.elapsed() > PATIENCE {
                 return Ok(admission);
             }
-            if self.stream.begin_to_open(voucher).await? {
+            if self.stream.begin_to_open(voucher, None).await? {
                 self.open(voucher, request.window.ends_at).await?;
             } else {
                 sleep(LOOK).await;
@@ -70,7 +70,7 @@ impl Desk {
             return Ok(());
         }
         let Ok(Some(terms)) = self.catalogue.terms(voucher).await else { return Ok(()) };
-        if self.stream.begin_to_open(voucher).await? {
+        if self.stream.begin_to_open(voucher, Some(seen.epoch)).await? {
             self.open(voucher, terms.window.ends_at).await?;
         }
         Ok(())

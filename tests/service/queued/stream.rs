@@ -91,6 +91,19 @@ async fn a_later_opening_drops_what_an_earlier_one_left_and_is_not_undone_by_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_gets_the_turn_to_open_and_nobody_once_the_sale_is_open() {
+    let table = Table::lay().await;
+    let turn =
+        async |of_no_use| table.stream.begin_to_open(VOUCHER, of_no_use).await.expect("an answer");
+    assert!(turn(None).await);
+    assert!(!turn(None).await, "it is somebody else's");
+    assert!(table.open(1, 5).await);
+    // Who has seen no sale before it was opened comes too late.
+    assert!(!turn(None).await && !turn(Some(7)).await);
+    assert!(turn(Some(1)).await, "its epoch is of no use");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_end_counts_with_its_first_acknowledgement_and_in_its_own_epoch_only() {
     let table = Table::lay().await;
     table.open(1, 5).await;
