@@ -63,6 +63,7 @@ test-mysql: install-browser dev-binaries ## Run the tests on MySQL instead of Ma
 bench: ## Measure the service beside the database's bare transaction, against its bars
 	@deploy/install-servers.sh --with-sysbench
 	cargo build --workspace --bins --release --locked
+	cargo build -p seckill --example constant --release --locked
 	mkdir -p $(report)
 	target/release/loadtest bench --json $(report)/bench.json $(ARGS)
 

@@ -45,6 +45,10 @@ pub enum What {
     /// Orders at half of the rate that the cell of this name had in the same round, whether
     /// answers come or not.
     AtHalfOf(&'static str, Setup),
+    /// "Sold out" as fast as it goes.
+    SoldOut(Setup),
+    /// The same requests to a handler that answers a constant, over so many connections.
+    Constant(usize),
     /// A replica's memory after a million requests; once a run.
     Memory(Setup),
     /// A replica's start.
@@ -69,7 +73,7 @@ const fn locked(flags: &'static [&'static str], needs: Needs) -> What {
 }
 
 /// All cells, in the order in which a round measures them.
-pub const CELLS: [Cell; 22] = [
+pub const CELLS: [Cell; 24] = [
     cell("bare:1", What::Bare(1)),
     cell("bare:8", What::Bare(8)),
     cell("bare:32", What::Bare(32)),
@@ -82,6 +86,8 @@ pub const CELLS: [Cell; 22] = [
     cell("1000 vouchers", What::Orders(Setup { vouchers: 1000, ..GROUPED })),
     cell("half single", What::AtHalfOf("single:64", SINGLE)),
     cell("half grouped", What::AtHalfOf("single:64", GROUPED)),
+    cell("constant", What::Constant(SINGLE.connections)),
+    cell("sold out", What::SoldOut(SINGLE)),
     cell("memory", What::Memory(GROUPED)),
     cell("start", What::Start(GROUPED)),
     cell("lock none", locked(&["--lock=none"], Needs::Nothing)),
@@ -128,6 +134,7 @@ impl Row {
 
 const BARE: &[&str] = &["bare:1", "bare:8", "bare:32"];
 const USUAL: &[&str] = &["single:64"];
+const CONSTANT: &[&str] = &["constant"];
 const GATHERED: &[&str] = &["grouped:64"];
 
 const fn at_least(mariadb: f64, mysql: f64) -> [Bar; 2] {
@@ -156,10 +163,9 @@ const fn lacking(why: &'static str, row: Row) -> Row {
 }
 
 const NO_QUEUE: &str = "there is no path `queued` yet";
-const NO_CONSTANT: &str = "there is no handler with a constant answer to compare with yet";
 
 /// All rows. One that is new needs a cell above, unless there is one, and a line here.
-pub const ROWS: [Row; 23] = [
+pub const ROWS: [Row; 24] = [
     row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
     row(
         "grouped-256",
@@ -177,9 +183,10 @@ pub const ROWS: [Row; 23] = [
     ),
     lacking(NO_QUEUE, row("admitted", "queued, admitted/s", ("", BARE), Some(at_least(4.0, 4.0)))),
     lacking(NO_QUEUE, row("drained", "queued, committed/s", ("", BARE), Some(at_least(4.0, 4.0)))),
-    lacking(
-        NO_CONSTANT,
-        row("sold-out", "sold out, answers/s", ("", &[]), Some(at_least(0.6, 0.6))),
+    row("sold-out", "sold out, answers/s", ("sold out", CONSTANT), Some(at_least(0.6, 0.6))),
+    of(
+        Figure::ServerTime,
+        row("sold-out-cpu", "processor time of a \"sold out\"", ("sold out", CONSTANT), None),
     ),
     of(
         Figure::P99,

@@ -40,11 +40,11 @@ const FEW: u64 = 1000;
 const REQUESTS_A_SECOND: u64 = 100_000;
 const REQUESTS: u64 = 1_000_000;
 /// When a request of the load is given up.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 /// How long a call besides the load, and a start, may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
 /// What a replica's output says once it can be spoken to.
-const LISTENING: &str = "listening on ";
+pub(super) const LISTENING: &str = "listening on ";
 
 /// Where and how long rounds are run.
 #[derive(Debug)]
@@ -60,12 +60,12 @@ pub struct Stage {
 }
 
 /// A deployment with vouchers on sale.
-struct Round<'a> {
+pub(super) struct Round<'a> {
     stage: &'a Stage,
     setup: &'a Setup,
-    deployment: Deployment,
-    target: Arc<Target>,
-    vouchers: Vec<u64>,
+    pub(super) deployment: Deployment,
+    pub(super) target: Arc<Target>,
+    pub(super) vouchers: Vec<u64>,
 }
 
 impl Stage {
@@ -85,7 +85,7 @@ impl Stage {
         plan.mix = Mix::AfterSoldOut;
         plan.requests = usize::try_from(requests).ok();
         plan.duration = None;
-        let figures = round.load(&plan).await?;
+        let figures = load(&plan).await?;
         let pid = round.deployment.replicas().first().map(|replica| replica.pid());
         let mut sample = Sample {
             memory_mib: pid.and_then(memory_mib),
@@ -110,7 +110,7 @@ impl Stage {
         Ok(Sample { ready_ms: Some(ready_ms), ..Sample::default() })
     }
 
-    async fn open<'a>(&'a self, setup: &'a Setup, stock: u64) -> Result<Round<'a>> {
+    pub(super) async fn open<'a>(&'a self, setup: &'a Setup, stock: u64) -> Result<Round<'a>> {
         let spec = Spec {
             replicas: setup.replicas,
             flags: setup.flags.iter().map(|flag| (*flag).to_owned()).collect(),
@@ -134,7 +134,7 @@ impl Stage {
     }
 
     /// Ends a deployment and drops its database, so that the next one finds none like it.
-    async fn end(&self, deployment: Deployment) -> Result<()> {
+    pub(super) async fn end(&self, deployment: Deployment) -> Result<()> {
         deployment.end_and_drop().await
     }
 }
@@ -157,7 +157,7 @@ impl Round<'_> {
         let (first, others) = all.split_at(all.len() / 5);
         let mut warm_up = self.plan(first.into(), seed);
         warm_up.duration = Some(Duration::from_secs(self.stage.warm_up));
-        let warmed = self.load(&warm_up).await?;
+        let warmed = load(&warm_up).await?;
         let mut plan = self.plan(others.into(), seed);
         if let Some(rate) = rate {
             plan.arrival = Arrival::Poisson(rate);
@@ -165,7 +165,7 @@ impl Round<'_> {
         let servers = servers_of(&self.deployment);
         let parts = Parts::read(&self.deployment).await?;
         let before = Times::of(&servers);
-        let figures = self.load(&plan).await?;
+        let figures = load(&plan).await?;
         let after = Times::of(&servers);
         let parts_ms = Parts::read(&self.deployment).await?.since(&parts);
         let bought = count(&figures);
@@ -173,16 +173,6 @@ impl Round<'_> {
         judge(&plan, &figures, &mut sample);
         self.look(&warmed, &figures).await?;
         Ok(sample)
-    }
-
-    async fn load(&self, plan: &Plan) -> Result<Figures> {
-        plan.check()?;
-        let connections = drive::connect(plan).await?;
-        let recorded = Recorded::begin(plan, None, &vec![None; plan.vouchers.len()])?;
-        let live = Arc::new(Live::new(plan));
-        let figures = drive::run(plan, connections, recorded.recorder(), &live).await?;
-        recorded.recorder().flush().await;
-        Ok(figures)
     }
 
     /// Fails unless every order that was acknowledged is in the database.
@@ -204,6 +194,17 @@ impl Round<'_> {
              service that loses orders are none"
         )))
     }
+}
+
+/// Runs a load whose history nobody will read.
+pub(super) async fn load(plan: &Plan) -> Result<Figures> {
+    plan.check()?;
+    let connections = drive::connect(plan).await?;
+    let recorded = Recorded::begin(plan, None, &vec![None; plan.vouchers.len()])?;
+    let live = Arc::new(Live::new(plan));
+    let figures = drive::run(plan, connections, recorded.recorder(), &live).await?;
+    recorded.recorder().flush().await;
+    Ok(figures)
 }
 
 /// Whether it was the round that was asked for.

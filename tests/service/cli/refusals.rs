@@ -81,7 +81,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let red = ["--red-urls", three];
     let queued = ["--path", "queued", "--writer", "grouped"];
     let queued = |flags: &[&'static str]| [&queued[..], flags].concat();
-    let cases: [(&[&str], &str); 35] = [
+    let cases: [(&[&str], &str); 36] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
@@ -119,6 +119,10 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
         (&["--queue-length", "10"], "--queue-length is for --path queued"),
         (&["--lab", "--plant", "lost-compensation"], "is a bug of --path queued"),
         (&["--unpaid-timeout-s", "900"], "--unpaid-timeout-s needs PAYMENT_SECRET"),
+        (
+            &["--unpaid-timeout-s", "900", "--payment-secret", SECRET, "--lab", "--guards", "off"],
+            "naive code overwrites",
+        ),
         (&["--payment-secret", "weak"], "PAYMENT_SECRET must have at least 32 bytes"),
         (&["--group-size", "10"], "--group-size is for --writer grouped"),
         (&["--group-queue", "10"], "--group-queue is for --writer grouped"),
