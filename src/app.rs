@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 use crate::config::Serve;
 use crate::failpoint;
-use crate::http::{self, Api, CodeDelivery, Limits};
+use crate::http::{self, Api, CodeDelivery, Limits, RateLimits};
 use crate::lock::{self, Places, Wanted};
 use crate::payment::Payments;
 use crate::readiness::Readiness;
@@ -88,6 +88,7 @@ impl App {
             limits: Limits {
                 connections: config.max_connections as usize,
                 drain_delay: millis(config.drain_delay_ms),
+                tell_peers: config.limits.rules().need_addresses(),
             },
             sale,
             housekeeping,
@@ -296,6 +297,10 @@ fn api(
     Api {
         users: Users::new(pool.clone()),
         codes: Codes::new(servers.redis.clone()),
+        limits: RateLimits {
+            rules: config.limits.rules(),
+            counts: store::Limits::new(servers.redis.clone()),
+        },
         delivery,
         tokens,
         token_life: Duration::from_secs(u64::from(config.token_ttl_s)),

@@ -1,6 +1,7 @@
 //! Flags and environment, parsed once. A flag wins over the environment, that over the default.
 //! Only this module reads the environment.
 
+mod limits;
 mod locks;
 mod serve;
 
@@ -12,6 +13,7 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use secrecy::SecretString;
 
+pub use limits::LimitFlags;
 pub use locks::{LockCommand, LockList, LockRun, LockServers};
 pub use serve::{GuardsArg, Laboratory, LockOrderArg, ScopeArg, Serve};
 

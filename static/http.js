@@ -115,3 +115,14 @@ export function duration(seconds) {
 function withStop(text) {
   return /[.!?]$/.test(text) ? text : `${text}.`;
 }
+
+// A key for a request. crypto.randomUUID exists only in secure contexts; the page also runs over
+// plain HTTP in a LAN.
+export function uuid() {
+  if (crypto.randomUUID) return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
+}

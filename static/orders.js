@@ -1,12 +1,16 @@
 // My orders, newest first, page by page; or one order by its id.
 
+import * as clock from './clock.js';
 import { explain, request } from './http.js';
-import { parseTime } from './clock.js';
-import { announce, byId, fromTemplate, fullTime, money, setOff, setText, isOff } from './dom.js';
+import { announce, byId, setOff, setText, isOff } from './dom.js';
+import { OrderLine } from './order.js';
 import * as session from './session.js';
+import { forgetWishes } from './settle.js';
 
 const PAGE = 20;
 
+let lines = []; // of the orders that are shown
+let tickTimer = 0;
 let cursor = null;
 let visit = 0; // an answer for a view that was left is thrown away
 
@@ -14,6 +18,7 @@ export function init({ openLogin }) {
   byId('orders-more').addEventListener('click', () => {
     if (!isOff(byId('orders-more'))) void more();
   });
+  session.onChange(forgetWishes);
   byId('orders-login').addEventListener('click', () => openLogin('Log in to see your orders.'));
 }
 
@@ -21,6 +26,7 @@ export function init({ openLogin }) {
 export async function open(orderId) {
   visit += 1;
   cursor = null;
+  lines = [];
   byId('orders').replaceChildren();
   byId('orders-more').hidden = true;
   byId('orders-all').hidden = orderId === null;
@@ -35,6 +41,7 @@ export async function open(orderId) {
 /** Leaves the view: late answers change nothing. */
 export function close() {
   visit += 1;
+  clearTimeout(tickTimer);
 }
 
 async function more() {
@@ -55,15 +62,14 @@ async function more() {
   }
   const { orders, next_cursor: next } = answer.body;
   cursor = next ?? null;
-  const lines = orders.map(line);
-  byId('orders').append(...lines);
+  const added = orders.map(show);
   setText(button, 'More orders');
   const hadFocus = document.activeElement === button;
   button.hidden = cursor === null;
   note(first && orders.length === 0 ? 'Nothing bought yet.' : '');
   if (!first) {
     announce(`${orders.length} more, ${cursor ? 'and there are still more' : 'that was all'}.`);
-    if (hadFocus) lines[0]?.querySelector('h2').focus();
+    if (hadFocus) added[0]?.parts.title.focus();
   }
 }
 
@@ -74,7 +80,7 @@ async function one(orderId) {
   if (ofVisit !== visit) return;
   const order = answer.status === 200 ? answer.body?.order : null;
   if (order) {
-    byId('orders').append(line(order));
+    show(order);
     note('');
   } else if (answer.problem?.code === 'order_not_found') {
     note(`You have no order ${orderId}.`);
@@ -83,16 +89,28 @@ async function one(orderId) {
   }
 }
 
-function line(order) {
-  const { root, parts } = fromTemplate('order-template');
-  const created = parseTime(order.created_at);
-  setText(parts.title, order.voucher_title);
-  setText(parts.when, fullTime(created));
-  parts.when.dateTime = order.created_at;
-  setText(parts.id, order.id);
-  parts.id.href = `#/orders/${encodeURIComponent(order.id)}`;
-  setText(parts.price, money(order.price_cents));
-  return root;
+function show(order) {
+  const line = new OrderLine(order, refresh);
+  lines.push(line);
+  byId('orders').append(line.root);
+  tick();
+  return line;
+}
+
+// Redraws the time that is left to pay, at each full second of the service.
+function tick() {
+  clearTimeout(tickTimer);
+  const nowMs = clock.now();
+  for (const line of lines) line.draw(nowMs);
+  const counts = lines.some((line) => Number.isFinite(line.payByMs));
+  if (counts) tickTimer = setTimeout(tick, 1002 - (nowMs % 1000));
+}
+
+// What has become of an order in the meantime.
+async function refresh(line) {
+  const answer = await request('GET', `/api/orders/${encodeURIComponent(line.order.id)}`);
+  if (!lines.includes(line) || answer.status !== 200 || !answer.body?.order) return;
+  line.update(answer.body.order);
 }
 
 function note(text) {

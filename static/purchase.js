@@ -6,11 +6,11 @@
 //   refused  no row was written; `code` says why, `orderId` if an older order is the reason
 //   unknown  nobody could tell; buying again is safe, because there is one order for each person
 
-import { request } from './http.js';
+import { request, uuid } from './http.js';
 
 // When to ask for an order whose fate is unknown: about 25 s in all, the request times on top.
 const ASK_AFTER_MS = [300, 700, 1000, 2000, 3000, 4000, 5000, 5000, 5000];
-const DEFAULT_WAIT_S = { order_in_progress: 1, overloaded: 2, draining: 1 };
+const DEFAULT_WAIT_S = { order_in_progress: 1, request_in_progress: 1, overloaded: 2, draining: 1 };
 
 const running = new Set();
 // The key of a purchase is kept until its outcome is known, so that a repeat can be told from a new
@@ -81,14 +81,4 @@ async function lookUp(voucherId, orderId) {
   const answer = await request('GET', '/api/orders?limit=20');
   const orders = answer.status === 200 ? answer.body?.orders ?? [] : [];
   return { order: orders.find((order) => order.voucher_id === voucherId), answer };
-}
-
-// crypto.randomUUID exists only in secure contexts; the page also runs over plain HTTP in a LAN.
-function uuid() {
-  if (crypto.randomUUID) return crypto.randomUUID();
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  bytes[6] = (bytes[6] & 0x0f) | 0x40;
-  bytes[8] = (bytes[8] & 0x3f) | 0x80;
-  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
-  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
 }

@@ -4,7 +4,7 @@
 import { countdown, fromTemplate, isOff, money, setOff, setText, timeWindow } from './dom.js';
 import { parseTime } from './clock.js';
 
-const STAMP = { sold_out: 'Sold out', ended: 'Ended', bought: 'Yours' };
+const STAMP = { sold_out: 'Sold out', ended: 'Ended', bought: 'Yours', cancelled: 'Cancelled' };
 const LABEL = { soon: 'Opens soon', open: 'Open now', ...STAMP };
 // From here on the countdown is emphasised.
 const NEAR_MS = 10_000;
@@ -20,6 +20,7 @@ export class Ticket {
     this.waitUntilMs = 0;
     // The person's order: null if there is none, '' if it is known to exist, but not by its id.
     this.orderId = null;
+    this.orderStatus = '';
     this.loggedIn = false;
     this.state = '';
     const titleId = `voucher-${voucher.id}`;
@@ -65,7 +66,7 @@ export class Ticket {
   }
 
   stateAt(nowMs) {
-    if (this.orderId !== null) return 'bought';
+    if (this.orderId !== null) return this.orderStatus === 'cancelled' ? 'cancelled' : 'bought';
     if (nowMs < this.startMs) return 'soon';
     if (nowMs >= this.endMs) return 'ended';
     return this.voucher.stock > 0 ? 'open' : 'sold_out';
@@ -77,7 +78,7 @@ export class Ticket {
     setText(this.parts.state, LABEL[state]);
     setText(this.parts.stamp, STAMP[state] ?? '');
     const hadFocus = document.activeElement === this.parts.buy;
-    const mine = state === 'bought';
+    const mine = this.orderId !== null;
     this.parts.order.hidden = !mine;
     this.parts.buy.hidden = mine;
     if (mine) {
@@ -107,7 +108,8 @@ export class Ticket {
   }
 
   drawButton(nowMs) {
-    const { buy } = this.parts;
+    const { buy, order } = this.parts;
+    setText(order, this.orderStatus === 'unpaid' ? 'Pay for it' : 'See your order');
     const waitS = Math.ceil((this.waitUntilMs - nowMs) / 1000);
     buy.classList.toggle('working', this.buying);
     if (this.buying) setText(buy, 'Buying …');

@@ -18,7 +18,7 @@ const SOON_MS = 60_000;
 const WAIT_MAX_S = 120;
 
 const tickets = new Map(); // voucher id -> Ticket
-const mine = new Map(); // voucher id -> order id of who is logged in
+const mine = new Map(); // voucher id -> { id, status } of the order of who is logged in
 let active = false; // shown, in a visible tab, online
 let pollTimer = 0;
 let tickTimer = 0;
@@ -34,7 +34,7 @@ export function init(given) {
     mine.clear();
     forgetKeys();
     for (const ticket of tickets.values()) {
-      ticket.orderId = null;
+      own(ticket);
       ticket.hush();
     }
     tick();
@@ -53,6 +53,7 @@ export function setActive(wanted) {
     failures = 0;
     tick();
     void poll();
+    void loadMine();
   }
 }
 
@@ -114,7 +115,7 @@ function show(vouchers) {
       known.update(voucher);
     } else {
       const ticket = new Ticket(voucher, onBuy);
-      ticket.orderId = mine.get(voucher.id) ?? null;
+      own(ticket);
       tickets.set(voucher.id, ticket);
       changed = true;
     }
@@ -127,7 +128,7 @@ function show(vouchers) {
 
 // What can be bought first. Only when tickets come: nothing may jump under a finger.
 function arrange() {
-  const rank = { open: 0, bought: 1, soon: 2, sold_out: 3, ended: 4 };
+  const rank = { open: 0, bought: 1, soon: 2, cancelled: 3, sold_out: 3, ended: 4 };
   const order = [...tickets.values()].sort((a, b) => rank[a.state] - rank[b.state]
     || (a.state === 'soon' ? a.startMs - b.startMs : 0));
   const focused = document.activeElement;
@@ -182,8 +183,10 @@ function settle(ticket, outcome) {
   const { id } = ticket.voucher;
   const words = outcomeWords(outcome, ticket.voucher);
   if (outcome.kind === 'bought' || outcome.code === 'already_ordered') {
-    ticket.orderId = outcome.orderId ?? '';
-    mine.set(id, ticket.orderId);
+    mine.set(id, { id: outcome.orderId ?? '', status: outcome.order?.status ?? '' });
+    own(ticket);
+    // An order that was there before may have come further.
+    if (!outcome.order) void loadMine();
   }
   if (outcome.code === 'sold_out') ticket.voucher.stock = 0;
   if (outcome.code === 'not_started') clock.distrust();
@@ -200,9 +203,14 @@ async function loadMine() {
   const answer = await request('GET', '/api/orders?limit=50');
   if (answer.status !== 200 || session.session() !== who) return;
   for (const order of answer.body?.orders ?? []) {
-    mine.set(order.voucher_id, order.id);
-    const ticket = tickets.get(order.voucher_id);
-    if (ticket) ticket.orderId = order.id;
+    mine.set(order.voucher_id, order);
   }
+  for (const ticket of tickets.values()) own(ticket);
   tick();
+}
+
+function own(ticket) {
+  const order = mine.get(ticket.voucher.id);
+  ticket.orderId = order?.id ?? null;
+  ticket.orderStatus = order?.status ?? '';
 }

@@ -2,7 +2,8 @@
 // calm and bad. Every sentence about a refusal says that nothing was bought.
 
 import { duration, explain } from './http.js';
-import { money } from './dom.js';
+import { parseTime } from './clock.js';
+import { fullTime, money } from './dom.js';
 
 // The service is not at its best, and says so before anything was written.
 const BUSY = {
@@ -13,7 +14,8 @@ const BUSY = {
 };
 
 const REFUSED = {
-  already_ordered: calm('You already have this one.', 'One each: nothing more was bought.'),
+  already_ordered: calm('You already ordered this one.', 'One each, also if it was cancelled: '
+    + 'nothing more was bought.'),
   sold_out: calm('Sold out.', 'Others were faster; nothing was bought. Should more be added, '
     + 'the button comes back.'),
   not_started: calm('Not open yet.', 'The service’s clock decides, and by that clock it was a '
@@ -29,7 +31,7 @@ export function outcomeWords({ kind, code, waitS, order, answer }, voucher) {
   if (code === 'found_out') {
     return good('It is yours after all.', 'The first answer was unclear, but the order exists.');
   }
-  if (kind === 'bought') return good('It is yours.', `Bought for ${money(order.price_cents)}.`);
+  if (kind === 'bought') return good('It is yours.', boughtText(order));
   if (kind === 'unknown') {
     return bad('We do not know whether you got it.', 'No clear answer came, and asking again for a '
       + 'while did not settle it. Look at My orders in a minute. Or buy again: nobody can get two, '
@@ -37,12 +39,49 @@ export function outcomeWords({ kind, code, waitS, order, answer }, voucher) {
   }
   if (REFUSED[code]) return REFUSED[code];
   const again = waitS ? `Try again in ${duration(waitS)}.` : 'Try again.';
-  if (code === 'order_in_progress') {
+  if (code === 'order_in_progress' || code === 'request_in_progress') {
     return calm('One order at a time.', 'Another order of yours is still being worked on. '
       + `This click bought nothing. ${again}`);
   }
   if (BUSY[code]) return bad('Not this time.', `${BUSY[code]} Nothing was bought. ${again}`);
   return bad(`Not bought: ${voucher.title}.`, explain(answer));
+}
+
+function boughtText(order) {
+  const price = money(order.price_cents);
+  const untilMs = parseTime(order.pay_by);
+  if (order.status !== 'unpaid') return `Bought for ${price}.`;
+  if (!Number.isFinite(untilMs)) return `Kept for you for ${price}. Pay for it in My orders.`;
+  return `Kept for you for ${price}. Pay for it in My orders until ${fullTime(untilMs)}, `
+    + 'or it goes to somebody else.';
+}
+
+const SETTLED = {
+  payment_declined: bad('Payment declined.', 'Nothing was paid. The order is still yours to pay.'),
+  payments_unavailable: bad('Nobody takes payments here.', 'This deployment has no provider. '
+    + 'Nothing was paid.'),
+  order_cancelled: calm('Too late to pay.', 'The order is cancelled. Nothing was paid.'),
+  order_paid: calm('Already paid.', 'A paid order cannot be cancelled any more.'),
+  order_not_found: calm('No such order.', 'It is not there any more.'),
+  unauthorized: bad('Please log in again.', 'Your login is no longer valid. Nothing was done.'),
+};
+
+/** @param action 'pay' or 'cancel'  @param outcome of settle.js */
+export function settleWords(action, { kind, code, waitS, answer }, order) {
+  if (kind === 'done' && action === 'pay') {
+    return good('Paid.', `${money(order.price_cents)}, and it is yours for good.`);
+  }
+  if (kind === 'done') {
+    return calm('Cancelled.', 'Somebody else can have it now. You cannot buy this voucher again.');
+  }
+  if (kind === 'unknown') {
+    return bad('No clear answer.', 'It may have been done or not. Try again: it is done once, '
+      + 'however often you ask.');
+  }
+  if (SETTLED[code]) return SETTLED[code];
+  const again = waitS ? `Try again in ${duration(waitS)}.` : 'Try again.';
+  if (BUSY[code]) return bad('Not this time.', `Nothing was done. ${again}`);
+  return bad('That did not work.', explain(answer));
 }
 
 /** While an unclear outcome is being looked into. */

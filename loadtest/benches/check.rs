@@ -99,7 +99,7 @@ async fn make_up(path: &Path, requests: u32) -> Written {
     }
     let orders = making.await.expect("made up");
     for &(o, u) in &orders {
-        recorder.record(Event::Order(Order { v: 1, o, u })).await;
+        recorder.record(Event::Order(Order { v: 1, o, u, x: false })).await;
     }
     let (granted, source) = (Some(units.into()), Source::Database);
     let left = granted.map(|units: i64| units - i64::try_from(orders.len()).expect("small"));

@@ -83,6 +83,9 @@ struct Order {
     id: String,
     voucher_id: String,
     user_id: String,
+    /// Absent where orders cannot be cancelled.
+    #[serde(default)]
+    status: String,
 }
 
 #[derive(Deserialize)]
@@ -209,7 +212,8 @@ pub async fn orders_of(
         let page: OrdersAnswer = Ask::get(&path, Some(token)).send(connection).await?;
         for order in page.orders.iter().filter(|order| order.voucher_id == voucher) {
             let (id, user_id) = (number(&order.id, &path)?, number(&order.user_id, &path)?);
-            rows.push(OrderRow { id, user_id });
+            let cancelled = order.status == "cancelled";
+            rows.push(OrderRow { id, user_id, cancelled });
         }
         let Some(cursor) = page.next_cursor else { return Ok(rows) };
         path = format!("/api/orders?limit={PAGE}&cursor={cursor}");
@@ -280,6 +284,22 @@ pub async fn put_on_sale(
     .send(connection)
     .await?;
     number(&on_sale.voucher.id, &path)
+}
+
+/// Adds so many units to a voucher.
+pub async fn add_stock(
+    connection: &mut Connection,
+    admin: &HeaderValue,
+    (voucher, units): (u64, u32),
+) -> Result<(), ApiError> {
+    let ask = Ask {
+        method: Method::POST,
+        path: &format!("/api/admin/vouchers/{voucher}/stock"),
+        authorization: Some(admin),
+        body: Some(serde_json::json!({ "units": units }).to_string()),
+        expected: 200,
+    };
+    ask.body_of_answer(connection).await.map(drop)
 }
 
 /// A moment as the API writes it, in whole seconds.

@@ -10,6 +10,7 @@ use distlock::{HoldKind, LockKind, LockOptions, RenewalKind, guarantees};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::Database;
+use super::limits::LimitFlags;
 use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
 use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Plant, Scope, Writer};
 
@@ -120,6 +121,9 @@ pub struct Serve {
     /// The servers of some kinds of locks.
     #[command(flatten)]
     pub lock_servers: LockServers,
+    /// How often somebody may ask.
+    #[command(flatten)]
+    pub limits: LimitFlags,
     /// The laboratory's switches.
     #[command(flatten)]
     pub laboratory: Laboratory,
@@ -263,8 +267,7 @@ impl Serve {
         }
         let (kind, lab) = (self.lock, &self.laboratory);
         let lock_is_transaction = guarantees(kind).hold == HoldKind::Transaction;
-        let plant_of_single =
-            lab.plant.is_some_and(|plant| plant.of_lock().is_none() && plant != Plant::LyingAudit);
+        let plant_of_single = lab.plant.is_some_and(Plant::is_of_single);
         let many = "the orders of one transaction have a lock each";
         let senseless = [
             (lock_is_transaction, "that lock", "the order is written in the lock's transaction"),

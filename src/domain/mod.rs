@@ -1,12 +1,14 @@
-//! Pure rules: ids, phones, vouchers, orders, requests. No I/O stands here.
+//! Pure rules: ids, phones, networks, vouchers, orders, requests. No I/O stands here.
 
 mod ids;
+mod network;
 mod order;
 mod phone;
 mod request;
 mod voucher;
 
 pub use ids::{BadId, OrderId, UserId, VoucherId};
+pub use network::Network;
 pub use order::{CancelledBy, Order, OrderStatus};
 pub use phone::{BadPhone, Phone};
 pub use request::{RequestKey, Wish};

@@ -15,6 +15,9 @@ use crate::token::Identity;
 /// Somebody with a valid token.
 pub(super) struct Caller(pub(super) UserId);
 
+/// Somebody with a valid token who may ask for a purchase now.
+pub(super) struct Buyer(pub(super) UserId);
+
 /// An admin with a valid token.
 pub(super) struct Admin;
 
@@ -23,6 +26,16 @@ impl FromRequestParts<Shared> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
         Ok(Self(identity(parts, api)?.user))
+    }
+}
+
+impl FromRequestParts<Shared> for Buyer {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
+        let user = identity(parts, api)?.user;
+        api.limits.order(user, parts).await?;
+        Ok(Self(user))
     }
 }
 

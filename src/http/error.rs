@@ -1,11 +1,13 @@
 //! The only table from errors to status codes. Errors are problem+json (RFC 9457): the envelope
 //! writes the body, so that it can carry the request's id.
 
+use std::borrow::Cow;
+
 use axum::Json;
 use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -30,6 +32,10 @@ pub(super) enum ApiError {
     Forbidden,
     WrongCode,
     TooManyCodes {
+        retry_after_s: u64,
+    },
+    /// Somebody asks too often.
+    TooManyRequests {
         retry_after_s: u64,
     },
     LoginUnavailable,
@@ -72,15 +78,46 @@ pub(super) struct Problem {
     status: StatusCode,
     code: &'static str,
     title: &'static str,
-    detail: String,
+    detail: Cow<'static, str>,
     more: Map<String, Value>,
     retry_after_s: Option<u64>,
 }
 
+/// The body of a problem. It is written as it stands, without a tree of its members: "sold out" is
+/// one, and is what most are told.
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(rename = "type")]
+    kind: Kind,
+    title: &'static str,
+    status: u16,
+    code: &'static str,
+    detail: &'a str,
+    request_id: &'a str,
+    #[serde(flatten)]
+    more: &'a Map<String, Value>,
+}
+
+struct Kind(&'static str);
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("/problems/{}", self.0))
+    }
+}
+
+/// Longer than most problems are.
+const BODY_BYTES: usize = 256;
+
 impl Problem {
-    fn new(status: u16, code: &'static str, title: &'static str, detail: &str) -> Self {
+    fn new(
+        status: u16,
+        code: &'static str,
+        title: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let (detail, more) = (detail.to_owned(), Map::new());
+        let (detail, more) = (detail.into(), Map::new());
         Self { status, code, title, detail, more, retry_after_s: None }
     }
 
@@ -95,27 +132,31 @@ impl Problem {
     }
 
     /// A 503 that proves that nothing was done.
-    fn not_executed(code: &'static str, title: &'static str, detail: &str) -> Self {
+    fn not_executed(code: &'static str, title: &'static str, detail: &'static str) -> Self {
         Self::new(503, code, title, detail).with("executed", false).retry_after(1)
     }
 
     /// Whether the request may have been refused before its body was read. The rest of the body
     /// then stands where the next request would begin, so the connection has to end.
     pub(super) fn may_leave_body_unread(&self) -> bool {
-        [401, 403, 404, 405, 408, 413, 415, 503].contains(&self.status.as_u16())
+        [401, 403, 404, 405, 408, 413, 415, 429, 503].contains(&self.status.as_u16())
     }
 
     /// Writes the answer's body.
     pub(super) fn fill(self, response: &mut Response, request_id: &str) {
-        let mut body = Map::new();
-        body.insert("type".into(), format!("/problems/{}", self.code).into());
-        body.insert("title".into(), self.title.into());
-        body.insert("status".into(), self.status.as_u16().into());
-        body.insert("code".into(), self.code.into());
-        body.insert("detail".into(), self.detail.into());
-        body.insert("request_id".into(), request_id.into());
-        body.extend(self.more);
-        *response.body_mut() = Value::Object(body).to_string().into();
+        let body = Body {
+            kind: Kind(self.code),
+            title: self.title,
+            status: self.status.as_u16(),
+            code: self.code,
+            detail: &self.detail,
+            request_id,
+            more: &self.more,
+        };
+        let mut bytes = Vec::with_capacity(BODY_BYTES);
+        // Text and numbers can always be written to memory.
+        let _always = serde_json::to_writer(&mut bytes, &body);
+        *response.body_mut() = bytes.into();
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -133,7 +174,7 @@ impl From<ApiError> for Problem {
         use ApiError as E;
         match error {
             E::Invalid { code, field, limit } => {
-                Self::new(400, code, "Invalid request", &format!("{field}: {limit}"))
+                Self::new(400, code, "Invalid request", format!("{field}: {limit}"))
                     .with("field", field)
             }
             E::BodyTooLarge => {
@@ -157,6 +198,11 @@ impl From<ApiError> for Problem {
             E::TooManyCodes { retry_after_s } => {
                 let detail = "This phone had its login codes for today.";
                 let problem = Self::new(429, "too_many_codes", "Too many codes", detail);
+                problem.retry_after(retry_after_s)
+            }
+            E::TooManyRequests { retry_after_s } => {
+                let detail = "Too often in too short a time; nothing was done.";
+                let problem = Self::new(429, "too_many_requests", "Too many requests", detail);
                 problem.retry_after(retry_after_s)
             }
             E::LoginUnavailable => {
@@ -196,7 +242,7 @@ fn overloaded() -> Problem {
 }
 
 fn refused(refusal: Refusal) -> Problem {
-    let conflict = |code, title, detail: &str| Problem::new(409, code, title, detail);
+    let conflict = |code, title, detail: &'static str| Problem::new(409, code, title, detail);
     match refusal {
         Refusal::VoucherNotFound => {
             Problem::new(404, "voucher_not_found", "No such voucher", "There is no such voucher.")

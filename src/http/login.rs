@@ -19,6 +19,7 @@ use super::Shared;
 use super::auth::Caller;
 use super::error::{ApiError, ProblemView, accepted};
 use super::extract::JsonBody;
+use super::limits::MayAskForCode;
 use super::views::UserView;
 use crate::domain::Phone;
 use crate::store::{CODE_LIFE, Issued};
@@ -94,6 +95,7 @@ struct LoggedIn {
     ))]
 async fn send_code(
     State(api): State<Shared>,
+    _: MayAskForCode,
     JsonBody(request): JsonBody<CodeRequest>,
 ) -> Result<Response, ApiError> {
     let phone = phone_of(&request.phone)?;

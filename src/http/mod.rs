@@ -9,6 +9,7 @@ mod auth;
 mod envelope;
 mod error;
 mod extract;
+mod limits;
 mod login;
 mod openapi;
 mod ops;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -37,7 +38,9 @@ use crate::readiness::Readiness;
 use crate::sale::Sale;
 use crate::store::{Codes, Orders, Users, Vouchers};
 use crate::token::Tokens;
+use envelope::{Envelope, Gate};
 use error::ApiError;
+pub use limits::{LimitRules, RateLimits};
 pub use login::CodeDelivery;
 pub use server::{Limits, serve};
 
@@ -50,6 +53,8 @@ pub struct Api {
     pub users: Users,
     /// Login codes.
     pub codes: Codes,
+    /// How often somebody may ask.
+    pub limits: RateLimits,
     /// How login codes reach their people.
     pub delivery: CodeDelivery,
     /// Tokens.
@@ -84,8 +89,10 @@ type Shared = Arc<Api>;
 
 /// The whole service as one router.
 pub fn router(api: Api) -> Router {
-    let places = Arc::new(Semaphore::new(api.max_requests));
+    let places = Semaphore::new(api.max_requests);
     let api = Arc::new(api);
+    let gate = Gate { places, api: Arc::clone(&api) };
+    let envelope = Envelope::new(Arc::clone(&api));
     let (routes, description) = OpenApiRouter::with_openapi(openapi::description())
         .merge(login::router())
         .merge(vouchers::router())
@@ -97,15 +104,13 @@ pub fn router(api: Api) -> Router {
     let routes = routes
         .route("/openapi.json", get(async move || Json(description)))
         .fallback(page::file)
-        .layer(from_fn_with_state(Arc::clone(&api), envelope::need_database))
-        .layer(from_fn_with_state(places, envelope::admit))
+        .layer(from_fn_with_state(Arc::new(gate), envelope::admit))
         .merge(ops::router())
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed);
     routes
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(catch_panics())
-        .layer(from_fn(envelope::secure))
-        .layer(from_fn_with_state(Arc::clone(&api), envelope::wrap))
+        .layer(from_fn_with_state(Arc::new(envelope), envelope::wrap))
         .with_state(api)
 }
 

@@ -9,7 +9,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Shared;
-use super::auth::Caller;
+use super::auth::{Buyer, Caller};
 use super::error::{ApiError, ProblemView, created};
 use super::extract::{Key, NoBody, Params, PathId};
 use super::views::{OrderAnswer, OrderPage, OrderView, TimedOrder};
@@ -47,6 +47,7 @@ fn view(api: &Shared, order: Order) -> OrderView {
         (status = 409, description = "sold_out, already_ordered, not_started, ended, \
             not_on_sale, order_in_progress, request_in_progress", body = ProblemView),
         (status = 422, description = "idempotency_key_reused", body = ProblemView),
+        (status = 429, description = "too_many_requests: nothing was done", body = ProblemView),
         (status = 503, description = "overloaded, dependency_unavailable, lock_lost: nothing was \
             done", body = ProblemView),
         (status = 504, description = "outcome_unknown: ask for the order later",
@@ -54,7 +55,7 @@ fn view(api: &Shared, order: Order) -> OrderView {
     ))]
 async fn buy(
     State(api): State<Shared>,
-    Caller(user): Caller,
+    Buyer(user): Buyer,
     PathId(voucher): PathId<VoucherId>,
     Key(key): Key,
     _: NoBody,

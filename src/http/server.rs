@@ -5,11 +5,15 @@
 //! sends nothing new; for a while everything is still answered; then nothing is accepted any
 //! more, and what is under way is finished.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -17,6 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
+use super::limits::Peer;
 use crate::readiness::Readiness;
 
 /// Bounds of the server.
@@ -26,6 +31,8 @@ pub struct Limits {
     pub connections: usize,
     /// How long to go on answering after the end was asked for.
     pub drain_delay: Duration,
+    /// Whether requests are told whose connection they came over, for rate limits.
+    pub tell_peers: bool,
 }
 
 /// How long the headers of a request may take, and how long a connection may be idle.
@@ -48,6 +55,7 @@ pub async fn serve(
     let server = Server {
         places: Arc::new(Semaphore::new(limits.connections)),
         router,
+        tell_peers: limits.tell_peers,
         connections: GracefulShutdown::new(),
     };
     let drained = async {
@@ -68,6 +76,7 @@ pub async fn serve(
 
 struct Server {
     router: Router,
+    tell_peers: bool,
     places: Arc<Semaphore>,
     connections: GracefulShutdown,
 }
@@ -77,7 +86,7 @@ impl Server {
         loop {
             let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((stream, _)) => self.start(stream, place),
+                Ok((stream, peer)) => self.start(stream, peer, place),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(ACCEPT_PAUSE).await;
@@ -86,10 +95,17 @@ impl Server {
         }
     }
 
-    fn start(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
+    fn start(&self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
         // Only a matter of speed: small answers are to leave at once.
         let _unsupported = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(self.router.clone());
+        let router = TowerToHyperService::new(self.router.clone());
+        let peer = self.tell_peers.then_some(Peer(peer));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
+            router.call(request)
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADERS)

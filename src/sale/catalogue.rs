@@ -3,20 +3,28 @@
 //! The clock of the sale is the database's: one for all replicas. A replica reads voucher and
 //! clock together, keeps both for at most a second, and counts on from there by its own monotonic
 //! clock. So the window opens everywhere within a round trip of the same moment, however wrong a
-//! replica's wall clock is, and a change by an admin counts everywhere within a second.
+//! replica's wall clock is, and a change by an admin counts everywhere within a second. The second
+//! begins before the read: a slow answer is as old as its question.
+//!
+//! Of many that ask at once one reads. A voucher without a unit left is read with its buyers, for
+//! those who come too late: see [`super::late`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use moka::Expiry;
 use moka::future::Cache;
 use time::OffsetDateTime;
 
 use super::Refusal;
-use crate::domain::{Status, VoucherId, Window};
+use super::late::{Buyers, Late};
+use crate::domain::{Phase, Status, UserId, Voucher, VoucherId, Window};
 use crate::store::{StoreError, Vouchers};
 
 /// How long a voucher is believed.
 const LIFE: Duration = Duration::from_secs(1);
+/// Longer than a purchase takes that was let in at the last moment.
+const LAST_PURCHASE: time::Duration = time::Duration::minutes(1);
 /// How many vouchers are kept.
 const MOST: u64 = 1024;
 
@@ -28,6 +36,12 @@ pub(super) struct Terms {
     pub(super) status: Status,
     server_time: OffsetDateTime,
     read_at: Instant,
+    /// Everybody who had bought, if nobody can buy now and that is kept.
+    buyers: Option<Arc<Buyers>>,
+    /// Whether no unit was left.
+    sold_out: bool,
+    /// Until when that may be said.
+    sold_out_until: Option<Instant>,
 }
 
 impl Terms {
@@ -36,28 +50,73 @@ impl Terms {
         let elapsed = self.read_at.elapsed();
         self.server_time + Duration::from_millis(elapsed.as_millis().try_into().unwrap_or(0))
     }
+
+    /// Everybody who had bought when no unit was left, less than a second ago.
+    pub(super) fn sold_out_to(&self) -> Option<&Buyers> {
+        let buyers = self.buyers.as_deref().filter(|_| self.sold_out)?;
+        self.sold_out_until.is_none_or(|until| Instant::now() < until).then_some(buyers)
+    }
+
+    /// Whether it is certain that this user has not bought.
+    pub(super) fn has_no_order(&self, user: UserId) -> bool {
+        self.buyers.as_deref().is_some_and(|buyers| buyers.order_of(user).is_none())
+    }
+}
+
+/// Whether no order comes any more, so that those that are there are all: no unit is left, the sale
+/// has not begun, or it has been over for longer than any purchase takes. What takes the last unit
+/// is committed together with that.
+fn is_closed(voucher: &Voucher, now: OffsetDateTime) -> bool {
+    let over = voucher.window.ends_at.saturating_add(LAST_PURCHASE);
+    voucher.stock <= 0 || voucher.window.phase(now) == Phase::NotStarted || now > over
+}
+
+/// What was read, and when it is too old.
+#[derive(Clone)]
+struct Known {
+    terms: Option<Arc<Terms>>,
+    until: Option<Instant>,
+}
+
+/// What is known is forgotten by the age of its question.
+struct ByQuestion;
+
+impl Expiry<VoucherId, Known> for ByQuestion {
+    fn expire_after_create(&self, _: &VoucherId, known: &Known, now: Instant) -> Option<Duration> {
+        known.until.map(|until| until.saturating_duration_since(now))
+    }
+}
+
+/// What is remembered of sales that are sold out.
+#[derive(Clone)]
+pub(super) struct Remembering {
+    pub(super) late: Late,
+    /// Whether "sold out" is never taken back (a planted bug of the laboratory).
+    pub(super) for_ever: bool,
 }
 
 #[derive(Clone)]
 pub(super) struct Catalogue {
     vouchers: Vouchers,
-    terms: Cache<VoucherId, Option<Arc<Terms>>>,
+    remembering: Option<Remembering>,
+    known: Cache<VoucherId, Known>,
 }
 
 impl Catalogue {
-    pub(super) fn new(vouchers: Vouchers) -> Self {
-        let terms = Cache::builder().max_capacity(MOST).time_to_live(LIFE).build();
-        Self { vouchers, terms }
+    /// Vouchers; those without a unit left with their buyers, if they are to be remembered.
+    pub(super) fn new(vouchers: Vouchers, remembering: Option<Remembering>) -> Self {
+        let known = Cache::builder().max_capacity(MOST).expire_after(ByQuestion).build();
+        Self { vouchers, remembering, known }
     }
 
     /// The terms; of many that ask at once, one reads. `None` if there is no such voucher.
     pub(super) async fn terms(&self, voucher: VoucherId) -> Result<Option<Arc<Terms>>, Refusal> {
-        if let Some(known) = self.terms.get(&voucher).await {
-            return Ok(known);
+        if let Some(known) = self.known.get(&voucher).await {
+            return Ok(known.terms);
         }
         // In a box: it is large, rare, and would be moved with every request otherwise.
-        let read = Box::pin(self.terms.try_get_with(voucher, self.read(voucher)));
-        read.await.map_err(|error| match &*error {
+        let known = Box::pin(self.known.try_get_with(voucher, self.read(voucher))).await;
+        known.map(|known| known.terms).map_err(|error| match &*error {
             StoreError::Busy => Refusal::Overloaded,
             StoreError::NoAnswer { server } | StoreError::Unavailable { server, .. } => {
                 Refusal::Unavailable(server)
@@ -69,18 +128,51 @@ impl Catalogue {
         })
     }
 
-    async fn read(&self, voucher: VoucherId) -> Result<Option<Arc<Terms>>, StoreError> {
+    /// The voucher is not what it was.
+    pub(super) async fn forget(&self, voucher: VoucherId) {
+        if !self.remembering.as_ref().is_some_and(|one| one.for_ever) {
+            self.known.invalidate(&voucher).await;
+        }
+    }
+
+    /// A purchase has found no unit left: who comes next looks, unless somebody has looked already.
+    pub(super) async fn look_again(&self, voucher: VoucherId) {
+        if self.remembering.is_none() {
+            return;
+        }
+        let known = self.known.get(&voucher).await.and_then(|known| known.terms);
+        if known.is_some_and(|terms| terms.sold_out_to().is_none()) {
+            self.known.invalidate(&voucher).await;
+        }
+    }
+
+    async fn read(&self, voucher: VoucherId) -> Result<Known, StoreError> {
+        let until = Instant::now() + LIFE;
         let found = self.vouchers.find(voucher).await?;
         let read_at = Instant::now();
-        Ok(found.map(|(voucher, server_time)| {
-            Arc::new(Terms {
-                title: voucher.title,
-                price_cents: voucher.price_cents,
-                window: voucher.window,
-                status: voucher.status,
-                server_time,
-                read_at,
-            })
-        }))
+        let Some((voucher, server_time)) = found else {
+            return Ok(Known { terms: None, until: Some(until) });
+        };
+        let buyers = match &self.remembering {
+            Some(remembering) if is_closed(&voucher, server_time) => {
+                remembering.late.buyers(voucher.id).await?
+            }
+            _ => None,
+        };
+        let sold_out = voucher.stock <= 0;
+        let for_ever = self.remembering.as_ref().is_some_and(|one| one.for_ever);
+        let until = (!for_ever || !sold_out).then_some(until);
+        let terms = Terms {
+            title: voucher.title,
+            price_cents: voucher.price_cents,
+            window: voucher.window,
+            status: voucher.status,
+            server_time,
+            read_at,
+            buyers,
+            sold_out,
+            sold_out_until: until,
+        };
+        Ok(Known { terms: Some(Arc::new(terms)), until })
     }
 }

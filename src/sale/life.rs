@@ -61,7 +61,14 @@ impl Sale {
     /// Cancels an order of that user, and returns its unit.
     pub async fn cancel(&self, user: UserId, order: OrderId, key: Option<RequestKey>) -> Settled {
         let (asked, life) = (Asked { user, order, key: self.kept(key) }, Arc::clone(&self.life));
-        let work = async move { settled(order, life.cancel(asked).await) };
+        let catalogue = self.catalogue.clone();
+        let work = async move {
+            let cancelled = life.cancel(asked).await;
+            if let Ok(order) = &cancelled {
+                catalogue.forget(order.voucher_id).await;
+            }
+            settled(order, cancelled)
+        };
         self.run("cancel", Wish::Cancel(order), asked, work).await
     }
 

@@ -7,6 +7,7 @@
 mod catalogue;
 mod grouped;
 mod housekeeping;
+mod late;
 mod life;
 mod naive;
 mod outcome;
@@ -26,8 +27,9 @@ use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
 use crate::telemetry::took;
-use catalogue::Catalogue;
+use catalogue::{Catalogue, Remembering};
 pub use housekeeping::Housekeeping;
+use late::{Late, Turned};
 use life::Life;
 pub use outcome::{Outcome, Refusal, Settled};
 pub use plant::Plant;
@@ -114,6 +116,15 @@ pub struct Rules {
     pub max_orders: usize,
 }
 
+impl Rules {
+    /// Whether those who come too late are answered from memory. Not where the laboratory asks what
+    /// a purchase is worth that nothing guards, nor where its bugs have to show.
+    fn remember_the_late(&self) -> bool {
+        let sound = self.plant.is_none_or(|plant| plant == Plant::SoldOutForEver);
+        self.guards == Guards::On && sound
+    }
+}
+
 /// What purchases need.
 pub struct Parts {
     /// The database's pool.
@@ -143,6 +154,8 @@ pub struct Sale {
     rules: Arc<Rules>,
     health: Health,
     catalogue: Catalogue,
+    /// What those are told from memory who come too late, if anything.
+    late: Option<Late>,
     admission: Arc<Semaphore>,
     section: Arc<Section>,
     life: Arc<Life>,
@@ -154,9 +167,13 @@ impl Sale {
     /// A sale by those rules.
     pub fn new(rules: Rules, parts: Parts) -> Self {
         let rules = Arc::new(rules);
+        let late = rules.remember_the_late().then(|| Late::new(parts.orders.clone()));
+        let for_ever = rules.plant == Some(Plant::SoldOutForEver);
+        let remembering = late.clone().map(|late| Remembering { late, for_ever });
         Self {
             health: parts.health.clone(),
-            catalogue: Catalogue::new(parts.vouchers.clone()),
+            catalogue: Catalogue::new(parts.vouchers.clone(), remembering),
+            late,
             admission: Arc::new(Semaphore::new(rules.max_orders)),
             life: Arc::new(Life {
                 orders: parts.orders.clone(),
@@ -188,10 +205,10 @@ impl Sale {
         };
         match (self.admit((user, voucher), request, entered).await, request) {
             (Ok(work), _) => work.await,
-            (Err(refusal), Some(request)) if refusal.is_of_the_sale() => {
-                count(self.replay_or(refusal, &request).await, started)
+            (Err(turned), Some(request)) if turned.may_repeat() => {
+                count(self.replay_or(turned.refusal, &request).await, started)
             }
-            (Err(refusal), _) => count(Outcome::Refused(refusal), started),
+            (Err(turned), _) => count(Outcome::Refused(turned.refusal), started),
         }
     }
 
@@ -209,6 +226,11 @@ impl Sale {
         key.filter(|_| self.rules.guards == Guards::On)
     }
 
+    /// Somebody has changed the voucher here: this replica knows at once, others within a second.
+    pub async fn forget(&self, voucher: VoucherId) {
+        self.catalogue.forget(voucher).await;
+    }
+
     /// Waits until no purchase is under way, for the end of the process.
     pub async fn finish(&self) {
         self.tasks.close();
@@ -222,23 +244,32 @@ impl Sale {
         (user, voucher): (UserId, VoucherId),
         request: Option<Request>,
         entered: Option<Entered>,
-    ) -> Result<impl Future<Output = Outcome> + use<>, Refusal> {
+    ) -> Result<impl Future<Output = Outcome> + use<>, Turned> {
         if let Some(server) = self.health.down().first() {
-            return Err(Refusal::Unavailable(server));
+            return Err(Refusal::Unavailable(server).into());
         }
         let started = Instant::now();
         let terms = tokio::select! {
             biased;
             terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound)?,
             () = self.health.until_database_is_down() => {
-                return Err(Refusal::Unavailable("database"));
+                return Err(Refusal::Unavailable("database").into());
             }
         };
-        match (terms.status, terms.window.phase(terms.now())) {
-            (Status::Draft, _) => return Err(Refusal::NotOnSale),
-            (_, Phase::NotStarted) => return Err(Refusal::NotStarted(terms.window.starts_at)),
-            (_, Phase::Ended) => return Err(Refusal::Ended(terms.window.ends_at)),
-            (Status::OnSale, Phase::Open) => {}
+        let closed = match (terms.status, terms.window.phase(terms.now())) {
+            (Status::Draft, _) => Some(Refusal::NotOnSale),
+            (_, Phase::NotStarted) => Some(Refusal::NotStarted(terms.window.starts_at)),
+            (_, Phase::Ended) => Some(Refusal::Ended(terms.window.ends_at)),
+            (Status::OnSale, Phase::Open) => None,
+        };
+        if let Some(refusal) = closed {
+            return Err(Turned { refusal, has_no_order: terms.has_no_order(user) });
+        }
+        let key = request.map(|request| request.key);
+        if let Some(late) = &self.late
+            && let Some(turned) = late.turn_away((user, voucher), key, &terms).await
+        {
+            return Err(turned);
         }
         let place = Arc::clone(&self.admission).try_acquire_owned();
         let place = place.map_err(|_| Refusal::Overloaded)?;
@@ -248,15 +279,28 @@ impl Sale {
             created_at: terms.now(),
             terms,
             lock: self.lock_name(user, voucher),
-            key: request.map(|request| request.key),
+            key,
         });
-        let section = Arc::clone(&self.section);
+        let sale = self.clone();
         let task = self.tasks.spawn(async move {
-            let outcome = count(section.run(&ticket).await, started);
+            let outcome = count(sale.section.run(&ticket).await, started);
+            sale.learn(&ticket, &outcome).await;
             drop((place, entered));
             outcome
         });
         Ok(async move { task.await.unwrap_or(Outcome::Failed) })
+    }
+
+    /// Remembers what the outcome says to those who come later.
+    async fn learn(&self, ticket: &Ticket, outcome: &Outcome) {
+        let Some(late) = &self.late else { return };
+        match outcome {
+            Outcome::Bought(order) => {
+                late.remember((ticket.user, ticket.voucher), order.id, ticket.key).await;
+            }
+            Outcome::Refused(Refusal::SoldOut) => self.catalogue.look_again(ticket.voucher).await,
+            _ => {}
+        }
     }
 
     fn lock_name(&self, user: UserId, voucher: VoucherId) -> LockName {

@@ -1,7 +1,7 @@
 //! Deliberate bugs, to show that the laboratory catches them. Refused without `--lab`.
 //!
 //! Those of locks are `distlock::plant`'s; what the others change is marked by their names in
-//! `section` and `single`. Without a plant each costs a comparison, or nothing.
+//! `section`, `single` and `catalogue`. Without a plant each costs a comparison, or nothing.
 
 use distlock::{LockKind, Plant as LockPlant};
 
@@ -46,6 +46,8 @@ pub enum Plant {
     NoStockCondition,
     /// The audit tells that all is well.
     LyingAudit,
+    /// What was sold out once is sold out for ever.
+    SoldOutForEver,
 }
 
 impl Plant {
@@ -69,8 +71,14 @@ impl Plant {
             | Self::AnswerBeforeCommit
             | Self::ReleaseBeforeCommit
             | Self::NoStockCondition
-            | Self::LyingAudit => return None,
+            | Self::LyingAudit
+            | Self::SoldOutForEver => return None,
         })
+    }
+
+    /// Whether it is a bug of the writer `single`.
+    pub fn is_of_single(self) -> bool {
+        self.of_lock().is_none() && !matches!(self, Self::LyingAudit | Self::SoldOutForEver)
     }
 
     /// The only kind of lock that can have it, if so.

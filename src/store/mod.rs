@@ -1,4 +1,5 @@
-//! All SQL, and the Redis side of what the service keeps: login codes and order numbers.
+//! All SQL, and the Redis side of what the service keeps: login codes, rate limits and order
+//! numbers.
 //!
 //! `session` is the only way to the database: every call has a time-out, and a connection whose
 //! state is in doubt is closed, never pooled. `tables` names the tables of the sale; the other
@@ -11,6 +12,7 @@ mod error;
 mod groups;
 mod health;
 mod idempotency;
+mod limits;
 mod migrate;
 mod order_ids;
 mod orders;
@@ -30,6 +32,7 @@ pub use error::{Duplicate, StoreError};
 pub use groups::Survey;
 pub use health::{Health, Watched, keep_watch};
 pub use idempotency::Kept;
+pub use limits::{Limits, Rate};
 pub use migrate::migrate;
 pub use order_ids::OrderIds;
 pub use orders::{Entry, Orders, Read};

@@ -120,6 +120,27 @@ impl Orders {
         row.map(|row| Ok(OrderId(row.try_get(0)?))).transpose()
     }
 
+    /// How many orders of that voucher there are; at most `limit` are counted.
+    pub async fn count(&self, voucher: VoucherId, limit: u32) -> Result<u64, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query(self.tables.count_orders).bind(voucher.0).bind(limit);
+        let count: i64 = session.fetch_one(query).await?.try_get(0)?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    /// At most `limit` of those who have an order of that voucher, and their orders.
+    pub async fn buyers(
+        &self,
+        voucher: VoucherId,
+        limit: u32,
+    ) -> Result<Vec<(UserId, OrderId)>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query(self.tables.buyers).bind(voucher.0).bind(limit);
+        let rows = session.fetch_all(query).await?;
+        let buyer = |row: &MySqlRow| Ok((UserId(row.try_get(0)?), OrderId(row.try_get(1)?)));
+        rows.iter().map(buyer).collect()
+    }
+
     /// One order of that user, and the database's time; somebody else's is not found.
     pub async fn find(&self, user: UserId, order: OrderId) -> Result<Option<Read>, StoreError> {
         let mut session = Session::open(&self.pool).await?;

@@ -23,6 +23,8 @@ pub struct SaleTables {
     pub(super) find_pair: &'static str,
     pub(super) count_pair: &'static str,
     pub(super) any_order: &'static str,
+    pub(super) count_orders: &'static str,
+    pub(super) buyers: &'static str,
     pub(super) read_stock: &'static str,
     pub(super) take_unit: &'static str,
     pub(super) take_unit_unchecked: &'static str,
@@ -93,10 +95,13 @@ macro_rules! sale_tables {
                  WHERE id = ? AND status = 'unpaid'"
             ),
             late_vouchers: concat!(
-                "SELECT voucher_id FROM ",
+                "SELECT s.voucher_id FROM ",
+                $stock,
+                " s WHERE (SELECT o.created_at FROM ",
                 $orders,
-                " WHERE status = 'unpaid' GROUP BY voucher_id \
-                 HAVING MIN(created_at) < UTC_TIMESTAMP(3) - INTERVAL ? SECOND LIMIT ?"
+                " o WHERE o.voucher_id = s.voucher_id AND o.status = 'unpaid' \
+                 ORDER BY o.voucher_id, o.status, o.created_at LIMIT 1) \
+                 < UTC_TIMESTAMP(3) - INTERVAL ? SECOND LIMIT ?"
             ),
             late_orders: concat!(
                 "SELECT id FROM ",
@@ -137,6 +142,12 @@ macro_rules! sale_tables {
                 $orders,
                 " WHERE voucher_id = ? LIMIT 1 FOR UPDATE"
             ),
+            count_orders: concat!(
+                "SELECT COUNT(*) FROM (SELECT 1 FROM ",
+                $orders,
+                " WHERE voucher_id = ? LIMIT ?) some"
+            ),
+            buyers: concat!("SELECT user_id, id FROM ", $orders, " WHERE voucher_id = ? LIMIT ?"),
             read_stock: concat!("SELECT stock FROM ", $stock, " WHERE voucher_id = ?"),
             take_unit: concat!(
                 "UPDATE ",

@@ -32,6 +32,8 @@ pub enum Event<'a> {
     Unknown(Ended<'a>),
     /// Something that happened besides requests.
     Mark(Mark<'a>),
+    /// Units that were added in the middle of the load.
+    Grant(Grant),
     /// Something that must be so for the load to say anything.
     Condition(Condition),
     /// Final reads: an order that exists.
@@ -169,6 +171,18 @@ impl Mark<'_> {
     }
 }
 
+/// Units that were added to a voucher in the middle of the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// When that was acknowledged.
+    pub t: u64,
+    /// The voucher's id.
+    #[serde(with = "id")]
+    pub v: u64,
+    /// How many.
+    pub units: i64,
+}
+
 /// Something that must be so for the load to say anything. Recorded are those that its requests do
 /// not show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,6 +207,9 @@ pub struct Order {
     /// The id of the user it belongs to.
     #[serde(with = "id")]
     pub u: u64,
+    /// Whether it is cancelled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub x: bool,
 }
 
 /// An order that existed before the load.
@@ -302,6 +319,7 @@ impl<'a> Event<'a> {
             b"unknown" => serde_json::from_slice(line).map(Self::Unknown),
             b"begin" => serde_json::from_slice(line).map(Self::Begin),
             b"mark" => serde_json::from_slice(line).map(Self::Mark),
+            b"grant" => serde_json::from_slice(line).map(Self::Grant),
             b"condition" => serde_json::from_slice(line).map(Self::Condition),
             b"order" => serde_json::from_slice(line).map(Self::Order),
             b"earlier" => serde_json::from_slice(line).map(Self::Earlier),

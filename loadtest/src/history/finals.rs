@@ -48,7 +48,8 @@ impl Recorder {
             }
         }
         for row in rows {
-            self.record(Event::Order(Order { v, o: row.id, u: row.user_id })).await;
+            self.record(Event::Order(Order { v, o: row.id, u: row.user_id, x: row.cancelled }))
+                .await;
         }
         if let FinalRead::Database { reading, .. } = read {
             self.effects(v, reading).await;

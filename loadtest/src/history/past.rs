@@ -8,8 +8,8 @@ use std::path::Path;
 use uuid::Uuid;
 
 use crate::history::event::{
-    Account, Begin, Condition, Effect as EffectLine, Ended, Event, FORMAT, Invoke, Mark, Offer,
-    Said, VERSION, When,
+    Account, Begin, Condition, Effect as EffectLine, Ended, Event, FORMAT, Grant, Invoke, Mark,
+    Offer, Said, VERSION, When,
 };
 use crate::history::{ReadError, Reader};
 use crate::judge::evidence::{Audit, Effect, NO_END, Names, OrderRow, Protects, Record};
@@ -60,6 +60,16 @@ pub struct Lot {
     pub audits: [Option<Audit>; 2],
     /// What fenced holders did.
     pub effects: Vec<Effect>,
+    /// Units that were added in the middle of the load.
+    pub grants: Vec<Grant>,
+}
+
+impl Lot {
+    /// Units that there were to be sold, those added later included.
+    pub fn offered(&self) -> Option<i64> {
+        let added: i64 = self.grants.iter().map(|grant| grant.units).sum();
+        self.offer.offered.map(|offered| offered.saturating_add(added))
+    }
 }
 
 impl Past {
@@ -160,6 +170,7 @@ impl Gathering {
             account: None,
             audits: [None, None],
             effects: Vec::new(),
+            grants: Vec::new(),
         };
         let lot_list = begin.vouchers.iter().map(lot).collect();
         let names = Names { replicas: Vec::new(), codes: vec![NO_END_CODE.to_owned()] };
@@ -187,9 +198,14 @@ impl Gathering {
                     self.past.marks.push(mark.kept());
                 }
             }
+            Event::Grant(grant) => self.lot(grant.v)?.grants.push(*grant),
             Event::Condition(condition) => self.past.conditions.push(condition.clone()),
             Event::Order(order) => {
-                self.lot(order.v)?.rows.push(OrderRow { id: order.o, user_id: order.u });
+                self.lot(order.v)?.rows.push(OrderRow {
+                    id: order.o,
+                    user_id: order.u,
+                    cancelled: order.x,
+                });
             }
             Event::Earlier(earlier) => {
                 self.lot(earlier.v)?.earlier.insert(earlier.o);

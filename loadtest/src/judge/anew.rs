@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::history::{Lot, Past, Source, finals};
 use crate::judge::audit::Reading;
-use crate::judge::evidence::Audit;
+use crate::judge::evidence::{Audit, OrderRow};
 
 impl Past {
     /// Puts these readings, one for each voucher in the header's order, in the place of the final
@@ -25,12 +25,13 @@ impl Past {
     fn check_earlier(&self, lot: &Lot, reading: &Reading) -> Result<()> {
         let granted = reading.account.initial_stock;
         let [before, _] = &lot.audits;
-        let sold_before = match (before, lot.offer.offered) {
+        let sold_before = match (before, lot.offered()) {
             (Some(before), _) => before.orders,
             (None, Some(offered)) => granted.saturating_sub(offered),
             (None, None) => 0,
         };
-        let named = reading.rows.iter().filter(|row| lot.earlier.contains(&row.id)).count();
+        let is_named = |row: &&OrderRow| lot.earlier.contains(&row.id) && !row.cancelled;
+        let named = reading.rows.iter().filter(is_named).count();
         let named = i64::try_from(named).unwrap_or(i64::MAX);
         let records = self.records_of(lot);
         let asked = |user: u64| records.binary_search_by_key(&user, |one| one.user).is_ok();

@@ -49,14 +49,16 @@ const GRANTED: &str = "SELECT CAST(COALESCE(SUM(units), 0) AS SIGNED) FROM stock
 
 const GUARDED: Source = Source {
     tables: ["orders", "voucher_stock", "stock_grants"],
-    orders: "SELECT CAST(id AS UNSIGNED), CAST(user_id AS UNSIGNED) FROM orders \
+    orders: "SELECT CAST(id AS UNSIGNED), CAST(user_id AS UNSIGNED), \
+             status = 'cancelled' FROM orders \
              WHERE voucher_id = ? LIMIT ?",
     stock: "SELECT CAST(stock AS SIGNED) FROM voucher_stock WHERE voucher_id = ?",
 };
 
 const UNGUARDED: Source = Source {
     tables: ["lab_orders", "lab_stock", "stock_grants"],
-    orders: "SELECT CAST(id AS UNSIGNED), CAST(user_id AS UNSIGNED) FROM lab_orders \
+    orders: "SELECT CAST(id AS UNSIGNED), CAST(user_id AS UNSIGNED), \
+             status = 'cancelled' FROM lab_orders \
              WHERE voucher_id = ? LIMIT ?",
     stock: "SELECT CAST(stock AS SIGNED) FROM lab_stock WHERE voucher_id = ?",
 };
@@ -123,7 +125,11 @@ impl Reader {
         let mut found =
             sqlx::query(source.orders).bind(voucher).bind(limit).fetch(&mut *transaction);
         while let Some(row) = found.try_next().await? {
-            rows.push(OrderRow { id: row.try_get(0)?, user_id: row.try_get(1)? });
+            rows.push(OrderRow {
+                id: row.try_get(0)?,
+                user_id: row.try_get(1)?,
+                cancelled: row.try_get(2)?,
+            });
         }
         drop(found);
         bounded(rows.len())?;

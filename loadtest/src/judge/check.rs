@@ -200,7 +200,7 @@ pub fn judge_all(past: &Past) -> Vec<Judged> {
 }
 
 fn judge_lot(past: &Past, lot: &Lot, elsewhere: &HashSet<u64>) -> Judged {
-    let (voucher, offered) = (lot.offer.id.to_string(), lot.offer.offered);
+    let (voucher, offered) = (lot.offer.id.to_string(), lot.offered());
     let Some(account) = &lot.account else {
         let verdict = Verdict::unjudged("the voucher was not read in the end");
         return Judged { voucher, offered, demanded: Rule::ALL.into(), verdict };
@@ -221,6 +221,7 @@ fn judge_lot(past: &Past, lot: &Lot, elsewhere: &HashSet<u64>) -> Judged {
         earlier: &lot.earlier,
         elsewhere,
         offered,
+        grants: &lot.grants,
         granted: account.granted,
         left: account.left,
         effects: &lot.effects,

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
+use crate::history::Grant;
 use crate::load::outcome::Outcome;
 
 /// One request as its client saw it. There are millions of them, so it is kept to 48 bytes.
@@ -94,6 +95,15 @@ pub struct OrderRow {
     pub id: u64,
     /// Whose it is.
     pub user_id: u64,
+    /// Whether it has returned its unit. It still is its user's one order.
+    pub cancelled: bool,
+}
+
+impl OrderRow {
+    /// An order that has its unit.
+    pub fn new(id: u64, user_id: u64) -> Self {
+        Self { id, user_id, cancelled: false }
+    }
 }
 
 /// The account of a voucher: the service's audit, or the judge's own reading in the same shape.
@@ -103,9 +113,12 @@ pub struct Audit {
     pub initial_stock: i64,
     /// Units left.
     pub stock_left: i64,
-    /// Orders.
+    /// Orders that are not cancelled.
     pub orders: i64,
-    /// Users with at least one order.
+    /// Those that are; 0 in accounts from before orders could be.
+    #[serde(default)]
+    pub cancelled: i64,
+    /// Users with at least one order, cancelled or not.
     pub distinct_users: i64,
     /// Users with more than one order.
     pub duplicate_users: i64,
@@ -120,7 +133,8 @@ pub struct Audit {
 impl Audit {
     /// The judge's own account from the rows of its own reading.
     pub fn of(rows: &[OrderRow], initial_stock: i64, stock_left: i64, tables: [&str; 3]) -> Self {
-        let orders = signed(rows.len());
+        let cancelled = signed(rows.iter().filter(|row| row.cancelled).count());
+        let orders = signed(rows.len()) - cancelled;
         let duplicate_users = signed(duplicate_users(rows));
         let oversold = (orders - initial_stock).max(0);
         let adds_up = stock_left + orders == initial_stock;
@@ -129,6 +143,7 @@ impl Audit {
             initial_stock,
             stock_left,
             orders,
+            cancelled,
             distinct_users: signed(
                 rows.iter().map(|row| row.user_id).collect::<HashSet<_>>().len(),
             ),
@@ -147,6 +162,7 @@ impl Audit {
             ("initial_stock", self.initial_stock, own.initial_stock),
             ("stock_left", self.stock_left, own.stock_left),
             ("orders", self.orders, own.orders),
+            ("cancelled", self.cancelled, own.cancelled),
             ("distinct_users", self.distinct_users, own.distinct_users),
             ("duplicate_users", self.duplicate_users, own.duplicate_users),
             ("oversold", self.oversold, own.oversold),
@@ -201,9 +217,11 @@ pub struct Evidence<'a> {
     pub earlier: &'a HashSet<u64>,
     /// Ids that were acknowledged for another voucher as well.
     pub elsewhere: &'a HashSet<u64>,
-    /// Units that were there to be sold when the load began: what the judge itself asked for, or
-    /// what everybody was told.
+    /// Units that were there to be sold: what the judge itself asked for, or what everybody was told
+    /// when the load began; with those that were added later.
     pub offered: Option<i64>,
+    /// Those that were added later.
+    pub grants: &'a [Grant],
     /// Units that the database grants the voucher, all its grants added.
     pub granted: Option<i64>,
     /// Units left afterwards.
@@ -212,6 +230,18 @@ pub struct Evidence<'a> {
     pub effects: &'a [Effect],
     /// The service's own account.
     pub audit: AuditCheck<'a>,
+}
+
+/// How old a replica's knowledge of the stock may be.
+const KNOWLEDGE_NS: u64 = 1_000_000_000;
+
+impl Evidence<'_> {
+    /// Units that whoever was asked then need not have known of.
+    pub(super) fn added_too_late_for(&self, asked_ns: u64) -> usize {
+        let is_late = |grant: &&Grant| grant.t.saturating_add(KNOWLEDGE_NS) > asked_ns;
+        let late: i64 = self.grants.iter().filter(is_late).map(|grant| grant.units).sum();
+        usize::try_from(late).unwrap_or(0)
+    }
 }
 
 /// Names that records refer to by an index.

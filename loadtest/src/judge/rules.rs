@@ -16,14 +16,16 @@ use crate::load::outcome::Outcome;
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     let is_new = |row: &&OrderRow| !evidence.earlier.contains(&row.id);
     let new_rows = evidence.rows.iter().filter(is_new).count();
+    let has_unit = |row: &&OrderRow| !row.cancelled;
+    let new_units = evidence.rows.iter().filter(is_new).filter(has_unit).count();
     let mut users = Users::walk(evidence);
     let (duplicate_users, lost) = (users.duplicates.count, users.lost.count);
-    let mut judging = Judging { evidence, new_rows, users: &mut users };
+    let mut judging = Judging { evidence, new_units, users: &mut users };
     let findings = Rule::ALL.map(|rule| judging.judge(rule)).into();
     let offered = evidence.offered.unwrap_or(i64::MAX);
     Verdict {
         orders: new_rows as u64,
-        oversold: u64::try_from(signed(new_rows).saturating_sub(offered)).unwrap_or(0),
+        oversold: u64::try_from(signed(new_units).saturating_sub(offered)).unwrap_or(0),
         duplicate_users,
         lost,
         findings,
@@ -33,8 +35,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
 /// What several rules use.
 struct Judging<'a> {
     evidence: &'a Evidence<'a>,
-    /// Rows that were not there before the load.
-    new_rows: usize,
+    /// Orders that were not there before the load, and are not cancelled.
+    new_units: usize,
     users: &'a mut Users,
 }
 
@@ -84,7 +86,7 @@ impl Judging<'_> {
     /// Whose acknowledgement came after all units had been acknowledged proves overselling.
     fn within_stock(&self, breaches: &mut Breaches) -> Answer {
         let Some(offered) = self.evidence.offered else { return (None, NOT_TOLD.to_owned()) };
-        let beyond = usize::try_from(signed(self.new_rows).saturating_sub(offered)).unwrap_or(0);
+        let beyond = usize::try_from(signed(self.new_units).saturating_sub(offered)).unwrap_or(0);
         if beyond > 0 {
             let mut sold: Vec<&Record> = self.with(Outcome::Bought).collect();
             sold.sort_unstable_by_key(|record| (record.end_ns, record.n));
@@ -95,7 +97,7 @@ impl Judging<'_> {
             }
         }
         breaches.count = beyond as u64;
-        (Some(beyond == 0), format!("{} orders, {offered} units", self.new_rows))
+        (Some(beyond == 0), format!("{} orders, {offered} units", self.new_units))
     }
 
     fn stock_as_ordered(&self) -> Answer {
@@ -104,7 +106,8 @@ impl Judging<'_> {
         };
         let detail = format!("{granted} units granted, {offered} ordered");
         // What was sold before the load was granted as well, and not there to be sold.
-        let earlier = self.evidence.rows.len() - self.new_rows;
+        let units = self.evidence.rows.iter().filter(|row| !row.cancelled).count();
+        let earlier = units - self.new_units;
         (Some(granted.saturating_sub(signed(earlier)) == offered), detail)
     }
 
@@ -112,14 +115,13 @@ impl Judging<'_> {
         let (Some(offered), Some(left)) = (self.evidence.offered, self.evidence.left) else {
             return (None, format!("{NOT_TOLD}, or are left"));
         };
-        let detail = format!("{left} left + {} orders, {offered} before", self.new_rows);
-        (Some(left.saturating_add(signed(self.new_rows)) == offered), detail)
+        let detail = format!("{left} left + {} orders, {offered} before", self.new_units);
+        (Some(left.saturating_add(signed(self.new_units)) == offered), detail)
     }
 
     /// A "sold out" needs as many orders as units, or requests that may have become some, sent
-    /// before the answer came. What a replica knows of the stock may be a second old, but nothing
-    /// is granted during a load: what was sold out a second ago still is. So the rule asks for
-    /// no more than that it is true at the answer. What became of requests with unknown outcomes
+    /// before the answer came. What a replica knows of the stock may be a second old: units that
+    /// were added count from the requests on that were sent a second later. What became of requests with unknown outcomes
     /// the final read tells: see [`crate::judge::claims`].
     fn sold_out(&mut self, breaches: &mut Breaches) -> Answer {
         let told = self.with(Outcome::SoldOut).count();
@@ -130,13 +132,16 @@ impl Judging<'_> {
         let offered = usize::try_from(offered).unwrap_or(0);
         self.users.claims.sort();
         let claims = &self.users.claims;
-        let is_false = |record: &&Record| claims.before(record.end_ns) < offered;
+        let unknown_to = |record: &Record| self.evidence.added_too_late_for(record.start_ns);
+        let known = |record: &Record| offered.saturating_sub(unknown_to(record));
+        let is_false = |record: &&Record| claims.before(record.end_ns) < known(record);
         let mut falsely: Vec<_> = self.with(Outcome::SoldOut).filter(is_false).collect();
         falsely.sort_unstable_by_key(|record| (record.end_ns, record.n));
         for record in falsely.iter().take(MAX_PROOFS) {
             let why = || {
                 let (at, taken) = (seconds(record.end_ns), claims.before(record.end_ns));
-                format!("at {at} only {taken} of {offered} units were sold or being asked for")
+                let known = known(record);
+                format!("at {at} only {taken} of {known} units were sold or being asked for")
             };
             breaches.add(self.evidence, why, || [*record]);
         }
@@ -192,8 +197,8 @@ impl Judging<'_> {
             AuditCheck::Moved { before, after } => {
                 let mut found = Vec::new();
                 let moved = after.orders - before.orders;
-                if moved != signed(self.new_rows) {
-                    found.push(format!("orders: audit +{moved}, clients see {}", self.new_rows));
+                if moved != signed(self.new_units) {
+                    found.push(format!("orders: audit +{moved}, clients see {}", self.new_units));
                 }
                 let stock = [
                     ("before", before, self.evidence.offered),

@@ -2,6 +2,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 
 use super::*;
+use crate::history::Grant;
 use crate::judge::evidence::{Audit, AuditCheck, Evidence, Names, OrderRow, Record};
 use crate::load::outcome::Outcome;
 
@@ -15,6 +16,7 @@ struct Scene {
     left: Option<i64>,
     granted: i64,
     all: bool,
+    grants: Vec<Grant>,
 }
 
 fn record(user: u64, outcome: Outcome, order_id: Option<u64>, at: u64) -> Record {
@@ -34,7 +36,7 @@ fn record(user: u64, outcome: Outcome, order_id: Option<u64>, at: u64) -> Record
 }
 
 fn row(id: u64, user_id: u64) -> OrderRow {
-    OrderRow { id, user_id }
+    OrderRow::new(id, user_id)
 }
 
 impl Scene {
@@ -52,6 +54,7 @@ impl Scene {
             left: Some(0),
             granted: 2,
             all: true,
+            grants: Vec::new(),
         }
     }
 
@@ -71,6 +74,7 @@ impl Scene {
             earlier: &self.earlier,
             elsewhere: &HashSet::new(),
             offered: Some(2),
+            grants: &self.grants,
             granted: self.all.then_some(self.granted),
             left: self.left,
             effects: &[],
@@ -122,6 +126,23 @@ fn a_stock_that_does_not_add_up_is_found() {
     let mut scene = Scene::good();
     scene.left = Some(1);
     assert_eq!(broken(&scene.judge()), [Rule::StockAddsUp]);
+}
+
+#[test]
+fn the_unit_of_a_cancelled_order_is_left_or_sold_to_another() {
+    let mut scene = Scene::good();
+    scene.rows[0].cancelled = true;
+    assert_eq!(broken(&scene.judge()), [Rule::StockAddsUp], "it was not returned");
+    scene.left = Some(1);
+    assert_eq!(broken(&scene.judge()), []);
+    scene.records[3] = record(2, Outcome::Bought, Some(102), 30);
+    scene.rows.push(row(102, 12));
+    scene.left = Some(0);
+    let verdict = scene.judge();
+    assert_eq!((broken(&verdict), verdict.oversold, verdict.orders), (vec![], 0, 3));
+    scene.records.push(record(0, Outcome::Bought, Some(103), 50));
+    scene.rows.push(row(103, 10));
+    assert!(broken(&scene.judge()).contains(&Rule::OneOrderPerUser), "it was its user's one order");
 }
 
 #[test]
@@ -203,6 +224,24 @@ fn sold_out_while_a_unit_stays_is_false() {
     scene.records.push(record(2, Outcome::SoldOut, None, 30));
     scene.left = Some(1);
     assert_eq!(broken(&scene.judge()), [Rule::SoldOutIsTrue]);
+}
+
+#[test]
+fn sold_out_a_second_after_units_were_added_is_false_and_until_then_it_is_not() {
+    const SECOND: u64 = 1_000_000_000;
+    // One of the two units was added when the first was sold, and the second buyer came late.
+    let told = |at| {
+        let mut scene = Scene::good();
+        scene.grants = vec![Grant { t: 50, v: 1, units: 1 }];
+        scene.records[1] = record(1, Outcome::Bought, Some(101), 3 * SECOND);
+        scene.records[2] = record(1, Outcome::AlreadyOrdered, Some(101), 3 * SECOND + 50);
+        scene.records[3] = Record { n: 9, ..record(2, Outcome::SoldOut, None, at) };
+        broken(&scene.judge())
+    };
+    assert_eq!(told(40), []);
+    assert_eq!(told(SECOND), [], "it may have been asked for when that was still believed");
+    assert_eq!(told(SECOND + 50), [Rule::SoldOutIsTrue]);
+    assert_eq!(told(2 * SECOND), [Rule::SoldOutIsTrue]);
 }
 
 #[test]

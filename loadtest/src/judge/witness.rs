@@ -64,11 +64,10 @@ pub async fn afterwards(
                 let wanted = (id, voucher);
                 let exists =
                     retry!(api::order_exists(&mut connection, &user.authorization, wanted))?;
-                let row = OrderRow { id, user_id: user.id };
                 if !exists {
                     listed.retain(|listed| listed.id != id);
-                } else if !listed.contains(&row) {
-                    listed.push(row);
+                } else if listed.iter().all(|listed| listed.id != id) {
+                    listed.push(OrderRow::new(id, user.id));
                 }
             }
             rows.append(&mut listed);

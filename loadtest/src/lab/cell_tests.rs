@@ -25,7 +25,7 @@ fn sale(granted: u32) -> Past {
         replica: Some(0),
         code: 0,
     };
-    let row = |user: u32| OrderRow { id: u64::from(user) + 1000, user_id: user.into() };
+    let row = |user: u32| OrderRow::new(u64::from(user) + 1000, user.into());
     let rows: Vec<OrderRow> = (0..granted).map(row).collect();
     let account = Audit::of(&rows, granted.into(), 0, ["orders", "voucher_stock", "stock_grants"]);
     let said = Some(account.clone());
@@ -40,6 +40,7 @@ fn sale(granted: u32) -> Past {
         account: Some(finals::of_database(1, &reading)),
         audits: [None, said],
         effects: Vec::new(),
+        grants: Vec::new(),
     };
     Past {
         begin: Begin::now("http://127.0.0.1:1".to_owned(), 0, 700, vec![offer]),

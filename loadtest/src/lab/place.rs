@@ -83,6 +83,8 @@ pub enum Plant {
     RetryWithFreshId,
     /// A purchase is answered before its order is committed.
     AnswerBeforeCommit,
+    /// What was sold out once is sold out for ever.
+    SoldOutForEver,
 }
 
 impl Plant {
@@ -107,6 +109,7 @@ impl Plant {
             Self::CommitAfterLockWait => "commit-after-lock-wait",
             Self::RetryWithFreshId => "retry-with-fresh-id",
             Self::AnswerBeforeCommit => "answer-before-commit",
+            Self::SoldOutForEver => "sold-out-for-ever",
         }
     }
 }

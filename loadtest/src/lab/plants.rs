@@ -193,7 +193,7 @@ const GUARDED: (Place, Circumstance) = (at(L::Redisson, PER_USER, Guards::On), S
 const LOCKED: (Place, Circumstance) = (at(L::Redisson, PER_VOUCHER, Guards::Off), ShortWork);
 
 /// The bugs, in the order of the table.
-pub const ROWS: [Row; 19] = [
+pub const ROWS: [Row; 20] = [
     row(
         S(Plant::SetnxWithoutExpire),
         "the lock of a holder that dies stays for ever",
@@ -361,6 +361,14 @@ pub const ROWS: [Row; 19] = [
         None,
         &[Sign::Broken(Rule::AuditAgrees)],
     ),
+    row(
+        S(Plant::SoldOutForEver),
+        "units that are added to a voucher that was sold out are never sold",
+        GUARDED,
+        Some(F::Aimed(Aim::AddStock)),
+        &[Sign::Broken(Rule::SoldOutIsTrue)],
+    )
+    .load(2500, 60, 0, 3),
 ];
 
 #[cfg(test)]

@@ -145,7 +145,9 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
     let plan = hit.plan(rest)?;
     let mut whole = Whole::new(sale.record(&plan)?, sale.voucher);
     let hang_ups = HangUps::new(authority, sale.voucher, leaving.to_vec(), whole.clock());
-    let scene = Scene { deployment, schedule, lock: trial.place.lock, hang_ups: &hang_ups };
+    let clerk = sale.clerk(whole.clock());
+    let lock = trial.place.lock;
+    let scene = Scene { deployment, schedule, lock, hang_ups: &hang_ups, clerk: &clerk };
     let (figures, mut round) = hit.with_load(&scene, &plan, &mut whole).await?;
     round.served_after = hit.serve(&scene, rest, (&mut whole, &mut round)).await?;
     // Where somebody is not served, the rest could not be sold either, and the round is red anyway.
@@ -153,6 +155,7 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
     let buyers = &rest[(rest.len() / 2 + FRESH).min(rest.len())..];
     let sold_out = is_to_sell_out && rest::sell(&sale, buyers, &mut whole).await?;
     whole.add_unanswered(&hang_ups.gone()).await;
+    whole.add_grants(clerk.grants()).await;
     for strike in &round.faults {
         whole.mark(strike).await;
     }

@@ -7,12 +7,13 @@ use http::HeaderValue;
 
 use crate::api::{self, NewVoucher};
 use crate::error::{Error, Result};
-use crate::history::{FinalRead, Past};
+use crate::history::{FinalRead, Past, Recorder};
 use crate::judge::audit::{Reader, Reading};
 use crate::judge::check::judge_all;
 use crate::judge::verdict::Verdict;
 use crate::lab::cell::{CellReport, Staged};
 use crate::lab::deployment::Deployment;
+use crate::lab::faults::Clerk;
 use crate::lab::metrics;
 use crate::lab::place::Load;
 use crate::lab::predict::Guards;
@@ -80,6 +81,12 @@ impl<'a> Sale<'a> {
             },
             ..Plan::closed(target, self.voucher, users.into(), per_user)
         }
+    }
+
+    /// Who may add stock to the voucher.
+    pub(super) fn clerk(&self, clock: Recorder) -> Clerk {
+        let url = self.deployment.url().to_owned();
+        Clerk::new(url, self.voucher, self.admin.clone(), clock)
     }
 
     /// Units that are left, as the database says.

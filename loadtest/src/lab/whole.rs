@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
-use crate::history::{Ended, Event, Invoke, Mark, Recorder};
+use crate::history::{Ended, Event, Grant, Invoke, Mark, Recorder};
 use crate::judge::evidence::{Names, Record};
 use crate::lab::faults::Gone;
 use crate::lab::round::Strike;
@@ -62,6 +62,13 @@ impl Whole {
             recorder.record(Event::Invoke(Invoke { t, n, u, v, k })).await;
             let ended = Ended { t: end_ns, n, c: Some(HUNG_UP.into()), ..Ended::default() };
             recorder.record(Event::Unknown(ended)).await;
+        }
+    }
+
+    /// Units that were added meanwhile.
+    pub(super) async fn add_grants(&self, grants: Vec<Grant>) {
+        for grant in grants {
+            self.recorded.recorder().record(Event::Grant(grant)).await;
         }
     }
 

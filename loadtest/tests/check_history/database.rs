@@ -19,14 +19,17 @@ use crate::tape::{Tape, UNITS, broken, proofs};
 const COLUMNS: &str = "(id, user_id, voucher_id, price_cents, created_at)";
 
 /// The service's own tables.
-const SCHEMA: [&str; 7] = [
+const SCHEMA: [&str; 10] = [
     include_str!("../../../migrations/0002_vouchers.sql"),
     include_str!("../../../migrations/0003_voucher_stock.sql"),
     include_str!("../../../migrations/0004_stock_grants.sql"),
     include_str!("../../../migrations/0005_orders.sql"),
+    include_str!("../../../migrations/0007_orders_status.sql"),
+    include_str!("../../../migrations/0008_orders_begin_unpaid.sql"),
     include_str!("../../../migrations/lab/9001_lab_orders.sql"),
     include_str!("../../../migrations/lab/9002_lab_stock.sql"),
     include_str!("../../../migrations/lab/9003_lab_effects.sql"),
+    include_str!("../../../migrations/lab/9004_lab_orders_status.sql"),
 ];
 
 struct Shop {
@@ -115,9 +118,13 @@ async fn the_database_is_read_instead_of_the_file_and_shows_what_became_of_it_si
 
     let n = tape.with_code("201")[30];
     let order = tape.end_of(n).o.expect("an order");
+    shop.run(&format!("UPDATE orders SET status = 'cancelled' WHERE id = {order}")).await;
+    let judgement = shop.check(&unread).await;
+    assert_eq!(broken(&judgement), [Rule::StockAddsUp], "its unit was not returned");
+    shop.run("UPDATE voucher_stock SET stock = 1").await;
+    assert!(shop.check(&unread).await.ok, "an order that is cancelled returns its unit");
     shop.run(&format!("DELETE FROM orders WHERE id = {order}")).await;
     shop.run(&format!("DELETE FROM lab_effects WHERE order_id = {order}")).await;
-    shop.run("UPDATE voucher_stock SET stock = 1").await;
     let judgement = shop.check(&unread).await;
     assert_eq!(broken(&judgement), [Rule::AcknowledgedExist], "{:?}", judgement.failed_because);
     assert_eq!(proofs(&judgement, Rule::AcknowledgedExist), [n].into());

@@ -45,7 +45,7 @@ impl Tape {
         let mut events = Vec::new();
         sale.each(|event| events.push(event));
         let units = i64::try_from(sale.units).expect("small");
-        let rows = sale.orders.iter().map(|&(id, user_id)| OrderRow { id, user_id }).collect();
+        let rows = sale.orders.iter().map(|&(id, user_id)| OrderRow::new(id, user_id)).collect();
         Self {
             voucher: sale.voucher,
             offered: units,
@@ -89,7 +89,9 @@ impl Tape {
             recorder.record(Event::Earlier(Earlier { v, o })).await;
         }
         for row in &self.rows {
-            recorder.record(Event::Order(Order { v, o: row.id, u: row.user_id })).await;
+            recorder
+                .record(Event::Order(Order { v, o: row.id, u: row.user_id, x: row.cancelled }))
+                .await;
         }
         for effect in &self.effects {
             recorder.record(Event::Effect(effect.clone())).await;
@@ -244,7 +246,7 @@ impl Tape {
     }
 
     pub(crate) fn adds_row(&mut self, id: u64, user_id: u64) {
-        self.rows.push(OrderRow { id, user_id });
+        self.rows.push(OrderRow::new(id, user_id));
     }
 
     pub(crate) fn drops_row(&mut self, id: u64) {

@@ -1,7 +1,7 @@
 //! The pages that a comparison and a matrix write, in a browser: what they show is what was
 //! measured, every square opens its cell, and nothing is asked for from outside.
 
-mod browser;
+pub(crate) mod browser;
 
 use std::process::Command;
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::failover::{fail_over, follow_the_successor};
 use super::frozen_holder::stock_write;
 use super::replicas::{freeze, kill};
-use super::{Equipment, Link, POLL, Scene, until, witness};
+use super::{Equipment, Link, POLL, Scene, stock, until, witness};
 use crate::error::Result;
 use crate::judge::audit::COMMIT;
 use crate::lab::cluster::blocking;
@@ -63,6 +63,8 @@ pub enum Aim {
     KillAtWork,
     /// As the failover of Redis, but the new master gets a replica again.
     FailOverAndFollow,
+    /// Stock is added when everybody knows that nothing is left.
+    AddStock,
 }
 
 impl Aim {
@@ -77,6 +79,7 @@ impl Aim {
             Self::FreezeAtWork => "freeze-at-work",
             Self::KillAtWork => "kill-at-work",
             Self::FailOverAndFollow => "redis-failover-and-follow",
+            Self::AddStock => "add-stock",
         }
     }
 
@@ -94,6 +97,7 @@ impl Aim {
                 "Redis fails over to a replica that has not heard of the locks, and which has one \
                  of its own then"
             }
+            Self::AddStock => "stock is added when everybody knows that nothing is left",
         }
     }
 
@@ -107,6 +111,7 @@ impl Aim {
                 Equipment::way(Link::Database)
             }
             Self::ForceUnlock => own_redis,
+            Self::AddStock => Equipment::default(),
             Self::FailOverAndFollow => {
                 Equipment { follower: true, ..own_redis }.and(Equipment::way(Link::Redis))
             }
@@ -128,6 +133,7 @@ impl Aim {
                 let seen = fail_over(scene).await?;
                 Ok(format!("{seen}; {}", follow_the_successor(scene).await?))
             }
+            Self::AddStock => stock::add(scene).await,
         }
     }
 }

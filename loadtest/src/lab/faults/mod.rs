@@ -18,6 +18,7 @@ mod replicas;
 mod replies;
 mod schedule;
 mod several;
+mod stock;
 mod ways;
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub use self::equipment::Equipment;
 pub use self::frozen_holder::freeze_the_holder;
 pub use self::replies::{slow_down_commits, slow_down_some_writes};
 pub use self::schedule::Schedule;
+pub use self::stock::Clerk;
 use crate::error::{Error, Result};
 use crate::lab::deployment::Deployment;
 use crate::lab::lock::{Lock, Needs};
@@ -119,6 +121,8 @@ pub struct Scene<'a> {
     pub lock: Lock,
     /// Clients who are there to hang up.
     pub hang_ups: &'a HangUps,
+    /// Who adds stock.
+    pub clerk: &'a Clerk,
 }
 
 impl FaultKind {

@@ -1,0 +1,246 @@
+//! Those who come too late are answered from memory: what that costs, and that it is true.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use seckill::domain::Role;
+use serde_json::json;
+use testbed::{Action, Command, Proxy, Rule, Times};
+
+use crate::crowd::{Books, Fate, buy_at};
+use crate::support::{Answer, Place, Service, client, eventually, servers, token};
+
+/// How long what a replica knows may be told.
+const LIFE: Duration = Duration::from_secs(1);
+
+/// A service whose ways to its servers are watched.
+struct Watched {
+    service: Service,
+    database: Proxy,
+    transactions: Rule,
+    reads: Rule,
+    scripts: Rule,
+}
+
+impl Watched {
+    async fn start(flags: &[&str]) -> Self {
+        let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        Self::start_at(&place, flags).await
+    }
+
+    async fn start_at(place: &Place, flags: &[&str]) -> Self {
+        let (database, mut through) = place.database_through_proxy();
+        let redis = Proxy::before(servers().redis.addr()).expect("a proxy");
+        through.redis_url = redis.instead_of(servers().redis.addr(), &place.redis_url);
+        let transactions = database.watch(Command::sql("START TRANSACTION"));
+        let reads = database.watch(Command::sql("SELECT v.id"));
+        let scripts = redis.watch(Command::redis("EVALSHA"));
+        // It lives as long as the test.
+        std::mem::forget(redis);
+        let service = Service::start_at(through, flags).await;
+        Self { service, database, transactions, reads, scripts }
+    }
+
+    /// Transactions that were begun, and scripts that were run.
+    fn work(&self) -> (u64, u64) {
+        (self.transactions.matched(), self.scripts.matched())
+    }
+
+    /// Sells the one unit of a new voucher to user 1, and sends user 2 away.
+    async fn sold_out(&self) -> String {
+        let voucher = self.service.voucher(1).await;
+        self.service.buy(&voucher, 1).await.expect(201);
+        assert_eq!(self.service.buy(&voucher, 2).await.problem(409), "sold_out");
+        voucher
+    }
+}
+
+async fn add_stock(service: &Service, voucher: &str, units: u32) {
+    let path = format!("/api/admin/vouchers/{voucher}/stock");
+    service.post(&path, &token(9, Role::Admin), json!({ "units": units })).await.expect(200);
+}
+
+/// The purchase of that user with that key.
+async fn buy_with(service: &Service, voucher: &str, user: u64, key: &str) -> Answer {
+    let url = format!("{}/api/vouchers/{voucher}/orders", service.url);
+    let request = client().request(Method::POST, url).header("idempotency-key", key);
+    let request = request.bearer_auth(token(user, Role::Buyer));
+    Answer::of(request.send().await.expect("an answer")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_too_late_costs_neither_a_lock_nor_a_transaction() {
+    for writer in ["single", "grouped"] {
+        let watched = Watched::start(&["--writer", writer]).await;
+        let voucher = watched.sold_out().await;
+        let (began, before) = (Instant::now(), (watched.work(), watched.reads.matched()));
+        let looked_up =
+            watched.database.watch(Command::sql("SELECT").containing("idempotency_keys"));
+        for user in 3..203 {
+            let answer = buy_with(&watched.service, &voucher, user, "a-key").await;
+            assert_eq!(answer.problem(409), "sold_out");
+        }
+        assert_eq!(looked_up.matched(), 0);
+        let reads = watched.reads.matched() - before.1;
+        assert_eq!(watched.work(), before.0, "{writer}");
+        let seconds = began.elapsed().as_secs();
+        assert!(reads <= seconds + 2, "{writer}: {reads} reads in {seconds} s");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_too_early_costs_neither_a_lock_nor_a_transaction() {
+    let watched = Watched::start(&[]).await;
+    let voucher = watched.service.voucher(1).await;
+    let path = format!("/api/admin/vouchers/{voucher}");
+    let later = Some(json!({"starts_at": "2119-01-01T00:00:00Z"}));
+    let admin = token(9, Role::Admin);
+    watched.service.call(Method::PATCH, &path, Some(&admin), later).await.expect(200);
+    let (began, before) = (Instant::now(), (watched.work(), watched.reads.matched()));
+    // With a key as well: nobody has bought, so no earlier request can have had another answer.
+    let looked_up = watched.database.watch(Command::sql("SELECT").containing("idempotency_keys"));
+    for user in 1..201 {
+        let answer = buy_with(&watched.service, &voucher, user, "a-key").await;
+        assert_eq!(answer.problem(409), "not_started");
+    }
+    assert_eq!(looked_up.matched(), 0);
+    let (reads, seconds) = (watched.reads.matched() - before.1, began.elapsed().as_secs());
+    assert_eq!(watched.work(), before.0);
+    assert!(reads <= seconds + 2, "{reads} reads in {seconds} s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn added_stock_is_for_sale_within_a_second_at_every_replica() {
+    let one = Service::start(&[]).await;
+    let others = [
+        Service::start_at(one.place.clone(), &[]).await,
+        Service::start_at(one.place.clone(), &["--writer", "single"]).await,
+    ];
+    let voucher = one.voucher(1).await;
+    one.buy(&voucher, 1).await.expect(201);
+    for round in 1..=3 {
+        // Everybody knows, and has just looked.
+        for (number, service) in (10..).zip([&one, &others[0], &others[1]]) {
+            eventually("it is sold out here", async || {
+                let answer = service.buy(&voucher, number).await;
+                answer.status == 201 || answer.problem(409) == "sold_out"
+            })
+            .await;
+        }
+        add_stock(&one, &voucher, 3).await;
+        let added = Instant::now();
+        for (number, service) in (1..).zip([&one, &others[0], &others[1]]) {
+            let mut user = round * 10_000 + number * 1000;
+            let sold = loop {
+                user += 1;
+                let one = buy_at(&service.url, &voucher, user).await;
+                match one.fate() {
+                    Fate::Bought(_) => break one,
+                    Fate::Refused => {}
+                    Fate::Unknown => panic!("{}", one.words()),
+                }
+                let late = one.sent.saturating_duration_since(added);
+                assert!(late < LIFE, "told {} when asked after {late:?}", one.words());
+            };
+            println!("round {round}: sold after {:?}", sold.sent.duration_since(added));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_last_unit_whose_order_may_still_be_rolled_back_is_not_yet_sold_out() {
+    for writer in ["single", "grouped"] {
+        let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        let victim = Watched::start_at(&place, &["--writer", writer]).await;
+        let other = Service::start_at(place, &["--writer", writer]).await;
+        let voucher = victim.service.voucher(1).await;
+        // The stock is read while the unit is there, and again while it is in nobody's hand yet.
+        let (start, end) = (Command::sql("COMMIT"), Command::sql("UPDATE"));
+        let start = if writer == "single" { start } else { end };
+        let held = victim.database.arm(start, Action::HoldRequest, Times::Next(1));
+        let (url, wanted) = (victim.service.url.clone(), voucher.clone());
+        let first = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
+        eventually("the first is about to commit", async || held.fired() == 1).await;
+        let (url, wanted) = (other.url.clone(), voucher.clone());
+        let second = tokio::spawn(async move { buy_at(&url, &wanted, 2).await });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        victim.database.cut();
+        let second = second.await.expect("a purchase");
+        assert!(matches!(second.fate(), Fate::Bought(_)), "{writer}: {}", second.words());
+        assert!(!matches!(first.await.expect("a purchase").fate(), Fate::Bought(_)), "{writer}");
+        let database_url = &other.place.database_url;
+        Books::read(database_url, &voucher).await.add_up_to(1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_bought_is_told_so_without_a_lock_and_never_that_it_is_sold_out() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let seller = Watched::start_at(&place, &[]).await;
+    let other = Watched::start_at(&place, &[]).await;
+    let voucher = seller.service.voucher(3).await;
+    let mut orders = Vec::new();
+    for user in [1, 2, 3] {
+        let bought = buy_with(&seller.service, &voucher, user, "first").await.expect(201);
+        orders.push(bought["order"]["id"].clone());
+    }
+    // While units are left as well as afterwards; here it is sold out by now.
+    for service in [&other, &seller] {
+        eventually("it is sold out", async || {
+            service.service.buy(&voucher, 9).await.problem(409) == "sold_out"
+        })
+        .await;
+        let before = service.work();
+        for (user, order) in (1..).zip(&orders) {
+            let again = service.service.buy(&voucher, user).await;
+            assert_eq!(again.problem(409), "already_ordered");
+            assert_eq!(again.body["order_id"], *order);
+        }
+        // The very request that bought is told what it was told then.
+        let again = buy_with(&service.service, &voucher, 1, "first").await;
+        assert_eq!(again.expect(201)["order"]["id"], orders[0]);
+        let other_key = buy_with(&service.service, &voucher, 1, "second").await;
+        assert_eq!(other_key.problem(409), "already_ordered");
+        assert_eq!(service.work(), before, "neither a lock nor a transaction");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_bought_is_told_so_from_memory_while_units_are_left() {
+    let watched = Watched::start(&[]).await;
+    let voucher = watched.service.voucher(100).await;
+    watched.service.buy(&voucher, 1).await.expect(201);
+    let before = watched.work();
+    for _ in 0..20 {
+        assert_eq!(watched.service.buy(&voucher, 1).await.problem(409), "already_ordered");
+    }
+    assert_eq!(watched.work(), before);
+    watched.service.buy(&voucher, 2).await.expect(201);
+    assert!(watched.work() > before, "the counts see a purchase");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_unguarded_sale_remembers_nobody() {
+    let watched = Watched::start(&["--lab", "--guards", "off"]).await;
+    let voucher = watched.sold_out().await;
+    for user in 3..6 {
+        let before = watched.work();
+        assert_eq!(watched.service.buy(&voucher, user).await.problem(409), "sold_out");
+        assert!(watched.work().0 > before.0, "it was looked up");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_planted_memory_never_forgets_that_it_was_sold_out() {
+    let service = Service::start(&["--lab", "--plant", "sold-out-for-ever"]).await;
+    let voucher = service.voucher(1).await;
+    service.buy(&voucher, 1).await.expect(201);
+    for user in 2..4 {
+        assert_eq!(service.buy(&voucher, user).await.problem(409), "sold_out");
+    }
+    add_stock(&service, &voucher, 5).await;
+    let added = Instant::now();
+    while added.elapsed() < LIFE + Duration::from_millis(200) {
+        assert_eq!(service.buy(&voucher, 5).await.problem(409), "sold_out");
+    }
+}
