@@ -7,7 +7,8 @@
 //! rounds lie too far apart is invalid, and a run that is too short can meet no bar.
 //!
 //! - [`rows`]: what is measured and what it has to reach; [`figure`]: medians and verdicts.
-//! - [`bare`]: the bare transaction; [`service`]: one round of a service; [`parts`] and
+//! - [`bare`]: the bare transaction; [`service`]: one round of a service; [`start`]: programs of
+//!   their own; [`parts`] and
 //!   [`processes`]: where the time goes.
 //! - [`text`]: the table.
 
@@ -17,6 +18,7 @@ pub mod parts;
 pub mod processes;
 pub mod rows;
 pub mod service;
+pub mod start;
 pub mod text;
 
 use std::collections::BTreeMap;
@@ -166,6 +168,8 @@ impl Bench {
                 let unknown = || Error::Setup(format!("the cell {of} was not measured"));
                 stage.orders(setup, Some(rate.ok_or_else(unknown)?), seed).await
             }
+            What::SoldOut(setup) => stage.sold_out(setup, seed).await,
+            What::Constant(setup) => stage.constant(setup, seed).await,
             What::Memory(setup) => stage.memory(setup).await,
             What::Start(setup) => stage.start(setup).await,
         }
@@ -229,6 +233,8 @@ impl Cell {
             What::Bare(_) => None,
             What::Orders(setup)
             | What::AtHalfOf(_, setup)
+            | What::SoldOut(setup)
+            | What::Constant(setup)
             | What::Memory(setup)
             | What::Start(setup) => Some(setup),
         }

@@ -2,19 +2,18 @@
 //! that was acknowledged is in the database.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::HeaderValue;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::bare::Bare;
 use super::figure::{GENERATOR, Sample};
 use super::parts::Parts;
-use super::processes::{Times, memory_mib, servers_of};
+use super::processes::{Named, Times, memory_mib, servers_of};
 use super::rows::Setup;
+use super::start::{ready, spawn};
 use crate::api::{self, NewVoucher};
 use crate::error::{Error, Result};
 use crate::judge::audit::Reader;
@@ -43,8 +42,6 @@ const REQUESTS: u64 = 1_000_000;
 const DEADLINE: Duration = Duration::from_secs(20);
 /// How long a call besides the load, and a start, may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// What a replica's output says once it can be spoken to.
-const LISTENING: &str = "listening on ";
 
 /// Where and how long rounds are run.
 #[derive(Debug)]
@@ -77,6 +74,25 @@ impl Stage {
         sample
     }
 
+    /// How fast it says that nothing is left.
+    pub async fn sold_out(&self, setup: &Setup, seed: u64) -> Result<Sample> {
+        let round = self.open(setup, 1).await?;
+        let load = Late { stage: self, setup, target: round.target.clone(), seed };
+        let sample = load.run(round.vouchers[0], &servers_of(&round.deployment)).await;
+        self.end(round.deployment).await?;
+        sample
+    }
+
+    /// How fast a handler says so that has nothing else to say.
+    pub async fn constant(&self, setup: &Setup, seed: u64) -> Result<Sample> {
+        let program = self.cluster.program().with_file_name("examples").join("constant");
+        let mut command = Command::new(&program);
+        let (process, url) = spawn(&mut command).await?;
+        let pid = process.id().unwrap_or_default();
+        let load = Late { stage: self, setup, target: Target::parse(&url)?, seed };
+        load.run(1, &[("replicas", pid)]).await
+    }
+
     /// The memory of a replica after many requests.
     pub async fn memory(&self, setup: &Setup) -> Result<Sample> {
         let round = self.open(setup, FEW).await?;
@@ -85,7 +101,7 @@ impl Stage {
         plan.mix = Mix::AfterSoldOut;
         plan.requests = usize::try_from(requests).ok();
         plan.duration = None;
-        let figures = round.load(&plan).await?;
+        let figures = load(&plan).await?;
         let pid = round.deployment.replicas().first().map(|replica| replica.pid());
         let mut sample = Sample {
             memory_mib: pid.and_then(memory_mib),
@@ -103,7 +119,7 @@ impl Stage {
     /// How long a replica takes from the start of its program to being ready.
     pub async fn start(&self, setup: &Setup) -> Result<Sample> {
         let round = self.open(setup, FEW).await?;
-        let ready = tokio::time::timeout(CALL_DEADLINE, start(&round.deployment, setup)).await;
+        let ready = tokio::time::timeout(CALL_DEADLINE, ready(&round.deployment, setup)).await;
         let late = || Error::Setup("a replica did not become ready in 10 s".to_owned());
         let ready_ms = ready.map_err(|_| late())??.as_secs_f64() * 1000.0;
         self.end(round.deployment).await?;
@@ -158,7 +174,7 @@ impl Round<'_> {
         let (first, others) = all.split_at(all.len() / 5);
         let mut warm_up = self.plan(first.into(), seed);
         warm_up.duration = Some(Duration::from_secs(self.stage.warm_up));
-        let warmed = self.load(&warm_up).await?;
+        let warmed = load(&warm_up).await?;
         let mut plan = self.plan(others.into(), seed);
         if let Some(rate) = rate {
             plan.arrival = Arrival::Poisson(rate);
@@ -166,7 +182,7 @@ impl Round<'_> {
         let servers = servers_of(&self.deployment);
         let parts = Parts::read(&self.deployment).await?;
         let before = Times::of(&servers);
-        let figures = self.load(&plan).await?;
+        let figures = load(&plan).await?;
         let after = Times::of(&servers);
         let parts_ms = Parts::read(&self.deployment).await?.since(&parts);
         let bought = count(&figures);
@@ -174,16 +190,6 @@ impl Round<'_> {
         judge(&plan, &figures, &mut sample);
         self.look(&warmed, &figures).await?;
         Ok(sample)
-    }
-
-    async fn load(&self, plan: &Plan) -> Result<Figures> {
-        plan.check()?;
-        let connections = drive::connect(plan).await?;
-        let recorded = Recorded::begin(plan, None, &vec![None; plan.vouchers.len()])?;
-        let live = Arc::new(Live::new(plan));
-        let figures = drive::run(plan, connections, recorded.recorder(), &live).await?;
-        recorded.recorder().flush().await;
-        Ok(figures)
     }
 
     /// Fails unless every order that was acknowledged is in the database.
@@ -207,6 +213,55 @@ impl Round<'_> {
     }
 }
 
+/// A load of buyers who come too late.
+struct Late<'a> {
+    stage: &'a Stage,
+    setup: &'a Setup,
+    target: Arc<Target>,
+    seed: u64,
+}
+
+impl Late<'_> {
+    async fn run(&self, voucher: u64, servers: &[Named]) -> Result<Sample> {
+        let users: Arc<[User]> = self.stage.users.clone().into();
+        let plan = |seconds| Plan {
+            mix: Mix::AfterSoldOut,
+            connections: self.setup.connections,
+            timeout: DEADLINE,
+            duration: Some(Duration::from_secs(seconds)),
+            seed: self.seed,
+            ..Plan::closed(self.target.clone(), voucher, users.clone(), 1)
+        };
+        load(&plan(self.stage.warm_up)).await?;
+        let before = Times::of(servers);
+        let figures = load(&plan(self.stage.seconds)).await?;
+        let answers = figures.count(Outcome::SoldOut) + figures.count(Outcome::AlreadyOrdered);
+        #[allow(clippy::cast_precision_loss)]
+        let count = answers as f64;
+        let cpu_us = Times::of(servers).for_each(&before, count);
+        let mut sample = sample(&figures, cpu_us, BTreeMap::new());
+        sample.per_s = count / figures.elapsed_s;
+        sample.cpu_us.insert(GENERATOR, figures.cost.cpu_s * 1e6 / count.max(1.0));
+        let others = figures.requests - answers;
+        if others > 0 {
+            let codes = codes(&figures);
+            sample.invalid.push(format!("{others} requests were answered otherwise: {codes}"));
+        }
+        sample.remarks.extend(figures.bottlenecks());
+        Ok(sample)
+    }
+}
+
+async fn load(plan: &Plan) -> Result<Figures> {
+    plan.check()?;
+    let connections = drive::connect(plan).await?;
+    let recorded = Recorded::begin(plan, None, &vec![None; plan.vouchers.len()])?;
+    let live = Arc::new(Live::new(plan));
+    let figures = drive::run(plan, connections, recorded.recorder(), &live).await?;
+    recorded.recorder().flush().await;
+    Ok(figures)
+}
+
 /// Whether it was the round that was asked for.
 fn judge(plan: &Plan, figures: &Figures, sample: &mut Sample) {
     let asked = plan.duration.unwrap_or_default().as_secs_f64();
@@ -217,14 +272,18 @@ fn judge(plan: &Plan, figures: &Figures, sample: &mut Sample) {
     }
     let others = figures.requests - figures.count(Outcome::Bought);
     if others > 0 {
-        let codes: Vec<_> =
-            figures.codes.iter().map(|(code, count)| format!("{count} {code}")).collect();
-        sample.invalid.push(format!("{others} requests bought nothing: {}", codes.join(", ")));
+        let codes = codes(figures);
+        sample.invalid.push(format!("{others} requests bought nothing: {codes}"));
     }
     if figures.cost.dropped > 0 {
         sample.invalid.push(format!("{} arrivals were never sent", figures.cost.dropped));
     }
     sample.remarks.extend(figures.bottlenecks());
+}
+
+fn codes(figures: &Figures) -> String {
+    let codes = figures.codes.iter().map(|(code, count)| format!("{count} {code}"));
+    codes.collect::<Vec<_>>().join(", ")
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -270,30 +329,4 @@ async fn put_on_sale(deployment: &Deployment, count: usize, stock: u64) -> Resul
         ids.push(id.map_err(|error| Error::Setup(error.to_string()))?);
     }
     Ok(ids)
-}
-
-/// Starts another replica of the deployment, and ends it once it is ready.
-async fn start(deployment: &Deployment, setup: &Setup) -> Result<Duration> {
-    let wrong = |why: String| Error::Setup(format!("a replica cannot be started: {why}"));
-    let mut command = Command::from(deployment.command());
-    command.args(["serve", "--no-migrate", "--bind", "127.0.0.1:0", "--replica-id", "start"]);
-    command.args(setup.flags).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    let began = Instant::now();
-    let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;
-    let output = child.stdout.take().ok_or_else(|| wrong("it has no output".to_owned()))?;
-    let mut lines = BufReader::new(output).lines();
-    let url = loop {
-        let line = lines.next_line().await.map_err(|error| wrong(error.to_string()))?;
-        let line = line.ok_or_else(|| wrong("it ended".to_owned()))?;
-        if let Some(url) = line.strip_prefix(LISTENING) {
-            break url.to_owned();
-        }
-    };
-    let mut connection = Connection::new(Target::parse(&url)?, CALL_DEADLINE);
-    while !api::is_ready(&mut connection).await {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let took = began.elapsed();
-    child.kill().await.map_err(|error| wrong(error.to_string()))?;
-    Ok(took)
 }
