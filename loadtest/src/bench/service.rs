@@ -226,6 +226,8 @@ impl Late<'_> {
         let users: Arc<[User]> = self.stage.users.clone().into();
         let plan = |seconds| Plan {
             mix: Mix::AfterSoldOut,
+            // The same seed makes the same requests again, and a key that has bought is told so.
+            with_keys: false,
             connections: self.setup.connections,
             timeout: DEADLINE,
             duration: Some(Duration::from_secs(seconds)),
