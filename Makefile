@@ -62,7 +62,8 @@ test-mysql: install-browser dev-binaries ## Run the tests on MySQL instead of Ma
 # About an hour; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
 bench: ## Measure the service beside the database's bare transaction, against its bars
 	@deploy/install-servers.sh --with-sysbench
-	cargo build --workspace --bins --example constant --release --locked
+	cargo build --workspace --bins --release --locked
+	cargo build -p seckill --example constant --release --locked
 	mkdir -p $(report)
 	target/release/loadtest bench --json $(report)/bench.json $(ARGS)
 

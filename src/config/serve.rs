@@ -251,6 +251,10 @@ impl Serve {
             let why = "nobody could pay in time";
             return Err(format!("--unpaid-timeout-s needs PAYMENT_SECRET: without it {why}"));
         }
+        if self.unpaid_timeout_s > 0 && lab.guards == GuardsArg::Off {
+            let why = "naive code overwrites the units that come back";
+            return Err(format!("--unpaid-timeout-s makes no sense with --guards off: {why}"));
+        }
         check_database(&self.database.database_url)?;
         check_redis("REDIS_URL", self.redis_url.expose_secret())?;
         self.check_lock()?;

@@ -48,6 +48,9 @@ impl<S: Send + Sync> FromRequest<S> for NoBody {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
+        if body.is_end_stream() {
+            return Ok(Self);
+        }
         let body = read(body).await?;
         if !body.is_empty() {
             require_json(&parts.headers)?;

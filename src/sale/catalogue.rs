@@ -41,7 +41,7 @@ pub(super) struct Terms {
     /// Whether no unit was left.
     sold_out: bool,
     /// Until when that may be said.
-    sold_out_until: Option<Instant>,
+    until: Option<Instant>,
 }
 
 impl Terms {
@@ -51,15 +51,19 @@ impl Terms {
         self.server_time + Duration::from_millis(elapsed.as_millis().try_into().unwrap_or(0))
     }
 
-    /// Everybody who had bought when no unit was left, less than a second ago.
-    pub(super) fn sold_out_to(&self) -> Option<&Buyers> {
-        let buyers = self.buyers.as_deref().filter(|_| self.sold_out)?;
-        self.sold_out_until.is_none_or(|until| Instant::now() < until).then_some(buyers)
+    /// Whether no unit was left less than a second ago.
+    pub(super) fn is_sold_out(&self) -> bool {
+        self.sold_out && self.until.is_none_or(|until| Instant::now() < until)
+    }
+
+    /// Everybody who had bought, if nobody could buy any more and that is kept.
+    pub(super) fn buyers(&self) -> Option<&Buyers> {
+        self.buyers.as_deref()
     }
 
     /// Whether it is certain that this user has not bought.
     pub(super) fn has_no_order(&self, user: UserId) -> bool {
-        self.buyers.as_deref().is_some_and(|buyers| buyers.order_of(user).is_none())
+        self.buyers().is_some_and(|buyers| buyers.order_of(user).is_none())
     }
 }
 
@@ -141,7 +145,7 @@ impl Catalogue {
             return;
         }
         let known = self.known.get(&voucher).await.and_then(|known| known.terms);
-        if known.is_some_and(|terms| terms.sold_out_to().is_none()) {
+        if known.is_some_and(|terms| !terms.sold_out) {
             self.known.invalidate(&voucher).await;
         }
     }
@@ -171,7 +175,7 @@ impl Catalogue {
             read_at,
             buyers,
             sold_out,
-            sold_out_until: until,
+            until,
         };
         Ok(Known { terms: Some(Arc::new(terms)), until })
     }

@@ -206,7 +206,7 @@ impl Sale {
         match (self.admit((user, voucher), request, entered).await, request) {
             (Ok(work), _) => work.await,
             (Err(turned), Some(request)) if turned.may_repeat() => {
-                count(self.replay_or(turned.refusal, &request).await, started)
+                count(Box::pin(self.replay_or(turned.refusal, &request)).await, started)
             }
             (Err(turned), _) => count(Outcome::Refused(turned.refusal), started),
         }

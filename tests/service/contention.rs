@@ -29,7 +29,7 @@ impl Other {
     }
 
     /// Transactions of the service that wait for a lock.
-    async fn waiting(&mut self) -> i64 {
+    pub(crate) async fn waiting(&mut self) -> i64 {
         tokio::time::sleep(LIST_AGES).await;
         self.number(
             "SELECT COUNT(*) FROM information_schema.innodb_trx t \

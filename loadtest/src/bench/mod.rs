@@ -7,18 +7,18 @@
 //! rounds lie too far apart is invalid, and a run that is too short can meet no bar.
 //!
 //! - [`rows`]: what is measured and what it has to reach; [`figure`]: medians and verdicts.
-//! - [`bare`]: the bare transaction; [`service`]: one round of a service; [`start`]: programs of
-//!   their own; [`parts`] and
+//! - [`bare`]: the bare transaction; [`service`]: one round of a service;
+//!   [`late`]: who comes too late; [`parts`] and
 //!   [`processes`]: where the time goes.
 //! - [`text`]: the table.
 
 pub mod bare;
 pub mod figure;
+pub mod late;
 pub mod parts;
 pub mod processes;
 pub mod rows;
 pub mod service;
-pub mod start;
 pub mod text;
 
 use std::collections::BTreeMap;
@@ -114,9 +114,9 @@ impl Bench {
     /// Runs all rounds; `tell` hears of each cell.
     pub async fn run(&self, stop: &CancellationToken, tell: &dyn Fn(&str)) -> Result<BenchReport> {
         let cells = cells_of(&self.rows);
-        let needs_sysbench = |cell: &&Cell| match cell.setup() {
-            Some(setup) => setup.filled > 0,
-            None => true,
+        let needs_sysbench = |cell: &&Cell| {
+            let is_filled = cell.setup().is_some_and(|setup| setup.filled > 0);
+            is_filled || matches!(cell.what, What::Bare(_))
         };
         let sysbench = match cells.iter().copied().find(needs_sysbench) {
             Some(_) => Some(bare::version().await?),
@@ -162,14 +162,16 @@ impl Bench {
         let seed = round as u64;
         match &cell.what {
             What::Bare(connections) => self.bare(stage, *connections).await,
+            What::SoldOut(setup) => stage.sold_out(setup, seed).await,
+            What::Constant(connections) => {
+                stage.constant(&self.parts.program, *connections, seed).await
+            }
             What::Orders(setup) => stage.orders(setup, None, seed).await,
             What::AtHalfOf(of, setup) => {
                 let rate = samples.get(of).and_then(|all| all.last()).map(|last| last.per_s / 2.0);
                 let unknown = || Error::Setup(format!("the cell {of} was not measured"));
                 stage.orders(setup, Some(rate.ok_or_else(unknown)?), seed).await
             }
-            What::SoldOut(setup) => stage.sold_out(setup, seed).await,
-            What::Constant(setup) => stage.constant(setup, seed).await,
             What::Memory(setup) => stage.memory(setup).await,
             What::Start(setup) => stage.start(setup).await,
         }
@@ -230,11 +232,10 @@ impl Bench {
 impl Cell {
     fn setup(&self) -> Option<&Setup> {
         match &self.what {
-            What::Bare(_) => None,
+            What::Bare(_) | What::Constant(_) => None,
             What::Orders(setup)
-            | What::AtHalfOf(_, setup)
             | What::SoldOut(setup)
-            | What::Constant(setup)
+            | What::AtHalfOf(_, setup)
             | What::Memory(setup)
             | What::Start(setup) => Some(setup),
         }

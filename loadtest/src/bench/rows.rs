@@ -48,10 +48,10 @@ pub enum What {
     /// Orders at half of the rate that the cell of this name had in the same round, whether
     /// answers come or not.
     AtHalfOf(&'static str, Setup),
-    /// Answers that nothing is left, to anybody's requests.
+    /// "Sold out" as fast as it goes.
     SoldOut(Setup),
-    /// The same of a handler that answers a constant.
-    Constant(Setup),
+    /// The same requests to a handler that answers a constant, over so many connections.
+    Constant(usize),
     /// A replica's memory after a million requests; once a run.
     Memory(Setup),
     /// A replica's start.
@@ -90,8 +90,8 @@ pub const CELLS: [Cell; 25] = [
     cell("half single", What::AtHalfOf("single:64", SINGLE)),
     cell("half grouped", What::AtHalfOf("single:64", GROUPED)),
     cell("grouped, keys", What::Orders(Setup { with_keys: true, ..GROUPED })),
-    cell("constant", What::Constant(GROUPED)),
-    cell("sold out", What::SoldOut(GROUPED)),
+    cell("constant", What::Constant(SINGLE.connections)),
+    cell("sold out", What::SoldOut(SINGLE)),
     cell("memory", What::Memory(GROUPED)),
     cell("start", What::Start(GROUPED)),
     cell("lock none", locked(&["--lock=none"], Needs::Nothing)),
@@ -138,6 +138,7 @@ impl Row {
 
 const BARE: &[&str] = &["bare:1", "bare:8", "bare:32"];
 const USUAL: &[&str] = &["single:64"];
+const CONSTANT: &[&str] = &["constant"];
 const GATHERED: &[&str] = &["grouped:64"];
 
 const fn at_least(mariadb: f64, mysql: f64) -> [Bar; 2] {
@@ -168,7 +169,7 @@ const fn lacking(why: &'static str, row: Row) -> Row {
 const NO_QUEUE: &str = "there is no path `queued` yet";
 
 /// All rows. One that is new needs a cell above, unless there is one, and a line here.
-pub const ROWS: [Row; 24] = [
+pub const ROWS: [Row; 25] = [
     row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
     row(
         "grouped-256",
@@ -186,7 +187,11 @@ pub const ROWS: [Row; 24] = [
     ),
     lacking(NO_QUEUE, row("admitted", "queued, admitted/s", ("", BARE), Some(at_least(4.0, 4.0)))),
     lacking(NO_QUEUE, row("drained", "queued, committed/s", ("", BARE), Some(at_least(4.0, 4.0)))),
-    row("sold-out", "sold out, answers/s", ("sold out", &["constant"]), Some(at_least(0.6, 0.6))),
+    row("sold-out", "sold out, answers/s", ("sold out", CONSTANT), Some(at_least(0.6, 0.6))),
+    of(
+        Figure::ServerTime,
+        row("sold-out-cpu", "processor time of a \"sold out\"", ("sold out", CONSTANT), None),
+    ),
     of(
         Figure::P99,
         row(

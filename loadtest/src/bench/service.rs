@@ -2,18 +2,19 @@
 //! that was acknowledged is in the database.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::bare::Bare;
 use super::figure::{GENERATOR, Sample};
 use super::parts::Parts;
-use super::processes::{Named, Times, memory_mib, servers_of};
+use super::processes::{Times, memory_mib, servers_of};
 use super::rows::Setup;
-use super::start::{ready, spawn};
 use crate::api::{self, NewVoucher};
 use crate::error::{Error, Result};
 use crate::judge::audit::Reader;
@@ -39,9 +40,11 @@ const FEW: u64 = 1000;
 const REQUESTS_A_SECOND: u64 = 100_000;
 const REQUESTS: u64 = 1_000_000;
 /// When a request of the load is given up.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 /// How long a call besides the load, and a start, may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// What a replica's output says once it can be spoken to.
+pub(super) const LISTENING: &str = "listening on ";
 
 /// Where and how long rounds are run.
 #[derive(Debug)]
@@ -57,12 +60,12 @@ pub struct Stage {
 }
 
 /// A deployment with vouchers on sale.
-struct Round<'a> {
+pub(super) struct Round<'a> {
     stage: &'a Stage,
     setup: &'a Setup,
-    deployment: Deployment,
-    target: Arc<Target>,
-    vouchers: Vec<u64>,
+    pub(super) deployment: Deployment,
+    pub(super) target: Arc<Target>,
+    pub(super) vouchers: Vec<u64>,
 }
 
 impl Stage {
@@ -72,25 +75,6 @@ impl Stage {
         let sample = round.sell(rate, seed).await;
         self.end(round.deployment).await?;
         sample
-    }
-
-    /// How fast it says that nothing is left.
-    pub async fn sold_out(&self, setup: &Setup, seed: u64) -> Result<Sample> {
-        let round = self.open(setup, 1).await?;
-        let load = Late { stage: self, setup, target: round.target.clone(), seed };
-        let sample = load.run(round.vouchers[0], &servers_of(&round.deployment)).await;
-        self.end(round.deployment).await?;
-        sample
-    }
-
-    /// How fast a handler says so that has nothing else to say.
-    pub async fn constant(&self, setup: &Setup, seed: u64) -> Result<Sample> {
-        let program = self.cluster.program().with_file_name("examples").join("constant");
-        let mut command = Command::new(&program);
-        let (process, url) = spawn(&mut command).await?;
-        let pid = process.id().unwrap_or_default();
-        let load = Late { stage: self, setup, target: Target::parse(&url)?, seed };
-        load.run(1, &[("replicas", pid)]).await
     }
 
     /// The memory of a replica after many requests.
@@ -119,14 +103,14 @@ impl Stage {
     /// How long a replica takes from the start of its program to being ready.
     pub async fn start(&self, setup: &Setup) -> Result<Sample> {
         let round = self.open(setup, FEW).await?;
-        let ready = tokio::time::timeout(CALL_DEADLINE, ready(&round.deployment, setup)).await;
+        let ready = tokio::time::timeout(CALL_DEADLINE, start(&round.deployment, setup)).await;
         let late = || Error::Setup("a replica did not become ready in 10 s".to_owned());
         let ready_ms = ready.map_err(|_| late())??.as_secs_f64() * 1000.0;
         self.end(round.deployment).await?;
         Ok(Sample { ready_ms: Some(ready_ms), ..Sample::default() })
     }
 
-    async fn open<'a>(&'a self, setup: &'a Setup, stock: u64) -> Result<Round<'a>> {
+    pub(super) async fn open<'a>(&'a self, setup: &'a Setup, stock: u64) -> Result<Round<'a>> {
         let spec = Spec {
             replicas: setup.replicas,
             flags: setup.flags.iter().map(|flag| (*flag).to_owned()).collect(),
@@ -150,7 +134,7 @@ impl Stage {
     }
 
     /// Ends a deployment and drops its database, so that the next one finds none like it.
-    async fn end(&self, deployment: Deployment) -> Result<()> {
+    pub(super) async fn end(&self, deployment: Deployment) -> Result<()> {
         deployment.end_and_drop().await
     }
 }
@@ -213,48 +197,8 @@ impl Round<'_> {
     }
 }
 
-/// A load of buyers who come too late.
-struct Late<'a> {
-    stage: &'a Stage,
-    setup: &'a Setup,
-    target: Arc<Target>,
-    seed: u64,
-}
-
-impl Late<'_> {
-    async fn run(&self, voucher: u64, servers: &[Named]) -> Result<Sample> {
-        let users: Arc<[User]> = self.stage.users.clone().into();
-        let plan = |seconds| Plan {
-            mix: Mix::AfterSoldOut,
-            // The same seed makes the same requests again, and a key that has bought is told so.
-            with_keys: false,
-            connections: self.setup.connections,
-            timeout: DEADLINE,
-            duration: Some(Duration::from_secs(seconds)),
-            seed: self.seed,
-            ..Plan::closed(self.target.clone(), voucher, users.clone(), 1)
-        };
-        load(&plan(self.stage.warm_up)).await?;
-        let before = Times::of(servers);
-        let figures = load(&plan(self.stage.seconds)).await?;
-        let answers = figures.count(Outcome::SoldOut) + figures.count(Outcome::AlreadyOrdered);
-        #[allow(clippy::cast_precision_loss)]
-        let count = answers as f64;
-        let cpu_us = Times::of(servers).for_each(&before, count);
-        let mut sample = sample(&figures, cpu_us, BTreeMap::new());
-        sample.per_s = count / figures.elapsed_s;
-        sample.cpu_us.insert(GENERATOR, figures.cost.cpu_s * 1e6 / count.max(1.0));
-        let others = figures.requests - answers;
-        if others > 0 {
-            let codes = codes(&figures);
-            sample.invalid.push(format!("{others} requests were answered otherwise: {codes}"));
-        }
-        sample.remarks.extend(figures.bottlenecks());
-        Ok(sample)
-    }
-}
-
-async fn load(plan: &Plan) -> Result<Figures> {
+/// Runs a load whose history nobody will read.
+pub(super) async fn load(plan: &Plan) -> Result<Figures> {
     plan.check()?;
     let connections = drive::connect(plan).await?;
     let recorded = Recorded::begin(plan, None, &vec![None; plan.vouchers.len()])?;
@@ -274,18 +218,14 @@ fn judge(plan: &Plan, figures: &Figures, sample: &mut Sample) {
     }
     let others = figures.requests - figures.count(Outcome::Bought);
     if others > 0 {
-        let codes = codes(figures);
-        sample.invalid.push(format!("{others} requests bought nothing: {codes}"));
+        let codes: Vec<_> =
+            figures.codes.iter().map(|(code, count)| format!("{count} {code}")).collect();
+        sample.invalid.push(format!("{others} requests bought nothing: {}", codes.join(", ")));
     }
     if figures.cost.dropped > 0 {
         sample.invalid.push(format!("{} arrivals were never sent", figures.cost.dropped));
     }
     sample.remarks.extend(figures.bottlenecks());
-}
-
-fn codes(figures: &Figures) -> String {
-    let codes = figures.codes.iter().map(|(code, count)| format!("{count} {code}"));
-    codes.collect::<Vec<_>>().join(", ")
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -331,4 +271,30 @@ async fn put_on_sale(deployment: &Deployment, count: usize, stock: u64) -> Resul
         ids.push(id.map_err(|error| Error::Setup(error.to_string()))?);
     }
     Ok(ids)
+}
+
+/// Starts another replica of the deployment, and ends it once it is ready.
+async fn start(deployment: &Deployment, setup: &Setup) -> Result<Duration> {
+    let wrong = |why: String| Error::Setup(format!("a replica cannot be started: {why}"));
+    let mut command = Command::from(deployment.command());
+    command.args(["serve", "--no-migrate", "--bind", "127.0.0.1:0", "--replica-id", "start"]);
+    command.args(setup.flags).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    let began = Instant::now();
+    let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;
+    let output = child.stdout.take().ok_or_else(|| wrong("it has no output".to_owned()))?;
+    let mut lines = BufReader::new(output).lines();
+    let url = loop {
+        let line = lines.next_line().await.map_err(|error| wrong(error.to_string()))?;
+        let line = line.ok_or_else(|| wrong("it ended".to_owned()))?;
+        if let Some(url) = line.strip_prefix(LISTENING) {
+            break url.to_owned();
+        }
+    };
+    let mut connection = Connection::new(Target::parse(&url)?, CALL_DEADLINE);
+    while !api::is_ready(&mut connection).await {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let took = began.elapsed();
+    child.kill().await.map_err(|error| wrong(error.to_string()))?;
+    Ok(took)
 }

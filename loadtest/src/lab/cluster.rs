@@ -142,11 +142,6 @@ impl Cluster {
         self.zookeeper_version.get().map(String::as_str)
     }
 
-    /// The service's program.
-    pub fn program(&self) -> &Path {
-        &self.program
-    }
-
     /// Which database server it is.
     pub fn flavor(&self) -> Flavor {
         self.database.flavor()

@@ -79,7 +79,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
     let three = "redis://:hush@127.0.0.1:1/0,redis://:hush@127.0.0.1:2/0,redis://127.0.0.1:3/0";
     let red = ["--red-urls", three];
-    let cases: [(&[&str], &str); 26] = [
+    let cases: [(&[&str], &str); 27] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
@@ -108,6 +108,10 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
             "a bug of the writer single",
         ),
         (&["--unpaid-timeout-s", "900"], "--unpaid-timeout-s needs PAYMENT_SECRET"),
+        (
+            &["--unpaid-timeout-s", "900", "--payment-secret", SECRET, "--lab", "--guards", "off"],
+            "naive code overwrites",
+        ),
         (&["--payment-secret", "weak"], "PAYMENT_SECRET must have at least 32 bytes"),
         (&["--group-size", "10"], "--group-size is for --writer grouped"),
         (&["--group-queue", "10"], "--group-queue is for --writer grouped"),

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use testbed::{Action, Command, Times};
 use tokio::task::JoinSet;
 
 use super::post;
 use crate::contention::Other;
 use crate::crowd::{Fate, buy_together};
-use crate::support::{Answer, Place, Service};
+use crate::support::{Answer, Place, Service, eventually};
 
 const ORDERS: u64 = 60;
 /// Rounds of the race; in each, every order of another user.
@@ -76,6 +77,33 @@ async fn of_payment_cancellation_and_time_out_exactly_one_wins() {
     for winner in ["paid by nobody", "cancelled by buyer", "cancelled by time_out"] {
         assert!(winners.contains_key(winner), "it was no race: {winners:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cancels_an_order_that_is_timing_out_waits_for_it_and_keeps_nobody_from_buying() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let (proxy, through) = place.database_through_proxy();
+    let service = Service::start_at(place, &[]).await;
+    let voucher = service.voucher(9).await;
+    let order = service.order(&voucher, 17).await;
+    service.order(&voucher, 18).await;
+    let mut watch = Other::connect(&service).await;
+    let before = watch.deadlocks().await;
+    // It has the orders, and its way to the stock is long.
+    let returns = Command::sql("UPDATE voucher_stock SET stock = stock + 2");
+    let rule = proxy.arm(returns, Action::HoldRequest, Times::Next(1));
+    let keeper = Service::start_at(through, &["--unpaid-timeout-s", "1"]).await;
+    eventually("the orders time out", async || rule.fired() == 1).await;
+    let (url, path) = (service.url.clone(), format!("/api/orders/{order}/cancel"));
+    let cancelling = tokio::spawn(async move { post(&url, &path, 17, None).await });
+    eventually("the cancellation waits", async || watch.waiting().await == 1).await;
+    service.order(&voucher, 19).await;
+    rule.release();
+    let cancelled = cancelling.await.expect("an answer").expect(200);
+    assert_eq!(cancelled["order"]["cancelled_by"], "time_out");
+    assert_eq!(watch.deadlocks().await, before, "they met in a deadlock");
+    assert_eq!(service.audit(&voucher).await["consistent"], true);
+    keeper.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,110 @@
+//! What somebody costs who comes too late: "sold out" as fast as it goes, beside a handler that
+//! answers a constant with the same HTTP settings (`examples/constant.rs` of the service).
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use super::figure::{GENERATOR, Sample};
+use super::processes::{Named, Times, servers_of};
+use super::rows::Setup;
+use super::service::{DEADLINE, LISTENING, Stage, load};
+use crate::error::{Error, Result};
+use crate::load::client::Target;
+use crate::load::mix::Mix;
+use crate::load::outcome::Outcome;
+use crate::load::plan::Plan;
+use crate::load::stats::Figures;
+
+/// Units that are sold during the warm-up.
+const UNITS: u64 = 100;
+/// Of the answers, so many at most may be others.
+const MAX_OTHERS: f64 = 0.001;
+
+impl Stage {
+    /// A round in which any user asks again and again for what is sold out.
+    pub async fn sold_out(&self, setup: &Setup, seed: u64) -> Result<Sample> {
+        let round = self.open(setup, UNITS).await?;
+        let servers = servers_of(&round.deployment);
+        let plan = self.late(&round.target, (round.vouchers[0], setup.connections), seed);
+        let sample = self.answers(&plan, &servers).await;
+        self.end(round.deployment).await?;
+        sample
+    }
+
+    /// The same requests to a handler that answers a constant; it stands beside the service.
+    pub async fn constant(&self, service: &Path, connections: usize, seed: u64) -> Result<Sample> {
+        let program = service.with_file_name("examples").join("constant");
+        let (child, url) = start(&program).await?;
+        let servers = [("constant", child.id().unwrap_or_default())];
+        let plan = self.late(&Target::parse(&url)?, (1, connections), seed);
+        self.answers(&plan, &servers).await
+    }
+
+    fn late(&self, target: &Arc<Target>, (voucher, connections): (u64, usize), seed: u64) -> Plan {
+        Plan {
+            mix: Mix::AfterSoldOut,
+            // The same seed makes the warm-up's requests again: with keys, buyers would be told of
+            // their orders once more.
+            with_keys: false,
+            connections,
+            timeout: DEADLINE,
+            duration: Some(Duration::from_secs(self.seconds)),
+            seed,
+            ..Plan::closed(target.clone(), voucher, self.users.clone().into(), 1)
+        }
+    }
+
+    async fn answers(&self, plan: &Plan, servers: &[Named]) -> Result<Sample> {
+        let warm_up = Some(Duration::from_secs(self.warm_up));
+        load(&Plan { duration: warm_up, ..plan.clone() }).await?;
+        let before = Times::of(servers);
+        let figures = load(plan).await?;
+        let mut cpu_us = Times::of(servers).for_each(&before, of(figures.requests));
+        cpu_us.insert(GENERATOR, figures.cost.cpu_s * 1e6 / of(figures.requests).max(1.0));
+        let mut sample = Sample {
+            per_s: figures.requests_per_s,
+            seconds: figures.elapsed_s,
+            p50_ms: figures.all.p50_ms,
+            p99_ms: figures.all.p99_ms,
+            generator_share: figures.cost.machine_share,
+            cpu_us,
+            ..Sample::default()
+        };
+        sample.invalid.extend(others(&figures));
+        sample.remarks.extend(figures.bottlenecks());
+        Ok(sample)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn of(requests: u64) -> f64 {
+    requests as f64
+}
+
+/// Why these were not the answers that were to be measured.
+fn others(figures: &Figures) -> Option<String> {
+    let late = figures.count(Outcome::SoldOut) + figures.count(Outcome::AlreadyOrdered);
+    let others = figures.requests - late;
+    (of(others) > MAX_OTHERS * of(figures.requests))
+        .then(|| format!("{others} of {} answers were others", figures.requests))
+}
+
+async fn start(program: &Path) -> Result<(Child, String)> {
+    let wrong = |why: String| {
+        let how = "`cargo build --release -p seckill --example constant` makes it";
+        Error::Setup(format!("{}: {why}; {how}", program.display()))
+    };
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;
+    let output = child.stdout.take().ok_or_else(|| wrong("it has no output".to_owned()))?;
+    let line = BufReader::new(output).lines().next_line().await;
+    let line = line.map_err(|error| wrong(error.to_string()))?.unwrap_or_default();
+    let url = line.strip_prefix(LISTENING).ok_or_else(|| wrong("it does not listen".to_owned()))?;
+    Ok((child, url.to_owned()))
+}
