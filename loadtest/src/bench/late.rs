@@ -48,6 +48,9 @@ impl Stage {
     fn late(&self, target: &Arc<Target>, (voucher, connections): (u64, usize), seed: u64) -> Plan {
         Plan {
             mix: Mix::AfterSoldOut,
+            // The same seed makes the warm-up's requests again: with keys, buyers would be told of
+            // their orders once more.
+            with_keys: false,
             connections,
             timeout: DEADLINE,
             duration: Some(Duration::from_secs(self.seconds)),

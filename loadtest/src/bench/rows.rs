@@ -18,6 +18,8 @@ pub struct Setup {
     pub needs: Needs,
     /// Orders of another voucher that are in the table already.
     pub filled: u64,
+    /// Whether requests have an `Idempotency-Key`.
+    pub with_keys: bool,
     /// Vouchers on sale.
     pub vouchers: usize,
     /// How many of them the buyers want, all alike.
@@ -30,6 +32,7 @@ const SINGLE: Setup = Setup {
     replicas: 1,
     needs: Needs::Nothing,
     filled: 0,
+    with_keys: false,
     vouchers: 1,
     wanted: 1,
 };
@@ -73,7 +76,7 @@ const fn locked(flags: &'static [&'static str], needs: Needs) -> What {
 }
 
 /// All cells, in the order in which a round measures them.
-pub const CELLS: [Cell; 24] = [
+pub const CELLS: [Cell; 25] = [
     cell("bare:1", What::Bare(1)),
     cell("bare:8", What::Bare(8)),
     cell("bare:32", What::Bare(32)),
@@ -86,6 +89,7 @@ pub const CELLS: [Cell; 24] = [
     cell("1000 vouchers", What::Orders(Setup { vouchers: 1000, ..GROUPED })),
     cell("half single", What::AtHalfOf("single:64", SINGLE)),
     cell("half grouped", What::AtHalfOf("single:64", GROUPED)),
+    cell("grouped, keys", What::Orders(Setup { with_keys: true, ..GROUPED })),
     cell("constant", What::Constant(SINGLE.connections)),
     cell("sold out", What::SoldOut(SINGLE)),
     cell("memory", What::Memory(GROUPED)),
@@ -165,7 +169,7 @@ const fn lacking(why: &'static str, row: Row) -> Row {
 const NO_QUEUE: &str = "there is no path `queued` yet";
 
 /// All rows. One that is new needs a cell above, unless there is one, and a line here.
-pub const ROWS: [Row; 24] = [
+pub const ROWS: [Row; 25] = [
     row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
     row(
         "grouped-256",
@@ -226,6 +230,7 @@ pub const ROWS: [Row; 24] = [
     of(Figure::ServerTime, row("lock-cpu", "processor time: redisson", ("single:64", NONE), None)),
     row("scope", "single: a lock for the voucher", ("scope voucher", USUAL), None),
     row("guards", "single: guards off", ("guards off", USUAL), None),
+    row("keys", "grouped: with Idempotency-Key", ("grouped, keys", GATHERED), None),
     row("spread", "grouped: 64 of 1,000 vouchers", ("64 of 1000", GATHERED), None),
 ];
 

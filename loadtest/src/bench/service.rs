@@ -146,6 +146,7 @@ impl Round<'_> {
             vouchers: self.vouchers[..self.setup.wanted].to_vec(),
             connections: self.setup.connections,
             timeout: DEADLINE,
+            with_keys: self.setup.with_keys,
             duration: Some(Duration::from_secs(self.stage.seconds)),
             seed,
             ..Plan::closed(self.target.clone(), self.vouchers[0], users, 1)

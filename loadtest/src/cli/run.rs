@@ -150,6 +150,7 @@ impl RunArgs {
             first_request: 0,
             requests: self.requests,
             hang_up_share: self.hang_up_share,
+            with_keys: true,
             seed: self.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0),
         };
         plan.check()?;

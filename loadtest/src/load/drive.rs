@@ -244,7 +244,7 @@ impl Load {
         let purchase = &self.purchases[usize::from(batch.voucher)];
         let start = |(number, mut connection): (u32, Box<Connection>)| {
             let fate = Fate::of(self.plan.seed, number, self.plan.hang_up_share);
-            purchase.write(&mut connection, user, fate.key);
+            purchase.write(&mut connection, user, self.plan.with_keys.then_some(fate.key));
             let sent = Instant::now();
             self.live.started(batch.user, sent);
             if fate.hang_up.is_none() {

@@ -54,6 +54,8 @@ pub struct Plan {
     pub first_request: u32,
     /// The part of the clients that hang up, 0 to 1.
     pub hang_up_share: f64,
+    /// Whether requests have an `Idempotency-Key`, which the service keeps with the order.
+    pub with_keys: bool,
     /// What all random choices come from.
     pub seed: u64,
 }
@@ -78,6 +80,7 @@ impl Plan {
             requests: None,
             first_request: 0,
             hang_up_share: 0.0,
+            with_keys: true,
             seed: 0,
         }
     }

@@ -24,13 +24,15 @@ impl Purchase {
     }
 
     /// Makes it the connection's next request.
-    pub fn write(&self, connection: &mut Connection, user: &User, key: Uuid) {
+    pub fn write(&self, connection: &mut Connection, user: &User, key: Option<Uuid>) {
         let request = connection.request();
         request.extend_from_slice(&self.head);
         request.extend_from_slice(user.authorization.as_bytes());
-        request.extend_from_slice(b"\r\nidempotency-key: ");
-        let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
-        request.extend_from_slice(key.hyphenated().encode_lower(&mut text).as_bytes());
+        if let Some(key) = key {
+            request.extend_from_slice(b"\r\nidempotency-key: ");
+            let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+            request.extend_from_slice(key.hyphenated().encode_lower(&mut text).as_bytes());
+        }
         request.extend_from_slice(b"\r\n\r\n");
     }
 }
