@@ -120,7 +120,9 @@ async fn an_end_counts_with_its_first_acknowledgement_and_in_its_own_epoch_only(
         })
         .collect();
     let mut of_another_epoch = ends.clone();
-    of_another_epoch.iter_mut().for_each(|end| end.order.epoch = 2);
+    for end in &mut of_another_epoch {
+        end.order.epoch = 2;
+    }
     let settle =
         async |ends: &[EntryEnd]| table.stream.settle(VOUCHER, ends).await.expect("an answer");
     assert_eq!(settle(&of_another_epoch).await, 0);
