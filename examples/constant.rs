@@ -13,7 +13,10 @@ use seckill::store::Health;
 use tokio::net::TcpListener;
 
 /// As long as the answer that it stands beside.
-const BODY: &str = r#"{"type":"/problems/sold_out","title":"Sold out","status":409,"code":"sold_out","detail":"No unit is left.","request_id":"00000000-0000-4000-8000-000000000000"}"#;
+const BODY: &str = concat!(
+    r#"{"type":"/problems/sold_out","title":"Sold out","status":409,"code":"sold_out","#,
+    r#""detail":"No unit is left.","request_id":"00000000-0000-4000-8000-000000000000"}"#,
+);
 
 /// What a load asks for before it begins, on each of its connections.
 const VOUCHER: &str =

@@ -9,6 +9,7 @@ use distlock::{LockKind, LockOptions, Locks};
 use secrecy::ExposeSecret;
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
+use uuid::Uuid;
 
 use crate::config::Serve;
 use crate::failpoint;
@@ -16,10 +17,10 @@ use crate::http::{self, Api, CodeDelivery, Limits, RateLimits};
 use crate::lock::{self, Places, Wanted};
 use crate::payment::Payments;
 use crate::readiness::Readiness;
-use crate::sale::{Guards, Housekeeping, Parts, Plant, Rules, Sale};
+use crate::sale::{Guards, Housekeeping, Parts, Path, Plant, QueueParts, Rules, Sale, Seal};
 use crate::store::{
-    self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisConnection, Replicas, SaleTables,
-    StoreError, Users, Vouchers, Watched,
+    self, Codes, DatabaseOptions, Health, OrderIds, Orders, RedisConnection, Replicas, SaleStream,
+    SaleTables, StoreError, Users, Vouchers, Watched,
 };
 use crate::telemetry;
 use crate::token::Tokens;
@@ -79,7 +80,17 @@ impl App {
             watched: lock::has_servers_of_its_own(config.lock, &config.lock_servers),
         };
         servers.health.look_at_locks(lock_servers.clone().ask()).await;
-        let sale = sale(config, &servers, locks, payments);
+        let queue = (config.path.path == Path::Queued).then(|| {
+            let consumer_is_stable = config.replica_id.is_some();
+            let unique = || format!("{replica}-{}", Uuid::new_v4());
+            QueueParts {
+                stream: SaleStream::new(servers.redis.clone(), config.path.queue_length()),
+                seal: Seal::new(&secret),
+                consumer: if consumer_is_stable { replica.clone() } else { unique() },
+                consumer_is_stable,
+            }
+        });
+        let sale = sale(config, &servers, (locks, payments, queue));
         let housekeeping = housekeeping(config, &servers).await?;
         let api = Api { replica, settings, ..api(config, &servers, tokens, (&sale, &readiness)) };
         Ok(Self {
@@ -117,6 +128,9 @@ impl App {
             tokio::spawn(surroundings.keep_looking(readiness)),
             tokio::spawn(self.housekeeping.clone().run()),
         ];
+        if let Some(queue) = self.sale.queue() {
+            tokio::spawn(queue.clone().run());
+        }
         http::serve(self.listener, self.router, self.limits, self.readiness, end).await;
         self.sale.finish().await;
         for task in background {
@@ -176,8 +190,11 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
         tracing::debug!(steps, "schema is up to date");
     }
     let naive = Guards::from(config.laboratory.guards) == Guards::Off;
+    // What a replica that is frozen or cut off has locked keeps others from its queued tickets.
+    let is_queued = config.path.path == Path::Queued;
+    let silence = is_queued.then(|| SILENCE + millis(config.laboratory.work_ms));
     let pool = |pool_size| {
-        store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive, silence: None })
+        store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive, silence })
             .context("DATABASE_URL is not usable")
     };
     Ok((pool(config.db_pool)?, pool(SIDE_CONNECTIONS)?))
@@ -240,7 +257,11 @@ async fn housekeeping(config: &Serve, servers: &Servers) -> anyhow::Result<House
     Ok(Housekeeping::new(orders, locks, config.unpaid_timeout_s))
 }
 
-fn sale(config: &Serve, servers: &Servers, locks: Locks, payments: Option<Payments>) -> Sale {
+fn sale(
+    config: &Serve,
+    servers: &Servers,
+    (locks, payments, queue): (Locks, Option<Payments>, Option<QueueParts>),
+) -> Sale {
     let Servers { pool, redis, health, .. } = servers;
     let lease = locks.guarantees().lease(config.lease());
     let options = LockOptions::new(millis(config.lock_wait_ms), lease);
@@ -266,6 +287,7 @@ fn sale(config: &Serve, servers: &Servers, locks: Locks, payments: Option<Paymen
         health: health.clone(),
         payments,
         pool: pool.clone(),
+        queue,
     };
     Sale::new(rules, parts)
 }
@@ -316,6 +338,7 @@ fn api(
         lab: (!lab.is_empty()).then(|| lab.join(", ")),
         lying_audit: plant == Some(Plant::LyingAudit),
         max_requests: config.max_requests as usize,
+        streams: http::streams(),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Flags and environment, parsed once. A flag wins over the environment, that over the default.
 //! Only this module reads the environment.
 
+mod letters;
 mod limits;
 mod locks;
+mod path;
 mod serve;
 
 use std::net::SocketAddr;
@@ -13,8 +15,10 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use secrecy::SecretString;
 
+pub use letters::{DeadLettersCommand, DeadLettersList, DeadLettersReplay};
 pub use limits::LimitFlags;
 pub use locks::{LockCommand, LockList, LockRun, LockServers};
+pub use path::PathArgs;
 pub use serve::{GuardsArg, Laboratory, LockOrderArg, ScopeArg, Serve};
 
 /// The laboratory asks for it: only a program with failpoints can fail at them.
@@ -77,6 +81,9 @@ pub enum Command {
     Token(Token),
     /// Ask a replica whether it is ready, for health checks: exit 0 or 1.
     Probe(Probe),
+    /// Admitted purchases of `--path queued` whose order could not be written again and again.
+    #[command(subcommand)]
+    DeadLetters(DeadLettersCommand),
     /// Show what each kind of lock guarantees, and what it is known to get wrong.
     Locks(LockList),
     /// Use a lock from the shell.

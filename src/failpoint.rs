@@ -33,7 +33,22 @@ pub(crate) const ROLLED_BACK: &str = "sale-rolled-back";
 /// The lock is released, and nobody has been answered.
 pub(crate) const BEFORE_ANSWER: &str = "sale-before-answer";
 
-/// All of them.
+/// Path `queued`: the purchase is admitted, and its client does not know.
+pub(crate) const QUEUE_ADMITTED: &str = "queue-admitted";
+/// The epoch is raised in the database, and Redis does not know.
+pub(crate) const QUEUE_EPOCH_RAISED: &str = "queue-epoch-raised";
+/// The queue is open.
+pub(crate) const QUEUE_OPENED: &str = "queue-opened";
+/// An entry is taken, and nothing was done about it yet.
+pub(crate) const QUEUE_DELIVERED: &str = "queue-delivered";
+/// An end without an order is written.
+pub(crate) const QUEUE_END_WRITTEN: &str = "queue-end-written";
+/// A ticket has ended, and its entry is not acknowledged.
+pub(crate) const QUEUE_ENDED: &str = "queue-ended";
+/// It is acknowledged.
+pub(crate) const QUEUE_ACKNOWLEDGED: &str = "queue-acknowledged";
+
+/// Those of a purchase on the path `direct`.
 const SALE: [&str; 12] = [
     ADMITTED,
     LOCKED,
@@ -49,9 +64,41 @@ const SALE: [&str; 12] = [
     BEFORE_ANSWER,
 ];
 
-/// The points of a lock and those of a purchase.
-pub fn all() -> impl Iterator<Item = &'static str> {
+/// Those that only the path `queued` has.
+const QUEUE: [&str; 7] = [
+    QUEUE_ADMITTED,
+    QUEUE_EPOCH_RAISED,
+    QUEUE_OPENED,
+    QUEUE_DELIVERED,
+    QUEUE_END_WRITTEN,
+    QUEUE_ENDED,
+    QUEUE_ACKNOWLEDGED,
+];
+
+/// The points of a lock and those of a purchase on the path `direct`.
+pub fn of_direct() -> impl Iterator<Item = &'static str> {
     failpoint::ALL.into_iter().chain(SALE)
+}
+
+/// The points between the admission of a purchase on the path `queued` and the acknowledgement of
+/// its entry, in the order in which they are reached; some only when something goes wrong.
+pub fn of_queued() -> impl Iterator<Item = &'static str> {
+    let written = [
+        BEGUN,
+        ORDER_INSERTED,
+        BEFORE_COMMIT,
+        COMMIT_IN_DOUBT,
+        BEFORE_ROLLBACK,
+        ROLLED_BACK,
+        COMMITTED,
+    ];
+    let (before, after) = QUEUE.split_at(4);
+    before.iter().copied().chain(written).chain(after.iter().copied())
+}
+
+/// All points.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    of_direct().chain(QUEUE)
 }
 
 /// Which points a text arms, for those who must not trust this replica with a real sale.

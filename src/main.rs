@@ -1,4 +1,4 @@
-//! The command line: serve, migrate, token, probe, locks, lock run.
+//! The command line: serve, migrate, token, probe, dead-letters, locks, lock run.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Read, Write};
@@ -11,12 +11,14 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use seckill::app::App;
-use seckill::config::{Cli, Command, LockCommand, Migrate, Probe, Serve, Token};
+use seckill::config::{
+    Cli, Command, DeadLettersCommand, LockCommand, Migrate, Probe, Serve, Token,
+};
 use seckill::domain::{Phone, Role};
-use seckill::lock;
 use seckill::store::{self, DatabaseOptions, Users};
 use seckill::telemetry;
 use seckill::token::{Identity, Tokens};
+use seckill::{letters, lock};
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -37,6 +39,11 @@ async fn main() -> ExitCode {
         Command::Migrate(config) => migrate(&config).await,
         Command::Token(config) => token(&config).await,
         Command::Probe(config) => return probe(&config),
+        Command::DeadLetters(command) => match dead_letters(&command).await {
+            Ok(true) => Ok(()),
+            Ok(false) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
         Command::Locks(config) => say(&lock::list(config.json)),
         Command::Lock(LockCommand::Run(config)) => {
             let (code, sentence) = lock::run(&config).await;
@@ -128,6 +135,18 @@ async fn token(config: &Token) -> anyhow::Result<()> {
     }
     out.flush().context("cannot write the tokens")?;
     say(&format!("{} tokens written to {}", config.users, config.out.display()))
+}
+
+/// Whether all was done that was asked for.
+async fn dead_letters(command: &DeadLettersCommand) -> anyhow::Result<bool> {
+    let (lines, all) = match command {
+        DeadLettersCommand::List(config) => (letters::list(config).await?, true),
+        DeadLettersCommand::Replay(config) => letters::replay(config).await?,
+    };
+    for line in lines {
+        say(&line)?;
+    }
+    Ok(all)
 }
 
 /// A file that only its owner can read, also if it is not a new one.

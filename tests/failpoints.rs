@@ -7,8 +7,13 @@
 
 #[path = "failpoints/laboratory.rs"]
 mod laboratory;
+#[path = "failpoints/queued.rs"]
+mod queued;
 
 // Half of what the service's other tests share.
+#[allow(dead_code, reason = "shared with another test program")]
+#[path = "service/queued/buyer.rs"]
+mod buyer;
 #[allow(dead_code, reason = "shared with another test program")]
 #[path = "service/crowd.rs"]
 mod crowd;
@@ -60,7 +65,7 @@ async fn whatever_a_replica_does_at_any_point_nothing_is_sold_twice_and_no_lock_
     let well = Arc::new(Service::start_at(place.clone(), &flags).await);
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     let mut rounds = JoinSet::new();
-    let all = failpoint::all().flat_map(|point| ACTIONS.map(|action| (point, action)));
+    let all = failpoint::of_direct().flat_map(|point| ACTIONS.map(|action| (point, action)));
     for (number, (point, (what, action))) in (1..).zip(all) {
         let (well, place) = (Arc::clone(&well), place.clone());
         let places = Arc::clone(&places);

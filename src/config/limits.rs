@@ -1,10 +1,11 @@
 //! How often somebody may ask.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::Args;
+use ipnet::IpNet;
 
-use crate::domain::Network;
 use crate::http::LimitRules;
 use crate::store::Rate;
 
@@ -31,8 +32,16 @@ pub struct LimitFlags {
     /// Proxies that say in X-Forwarded-For who their client is, as addresses or networks
     /// (10.0.0.0/8), separated by commas; nobody else is believed. Without them all that comes
     /// through a proxy is from one address.
-    #[arg(long, env = "TRUSTED_PROXIES", value_delimiter = ',', value_parser = Network::parse)]
-    pub trusted_proxies: Vec<Network>,
+    #[arg(long, env = "TRUSTED_PROXIES", value_delimiter = ',', value_parser = network)]
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+/// An address is a network of one.
+fn network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse().map(|address: IpAddr| address.into());
+    text.parse()
+        .or_else(|_| address())
+        .map_err(|_| "must be like 10.0.0.0/8 or 10.0.0.1".to_owned())
 }
 
 impl LimitFlags {
@@ -44,6 +53,24 @@ impl LimitFlags {
             orders_of_address: rate(self.limit_orders_address, MINUTE),
             codes_of_address: rate(self.limit_codes_address, HOUR),
             trusted_proxies: self.trusted_proxies.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_has_its_addresses_and_no_others() {
+        let has = |range: &str, address: &str| {
+            network(range).unwrap().contains(&address.parse::<IpAddr>().unwrap())
+        };
+        assert!(has("10.1.0.0/16", "10.1.255.3") && !has("10.1.0.0/16", "10.2.0.1"));
+        assert!(has("127.0.0.1", "127.0.0.1") && !has("127.0.0.1", "127.0.0.2"));
+        assert!(has("fd00::/8", "fd12::1") && !has("fd00::/8", "fe80::1"));
+        for bad in ["", "10.0.0.0/33", "10.0.0.0/-1", "proxy", "::/129", "10.0.0.0/"] {
+            assert!(network(bad).is_err(), "{bad:?}");
         }
     }
 }

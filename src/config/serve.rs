@@ -12,12 +12,15 @@ use secrecy::{ExposeSecret, SecretString};
 use super::Database;
 use super::limits::LimitFlags;
 use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
-use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Plant, Scope, Writer};
+use super::path::{PathArgs, check_path};
+use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Path, Plant, Scope, Writer};
 
 /// The most orders in one transaction of `--writer grouped`, unless told otherwise.
 const GROUP_SIZE: usize = 256;
 /// The most orders of one voucher that wait for one.
 const GROUP_QUEUE: usize = 512;
+/// The lock, unless told otherwise.
+pub(super) const LOCK: &str = "redisson";
 /// The lease of kinds that do not renew it, unless told otherwise.
 const FIXED_LEASE: Duration = Duration::from_secs(10);
 
@@ -63,11 +66,14 @@ pub struct Serve {
     #[arg(long, env = "REPLICA_ID", value_parser = replica_name)]
     pub replica_id: Option<String>,
     /// The lock around a purchase.
-    #[arg(long, env = "LOCK", default_value = "redisson", value_parser = lock_kind())]
+    #[arg(long, env = "LOCK", default_value = LOCK, value_parser = lock_kind())]
     pub lock: LockKind,
     /// What the lock's name is made of.
     #[arg(long, env = "LOCK_SCOPE", value_enum, default_value = "user")]
     pub lock_scope: ScopeArg,
+    /// When a purchase is answered.
+    #[command(flatten)]
+    pub path: PathArgs,
     /// What writes the orders: each in a transaction of its own, or those of a voucher that arrive
     /// while one is on its way together in the next.
     #[arg(long, env = "WRITER", value_enum, default_value = "single")]
@@ -258,7 +264,8 @@ impl Serve {
         check_database(&self.database.database_url)?;
         check_redis("REDIS_URL", self.redis_url.expose_secret())?;
         self.check_lock()?;
-        self.check_writer()
+        self.check_writer()?;
+        check_path(self)
     }
 
     fn check_writer(&self) -> Result<(), String> {
@@ -359,6 +366,9 @@ impl Serve {
         }
         if self.laboratory.fenced {
             settings.push_str(" fenced=yes");
+        }
+        if self.path.path == Path::Queued {
+            settings.push_str(" path=queued");
         }
         // One that counts a server which the others leave out would undo their restart delay.
         let restart_delay_ms = self.lock_servers.red_restart_delay_ms;

@@ -1,17 +1,17 @@
-//! Pure rules: ids, phones, networks, vouchers, orders, requests. No I/O stands here.
+//! Pure rules: ids, phones, vouchers, orders, requests, tickets. No I/O stands here.
 
 mod ids;
-mod network;
 mod order;
 mod phone;
 mod request;
+mod ticket;
 mod voucher;
 
 pub use ids::{BadId, OrderId, UserId, VoucherId};
-pub use network::Network;
 pub use order::{CancelledBy, Order, OrderStatus};
 pub use phone::{BadPhone, Phone};
 pub use request::{RequestKey, Wish};
+pub use ticket::{BadTicket, TicketId, TicketState};
 pub use voucher::{Phase, Status, Voucher, Window};
 
 /// What a user may do.

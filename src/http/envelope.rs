@@ -92,7 +92,10 @@ pub(super) async fn wrap(
 /// Counters of requests by route, method and status. To find one by its labels costs the recorder
 /// a key with three texts, each time; there are only so many, so each is looked up once.
 #[derive(Default)]
-struct Counts(RwLock<HashMap<String, HashMap<(&'static str, u16), Counter>>>);
+struct Counts(RwLock<HashMap<String, OfRoute>>);
+
+/// By method and status.
+type OfRoute = HashMap<(&'static str, u16), Counter>;
 
 impl Counts {
     fn count(&self, route: &str, answered: (&'static str, u16)) {

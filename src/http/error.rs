@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::domain::OrderId;
+use crate::domain::{OrderId, TicketId};
 use crate::sale::Refusal;
 use crate::store::StoreError;
 
@@ -46,8 +46,11 @@ pub(super) enum ApiError {
     MethodNotAllowed,
     HasOrders,
     Refused(Refusal),
+    TicketNotFound,
     /// The order may or may not exist.
     OutcomeUnknown(OrderId),
+    /// The purchase may or may not be admitted.
+    AdmissionUnknown(TicketId),
     /// Too many requests at a time.
     Overloaded,
     Internal,
@@ -216,6 +219,8 @@ impl From<ApiError> for Problem {
                               5 minutes.";
                 Self::new(403, "bad_signature", "Bad signature", detail)
             }
+            E::TicketNotFound => Self::new(404, "ticket_not_found", "No such ticket", "Not yours."),
+            E::AdmissionUnknown(ticket) => admission_unknown(ticket),
             E::MethodNotAllowed => {
                 let detail = "This address does not take that method.";
                 Self::new(405, "method_not_allowed", "Method not allowed", detail)
@@ -235,6 +240,12 @@ impl From<ApiError> for Problem {
             E::Internal => Self::new(500, "internal", "Internal error", "This is our fault."),
         }
     }
+}
+
+fn admission_unknown(ticket: TicketId) -> Problem {
+    let detail = "A server went away. Ask for the ticket later: it has ended, or it will.";
+    let problem = Problem::new(504, "outcome_unknown", "Outcome unknown", detail);
+    problem.with("ticket_id", ticket.to_string())
 }
 
 fn overloaded() -> Problem {
@@ -357,6 +368,12 @@ pub(super) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
 pub(super) fn created(address: &str, body: impl Serialize) -> Response {
     let location = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("/"));
     (StatusCode::CREATED, [(LOCATION, location)], Json(body)).into_response()
+}
+
+/// 202 with the address where it goes on.
+pub(super) fn accepted_at(address: &str, body: impl Serialize) -> Response {
+    let location = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("/"));
+    (StatusCode::ACCEPTED, [(LOCATION, location)], Json(body)).into_response()
 }
 
 /// 202.

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use ipnet::IpNet;
 
 use super::Shared;
 use super::error::ApiError;
-use crate::domain::{Network, UserId};
+use crate::domain::UserId;
 use crate::store::{self, Rate, StoreError};
 
 /// How often, of each sort; nothing is limited that has none.
@@ -29,7 +30,7 @@ pub struct LimitRules {
     /// Login codes asked for by an address. (Of a phone there are ten a day.)
     pub codes_of_address: Option<Rate>,
     /// Proxies whose `X-Forwarded-For` is believed.
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 impl LimitRules {
@@ -92,7 +93,7 @@ impl RateLimits {
     fn address(&self, asking: &Parts) -> Option<IpAddr> {
         let Peer(peer) = asking.extensions.get()?;
         let is_trusted =
-            |address: &IpAddr| self.rules.trusted_proxies.iter().any(|one| one.has(*address));
+            |address: &IpAddr| self.rules.trusted_proxies.iter().any(|one| one.contains(address));
         let mut client = peer.ip().to_canonical();
         let said = asking.headers.get_all("x-forwarded-for").iter();
         let said: Vec<_> = said.filter_map(|line| line.to_str().ok()).collect();

@@ -17,6 +17,7 @@ mod orders;
 mod page;
 mod payments;
 mod server;
+mod tickets;
 mod views;
 mod vouchers;
 
@@ -43,6 +44,7 @@ use error::ApiError;
 pub use limits::{LimitRules, RateLimits};
 pub use login::CodeDelivery;
 pub use server::{Limits, serve};
+pub use tickets::streams;
 
 /// The largest body that is read, in bytes.
 const BODY_BYTES: usize = 16 * 1024;
@@ -83,6 +85,8 @@ pub struct Api {
     pub lying_audit: bool,
     /// The most requests at a time.
     pub max_requests: usize,
+    /// The places of tickets' event streams.
+    pub streams: Arc<Semaphore>,
 }
 
 type Shared = Arc<Api>;
@@ -99,6 +103,7 @@ pub fn router(api: Api) -> Router {
         .merge(admin::router())
         .merge(orders::router())
         .merge(payments::router())
+        .merge(tickets::router())
         .split_for_parts();
     let description = openapi::complete(description);
     let routes = routes

@@ -12,9 +12,10 @@ use super::Shared;
 use super::auth::{Buyer, Caller};
 use super::error::{ApiError, ProblemView, created};
 use super::extract::{Key, NoBody, Params, PathId};
+use super::tickets::{TicketAnswer, admitted};
 use super::views::{OrderAnswer, OrderPage, OrderView, TimedOrder};
 use crate::domain::{Order, OrderId, VoucherId};
-use crate::sale::{Outcome, Settled};
+use crate::sale::{Outcome, Requested, Settled};
 
 /// Orders on a page if the caller does not say, and at most.
 const PAGE: u32 = 20;
@@ -42,6 +43,8 @@ fn view(api: &Shared, order: Order) -> OrderView {
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
     responses(
         (status = 201, body = OrderAnswer),
+        (status = 202, description = "admitted: `Location` is the ticket's (path queued)",
+            body = TicketAnswer),
         (status = 401, body = ProblemView),
         (status = 404, description = "voucher_not_found", body = ProblemView),
         (status = 409, description = "sold_out, already_ordered, not_started, ended, \
@@ -60,6 +63,13 @@ async fn buy(
     Key(key): Key,
     _: NoBody,
 ) -> Result<Response, ApiError> {
+    if let Some(queue) = api.sale.queue() {
+        return match api.sale.request(queue, user, voucher).await {
+            Requested::Ticket(ticket) => Ok(admitted(ticket)),
+            Requested::Refused(refusal) => Err(ApiError::Refused(refusal)),
+            Requested::Unknown(ticket) => Err(ApiError::AdmissionUnknown(ticket)),
+        };
+    }
     match api.sale.purchase(user, voucher, key).await {
         Outcome::Bought(order) | Outcome::Replayed(order) => {
             let address = format!("/api/orders/{}", order.id);

@@ -29,6 +29,7 @@ const LAST_PURCHASE: time::Duration = time::Duration::minutes(1);
 const MOST: u64 = 1024;
 
 /// The terms on which a voucher is sold.
+#[derive(Clone)]
 pub(super) struct Terms {
     pub(super) title: String,
     pub(super) price_cents: u64,
@@ -45,6 +46,14 @@ pub(super) struct Terms {
 }
 
 impl Terms {
+    /// The same at that price, which may be an earlier one.
+    pub(super) fn at_price(self: Arc<Self>, price_cents: u64) -> Arc<Self> {
+        if self.price_cents == price_cents {
+            return self;
+        }
+        Arc::new(Self { price_cents, ..(*self).clone() })
+    }
+
     /// The database's time, in whole milliseconds.
     pub(super) fn now(&self) -> OffsetDateTime {
         let elapsed = self.read_at.elapsed();

@@ -26,8 +26,8 @@ use tokio::time::Instant;
 use super::outcome::{Outcome, Refusal};
 use super::section::Ticket;
 use super::{GroupLimits, OnLost, Parts, Rules};
-use crate::domain::VoucherId;
-use crate::store::{Health, OrderIds, Orders};
+use crate::domain::{TicketState, VoucherId};
+use crate::store::{Health, OrderIds, Orders, Tickets};
 use crate::telemetry::took;
 use group::Group;
 
@@ -47,14 +47,28 @@ struct Member {
     arrival: usize,
     /// How often it alone met another transaction.
     tries: u32,
-    answer: oneshot::Sender<Outcome>,
+    answer: oneshot::Sender<Told>,
+}
+
+/// What a caller is told.
+pub(super) enum Told {
+    /// How its order ended.
+    Outcome(Outcome),
+    /// Its ticket had ended so before; nothing was written.
+    Ended(TicketState),
+    /// Its ticket is of another opening than the one that counts; nothing was written.
+    Stale,
 }
 
 impl Member {
     fn settle(self, outcome: Outcome) {
+        self.tell(Told::Outcome(outcome));
+    }
+
+    fn tell(self, told: Told) {
         took("transaction", self.since.elapsed().saturating_sub(self.queued));
         // A caller that is gone has lost its lock with its task; its order is as good as any.
-        let _nobody_listens = self.answer.send(outcome);
+        let _nobody_listens = self.answer.send(told);
     }
 }
 
@@ -69,6 +83,7 @@ struct Press {
     rules: Arc<Rules>,
     pool: sqlx::MySqlPool,
     orders: Orders,
+    tickets: Tickets,
     ids: OrderIds,
     health: Health,
 }
@@ -87,6 +102,7 @@ impl Grouped {
             rules: Arc::clone(rules),
             pool: parts.pool.clone(),
             orders: parts.orders.clone(),
+            tickets: Tickets::new(parts.pool.clone()),
             ids: parts.ids.clone(),
             health: parts.health.clone(),
         };
@@ -96,21 +112,28 @@ impl Grouped {
     /// Writes the order together with others, and tells how that ended. The caller holds its lock
     /// until then; `loss` is that lock's.
     pub(super) async fn write(&self, ticket: &Arc<Ticket>, loss: Option<Loss>) -> Outcome {
-        let (answer, outcome) = oneshot::channel();
-        let member = Member {
-            ticket: Arc::clone(ticket),
-            loss: loss.filter(|_| self.press.rules.on_lost == OnLost::Stop),
-            since: Instant::now(),
-            queued: Duration::ZERO,
-            arrival: 0,
-            tries: 0,
-            answer,
-        };
+        let loss = loss.filter(|_| self.press.rules.on_lost == OnLost::Stop);
+        let (member, told) = member(ticket, loss);
         if !self.queue(member) {
             return Outcome::Refused(Refusal::Overloaded);
         }
-        // Without an answer the group ended in a defect.
-        outcome.await.unwrap_or(Outcome::Failed)
+        match told.await {
+            Ok(Told::Outcome(outcome)) => outcome,
+            // Without an answer the group ended in a defect; the rest is told to tickets only.
+            Err(_) | Ok(Told::Ended(_) | Told::Stale) => Outcome::Failed,
+        }
+    }
+
+    /// Writes the order of a queued ticket, together with others or alone.
+    pub(super) async fn write_queued(&self, ticket: &Arc<Ticket>, alone: bool) -> Told {
+        let (member, told) = member(ticket, None);
+        if alone {
+            let group = Group::new(Arc::clone(&self.press), vec![member]);
+            tokio::spawn(group.write());
+        } else if !self.queue(member) {
+            return Told::Outcome(Outcome::Refused(Refusal::Overloaded));
+        }
+        told.await.unwrap_or(Told::Outcome(Outcome::Failed))
     }
 
     /// Whether there was a place in the lane.
@@ -166,4 +189,12 @@ impl Grouped {
     fn lanes(&self) -> MutexGuard<'_, HashMap<VoucherId, Lane>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn member(ticket: &Arc<Ticket>, loss: Option<Loss>) -> (Member, oneshot::Receiver<Told>) {
+    let (answer, told) = oneshot::channel();
+    let since = Instant::now();
+    let ticket = Arc::clone(ticket);
+    let queued = Duration::ZERO;
+    (Member { ticket, loss, since, queued, arrival: 0, tries: 0, answer }, told)
 }

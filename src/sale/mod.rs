@@ -12,6 +12,7 @@ mod life;
 mod naive;
 mod outcome;
 mod plant;
+mod queued;
 mod section;
 mod single;
 mod twins;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Guard, LockKind, LockName, LockOptions, Locks};
+use grouped::Grouped;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -27,12 +29,13 @@ use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
 use crate::telemetry::took;
-use catalogue::{Catalogue, Remembering};
+use catalogue::{Catalogue, Remembering, Terms};
 pub use housekeeping::Housekeeping;
 use late::{Late, Turned};
 use life::Life;
 pub use outcome::{Outcome, Refusal, Settled};
 pub use plant::Plant;
+pub use queued::{Queue, QueueParts, Requested, Seal};
 use section::{Section, Ticket};
 use twins::{Entered, Request, Twins};
 
@@ -70,6 +73,15 @@ pub enum Writer {
     Single,
     /// Orders of a voucher that arrive while a transaction is on its way are committed together.
     Grouped,
+}
+
+/// When a purchase is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Path {
+    /// When its order is committed.
+    Direct,
+    /// When it is admitted, with a ticket; its order is written from a stream in Redis.
+    Queued,
 }
 
 /// How many orders the writer `grouped` takes.
@@ -146,6 +158,8 @@ pub struct Parts {
     pub health: Health,
     /// Who takes the money, if somebody does.
     pub payments: Option<Payments>,
+    /// What the path `queued` needs; without it the path is `direct`.
+    pub queue: Option<QueueParts>,
 }
 
 /// The sale. Cheap to clone.
@@ -158,6 +172,7 @@ pub struct Sale {
     late: Option<Late>,
     admission: Arc<Semaphore>,
     section: Arc<Section>,
+    queue: Option<Queue>,
     life: Arc<Life>,
     twins: Twins,
     tasks: TaskTracker,
@@ -165,14 +180,20 @@ pub struct Sale {
 
 impl Sale {
     /// A sale by those rules.
-    pub fn new(rules: Rules, parts: Parts) -> Self {
+    pub fn new(rules: Rules, mut parts: Parts) -> Self {
         let rules = Arc::new(rules);
         let late = rules.remember_the_late().then(|| Late::new(parts.orders.clone()));
         let for_ever = rules.plant == Some(Plant::SoldOutForEver);
         let remembering = late.clone().map(|late| Remembering { late, for_ever });
+        let catalogue = Catalogue::new(parts.vouchers.clone(), remembering);
+        let grouped = Grouped::new(&rules, &parts);
+        let queue = parts
+            .queue
+            .take()
+            .map(|queue| Queue::new(&rules, &parts, (catalogue.clone(), grouped.clone()), queue));
         Self {
             health: parts.health.clone(),
-            catalogue: Catalogue::new(parts.vouchers.clone(), remembering),
+            catalogue,
             late,
             admission: Arc::new(Semaphore::new(rules.max_orders)),
             life: Arc::new(Life {
@@ -181,10 +202,30 @@ impl Sale {
                 payments: parts.payments.clone(),
             }),
             twins: Twins::default(),
-            section: Arc::new(Section::new(Arc::clone(&rules), parts)),
+            section: Arc::new(Section::new(Arc::clone(&rules), parts, grouped)),
+            queue,
             tasks: TaskTracker::new(),
             rules,
         }
+    }
+
+    /// The path `queued`, if that is the one.
+    pub fn queue(&self) -> Option<&Queue> {
+        self.queue.as_ref()
+    }
+
+    /// Asks for one unit of the voucher on the path `queued`.
+    pub async fn request(&self, queue: &Queue, user: UserId, voucher: VoucherId) -> Requested {
+        let started = Instant::now();
+        let requested = match self.open_sale((user, voucher), None).await {
+            Ok(terms) => match self.admission.try_acquire() {
+                Ok(_place) => queue.request(user, voucher, &terms).await,
+                Err(_) => Requested::Refused(Refusal::Overloaded),
+            },
+            Err(turned) => Requested::Refused(turned.refusal),
+        };
+        requested.count(started);
+        requested
     }
 
     /// Sells one unit of the voucher to the user, or says why not. Every refusal is definite: no
@@ -235,6 +276,9 @@ impl Sale {
     pub async fn finish(&self) {
         self.tasks.close();
         self.tasks.wait().await;
+        if let Some(queue) = &self.queue {
+            queue.finish().await;
+        }
         self.section.locks().flush().await;
     }
 
@@ -245,10 +289,39 @@ impl Sale {
         request: Option<Request>,
         entered: Option<Entered>,
     ) -> Result<impl Future<Output = Outcome> + use<>, Turned> {
+        let started = Instant::now();
+        let key = request.map(|request| request.key);
+        let terms = self.open_sale((user, voucher), key).await?;
+        let place = Arc::clone(&self.admission).try_acquire_owned();
+        let place = place.map_err(|_| Refusal::Overloaded)?;
+        let ticket = Arc::new(Ticket {
+            user,
+            voucher,
+            created_at: terms.now(),
+            terms,
+            lock: lock_name(self.rules.scope, user, voucher),
+            key,
+            pass: None,
+        });
+        let sale = self.clone();
+        let task = self.tasks.spawn(async move {
+            let outcome = count(sale.section.run(&ticket).await, started);
+            sale.learn(&ticket, &outcome).await;
+            drop((place, entered));
+            outcome
+        });
+        Ok(async move { task.await.unwrap_or(Outcome::Failed) })
+    }
+
+    /// The terms of a voucher that is on sale now, unless this user comes too late.
+    async fn open_sale(
+        &self,
+        (user, voucher): (UserId, VoucherId),
+        key: Option<RequestKey>,
+    ) -> Result<Arc<Terms>, Turned> {
         if let Some(server) = self.health.down().first() {
             return Err(Refusal::Unavailable(server).into());
         }
-        let started = Instant::now();
         let terms = tokio::select! {
             biased;
             terms = self.catalogue.terms(voucher) => terms?.ok_or(Refusal::VoucherNotFound)?,
@@ -265,30 +338,12 @@ impl Sale {
         if let Some(refusal) = closed {
             return Err(Turned { refusal, has_no_order: terms.has_no_order(user) });
         }
-        let key = request.map(|request| request.key);
         if let Some(late) = &self.late
             && let Some(turned) = late.turn_away((user, voucher), key, &terms).await
         {
             return Err(turned);
         }
-        let place = Arc::clone(&self.admission).try_acquire_owned();
-        let place = place.map_err(|_| Refusal::Overloaded)?;
-        let ticket = Arc::new(Ticket {
-            user,
-            voucher,
-            created_at: terms.now(),
-            terms,
-            lock: self.lock_name(user, voucher),
-            key,
-        });
-        let sale = self.clone();
-        let task = self.tasks.spawn(async move {
-            let outcome = count(sale.section.run(&ticket).await, started);
-            sale.learn(&ticket, &outcome).await;
-            drop((place, entered));
-            outcome
-        });
-        Ok(async move { task.await.unwrap_or(Outcome::Failed) })
+        Ok(terms)
     }
 
     /// Remembers what the outcome says to those who come later.
@@ -299,17 +354,17 @@ impl Sale {
                 late.remember((ticket.user, ticket.voucher), order.id, ticket.key).await;
             }
             Outcome::Refused(Refusal::SoldOut) => self.catalogue.look_again(ticket.voucher).await,
-            _ => {}
+            Outcome::Refused(_) | Outcome::Replayed(_) | Outcome::Unknown(_) | Outcome::Failed => {}
         }
     }
+}
 
-    fn lock_name(&self, user: UserId, voucher: VoucherId) -> LockName {
-        let name = match self.rules.scope {
-            Scope::User => format!("lock:order:{user}"),
-            Scope::Voucher => format!("lock:voucher:{voucher}"),
-        };
-        LockName::new(name).expect("a prefix and a number make a valid name")
-    }
+fn lock_name(scope: Scope, user: UserId, voucher: VoucherId) -> LockName {
+    let name = match scope {
+        Scope::User => format!("lock:order:{user}"),
+        Scope::Voucher => format!("lock:voucher:{voucher}"),
+    };
+    LockName::new(name).expect("a prefix and a number make a valid name")
 }
 
 impl Section {

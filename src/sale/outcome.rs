@@ -123,7 +123,7 @@ impl Refusal {
         )
     }
 
-    fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Self::VoucherNotFound => "voucher_not_found",
             Self::NotOnSale => "not_on_sale",

@@ -44,6 +44,9 @@ pub enum Plant {
     ReleaseBeforeCommit,
     /// The stock update has lost its condition.
     NoStockCondition,
+    /// Path `queued`: an admitted purchase that is not written is acknowledged, and nothing of it
+    /// is given back.
+    LostCompensation,
     /// The audit tells that all is well.
     LyingAudit,
     /// What was sold out once is sold out for ever.
@@ -71,6 +74,7 @@ impl Plant {
             | Self::AnswerBeforeCommit
             | Self::ReleaseBeforeCommit
             | Self::NoStockCondition
+            | Self::LostCompensation
             | Self::LyingAudit
             | Self::SoldOutForEver => return None,
         })
@@ -78,7 +82,8 @@ impl Plant {
 
     /// Whether it is a bug of the writer `single`.
     pub fn is_of_single(self) -> bool {
-        self.of_lock().is_none() && !matches!(self, Self::LyingAudit | Self::SoldOutForEver)
+        self.of_lock().is_none()
+            && !matches!(self, Self::LyingAudit | Self::SoldOutForEver | Self::LostCompensation)
     }
 
     /// The only kind of lock that can have it, if so.

@@ -24,8 +24,8 @@ use super::{Guards, LockOrder, OnLost, Parts, Plant, Rules, naive, single};
 use crate::domain::{Order, OrderId, OrderStatus, RequestKey, UserId, VoucherId, Wish};
 use crate::failpoint::{self, reach};
 use crate::store::{
-    CommitError, Duplicate, Entry, Health, OrderIds, Orders, Resolution, StoreError, Transaction,
-    leave_effect, resolve,
+    CommitError, Duplicate, Entry, Health, OrderIds, Orders, Pass, Resolution, StoreError,
+    Transaction, leave_effect, resolve,
 };
 use crate::telemetry::took;
 
@@ -44,6 +44,8 @@ pub(super) struct Ticket {
     pub(super) lock: LockName,
     /// The key of the request, if it has one.
     pub(super) key: Option<RequestKey>,
+    /// The ticket that was given for it on the path `queued`.
+    pub(super) pass: Option<Pass>,
 }
 
 impl Ticket {
@@ -102,8 +104,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub(super) fn new(rules: Arc<Rules>, parts: Parts) -> Self {
-        let grouped = Grouped::new(&rules, &parts);
+    pub(super) fn new(rules: Arc<Rules>, parts: Parts, grouped: Grouped) -> Self {
         let Parts { pool, orders, ids, locks, lock_kind, lock_server, health, .. } = parts;
         let lock_is_transaction = locks.guarantees().hold == HoldKind::Transaction;
         Self {

@@ -9,6 +9,8 @@ pub enum Duplicate {
     Primary,
     /// A key that stands for a rule of the business.
     Business,
+    /// The ticket has ended already.
+    Ticket,
     /// That of the requests: this user has used this `Idempotency-Key` before.
     Request,
 }
@@ -91,6 +93,7 @@ fn duplicate_key(message: &str) -> Duplicate {
     let key = message.trim_end_matches('\'').rsplit('\'').next().unwrap_or_default();
     match key.rsplit('.').next() {
         Some("PRIMARY") => Duplicate::Primary,
+        Some("uq_tickets_ticket") => Duplicate::Ticket,
         Some("uq_idempotency_keys_user_key") => Duplicate::Request,
         _ => Duplicate::Business,
     }
@@ -119,6 +122,8 @@ mod tests {
             ("orders.PRIMARY", Duplicate::Primary),
             ("uq_orders_user_voucher", Duplicate::Business),
             ("orders.uq_orders_user_voucher", Duplicate::Business),
+            ("uq_tickets_ticket", Duplicate::Ticket),
+            ("tickets.uq_tickets_ticket", Duplicate::Ticket),
             ("uq_idempotency_keys_user_key", Duplicate::Request),
             ("idempotency_keys.uq_idempotency_keys_user_key", Duplicate::Request),
         ] {

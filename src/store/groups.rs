@@ -38,6 +38,12 @@ impl Orders {
         entries: &[Entry],
     ) -> Result<(), StoreError> {
         let mut sql = idempotency::insert_of(entries);
+        self.push_insert(&mut sql, entries);
+        tx.run(AssertSqlSafe(sql)).await
+    }
+
+    /// The statement that inserts these orders.
+    pub(super) fn push_insert(&self, sql: &mut String, entries: &[Entry]) {
         sql.push_str(self.tables.insert_orders);
         for (number, entry) in entries.iter().enumerate() {
             let Entry { id, user, voucher, price_cents, created_at, key: _ } = entry;
@@ -54,7 +60,6 @@ impl Orders {
                 at.millisecond(),
             );
         }
-        tx.run(AssertSqlSafe(sql)).await
     }
 
     /// Takes so many units if they are left, and commits; [`StoreError::TooFew`] if they are not.

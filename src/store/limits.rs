@@ -1,8 +1,8 @@
 //! How often somebody may ask, over all replicas: counted in Redis, by its clock.
 //!
-//! So many at once, then one an interval; a key lives only until all of it is free again. Keys stand
-//! alone, so that on a cluster each is where its slot is. Who needs two asks for both at once, in
-//! one round trip.
+//! So many at once, then one an interval; a key lives only until all of it is free again. Keys
+//! stand alone, so that on a cluster each is where its slot is. Who needs two asks for both at
+//! once, in one round trip.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Limits {
         Self { connection, take: Script::new(include_str!("../../lua/limit/take.lua")) }
     }
 
-    /// Counts one more for that name; if it is one too many, how long until the next is let through.
+    /// Counts one more for that name; if it is one too many, how long until the next is let in.
     pub async fn take(&self, name: &str, rate: Rate) -> Result<Option<Duration>, StoreError> {
         let interval_us = rate.period.as_micros() / u128::from(rate.most.max(1));
         let wait_ms: u64 = self

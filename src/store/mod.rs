@@ -1,5 +1,5 @@
-//! All SQL, and the Redis side of what the service keeps: login codes, rate limits and order
-//! numbers.
+//! All SQL, and the Redis side of what the service keeps: login codes, rate limits, order numbers
+//! and the queues of the path `queued`.
 //!
 //! `session` is the only way to the database: every call has a time-out, and a connection whose
 //! state is in doubt is closed, never pooled. `tables` names the tables of the sale; the other
@@ -21,7 +21,9 @@ mod replicas;
 mod resolve;
 mod session;
 mod settle;
+mod stream;
 mod tables;
+mod tickets;
 mod users;
 mod vouchers;
 
@@ -44,6 +46,10 @@ pub use replicas::Replicas;
 pub use resolve::{Resolution, resolve, resolve_status};
 pub use session::{CommitError, Session, Transaction};
 pub use settle::{SettleError, Settlement};
+pub use stream::{
+    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, SaleStream, Take,
+};
 pub use tables::SaleTables;
+pub use tickets::{DeadLetter, Pass, Tickets};
 pub use users::Users;
 pub use vouchers::{Change, Draft, Edit, Vouchers};

@@ -174,9 +174,14 @@ impl Transaction {
 
     /// Runs statements that take no parameters.
     pub(super) async fn run(&mut self, sql: impl SqlSafeStr) -> Result<(), StoreError> {
+        self.rows(sql).await.map(drop)
+    }
+
+    /// The same, with the rows that they read.
+    pub(super) async fn rows(&mut self, sql: impl SqlSafeStr) -> Result<Vec<MySqlRow>, StoreError> {
         let outcome = self.session.raw(sql).await;
         self.session.clean = false;
-        outcome.map(drop)
+        outcome
     }
 
     /// Asks the server for a sign of life, which is one to the server as well.

@@ -119,8 +119,8 @@ impl Orders {
     }
 
     /// Vouchers that have orders which were not paid in time, at most some at once. Of each voucher
-    /// the oldest unpaid order is looked at, which stands first in its key. (The statement orders by
-    /// the whole key, although two columns are given: MySQL sorts otherwise.)
+    /// the oldest unpaid order is looked at, which stands first in its key. (The statement orders
+    /// by the whole key, although two columns are given: MySQL sorts otherwise.)
     pub async fn with_late_orders(&self, timeout_s: u32) -> Result<Vec<VoucherId>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(self.tables.late_vouchers).bind(timeout_s).bind(VOUCHERS);

@@ -1,8 +1,9 @@
 //! Tokens that were verified already: of who asks again and again, the signature is checked once.
 //!
-//! A table of so many places, one for each hash, in which the last one stays; so its size is bounded
-//! and nothing has to be cleaned away. A token is known only as a whole, letter by letter, and only
-//! until it ends, to the second. Hashes are keyed by this process: nobody chooses his place.
+//! A table of so many places, one for each hash, in which the last one stays; so its size is
+//! bounded and nothing has to be cleaned away. A token is known only as a whole, letter by letter,
+//! and only until it ends, to the second. Hashes are keyed by this process: nobody chooses his
+//! place.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};

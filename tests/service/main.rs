@@ -27,6 +27,7 @@ mod pool_trap;
 mod pressure;
 mod proxy;
 mod purchase;
+mod queued;
 mod redis_side;
 mod redis_urls;
 mod replicas;

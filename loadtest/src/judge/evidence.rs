@@ -217,8 +217,8 @@ pub struct Evidence<'a> {
     pub earlier: &'a HashSet<u64>,
     /// Ids that were acknowledged for another voucher as well.
     pub elsewhere: &'a HashSet<u64>,
-    /// Units that were there to be sold: what the judge itself asked for, or what everybody was told
-    /// when the load began; with those that were added later.
+    /// Units that were there to be sold: what the judge itself asked for, or what everybody was
+    /// told when the load began; with those that were added later.
     pub offered: Option<i64>,
     /// Those that were added later.
     pub grants: &'a [Grant],

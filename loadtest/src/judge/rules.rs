@@ -121,8 +121,8 @@ impl Judging<'_> {
 
     /// A "sold out" needs as many orders as units, or requests that may have become some, sent
     /// before the answer came. What a replica knows of the stock may be a second old: units that
-    /// were added count from the requests on that were sent a second later. What became of requests with unknown outcomes
-    /// the final read tells: see [`crate::judge::claims`].
+    /// were added count from the requests on that were sent a second later. What became of requests
+    /// with unknown outcomes the final read tells: see [`crate::judge::claims`].
     fn sold_out(&mut self, breaches: &mut Breaches) -> Answer {
         let told = self.with(Outcome::SoldOut).count();
         if told == 0 {

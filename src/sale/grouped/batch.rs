@@ -10,7 +10,7 @@ use distlock::Loss;
 use super::{Member, Press};
 use crate::failpoint::{self, reach};
 use crate::sale::section::work;
-use crate::store::{CommitError, Entry, Resolution, StoreError, Transaction, resolve};
+use crate::store::{CommitError, Entry, Pass, Resolution, StoreError, Transaction, resolve};
 
 /// Why a transaction did not write its orders.
 pub(super) enum Setback {
@@ -18,6 +18,8 @@ pub(super) enum Setback {
     Failed(StoreError),
     /// Somebody's lock was lost meanwhile; it was rolled back.
     LockLost,
+    /// Some are of another opening of the queue than this, which counts; it was rolled back.
+    Stale(Option<u64>),
     /// The database was away before anything was committed.
     Away,
     /// Nobody knows whether these were written.
@@ -80,12 +82,34 @@ impl Press {
         entries: &[Entry],
     ) -> Result<(), Setback> {
         still_held(members)?;
-        let mut rows = entries.to_vec();
-        rows.sort_unstable_by_key(|entry| entry.user);
-        self.orders.insert_all(tx, &rows).await?;
+        let passes: Option<Vec<Pass>> = members.iter().map(|m| m.ticket.pass).collect();
+        if let Some(passes) = passes {
+            self.insert_queued(tx, entries, &passes).await?;
+        } else {
+            let mut rows = entries.to_vec();
+            rows.sort_unstable_by_key(|entry| entry.user);
+            self.orders.insert_all(tx, &rows).await?;
+        }
         reach(failpoint::ORDER_INSERTED);
         work(&self.rules).await;
         still_held(members)
+    }
+
+    /// The same with the ends of their tickets, under the epoch in which they were admitted.
+    async fn insert_queued(
+        &self,
+        tx: &mut Transaction,
+        entries: &[Entry],
+        passes: &[Pass],
+    ) -> Result<(), Setback> {
+        let mut rows: Vec<_> = entries.iter().copied().zip(passes.iter().copied()).collect();
+        rows.sort_unstable_by_key(|(entry, _)| entry.user);
+        let Some((Entry { voucher, .. }, _)) = rows.first().copied() else { return Ok(()) };
+        let epoch = self.orders.insert_queued(tx, voucher, &rows).await?;
+        if passes.iter().any(|pass| Some(pass.epoch) != epoch) {
+            return Err(Setback::Stale(epoch));
+        }
+        Ok(())
     }
 }
 

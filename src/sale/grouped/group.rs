@@ -5,6 +5,9 @@
 //! - a duplicate, or too few units: one read tells whose request was made before, if they have
 //!   keys, and one who has bought already and how many units are left (`Survey`); the first so many
 //!   of the others are tried, in the order of arrival;
+//! - a ticket that has ended (an entry of the path `queued` that was delivered before): one read
+//!   tells which have, and how; they are told, and the others are tried;
+//! - a ticket of another opening of its queue: it is told, and the others are tried;
 //! - a deadlock (1213), an id that is taken, or an error that nobody expects: half as many, after a
 //!   pause if another transaction was met. Halving isolates the order that fails by itself;
 //! - a row that stays locked (1205): one by one from then on, so that it is waited for once more
@@ -23,7 +26,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::batch::Setback;
-use super::{Member, Press};
+use super::{Member, Press, Told};
 use crate::domain::{OrderId, UserId, Wish};
 use crate::sale::outcome::{Outcome, Refusal};
 use crate::sale::section::{TRIES, Ticket, jitter, order_of};
@@ -138,6 +141,13 @@ impl Group {
                     member.settle(Outcome::Unknown(entry.id));
                 }
             }
+            Setback::Stale(epoch) => {
+                let (fresh, stale) = batch
+                    .into_iter()
+                    .partition(|member| member.ticket.pass.map(|pass| pass.epoch) == epoch);
+                self.put_back(fresh);
+                Vec::into_iter(stale).for_each(|member| member.tell(Told::Stale));
+            }
             Setback::Away => refuse(batch, Refusal::Unavailable("database")),
             Setback::LockLost => self.put_back(batch),
             Setback::Failed(error) => self.go_on_after(batch, error).await,
@@ -152,6 +162,10 @@ impl Group {
             | StoreError::TooFew => {
                 self.put_back(batch);
                 self.survey().await;
+            }
+            StoreError::Duplicate(Duplicate::Ticket) => {
+                self.put_back(batch);
+                self.tell_ended().await;
             }
             StoreError::Conflict | StoreError::Duplicate(Duplicate::Primary) => {
                 if let [alone] = &mut batch[..] {
@@ -194,6 +208,21 @@ impl Group {
             None => self.refuse_all(Refusal::VoucherNotFound),
             Some(Ok(0) | Err(_)) => self.refuse_all(Refusal::SoldOut),
             Some(Ok(left)) => self.left = Some(left),
+        }
+    }
+
+    /// Learns whose tickets have ended already, and tells them.
+    async fn tell_ended(&mut self) {
+        let tickets = self.waiting.iter().filter_map(|member| member.ticket.pass);
+        let ended = match self.press.tickets.ended(tickets.map(|pass| pass.ticket)).await {
+            Ok(ended) => ended,
+            Err(error) => return self.refuse_all(error.into()),
+        };
+        for member in mem::take(&mut self.waiting) {
+            match member.ticket.pass.and_then(|pass| ended.get(&pass.ticket)) {
+                Some(state) => member.tell(Told::Ended(*state)),
+                None => self.waiting.push(member),
+            }
         }
     }
 
@@ -242,6 +271,7 @@ fn cause(error: &StoreError) -> &'static str {
         StoreError::LockWait => "lock_wait",
         StoreError::Duplicate(Duplicate::Primary) => "id_taken",
         StoreError::Duplicate(Duplicate::Business) => "duplicate",
+        StoreError::Duplicate(Duplicate::Ticket) => "ticket_ended",
         StoreError::Duplicate(Duplicate::Request) => "repeated",
         StoreError::TooFew => "too_few",
         StoreError::Unexpected(_) => "unexpected",

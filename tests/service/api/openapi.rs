@@ -22,6 +22,8 @@ async fn the_description_names_each_operation_once_and_says_what_every_answer_is
                 let kind = kinds.and_then(|kinds| kinds.keys().next()).map(String::as_str);
                 let expected = if status.as_str() >= "400" {
                     "application/problem+json"
+                } else if path.ends_with("/events") {
+                    "text/event-stream"
                 } else {
                     "application/json"
                 };

@@ -79,7 +79,9 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
     let three = "redis://:hush@127.0.0.1:1/0,redis://:hush@127.0.0.1:2/0,redis://127.0.0.1:3/0";
     let red = ["--red-urls", three];
-    let cases: [(&[&str], &str); 27] = [
+    let queued = ["--path", "queued", "--writer", "grouped"];
+    let queued = |flags: &[&'static str]| [&queued[..], flags].concat();
+    let cases: [(&[&str], &str); 36] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
@@ -107,6 +109,15 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
             &["--lab", "--plant", "retry-with-fresh-id", "--writer", "grouped"],
             "a bug of the writer single",
         ),
+        (&["--path", "queued"], "makes no sense with --writer single"),
+        (&queued(&["--lock", "fair"]), "--path queued makes no sense with that --lock"),
+        (&queued(&["--lock", "mysql-row"]), "makes no sense with that lock"),
+        (&queued(&["--lock-scope", "voucher"]), "makes no sense with --lock-scope voucher"),
+        (&queued(&["--lab", "--on-lost", "ignore"]), "makes no sense with --on-lost ignore"),
+        (&queued(&["--lab", "--guards", "off"]), "naive code writes one at a time"),
+        (&queued(&["--lab", "--lock-order", "inside"]), "no sense with --lock-order inside"),
+        (&["--queue-length", "10"], "--queue-length is for --path queued"),
+        (&["--lab", "--plant", "lost-compensation"], "is a bug of --path queued"),
         (&["--unpaid-timeout-s", "900"], "--unpaid-timeout-s needs PAYMENT_SECRET"),
         (
             &["--unpaid-timeout-s", "900", "--payment-secret", SECRET, "--lab", "--guards", "off"],

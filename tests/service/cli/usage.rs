@@ -6,7 +6,7 @@ use super::run;
 fn the_help_lists_every_command_and_where_each_setting_comes_from() {
     for args in [&["--help"][..], &["-h"], &["help"]] {
         let help = run(args, &[]).fine();
-        for command in ["serve", "migrate", "token", "probe", "locks", "lock"] {
+        for command in ["serve", "migrate", "token", "probe", "dead-letters", "locks", "lock"] {
             assert!(help.contains(&format!("\n  {command} ")), "{command} is not in {help}");
             let own = run(&[command, "--help"], &[]).fine();
             assert!(own.contains("Usage: seckill"), "{own}");

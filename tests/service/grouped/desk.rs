@@ -66,6 +66,7 @@ impl Desk {
             lock_server: "process",
             health: Health::default(),
             payments: None,
+            queue: None,
         };
         Self { sale: Sale::new(rules(writer), parts), vouchers, pool }
     }

@@ -1,0 +1,36 @@
+-- Purpose: hand out entries of the stream to a consumer: new ones, those that it took before it was
+--   restarted, or those that any consumer has held for too long without a sign of life.
+-- KEYS[1]: the stream
+-- ARGV[1]: the consumer; ARGV[2]: the most entries; ARGV[3]: 'new', 'own' or 'idle'; ARGV[4]: with
+--   'own' after which id, with 'idle' for how long, in ms
+-- Returns: a list of {id, how often it was handed out, field, value, field, value, ...}
+-- Errors: NOGROUP there is no such stream
+local count = tonumber(ARGV[2])
+local entries
+if ARGV[3] == 'idle' then
+  local claimed = redis.call('XAUTOCLAIM', KEYS[1], 'sale', ARGV[1], ARGV[4], '0', 'COUNT', count)
+  entries = claimed[2]
+else
+  local from = ARGV[3] == 'new' and '>' or ARGV[4]
+  local read = redis.call('XREADGROUP', 'GROUP', 'sale', ARGV[1], 'COUNT', count,
+    'STREAMS', KEYS[1], from)
+  entries = read and read[1][2] or {}
+end
+local taken = {}
+for _, entry in ipairs(entries) do
+  local id, times = entry[1], 1
+  if ARGV[3] ~= 'new' then
+    local pending = redis.call('XPENDING', KEYS[1], 'sale', id, id, 1)
+    times = pending[1] and pending[1][4] or 1
+  end
+  -- An entry without fields was deleted, and nobody can work on it.
+  local fields = entry[2]
+  if type(fields) == 'table' then
+    table.insert(fields, 1, tostring(times))
+    table.insert(fields, 1, id)
+    taken[#taken + 1] = fields
+  else
+    redis.call('XACK', KEYS[1], 'sale', id)
+  end
+end
+return taken

@@ -1,0 +1,102 @@
+//! Opening a queue: the first request that finds none, and the first after Redis has lost it,
+//! raises the epoch in the database, reads the stock there and brings both to Redis. And refilling
+//! one: units that came back to the database are admitted again.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use time::OffsetDateTime;
+use tokio::time::{sleep, timeout};
+
+use super::Desk;
+use crate::domain::VoucherId;
+use crate::failpoint::{self, reach};
+use crate::store::{Admission, Request, StoreError};
+
+/// How long a request waits for a queue to be opened.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Between two looks whether another replica has opened it.
+const LOOK: Duration = Duration::from_millis(10);
+/// The shortest time between two comparisons of a queue's stock with the database's.
+const REFILL: Duration = Duration::from_millis(400);
+
+impl Desk {
+    /// Admits, after opening the queue if it is not open.
+    pub(super) async fn admit(&self, request: &Request) -> Result<Admission, StoreError> {
+        match self.stream.admit(request).await? {
+            Admission::Unopened => {
+                let late = |_| StoreError::NoAnswer { server: "redis" };
+                timeout(PATIENCE, self.open_and_admit(request)).await.map_err(late)?
+            }
+            admission => Ok(admission),
+        }
+    }
+
+    /// One request of a replica opens; the others find it open.
+    async fn open_and_admit(&self, request: &Request) -> Result<Admission, StoreError> {
+        let _turn = self.opening.lock().await;
+        let voucher = request.ticket.voucher();
+        let began = Instant::now();
+        loop {
+            let admission = self.stream.admit(request).await?;
+            if admission != Admission::Unopened || began.elapsed() > PATIENCE {
+                return Ok(admission);
+            }
+            if self.stream.begin_to_open(voucher, None).await? {
+                self.open(voucher, request.window.ends_at).await?;
+            } else {
+                sleep(LOOK).await;
+            }
+        }
+    }
+
+    async fn open(&self, voucher: VoucherId, ends_at: OffsetDateTime) -> Result<(), StoreError> {
+        let Some(opening) = self.tickets.open(voucher).await? else { return Ok(()) };
+        reach(failpoint::QUEUE_EPOCH_RAISED);
+        if self.stream.open(voucher, &opening, ends_at).await? {
+            tracing::info!(%voucher, epoch = opening.epoch, stock = opening.stock, "queue opened");
+        }
+        reach(failpoint::QUEUE_OPENED);
+        Ok(())
+    }
+
+    /// Opens anew a queue that is of no use: its stream is gone, or its epoch does not count any
+    /// more, because an opener died between the database and Redis.
+    pub(super) async fn reopen(&self, voucher: VoucherId) -> Result<(), StoreError> {
+        let _turn = self.opening.lock().await;
+        let Some(seen) = self.stream.progress(voucher).await? else { return Ok(()) };
+        let still_counts = self.tickets.stock(voucher, seen.epoch).await?.is_some();
+        if still_counts && self.stream.has_group(voucher).await? {
+            return Ok(());
+        }
+        let Ok(Some(terms)) = self.catalogue.terms(voucher).await else { return Ok(()) };
+        if self.stream.begin_to_open(voucher, Some(seen.epoch)).await? {
+            self.open(voucher, terms.window.ends_at).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is time to compare the stock again; the caller then does.
+    pub(super) fn may_refill(&self, voucher: VoucherId) -> bool {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(lane) = lanes.get_mut(&voucher) else { return false };
+        let is_time = lane.refilled.is_none_or(|last| last.elapsed() > REFILL);
+        if is_time {
+            lane.refilled = Some(Instant::now());
+        }
+        is_time
+    }
+
+    /// Takes over the database's stock, if nothing is on its way there.
+    pub(super) async fn refill(&self, voucher: VoucherId) -> Result<(), StoreError> {
+        let Some(seen) = self.stream.progress(voucher).await? else { return Ok(()) };
+        if seen.under_way > 0 {
+            return Ok(());
+        }
+        let Some(stock) = self.tickets.stock(voucher, seen.epoch).await? else { return Ok(()) };
+        if stock > 0 && self.stream.refill(voucher, seen, stock).await? {
+            tracing::info!(%voucher, stock, "units came back");
+        }
+        Ok(())
+    }
+}

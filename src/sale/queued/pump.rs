@@ -1,0 +1,271 @@
+//! The work on one voucher's queue: entries are taken as long as there is room for them, and those
+//! that have ended are acknowledged, many at a time. Every second the replica shows that it is
+//! still at work on what takes longer, and takes over what nobody shows that for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::Desk;
+use crate::domain::{TicketState, VoucherId};
+use crate::failpoint::{self, reach};
+use crate::sale::plant::Plant;
+use crate::store::{EntryEnd, Queued, StoreError, Take};
+
+/// Entries of a voucher under way in a replica, at most. No more than wait in a lane of `grouped`.
+const UNDER_WAY: usize = 512;
+/// Entries that are taken, or acknowledged, at once.
+const BATCH: usize = 256;
+/// Between two looks into a queue that is empty: at first, and at most.
+const SHORT: Duration = Duration::from_millis(5);
+const LONG: Duration = Duration::from_millis(400);
+/// How often the replica shows that it is at work, and looks for what nobody is at work on.
+const LOOK: Duration = Duration::from_millis(700);
+/// Work that takes longer is shown to be under way.
+const NOTICEABLE: Duration = Duration::from_millis(300);
+/// Entries without a sign of work for so long are taken over.
+const IDLE: Duration = Duration::from_secs(2);
+/// How long a replica that ends goes on taking what is in its queues.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long it then waits for what it has taken.
+const LAST_WORK: Duration = Duration::from_secs(30);
+/// How often an acknowledgement is tried that Redis does not answer.
+const TRIES: u32 = 20;
+
+/// Takes entries of a voucher's queue. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Pump {
+    desk: Arc<Desk>,
+    voucher: VoucherId,
+    news: Arc<Notify>,
+    work: Arc<Work>,
+}
+
+/// What is under way.
+struct Work {
+    places: Arc<Semaphore>,
+    entries: Mutex<HashMap<String, Instant>>,
+}
+
+/// An entry under way. Dropping it ends that, and without an acknowledgement it comes again.
+struct AtWork {
+    work: Arc<Work>,
+    id: String,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        let mut entries = self.work.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.remove(&self.id);
+    }
+}
+
+/// An entry whose ticket has ended.
+struct Done {
+    settlement: EntryEnd,
+    _at_work: AtWork,
+}
+
+impl Pump {
+    pub(super) fn new(desk: Arc<Desk>, voucher: VoucherId, news: Arc<Notify>) -> Self {
+        let places = Arc::new(Semaphore::new(UNDER_WAY));
+        let work = Arc::new(Work { places, entries: Mutex::default() });
+        Self { desk, voucher, news, work }
+    }
+
+    /// Works until it is told to end, and then for as long as a replica may that ends. A defect
+    /// ends neither the taking nor the acknowledging for good.
+    pub(super) async fn run(self, end: CancellationToken) {
+        loop {
+            let (done, ended) = mpsc::channel(UNDER_WAY);
+            let desk = Arc::clone(&self.desk);
+            let acknowledging = tokio::spawn(acknowledge(desk, self.voucher, ended));
+            let mut taking = tokio::spawn(self.clone().take_all(done, end.clone()));
+            tokio::select! {
+                taken = &mut taking => if taken.is_ok() { break },
+                _ = acknowledging => taking.abort(),
+            }
+            tracing::error!(voucher = %self.voucher, "the work on its queue begins again");
+            sleep(LONG).await;
+        }
+        self.leave().await;
+    }
+
+    async fn take_all(self, done: mpsc::Sender<Done>, end: CancellationToken) {
+        if let Err(error) = self.take_own(&done).await {
+            tracing::debug!(%error, voucher = %self.voucher, "its queue could not be read");
+        }
+        let (mut pause, mut looked) = (SHORT, Instant::now());
+        let mut ending = None;
+        loop {
+            if looked.elapsed() > LOOK {
+                self.look(&done).await;
+                looked = Instant::now();
+            }
+            let has_room = timeout(LOOK, self.work.places.acquire()).await.is_ok();
+            let taken = self.take(&done, Take::New).await;
+            if end.is_cancelled() {
+                let since = *ending.get_or_insert_with(Instant::now);
+                let is_done = has_room && !matches!(taken, Ok(1..));
+                if is_done || since.elapsed() > DRAIN {
+                    return;
+                }
+            }
+            match taken {
+                Ok(1..) => {
+                    pause = SHORT;
+                    continue;
+                }
+                Ok(0) => {}
+                Err(_) => pause = LONG,
+            }
+            tokio::select! {
+                () = self.news.notified() => pause = SHORT,
+                () = sleep(pause) => pause = (pause * 2).min(LONG),
+                () = end.cancelled(), if ending.is_none() => {}
+            }
+        }
+    }
+
+    /// What this consumer took before it was started again.
+    async fn take_own(&self, done: &mpsc::Sender<Done>) -> Result<(), StoreError> {
+        let (desk, mut after) = (&self.desk, "0".to_owned());
+        loop {
+            let which = (Take::Own(&after), BATCH);
+            let taken = desk.stream.take(self.voucher, &desk.consumer, which).await?;
+            let taken = taken.unwrap_or_default();
+            let Some(last) = taken.last() else { return Ok(()) };
+            after.clone_from(&last.id);
+            for entry in taken {
+                self.start(entry, done).await;
+            }
+        }
+    }
+
+    /// Takes entries, as many as there is room for; how many.
+    async fn take(&self, done: &mpsc::Sender<Done>, which: Take<'_>) -> Result<usize, StoreError> {
+        let room = self.work.places.available_permits().min(BATCH);
+        if room == 0 {
+            return Ok(0);
+        }
+        let desk = &self.desk;
+        let taken = desk.stream.take(self.voucher, &desk.consumer, (which, room)).await;
+        let taken = taken.inspect_err(|error| {
+            tracing::debug!(%error, voucher = %self.voucher, "its queue could not be read");
+        });
+        let Some(entries) = taken? else {
+            desk.reopen(self.voucher).await?;
+            return Ok(0);
+        };
+        let count = entries.len();
+        for entry in entries {
+            self.start(entry, done).await;
+        }
+        Ok(count)
+    }
+
+    /// Has the entry's order written, unless that is under way.
+    async fn start(&self, entry: Queued, done: &mpsc::Sender<Done>) {
+        let Ok(place) = Arc::clone(&self.work.places).acquire_owned().await else { return };
+        let id = entry.id.clone();
+        {
+            let mut entries = self.work.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            if entries.contains_key(&id) {
+                return;
+            }
+            entries.insert(id.clone(), Instant::now());
+        }
+        let at_work = AtWork { work: Arc::clone(&self.work), id: id.clone(), _place: place };
+        let (desk, voucher, done) = (Arc::clone(&self.desk), self.voucher, done.clone());
+        tokio::spawn(async move {
+            reach(failpoint::QUEUE_DELIVERED);
+            let Some(order) = entry.order.filter(|order| order.ticket.voucher() == voucher) else {
+                tracing::error!(%voucher, id, "an entry that cannot be read is dropped");
+                metrics::counter!("seckill_queue_unreadable_total").increment(1);
+                if let Err(error) = desk.stream.drop_entries(voucher, &[id]).await {
+                    tracing::warn!(%error, "and comes again");
+                }
+                return;
+            };
+            if let Some(state) = desk.settle(&order, entry.deliveries).await {
+                reach(failpoint::QUEUE_ENDED);
+                let settlement = EntryEnd { id, order, state };
+                let _ended = done.send(Done { settlement, _at_work: at_work }).await;
+            }
+        });
+    }
+
+    /// Shows what is under way, and takes over what nobody shows.
+    async fn look(&self, done: &mpsc::Sender<Done>) {
+        let ids: Vec<String> = {
+            let entries = self.work.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            let long = entries.iter().filter(|(_, since)| since.elapsed() > NOTICEABLE);
+            long.map(|(id, _)| id.clone()).collect()
+        };
+        let desk = &self.desk;
+        if !ids.is_empty()
+            && let Err(error) = desk.stream.keep(self.voucher, &desk.consumer, &ids).await
+        {
+            tracing::debug!(%error, voucher = %self.voucher, "others may take over its entries");
+        }
+        if let Ok(taken @ 1..) = self.take(done, Take::Idle(IDLE)).await {
+            tracing::info!(voucher = %self.voucher, taken, "took over entries");
+            metrics::counter!("seckill_queue_taken_over_total").increment(taken as u64);
+        }
+    }
+
+    /// Waits for what was taken. What is not finished then is left to others.
+    async fn leave(self) {
+        let all = u32::try_from(UNDER_WAY).unwrap_or(u32::MAX);
+        if timeout(LAST_WORK, self.work.places.acquire_many(all)).await.is_err() {
+            tracing::warn!(voucher = %self.voucher, "entries are left to others");
+        }
+        if !self.desk.consumer_is_stable
+            && let Err(error) = self.desk.stream.leave(self.voucher, &self.desk.consumer).await
+        {
+            tracing::debug!(%error, "this consumer ends with the sale");
+        }
+    }
+}
+
+/// Acknowledges what has ended, together what ends meanwhile. Ends with the pump and its work.
+async fn acknowledge(desk: Arc<Desk>, voucher: VoucherId, mut ended: mpsc::Receiver<Done>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while ended.recv_many(&mut batch, BATCH).await > 0 {
+        let settlements: Vec<_> = batch.iter().map(|done| done.settlement.clone()).collect();
+        for attempt in 1..=TRIES {
+            match settle(&desk, voucher, &settlements).await {
+                Ok(()) => break,
+                Err(error) if attempt == TRIES => {
+                    tracing::warn!(%error, %voucher, "tickets have ended, and come again");
+                }
+                Err(_) => sleep(LONG).await,
+            }
+        }
+        for EntryEnd { state, .. } in &settlements {
+            metrics::counter!("seckill_tickets_total", "state" => state.name()).increment(1);
+        }
+        reach(failpoint::QUEUE_ACKNOWLEDGED);
+        batch.clear();
+    }
+}
+
+async fn settle(desk: &Desk, voucher: VoucherId, ended: &[EntryEnd]) -> Result<(), StoreError> {
+    if desk.has(Plant::LostCompensation) {
+        let (bought, others): (Vec<_>, Vec<_>) = ended
+            .iter()
+            .cloned()
+            .partition(|settlement| matches!(settlement.state, TicketState::Bought(_)));
+        let ids: Vec<_> = others.into_iter().map(|settlement| settlement.id).collect();
+        if !ids.is_empty() {
+            desk.stream.drop_entries(voucher, &ids).await?;
+        }
+        return desk.stream.settle(voucher, &bought).await.map(drop);
+    }
+    desk.stream.settle(voucher, ended).await.map(drop)
+}

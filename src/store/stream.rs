@@ -1,0 +1,400 @@
+//! The queue of a voucher in Redis: what is left to admit, who was admitted, and the stream of the
+//! admitted whose orders are not yet written.
+//!
+//! All keys of a voucher share the tag `{v:<id>}`, so on a cluster one server has them, and each
+//! script sees and changes all of them at once. They end a day after the sale. Nothing here is the
+//! truth: `tickets` in the database says how a ticket ended, and `sale_epochs` which opening
+//! counts.
+
+mod wire;
+
+use std::time::Duration;
+
+use redis::Script;
+use time::OffsetDateTime;
+
+use super::{RedisConnection, StoreError};
+use crate::domain::{TicketId, TicketState, UserId, VoucherId, Window};
+use wire::{entry_of, state_of, state_text};
+
+/// How long the keys outlive the sale.
+const KEPT: Duration = Duration::from_hours(24);
+/// The consumer group.
+const GROUP: &str = "sale";
+/// How long an opener has before another one may begin.
+const TURN_MS: u64 = 2000;
+
+/// What an admission is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// Who buys.
+    pub user: UserId,
+    /// The ticket that is given if it is admitted.
+    pub ticket: TicketId,
+    /// What a unit costs, in cents.
+    pub price_cents: u64,
+    /// When it is sold.
+    pub window: Window,
+}
+
+/// How an admission ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// The ticket is in the stream.
+    Admitted,
+    /// The user's earlier ticket is under way.
+    Ticket(TicketId),
+    /// The user's earlier ticket ended so.
+    Ended(TicketState),
+    /// All units are admitted.
+    SoldOut,
+    /// Too many are under way.
+    Full,
+    /// The sale has not begun, by the database's clock.
+    NotStarted,
+    /// The sale is over, by the same.
+    Over,
+    /// Redis knows nothing of the sale.
+    Unopened,
+}
+
+/// An entry of the stream.
+#[derive(Debug, Clone)]
+pub struct Queued {
+    /// Its id in the stream.
+    pub id: String,
+    /// How often it was handed out, this time included.
+    pub deliveries: u32,
+    /// What it says, if that can be read.
+    pub order: Option<QueuedOrder>,
+}
+
+/// What an entry says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueuedOrder {
+    /// The ticket.
+    pub ticket: TicketId,
+    /// Who buys.
+    pub user: UserId,
+    /// The epoch in which it was admitted.
+    pub epoch: u64,
+    /// The price at admission, in cents.
+    pub price_cents: u64,
+    /// When it was admitted, by the database's clock.
+    pub at: OffsetDateTime,
+}
+
+/// Which entries are taken.
+#[derive(Debug, Clone, Copy)]
+pub enum Take<'a> {
+    /// Those that nobody has.
+    New,
+    /// Those that this consumer took in an earlier life, after that id.
+    Own(&'a str),
+    /// Those that were nobody's work for so long.
+    Idle(Duration),
+}
+
+/// The end of an entry.
+#[derive(Debug, Clone)]
+pub struct EntryEnd {
+    /// The entry.
+    pub id: String,
+    /// What it said.
+    pub order: QueuedOrder,
+    /// How its ticket ended.
+    pub state: TicketState,
+}
+
+/// An opening of a voucher's queue.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening {
+    /// Its number.
+    pub epoch: u64,
+    /// Units left in the database.
+    pub stock: i64,
+    /// When they were read, by the database's clock.
+    pub read_at: OffsetDateTime,
+}
+
+/// How far a sale has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The opening.
+    pub epoch: u64,
+    /// How many were admitted since.
+    pub seq: u64,
+    /// Entries that are not acknowledged.
+    pub under_way: u64,
+}
+
+/// The queues of all vouchers.
+#[derive(Clone)]
+pub struct SaleStream {
+    connection: RedisConnection,
+    admit: Script,
+    turn: Script,
+    open: Script,
+    take: Script,
+    settle: Script,
+    refill: Script,
+    replay: Script,
+    leave: Script,
+    /// The most entries in a stream.
+    most: usize,
+}
+
+/// The keys of a voucher.
+struct Keys {
+    sale: String,
+    users: String,
+    tickets: String,
+    stream: String,
+    turn: String,
+}
+
+impl Keys {
+    fn of(voucher: VoucherId) -> Self {
+        let key = |name| format!("{{v:{voucher}}}:{name}");
+        Self {
+            sale: key("sale"),
+            users: key("users"),
+            tickets: key("tickets"),
+            stream: key("stream"),
+            turn: key("opening"),
+        }
+    }
+
+    fn call<'a>(&self, script: &'a Script) -> redis::ScriptInvocation<'a> {
+        let mut call = script.prepare_invoke();
+        call.key(&self.sale).key(&self.users).key(&self.tickets).key(&self.stream);
+        call
+    }
+}
+
+impl SaleStream {
+    /// Queues in that Redis, of at most so many entries each.
+    pub fn new(connection: RedisConnection, most: usize) -> Self {
+        Self {
+            connection,
+            admit: Script::new(include_str!("../../lua/sale/admit.lua")),
+            turn: Script::new(include_str!("../../lua/sale/turn.lua")),
+            open: Script::new(include_str!("../../lua/sale/open.lua")),
+            take: Script::new(include_str!("../../lua/sale/take.lua")),
+            settle: Script::new(include_str!("../../lua/sale/settle.lua")),
+            refill: Script::new(include_str!("../../lua/sale/refill.lua")),
+            replay: Script::new(include_str!("../../lua/sale/replay.lua")),
+            leave: Script::new(include_str!("../../lua/sale/leave.lua")),
+            most,
+        }
+    }
+
+    /// Admits a purchase, if it may be.
+    pub async fn admit(&self, request: &Request) -> Result<Admission, StoreError> {
+        let (word, text): (String, String) = Keys::of(request.ticket.voucher())
+            .call(&self.admit)
+            .arg(request.user.0)
+            .arg(request.ticket.to_string())
+            .arg(request.price_cents)
+            .arg(unix_ms(request.window.starts_at))
+            .arg(unix_ms(request.window.ends_at))
+            .arg(kept_ms())
+            .arg(self.most)
+            .invoke_async(&mut self.connection.clone())
+            .await?;
+        let unexpected = || StoreError::Unexpected(format!("an admission: {word} {text}"));
+        Ok(match word.as_str() {
+            "admitted" => Admission::Admitted,
+            "ticket" => Admission::Ticket(text.parse().map_err(|_| unexpected())?),
+            "ended" => Admission::Ended(state_of(&text).ok_or_else(unexpected)?),
+            "sold_out" => Admission::SoldOut,
+            "full" => Admission::Full,
+            "not_started" => Admission::NotStarted,
+            "over" => Admission::Over,
+            "unopened" => Admission::Unopened,
+            _ => return Err(unexpected()),
+        })
+    }
+
+    /// Whether the caller is the one who opens the queue now, which is not open, or is in an epoch
+    /// of no use; for two seconds, or until it is open.
+    pub async fn begin_to_open(
+        &self,
+        voucher: VoucherId,
+        of_no_use: Option<u64>,
+    ) -> Result<bool, StoreError> {
+        let keys = Keys::of(voucher);
+        let mut call = self.turn.key(&keys.sale);
+        call.key(&keys.turn).arg(TURN_MS).arg(of_no_use.map_or(String::new(), |e| e.to_string()));
+        let got: u8 = call.invoke_async(&mut self.connection.clone()).await?;
+        Ok(got == 1)
+    }
+
+    /// Opens the queue; whether it was not open in this or a later epoch.
+    pub async fn open(
+        &self,
+        voucher: VoucherId,
+        opening: &Opening,
+        ends_at: OffsetDateTime,
+    ) -> Result<bool, StoreError> {
+        let keys = Keys::of(voucher);
+        let opened: u8 = keys
+            .call(&self.open)
+            .key(&keys.turn)
+            .arg(opening.epoch)
+            .arg(opening.stock)
+            .arg(unix_ms(opening.read_at))
+            .arg(unix_ms(ends_at))
+            .arg(kept_ms())
+            .invoke_async(&mut self.connection.clone())
+            .await?;
+        Ok(opened == 1)
+    }
+
+    /// Takes entries; `None` if there is no such queue.
+    pub async fn take(
+        &self,
+        voucher: VoucherId,
+        consumer: &str,
+        (which, most): (Take<'_>, usize),
+    ) -> Result<Option<Vec<Queued>>, StoreError> {
+        let (word, more) = match which {
+            Take::New => ("new", String::new()),
+            Take::Own(after) => ("own", after.to_owned()),
+            Take::Idle(time) => ("idle", time.as_millis().to_string()),
+        };
+        let mut call = self.take.key(Keys::of(voucher).stream);
+        call.arg(consumer).arg(most).arg(word).arg(more);
+        let taken = call.invoke_async::<Vec<Vec<String>>>(&mut self.connection.clone()).await;
+        match taken {
+            Ok(entries) => Ok(Some(entries.into_iter().filter_map(entry_of).collect())),
+            Err(error) if error.to_string().contains("NOGROUP") => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Shows that the consumer is at work on these entries.
+    pub async fn keep(
+        &self,
+        voucher: VoucherId,
+        consumer: &str,
+        ids: &[String],
+    ) -> Result<(), StoreError> {
+        let mut claim = redis::cmd("XCLAIM");
+        claim.arg(Keys::of(voucher).stream).arg(GROUP).arg(consumer).arg(0).arg(ids).arg("JUSTID");
+        Ok(claim.exec_async(&mut self.connection.clone()).await?)
+    }
+
+    /// Acknowledges entries that have ended, and gives back what their ends leave. How many were
+    /// not acknowledged before.
+    pub async fn settle(
+        &self,
+        voucher: VoucherId,
+        ended: &[EntryEnd],
+    ) -> Result<usize, StoreError> {
+        let mut call = Keys::of(voucher).call(&self.settle);
+        for EntryEnd { id, order, state } in ended {
+            call.arg(id).arg(order.ticket.to_string()).arg(order.user.0).arg(order.epoch);
+            call.arg(state_text(*state)).arg(given_back(*state));
+        }
+        Ok(call.invoke_async(&mut self.connection.clone()).await?)
+    }
+
+    /// Acknowledges entries and does nothing else: for those that nobody can read.
+    pub async fn drop_entries(&self, voucher: VoucherId, ids: &[String]) -> Result<(), StoreError> {
+        let stream = Keys::of(voucher).stream;
+        let mut pipe = redis::pipe();
+        pipe.cmd("XACK").arg(&stream).arg(GROUP).arg(ids).ignore();
+        pipe.cmd("XDEL").arg(&stream).arg(ids).ignore();
+        Ok(pipe.exec_async(&mut self.connection.clone()).await?)
+    }
+
+    /// Where a ticket stands; `None` if Redis does not know it.
+    pub async fn state(&self, ticket: TicketId) -> Result<Option<TicketState>, StoreError> {
+        let mut get = redis::cmd("HGET");
+        get.arg(Keys::of(ticket.voucher()).tickets).arg(ticket.to_string());
+        let text: Option<String> = get.query_async(&mut self.connection.clone()).await?;
+        Ok(text.as_deref().and_then(state_of))
+    }
+
+    /// Whether there is a stream to take entries from.
+    pub async fn has_group(&self, voucher: VoucherId) -> Result<bool, StoreError> {
+        let mut exists = redis::cmd("EXISTS");
+        exists.arg(Keys::of(voucher).stream);
+        Ok(exists.query_async(&mut self.connection.clone()).await?)
+    }
+
+    /// How far the sale has come; `None` if it is not open.
+    pub async fn progress(&self, voucher: VoucherId) -> Result<Option<Progress>, StoreError> {
+        let keys = Keys::of(voucher);
+        let (sale, under_way): ((Option<u64>, Option<u64>), u64) = redis::pipe()
+            .atomic()
+            .cmd("HMGET")
+            .arg(&keys.sale)
+            .arg(&["epoch", "seq"])
+            .cmd("XLEN")
+            .arg(&keys.stream)
+            .query_async(&mut self.connection.clone())
+            .await?;
+        let (Some(epoch), Some(seq)) = sale else { return Ok(None) };
+        Ok(Some(Progress { epoch, seq, under_way }))
+    }
+
+    /// Takes over the database's stock, read after that progress was seen; whether it still held.
+    pub async fn refill(
+        &self,
+        voucher: VoucherId,
+        seen: Progress,
+        stock: i64,
+    ) -> Result<bool, StoreError> {
+        let keys = Keys::of(voucher);
+        let mut call = self.refill.key(&keys.sale);
+        call.key(&keys.stream).arg(seen.epoch).arg(seen.seq).arg(stock);
+        let taken: u8 = call.invoke_async(&mut self.connection.clone()).await?;
+        Ok(taken == 1)
+    }
+
+    /// Admits a dead letter again; otherwise why not.
+    pub async fn replay(
+        &self,
+        ticket: TicketId,
+        user: UserId,
+        price_cents: u64,
+    ) -> Result<Result<(), &'static str>, StoreError> {
+        let mut call = Keys::of(ticket.voucher()).call(&self.replay);
+        call.arg(user.0).arg(ticket.to_string()).arg(price_cents).arg(self.most);
+        let word: String = call.invoke_async(&mut self.connection.clone()).await?;
+        Ok(match word.as_str() {
+            "admitted" => Ok(()),
+            "sold_out" => Err("no unit is left"),
+            "full" => Err("too many are under way; try again later"),
+            "ticket" => Err("the user has another ticket"),
+            _ => Err("the sale is not open"),
+        })
+    }
+
+    /// Removes a consumer that has no entries.
+    pub async fn leave(&self, voucher: VoucherId, consumer: &str) -> Result<(), StoreError> {
+        let mut call = self.leave.key(Keys::of(voucher).stream);
+        let _removed: u8 = call.arg(consumer).invoke_async(&mut self.connection.clone()).await?;
+        Ok(())
+    }
+}
+
+/// What an end leaves. Sold out means that the database has no unit: there is none to give back.
+fn given_back(state: TicketState) -> &'static str {
+    match state {
+        TicketState::Pending | TicketState::Bought(_) => "",
+        TicketState::AlreadyOrdered(_) => "u",
+        TicketState::SoldOut => "m",
+        TicketState::Refused | TicketState::Lost | TicketState::Dead => "um",
+    }
+}
+
+fn unix_ms(moment: OffsetDateTime) -> i64 {
+    i64::try_from(moment.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
+}
+
+fn kept_ms() -> u64 {
+    KEPT.as_millis().try_into().unwrap_or(u64::MAX)
+}

@@ -1,0 +1,192 @@
+//! The path `queued`: a replica dies, panics or stands still at each step between the admission of
+//! a purchase and the acknowledgement of its entry. Then another one goes on, and everything ends
+//! as it does without that: who asked has one order, the poisonous entry is a dead letter, the
+//! queue has the database's stock and no entry. Witness: as in the rounds of the direct path.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use seckill::failpoint;
+use testbed::{Action as Fault, Command, Proxy, Replica, ReplicaSpec, Times};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinSet, LocalSet, spawn_blocking};
+use tokio::time::sleep;
+
+use crate::buyer::{
+    Left, QUEUED, assert_settled, buy, end_of, ended, left, poison, ticket_of, try_to_buy,
+};
+use crate::support::{Place, SECRET, Service, client, eventually, servers};
+
+/// Longer than it takes others to take over an entry.
+const STANDSTILL: &str = "1*sleep(3500)";
+/// What happens at the point.
+const ACTIONS: [(&str, &str); 3] =
+    [("kill", "return(kill)"), ("panic", "1*panic"), ("stand still", STANDSTILL)];
+const STOCK: u32 = 8;
+/// Who can buy, and who cannot.
+const USERS: std::ops::Range<u64> = 1..5;
+const POISONED: u64 = 5;
+/// Rounds at a time: most of a round is waiting.
+const AT_A_TIME: usize = 6;
+/// Longer than a poisonous entry takes to die.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_happens_between_admission_and_acknowledgement_all_ends_as_without_it() {
+    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    let undisturbed = ("queue-admitted", ("nothing", "off"));
+    let all = failpoint::of_queued().flat_map(|point| ACTIONS.map(|action| (point, action)));
+    let all = [undisturbed].into_iter().chain(all);
+    // In one thread: what a round awaits need not be sent to another.
+    let rounds = async {
+        let mut rounds = JoinSet::new();
+        for (point, (what, action)) in all {
+            let places = Arc::clone(&places);
+            rounds.spawn_local(async move {
+                let _place = places.acquire_owned().await.expect("it is never closed");
+                println!("{what} at {point}");
+                Round::begin(point).await.run(what, action).await;
+            });
+        }
+        // A round that fails says which one it is.
+        rounds.join_all().await;
+    };
+    LocalSet::new().run_until(rounds).await;
+}
+
+struct Round {
+    place: Place,
+    /// Whose way to the database is the broken replica's.
+    proxy: Proxy,
+    through: Place,
+    point: &'static str,
+    voucher: String,
+}
+
+impl Round {
+    async fn begin(point: &'static str) -> Self {
+        let place = spawn_blocking(Place::fresh).await.expect("a place");
+        // It makes the schema and the voucher, and works on no queue.
+        let clerk = Service::start_at(place.clone(), &["--lab"]).await;
+        let voucher = clerk.voucher(STOCK).await;
+        clerk.stop().await;
+        poison(&place, POISONED).await;
+        let (proxy, through) = place.database_through_proxy();
+        Self { place, proxy, through, point, voucher }
+    }
+
+    async fn run(self, what: &str, action: &str) {
+        let context = format!("{what} at {}", self.point);
+        let spec = self.replica(action);
+        let broken = spawn_blocking(|| servers().bed.replica(spec)).await.expect("no panic");
+        let broken = broken.unwrap_or_else(|error| panic!("{context}: {error}"));
+        if self.point == "sale-commit-in-doubt" {
+            let commit = Command::sql("UPDATE voucher_stock").containing("COMMIT");
+            self.proxy.arm(commit, Fault::CutAnswer, Times::Next(1));
+        }
+        let tickets = self.rush(broken.base_url()).await;
+        if what != "nothing" {
+            self.assert_happened(&broken, what).await;
+        }
+        let flags = [&QUEUED[..], &["--lab", "--replica-id", "well"]].concat();
+        let well = Service::start_at(self.place.clone(), &flags).await;
+        let mut ends = JoinSet::new();
+        for user in USERS.chain([POISONED]) {
+            let (url, voucher) = (well.url.clone(), self.voucher.clone());
+            let ticket = tickets.get(&user).cloned();
+            ends.spawn(async move {
+                let end = match ticket {
+                    Some(ticket) => end_of(&url, &ticket, user).await.0,
+                    None => until_ended(&url, &voucher, user).await,
+                };
+                (user, end)
+            });
+        }
+        for (user, end) in ends.join_all().await {
+            let expected = if user == POISONED { "dead" } else { "bought" };
+            assert_eq!(end, expected, "{context}: {user}");
+        }
+        self.assert_ended(what, &context).await;
+        well.stop().await;
+    }
+
+    fn replica(&self, action: &str) -> ReplicaSpec {
+        let flags = ["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0", "--db-pool", "6"];
+        ReplicaSpec::new("broken", env!("CARGO_BIN_EXE_seckill"))
+            .args(flags)
+            .args(QUEUED)
+            .args(["--lab", "--replica-id", "broken"])
+            .env("FAILPOINTS", format!("{}={action}", self.point))
+            .env("DATABASE_URL", &self.through.database_url)
+            .env("REDIS_URL", &self.place.redis_url)
+            .env("JWT_SECRET", SECRET)
+    }
+
+    /// All ask at once; the tickets of those who are answered.
+    async fn rush(&self, url: &str) -> HashMap<u64, String> {
+        let mut tasks = JoinSet::new();
+        for user in USERS.chain([POISONED]) {
+            let (url, voucher) = (url.to_owned(), self.voucher.clone());
+            tasks.spawn(async move { (user, try_to_buy(&url, &voucher, user).await) });
+        }
+        let answers = tasks.join_all().await.into_iter();
+        let answered = answers.filter_map(|(user, answer)| Some((user, answer?)));
+        let admitted = answered.filter(|(_, answer)| answer.status.as_u16() == 202);
+        admitted.map(|(user, answer)| (user, ticket_of(answer))).collect()
+    }
+
+    async fn assert_happened(&self, broken: &Replica, what: &str) {
+        let began = Instant::now();
+        let reached = format!("distlock_failpoints_reached_total{{point=\"{}\"}}", self.point);
+        loop {
+            let happened = if what == "kill" {
+                !broken.is_running()
+            } else {
+                let page = client().get(format!("{}/metrics", broken.base_url())).send().await;
+                let page = page.expect("an answer").text().await.expect("a page");
+                page.contains(&reached)
+            };
+            if happened {
+                break;
+            }
+            let log = broken.log_tail(30);
+            assert!(began.elapsed() < PATIENCE, "{what} at {}: not reached: {log}", self.point);
+            sleep(Duration::from_millis(20)).await;
+        }
+        let said = format!("failpoint {}", self.point);
+        eventually(&said, async || broken.log_tail(400).contains(&said)).await;
+    }
+
+    /// As it is without anything happening.
+    async fn assert_ended(&self, what: &str, context: &str) {
+        let books = assert_settled(&self.place, &self.voucher, &[], STOCK.into()).await;
+        let buyers = USERS.end - USERS.start;
+        assert_eq!(books.orders.len() as u64, buyers, "{context}");
+        let rest = Left { stock: books.stock, entries: 0, users: buyers };
+        let settled = format!("{context}: {rest:?}");
+        eventually(&settled, async || left(&self.place, &self.voucher).await == rest).await;
+        let bought = i64::try_from(buyers).expect("few");
+        let mut all = ended(&self.place, &self.voucher).await;
+        if what == "stand still" {
+            // Admissions that were not answered in time; these buyers were told and came again.
+            all.remove("refused");
+        }
+        let ends = [("bought".to_owned(), bought), ("dead".to_owned(), 1)].into();
+        assert_eq!(all, ends, "{context}");
+    }
+}
+
+/// Asks until the purchase is admitted, or was, and tells how it ended.
+async fn until_ended(url: &str, voucher: &str, user: u64) -> String {
+    let began = Instant::now();
+    loop {
+        let answer = buy(url, voucher, user).await;
+        match answer.status.as_u16() {
+            202 => return end_of(url, &ticket_of(answer), user).await.0,
+            409 if answer.body["code"] == "already_ordered" => return "bought".to_owned(),
+            _ => assert!(began.elapsed() < PATIENCE, "{user}: {}", answer.body),
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,202 @@
+//! Buyers who hold tickets, and what must be true when all tickets have ended.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use seckill::domain::Role;
+use serde_json::Value;
+use sqlx::{Connection, MySqlConnection, Row};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::crowd::Books;
+use crate::support::{Answer, Place, Service, client, token};
+
+/// What a service of the path `queued` is started with.
+pub(super) const QUEUED: [&str; 4] = ["--path", "queued", "--writer", "grouped"];
+/// Longer than a ticket may take that is taken over or lost.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The purchase of that user at that address.
+pub(super) async fn buy(url: &str, voucher: &str, user: u64) -> Answer {
+    try_to_buy(url, voucher, user).await.expect("an answer")
+}
+
+/// The same at a replica that may die meanwhile.
+pub(super) async fn try_to_buy(url: &str, voucher: &str, user: u64) -> Option<Answer> {
+    let request = client().post(format!("{url}/api/vouchers/{voucher}/orders"));
+    let request = request.bearer_auth(token(user, Role::Buyer));
+    Some(Answer::of(request.send().await.ok()?).await)
+}
+
+/// The ticket in an answer that says 202.
+pub(super) fn ticket_of(answer: Answer) -> String {
+    let location = answer.headers.get("location").cloned();
+    let body = answer.expect(202);
+    let ticket = body["ticket"]["id"].as_str().expect("a ticket").to_owned();
+    assert_eq!(body["ticket"]["status"], "pending");
+    assert_eq!(location.expect("Location"), &format!("/api/tickets/{ticket}")[..]);
+    ticket
+}
+
+/// Where that user's ticket stands.
+pub(super) async fn ask(url: &str, ticket: &str, user: u64) -> Answer {
+    let request = client().request(Method::GET, format!("{url}/api/tickets/{ticket}"));
+    let request = request.bearer_auth(token(user, Role::Buyer));
+    Answer::of(request.send().await.expect("an answer")).await
+}
+
+/// Asks until the ticket has ended: the status, and the order that it names.
+pub(super) async fn end_of(url: &str, ticket: &str, user: u64) -> (String, Option<u64>) {
+    let began = Instant::now();
+    loop {
+        let answer = ask(url, ticket, user).await;
+        // A server that is away for a moment.
+        let status = match answer.status.as_u16() {
+            200 => answer.body["ticket"]["status"].as_str().expect("a status").to_owned(),
+            503 => "pending".to_owned(),
+            other => panic!("{other} {}", answer.body),
+        };
+        if status != "pending" {
+            let order = answer.body["ticket"]["order_id"].as_str();
+            return (status, order.map(|order| order.parse().expect("a number")));
+        }
+        assert!(began.elapsed() < PATIENCE, "ticket {ticket} of {user} never ends");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// How the purchases of a user went: the ends of its tickets, and the refusals, by their codes.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Story {
+    pub(super) tickets: Vec<(String, Option<u64>)>,
+    pub(super) refusals: Vec<String>,
+}
+
+impl Story {
+    pub(super) fn bought(&self) -> Vec<u64> {
+        let bought = self.tickets.iter().filter(|(status, _)| status == "bought");
+        bought.map(|(_, order)| order.expect("an order")).collect()
+    }
+}
+
+/// Buys once, and follows the ticket to its end.
+pub(super) async fn buy_and_follow(url: &str, voucher: &str, user: u64) -> Story {
+    let mut story = Story::default();
+    let answer = buy(url, voucher, user).await;
+    if answer.status.as_u16() == 202 {
+        story.tickets.push(end_of(url, &ticket_of(answer), user).await);
+    } else {
+        story.refusals.push(answer.body["code"].as_str().expect("a code").to_owned());
+    }
+    story
+}
+
+/// The purchases of those users, all at once, each at one of those addresses.
+pub(super) async fn crowd(
+    urls: &[String],
+    voucher: &str,
+    users: impl Iterator<Item = u64>,
+) -> Vec<(u64, Story)> {
+    let mut tasks = JoinSet::new();
+    for (number, user) in users.enumerate() {
+        let (url, voucher) = (urls[number % urls.len()].clone(), voucher.to_owned());
+        tasks.spawn(async move { (user, buy_and_follow(&url, &voucher, user).await) });
+    }
+    tasks.join_all().await
+}
+
+/// What must be true when all tickets have ended: the books bear out what everybody was told.
+pub(super) async fn assert_settled(
+    place: &Place,
+    voucher: &str,
+    stories: &[(u64, Story)],
+    stock: i64,
+) -> Books {
+    let books = Books::read(&place.database_url, voucher).await;
+    books.add_up_to(stock);
+    assert!(books.stock >= 0, "{} left", books.stock);
+    let mut told: HashMap<u64, Vec<u64>> = HashMap::new();
+    for (user, story) in stories {
+        told.entry(*user).or_default().extend(story.bought());
+    }
+    for (user, bought) in told {
+        let orders = books.of(user);
+        assert!(orders.len() <= 1, "{user} has {orders:?}");
+        assert!(bought.iter().all(|order| orders == [*order]), "{user}: {bought:?}, {orders:?}");
+    }
+    books
+}
+
+/// The queue of a voucher: units that may be admitted, entries, and users that are marked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) stock: i64,
+    pub(super) entries: u64,
+    pub(super) users: u64,
+}
+
+pub(super) async fn left(place: &Place, voucher: &str) -> Left {
+    let mut redis = redis(place).await;
+    let key = |name: &str| format!("{{v:{voucher}}}:{name}");
+    let (stock, entries, users): (Option<i64>, u64, u64) = redis::pipe()
+        .cmd("HGET")
+        .arg(key("sale"))
+        .arg("stock")
+        .cmd("XLEN")
+        .arg(key("stream"))
+        .cmd("HLEN")
+        .arg(key("users"))
+        .query_async(&mut redis)
+        .await
+        .expect("an answer");
+    Left { stock: stock.expect("an open queue"), entries, users }
+}
+
+/// A connection to the place's Redis.
+pub(super) async fn redis(place: &Place) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(place.redis_url.as_str()).expect("a Redis URL");
+    client.get_multiplexed_async_connection().await.expect("Redis")
+}
+
+/// Rows of `tickets` by their state.
+pub(super) async fn ended(place: &Place, voucher: &str) -> HashMap<String, i64> {
+    let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
+    let rows = sqlx::query(
+        "SELECT CAST(state AS CHAR), COUNT(*) FROM tickets WHERE voucher_id = ? GROUP BY 1",
+    );
+    let rows = rows.bind(voucher).fetch_all(&mut database).await.expect("the tickets");
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// Makes the insert of that user's orders fail.
+pub(super) async fn poison(place: &Place, user: u64) {
+    let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
+    let trigger = format!(
+        "CREATE TRIGGER poison_{user} BEFORE INSERT ON orders FOR EACH ROW \
+         BEGIN IF NEW.user_id = {user} THEN \
+         SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 1644, MESSAGE_TEXT = 'poison'; \
+         END IF; END"
+    );
+    let trigger = sqlx::raw_sql(sqlx::AssertSqlSafe(trigger));
+    trigger.execute(&mut database).await.expect("a trigger");
+}
+
+/// Undoes that.
+pub(super) async fn heal(place: &Place, user: u64) {
+    let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
+    let drop = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("DROP TRIGGER poison_{user}")));
+    drop.execute(&mut database).await.expect("no trigger");
+}
+
+/// A service of the path `queued` at a place of its own, with more flags.
+pub(super) async fn service(flags: &[&str]) -> Service {
+    Service::start(&[&QUEUED[..], flags].concat()).await
+}
+
+/// The problem's code and the order that it names.
+pub(super) fn refusal(answer: &Answer) -> (&str, Option<&Value>) {
+    let body = &answer.body;
+    (body["code"].as_str().expect("a code"), body.get("order_id"))
+}

@@ -1,0 +1,98 @@
+//! A ticket's stream of events.
+
+use std::time::Duration;
+
+use reqwest::header::CONTENT_TYPE;
+use seckill::domain::Role;
+use serde_json::Value;
+use sqlx::{Connection, MySqlConnection};
+
+use crate::queued::buyer::{buy, service, ticket_of};
+use crate::support::{client, eventually, token};
+
+/// Reads the stream to its end: the statuses in its events.
+async fn statuses(response: reqwest::Response) -> Vec<String> {
+    let text = response.text().await.expect("the events");
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let status = |data: &str| {
+        let answer: Value = serde_json::from_str(data).expect("JSON");
+        answer["ticket"]["status"].as_str().expect("a status").to_owned()
+    };
+    data.map(status).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_tells_that_a_ticket_is_pending_and_then_how_it_ended() {
+    let service = service(&[]).await;
+    let voucher = service.voucher(1).await;
+    // No order is written while the stock row is locked.
+    let url = &service.place.database_url;
+    let mut database = MySqlConnection::connect(url).await.expect("the database");
+    let mut tx = database.begin().await.expect("a transaction");
+    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
+    locked.bind(&voucher).fetch_one(&mut *tx).await.expect("the stock");
+    let ticket = ticket_of(buy(&service.url, &voucher, 5).await);
+    let events = format!("{}/api/tickets/{ticket}/events", service.url);
+    let get = || client().get(&events).bearer_auth(token(5, Role::Buyer));
+    let stream = get().send().await.expect("an answer");
+    assert_eq!(stream.status(), 200);
+    assert_eq!(stream.headers()[CONTENT_TYPE], "text/event-stream");
+    let reading = tokio::spawn(statuses(stream));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!reading.is_finished(), "it has not ended");
+    tx.rollback().await.expect("a ROLLBACK");
+    assert_eq!(reading.await.expect("the events"), ["pending", "bought"]);
+    // Of a ticket that has ended the stream ends at once.
+    assert_eq!(statuses(get().send().await.expect("an answer")).await, ["bought"]);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_wants_the_token_in_its_header_and_is_nobody_elses() {
+    let service = service(&[]).await;
+    let voucher = service.voucher(1).await;
+    let ticket = ticket_of(buy(&service.url, &voucher, 5).await);
+    let owner = token(5, Role::Buyer);
+    let path = format!("/api/tickets/{ticket}");
+    for path in [path.clone(), format!("{path}/events")] {
+        let status = async |url: String, token: Option<&str>| {
+            let mut request = client().get(url);
+            if let Some(token) = token {
+                request = request.bearer_auth(token);
+            }
+            request.send().await.expect("an answer").status().as_u16()
+        };
+        let url = format!("{}{path}", service.url);
+        assert_eq!(status(url.clone(), None).await, 401);
+        assert_eq!(status(format!("{url}?token={owner}"), None).await, 401);
+        assert_eq!(status(format!("{url}?access_token={owner}"), None).await, 401);
+        assert_eq!(status(url.clone(), Some(&token(6, Role::Buyer))).await, 404);
+        assert_eq!(status(url.clone(), Some(&token(6, Role::Admin))).await, 404);
+        assert_eq!(status(url, Some(&owner)).await, 200);
+    }
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_ends_ends_its_streams() {
+    let service = service(&[]).await;
+    let voucher = service.voucher(1).await;
+    let url = &service.place.database_url;
+    let mut database = MySqlConnection::connect(url).await.expect("the database");
+    let mut tx = database.begin().await.expect("a transaction");
+    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
+    locked.bind(&voucher).fetch_one(&mut *tx).await.expect("the stock");
+    let ticket = ticket_of(buy(&service.url, &voucher, 5).await);
+    let events = format!("{}/api/tickets/{ticket}/events", service.url);
+    let stream = client().get(events).bearer_auth(token(5, Role::Buyer)).send().await;
+    let reading = tokio::spawn(statuses(stream.expect("an answer")));
+    let place = service.place.clone();
+    let stopping = tokio::spawn(service.stop());
+    eventually("the stream ends", async || reading.is_finished()).await;
+    assert_eq!(reading.await.expect("the events"), ["pending"]);
+    tx.rollback().await.expect("a ROLLBACK");
+    stopping.await.expect("it ends");
+    // What it had taken, it has finished.
+    let books = crate::crowd::Books::read(&place.database_url, &voucher).await;
+    assert_eq!(books.of(5).len(), 1);
+}

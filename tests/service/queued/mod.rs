@@ -1,0 +1,10 @@
+//! The path `queued`: tickets instead of orders, and orders that follow.
+
+mod buyer;
+mod crowd;
+mod events;
+mod lost;
+mod poison;
+mod refusals;
+mod stream;
+mod taken_over;

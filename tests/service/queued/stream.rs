@@ -1,0 +1,174 @@
+//! The scripts themselves: the window by the database's clock, openings that overtake each other,
+//! ends that are acknowledged twice, and keys that do not stay.
+
+use std::time::Duration;
+
+use seckill::domain::{TicketId, TicketState, UserId, VoucherId, Window};
+use seckill::store::{
+    self, Admission, EntryEnd, Opening, Progress, RedisAddress, Request, SaleStream, Take,
+};
+use time::OffsetDateTime;
+
+use crate::queued::buyer::{Left, left, redis};
+use crate::support::Place;
+
+const VOUCHER: VoucherId = VoucherId(9);
+const HOUR: Duration = Duration::from_hours(1);
+
+struct Table {
+    place: Place,
+    stream: SaleStream,
+    /// The database's time, which is an hour ahead of Redis's.
+    now: OffsetDateTime,
+}
+
+impl Table {
+    async fn lay() -> Self {
+        let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        let address = RedisAddress { url: &place.redis_url, ca: None };
+        let stream = SaleStream::new(store::redis(address).await.expect("Redis"), 100);
+        Self { place, stream, now: OffsetDateTime::now_utc() + HOUR }
+    }
+
+    async fn open(&self, epoch: u64, stock: i64) -> bool {
+        let opening = Opening { epoch, stock, read_at: self.now };
+        self.stream.open(VOUCHER, &opening, self.now + HOUR).await.expect("an answer")
+    }
+
+    async fn admit(&self, user: u64, window: Window) -> Admission {
+        let ticket = ticket(user);
+        let request = Request { user: UserId(user), ticket, price_cents: 5, window };
+        self.stream.admit(&request).await.expect("an answer")
+    }
+
+    fn window(&self) -> Window {
+        let minute = Duration::from_mins(1);
+        Window { starts_at: self.now - minute, ends_at: self.now + HOUR }
+    }
+
+    async fn left(&self) -> Left {
+        left(&self.place, &VOUCHER.to_string()).await
+    }
+
+    async fn take(&self, which: Take<'_>) -> Vec<store::Queued> {
+        let taken = self.stream.take(VOUCHER, "me", (which, 10)).await;
+        taken.expect("an answer").expect("a queue")
+    }
+}
+
+fn ticket(user: u64) -> TicketId {
+    TicketId::compose(1000 + user, VOUCHER, [7; 6]).expect("a ticket")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_window_is_that_of_the_databases_clock() {
+    let table = Table::lay().await;
+    assert_eq!(table.admit(1, table.window()).await, Admission::Unopened);
+    assert!(table.open(1, 5).await);
+    let minute = Duration::from_mins(1);
+    let (starts_at, ends_at) = (table.now + minute, table.now + HOUR);
+    assert_eq!(table.admit(1, Window { starts_at, ends_at }).await, Admission::NotStarted);
+    let (starts_at, ends_at) = (table.now - HOUR, table.now - minute);
+    assert_eq!(table.admit(1, Window { starts_at, ends_at }).await, Admission::Over);
+    assert_eq!(table.left().await, Left { stock: 5, entries: 0, users: 0 });
+    assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
+    assert_eq!(table.admit(1, table.window()).await, Admission::Ticket(ticket(1)));
+    let entry = table.take(Take::New).await.remove(0).order.expect("it can be read");
+    assert!((entry.at - table.now).whole_seconds().abs() < 60, "{} {}", entry.at, table.now);
+    assert_eq!((entry.user, entry.ticket, entry.epoch), (UserId(1), ticket(1), 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_opening_drops_what_an_earlier_one_left_and_is_not_undone_by_it() {
+    let table = Table::lay().await;
+    assert!(table.open(4, 5).await);
+    assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
+    assert!(!table.open(4, 9).await && !table.open(3, 9).await);
+    assert_eq!(table.left().await, Left { stock: 4, entries: 1, users: 1 });
+    assert!(table.open(5, 3).await);
+    assert_eq!(table.left().await, Left { stock: 3, entries: 0, users: 0 });
+    assert_eq!(table.stream.state(ticket(1)).await.expect("an answer"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_gets_the_turn_to_open_and_nobody_once_the_sale_is_open() {
+    let table = Table::lay().await;
+    let turn =
+        async |of_no_use| table.stream.begin_to_open(VOUCHER, of_no_use).await.expect("an answer");
+    assert!(turn(None).await);
+    assert!(!turn(None).await, "it is somebody else's");
+    assert!(table.open(1, 5).await);
+    // Who has seen no sale before it was opened comes too late.
+    assert!(!turn(None).await && !turn(Some(7)).await);
+    assert!(turn(Some(1)).await, "its epoch is of no use");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_counts_with_its_first_acknowledgement_and_in_its_own_epoch_only() {
+    let table = Table::lay().await;
+    table.open(1, 5).await;
+    for user in [1, 2] {
+        assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
+    }
+    let taken = table.take(Take::New).await;
+    let ends: Vec<_> = taken
+        .iter()
+        .map(|entry| EntryEnd {
+            id: entry.id.clone(),
+            order: entry.order.expect("it can be read"),
+            state: TicketState::Refused,
+        })
+        .collect();
+    let mut of_another_epoch = ends.clone();
+    of_another_epoch.iter_mut().for_each(|end| end.order.epoch = 2);
+    let settle =
+        async |ends: &[EntryEnd]| table.stream.settle(VOUCHER, ends).await.expect("an answer");
+    assert_eq!(settle(&of_another_epoch).await, 0);
+    assert_eq!(table.left().await, Left { stock: 3, entries: 2, users: 2 });
+    assert_eq!(settle(&ends[..1]).await, 1);
+    assert_eq!(settle(&ends).await, 1);
+    assert_eq!(settle(&ends).await, 0);
+    assert_eq!(table.left().await, Left { stock: 5, entries: 0, users: 0 });
+    let state = table.stream.state(ticket(1)).await.expect("an answer");
+    assert_eq!(state, Some(TicketState::Refused));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refill_counts_only_if_nothing_was_admitted_since_it_was_asked_for() {
+    let table = Table::lay().await;
+    table.open(1, 5).await;
+    let seen = table.stream.progress(VOUCHER).await.expect("an answer").expect("a sale");
+    assert_eq!(seen, Progress { epoch: 1, seq: 0, under_way: 0 });
+    assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
+    let refill = async |seen| table.stream.refill(VOUCHER, seen, 50).await.expect("an answer");
+    assert!(!refill(seen).await, "somebody was admitted");
+    let seen = table.stream.progress(VOUCHER).await.expect("an answer").expect("a sale");
+    assert!(!refill(seen).await, "an entry is under way");
+    let before = Progress { seq: 0, ..seen };
+    let id = table.take(Take::New).await.remove(0);
+    let order = id.order.expect("it can be read");
+    let end = EntryEnd { id: id.id, order, state: TicketState::SoldOut };
+    table.stream.settle(VOUCHER, &[end]).await.expect("an answer");
+    assert!(!refill(before).await, "somebody was admitted and has ended");
+    assert!(refill(seen).await);
+    assert_eq!(table.left().await, Left { stock: 50, entries: 0, users: 0 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_keys_of_a_voucher_share_a_tag_and_end_a_day_after_the_sale() {
+    let table = Table::lay().await;
+    table.open(1, 5).await;
+    assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
+    let mut connection = redis(&table.place).await;
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg("*").query_async(&mut connection).await.expect("the keys");
+    assert_eq!(keys.len(), 4, "{keys:?}");
+    for key in keys {
+        assert!(key.starts_with("{v:9}:"), "{key}");
+        let left_ms: i64 =
+            redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.expect("an answer");
+        // The sale ends in an hour.
+        let hours = left_ms / 3_600_000;
+        assert!((24..=25).contains(&hours), "{key}: {hours} h");
+    }
+}

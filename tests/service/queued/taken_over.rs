@@ -1,0 +1,142 @@
+//! Consumers that die, freeze, or come back.
+
+use std::time::{Duration, Instant};
+
+use testbed::Replica;
+use tokio::task::block_in_place;
+
+use crate::queued::buyer::{
+    Left, QUEUED, assert_settled, buy, end_of, ended, left, redis, ticket_of,
+};
+use crate::replicas::spec;
+use crate::support::{Place, Service, client, eventually, servers};
+
+const USERS: std::ops::Range<u64> = 1..6;
+const STOCK: u32 = 9;
+
+/// A voucher of a sale that nobody works on yet.
+async fn sale() -> (Place, String) {
+    let clerk = Service::start(&[]).await;
+    let voucher = clerk.voucher(STOCK).await;
+    let place = clerk.place.clone();
+    clerk.stop().await;
+    (place, voucher)
+}
+
+fn replica(place: &Place, name: &str) -> Replica {
+    let flags = [&QUEUED[..], &["--drain-delay-ms", "0"]].concat();
+    let spec = spec(place, name, &flags);
+    block_in_place(|| servers().bed.replica(spec)).expect("a replica")
+}
+
+/// Another replica at that place.
+async fn other(place: &Place) -> Service {
+    let flags = [&QUEUED[..], &["--replica-id", "b"]].concat();
+    Service::start_at(place.clone(), &flags).await
+}
+
+/// Has all buy at the replica while no stock can be taken; their tickets, once they are all taken
+/// from the stream, and what keeps them from being written.
+async fn taken(
+    place: &Place,
+    voucher: &str,
+    url: &str,
+) -> (Vec<(u64, String)>, sqlx::Transaction<'static, sqlx::MySql>) {
+    let pool = sqlx::MySqlPool::connect(&place.database_url).await.expect("the database");
+    let mut tx = pool.begin().await.expect("a transaction");
+    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
+    locked.bind(voucher).fetch_one(&mut *tx).await.expect("the stock");
+    let mut tickets = Vec::new();
+    for user in USERS {
+        tickets.push((user, ticket_of(buy(url, voucher, user).await)));
+    }
+    let all = i64::try_from(tickets.len()).expect("few");
+    eventually("all are taken", async || {
+        let mut pending = redis::cmd("XPENDING");
+        pending.arg(format!("{{v:{voucher}}}:stream")).arg("sale");
+        let (count, ..): (i64, redis::Value, redis::Value, redis::Value) =
+            pending.query_async(&mut redis(place).await).await.expect("an answer");
+        count == all
+    })
+    .await;
+    (tickets, tx)
+}
+
+async fn assert_all_bought(place: &Place, voucher: &str, url: &str, tickets: &[(u64, String)]) {
+    for (user, ticket) in tickets {
+        assert_eq!(end_of(url, ticket, *user).await.0, "bought");
+    }
+    let books = assert_settled(place, voucher, &[], STOCK.into()).await;
+    assert_eq!(books.orders.len(), tickets.len());
+    let sold = tickets.len() as u64;
+    let rest = Left { stock: books.stock, entries: 0, users: sold };
+    eventually("all is acknowledged", async || left(place, voucher).await == rest).await;
+    let bought = i64::try_from(sold).expect("few");
+    assert_eq!(ended(place, voucher).await, [("bought".to_owned(), bought)].into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_of_a_dead_consumer_are_taken_over_by_another_replica() {
+    let (place, voucher) = sale().await;
+    let victim = replica(&place, "victim");
+    let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
+    block_in_place(|| victim.kill()).expect("it can be killed");
+    tx.rollback().await.expect("a ROLLBACK");
+    let began = Instant::now();
+    let other = other(&place).await;
+    assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    println!("all had ended {:?} after the kill", began.elapsed());
+    other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_started_again_under_its_name_takes_its_own_entries() {
+    let (place, voucher) = sale().await;
+    let victim = replica(&place, "victim");
+    let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
+    block_in_place(|| victim.kill()).expect("it can be killed");
+    tx.rollback().await.expect("a ROLLBACK");
+    block_in_place(|| victim.restart()).expect("it starts again");
+    assert_all_bought(&place, &voucher, victim.base_url(), &tickets).await;
+    // They were not taken over from a consumer that showed no sign of life.
+    let page = client().get(format!("{}/metrics", victim.base_url())).send().await;
+    let page = page.expect("an answer").text().await.expect("a page");
+    assert!(!page.contains("seckill_queue_taken_over_total"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_freezes_and_wakes_up_writes_nothing_that_another_has_ended() {
+    let (place, voucher) = sale().await;
+    let victim = replica(&place, "victim");
+    let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
+    block_in_place(|| victim.freeze()).expect("it can be frozen");
+    tx.rollback().await.expect("a ROLLBACK");
+    let other = other(&place).await;
+    assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    block_in_place(|| victim.thaw()).expect("it goes on");
+    // Longer than it takes the woken one to go on with what it had.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_without_a_name_leaves_no_consumer_and_one_with_a_name_does() {
+    let (place, voucher) = sale().await;
+    let consumers = async || {
+        let mut database = redis(&place).await;
+        let mut info = redis::cmd("XINFO");
+        info.arg("CONSUMERS").arg(format!("{{v:{voucher}}}:stream")).arg("sale");
+        let all: Vec<std::collections::HashMap<String, redis::Value>> =
+            info.query_async(&mut database).await.expect("an answer");
+        all.len()
+    };
+    for (user, (flags, stay)) in (1..).zip([(&[][..], 0), (&["--replica-id", "named"], 1)]) {
+        let flags = [&QUEUED[..], flags].concat();
+        let service = Service::start_at(place.clone(), &flags).await;
+        let ticket = ticket_of(buy(&service.url, &voucher, user).await);
+        assert_eq!(end_of(&service.url, &ticket, user).await.0, "bought");
+        service.stop().await;
+        assert_eq!(consumers().await, stay);
+    }
+}
