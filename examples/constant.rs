@@ -1,12 +1,12 @@
 //! What the cheapest answer costs: a handler that answers a constant, served with the same HTTP
-//! settings as the service. `benches/late.sh` measures "sold out" beside it.
+//! settings as the service. `make bench` measures "sold out" beside it.
 
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::routing::post;
+use axum::routing::{get, post};
 use seckill::http::{Limits, serve};
 use seckill::readiness::Readiness;
 use seckill::store::Health;
@@ -18,10 +18,16 @@ const BODY: &str = concat!(
     r#""detail":"No unit is left.","request_id":"00000000-0000-4000-8000-000000000000"}"#,
 );
 
+/// What a load asks for before it begins, on each of its connections.
+const VOUCHER: &str =
+    r#"{"voucher":{"id":"1","title":"-","status":"on_sale","phase":"open","stock":0}}"#;
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let answer = (StatusCode::CONFLICT, [(CONTENT_TYPE, "application/problem+json")], BODY);
-    let router = Router::new().route("/api/vouchers/{id}/orders", post(async move || answer));
+    let router = Router::new()
+        .route("/api/vouchers/{id}/orders", post(async move || answer))
+        .route("/api/vouchers/{id}", get(async || VOUCHER));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("listening on http://{}", listener.local_addr()?);
     let limits = Limits { connections: 8192, drain_delay: Duration::ZERO, tell_peers: false };

@@ -46,7 +46,9 @@ pub const GENERATOR: &str = "generator";
 impl Sample {
     /// Microseconds of processor time of everything that serves, for each order.
     pub fn server_us(&self) -> f64 {
-        self.cpu_us.iter().filter(|(name, _)| **name != GENERATOR).map(|(_, us)| us).sum()
+        let servers = self.cpu_us.iter().filter(|(name, _)| **name != GENERATOR);
+        // The sum of nothing is -0.
+        0.0 + servers.map(|(_, us)| us).sum::<f64>()
     }
 }
 

@@ -166,7 +166,7 @@ const fn lacking(why: &'static str, row: Row) -> Row {
     Row { lacking: Some(why), ..row }
 }
 
-const NO_QUEUE: &str = "there is no path `queued` yet";
+const NO_QUEUE: &str = "the path `queued` is not measured by this bench yet";
 
 /// All rows. One that is new needs a cell above, unless there is one, and a line here.
 pub const ROWS: [Row; 25] = [
