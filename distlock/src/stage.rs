@@ -25,6 +25,10 @@ impl StageTurn {
         let (own, background) = (Arc::downgrade(&stage), background.clone());
         expected.when_somebody_waits(Box::new(move || {
             let Some(stage) = own.upgrade() else { return };
+            // Who does not wait at all is let in at once.
+            if tenure.is_lost() {
+                return drop(take(&stage));
+            }
             let timer = background.timer(async move {
                 tenure.lost().await;
                 if let Some(stage) = own.upgrade() {
@@ -87,6 +91,15 @@ mod tests {
         tokio::task::yield_now().await;
         assert_eq!(tasks(), before + 2, "the waiter, and the timer that it needs");
         gets_it_when_belief_ends(waiter, began).await;
+        drop(hold);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_comes_after_the_end_of_belief_is_let_in_without_waiting() {
+        let (keyed, name) = (KeyedMutex::new(), LockName::new("a").unwrap());
+        let hold = hung(keyed.try_lock(&name).unwrap());
+        tokio::time::advance(BELIEF).await;
+        assert!(keyed.try_lock(&name).is_some());
         drop(hold);
     }
 

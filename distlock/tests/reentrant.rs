@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use distlock::{Guard, LockError, LockKind, LockName, Locks, Release};
-use redis::{AsyncCommands, Script};
+use redis::{AsyncCommands, Cmd};
 use support::proxy::{Accident, Proxy};
 use support::{LONG, Look, at_once, connect, fresh_name, locks_of, options, patient, server};
 
@@ -183,6 +183,13 @@ async fn a_key_of_another_type_is_an_error_and_stays_as_it_is() {
     assert_eq!(look.owner(&name).await.as_deref(), Some("another"));
 }
 
+/// The script as text: another test makes the server forget those that it knows.
+fn eval(script: &str) -> Cmd {
+    let mut call = redis::cmd("EVAL");
+    call.arg(script);
+    call
+}
+
 #[tokio::test]
 async fn scripts_change_nothing_when_an_argument_is_missing_or_wrong() {
     let (look, name) = (look().await, fresh_name());
@@ -203,10 +210,10 @@ async fn scripts_change_nothing_when_an_argument_is_missing_or_wrong() {
         &["owner", "nan"],
         &["owner", "9223372036854775807"],
     ];
-    for script in SCRIPTS.map(Script::new) {
-        let mut no_key = script.arg("owner");
-        let no_key = no_key.arg(1000).arg(1);
-        let refused: redis::RedisResult<i64> = no_key.invoke_async(&mut connection).await;
+    for script in SCRIPTS {
+        let mut no_key = eval(script);
+        let no_key = no_key.arg(0).arg("owner").arg(1000).arg(1);
+        let refused: redis::RedisResult<i64> = no_key.query_async(&mut connection).await;
         assert!(refused.is_err(), "{refused:?}");
         // A hold of the owner, so that there is something to change; and none, so that there may
         // become one.
@@ -217,14 +224,13 @@ async fn scripts_change_nothing_when_an_argument_is_missing_or_wrong() {
                 set.await.expect("an answer");
             }
             for args in calls {
-                let mut call = script.key(name.as_str());
-                let outcome: redis::RedisResult<i64> = args
-                    .iter()
+                let mut call = eval(script);
+                call.arg(1).arg(name.as_str()).arg(args);
+                if args.len() == 2 {
                     // What only the first of them reads, where it does not come too early.
-                    .chain(["1"].iter().filter(|_| args.len() == 2))
-                    .fold(&mut call, |call, arg| call.arg(arg))
-                    .invoke_async(&mut connection)
-                    .await;
+                    call.arg("1");
+                }
+                let outcome: redis::RedisResult<i64> = call.query_async(&mut connection).await;
                 let error = outcome.expect_err("it must be refused");
                 assert_eq!(error.code(), Some("ERR"), "{args:?}: {error}");
                 assert_eq!(holds(&look, &name).await, before, "{args:?}");
@@ -238,10 +244,9 @@ async fn scripts_change_nothing_when_an_argument_is_missing_or_wrong() {
 async fn an_entry_that_does_not_say_whether_its_owner_comes_again_is_refused() {
     let (look, name) = (look().await, fresh_name());
     for again in ["", "2", "yes"] {
-        let script = Script::new(SCRIPTS[0]);
-        let mut call = script.key(name.as_str());
-        call.arg("owner").arg(1000).arg(again);
-        let refused: redis::RedisResult<i64> = call.invoke_async(&mut look.connection()).await;
+        let mut call = eval(SCRIPTS[0]);
+        call.arg(1).arg(name.as_str()).arg("owner").arg(1000).arg(again);
+        let refused: redis::RedisResult<i64> = call.query_async(&mut look.connection()).await;
         assert_eq!(refused.expect_err("it must be refused").code(), Some("ERR"), "{again:?}");
         assert_eq!(holds(&look, &name).await, []);
     }
@@ -252,10 +257,10 @@ async fn a_count_that_is_no_number_is_an_error_and_stays_as_it_is() {
     let (look, name) = (look().await, fresh_name());
     let mut connection = look.connection();
     connection.hset::<_, _, _, ()>(name.as_str(), "owner", "many").await.expect("an answer");
-    for script in SCRIPTS.map(Script::new) {
-        let mut call = script.key(name.as_str());
-        call.arg("owner").arg(1000).arg(1);
-        let refused: redis::RedisResult<i64> = call.invoke_async(&mut connection).await;
+    for script in SCRIPTS {
+        let mut call = eval(script);
+        call.arg(1).arg(name.as_str()).arg("owner").arg(1000).arg(1);
+        let refused: redis::RedisResult<i64> = call.query_async(&mut connection).await;
         assert!(refused.is_err(), "{refused:?}");
         let count: String = connection.hget(name.as_str(), "owner").await.expect("an answer");
         assert_eq!((count.as_str(), look.lease(&name).await), ("many", None));

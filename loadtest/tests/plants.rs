@@ -184,7 +184,11 @@ fn the_service_has_the_same_bugs_and_refuses_each_outside_of_a_laboratory() {
     for plant in Plant::value_variants() {
         assert!(said.contains(plant.name()), "{said}");
     }
-    assert_eq!(said.matches(", ").count() + 1, Plant::value_variants().len(), "{said}");
+    // No load takes the path `queued` yet: the service's own tests show that bug.
+    let of_no_load = ["lost-compensation"];
+    assert!(of_no_load.iter().all(|name| said.contains(name)), "{said}");
+    let known = Plant::value_variants().len() + of_no_load.len();
+    assert_eq!(said.matches(", ").count() + 1, known, "{said}");
 }
 
 #[test]
