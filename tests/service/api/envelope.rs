@@ -9,7 +9,7 @@ use crate::caller::{Caller, assert_problem, bearer};
 use crate::support::{Service, token};
 
 /// Every address, and the methods it takes.
-pub(crate) const ROUTES: [(&str, &str); 21] = [
+pub(crate) const ROUTES: [(&str, &str); 23] = [
     ("/api/login/codes", "POST"),
     ("/api/login", "POST"),
     ("/api/me", "GET,HEAD"),
@@ -21,6 +21,8 @@ pub(crate) const ROUTES: [(&str, &str); 21] = [
     ("/api/orders/1/pay", "POST"),
     ("/api/orders/1/cancel", "POST"),
     ("/api/payments/callback", "POST"),
+    ("/api/tickets/1", "GET,HEAD"),
+    ("/api/tickets/1/events", "GET,HEAD"),
     ("/api/admin/vouchers", "POST"),
     ("/api/admin/vouchers/1", "DELETE,PATCH"),
     ("/api/admin/vouchers/1/on-sale", "POST"),
