@@ -27,7 +27,7 @@
 //! - [`report`]: tables, prose, files; what is shown of a cell besides its figures
 //!   ([`report::detail`], [`lab::metrics`]); the page ([`report::html`]); what changed since an
 //!   earlier run ([`report::baseline`]).
-//! - [`bench`]: figures beside the bare transaction, and their bars.
+//! - [`mod@bench`]: figures beside the bare transaction, and their bars.
 //! - [`run`] and [`up`]: the commands of these names; [`api`] has all calls but the purchase.
 //!
 //! *Architecture invariant:* this crate knows nothing of the service but its HTTP interface and its
