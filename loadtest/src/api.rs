@@ -249,6 +249,22 @@ pub struct NewVoucher {
     pub stock: u64,
 }
 
+impl NewVoucher {
+    /// One that is on sale for two hours from now.
+    pub fn of_now(stock: u64) -> Self {
+        let now = time::OffsetDateTime::now_utc();
+        Self {
+            title: "100-yuan voucher for 80".to_owned(),
+            description: "Sold in one go, to whoever comes first.".to_owned(),
+            price_cents: 8000,
+            face_value_cents: 10_000,
+            starts_at: rfc3339(now - time::Duration::minutes(1)),
+            ends_at: rfc3339(now + time::Duration::hours(2)),
+            stock,
+        }
+    }
+}
+
 /// Creates a voucher and puts it on sale; gives its id.
 pub async fn put_on_sale(
     connection: &mut Connection,

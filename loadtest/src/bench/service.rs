@@ -255,16 +255,7 @@ async fn put_on_sale(deployment: &Deployment, count: usize, stock: u64) -> Resul
     let (admins, _) = deployment.users(1, true).await?;
     let admin: &HeaderValue = &admins[0].authorization;
     let mut connection = Connection::new(Target::parse(deployment.url())?, CALL_DEADLINE);
-    let now = time::OffsetDateTime::now_utc();
-    let voucher = NewVoucher {
-        title: "100-yuan voucher for 80".to_owned(),
-        description: "Sold as fast as it goes.".to_owned(),
-        price_cents: 8000,
-        face_value_cents: 10_000,
-        starts_at: api::rfc3339(now - time::Duration::minutes(1)),
-        ends_at: api::rfc3339(now + time::Duration::hours(2)),
-        stock,
-    };
+    let voucher = NewVoucher::of_now(stock);
     let mut ids = Vec::with_capacity(count);
     for _ in 0..count {
         let id = api::put_on_sale(&mut connection, admin, &voucher).await;

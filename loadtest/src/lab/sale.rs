@@ -63,7 +63,7 @@ impl<'a> Sale<'a> {
             tokio::try_join!(deployment.users(load.users, false), deployment.users(1, true))?;
         let admin = admins[0].authorization.clone();
         let mut private = Connection::new(Target::parse(deployment.url())?, CALL_DEADLINE);
-        let voucher = api::put_on_sale(&mut private, &admin, &on_sale_now(load.stock))
+        let voucher = api::put_on_sale(&mut private, &admin, &NewVoucher::of_now(load.stock))
             .await
             .map_err(|error| Error::Setup(error.to_string()))?;
         let pids = deployment.replicas().iter().map(|replica| replica.pid()).collect();
@@ -168,17 +168,4 @@ async fn read(
         last = next;
     }
     Err(Error::Setup("the orders still changed after the load had ended".to_owned()))
-}
-
-fn on_sale_now(stock: u64) -> NewVoucher {
-    let now = time::OffsetDateTime::now_utc();
-    NewVoucher {
-        title: "100-yuan voucher for 80".to_owned(),
-        description: "Sold in one go, to whoever comes first.".to_owned(),
-        price_cents: 8000,
-        face_value_cents: 10_000,
-        starts_at: api::rfc3339(now - time::Duration::minutes(1)),
-        ends_at: api::rfc3339(now + time::Duration::hours(1)),
-        stock,
-    }
 }

@@ -162,7 +162,7 @@ pub(crate) fn names(outcomes: &[Outcome]) -> Vec<&'static str> {
     outcomes.iter().map(Outcome::name).collect()
 }
 
-fn no_servers() -> LockServers {
+pub(crate) fn no_servers() -> LockServers {
     LockServers {
         red_urls: Vec::new(),
         zookeeper_url: None,

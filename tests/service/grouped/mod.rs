@@ -2,7 +2,7 @@
 
 mod answers;
 mod commit;
-mod desk;
+pub(crate) mod desk;
 mod kill;
 mod outcomes;
 mod replicas;

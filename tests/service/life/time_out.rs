@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{LockKind, LockName, LockOptions, Replication};
-use seckill::config::LockServers;
+use distlock::{LockKind, LockName, LockOptions};
 use seckill::lock::{self, Places, Wanted};
 use seckill::store::{self, RedisAddress};
 use serde_json::json;
@@ -11,6 +10,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::crowd::{Fate, buy_together};
+use crate::grouped::desk::no_servers;
 use crate::support::{Place, Service, eventually};
 
 const TIMEOUT: [&str; 2] = ["--unpaid-timeout-s", "2"];
@@ -77,15 +77,7 @@ async fn while_somebody_else_holds_the_lock_nobody_cancels_anything() {
         plant: None,
     };
     let address = RedisAddress { url: &service.place.redis_url, ca: None };
-    let more = LockServers {
-        red_urls: Vec::new(),
-        zookeeper_url: None,
-        redis_ca_file: None,
-        allow_eviction: false,
-        lock_pool: 2,
-        lock_replication: Replication::None,
-        red_restart_delay_ms: 0,
-    };
+    let more = no_servers();
     let places = Places {
         redis: Some(store::redis(address).await.expect("Redis")),
         database_url: None,

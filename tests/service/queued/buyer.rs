@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use seckill::domain::Role;
 use serde_json::Value;
-use sqlx::{Connection, MySqlConnection, Row};
+use sqlx::{Connection, MySql, MySqlConnection, MySqlPool, Row, Transaction};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -17,6 +17,15 @@ use crate::support::{Answer, Place, Service, client, token};
 pub(super) const QUEUED: [&str; 4] = ["--path", "queued", "--writer", "grouped"];
 /// Longer than a ticket may take that is taken over or lost.
 const PATIENCE: Duration = Duration::from_secs(40);
+
+/// No order of that voucher is written before this ends.
+pub(super) async fn lock_stock(database_url: &str, voucher: &str) -> Transaction<'static, MySql> {
+    let database = MySqlPool::connect(database_url).await.expect("the database");
+    let mut tx = database.begin().await.expect("a transaction");
+    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
+    locked.bind(voucher).fetch_one(&mut *tx).await.expect("the stock");
+    tx
+}
 
 /// The purchase of that user at that address.
 pub(super) async fn buy(url: &str, voucher: &str, user: u64) -> Answer {

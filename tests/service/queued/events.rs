@@ -5,9 +5,8 @@ use std::time::Duration;
 use reqwest::header::CONTENT_TYPE;
 use seckill::domain::Role;
 use serde_json::Value;
-use sqlx::{Connection, MySqlConnection};
 
-use crate::queued::buyer::{buy, service, ticket_of};
+use crate::queued::buyer::{buy, lock_stock, service, ticket_of};
 use crate::support::{client, eventually, token};
 
 /// Reads the stream to its end: the statuses in its events.
@@ -25,12 +24,7 @@ async fn statuses(response: reqwest::Response) -> Vec<String> {
 async fn a_stream_tells_that_a_ticket_is_pending_and_then_how_it_ended() {
     let service = service(&[]).await;
     let voucher = service.voucher(1).await;
-    // No order is written while the stock row is locked.
-    let url = &service.place.database_url;
-    let mut database = MySqlConnection::connect(url).await.expect("the database");
-    let mut tx = database.begin().await.expect("a transaction");
-    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
-    locked.bind(&voucher).fetch_one(&mut *tx).await.expect("the stock");
+    let tx = lock_stock(&service.place.database_url, &voucher).await;
     let ticket = ticket_of(buy(&service.url, &voucher, 5).await);
     let events = format!("{}/api/tickets/{ticket}/events", service.url);
     let get = || client().get(&events).bearer_auth(token(5, Role::Buyer));
@@ -77,11 +71,7 @@ async fn a_stream_wants_the_token_in_its_header_and_is_nobody_elses() {
 async fn a_replica_that_ends_ends_its_streams() {
     let service = service(&[]).await;
     let voucher = service.voucher(1).await;
-    let url = &service.place.database_url;
-    let mut database = MySqlConnection::connect(url).await.expect("the database");
-    let mut tx = database.begin().await.expect("a transaction");
-    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
-    locked.bind(&voucher).fetch_one(&mut *tx).await.expect("the stock");
+    let tx = lock_stock(&service.place.database_url, &voucher).await;
     let ticket = ticket_of(buy(&service.url, &voucher, 5).await);
     let events = format!("{}/api/tickets/{ticket}/events", service.url);
     let stream = client().get(events).bearer_auth(token(5, Role::Buyer)).send().await;

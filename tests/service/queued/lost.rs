@@ -1,11 +1,11 @@
 //! A Redis that loses its data in the middle of a sale.
 
-use sqlx::{Connection, MySqlConnection};
 use testbed::{Action, Command, Times};
 
 use crate::breakable::Breakable;
 use crate::queued::buyer::{
-    Left, QUEUED, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left, redis, ticket_of,
+    Left, QUEUED, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left, lock_stock,
+    redis, ticket_of,
 };
 use crate::support::{Place, Service, eventually};
 
@@ -65,10 +65,7 @@ async fn a_ticket_that_was_told_to_be_lost_is_not_written_by_a_slow_replica() {
 
 /// Has Redis lose its data while several are admitted and not written.
 async fn lose_entries(place: &Place, voucher: &str) {
-    let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
-    let mut tx = database.begin().await.expect("a transaction");
-    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
-    locked.bind(voucher).fetch_one(&mut *tx).await.expect("the stock");
+    let tx = lock_stock(&place.database_url, voucher).await;
     let mut redis = redis(place).await;
     eventually("some are admitted", async || {
         let mut length = redis::cmd("XLEN");

@@ -2,20 +2,15 @@
 
 use seckill::domain::Role;
 use serde_json::json;
-use sqlx::{Connection, MySqlConnection};
 
-use crate::queued::buyer::{Left, ask, buy, end_of, left, service, ticket_of};
+use crate::queued::buyer::{Left, ask, buy, end_of, left, lock_stock, service, ticket_of};
 use crate::support::{Service, token, voucher_body};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_request_gets_the_ticket_of_the_first_while_that_is_under_way() {
     let service = service(&[]).await;
     let voucher = service.voucher(5).await;
-    let url = &service.place.database_url;
-    let mut database = MySqlConnection::connect(url).await.expect("the database");
-    let mut tx = database.begin().await.expect("a transaction");
-    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
-    locked.bind(&voucher).fetch_one(&mut *tx).await.expect("the stock");
+    let tx = lock_stock(&service.place.database_url, &voucher).await;
     let ticket = ticket_of(buy(&service.url, &voucher, 5).await);
     for _ in 0..3 {
         assert_eq!(ticket_of(buy(&service.url, &voucher, 5).await), ticket);
@@ -30,11 +25,7 @@ async fn a_second_request_gets_the_ticket_of_the_first_while_that_is_under_way()
 async fn a_full_stream_refuses_and_drops_nothing() {
     let service = service(&["--queue-length", "2"]).await;
     let voucher = service.voucher(9).await;
-    let url = &service.place.database_url;
-    let mut database = MySqlConnection::connect(url).await.expect("the database");
-    let mut tx = database.begin().await.expect("a transaction");
-    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
-    locked.bind(&voucher).fetch_one(&mut *tx).await.expect("the stock");
+    let tx = lock_stock(&service.place.database_url, &voucher).await;
     let mut tickets = Vec::new();
     for user in [1, 2] {
         tickets.push((user, ticket_of(buy(&service.url, &voucher, user).await)));

@@ -6,7 +6,7 @@ use testbed::Replica;
 use tokio::task::block_in_place;
 
 use crate::queued::buyer::{
-    Left, QUEUED, assert_settled, buy, end_of, ended, left, redis, ticket_of,
+    Left, QUEUED, assert_settled, buy, end_of, ended, left, lock_stock, redis, ticket_of,
 };
 use crate::replicas::spec;
 use crate::support::{Place, Service, client, eventually, servers};
@@ -42,10 +42,7 @@ async fn taken(
     voucher: &str,
     url: &str,
 ) -> (Vec<(u64, String)>, sqlx::Transaction<'static, sqlx::MySql>) {
-    let pool = sqlx::MySqlPool::connect(&place.database_url).await.expect("the database");
-    let mut tx = pool.begin().await.expect("a transaction");
-    let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
-    locked.bind(voucher).fetch_one(&mut *tx).await.expect("the stock");
+    let tx = lock_stock(&place.database_url, voucher).await;
     let mut tickets = Vec::new();
     for user in USERS {
         tickets.push((user, ticket_of(buy(url, voucher, user).await)));
