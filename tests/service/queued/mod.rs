@@ -3,6 +3,7 @@
 mod buyer;
 mod crowd;
 mod events;
+mod load;
 mod lost;
 mod poison;
 mod refusals;
