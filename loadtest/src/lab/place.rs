@@ -116,8 +116,8 @@ pub enum Plant {
     AnswerBeforeCommit,
     /// What was sold out once is sold out for ever.
     SoldOutForEver,
-    /// Path `queued`: an admitted purchase that is not written is acknowledged, and nothing of it is
-    /// given back.
+    /// Path `queued`: an admitted purchase that is not written is acknowledged, and nothing of it
+    /// is given back.
     LostCompensation,
 }
 
