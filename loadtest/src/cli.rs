@@ -284,8 +284,11 @@ async fn compare(args: CompareArgs) -> Result<bool> {
             plant: args.plant,
             path: args.path,
         },
+        histories: None,
     };
     comparison.check()?;
+    let histories = args.output.histories()?;
+    let comparison = Comparison { histories, ..comparison };
     let output = args.output.open(COMPARISON)?;
     let stop = stop_on_signal()?;
     output.take(comparison.run(&stop).await?, &stop)
