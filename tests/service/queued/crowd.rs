@@ -1,7 +1,8 @@
 //! A crowd on several replicas: exactly the stock is sold, nobody gets two, every ticket ends.
 
 use crate::queued::buyer::{
-    Left, QUEUED, assert_settled, buy, crowd, end_of, ended, left, refusal, service, ticket_of,
+    Left, QUEUED, ask, assert_settled, buy, crowd, end_of, ended, left, poison, refusal, service,
+    ticket_of,
 };
 use crate::support::{Service, eventually};
 use serde_json::json;
@@ -88,5 +89,35 @@ async fn units_that_come_back_are_admitted_within_a_second() {
     }
     let books = assert_settled(&service.place, &voucher, &[], 3).await;
     assert_eq!(books.stock, 0);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn units_that_come_back_are_admitted_while_an_entry_is_still_tried() {
+    let service = service(&[]).await;
+    let voucher = service.voucher(2).await;
+    poison(&service.place, 3).await;
+    let stuck = ticket_of(buy(&service.url, &voucher, 3).await);
+    let ticket = ticket_of(buy(&service.url, &voucher, 1).await);
+    assert_eq!(end_of(&service.url, &ticket, 1).await.0, "bought");
+    assert_eq!(buy(&service.url, &voucher, 2).await.problem(409), "sold_out");
+    let admin = crate::support::token(1, seckill::domain::Role::Admin);
+    let path = format!("/api/admin/vouchers/{voucher}/stock");
+    service.post(&path, &admin, json!({"units": 1})).await.expect(200);
+    let mut answer = None;
+    eventually("the new unit is sold", async || {
+        let tried = buy(&service.url, &voucher, 2).await;
+        let is_admitted = tried.status.as_u16() == 202;
+        answer = Some(tried);
+        is_admitted
+    })
+    .await;
+    let ticket = ticket_of(answer.expect("an answer"));
+    assert_eq!(end_of(&service.url, &ticket, 2).await.0, "bought");
+    let state = ask(&service.url, &stuck, 3).await.expect(200);
+    assert_eq!(state["ticket"]["status"], "pending", "its unit is still its own");
+    // The other unit may still be that entry's.
+    assert_eq!(buy(&service.url, &voucher, 4).await.problem(409), "sold_out");
+    assert_eq!(end_of(&service.url, &stuck, 3).await.0, "dead");
     service.stop().await;
 }

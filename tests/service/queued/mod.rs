@@ -1,8 +1,10 @@
 //! The path `queued`: tickets instead of orders, and orders that follow.
 
-mod buyer;
+pub(crate) mod buyer;
 mod crowd;
 mod events;
+mod keys;
+mod locked;
 mod lost;
 mod poison;
 mod refusals;
