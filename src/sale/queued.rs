@@ -42,7 +42,6 @@ mod unreadable;
 mod work;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -127,9 +126,9 @@ struct Desk {
     catalogue: Catalogue,
     grouped: Grouped,
     health: Health,
-    /// One opens at a time; how often one has.
+    /// One opens at a time, and tells the others.
     opening: tokio::sync::Mutex<()>,
-    openings: AtomicU64,
+    opened: Notify,
     alone: Semaphore,
     held_up: Semaphore,
     lanes: Mutex<HashMap<VoucherId, Lane>>,
@@ -167,7 +166,7 @@ impl Queue {
             grouped,
             health: parts.health.clone(),
             opening: tokio::sync::Mutex::default(),
-            openings: AtomicU64::new(0),
+            opened: Notify::new(),
             alone: Semaphore::new(ALONE),
             held_up: Semaphore::new(ALONE),
             lanes: Mutex::default(),

@@ -2,8 +2,8 @@
 //! raises the epoch in the database, reads the stock there and brings both to Redis. And refilling
 //! one: units that came back to the database are admitted again.
 
+use std::pin::pin;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use time::OffsetDateTime;
@@ -18,6 +18,8 @@ use crate::store::{Admission, Request, StoreError};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks whether another replica has opened it.
 const LOOK: Duration = Duration::from_millis(10);
+/// The same of those who wait for another request of this replica.
+const LONG_LOOK: Duration = Duration::from_millis(100);
 /// The shortest time between two comparisons of a queue's stock with the database's.
 const REFILL: Duration = Duration::from_millis(200);
 
@@ -47,15 +49,19 @@ impl Desk {
     /// One request of a replica opens; the others wait for that, and then ask all at once.
     async fn open_and_admit(&self, request: &Request) -> Result<Admission, StoreError> {
         loop {
-            let seen = self.openings.load(Ordering::Relaxed);
+            let mut opened = pin!(self.opened.notified());
+            // Whoever opens it between the next two lines is heard as well.
+            opened.as_mut().enable();
             let admission = self.stream.admit(request).await?;
             if admission != Admission::Unopened {
                 return Ok(admission);
             }
-            let _turn = self.opening.lock().await;
-            if self.openings.load(Ordering::Relaxed) == seen {
+            if let Ok(_turn) = self.opening.try_lock() {
                 self.open_or_wait(request.ticket.voucher(), request.window.ends_at).await?;
-                self.openings.fetch_add(1, Ordering::Relaxed);
+                self.opened.notify_waiters();
+            } else {
+                // It may be another voucher's, or be given up in the middle.
+                let _opened_or_not = timeout(LONG_LOOK, opened).await;
             }
         }
     }
