@@ -51,9 +51,9 @@ pub struct Tickets {
 }
 
 impl Orders {
-    /// Writes the orders, the ends of their tickets and the keys of their requests, all or none; the
-    /// epoch that counts, whose row stays locked shared. It is the caller's to compare, and to roll
-    /// back if it is another. The pairs are in the order in which rows are locked.
+    /// Writes the orders, the ends of their tickets and the keys of their requests, all or none;
+    /// the epoch that counts, whose row stays locked shared. It is the caller's to compare, and to
+    /// roll back if it is another. The pairs are in the order in which rows are locked.
     pub async fn insert_queued(
         &self,
         tx: &mut Transaction,
