@@ -15,6 +15,7 @@ mod plant;
 mod queued;
 mod section;
 mod single;
+mod stepwise;
 mod twins;
 
 use std::sync::Arc;
@@ -134,6 +135,15 @@ impl Rules {
     fn remember_the_late(&self) -> bool {
         let sound = self.plant.is_none_or(|plant| plant == Plant::SoldOutForEver);
         self.guards == Guards::On && sound
+    }
+
+    /// Whether something happens between the statements of an order that only the laboratory asks
+    /// for, so that each of them has to be a trip of its own.
+    fn is_stepwise(&self) -> bool {
+        self.guards == Guards::Off
+            || self.lock_order == LockOrder::Inside
+            || self.lock.fenced
+            || self.plant.is_some_and(Plant::is_of_single)
     }
 }
 

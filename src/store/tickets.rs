@@ -9,7 +9,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use time::PrimitiveDateTime;
 
-use super::{CommitError, Entry, Opening, Orders, Session, StoreError, Transaction};
+use super::{CommitError, Entry, Opened, Opening, Orders, Session, StoreError, Transaction};
 use crate::domain::{OrderId, TicketId, TicketState, UserId, VoucherId};
 
 /// The most queues that a replica works on.
@@ -48,15 +48,14 @@ pub struct Tickets {
 }
 
 impl Orders {
-    /// Writes the orders and the ends of their tickets, all or none; the epoch that counts, whose
-    /// row stays locked shared. It is the caller's to compare, and to roll back if it is another.
-    /// The pairs are in the order in which rows are locked.
-    pub async fn insert_queued(
+    /// Opens a transaction and writes the orders and the ends of their tickets in it, all or none;
+    /// the epoch that counts, whose row stays locked shared. It is the caller's to compare, and to
+    /// roll back if it is another. The pairs are in the order in which rows are locked.
+    pub async fn open_with_queued(
         &self,
-        tx: &mut Transaction,
         voucher: VoucherId,
         rows: &[(Entry, Pass)],
-    ) -> Result<Option<u64>, StoreError> {
+    ) -> Result<Opened<Option<u64>>, StoreError> {
         let mut sql = format!(
             "SELECT epoch FROM sale_epochs WHERE voucher_id = {voucher} LOCK IN SHARE MODE; \
              INSERT INTO tickets (ticket, user_id, voucher_id, state, order_id) VALUES "
@@ -71,8 +70,9 @@ impl Orders {
         sql.push_str("; ");
         let entries: Vec<_> = rows.iter().map(|(entry, _)| *entry).collect();
         self.push_insert(&mut sql, &entries);
-        let rows = tx.rows(AssertSqlSafe(sql)).await?;
-        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+        let (tx, read) = Transaction::open_with(&self.pool, &sql).await?;
+        let epoch = |rows: Vec<MySqlRow>| Ok(rows.first().map(|row| row.try_get(0)).transpose()?);
+        Ok((tx, read.and_then(epoch)))
     }
 }
 

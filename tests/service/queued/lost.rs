@@ -17,7 +17,8 @@ async fn an_order_of_before_the_loss_is_not_written_once_the_sale_is_rebuilt() {
     let slow = Service::start_at(through, &flags("slow")).await;
     let voucher = slow.voucher(3).await;
     // The order of user 5 is on its way to the database, and does not arrive.
-    let held = proxy.arm(Command::sql("SELECT epoch"), Action::HoldRequest, Times::Next(1));
+    let insert = Command::sql("START TRANSACTION").containing("SELECT epoch");
+    let held = proxy.arm(insert, Action::HoldRequest, Times::Next(1));
     let ticket = ticket_of(buy(&slow.url, &voucher, 5).await);
     eventually("its order is on the way", async || held.fired() == 1).await;
     let mut database = redis(&place).await;
@@ -44,7 +45,8 @@ async fn a_ticket_that_was_told_to_be_lost_is_not_written_by_a_slow_replica() {
     let (proxy, through) = place.database_through_proxy();
     let slow = Service::start_at(through, &QUEUED).await;
     let voucher = slow.voucher(3).await;
-    let held = proxy.arm(Command::sql("SELECT epoch"), Action::HoldRequest, Times::Next(1));
+    let insert = Command::sql("START TRANSACTION").containing("SELECT epoch");
+    let held = proxy.arm(insert, Action::HoldRequest, Times::Next(1));
     let ticket = ticket_of(buy(&slow.url, &voucher, 5).await);
     eventually("its order is on the way", async || held.fired() == 1).await;
     // Redis forgets this ticket alone: the sale and its epoch are as they were.
