@@ -136,15 +136,6 @@ impl Rules {
         let sound = self.plant.is_none_or(|plant| plant == Plant::SoldOutForEver);
         self.guards == Guards::On && sound
     }
-
-    /// Whether something happens between the statements of an order that only the laboratory asks
-    /// for, so that each of them has to be a trip of its own.
-    fn is_stepwise(&self) -> bool {
-        self.guards == Guards::Off
-            || self.lock_order == LockOrder::Inside
-            || self.lock.fenced
-            || self.plant.is_some_and(Plant::is_of_single)
-    }
 }
 
 /// What purchases need.

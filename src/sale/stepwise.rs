@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::outcome::Refusal;
 use super::section::{Section, Stop, Ticket, release, still_held, work};
-use super::{Guards, LockOrder, Plant, naive};
+use super::{Guards, LockOrder, Plant, Rules, naive};
 use crate::failpoint::{self, reach};
 use crate::store::{Entry, StoreError, Transaction, leave_effect};
 
@@ -23,6 +23,17 @@ const PLANTED_GAP: Duration = Duration::from_millis(5);
 
 /// What a lock protects, and the token of who holds it.
 type Fenced = (LockName, Token);
+
+impl Rules {
+    /// Whether something happens between the statements of an order that only the laboratory asks
+    /// for, so that each of them has to be a trip of its own.
+    pub(super) fn is_stepwise(&self) -> bool {
+        self.guards == Guards::Off
+            || self.lock_order == LockOrder::Inside
+            || self.lock.fenced
+            || self.plant.is_some_and(Plant::is_of_single)
+    }
+}
 
 impl Section {
     /// Writes the order, one statement a trip.
