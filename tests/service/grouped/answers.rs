@@ -81,7 +81,7 @@ async fn once_nothing_is_left_groups_ask_before_they_write() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_finds_the_queue_full_is_refused_at_once_and_another_voucher_has_its_own() {
-    let service = start(&["--work-ms", "2000", "--group-queue", "4"]).await;
+    let service = start(&["--work-ms", "4000", "--group-queue", "4"]).await;
     let (voucher, other) = (service.voucher(100).await, service.voucher(100).await);
     let crowd = buy_together(&service.url, &voucher, 1..41);
     let beside = async {
@@ -90,14 +90,15 @@ async fn who_finds_the_queue_full_is_refused_at_once_and_another_voucher_has_its
     };
     let (tries, beside) = tokio::join!(crowd, beside);
     assert!(is_bought(&beside), "{}", beside.words());
-    // Two are written at once, one each, and four wait.
-    assert_eq!(tries.iter().filter(|one| is_bought(one)).count(), 6);
+    // Two groups, of one at least and of four at most, are written at once; four wait.
+    let bought = tries.iter().filter(|one| is_bought(one)).count();
+    assert!((6..=12).contains(&bought), "{bought} of 40 bought");
     for one in tries.iter().filter(|one| !is_bought(one)) {
         let answer = one.answer.as_ref().expect("an answer");
         assert_eq!(answer.problem(503), "overloaded");
         assert_eq!(answer.body["executed"], false);
         assert_eq!(answer.headers["retry-after"], "1");
-        assert!(one.took < Duration::from_secs(2), "{:?}", one.took);
+        assert!(one.took < Duration::from_secs(4), "waited for a group: {:?}", one.took);
     }
     let books = books(&service, &voucher).await;
     books.add_up_to(100);
