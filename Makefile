@@ -57,7 +57,7 @@ test: install-browser fmt-check lint dev-binaries $(tests) ## Everything CI runs
 test-mysql: install-browser dev-binaries ## Run the tests on MySQL instead of MariaDB
 	mysqld="$${MYSQLD:-$$(deploy/fetch-mysql.sh)}"; \
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
-	  cargo test --workspace --locked --no-fail-fast $(ARGS)
+	  tests/two_at_a_time.sh --workspace --locked --lib --bins --tests $(ARGS)
 
 # About an hour; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
 bench: ## Measure the service beside the database's bare transaction, against its bars
@@ -107,7 +107,8 @@ dev-binaries:
 	cargo build --workspace --bins --locked
 
 unit: dev-binaries
-	cargo test --workspace --locked --no-fail-fast $(ARGS)
+	tests/two_at_a_time.sh --workspace --locked --lib --bins --tests $(ARGS)
+	$(if $(ARGS),,cargo test --workspace --locked --doc)
 
 # The programs that were built for it are replaced at the end.
 failpoints: install-servers dev-binaries ## Kill, break and stop a replica at its named points

@@ -125,13 +125,23 @@ pub fn rows(names: &[String]) -> Result<Vec<Row>> {
 impl Planted {
     /// Whether it was caught with every seed.
     pub fn is_caught(&self) -> bool {
-        !self.attempts.is_empty() && self.attempts.iter().all(|one| !one.caught_by.is_empty())
+        is_caught(&self.attempts)
     }
 
     /// Whether nothing was found without it.
     pub fn is_clean(&self) -> bool {
-        !self.attempts.is_empty() && self.attempts.iter().all(|one| one.clean)
+        is_clean(&self.attempts)
     }
+}
+
+/// Whether a bug was caught with every seed, of which there was one at least.
+pub fn is_caught(attempts: &[Attempt]) -> bool {
+    !attempts.is_empty() && attempts.iter().all(|one| !one.caught_by.is_empty())
+}
+
+/// Whether nothing was found without it.
+pub fn is_clean(attempts: &[Attempt]) -> bool {
+    !attempts.is_empty() && attempts.iter().all(|one| one.clean)
 }
 
 impl Plants {

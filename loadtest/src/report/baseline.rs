@@ -4,7 +4,8 @@
 //! whatever the figures; then figures, the largest change first. Two runs of one program
 //! differ as well, the more the busier the machine, so a ratio closer to 1 than [`NOTEWORTHY`] is
 //! not called a change. Of a cell that was no real load, or that has no verdict on speed, in either
-//! run, figures are not compared.
+//! run, figures are not compared. Of a bug that both have planted it is told if it was caught in
+//! one of them only, or if something was found without it in one of them only.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::lab::cell::CellReport;
+use crate::lab::planting::{Attempt, Plants, is_caught, is_clean};
 use crate::lab::predict::Prediction;
 use crate::lab::trial::Trial;
 use crate::load::cost::Cost;
@@ -30,6 +32,20 @@ pub struct Baseline {
     /// When that run began.
     pub started_at: String,
     cells: Vec<Earlier>,
+    planted: Option<EarlierPlants>,
+}
+
+/// What is read of its planted bugs.
+#[derive(Debug, Clone, Deserialize)]
+struct EarlierPlants {
+    bugs: Vec<EarlierBug>,
+}
+
+/// What is read of one of them.
+#[derive(Debug, Clone, Deserialize)]
+struct EarlierBug {
+    name: String,
+    attempts: Vec<Attempt>,
 }
 
 /// What is read of one of its cells.
@@ -71,6 +87,17 @@ pub struct Change {
     pub p99: Option<f64>,
 }
 
+/// What changed of a planted bug.
+#[derive(Debug, Clone, Serialize)]
+pub struct BugChange {
+    /// Its name.
+    pub name: String,
+    /// What came of it before.
+    pub was: String,
+    /// What comes of it now.
+    pub is: String,
+}
+
 /// Everything that changed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Changes {
@@ -84,6 +111,8 @@ pub struct Changes {
     pub new: Vec<Trial>,
     /// Cells that this run does not have.
     pub gone: Vec<Trial>,
+    /// Planted bugs of both runs of which something else came.
+    pub bugs: Vec<BugChange>,
 }
 
 impl Baseline {
@@ -98,8 +127,8 @@ impl Baseline {
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
     }
 
-    /// What these cells have that the earlier ones had not, or had otherwise.
-    pub fn compare(&self, cells: &[CellReport]) -> Changes {
+    /// What these cells and planted bugs have that the earlier ones had not, or had otherwise.
+    pub fn compare(&self, cells: &[CellReport], planted: Option<&Plants>) -> Changes {
         let before: HashMap<Trial, &Earlier> =
             self.cells.iter().map(|cell| (cell.trial, cell)).collect();
         let now: HashMap<Trial, &CellReport> =
@@ -121,7 +150,39 @@ impl Baseline {
             changed,
             new: cells.iter().filter(unknown).map(CellReport::trial).collect(),
             gone: self.cells.iter().filter(absent).map(|cell| cell.trial).collect(),
+            bugs: planted.map(|plants| self.bugs(plants)).unwrap_or_default(),
         }
+    }
+
+    fn bugs(&self, plants: &Plants) -> Vec<BugChange> {
+        let earlier = |name: &str| {
+            let bugs = self.planted.iter().flat_map(|planted| &planted.bugs);
+            bugs.into_iter().find(|bug| bug.name == name)
+        };
+        let changed = plants.bugs.iter().filter_map(|bug| {
+            let (was, is) = (came_of(&earlier(bug.name)?.attempts), came_of(&bug.attempts));
+            (was != is).then(|| BugChange { name: bug.name.to_owned(), was, is })
+        });
+        changed.collect()
+    }
+}
+
+impl Changes {
+    /// The same in lines, for a terminal.
+    pub fn text(&self) -> String {
+        let count = self.changed.len() + self.bugs.len();
+        let (since, same) = (&self.since, self.same);
+        let mut lines = vec![format!("Since {since}: {count} changed, {same} cells as before.")];
+        let times = |what: &str, ratio: Option<f64>| Some(format!("{what} × {:.2}", ratio?));
+        for Change { cell, verdict, throughput, p99 } in &self.changed {
+            let verdict = verdict.as_ref().map(|(was, is)| format!("{was} → {is}"));
+            let all = [verdict, times("orders/s", *throughput), times("p99", *p99)];
+            let all: Vec<String> = all.into_iter().flatten().collect();
+            lines.push(format!("- {cell}: {}", all.join(", ")));
+        }
+        let bugs = self.bugs.iter();
+        lines.extend(bugs.map(|BugChange { name, was, is }| format!("- {name}: {was} → {is}")));
+        lines.join("\n")
     }
 }
 
@@ -150,6 +211,12 @@ fn change(cell: &CellReport, earlier: &Earlier) -> Change {
         p99: ratio(cell.p99_ms, earlier.p99_ms),
         verdict: (was != is).then_some((was, is)),
     }
+}
+
+fn came_of(attempts: &[Attempt]) -> String {
+    let caught = if is_caught(attempts) { "caught" } else { "not caught" };
+    let clean = if is_clean(attempts) { "clean" } else { "not clean" };
+    format!("{caught}, {clean} without it")
 }
 
 fn words(valid: bool, as_predicted: bool, observed: Prediction) -> String {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::lab::cell::CellReport;
 use crate::lab::matrix::NotGenerated;
 use crate::lab::presets::Preset;
+use crate::report::baseline::Changes;
 use crate::report::table::{Look, footnote, problems, speed, verdict};
 use crate::report::{Report, wrapped};
 
@@ -88,6 +89,7 @@ pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String
         parts.push(format!("Combinations that are no cells:\n{}", why.join("\n")));
     }
     parts.extend(report.planted.iter().map(|plants| plants.text(look)));
+    parts.extend(report.changes.as_ref().map(Changes::text));
     parts.push(wrapped(&provenance(report, selection)));
     let Summary { cells, as_predicted, .. } = &selection.summary;
     let planted = report.planted.as_ref().map_or(String::new(), |plants| {

@@ -129,14 +129,15 @@ impl Report {
         if !wrong.is_empty() {
             parts.push(wrong.join("\n"));
         }
+        parts.extend(self.changes.as_ref().map(Changes::text));
         parts.push(wrapped(&self.conclusion));
         parts.push(wrapped(&self.provenance()));
         parts.join("\n\n")
     }
 
-    /// Holds the cells against those of an earlier run.
+    /// Holds the cells and the planted bugs against those of an earlier run.
     pub fn compare_with(&mut self, baseline: &Baseline) {
-        self.changes = Some(baseline.compare(&self.cells));
+        self.changes = Some(baseline.compare(&self.cells, self.planted.as_ref()));
     }
 
     /// Where the figures come from, in one line.

@@ -155,29 +155,46 @@ impl Drop for Browser {
     }
 }
 
-/// Chromedriver on a free port.
+/// Chromedriver on a free port. It looks for one that is free for IPv4 and then wants the same for
+/// IPv6, where somebody else may have it: then it ends, and another one is started.
 fn start_driver() -> (Child, SocketAddr) {
-    let mut driver = Command::new("chromedriver")
-        .arg("--port=0")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("chromedriver is missing; `make install-browser` installs it");
+    let mut said = String::new();
+    for _ in 0..5 {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver is missing; `make install-browser` installs it");
+        match port(&mut driver) {
+            Ok(port) => return (driver, SocketAddr::from(([127, 0, 0, 1], port))),
+            Err(instead) => said = instead,
+        }
+        let _ = driver.kill();
+        let _ = driver.wait();
+    }
+    panic!("chromedriver did not say its port, but: {said}");
+}
+
+/// The port on which that driver says it listens, or what it said instead.
+fn port(driver: &mut Child) -> Result<u16, String> {
     let lines = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
     let (tell, told) = mpsc::channel();
     // Reads to the end, so that the driver can go on writing.
     std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
-            let port = line.split_once("successfully on port ").map(|(_, port)| port.to_owned());
             // Nobody listens any more once the port is known.
-            let _ = port.map(|port| tell.send(port));
+            let _ = tell.send(line);
         }
     });
-    let Ok(port) = told.recv_timeout(DEADLINE) else {
-        let _ = driver.kill();
-        panic!("chromedriver did not say its port within {DEADLINE:?}");
-    };
-    let port: u16 = port.trim_end_matches('.').parse().expect("a port");
-    (driver, SocketAddr::from(([127, 0, 0, 1], port)))
+    let mut said = Vec::new();
+    let begun = Instant::now();
+    while let Ok(line) = told.recv_timeout(DEADLINE.saturating_sub(begun.elapsed())) {
+        if let Some((_, port)) = line.split_once("successfully on port ") {
+            return port.trim_end_matches('.').parse().map_err(|_| line.clone());
+        }
+        said.push(line);
+    }
+    Err(format!("{said:?} within {:?}", begun.elapsed()))
 }

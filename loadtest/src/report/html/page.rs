@@ -11,7 +11,7 @@ use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
 use crate::load::quantiles::Quantile;
 use crate::report::Report;
-use crate::report::baseline::{Change, Changes, NOTEWORTHY};
+use crate::report::baseline::{BugChange, Change, Changes, NOTEWORTHY};
 use crate::report::html::cell::{Fact, Section, is_brief};
 use crate::report::html::grid::{Grid, Kind};
 use crate::report::html::plants::PlantTable;
@@ -113,6 +113,8 @@ pub struct ChangesView {
     pub new: Vec<String>,
     /// Cells that are gone.
     pub gone: Vec<String>,
+    /// Planted bugs of which something else came.
+    pub bugs: Vec<BugChange>,
 }
 
 /// What changed in one cell.
@@ -242,6 +244,7 @@ fn changes(changes: &Changes) -> ChangesView {
         noteworthy: NOTEWORTHY,
         new: names(&changes.new),
         gone: names(&changes.gone),
+        bugs: changes.bugs.clone(),
     }
 }
 

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The programs of the tests, two at a time: most of what they do is wait for servers and leases, and
+# one after the other leaves the processors idle.
+#
+#   two_at_a_time.sh ARGS    has `cargo test ARGS` build them, and runs each where cargo would
+#
+# What a program prints comes when it has ended, whole. Exit code 0 only if all ended with 0.
+set -eu -o pipefail
+
+self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
+case "${1-}" in
+  # Cargo calls this instead of running a program, in the folder of the program's package.
+  --note)
+    shift
+    printf 'cd %q && export CARGO_MANIFEST_DIR=$PWD && exec ' "$PWD" >>"$PROGRAMS"
+    printf '%q ' "$@" >>"$PROGRAMS"
+    printf '\0' >>"$PROGRAMS"
+    exit 0 ;;
+  # One of the programs that were noted.
+  --run)
+    said=$(mktemp) && trap 'rm -f "$said"' EXIT
+    code=0
+    bash -c "$2" >"$said" 2>&1 </dev/null || code=$?
+    printf '\n     Ran %s(%d s, exit code %d)\n' "${2#*&& exec }" "$SECONDS" "$code"
+    cat "$said"
+    exit $((code != 0)) ;;
+esac
+
+export PROGRAMS
+PROGRAMS=$(mktemp) && trap 'rm -f "$PROGRAMS"' EXIT
+cargo --config "target.'cfg(all())'.runner=['$self', '--note']" test "$@"
+[ -s "$PROGRAMS" ] || { echo "cargo named no program of tests" >&2; exit 1; }
+xargs -0 -n 1 -P 2 "$self" --run <"$PROGRAMS"
