@@ -180,7 +180,7 @@ impl Round {
             .args(flags)
             .args(lock)
             .args(["--lab", "--work-ms", WORK_MS])
-            .args(self.fence)
+            .args(self.fence.iter().copied())
             .env("FAILPOINTS", format!("{}={action}", self.point))
             .env("DATABASE_URL", &self.through.database_url)
             .env("REDIS_URL", &self.place.redis_url)

@@ -82,7 +82,8 @@ impl Round {
         let broken = spawn_blocking(|| servers().bed.replica(spec)).await.expect("no panic");
         let broken = broken.unwrap_or_else(|error| panic!("{context}: {error}"));
         if self.point == "sale-commit-in-doubt" {
-            self.proxy.arm(Command::commit(), Fault::CutAnswer, Times::Next(1));
+            let commit = Command::sql("UPDATE voucher_stock").containing("COMMIT");
+            self.proxy.arm(commit, Fault::CutAnswer, Times::Next(1));
         }
         let tickets = self.rush(broken.base_url()).await;
         if what != "nothing" {
