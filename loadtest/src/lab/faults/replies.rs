@@ -16,7 +16,7 @@ const SLOW_WRITES: u64 = 5;
 
 /// Witness: the proxies have read the answers to their ends and told nobody.
 pub(super) async fn lose_commit(scene: &Scene<'_>) -> Result<String> {
-    lose(scene, Link::Database, "COMMIT", || vec![Command::commit()]).await
+    lose(scene, Link::Database, "transactions", || vec![Command::commit()]).await
 }
 
 /// As [`lose_commit`], of the scripts by which locks are taken, renewed and released. A lock on a
