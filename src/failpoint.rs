@@ -12,13 +12,13 @@ pub(crate) use distlock::failpoint::{are_compiled_in, reach};
 pub(crate) const ADMITTED: &str = "sale-admitted";
 /// It has its lock.
 pub(crate) const LOCKED: &str = "sale-locked";
-/// Its transaction is open.
+/// Its transaction is open; where that is one packet with the INSERT, the order is inserted too.
 pub(crate) const BEGUN: &str = "sale-begun";
 /// The token of its lock was shown to the fence, if that is asked for.
 pub(crate) const TOKEN_SHOWN: &str = "sale-token-shown";
 /// The order is inserted.
 pub(crate) const ORDER_INSERTED: &str = "sale-order-inserted";
-/// The unit is taken.
+/// The unit is taken, if that is not done together with COMMIT.
 pub(crate) const UNIT_TAKEN: &str = "sale-unit-taken";
 /// All is written and nothing committed.
 pub(crate) const BEFORE_COMMIT: &str = "sale-before-commit";

@@ -56,22 +56,35 @@ const AT_A_TIME: usize = 6;
 const ACTIONS: [(&str, &str); 3] =
     [("kill", "return(kill)"), ("panic", "1*panic"), ("stand still", STANDSTILL)];
 
+/// Points that only orders pass whose statements are sent one by one, as those of fenced ones are.
+const STEPWISE: [&str; 2] = ["sale-token-shown", "sale-unit-taken"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_replica_does_at_any_point_nothing_is_sold_twice_and_no_lock_stays() {
+    break_at(failpoint::of_direct().collect(), &["--fenced"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_holds_for_orders_that_are_written_in_two_trips() {
+    let points = failpoint::of_direct().filter(|point| point.starts_with("sale-"));
+    break_at(points.filter(|point| !STEPWISE.contains(point)).collect(), &[]).await;
+}
+
+async fn break_at(points: Vec<&'static str>, fence: &'static [&'static str]) {
     let place = spawn_blocking(Place::fresh).await.expect("a place");
     // Makes vouchers, and stays well.
-    let flags = ["--lab", "--fenced", "--lease-ms", LEASE_MS, "--lock-wait-ms", WAIT_MS];
-    let flags = [&flags[..], &["--work-ms", WORK_MS]].concat();
+    let flags = ["--lab", "--lease-ms", LEASE_MS, "--lock-wait-ms", WAIT_MS];
+    let flags = [&flags[..], fence, &["--work-ms", WORK_MS]].concat();
     let well = Arc::new(Service::start_at(place.clone(), &flags).await);
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     let mut rounds = JoinSet::new();
-    let all = failpoint::of_direct().flat_map(|point| ACTIONS.map(|action| (point, action)));
+    let all = points.into_iter().flat_map(|point| ACTIONS.map(|action| (point, action)));
     for (number, (point, (what, action))) in (1..).zip(all) {
         let (well, place) = (Arc::clone(&well), place.clone());
         let places = Arc::clone(&places);
         rounds.spawn(async move {
             let _place = places.acquire_owned().await.expect("it is never closed");
-            let round = Round::begin(&well, place, number, point).await;
+            let round = Round::begin(&well, place, (number, point), fence).await;
             round.run(&well, what, action).await;
         });
     }
@@ -112,16 +125,22 @@ struct Round {
     proxy: Proxy,
     through: Place,
     point: &'static str,
+    fence: &'static [&'static str],
     voucher: String,
     /// Of this round only, since locks are by user.
     first_user: u64,
 }
 
 impl Round {
-    async fn begin(well: &Service, place: Place, number: u64, point: &'static str) -> Self {
+    async fn begin(
+        well: &Service,
+        place: Place,
+        (number, point): (u64, &'static str),
+        fence: &'static [&'static str],
+    ) -> Self {
         let voucher = well.voucher(u32::try_from(STOCK).expect("few")).await;
         let (proxy, through) = place.database_through_proxy();
-        Self { place, proxy, through, point, voucher, first_user: number * 100 }
+        Self { place, proxy, through, point, fence, voucher, first_user: number * 100 }
     }
 
     async fn run(&self, well: &Service, what: &str, action: &str) {
@@ -131,7 +150,7 @@ impl Round {
         let broken = spawn_blocking(|| servers().bed.replica(spec)).await.expect("no panic");
         let broken = broken.unwrap_or_else(|error| panic!("{context}: {error}"));
         if self.point == "sale-commit-in-doubt" {
-            self.proxy.arm(Command::sql("COMMIT"), Fault::CutAnswer, Times::Next(1));
+            self.proxy.arm(Command::commit(), Fault::CutAnswer, Times::Next(1));
         }
         let tries = self.rush(well, broken.base_url()).await;
         self.assert_happened(&broken, what).await;
@@ -160,7 +179,8 @@ impl Round {
         ReplicaSpec::new("broken", env!("CARGO_BIN_EXE_seckill"))
             .args(flags)
             .args(lock)
-            .args(["--lab", "--fenced", "--work-ms", WORK_MS])
+            .args(["--lab", "--work-ms", WORK_MS])
+            .args(self.fence.iter().copied())
             .env("FAILPOINTS", format!("{}={action}", self.point))
             .env("DATABASE_URL", &self.through.database_url)
             .env("REDIS_URL", &self.place.redis_url)

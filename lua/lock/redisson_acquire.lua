@@ -13,20 +13,18 @@
 -- Errors: GIVENUP this acquisition was abandoned before this call came; LOST the owner comes again
 --   and holds nothing; WRONGTYPE; ERR arguments
 local function is_ms(text)
-  local ms = tonumber(text)
-  return ms and ms >= 1 and ms <= 1e15 and ms % 1 == 0
+  return #text <= 15 and text:find('^[1-9]%d*$')
 end
 if #KEYS ~= 2 or #ARGV ~= 4 or not is_ms(ARGV[1]) or ARGV[2] == ''
   or (ARGV[3] ~= '0' and ARGV[3] ~= '1') or not is_ms(ARGV[4]) then
   return redis.error_reply('ERR arguments: lock, latch; lease, owner, 0 or 1, ms')
 end
-local lease, latch_ms = tonumber(ARGV[1]), tonumber(ARGV[4])
 local latch = redis.call('GET', KEYS[2])
 if latch == '0' then
   return redis.error_reply('GIVENUP the acquisition was abandoned')
 end
-local count = redis.call('HGET', KEYS[1], ARGV[2])
 local left = redis.call('PTTL', KEYS[1])
+local count = left ~= -2 and redis.call('HGET', KEYS[1], ARGV[2])
 if count and not tonumber(count) then
   return redis.error_reply('WRONGTYPE the hold count is no number')
 end
@@ -37,12 +35,12 @@ if not count and left ~= -2 then
   return left
 end
 if not (count and (latch or ARGV[3] == '0')) then
-  redis.call('HINCRBY', KEYS[1], ARGV[2], 1)
+  redis.call('HINCRBY', KEYS[1], ARGV[2], '1')
   if ARGV[3] == '1' then
-    redis.call('SET', KEYS[2], '1', 'PX', latch_ms)
+    redis.call('SET', KEYS[2], '1', 'PX', ARGV[4])
   end
 end
 -- Never less than an outer hold counts on; always written, because a repetition on another
 -- connection has nothing else for replicas to confirm.
-redis.call('PEXPIRE', KEYS[1], math.max(left, lease))
+redis.call('PEXPIRE', KEYS[1], count and math.max(left, tonumber(ARGV[1])) or ARGV[1])
 return false

@@ -12,8 +12,7 @@
 --   freed.
 -- Errors: WRONGTYPE; ERR arguments
 local function is_ms(text)
-  local ms = tonumber(text)
-  return ms and ms >= 1 and ms <= 1e15 and ms % 1 == 0
+  return #text <= 15 and text:find('^[1-9]%d*$')
 end
 if #KEYS ~= 3 or #ARGV ~= 5 or ARGV[1] == '' or not is_ms(ARGV[2])
   or ARGV[3] == '' or not is_ms(ARGV[4])
@@ -21,7 +20,6 @@ if #KEYS ~= 3 or #ARGV ~= 5 or ARGV[1] == '' or not is_ms(ARGV[2])
   return redis.error_reply('ERR arguments: lock, channel, latch; '
     .. 'message, lease, owner, ms, command')
 end
-local lease, latch_ms = tonumber(ARGV[2]), tonumber(ARGV[4])
 local latch = redis.call('GET', KEYS[3])
 if latch then
   return tonumber(latch)
@@ -30,18 +28,19 @@ local count = redis.call('HGET', KEYS[1], ARGV[3])
 if not count then
   return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2
 end
-if not tonumber(count) then
+local holds = tonumber(count)
+if not holds then
   return redis.error_reply('WRONGTYPE the hold count is no number')
 end
-if tonumber(count) > 1 then
-  redis.call('HINCRBY', KEYS[1], ARGV[3], -1)
-  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), lease))
-  redis.call('SET', KEYS[3], '0', 'PX', latch_ms)
+if holds > 1 then
+  redis.call('HINCRBY', KEYS[1], ARGV[3], '-1')
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))
+  redis.call('SET', KEYS[3], '0', 'PX', ARGV[4])
   return 0
 end
 -- First, because a server whose memory is full allows it, and then the rest.
 redis.call('DEL', KEYS[1])
-redis.call('SET', KEYS[3], '1', 'PX', latch_ms)
+redis.call('SET', KEYS[3], '1', 'PX', ARGV[4])
 -- Waiters look by themselves if this user may not publish.
 local told = redis.pcall(ARGV[5], KEYS[2], ARGV[1])
 return 1 + (tonumber(told) or 0)

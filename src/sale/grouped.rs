@@ -79,6 +79,8 @@ impl Member {
 struct Lane {
     waiting: VecDeque<Member>,
     tasks: usize,
+    /// Whether the group that ended last left no unit.
+    sold_out: bool,
 }
 
 /// What writing a group needs.
@@ -131,7 +133,7 @@ impl Grouped {
     pub(super) async fn write_queued(&self, ticket: &Arc<Ticket>, alone: bool) -> Told {
         let (member, told) = member(ticket, None);
         if alone {
-            let group = Group::new(Arc::clone(&self.press), vec![member]);
+            let group = Group::new(Arc::clone(&self.press), vec![member], false);
             tokio::spawn(group.write());
         } else if !self.queue(member) {
             return Told::Outcome(Outcome::Refused(Refusal::Overloaded));
@@ -158,18 +160,21 @@ impl Grouped {
 
     /// Writes groups until nothing is queued.
     async fn work(self, voucher: VoucherId) {
-        while let Some(members) = self.next_group(voucher) {
+        while let Some(group) = self.next_group(voucher) {
             // In a task of its own: a defect in one group must not end the lane.
             metrics::counter!("seckill_groups_total").increment(1);
-            let group = Group::new(Arc::clone(&self.press), members);
-            if tokio::spawn(group.write()).await.is_err() {
+            let Ok(sold_out) = tokio::spawn(group.write()).await else {
                 tracing::error!(%voucher, "a group of orders ended in a defect");
+                continue;
+            };
+            if let Some(lane) = self.lanes().get_mut(&voucher) {
+                lane.sold_out = sold_out;
             }
         }
     }
 
     /// What is queued, at most one group of it; `None` ends the task that asks.
-    fn next_group(&self, voucher: VoucherId) -> Option<Vec<Member>> {
+    fn next_group(&self, voucher: VoucherId) -> Option<Group> {
         let mut lanes = self.lanes();
         let lane = lanes.get_mut(&voucher)?;
         if lane.waiting.is_empty() {
@@ -186,7 +191,7 @@ impl Grouped {
             member.queued = member.since.elapsed();
             took("queue", member.queued);
         }
-        Some(members)
+        Some(Group::new(Arc::clone(&self.press), members, lane.sold_out))
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<VoucherId, Lane>> {

@@ -15,6 +15,7 @@ mod plant;
 mod queued;
 mod section;
 mod single;
+mod stepwise;
 mod twins;
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Deliberate bugs, to show that the laboratory catches them. Refused without `--lab`.
 //!
 //! Those of locks are `distlock::plant`'s; what the others change is marked by their names in
-//! `section`, `single` and `catalogue`. Without a plant each costs a comparison, or nothing.
+//! `section`, `stepwise` and `catalogue`. Without a plant each costs a comparison, or nothing.
 
 use distlock::{LockKind, Plant as LockPlant};
 

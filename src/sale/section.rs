@@ -1,8 +1,8 @@
 //! The locked section: one order, one transaction, one answer.
 //!
 //! Order of events: lock, BEGIN, the writer's statements, COMMIT, release. The lock is looked at
-//! before every statement and before COMMIT; once it is lost the transaction is rolled back. A
-//! COMMIT whose answer is lost is found out before anybody is answered and before the release.
+//! before each trip to the database; once it is lost the transaction is rolled back. A COMMIT whose
+//! answer is lost is found out before anybody is answered and before the release.
 //!
 //! A lock that is a database transaction lends it to the writer, so it begins and ends with each
 //! try: one that was rolled back has lost the lock, and the next one takes it again.
@@ -10,8 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::mysql::Fence;
-use distlock::{Guard, HoldKind, LockKind, LockName, Locks, Loss, Token};
+use distlock::{Guard, HoldKind, LockKind, LockName, Locks, Loss};
 use time::OffsetDateTime;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -20,21 +19,17 @@ use super::catalogue::Terms;
 use super::grouped::Grouped;
 use super::outcome::{Outcome, Refusal};
 use super::twins::Request;
-use super::{Guards, LockOrder, OnLost, Parts, Plant, Rules, naive, single};
+use super::{LockOrder, OnLost, Parts, Plant, Rules};
 use crate::domain::{Order, OrderId, OrderStatus, RequestKey, UserId, VoucherId, Wish};
 use crate::failpoint::{self, reach};
 use crate::store::{
     CommitError, Duplicate, Entry, Health, OrderIds, Orders, Pass, Resolution, StoreError,
-    Transaction, leave_effect, resolve,
+    Transaction, resolve,
 };
 use crate::telemetry::took;
 
 /// How often a transaction is tried that meets another one (1213) or an id that is taken.
 pub(super) const TRIES: u32 = 5;
-/// Between a planted release and the commit that comes too late: on a fast disk the bug would show
-/// too seldom for a short run.
-const PLANTED_GAP: Duration = Duration::from_millis(5);
-
 /// A purchase that passed the checks.
 pub(super) struct Ticket {
     pub(super) user: UserId,
@@ -86,21 +81,18 @@ impl From<Refusal> for Stop {
     }
 }
 
-/// What a lock protects, and the token of who holds it.
-type Fenced = (LockName, Token);
-
 pub(super) struct Section {
     pub(super) rules: Arc<Rules>,
     pub(super) orders: Orders,
     pub(super) grouped: Grouped,
-    pool: sqlx::MySqlPool,
+    pub(super) pool: sqlx::MySqlPool,
     ids: OrderIds,
     locks: Locks,
-    lock_kind: LockKind,
-    lock_server: &'static str,
+    pub(super) lock_kind: LockKind,
+    pub(super) lock_server: &'static str,
     /// Whether the lock is a transaction, in which the order is written.
-    lock_is_transaction: bool,
-    health: Health,
+    pub(super) lock_is_transaction: bool,
+    pub(super) health: Health,
 }
 
 impl Section {
@@ -145,83 +137,13 @@ impl Section {
         outcome
     }
 
-    async fn lock(&self, ticket: &Ticket) -> Result<Guard, Refusal> {
+    pub(super) async fn lock(&self, ticket: &Ticket) -> Result<Guard, Refusal> {
         let asked = Instant::now();
         let taken = self.locks.lock(&ticket.lock, &self.rules.lock).await;
         took("lock", asked.elapsed());
         let guard = taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
         reach(failpoint::LOCKED);
         Ok(guard)
-    }
-
-    /// A transaction; waiting for a connection ends as soon as the database is known to be away.
-    async fn open(&self) -> Result<Transaction, Stop> {
-        tokio::select! {
-            biased;
-            opened = Transaction::open(&self.pool) => Ok(opened?),
-            () = self.health.until_database_is_down() => {
-                Err(Refusal::Unavailable("database").into())
-            }
-        }
-    }
-
-    /// The transaction that the lock is, and the rest of the lock.
-    async fn lock_and_open(&self, ticket: &Ticket) -> Result<(Transaction, Guard), Stop> {
-        let mut guard = self.lock(ticket).await?;
-        let lent = guard.lend().ok_or(Refusal::Defect)?;
-        let connection_id = lent.connection_id();
-        Ok((Transaction::from_lent(lent.into_connection(), connection_id), guard))
-    }
-
-    /// What the lock protects and its token, if holders are fenced and it has one.
-    fn fence(&self, ticket: &Ticket, guard: Option<&Guard>) -> Result<Option<Fenced>, Stop> {
-        let token = guard.and_then(Guard::token).filter(|_| self.rules.lock.fenced);
-        let Some(token) = token else { return Ok(None) };
-        let resource = LockName::new(format!("{}:{}", self.lock_kind, ticket.lock));
-        let resource = resource.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
-        Ok(Some((resource, token)))
-    }
-
-    /// All that stands between BEGIN and COMMIT. The token is shown first: as the first statement
-    /// of the transaction that reads and writes what the lock protects, once is enough, because the
-    /// fence stays locked to its end and a later holder reads only after it. What was done under it
-    /// comes last.
-    async fn write(
-        &self,
-        ticket: &Ticket,
-        tx: &mut Transaction,
-        entry: &Entry,
-        guard: Option<&Guard>,
-    ) -> Result<(), Stop> {
-        let loss = guard.map(Guard::loss);
-        let loss = loss.as_ref().filter(|_| self.rules.on_lost == OnLost::Stop);
-        let fenced = self.fence(ticket, guard)?;
-        let (first, last) = match self.rules.plant {
-            Some(Plant::FenceAtWriteOnly) => (false, true),
-            Some(Plant::TokenFromRedis) => (false, false),
-            _ => (true, false),
-        };
-        if let Some(fenced) = fenced.as_ref().filter(|_| first) {
-            show(fenced, tx).await?;
-        }
-        reach(failpoint::TOKEN_SHOWN);
-        match self.rules.guards {
-            Guards::On => single::write(self, tx, entry, loss).await?,
-            Guards::Off => naive::write(self, tx, entry, loss).await?,
-        }
-        reach(failpoint::UNIT_TAKEN);
-        if let Some(fenced) = fenced.as_ref().filter(|_| last) {
-            show(fenced, tx).await?;
-        }
-        if let Some((resource, Token(token))) = &fenced {
-            leave_effect(tx, entry, (resource.as_str(), *token)).await?;
-        }
-        still_held(loss)
-    }
-
-    /// Whether this replica has that bug.
-    pub(super) fn has(&self, plant: Plant) -> bool {
-        self.rules.plant == Some(plant)
     }
 
     pub(super) async fn try_until_settled(
@@ -246,50 +168,40 @@ impl Section {
 
     async fn try_once(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Result<Entry, Stop> {
         let entry = ticket.entry(self.ids.draw().await?);
-        let mut tx = if self.lock_is_transaction {
-            let (tx, lock) = self.lock_and_open(ticket).await?;
-            *guard = Some(lock);
-            tx
+        let written = if self.rules.is_stepwise() {
+            self.write_stepwise(ticket, &entry, guard).await
         } else {
-            self.open().await?
+            self.write_single(ticket, &entry, guard).await
         };
-        reach(failpoint::BEGUN);
-        if self.rules.lock_order == LockOrder::Inside {
-            *guard = Some(self.lock(ticket).await?);
+        match written {
+            Ok(()) => Ok(entry),
+            Err(stop) => Err(self.explain(stop, &entry).await),
         }
-        let written = match self.write(ticket, &mut tx, &entry, guard.as_ref()).await {
-            Err(Stop::Failed(StoreError::LockWait)) if self.has(Plant::CommitAfterLockWait) => {
-                Ok(())
-            }
-            written => written,
-        };
-        if let Err(stop) = written {
-            reach(failpoint::BEFORE_ROLLBACK);
-            tx.rollback().await;
-            reach(failpoint::ROLLED_BACK);
-            if self.rules.lock_order == LockOrder::Inside || self.lock_is_transaction {
-                release(guard.take()).await;
-            }
-            return Err(self.explain(stop, &entry).await);
-        }
-        if self.rules.lock_order == LockOrder::Inside {
-            release(guard.take()).await;
-        }
-        if self.has(Plant::ReleaseBeforeCommit) {
-            release(guard.take()).await;
-            sleep(PLANTED_GAP).await;
-        }
-        if self.has(Plant::AnswerBeforeCommit) {
-            tokio::spawn(async move { drop(tx.commit().await) });
-            return Ok(entry);
-        }
-        self.commit(tx, &entry).await?;
-        Ok(entry)
     }
 
-    async fn commit(&self, tx: Transaction, entry: &Entry) -> Result<(), Stop> {
-        reach(failpoint::BEFORE_COMMIT);
-        let connection_id = match tx.commit().await {
+    /// The transaction that the lock is, and the rest of the lock.
+    pub(super) async fn lock_and_open(
+        &self,
+        ticket: &Ticket,
+    ) -> Result<(Transaction, Guard), Stop> {
+        let mut guard = self.lock(ticket).await?;
+        let lent = guard.lend().ok_or(Refusal::Defect)?;
+        let connection_id = lent.connection_id();
+        Ok((Transaction::from_lent(lent.into_connection(), connection_id), guard))
+    }
+
+    /// The lock that a purchase looks at.
+    pub(super) fn loss(&self, guard: Option<&Guard>) -> Option<Loss> {
+        guard.map(Guard::loss).filter(|_| self.rules.on_lost == OnLost::Stop)
+    }
+
+    /// Finds out how the transaction ended whose COMMIT was not answered.
+    pub(super) async fn settle(
+        &self,
+        committed: Result<(), CommitError>,
+        entry: &Entry,
+    ) -> Result<(), Stop> {
+        let connection_id = match committed {
             Ok(()) => {
                 reach(failpoint::COMMITTED);
                 return Ok(());
@@ -308,6 +220,11 @@ impl Section {
         }
     }
 
+    /// Whether this replica has that bug.
+    pub(super) fn has(&self, plant: Plant) -> bool {
+        self.rules.plant == Some(plant)
+    }
+
     /// A duplicate of the business key is the user's earlier order, one of the request's key an
     /// earlier request.
     async fn explain(&self, stop: Stop, entry: &Entry) -> Stop {
@@ -322,21 +239,23 @@ impl Section {
                 Err(refusal) => refusal.into(),
             };
         }
+        if let Stop::Failed(StoreError::TooFew) = stop {
+            return self.explain_too_few(entry.voucher).await;
+        }
         let Stop::Failed(StoreError::Duplicate(Duplicate::Business)) = stop else { return stop };
         // Only an extra for the answer: without it the refusal is as true.
         let earlier = self.orders.of_pair(entry.user, entry.voucher).await.ok().flatten();
         Stop::Refused(Refusal::AlreadyOrdered(earlier))
     }
-}
 
-/// Shows the token to what the lock protects. A stale one is a lost lock.
-async fn show((resource, token): &Fenced, tx: &mut Transaction) -> Result<(), Stop> {
-    let fence = Fence { resource, token: *token };
-    let answer = tx.execute(fence.statement()).await?;
-    fence.check(&answer).map_err(|error| {
-        tracing::warn!(%error, "a purchase was refused");
-        Refusal::LockLost.into()
-    })
+    /// Nothing is left, or an admin has deleted the voucher.
+    async fn explain_too_few(&self, voucher: VoucherId) -> Stop {
+        match self.orders.survey(voucher, std::iter::empty()).await {
+            Ok(survey) if survey.left.is_none() => Refusal::VoucherNotFound.into(),
+            Ok(_) => Refusal::SoldOut.into(),
+            Err(error) => error.into(),
+        }
+    }
 }
 
 pub(super) fn order_of(ticket: &Ticket, entry: &Entry) -> Order {
@@ -368,7 +287,7 @@ pub(super) fn still_held(loss: Option<&Loss>) -> Result<(), Stop> {
 }
 
 /// The order is settled by now: a release that fails only leaves the lock to its lease.
-async fn release(guard: Option<Guard>) {
+pub(super) async fn release(guard: Option<Guard>) {
     let Some(guard) = guard else { return };
     let asked = Instant::now();
     let released = guard.release().await;

@@ -44,7 +44,7 @@ pub enum StoreError {
     /// A row with that key exists.
     #[error("a row with that key exists")]
     Duplicate(Duplicate),
-    /// Fewer units are left than a group of orders asked for.
+    /// Fewer units are left than an order or a group of them asked for.
     #[error("fewer units are left than were asked for")]
     TooFew,
     /// Anything else is a defect.
@@ -77,8 +77,8 @@ fn from_answer(answer: &MySqlDatabaseError) -> StoreError {
     match answer.number() {
         1213 | 1020 => StoreError::Conflict,
         1205 => StoreError::LockWait,
-        // A subquery with two rows: what a group asks with whether it has got its units.
-        1242 => StoreError::TooFew,
+        // Too large a number: what an order or a group asks with whether it has got its units.
+        1690 => StoreError::TooFew,
         1062 => StoreError::Duplicate(duplicate_key(text)),
         // Too many connections, shutting down, killed, interrupted, read only.
         1040 | 1053 | 1152 | 1184 | 1203 | 1290 | 1317 | 1836 | 1927 | 3024 | 1969 => {

@@ -45,7 +45,7 @@ pub use pools::{
 };
 pub use replicas::Replicas;
 pub use resolve::{Resolution, resolve, resolve_status};
-pub use session::{CommitError, Session, Transaction};
+pub use session::{CommitError, Opened, Session, Transaction};
 pub use settle::{SettleError, Settlement};
 pub use stream::{
     Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, SaleStream, Take,

@@ -7,10 +7,11 @@
 
 use std::time::Duration;
 
+use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlQueryResult, MySqlRow};
 use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
-use sqlx::{MySql, MySqlPool, Row, SqlSafeStr};
+use sqlx::{AssertSqlSafe, MySql, MySqlPool, Row, SqlSafeStr};
 use tokio::time::{error::Elapsed, timeout};
 
 use super::StoreError;
@@ -21,8 +22,10 @@ type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 /// The longest time for one statement. Longer than `innodb_lock_wait_timeout` of our sessions
 /// (3 s), so that the server's own answer comes first.
 const CALL: Duration = Duration::from_secs(5);
-/// How many stale connections `open_transaction` passes over: more than any pool holds.
+/// How many stale connections `Transaction::open` passes over: more than any pool holds.
 const STALE: usize = 1024;
+/// Begins a transaction and tells on which connection.
+const BEGIN: &str = "START TRANSACTION; SELECT CONNECTION_ID()";
 
 /// A borrowed connection outside a transaction.
 pub struct Session {
@@ -66,8 +69,25 @@ impl Session {
 
     /// Reads all rows of statements that take no parameters; they bound how many.
     pub(super) async fn raw(&mut self, sql: impl SqlSafeStr) -> Result<Vec<MySqlRow>, StoreError> {
-        let outcome = timeout(CALL, sqlx::raw_sql(sql).fetch_all(self.use_raw())).await;
-        self.settle(outcome)
+        let (rows, outcome) = self.raw_up_to_error(sql).await;
+        outcome.map(|()| rows)
+    }
+
+    /// The same, with the rows that came before an error.
+    async fn raw_up_to_error(
+        &mut self,
+        sql: impl SqlSafeStr,
+    ) -> (Vec<MySqlRow>, Result<(), StoreError>) {
+        let mut rows = Vec::new();
+        let outcome = timeout(CALL, async {
+            let mut answer = sqlx::raw_sql(sql).fetch(self.use_raw());
+            while let Some(row) = answer.try_next().await? {
+                rows.push(row);
+            }
+            Ok(())
+        })
+        .await;
+        (rows, self.settle(outcome))
     }
 
     /// The connection, in doubt until [`Self::settle`] has seen the answer.
@@ -117,6 +137,9 @@ pub struct Transaction {
     connection_id: u64,
 }
 
+/// An open transaction, and whether its first statements failed: then it is to be rolled back.
+pub type Opened = (Transaction, Result<(), StoreError>);
+
 /// How COMMIT failed.
 pub enum CommitError {
     /// The server said no: nothing was written.
@@ -130,20 +153,33 @@ impl Transaction {
     /// Opens a transaction. A pooled connection that died in the meantime is passed over: nothing
     /// has been sent on it that could have had an effect.
     pub async fn open(pool: &MySqlPool) -> Result<Self, StoreError> {
+        Ok(Self::open_by(pool, BEGIN.to_owned()).await?.0)
+    }
+
+    /// The same, and runs statements that take no parameters in it, in one round trip. How they
+    /// ended is told with the transaction, which is open in either case.
+    pub async fn open_with(pool: &MySqlPool, first: &str) -> Result<Opened, StoreError> {
+        Self::open_by(pool, format!("{BEGIN}; {first}")).await
+    }
+
+    /// What begins with `BEGIN`. The first answer shows that the connection lives, so whatever
+    /// fails after it is no reason to try another one; what failed before it was never committed.
+    async fn open_by(pool: &MySqlPool, sql: String) -> Result<Opened, StoreError> {
         for _ in 0..STALE {
             let mut session = Session::open(pool).await?;
-            let opened = session.raw("START TRANSACTION; SELECT CONNECTION_ID()").await;
+            let (rows, outcome) = session.raw_up_to_error(AssertSqlSafe(sql.clone())).await;
             session.clean = false;
-            match opened {
-                Ok(rows) => {
-                    let id = rows.first().and_then(|row| row.try_get::<u64, _>(0).ok());
-                    let missing = || StoreError::Unexpected("no connection id".into());
-                    return Ok(Self { session, connection_id: id.ok_or_else(missing)? });
+            let id = rows.first().and_then(|row| row.try_get::<u64, _>(0).ok());
+            match (id, outcome) {
+                (Some(connection_id), outcome) => {
+                    let transaction = Self { session, connection_id };
+                    return Ok((transaction, outcome));
                 }
-                Err(StoreError::Unavailable { reason, .. }) => {
+                (None, Err(StoreError::Unavailable { reason, .. })) => {
                     tracing::debug!(reason, "a stale connection");
                 }
-                Err(error) => return Err(error),
+                (None, Err(error)) => return Err(error),
+                (None, Ok(())) => return Err(StoreError::Unexpected("no connection id".into())),
             }
         }
         Err(StoreError::Busy)
@@ -178,7 +214,7 @@ impl Transaction {
         self.rows(sql).await.map(drop)
     }
 
-    /// The same, with the rows that they read.
+    /// The same, and reads all rows; the statements bound how many.
     pub(super) async fn rows(&mut self, sql: impl SqlSafeStr) -> Result<Vec<MySqlRow>, StoreError> {
         let outcome = self.session.raw(sql).await;
         self.session.clean = false;

@@ -50,12 +50,12 @@ impl Table {
 
     /// Has this happen to the next COMMIT.
     fn arm(&self, action: Action) -> Rule {
-        self.proxy.arm(Command::sql("COMMIT"), action, Times::Next(1))
+        self.proxy.arm(Command::commit(), action, Times::Next(1))
     }
 
     /// The same; and from that moment the database cannot be reached.
     fn arm_with_outage(&self, action: Action) -> Rule {
-        self.proxy.arm_with_outage(Command::sql("COMMIT"), action, Times::Next(1))
+        self.proxy.arm_with_outage(Command::commit(), action, Times::Next(1))
     }
 
     async fn buy(&self) -> Try {
@@ -254,7 +254,7 @@ async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_take
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_cut_in_the_middle_of_their_commit_never_make_anybody_wrong() {
     let table = Arc::new(Table::lay().await);
-    let rule = table.proxy.arm(Command::sql("COMMIT"), Action::CutBoth, Times::Every(3));
+    let rule = table.proxy.arm(Command::commit(), Action::CutBoth, Times::Every(3));
     let watching = Arc::clone(&table);
     let watcher = tokio::spawn(async move {
         // Orders and stock add up at every moment.

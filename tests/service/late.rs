@@ -181,9 +181,7 @@ async fn a_last_unit_whose_order_may_still_be_rolled_back_is_not_yet_sold_out() 
         let other = Service::start_at(place, &["--writer", writer]).await;
         let voucher = victim.service.voucher(1).await;
         // The stock is read while the unit is there, and again while it is in nobody's hand yet.
-        let (start, end) = (Command::sql("COMMIT"), Command::sql("UPDATE"));
-        let start = if writer == "single" { start } else { end };
-        let held = victim.database.arm(start, Action::HoldRequest, Times::Next(1));
+        let held = victim.database.arm(Command::commit(), Action::HoldRequest, Times::Next(1));
         let (url, wanted) = (victim.service.url.clone(), voucher.clone());
         let first = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
         eventually("the first is about to commit", async || held.fired() == 1).await;

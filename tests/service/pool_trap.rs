@@ -59,7 +59,7 @@ async fn up_to<F: Future>(point: Point, future: F) -> Option<F::Output> {
 struct Far {
     pool: MySqlPool,
     url: String,
-    _proxy: Proxy,
+    proxy: Proxy,
 }
 
 impl Far {
@@ -70,7 +70,7 @@ impl Far {
         let pool = pool(&place.database_url);
         let table = "CREATE TABLE trap (id INT PRIMARY KEY)";
         pool.execute(table).await.expect("a table");
-        Self { pool, url: place.database_url, _proxy: proxy }
+        Self { pool, url: place.database_url, proxy }
     }
 }
 
@@ -127,6 +127,54 @@ async fn an_opening_dropped_at_any_point_never_hands_on_an_open_transaction() {
     }
     assert!((2..MANY).contains(&dropped), "{dropped}");
     println!("dropped at {dropped} points");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_opening_with_its_first_statements_dropped_at_any_point_leaves_nothing_of_them() {
+    let far = Far::reach().await;
+    let mut dropped = 0;
+    for (id, point) in points().enumerate() {
+        let insert = format!("INSERT INTO trap VALUES ({id})");
+        let opening = Transaction::open_with(&far.pool, &insert);
+        let done = up_to(point, opening).await.map(|opened| opened.map(drop));
+        assert!(!is_poisoned(&far.pool).await, "{point:?}");
+        assert_eq!(count(&far.pool, id).await, 0, "{point:?}");
+        if let Some(opened) = done {
+            opened.unwrap_or_else(|error| panic!("{point:?}: {error}"));
+            break;
+        }
+        dropped += 1;
+    }
+    assert!((2..MANY).contains(&dropped), "{dropped}");
+    println!("dropped at {dropped} points");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_of_the_first_statements_is_told_and_not_taken_for_a_dead_connection() {
+    let far = Far::reach().await;
+    // What a server answers that is read only, and what one that ends.
+    for error in [1290, 1053] {
+        let fail = format!("SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {error}");
+        let sql = format!("INSERT INTO trap VALUES ({error}); {fail}");
+        let (tx, outcome) = Transaction::open_with(&far.pool, &sql).await.expect("a transaction");
+        assert!(matches!(outcome, Err(StoreError::Unavailable { .. })), "{outcome:?}");
+        tx.rollback().await;
+        assert_eq!(count(&far.pool, error).await, 0, "{error}");
+        assert!(!is_poisoned(&far.pool).await, "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_died_in_the_pool_is_passed_over_and_the_statements_run_once() {
+    let far = Far::reach().await;
+    let (tx, _) = Transaction::open_with(&far.pool, "DO 1").await.expect("a transaction");
+    tx.rollback().await;
+    far.proxy.cut();
+    let opened = Transaction::open_with(&far.pool, "INSERT INTO trap VALUES (1)").await;
+    let (tx, outcome) = opened.expect("a transaction");
+    outcome.expect("a row");
+    tx.commit().await.map_err(|_| "a lost COMMIT").expect("a COMMIT");
+    assert_eq!(count(&far.pool, 1).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

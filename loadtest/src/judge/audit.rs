@@ -19,9 +19,8 @@ const MAX_ROWS: usize = 5_000_000;
 /// How long connecting, and each reading, may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How replicas end a purchase's transaction, for faults that wait for it.
-pub const COMMIT: &str = "COMMIT";
-/// How the unguarded sale writes back the stock that it has read: the beginning, and a part.
+/// How the unguarded sale writes back the stock that it has read, for faults that wait for it: the
+/// beginning, and a part.
 pub const STOCK_WRITE: [&str; 2] = ["UPDATE", "SET stock = ?"];
 
 /// What the database holds of one voucher.

@@ -3,7 +3,7 @@
 
 use crate::history::{Condition, Offer, Past};
 use crate::judge::evidence::Record;
-use crate::judge::validity::MAX_UNKNOWN_SHARE;
+use crate::judge::validity::{MAX_UNKNOWN_SHARE, MAX_UNKNOWN_SHARE_OF_ROUND};
 use crate::load::client::HUNG_UP;
 use crate::load::outcome::Outcome;
 
@@ -42,13 +42,15 @@ fn few_unknown(past: &Past) -> Condition {
     };
     let (unknown, all) = (past.records.iter().filter(is_unknown).count(), past.records.len());
     let share = share(unknown as u64, all as u64);
+    let has_fault = past.marks.iter().any(|mark| mark.what == FAULT);
+    let most = if has_fault { MAX_UNKNOWN_SHARE_OF_ROUND } else { MAX_UNKNOWN_SHARE };
     Condition {
         what: "few outcomes are unknown".to_owned(),
-        met: share <= MAX_UNKNOWN_SHARE,
+        met: share <= most,
         detail: format!(
             "{unknown} of {all} requests ({:.1} %) whose clients did not hang up, at most {:.0} %",
             share * 100.0,
-            MAX_UNKNOWN_SHARE * 100.0
+            most * 100.0
         ),
     }
 }

@@ -1,14 +1,17 @@
 //! One transaction of a group.
 //!
-//! Three trips: BEGIN; INSERT all rows in the order of their users; UPDATE the stock and COMMIT.
+//! Two trips: BEGIN and INSERT all rows in the order of their users; UPDATE the stock and COMMIT.
 //! Groups that meet lock rows in the same order, and the stock row last of all, so none waits for
-//! one that waits for it. The locks of all callers are looked at before the second trip and before
-//! the third.
+//! one that waits for it. The locks of all callers are looked at before each trip.
+//!
+//! Orders of tickets take three: who is held up is cut off, by the number of its connection, which
+//! the trip of BEGIN tells.
 
 use distlock::Loss;
 use tokio::time::timeout;
 
 use super::{Member, Press};
+use crate::domain::VoucherId;
 use crate::failpoint::{self, reach};
 use crate::sale::section::work;
 use crate::store::{CommitError, Entry, Pass, Resolution, StoreError, Transaction, resolve};
@@ -29,6 +32,9 @@ pub(super) enum Setback {
     Unknown(Vec<Entry>),
 }
 
+/// An open transaction, and whether its orders are inserted.
+type Inserted = (Transaction, Result<(), Setback>);
+
 impl From<StoreError> for Setback {
     fn from(error: StoreError) -> Self {
         Self::Failed(error)
@@ -43,9 +49,14 @@ impl Press {
         };
         let ids = self.ids.draw_many(members.len()).await?;
         let entries: Vec<_> = members.iter().zip(ids).map(|(m, id)| m.ticket.entry(id)).collect();
-        let mut tx = self.open().await?;
+        still_held(members)?;
+        let (tx, inserted) = self.open(voucher, members, &entries).await?;
         reach(failpoint::BEGUN);
-        if let Err(setback) = self.insert(&mut tx, members, &entries).await {
+        let ready = match inserted {
+            Ok(()) => self.prepare(members).await,
+            Err(setback) => Err(setback),
+        };
+        if let Err(setback) = ready {
             reach(failpoint::BEFORE_ROLLBACK);
             match setback {
                 Setback::HeldUp => tx.cut_off(&self.pool).await,
@@ -72,52 +83,65 @@ impl Press {
         }
     }
 
-    /// A transaction; waiting for a connection ends as soon as the database is known to be away.
-    async fn open(&self) -> Result<Transaction, Setback> {
+    /// A transaction in which they are inserted, if that is possible. Waiting for it ends as soon
+    /// as the database is known to be away.
+    async fn open(
+        &self,
+        voucher: VoucherId,
+        members: &[Member],
+        entries: &[Entry],
+    ) -> Result<Inserted, Setback> {
         tokio::select! {
             biased;
-            opened = Transaction::open(&self.pool) => Ok(opened?),
+            inserted = self.insert(voucher, members, entries) => Ok(inserted?),
             () = self.health.until_database_is_down() => Err(Setback::Away),
         }
     }
 
     async fn insert(
         &self,
-        tx: &mut Transaction,
+        voucher: VoucherId,
         members: &[Member],
         entries: &[Entry],
-    ) -> Result<(), Setback> {
-        still_held(members)?;
+    ) -> Result<Inserted, StoreError> {
         let passes: Option<Vec<Pass>> = members.iter().map(|m| m.ticket.pass).collect();
         if let Some(passes) = passes {
-            self.insert_queued(tx, entries, &passes).await?;
-        } else {
-            let mut rows = entries.to_vec();
-            rows.sort_unstable_by_key(|entry| entry.user);
-            self.orders.insert_all(tx, &rows).await?;
+            return self.insert_queued(voucher, entries, &passes).await;
         }
-        reach(failpoint::ORDER_INSERTED);
-        work(&self.rules).await;
-        still_held(members)
+        let mut rows = entries.to_vec();
+        rows.sort_unstable_by_key(|entry| entry.user);
+        let (tx, written) = self.orders.open_with_all(&rows).await?;
+        Ok((tx, written.map_err(Setback::Failed)))
     }
 
     /// The same with the ends of their tickets, under the epoch in which they were admitted.
     async fn insert_queued(
         &self,
-        tx: &mut Transaction,
+        voucher: VoucherId,
         entries: &[Entry],
         passes: &[Pass],
-    ) -> Result<(), Setback> {
+    ) -> Result<Inserted, StoreError> {
         let mut rows: Vec<_> = entries.iter().copied().zip(passes.iter().copied()).collect();
         rows.sort_unstable_by_key(|(entry, _)| entry.user);
-        let Some((Entry { voucher, .. }, _)) = rows.first().copied() else { return Ok(()) };
-        let inserting = self.orders.insert_queued(tx, voucher, &rows);
+        let mut tx = Transaction::open(&self.pool).await?;
+        let inserting = self.orders.insert_queued(&mut tx, voucher, &rows);
         let patience = passes.iter().map(|pass| pass.patience).max().unwrap_or_default();
-        let epoch = timeout(patience, inserting).await.map_err(|_| Setback::HeldUp)??;
-        if passes.iter().any(|pass| Some(pass.epoch) != epoch) {
-            return Err(Setback::Stale(epoch));
-        }
-        Ok(())
+        let written = match timeout(patience, inserting).await {
+            Err(_) => Err(Setback::HeldUp),
+            Ok(Err(error)) => Err(Setback::Failed(error)),
+            Ok(Ok(epoch)) if passes.iter().any(|pass| Some(pass.epoch) != epoch) => {
+                Err(Setback::Stale(epoch))
+            }
+            Ok(Ok(_)) => Ok(()),
+        };
+        Ok((tx, written))
+    }
+
+    /// What stands between the two trips.
+    async fn prepare(&self, members: &[Member]) -> Result<(), Setback> {
+        reach(failpoint::ORDER_INSERTED);
+        work(&self.rules).await;
+        still_held(members)
     }
 }
 

@@ -52,24 +52,28 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(press: Arc<Press>, waiting: Vec<Member>) -> Self {
+    /// A group; one that is told that nothing is left asks before it writes. (Entries of a queue
+    /// are tried in any case: they may have ended before, or be of an earlier opening.)
+    pub(super) fn new(press: Arc<Press>, waiting: Vec<Member>, sold_out: bool) -> Self {
         let (size, tries) = (waiting.len(), waiting.len() * TRIES as usize);
-        Self { press, waiting, most: size, size, left: None, tries }
+        let is_asked = sold_out && waiting.iter().all(|member| member.ticket.pass.is_none());
+        Self { press, waiting, most: size, size, left: is_asked.then_some(0), tries }
     }
 
-    /// Runs until everybody has been told.
-    pub(super) async fn write(mut self) {
+    /// Runs until everybody has been told; whether nothing is left then, as far as that is known.
+    pub(super) async fn write(mut self) -> bool {
         loop {
             self.dismiss();
             if self.waiting.is_empty() {
-                return;
+                return self.left == Some(0);
             }
             if self.left == Some(0) {
                 self.survey().await;
                 continue;
             }
             if self.tries == 0 {
-                return self.refuse_all(Refusal::Overloaded);
+                self.refuse_all(Refusal::Overloaded);
+                continue;
             }
             self.tries -= 1;
             let batch = self.pick();
@@ -209,7 +213,10 @@ impl Group {
         self.tell_of_earlier(&survey.earlier);
         match survey.left.map(usize::try_from) {
             None => self.refuse_all(Refusal::VoucherNotFound),
-            Some(Ok(0) | Err(_)) => self.refuse_all(Refusal::SoldOut),
+            Some(Ok(0) | Err(_)) => {
+                self.left = Some(0);
+                self.refuse_all(Refusal::SoldOut);
+            }
             Some(Ok(left)) => self.left = Some(left),
         }
     }

@@ -99,6 +99,13 @@ impl Command {
         Self::new(Language::MySql, start)
     }
 
+    /// What commits: COMMIT alone, or as the last of several statements that are sent together.
+    pub fn commit() -> Self {
+        Self::sql("").when(|parts| {
+            parts.first().is_some_and(|sql| sql.to_ascii_uppercase().ends_with(b"COMMIT"))
+        })
+    }
+
     fn new(language: Language, start: &str) -> Self {
         let start = start.trim_ascii().as_bytes().to_vec();
         Self { language, start, conditions: Vec::new() }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use seckill::domain::Role;
+use serde_json::json;
+use testbed::Command;
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
 use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
 use crate::redis_side::RedisSide;
-use crate::support::{Service, eventually, token};
+use crate::support::{Place, Service, eventually, token};
 use crate::wire;
 
 const GROUPED: [&str; 3] = ["--lab", "--writer", "grouped"];
@@ -52,6 +54,29 @@ async fn a_crowd_gets_exactly_the_stock_and_nobody_two() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_nothing_is_left_groups_ask_before_they_write() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let (proxy, through) = place.database_through_proxy();
+    // Twelve groups, of which all have gathered before the first is written.
+    let flags = ["--work-ms", "400", "--group-size", "5"];
+    let service = Service::start_at(through, &[&GROUPED[..], &flags].concat()).await;
+    let voucher = service.voucher(2).await;
+    let written = proxy.watch(Command::sql("START TRANSACTION").containing("INSERT INTO orders"));
+    let tries = buy_together(&service.url, &voucher, 1..=60).await;
+    assert_eq!(tries.iter().filter(|one| is_bought(one)).count(), 2);
+    for one in tries.iter().filter(|one| !is_bought(one)) {
+        assert_eq!(one.words(), "409 \"sold_out\"");
+    }
+    // Two at a time, before one of them has found that nothing is left, and with what was left.
+    assert!((2..=6).contains(&written.matched()), "{}", written.matched());
+    // A unit that comes back is sold by the next group.
+    let path = format!("/api/admin/vouchers/{voucher}/stock");
+    service.post(&path, &token(9, Role::Admin), json!({ "units": 1 })).await.expect(200);
+    let bought = async || is_bought(&buy_at(&service.url, &voucher, 61).await);
+    eventually("the new unit is sold", bought).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -151,7 +151,7 @@ async fn keys(pool: &MySqlPool) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_costs_no_trip_to_the_database_and_a_request_without_one_not_even_a_row() {
-    for (writer, trips) in [("single", 4), ("grouped", 3)] {
+    for writer in ["single", "grouped"] {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
         let (proxy, through) = place.database_through_proxy();
         let service = Service::start_at(through, &["--writer", writer]).await;
@@ -174,10 +174,10 @@ async fn a_key_costs_no_trip_to_the_database_and_a_request_without_one_not_even_
         let watched = mine.map(|command| proxy.watch(command));
         let orders = || watched.iter().map(testbed::Rule::matched).sum::<u64>();
         service.order(&voucher, 3).await;
-        assert_eq!(orders(), trips, "{writer}, without a key");
+        assert_eq!(orders(), 2, "{writer}, without a key");
         assert_eq!(keys(&pool).await, 1, "{writer}");
         buy(&service, &voucher, 4, "k").await.expect(201);
-        assert_eq!(orders(), 2 * trips, "{writer}, with a key");
+        assert_eq!(orders(), 4, "{writer}, with a key");
         assert_eq!(keys(&pool).await, 2, "{writer}");
     }
 }

@@ -12,7 +12,6 @@ use super::frozen_holder::stock_write;
 use super::replicas::{freeze, kill};
 use super::{Equipment, Link, POLL, Scene, stock, until, witness};
 use crate::error::Result;
-use crate::judge::audit::COMMIT;
 use crate::lab::cluster::blocking;
 
 /// Longer than the lease in such cells (600 ms): what was held back arrives when another has the
@@ -128,7 +127,7 @@ impl Aim {
             Self::SlowGrants => slow_grants(scene).await,
             // A COMMIT would count that arrives when the lock is another's.
             Self::FreezeAtWork => at_work(scene, stock_write, freeze(scene)).await,
-            Self::KillAtWork => at_work(scene, || Command::sql(COMMIT), kill(scene)).await,
+            Self::KillAtWork => at_work(scene, Command::commit, kill(scene)).await,
             Self::FailOverAndFollow => {
                 let seen = fail_over(scene).await?;
                 Ok(format!("{seen}; {}", follow_the_successor(scene).await?))
@@ -167,7 +166,7 @@ async fn late_release(scene: &Scene<'_>) -> Result<String> {
 
 /// Witness: how many never arrived.
 async fn commits_never_arrive(scene: &Scene<'_>) -> Result<String> {
-    let arm = |way: &Proxy| way.arm(Command::sql(COMMIT), Action::CutRequest, Times::Next(EACH));
+    let arm = |way: &Proxy| way.arm(Command::commit(), Action::CutRequest, Times::Next(EACH));
     let rules: Vec<Rule> = ways(scene, Link::Database).map(arm).collect();
     let fired = || rules.iter().map(Rule::fired).sum::<u64>();
     until("a COMMIT does not arrive", || fired() > 0).await?;
@@ -180,7 +179,7 @@ async fn commits_never_arrive(scene: &Scene<'_>) -> Result<String> {
 /// Witness: for how long it was held.
 async fn late_commit(scene: &Scene<'_>) -> Result<String> {
     let ways = scene.deployment.ways(scene.schedule.victim, Link::Database);
-    let arm = |way: &Proxy| way.arm(Command::sql(COMMIT), Action::HoldRequest, Times::Next(1));
+    let arm = |way: &Proxy| way.arm(Command::commit(), Action::HoldRequest, Times::Next(1));
     let rules: Vec<Rule> = ways.iter().map(arm).collect();
     let fired = || rules.iter().map(Rule::fired).sum::<u64>();
     until("a COMMIT is held", || fired() > 0).await?;

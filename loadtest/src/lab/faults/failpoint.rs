@@ -18,12 +18,11 @@ use crate::lab::predict::Family;
 use crate::load::client::{Connection, Target};
 
 /// Points that every purchase passes.
-const SALE: [&str; 8] = [
+const SALE: [&str; 7] = [
     "sale-admitted",
     "sale-locked",
     "sale-begun",
     "sale-order-inserted",
-    "sale-unit-taken",
     "sale-before-commit",
     "sale-committed",
     "sale-before-answer",

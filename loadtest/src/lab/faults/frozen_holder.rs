@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::replicas::{state_of, victim};
 use super::{Link, POLL, Scene, unseen, until, witness};
 use crate::error::Result;
-use crate::judge::audit::{COMMIT, STOCK_WRITE};
+use crate::judge::audit::STOCK_WRITE;
 use crate::lab::cluster::blocking;
 
 /// Longest time for others to take the lock and write: three leases of a second, and less than the
@@ -41,7 +41,7 @@ pub async fn freeze_the_holder(scene: &Scene<'_>, lapses: bool) -> Result<String
         seen.store(true, Ordering::SeqCst);
         true
     }));
-    let commit = Command::sql(COMMIT).when(move |_| due.swap(false, Ordering::SeqCst));
+    let commit = Command::commit().when(move |_| due.swap(false, Ordering::SeqCst));
     let held = way.arm(commit, Action::HoldRequest, Times::Next(1));
     until("a COMMIT is held", || held.fired() > 0).await?;
     let frozen = replica.clone();

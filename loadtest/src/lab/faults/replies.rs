@@ -7,7 +7,6 @@ use testbed::{Action, Command, Rule, Times};
 
 use super::{Link, Scene, until, witness};
 use crate::error::Result;
-use crate::judge::audit::COMMIT;
 use crate::lab::deployment::Deployment;
 
 /// Answers that each replica loses.
@@ -17,7 +16,7 @@ const SLOW_WRITES: u64 = 5;
 
 /// Witness: the proxies have read the answers to their ends and told nobody.
 pub(super) async fn lose_commit(scene: &Scene<'_>) -> Result<String> {
-    lose(scene, Link::Database, COMMIT, || vec![Command::sql(COMMIT)]).await
+    lose(scene, Link::Database, "transactions", || vec![Command::commit()]).await
 }
 
 /// As [`lose_commit`], of the scripts by which locks are taken, renewed and released. A lock on a
@@ -31,7 +30,7 @@ pub(super) async fn lose_script(scene: &Scene<'_>) -> Result<String> {
 pub fn slow_down_commits(deployment: &Deployment, by: Duration) {
     for replica in 0..deployment.replicas().len() {
         for way in deployment.ways(replica, Link::Database) {
-            way.arm(Command::sql(COMMIT), Action::DelayRequest(by), Times::Always);
+            way.arm(Command::commit(), Action::DelayRequest(by), Times::Always);
         }
     }
 }
