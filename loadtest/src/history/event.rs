@@ -138,12 +138,15 @@ pub struct Ended<'a> {
     pub s: Option<u16>,
 }
 
+/// The sort of marks that tell of a fault.
+pub const FAULT: &str = "fault";
+
 /// Something that happened besides requests: a fault, its witness, its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark<'a> {
     /// When.
     pub t: u64,
-    /// The sort, for example `fault`.
+    /// The sort, for example [`FAULT`].
     #[serde(borrow)]
     pub what: Cow<'a, str>,
     /// Its name, for example `freeze`.

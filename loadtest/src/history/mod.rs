@@ -14,7 +14,9 @@ pub mod past;
 pub mod reader;
 pub mod writer;
 
-pub use event::{Account, Begin, Condition, Ended, Event, Grant, Invoke, Mark, Offer, Source};
+pub use event::{
+    Account, Begin, Condition, Ended, Event, FAULT, Grant, Invoke, Mark, Offer, Source,
+};
 pub use finals::FinalRead;
 pub use past::{Lot, Past};
 pub use reader::{ReadError, Reader};

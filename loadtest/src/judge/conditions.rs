@@ -1,7 +1,7 @@
 //! What must be so for a load to say anything. What its requests show is judged here, whoever asks;
 //! the rest stands in its history.
 
-use crate::history::{Condition, Offer, Past};
+use crate::history::{Condition, FAULT, Offer, Past};
 use crate::judge::evidence::Record;
 use crate::judge::validity::{MAX_UNKNOWN_SHARE, MAX_UNKNOWN_SHARE_OF_ROUND};
 use crate::load::client::HUNG_UP;

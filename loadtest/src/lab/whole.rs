@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
-use crate::history::{Ended, Event, Grant, Invoke, Mark, Recorder};
+use crate::history::{Ended, Event, FAULT, Grant, Invoke, Mark, Recorder};
 use crate::judge::evidence::{Names, Record};
 use crate::lab::faults::Gone;
 use crate::lab::round::Strike;
@@ -80,7 +80,7 @@ impl Whole {
             let detail = if phase == "witness" { strike.witness.clone() } else { String::new() };
             let mark = Mark {
                 t,
-                what: "fault".into(),
+                what: FAULT.into(),
                 name: strike.name.name().into(),
                 phase: phase.into(),
                 detail: detail.into(),

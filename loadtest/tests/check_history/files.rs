@@ -150,7 +150,8 @@ async fn a_history_of_a_voucher_without_units_shows_nothing_and_is_bad() {
 }
 
 #[tokio::test]
-async fn a_history_with_more_than_one_percent_of_unknown_outcomes_is_bad_unless_clients_hung_up() {
+async fn a_history_with_more_than_one_percent_of_unknown_outcomes_is_bad_unless_hung_up_or_of_a_fault()
+ {
     let scratch = Scratch::new();
     let path = scratch.file("lost.jsonl.zst");
     let legal = Tape::legal();
@@ -160,11 +161,16 @@ async fn a_history_with_more_than_one_percent_of_unknown_outcomes_is_bad_unless_
         lost.loses(n);
         left.hangs_up(n);
     }
+    let mut struck = lost.clone();
     write(&[lost], &path).await;
     let why = why_bad(&path).await;
     assert_eq!(why.split(" (").next(), Some("not so: few outcomes are unknown"), "{why}");
     write(&[left], &path).await;
     assert!(check(&path).await.ok);
+    let mark = Mark { t: 1, what: "fault".into(), name: "kill".into(), ..Mark::default() };
+    struck.events.insert(0, Event::Mark(mark));
+    write(&[struck], &path).await;
+    assert!(check(&path).await.ok, "a fault takes answers away");
 }
 
 #[tokio::test]
