@@ -10,6 +10,7 @@ use crate::load::stats::{Figures, Latency};
 use crate::report::Report;
 use crate::report::detail::Work;
 use crate::report::html::grid::{Kind, id, milliseconds, rate};
+use crate::report::html::setup::SetupView;
 use crate::report::html::timeline::{Timeline, timelines};
 use crate::report::repeat;
 use crate::report::table::problems;
@@ -58,6 +59,8 @@ pub struct Section {
     pub generator: Vec<Fact>,
     /// Why the figures on speed are the generator's rather than the service's.
     pub bottlenecks: Vec<String>,
+    /// What it was started with.
+    pub setup: Option<SetupView>,
     /// The command that repeats it.
     pub command: String,
     /// The command that judges its history again, if that was kept.
@@ -182,6 +185,7 @@ impl Section {
             codes: figures.map(codes).unwrap_or_default(),
             generator: figures.map(generator).unwrap_or_default(),
             bottlenecks: figures.map(Figures::bottlenecks).unwrap_or_default(),
+            setup: SetupView::of(cell),
             command: repeat::one(report, cell),
             check: cell.history.as_deref().map(repeat::check),
             plotted: detail.is_some(),

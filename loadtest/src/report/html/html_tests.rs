@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::*;
 use crate::judge::proof::{Asked, Proof};
 use crate::judge::verdict::Rule;
-use crate::lab::cell::CellReport;
+use crate::lab::cell::{CellReport, Setup, Staged, Wanted};
 use crate::lab::lock::Lock;
 use crate::lab::metrics::LockMetrics;
-use crate::lab::place::Place;
+use crate::lab::place::{Load, Place};
 use crate::lab::planting::Plants;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::trial::Trial;
@@ -374,4 +374,34 @@ fn a_page_of_all_cells_stays_small_and_tells_those_in_full_that_matter() {
     let size = render(&page).expect("a page").len();
     println!("{size} bytes");
     assert!(size < 6_000_000, "{size} bytes");
+}
+
+#[test]
+fn each_cell_tells_its_flags_and_its_load_and_the_usual_load_stands_where_a_cell_had_it() {
+    let trial = frozen(Circumstance::FrozenFenced, 0).trial();
+    let wanted = Wanted { trial, usual: &Load::USUAL, seed: 9 };
+    let Staged { flags, load, .. } = Staged::of(&wanted);
+    let staged = Setup { flags, load };
+    let fenced = |setup| CellReport { setup, ..frozen(Circumstance::FrozenFenced, 0) };
+    let html = page(vec![fenced(Some(staged.clone()))]);
+    for words in [
+        "seckill serve --lab --lock redisson --lock-scope voucher --guards off --work-ms 10",
+        "--lease-ms 1000 --fenced",
+        "<dt>lease</dt><dd>1000 ms</dd>",
+        "<dt>wait for the lock</dt><dd>the service&#x27;s own</dd>",
+        "<dt>fenced</dt><dd>yes</dd>",
+        "<dt>users, at most</dt><dd>2500</dd>",
+        "<dt>extra work under the lock</dt><dd>10 ms</dd>",
+    ] {
+        assert!(html.contains(words), "{words} in {html}");
+    }
+    assert!(!html.contains("The usual load"), "no cell had it");
+    assert!(!page(vec![fenced(None)]).contains("The usual load"), "nor is one to have it");
+    assert!(page(story()).contains("The usual load"));
+    let json = serde_json::to_value(report(vec![fenced(Some(staged))])).expect("JSON");
+    let setup = &json["cells"][0]["setup"];
+    assert_eq!(
+        (setup["load"]["work_ms"].as_u64(), &setup["flags"][0]),
+        (Some(10), &"--lab".into())
+    );
 }

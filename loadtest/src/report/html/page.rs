@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::lab::cell::CellReport;
+use crate::lab::place::{Load, Plant};
 use crate::lab::round::Strike;
 use crate::lab::trial::Trial;
 use crate::load::cost::Cost;
@@ -136,7 +137,7 @@ impl Page {
     /// The page of a report.
     pub fn of(report: &Report) -> Self {
         let (cells, load) = (&report.cells, &report.load);
-        let plant = load.plant.map(crate::lab::place::Plant::name);
+        let plant = load.plant.map(Plant::name);
         // The sentence on a planted bug has a place of its own.
         let prose = plant.and_then(|_| report.conclusion.split_once(". ")).map(|(_, rest)| rest);
         let prose = prose.unwrap_or(&report.conclusion);
@@ -259,22 +260,12 @@ fn about(report: &Report) -> Vec<About> {
         Fact::new("HAProxy", &versions.haproxy),
     ];
     ran.extend(versions.zookeeper.as_ref().map(|version| Fact::new("ZooKeeper", version)));
-    let planted = load.plant.map_or("none", crate::lab::place::Plant::name);
     let flush = report.settings.innodb_flush_log_at_trx_commit;
-    vec![
+    let mut all = Vec::new();
+    all.extend(is_used(load, &report.cells).then(|| usual(load)));
+    all.extend([
         About {
-            title: "The usual load",
-            facts: vec![
-                Fact::new("users", load.users),
-                Fact::new("units", load.stock),
-                Fact::new("requests of a user at once", load.requests_per_user),
-                Fact::new("connections kept busy", load.connections),
-                Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
-                Fact::new("planted bug", planted),
-            ],
-        },
-        About {
-            title: "Settings",
+            title: "Settings of the servers",
             facts: vec![Fact::new("innodb_flush_log_at_trx_commit", flush)],
         },
         About { title: "Versions", facts: ran },
@@ -291,7 +282,30 @@ fn about(report: &Report) -> Vec<About> {
                 ),
             ],
         },
-    ]
+    ]);
+    all
+}
+
+/// Whether a cell had that load. Of one that does not tell it, which load it was to get is known.
+fn is_used(load: &Load, cells: &[CellReport]) -> bool {
+    cells.iter().any(|cell| match &cell.setup {
+        Some(setup) => setup.load == *load,
+        None => cell.trial().load(load) == *load,
+    })
+}
+
+fn usual(load: &Load) -> About {
+    About {
+        title: "The usual load",
+        facts: vec![
+            Fact::new("users", load.users),
+            Fact::new("units", load.stock),
+            Fact::new("requests of a user at once", load.requests_per_user),
+            Fact::new("connections kept busy", load.connections),
+            Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
+            Fact::new("planted bug", load.plant.map_or("none", Plant::name)),
+        ],
+    }
 }
 
 /// Over all cells that ran.
