@@ -9,7 +9,7 @@ use crate::load::outcome::Outcome;
 use crate::load::stats::{Figures, Latency};
 use crate::report::Report;
 use crate::report::detail::Work;
-use crate::report::html::grid::{Kind, id, milliseconds, rate};
+use crate::report::html::grid::{Kind, id, milliseconds, rate, surprise};
 use crate::report::html::setup::SetupView;
 use crate::report::html::timeline::{Timeline, timelines};
 use crate::report::repeat;
@@ -34,7 +34,9 @@ pub struct Section {
     /// A mark that tells it without colour.
     pub mark: &'static str,
     /// What it came to, in words.
-    pub words: &'static str,
+    pub words: String,
+    /// Whether it is open from the start.
+    pub open: bool,
     /// Why it is not in order.
     pub problems: Vec<String>,
     /// What it was to show, and why.
@@ -172,7 +174,11 @@ impl Section {
             name: cell.trial().to_string(),
             kind,
             mark: kind.mark(),
-            words: kind.words(),
+            words: match kind {
+                Kind::Surprise => surprise(cell),
+                _ => kind.words().to_owned(),
+            },
+            open: false,
             problems: problems(cell),
             because: format!("{}, because {}", cell.predicted.words(), cell.because),
             facts: facts(cell),

@@ -212,7 +212,7 @@ fn each_kind_of_cell_has_a_mark_and_a_word_of_its_own() {
         assert_ne!(pair[0].words(), pair[1].words());
     }
     let html = page(vec![surprise]);
-    assert!(html.contains("square surprise") && html.contains("broken</span>"), "{html}");
+    assert!(html.contains("square surprise"), "{html}");
     assert!(html.contains("predicted holds, observed oversells"), "the reason is told");
 }
 
@@ -404,4 +404,32 @@ fn each_cell_tells_its_flags_and_its_load_and_the_usual_load_stands_where_a_cell
         (setup["load"]["work_ms"].as_u64(), &setup["flags"][0]),
         (Some(10), &"--lab".into())
     );
+}
+
+#[test]
+fn a_surprise_says_in_its_square_what_came_out_and_its_section_is_open_from_the_start() {
+    let guarded = place(Lock::None, Scope::User, Guards::On, 3);
+    let words = |cell: CellReport| {
+        let grid = Grid::of(&[cell]);
+        grid.groups[0].rows[0].squares[0].as_ref().expect("a square").words.clone()
+    };
+    assert_eq!(words(cell(guarded, 3, 0)), "surprise: oversells; predicted: holds");
+    let unguarded = place(Lock::None, Scope::User, Guards::Off, 3);
+    assert_eq!(words(cell(unguarded, 0, 0)), "surprise: holds; predicted: oversells, duplicates");
+    let mut lost = verdict_of(0, 0);
+    for finding in &mut lost.findings {
+        if finding.rule == Rule::AcknowledgedExist {
+            finding.held = Some(false);
+        }
+    }
+    let lost = CellReport::of(Trial::plain(guarded), 100, figures(), lost);
+    assert_eq!(words(lost), "surprise: not so: every acknowledged order exists");
+    let mut cells = story();
+    cells.extend((4..20).map(|replicas| {
+        let guarded = place(Lock::None, Scope::User, Guards::On, replicas);
+        CellReport { valid: true, ..cell(guarded, 3, 0) }
+    }));
+    let html = page(cells);
+    assert_eq!(html.matches("<details class=\"cell\" open>").count(), 8, "not all of many");
+    assert_eq!(html.matches("<details class=\"cell\">").count(), 4 + 8);
 }

@@ -20,6 +20,8 @@ use crate::report::repeat;
 use crate::report::series::Series;
 use crate::report::table::no_verdict_on_speed;
 
+/// Most cells that are open from the start: each draws its curves then.
+const MAX_OPEN: usize = 8;
 /// Most cells that are named where they are only listed.
 const MAX_NAMED: usize = 5;
 
@@ -155,7 +157,7 @@ impl Page {
             legend: Kind::ALL.map(|kind| legend(kind, cells)).into(),
             limited: cells.iter().filter(|cell| !no_verdict_on_speed(cell).is_empty()).count(),
             changes: report.changes.as_ref().map(changes),
-            cells: cells.iter().map(|cell| Section::of(cell, report)).collect(),
+            cells: sections(report),
             planted: report.planted.as_ref().map(PlantTable::of),
             command: repeat::run(report),
             about: about(report),
@@ -164,6 +166,14 @@ impl Page {
             plots: cells.iter().filter(|cell| !is_brief(cell, report)).filter_map(plot).collect(),
         }
     }
+}
+
+/// The sections of all cells; surprises are open, as long as they are few.
+fn sections(report: &Report) -> Vec<Section> {
+    let mut all: Vec<_> = report.cells.iter().map(|cell| Section::of(cell, report)).collect();
+    let surprises = all.iter_mut().filter(|section| section.kind == Kind::Surprise);
+    surprises.take(MAX_OPEN).for_each(|section| section.open = true);
+    all
 }
 
 /// How many came out as they were to.

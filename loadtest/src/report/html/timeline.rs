@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::judge::proof::{Asked, Proof};
 use crate::judge::verdict::{Finding, Rule};
+use crate::report::capitalized;
 use crate::report::crossing::{Crossing, Thaw};
 use crate::report::detail::Detail;
 
@@ -84,11 +85,7 @@ pub fn timelines(finding: &Finding, detail: Option<&Detail>) -> Vec<Timeline> {
 
 impl Timeline {
     fn of_proof(rule: &'static str, proof: &Proof) -> Self {
-        let mut what = proof.why.clone();
-        if let Some(first) = what.get_mut(..1) {
-            first.make_ascii_uppercase();
-        }
-        Self::of(rule, what, &proof.requests, |_| true)
+        Self::of(rule, capitalized(&proof.why), &proof.requests, |_| true)
     }
 
     fn of_thaw(rule: &'static str, thaw: &Thaw) -> Self {
