@@ -7,13 +7,13 @@ use crate::lab::metrics::{LockMetrics, Spread};
 use crate::lab::round::{Round, Strike};
 use crate::load::outcome::Outcome;
 use crate::load::stats::{Figures, Latency};
-use crate::report::Report;
 use crate::report::detail::Work;
 use crate::report::html::grid::{Kind, id, milliseconds, rate, surprise};
 use crate::report::html::setup::SetupView;
 use crate::report::html::timeline::{Timeline, timelines};
 use crate::report::repeat;
 use crate::report::table::problems;
+use crate::report::{Report, counted};
 
 /// Most cells of a page on which each is told in full. Beyond it those that were safe as predicted
 /// are told in brief: a page of all cells of `--full` would have some 20 MB, and who reads it looks
@@ -118,8 +118,8 @@ pub struct ReplicaLine {
 /// What the locks did.
 #[derive(Debug, Serialize)]
 pub struct Locks {
-    /// How many replicas told.
-    pub replicas: usize,
+    /// How many replicas told, in words.
+    pub replicas: String,
     /// What is missing in it, if something is.
     pub missing: Option<String>,
     /// Counters.
@@ -298,7 +298,7 @@ fn locks(metrics: &LockMetrics) -> Locks {
         TimeLine { what, count: spread.count, ms }
     };
     Locks {
-        replicas: metrics.replicas,
+        replicas: counted(metrics.replicas, "replica"),
         missing: missing(metrics.started_anew),
         counts: vec![
             Fact::new("taken", metrics.acquired),

@@ -320,6 +320,22 @@ fn what_changed_since_an_earlier_run_is_shown_and_verdicts_come_first() {
 }
 
 #[test]
+fn what_is_new_and_what_is_gone_are_two_sentences_and_one_cell_is_one_cell() {
+    let earlier = serde_json::to_string(&report(story()[..2].to_vec())).expect("JSON");
+    let mut now = report(story()[1..3].to_vec());
+    now.compare_with(&serde_json::from_str(&earlier).expect("a baseline"));
+    let html = render(&Page::of(&now)).expect("a page");
+    let words = html.split_whitespace().collect::<Vec<_>>().join(" ");
+    let new = "New: redisson per voucher, guards off, replicas 3. Gone: local per user";
+    assert!(words.contains(new), "{words}");
+    assert!(words.contains("<p>1 cell came out as before;"), "{words}");
+    let text = now.text(crate::report::table::Look::FILE);
+    assert!(text.contains("0 changed, 1 cell as before."), "{text}");
+    let one = report(story()[..1].to_vec());
+    assert_eq!(Page::of(&one).count, "1 cell, 1 of them as predicted");
+}
+
+#[test]
 fn rules_that_were_to_be_broken_are_told_from_those_that_were_not() {
     let mut verdict = verdict_of(310, 55);
     for finding in &mut verdict.findings {

@@ -11,7 +11,6 @@ use crate::lab::trial::Trial;
 use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
 use crate::load::quantiles::Quantile;
-use crate::report::Report;
 use crate::report::baseline::{BugChange, Change, Changes, NOTEWORTHY};
 use crate::report::html::cell::{Fact, Section, is_brief};
 use crate::report::html::grid::{Grid, Kind};
@@ -19,6 +18,7 @@ use crate::report::html::plants::PlantTable;
 use crate::report::repeat;
 use crate::report::series::Series;
 use crate::report::table::no_verdict_on_speed;
+use crate::report::{Report, counted};
 
 /// Most cells that are open from the start: each draws its curves then.
 const MAX_OPEN: usize = 8;
@@ -108,8 +108,8 @@ pub struct ChangesView {
     pub since: String,
     /// Cells that changed, those whose verdict did first.
     pub changed: Vec<ChangeLine>,
-    /// How many did not.
-    pub same: usize,
+    /// How many did not, in words.
+    pub same: String,
     /// The factor from which on a figure has changed.
     pub noteworthy: f64,
     /// Cells that are new.
@@ -179,9 +179,14 @@ fn sections(report: &Report) -> Vec<Section> {
 /// How many came out as they were to.
 fn count(report: &Report) -> String {
     let good = report.cells.iter().filter(|cell| cell.ok()).count();
-    let mut parts = vec![format!("{} cells, {good} of them as predicted", report.cells.len())];
+    let mut parts =
+        vec![format!("{}, {good} of them as predicted", counted(report.cells.len(), "cell"))];
     if let Some(plants) = &report.planted {
-        parts.push(format!("{} planted bugs, {} of them caught", plants.planted, plants.caught));
+        parts.push(format!(
+            "{}, {} of them caught",
+            counted(plants.planted, "planted bug"),
+            plants.caught
+        ));
         if plants.clean < plants.planted {
             parts.push(format!("{} not clean without the bug", plants.planted - plants.clean));
         }
@@ -210,9 +215,11 @@ fn question(report: &Report) -> String {
             more => format!(" In {more} more sales something goes wrong meanwhile."),
         };
         format!(
-            "{} units are put on sale, {} users want one, and each sends {} requests at the same \
+            "{} units are put on sale, {} users want one, and each sends {} at the same \
              moment.{meanwhile}",
-            load.stock, load.users, load.requests_per_user
+            load.stock,
+            load.users,
+            counted(load.requests_per_user, "request")
         )
     };
     format!("{sale} Which lock keeps to the stock, and sells to nobody twice?")
@@ -251,7 +258,7 @@ fn changes(changes: &Changes) -> ChangesView {
     ChangesView {
         since: moment(&changes.since),
         changed: changes.changed.iter().map(line).collect(),
-        same: changes.same,
+        same: counted(changes.same, "cell"),
         noteworthy: NOTEWORTHY,
         new: names(&changes.new),
         gone: names(&changes.gone),
