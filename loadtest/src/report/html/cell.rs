@@ -41,8 +41,10 @@ pub struct Section {
     pub problems: Vec<String>,
     /// What it was to show, and why.
     pub because: String,
-    /// Names and values.
+    /// What it came to, over all of its loads.
     pub facts: Vec<Fact>,
+    /// The figures of its main load, which is the only one where nothing befalls it.
+    pub load: Vec<Fact>,
     /// What was done to it, and how it went on.
     pub round: Option<RoundView>,
     /// Latencies: all, and by outcome.
@@ -182,6 +184,7 @@ impl Section {
             problems: problems(cell),
             because: format!("{}, because {}", cell.predicted.words(), cell.because),
             facts: facts(cell),
+            load: cell.load.as_ref().map(|figures| main_load(cell, figures)).unwrap_or_default(),
             round: cell.round.as_ref().map(round),
             latency: figures.map(latency).unwrap_or_default(),
             replicas: detail.map(|detail| replicas(&detail.replicas)).unwrap_or_default(),
@@ -206,7 +209,9 @@ pub fn is_brief(cell: &CellReport, report: &Report) -> bool {
 }
 
 fn facts(cell: &CellReport) -> Vec<Fact> {
-    let Some(figures) = &cell.load else { return Vec::new() };
+    if cell.load.is_none() {
+        return Vec::new();
+    }
     let mut facts = Vec::new();
     if !cell.trial().is_plain() {
         facts.extend([Fact::new("seed", cell.seed), Fact::new("tries", cell.tries)]);
@@ -217,6 +222,19 @@ fn facts(cell: &CellReport) -> Vec<Fact> {
         Fact::new("oversold", cell.oversold),
         Fact::new("users who bought twice", cell.duplicate_users),
         Fact::new("acknowledged and lost", cell.lost),
+        Fact::new("the cell took", format!("{:.1} s with its servers", cell.took_s)),
+    ]);
+    facts
+}
+
+fn main_load(cell: &CellReport, figures: &Figures) -> Vec<Fact> {
+    // Not all connections are busy where requests come at a pace of their own.
+    let in_flight = if figures.in_flight_mean > 0.0 {
+        format!("{:.0} on average", figures.in_flight_mean)
+    } else {
+        format!("at most {}", figures.in_flight_peak)
+    };
+    vec![
         Fact::new("orders per second", rate(cell.orders_per_s)),
         Fact::new("requests per second", rate(figures.requests_per_s)),
         Fact::new(
@@ -227,10 +245,8 @@ fn facts(cell: &CellReport) -> Vec<Fact> {
             "requests",
             format!("{} of {} users in {:.1} s", cell.requests, figures.users, figures.elapsed_s),
         ),
-        Fact::new("in flight", format!("{:.0} on average", figures.in_flight_mean)),
-        Fact::new("the cell took", format!("{:.1} s with its servers", cell.took_s)),
-    ]);
-    facts
+        Fact::new("in flight", in_flight),
+    ]
 }
 
 /// Exact enough: loads have far fewer than 2^53 nanoseconds.
@@ -329,8 +345,9 @@ fn missing(started_anew: usize) -> Option<String> {
 fn drawn(cell: &CellReport) -> Vec<Timeline> {
     let findings = cell.verdict.iter().flat_map(|verdict| &verdict.findings);
     let broken = findings.filter(|finding| finding.held == Some(false));
+    let faults = cell.round.as_ref().map(|round| &round.faults[..]).unwrap_or_default();
     broken
-        .flat_map(|finding| timelines(finding, cell.detail.as_ref()))
+        .flat_map(|finding| timelines(finding, cell.detail.as_ref(), faults))
         .take(MAX_TIMELINES)
         .collect()
 }

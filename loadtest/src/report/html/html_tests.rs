@@ -449,3 +449,28 @@ fn a_surprise_says_in_its_square_what_came_out_and_its_section_is_open_from_the_
     assert_eq!(html.matches("<details class=\"cell\" open>").count(), 8, "not all of many");
     assert_eq!(html.matches("<details class=\"cell\">").count(), 4 + 8);
 }
+
+#[test]
+fn of_a_round_it_is_said_which_figures_are_of_the_main_load_and_which_of_all() {
+    let html = page(vec![full(story()[0].place)]);
+    let words = html.split_whitespace().collect::<Vec<_>>().join(" ");
+    let at = |what: &str| words.find(what).unwrap_or_else(|| panic!("{what} in {words}"));
+    let whole = at("<h4>Before, during and after the fault</h4>");
+    let main = at("<h4>The main load only</h4>");
+    assert!(whole < at("<dt>orders</dt>") && at("<dt>orders</dt>") < main);
+    assert!(main < at("<dt>orders per second</dt>") && main < at("<dt>in flight</dt>"));
+    let main = "<span class=\"part\">the main load only</span></h4>";
+    let whole = "<span class=\"part\">before, during and after</span></h4>";
+    for part in ["Latency in milliseconds", "Status and code", "The generator itself"] {
+        assert!(words.contains(&format!("{part} {main}")), "{part} in {words}");
+    }
+    for part in ["Orders per replica", "The locks, as 0 replicas measured", "The rules"] {
+        assert!(words.contains(&format!("{part} {whole}")), "{part} in {words}");
+    }
+    let plain = page(story());
+    assert!(!plain.contains("main load only"), "it is the only one");
+    assert!(plain.contains("<dt>in flight</dt><dd>95 on average</dd>"), "{plain}");
+    let paced = Figures { in_flight_mean: 0.0, in_flight_peak: 6, ..figures() };
+    let paced = CellReport { load: Some(paced), ..story().swap_remove(0) };
+    assert!(page(vec![paced]).contains("<dt>in flight</dt><dd>at most 6</dd>"));
+}
