@@ -41,9 +41,9 @@ pub fn of_matrix(cells: &[CellReport]) -> String {
 }
 
 /// Where there is no pair.
-const NO_PAIR: &str = "This run does not hold the pair that the comparison is for (a local lock or \
-                       none, and a distributed lock, per user, several replicas, guards off), so it \
-                       does not show what a distributed lock is good for.";
+const NO_PAIR: &str = "This run does not hold the pair that the comparison is for (a local lock or none, and a \
+     distributed lock, per user, several replicas, guards off), so it does not show what a \
+     distributed lock is good for.";
 
 /// What came out otherwise than predicted, of which the first is named.
 fn surprise_sentence(cells: &[CellReport]) -> Option<String> {
@@ -256,3 +256,7 @@ fn in_words(count: u16) -> String {
         more => more.to_string(),
     }
 }
+
+#[cfg(test)]
+#[path = "conclusion_tests.rs"]
+mod tests;

@@ -62,3 +62,7 @@ fn without_indentation(text: &str) -> String {
 #[cfg(test)]
 #[path = "html_tests.rs"]
 pub(crate) mod tests;
+
+#[cfg(test)]
+#[path = "section_tests.rs"]
+mod section_tests;
