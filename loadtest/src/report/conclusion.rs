@@ -3,12 +3,13 @@
 use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Circumstance, Guards, Scope};
-use crate::report::{capitalized, table::problems};
+use crate::report::table::problems;
+use crate::report::{capitalized, counted};
 
-/// The conclusion; its first sentence is what came out otherwise than predicted, or else the pair
-/// that the comparison is for.
+/// The conclusion; its first sentence is what makes the run red, or else the pair that the
+/// comparison is for.
 pub fn conclusion(cells: &[CellReport]) -> String {
-    let mut sentences: Vec<String> = surprise_sentence(cells).into_iter().collect();
+    let mut sentences: Vec<String> = red_sentence(cells).into_iter().collect();
     sentences.push(pair_sentence(cells).unwrap_or_else(|| NO_PAIR.to_owned()));
     sentences.extend(stock_sentence(cells));
     sentences.extend(voucher_sentence(cells));
@@ -21,7 +22,7 @@ pub fn conclusion(cells: &[CellReport]) -> String {
 /// or else the count.
 pub fn of_matrix(cells: &[CellReport]) -> String {
     let count = count_sentence(cells, "run");
-    let mut sentences: Vec<String> = surprise_sentence(cells).into_iter().collect();
+    let mut sentences: Vec<String> = red_sentence(cells).into_iter().collect();
     sentences.extend(pair_sentence(cells));
     sentences.extend(stock_sentence(cells));
     let frozen = frozen_sentence(cells);
@@ -41,23 +42,28 @@ pub fn of_matrix(cells: &[CellReport]) -> String {
 }
 
 /// Where there is no pair.
-const NO_PAIR: &str = "This run does not hold the pair that the comparison is for (a local lock or none, and a \
-     distributed lock, per user, several replicas, guards off), so it does not show what a \
-     distributed lock is good for.";
+const NO_PAIR: &str = "This run does not hold the pair that the comparison is for (a local lock \
+                       or none, and a distributed lock, per user, several replicas, guards off), \
+                       so it does not show what a distributed lock is good for.";
 
-/// What came out otherwise than predicted, of which the first is named.
-fn surprise_sentence(cells: &[CellReport]) -> Option<String> {
-    let mut surprises = cells.iter().filter(|cell| cell.valid && !cell.as_predicted);
-    let first = surprises.next()?;
+/// What makes the run red, of which the first is named: cells that came out otherwise than
+/// predicted, or else those that show nothing.
+fn red_sentence(cells: &[CellReport]) -> Option<String> {
+    let surprises: Vec<_> = cells.iter().filter(|one| one.valid && !one.as_predicted).collect();
+    let (what, red) = if surprises.is_empty() {
+        ("No real load", cells.iter().filter(|one| !one.valid).collect())
+    } else {
+        ("Not as predicted", surprises)
+    };
+    let (first, others) = red.split_first()?;
     // A sentence ends where its point is.
     let why = problems(first).first().map_or(String::new(), |why| format!(": {why}"));
     let why = why.replace(". ", "; ").replace('\n', " ");
-    let others = match surprises.count() {
+    let others = match others.len() {
         0 => String::new(),
-        1 => " (and 1 more cell)".to_owned(),
-        more => format!(" (and {more} more cells)"),
+        more => format!(" (and {} more)", counted(more, "cell")),
     };
-    Some(format!("Not as predicted: {}{why}{others}.", first.trial()))
+    Some(format!("{what}: {}{why}{others}.", first.trial()))
 }
 
 /// The cell with the most replicas, per user and unguarded, that has a local lock, or else none,

@@ -91,10 +91,22 @@ fn what_came_out_otherwise_comes_before_all_that_came_out_well() {
     let mut cells = story();
     cells.extend([guarded.clone(), guarded]);
     let first = "Not as predicted: none per user, guards on, replicas 2: predicted holds, observed \
-                 oversells (and 1 more cell). With JVM-style local locks";
+                 oversells (and 1 cell more). With JVM-style local locks";
     for text in [conclusion(&cells), of_matrix(&cells)] {
         assert!(text.starts_with(first), "{text}");
     }
+}
+
+#[test]
+fn a_cell_that_shows_nothing_comes_first_unless_one_came_out_otherwise() {
+    let mut cells = story();
+    cells[3].valid = false;
+    cells[3].invalid_because = vec!["too little. Far too little".to_owned()];
+    let first = "No real load: none per user, guards on, replicas 3: too little; Far too little. \
+                 With JVM-style local locks";
+    assert!(conclusion(&cells).starts_with(first), "{}", conclusion(&cells));
+    cells.push(cell(place(Lock::None, Scope::User, Guards::On, 2), 3, 0));
+    assert!(of_matrix(&cells).starts_with("Not as predicted: none"), "{}", of_matrix(&cells));
 }
 
 #[test]
@@ -104,6 +116,8 @@ fn where_all_cells_are_about_a_frozen_holder_what_it_sold_is_the_answer() {
     assert!(text.starts_with("Where a holder was frozen past its lock, 1 order was"), "{text}");
     assert!(text.ends_with("All 2 cells are valid and as predicted."), "{text}");
     assert_eq!(text.matches("Where a holder").count(), 1, "{text}");
+    let with_plain = [&cells[..], &story()[2..3]].concat();
+    assert!(of_matrix(&with_plain).starts_with("Where a holder was frozen"), "it comes first");
     let one = of_matrix(&cells[..1]);
     assert!(one.ends_with("The cell is valid and as predicted."), "{one}");
 }
