@@ -214,6 +214,7 @@ async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
         naive: Guards::from(config.laboratory.guards) == Guards::Off,
         // A holder that works is silent for so long, between two statements.
         silence: SILENCE + millis(config.laboratory.work_ms),
+        make_tables: false,
         more: &config.lock_servers,
     };
     let wanted = Wanted {
@@ -250,6 +251,7 @@ async fn housekeeping(config: &Serve, servers: &Servers) -> anyhow::Result<House
         database_url: None,
         naive: false,
         silence: SILENCE,
+        make_tables: false,
         more: &config.lock_servers,
     };
     let locks = lock::open(wanted, places).await.context("cannot make the housekeeper's lock")?;

@@ -211,6 +211,9 @@ async function loadMine() {
 
 function own(ticket) {
   const order = mine.get(ticket.voucher.id);
+  const status = order?.status ?? '';
+  // What the ticket says of an order is not true any more once that has come further.
+  if (ticket.orderStatus && status !== ticket.orderStatus) ticket.hush();
   ticket.orderId = order?.id ?? null;
-  ticket.orderStatus = order?.status ?? '';
+  ticket.orderStatus = status;
 }

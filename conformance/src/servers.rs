@@ -149,7 +149,7 @@ impl Servers {
     /// The database server, with the tables of the locks.
     pub fn database(&self) -> &Database {
         self.database.get_or_init(|| {
-            let database = self.bed.database(Flavor::Any).expect("a database server is installed");
+            let database = self.bed.database(Flavor::Any).expect("a database server");
             database.create_database(DATABASE).expect("a fresh server takes a database");
             let addresses =
                 Addresses { mysql: Some(database.url(DATABASE)), ..Addresses::nowhere() };
@@ -173,7 +173,7 @@ impl Servers {
             ..ZooKeeperOptions::default()
         };
         let start = || self.bed.zookeeper(options);
-        self.zookeeper.get_or_init(|| start().expect("ZooKeeper is installed"))
+        self.zookeeper.get_or_init(|| start().expect("a ZooKeeper"))
     }
 
     /// Where a process finds what the kind lives on; starts it if need be.

@@ -275,8 +275,11 @@ async fn compare(args: CompareArgs) -> Result<bool> {
             work_ms: args.work_ms,
             plant: args.plant,
         },
+        histories: None,
     };
     comparison.check()?;
+    let histories = args.output.histories()?;
+    let comparison = Comparison { histories, ..comparison };
     let output = args.output.open(COMPARISON)?;
     let stop = stop_on_signal()?;
     output.take(comparison.run(&stop).await?, &stop)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use distlock::mysql::MySqlTokens;
+use distlock::mysql::{MySqlTokens, ensure_schema};
 use distlock::{
     Backend, Backends, Fencing, LockKind, Locks, MySqlServer, RedisServer, ZooKeeperServer,
     guarantees, locker, plant,
@@ -49,6 +49,9 @@ pub struct Places<'a> {
     pub naive: bool,
     /// After how long the database frees the locks of a session that it hears nothing from.
     pub silence: Duration,
+    /// Whether the tables of locks are made in the database if they are missing: for programs that
+    /// do not migrate.
+    pub make_tables: bool,
     /// All others.
     pub more: &'a LockServers,
 }
@@ -70,7 +73,7 @@ pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
             servers.independent_redis =
                 independent.iter().map(|(_, connection)| server(connection)).collect();
         }
-        Backend::MySql => servers.mysql = places.mysql()?,
+        Backend::MySql => servers.mysql = places.mysql().await?,
         Backend::ZooKeeper => servers.zookeeper = places.zookeeper(wanted.lease).await?,
         Backend::Process => {}
     }
@@ -87,7 +90,7 @@ pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
     if let (Some(Plant::TokenFromRedis), Some(server)) = (wanted.plant, &servers.redis) {
         return Ok(locks.with_mint(Arc::new(plant::RedisTokens::new(server))));
     }
-    let server = places.mysql()?.context("the database makes the tokens: DATABASE_URL")?;
+    let server = places.mysql().await?.context("the database makes the tokens: DATABASE_URL")?;
     Ok(locks.with_mint(Arc::new(MySqlTokens::new(&server))))
 }
 
@@ -193,7 +196,7 @@ impl Places<'_> {
     }
 
     /// A pool of its own for locks: a section that needs a connection never waits for a lock.
-    fn mysql(&self) -> anyhow::Result<Option<MySqlServer>> {
+    async fn mysql(&self) -> anyhow::Result<Option<MySqlServer>> {
         let Some(url) = self.database_url else { return Ok(None) };
         let options = DatabaseOptions {
             url: url.to_owned(),
@@ -202,6 +205,9 @@ impl Places<'_> {
             silence: Some(self.silence),
         };
         let pool = store::database(&options).context("DATABASE_URL is not usable")?;
+        if self.make_tables {
+            ensure_schema(&pool).await.context("the tables of locks")?;
+        }
         Ok(Some(MySqlServer::new(pool)))
     }
 }

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use distlock::{Backend, Guard, LockError, LockOptions, Locks, LossCause, guarantees};
+use distlock::{Backend, Guard, HoldKind, LockError, LockOptions, Locks, LossCause, guarantees};
 use nix::sys::signal::Signal;
 use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
@@ -114,6 +114,8 @@ async fn connect(config: &LockRun) -> Result<Locks, Failure> {
             database_url: config.database_url.as_ref().map(ExposeSecret::expose_secret),
             naive: false,
             silence: config.lease,
+            // What a session of the server holds needs none.
+            make_tables: config.token || guarantees(config.kind).hold != HoldKind::Session,
             more: &config.servers,
         };
         let (kind, lease, fenced) = (config.kind, config.lease, config.token);

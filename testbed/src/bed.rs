@@ -132,7 +132,7 @@ impl Bed {
 
     /// Settings for a bed.
     pub fn builder() -> Builder {
-        Builder { programs: Programs::of_the_system(), ready_within: Duration::from_secs(20) }
+        Builder { programs: Programs::of_the_system(), ready_within: Duration::from_mins(1) }
     }
 
     /// The folder: configuration, data and `logs/`, readable by this user only.

@@ -30,6 +30,8 @@ struct Run {
     exit_code: Option<i32>,
     report: Value,
     printed: String,
+    /// Exit code of `loadtest check` on the history that was kept, if one was.
+    judged_again: Option<i32>,
 }
 
 impl Run {
@@ -43,12 +45,18 @@ impl Run {
             command.args(["compare", "--locks", "redisson", "--scopes", "voucher"]);
             command.args(["--replicas", "3", "--seckill", SECKILL]).args(guards);
             command.args(plant.iter().flat_map(|plant| ["--plant", plant]));
+            command.arg("--report-dir").arg(folder.path().join("report"));
             let output = command.arg("--json").arg(&json).output().expect("loadtest runs");
             let printed = [output.stdout, output.stderr].map(String::from_utf8);
             let printed = printed.map(|text| text.expect("UTF-8")).join("\n");
             let report = std::fs::read(&json).expect(&printed);
-            let report = serde_json::from_slice(&report).expect("JSON");
-            Self { exit_code: output.status.code(), report, printed }
+            let report: Value = serde_json::from_slice(&report).expect("JSON");
+            let kept = report["cells"][0]["history"].as_str();
+            let judged_again = kept.map(|history| {
+                let check = Command::new(loadtest()).args(["check", history]).output();
+                check.expect("loadtest runs").status.code().expect("an exit code")
+            });
+            Self { exit_code: output.status.code(), report, printed, judged_again }
         };
         tokio::task::spawn_blocking(compare).await.expect("a comparison")
     }
@@ -67,6 +75,7 @@ impl Run {
         assert_eq!(self.report["ok"], true, "{}", self.printed);
         assert_eq!(self.cell()["as_predicted"], true, "{}", self.printed);
         assert_eq!(self.cell()["orders"], self.cell()["stock"], "{}", self.printed);
+        assert_eq!(self.judged_again, None, "the history of a green cell does not stay");
     }
 
     /// It failed because of that rule; also the text says so.
@@ -77,6 +86,7 @@ impl Run {
         let broken = self.cell()["broken_rules"].as_array().expect("rules");
         assert!(broken.iter().any(|broken| broken == rule), "{broken:?}\n{}", self.printed);
         assert!(self.printed.contains("✗"), "{}", self.printed);
+        assert_eq!(self.judged_again, Some(1), "its history is as red: {}", self.printed);
     }
 }
 

@@ -283,7 +283,7 @@ const LEDGER: &[Entry] = &[
     Entry {
         kinds: &[],
         flaw: "a lock inside the transaction is released before the commit",
-        shown: &["not shown: the service's, see `loadtest compare`"],
+        shown: &["not shown: the service's, see `loadtest matrix --circumstances inside`"],
         repaired_by: "",
         gone: &[],
     },

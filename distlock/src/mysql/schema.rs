@@ -16,10 +16,17 @@ pub const SCHEMA: &[(&str, &str)] = &[
     ("8006_lock_fence", include_str!("../../sql/8006_lock_fence.sql")),
 ];
 
+/// Its table comes last, so where it is the others are.
+const LAST: &str = "SELECT 1 FROM lock_fence LIMIT 0";
+
 /// Makes the tables that are missing, for programs that do not migrate. Changes nothing if they
-/// are there. Fails with [`LockError::NoConnection`] or [`LockError::Backend`].
+/// are there, and needs no right to make any then. Fails with [`LockError::NoConnection`] or
+/// [`LockError::Backend`].
 pub async fn ensure_schema(pool: &MySqlPool) -> Result<(), LockError> {
     let mut session = Session::open(pool).await?;
+    if session.raw(LAST).await.is_ok() {
+        return Ok(());
+    }
     for (name, sql) in SCHEMA {
         session.raw(sql).await.map_err(|failure| match failure {
             Failure::Answer { number, text } => {

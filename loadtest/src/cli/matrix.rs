@@ -9,9 +9,8 @@ use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
 use crate::error::{Error, Result};
 use crate::lab::cluster::need_failpoints;
 use crate::lab::faults::FaultKind;
-use crate::lab::histories::Histories;
 use crate::lab::lock::Lock;
-use crate::lab::matrix::{Axes, Matrix};
+use crate::lab::matrix::{Axes, Matrix, check};
 use crate::lab::place::Load;
 use crate::lab::planting::{MAX_SEEDS, Planting, rows};
 use crate::lab::predict::{Circumstance, Guards, Scope};
@@ -25,25 +24,31 @@ pub(super) struct MatrixArgs {
     private: PrivateArgs,
     /// Locks around the purchase; `all` is every kind
     #[arg(long, value_name = "LOCKS", value_delimiter = ',', default_value = "redisson")]
+    #[arg(conflicts_with = "PresetArgs")]
     locks: Vec<String>,
     /// What a lock is held for
     #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "user,voucher")]
+    #[arg(conflicts_with = "PresetArgs")]
     scopes: Vec<Scope>,
     /// Whether the database's unique key and stock condition guard the sale as well
     #[arg(long, value_name = "GUARDS", value_delimiter = ',', default_value = "off,on")]
+    #[arg(conflicts_with = "PresetArgs")]
     guards: Vec<Guards>,
     /// Numbers of replicas
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "2")]
+    #[arg(conflicts_with = "PresetArgs")]
     replicas: Vec<u16>,
     /// What happens to the deployment; `none` is no fault, `all` each that any program can have
     ///
     /// `failpoint` is not among them: it needs a `seckill` that was built with the feature
     /// `failpoints`, named with --seckill.
     #[arg(long, value_name = "FAULTS", value_delimiter = ',', default_value = "none")]
+    #[arg(conflicts_with = "PresetArgs")]
     faults: Vec<String>,
     /// What happens around the locked section; the frozen ones are cells of the fault `freeze`
     #[arg(long, value_name = "CIRCUMSTANCES", value_delimiter = ',')]
     #[arg(default_value = "short-work,frozen-unfenced,frozen-fenced")]
+    #[arg(conflicts_with = "PresetArgs")]
     circumstances: Vec<Circumstance>,
     #[command(flatten)]
     preset: PresetArgs,
@@ -65,11 +70,6 @@ pub(super) struct MatrixArgs {
     /// Remember what is finished in this file, and do not run again what is in it
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
-    /// Keep the history of every cell in this folder, so that `loadtest check` can judge it again
-    ///
-    /// Without it only those of red cells are kept, in `histories/` of --report-dir.
-    #[arg(long, value_name = "DIR")]
-    histories: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
     /// Print the cells with what each is to show and why, and the bugs to be planted; run none
@@ -114,6 +114,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         None => trials,
     };
     let planting = args.planting()?;
+    check(&trials, &not_generated)?;
     if args.list {
         for trial in &trials {
             if let Ok(expected) = trial.expectation() {
@@ -145,8 +146,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         resume: args.resume,
         histories: None,
     };
-    matrix.check()?;
-    let histories = Histories::open(args.histories, args.output.report_dir())?;
+    let histories = args.output.histories()?;
     let matrix = Matrix { histories, ..matrix };
     let output = args.output.open(MATRIX)?;
     let stop = stop_on_signal()?;

@@ -1,11 +1,12 @@
 //! Where reports go: flags of every command that runs cells.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
+use crate::lab::histories::Histories;
 use crate::report::baseline::Baseline;
 use crate::report::table::Look;
 use crate::report::{Report, check_writable};
@@ -21,6 +22,11 @@ pub(super) struct OutputArgs {
     /// Say what changed since an earlier run, whose JSON this is
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
+    /// Keep the history of every cell in this folder, so that `loadtest check` can judge it again
+    ///
+    /// Without it only those of red cells are kept, in `histories/` of --report-dir.
+    #[arg(long, value_name = "DIR")]
+    histories: Option<PathBuf>,
 }
 
 /// Where a report is to go; all of it can be written.
@@ -30,9 +36,9 @@ pub(super) struct Output {
 }
 
 impl OutputArgs {
-    /// The folder of the report.
-    pub(super) fn report_dir(&self) -> Option<&Path> {
-        self.report_dir.as_deref()
+    /// Where the histories of cells go; the folder is made.
+    pub(super) fn histories(&self) -> Result<Option<Histories>> {
+        Histories::open(self.histories.clone(), self.report_dir.as_deref())
     }
 
     /// Looks, before the work, whether all can be read and written; `name` is that of the files.

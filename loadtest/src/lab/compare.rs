@@ -9,6 +9,7 @@ use crate::api;
 use crate::error::{Error, Result};
 use crate::lab::cell::{CellReport, Wanted};
 use crate::lab::cluster::MAX_DEPLOYMENTS;
+use crate::lab::histories::Histories;
 use crate::lab::lock::Lock;
 use crate::lab::machine::Machine;
 use crate::lab::place::{Load, Place, Plant};
@@ -39,6 +40,8 @@ pub struct Comparison {
     pub replicas: Vec<u16>,
     /// The load of each cell.
     pub load: Load,
+    /// Where the histories of its cells are.
+    pub histories: Option<Histories>,
 }
 
 impl Comparison {
@@ -97,7 +100,8 @@ impl Comparison {
         let mut cells = Vec::with_capacity(trials.len());
         for &trial in &trials {
             let wanted = Wanted { trial, usual: &self.load, seed: 0 };
-            let report = runner.run(&wanted, stop).await;
+            let is_red = |report: &CellReport| !report.ok();
+            let report = runner.run(&wanted, self.histories.as_ref(), is_red, stop).await;
             if !stop.is_cancelled() {
                 announce(&report, cells.len() + 1, trials.len());
             }
@@ -162,6 +166,7 @@ mod tests {
                 work_ms: 0,
                 plant: None,
             },
+            histories: None,
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::process::Command;
 
 use crate::error::{Error, Result};
 use crate::lab::cluster::{Cluster, RedisServers, blocking};
-use crate::lab::faults::{Equipment, Link};
+use crate::lab::faults::{Equipment, Link, replica_name};
 use crate::lab::lock::Needs;
 use crate::load::tokens::{self, User};
 
@@ -206,8 +206,9 @@ impl Deployment {
 
     /// Names of replicas that are not running any more.
     pub fn dead(&self) -> Vec<String> {
-        let dead = self.replicas.iter().filter(|replica| !replica.is_running());
-        dead.map(|replica| replica.name().to_owned()).collect()
+        let replicas = self.replicas.iter().enumerate();
+        let dead = replicas.filter(|(_, replica)| !replica.is_running());
+        dead.map(|(index, _)| replica_name(index)).collect()
     }
 
     /// The last lines of each replica's log.

@@ -126,26 +126,27 @@ impl Axes {
     }
 }
 
-impl Matrix {
-    /// Checks the bounds before anything is started.
-    pub fn check(&self) -> Result<()> {
-        let cells = self.trials.len();
-        if cells == 0 || cells > MAX_CELLS {
-            let why: Vec<_> = self.not_generated.iter().map(|one| one.because).collect();
-            let text = format!("{cells} cells are not 1 to {MAX_CELLS} {}", why.join("; "));
-            return Err(Error::Usage(text.trim_end().to_owned()));
-        }
-        let wrong = |trial: &Trial| !(1..=MAX_REPLICAS).contains(&trial.place.replicas);
-        if self.trials.iter().any(wrong) {
-            return Err(Error::Usage(format!("replicas must be 1 to {MAX_REPLICAS}")));
-        }
-        Ok(())
+/// Checks the bounds of a matrix before anything is started.
+pub fn check(trials: &[Trial], not_generated: &[NotGenerated]) -> Result<()> {
+    let cells = trials.len();
+    if cells > MAX_CELLS {
+        return Err(Error::Usage(format!("{cells} cells are more than {MAX_CELLS}")));
     }
+    if cells == 0 {
+        let why: Vec<_> = not_generated.iter().map(|one| one.because).collect();
+        return Err(Error::Usage(format!("there is no cell to run: {}", why.join("; "))));
+    }
+    let wrong = |trial: &Trial| !(1..=MAX_REPLICAS).contains(&trial.place.replicas);
+    if trials.iter().any(wrong) {
+        return Err(Error::Usage(format!("replicas must be 1 to {MAX_REPLICAS}")));
+    }
+    Ok(())
+}
 
+impl Matrix {
     /// Runs every cell and every planted bug that is not finished; one that fails is reported and
     /// the others go on.
     pub async fn run(&self, stop: &CancellationToken) -> Result<Report> {
-        self.check()?;
         let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
         let mut state = State::open(self.resume.as_deref())?;
         let trials: Vec<Trial> =
@@ -208,15 +209,14 @@ impl Matrix {
         let mut tries = 1;
         loop {
             let seed = self.seed.wrapping_add(u64::from(tries) - 1);
-            let mut staged = Staged::of(&Wanted { trial, usual: &self.load, seed });
-            staged.history = self.histories.as_ref().map(|all| all.file(trial, seed));
-            let mut report = CellReport { seed, tries, ..runner.run_staged(&staged, stop).await };
-            let is_last = tries == TRIES || !may_be_shown(&report) || stop.is_cancelled();
-            if let (Some(histories), Some(file)) = (&self.histories, &staged.history) {
-                report.history = histories.settle(file, is_last && !report.ok());
-            }
-            if is_last {
-                return report;
+            let wanted = Wanted { trial, usual: &self.load, seed };
+            let is_last = |report: &CellReport| {
+                tries == TRIES || !may_be_shown(report) || stop.is_cancelled()
+            };
+            let is_red = |report: &CellReport| is_last(report) && !report.ok();
+            let report = runner.run(&wanted, self.histories.as_ref(), is_red, stop).await;
+            if is_last(&report) {
+                return CellReport { seed, tries, ..report };
             }
             tries += 1;
         }

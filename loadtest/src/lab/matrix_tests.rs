@@ -45,34 +45,25 @@ fn combinations_without_a_prediction_are_no_cells_and_are_counted_with_the_reaso
 
 #[test]
 fn a_matrix_beyond_its_bounds_is_a_usage_error_that_says_why_there_is_no_cell() {
-    let matrix = |axes: Axes| {
+    let checked = |axes: Axes| {
         let (trials, not_generated) = axes.trials();
-        let (flavor, program) = (testbed::Flavor::Any, PathBuf::new());
-        let parts = Parts { flavor, program, chosen: Vec::new() };
-        let (preset, sample, load, seed, resume) = (None, None, Load::USUAL, 1, None);
-        let planting = Planting { rows: Vec::new(), seeds: 1 };
-        let histories = None;
-        Matrix {
-            parts,
-            trials,
-            not_generated,
-            preset,
-            sample,
-            load,
-            seed,
-            planting,
-            resume,
-            histories,
-        }
+        check(&trials, &not_generated)
     };
-    assert!(matrix(axes()).check().is_ok());
+    assert!(checked(axes()).is_ok());
     let none =
         Axes { guards: vec![Guards::Off], faults: vec![Some(FaultKind::KillReplica)], ..axes() };
-    let error = matrix(none).check().expect_err("no cell");
+    let error = checked(none).expect_err("no cell");
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("without guards"), "{error}");
-    let many = Axes { replicas: vec![17], ..axes() };
-    assert_eq!(matrix(many).check().expect_err("too many").exit_code(), 2);
+    for replicas in [0, 17] {
+        let wrong =
+            checked(Axes { replicas: vec![replicas], ..axes() }).expect_err("no such number");
+        assert_eq!(
+            (wrong.exit_code(), wrong.to_string().contains("1 to 16")),
+            (2, true),
+            "{wrong}"
+        );
+    }
 }
 
 fn report(observed: Prediction, predicted: Prediction, valid: bool) -> CellReport {

@@ -21,7 +21,9 @@ use crate::judge::evidence::Record;
 use crate::judge::validity;
 use crate::lab::cell::{CellReport, Staged};
 use crate::lab::deployment::Deployment;
-use crate::lab::faults::{Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder};
+use crate::lab::faults::{
+    Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder, replica_name,
+};
 use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples, decided};
 use crate::lab::place::Load;
 use crate::lab::predict::{Circumstance, Family};
@@ -237,7 +239,10 @@ impl Hit<'_> {
         let (strike, in_flight, before_per_s, back_after_ms) = hit?;
         let round = Round {
             schedule: schedule.clone(),
-            plan: schedule.words(Some(self.fault)),
+            plan: match self.trial.circumstance.is_frozen() {
+                true => schedule.words_of_frozen_holder(),
+                false => schedule.words(Some(self.fault)),
+            },
             faults: vec![strike],
             closing_ns,
             in_flight,
@@ -273,7 +278,7 @@ impl Hit<'_> {
         let again = whole.on_their_way((hit_ns, ASKED_AGAIN), users).await?;
         let mut fresh = users[users.len() / 2..].iter().take(FRESH);
         let mut served = 0;
-        for replica in scene.deployment.replicas() {
+        for (index, replica) in scene.deployment.replicas().iter().enumerate() {
             let target = Target::parse(replica.base_url())?;
             for buyer in fresh.next().into_iter().chain(&again) {
                 let deadline = Instant::now() + SERVED_WITHIN;
@@ -296,7 +301,7 @@ impl Hit<'_> {
                     if Instant::now() >= deadline {
                         round.unmet.push(format!(
                             "{} did not serve user {} within {SERVED_WITHIN:?} of the fault's end",
-                            replica.name(),
+                            replica_name(index),
                             buyer.id
                         ));
                         // One is enough, and others would wait as long.
@@ -313,7 +318,7 @@ impl Hit<'_> {
 impl Round {
     /// The frozen holder's purchase and the next one's.
     fn thaw(&self, past: &Past) -> Option<Thaw> {
-        let victim = format!("r{}", self.schedule.victim + 1);
+        let victim = self.schedule.victim_name();
         let went_on_ns = self.faults.first()?.end_ns;
         Thaw::of(&past.records, &past.names, (&victim, went_on_ns))
     }

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::judge::audit::Reader;
 use crate::lab::cell::{self, CellReport, Staged, Wanted};
 use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS, blocking};
+use crate::lab::histories::Histories;
 use crate::lab::lock::Needs;
 use crate::lab::machine::{Builds, Versions, version_of};
 use crate::lab::trial::Trial;
@@ -56,12 +57,25 @@ impl Runner {
         Ok(Self { parts, needs, cluster, number: 0, versions, settings })
     }
 
-    /// One cell; one that fails, or that `stop` ends, is reported as not run.
-    pub async fn run(&mut self, wanted: &Wanted<'_>, stop: &CancellationToken) -> CellReport {
-        self.run_staged(&Staged::of(wanted), stop).await
+    /// One cell, whose history stays as `histories` has it; `is_red` says of its report whether it
+    /// is the last try of a red one.
+    pub async fn run(
+        &mut self,
+        wanted: &Wanted<'_>,
+        histories: Option<&Histories>,
+        is_red: impl FnOnce(&CellReport) -> bool,
+        stop: &CancellationToken,
+    ) -> CellReport {
+        let mut staged = Staged::of(wanted);
+        staged.history = histories.map(|all| all.file(staged.trial, staged.seed));
+        let mut report = self.run_staged(&staged, stop).await;
+        if let (Some(histories), Some(file)) = (histories, &staged.history) {
+            report.history = histories.settle(file, is_red(&report));
+        }
+        report
     }
 
-    /// The same of one that was settled otherwise.
+    /// One cell; one that fails, or that `stop` ends, is reported as not run.
     pub async fn run_staged(&mut self, staged: &Staged, stop: &CancellationToken) -> CellReport {
         let failed = |error: Error| {
             let stock = staged.load.stock;

@@ -50,6 +50,14 @@ fn runs_of_every_kind_exclude_each_other_and_hand_the_exit_code_through() {
 }
 
 #[test]
+fn a_lock_that_lives_in_a_database_makes_its_tables_if_they_are_missing() {
+    let bench = Bench::new();
+    for flags in [&["--kind", "mysql-table"][..], &["--kind", "redisson", "--token"]] {
+        assert_eq!(bench.run(flags, "echo ran").fine(), "ran\n", "{flags:?}");
+    }
+}
+
+#[test]
 fn a_token_rises_from_run_to_run_for_every_kind_that_has_one() {
     let bench = migrated();
     let mut with_tokens = 0;

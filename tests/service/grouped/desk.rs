@@ -52,6 +52,7 @@ impl Desk {
             database_url: None,
             naive: false,
             silence: LEASE,
+            make_tables: false,
             more: &no_servers(),
         };
         let orders = Orders::new(pool.clone(), &SaleTables::GUARDED);

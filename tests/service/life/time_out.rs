@@ -83,6 +83,7 @@ async fn while_somebody_else_holds_the_lock_nobody_cancels_anything() {
         database_url: None,
         naive: false,
         silence: Duration::from_secs(30),
+        make_tables: false,
         more: &more,
     };
     let locks = lock::open(wanted, places).await.expect("locks");

@@ -77,7 +77,7 @@ pub(super) async fn fail(scene: &Scene<'_>) -> Result<String> {
         Err(error) => return Err(unseen(error.to_string())),
     }
     let said = format!("failpoint {point}");
-    let (name, path) = (replica.name().to_owned(), replica.log_path().to_owned());
+    let (name, path) = (scene.schedule.victim_name(), replica.log_path().to_owned());
     let log = || std::fs::read_to_string(&path).unwrap_or_default();
     let has_said = |what: &str| log().contains(&format!("{said}{what}"));
     match deed {

@@ -66,9 +66,9 @@ pub async fn freeze_the_holder(scene: &Scene<'_>, lapses: bool) -> Result<String
     blocking(move || replica.thaw()).await?;
     answered?;
     let text = format!(
-        "r{} was in state {state} for {} ms with its COMMIT on the way; others wrote {meanwhile} \
+        "{} was in state {state} for {} ms with its COMMIT on the way; others wrote {meanwhile} \
          times meanwhile",
-        schedule.victim + 1,
+        schedule.victim_name(),
         lasted.as_millis()
     );
     witness(state == 'T' && (meanwhile > 0 || !lapses), text)

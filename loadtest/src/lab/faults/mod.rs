@@ -30,7 +30,7 @@ pub use self::clients::{Gone, HangUps};
 pub use self::equipment::Equipment;
 pub use self::frozen_holder::freeze_the_holder;
 pub use self::replies::{slow_down_commits, slow_down_some_writes};
-pub use self::schedule::Schedule;
+pub use self::schedule::{Schedule, replica_name};
 pub use self::stock::Clerk;
 use crate::error::{Error, Result};
 use crate::lab::deployment::Deployment;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use testbed::Replica;
 use tokio::time::{Instant, sleep};
 
-use super::{POLL, SEEN_WITHIN, Scene, unseen, witness};
+use super::{POLL, SEEN_WITHIN, Scene, replica_name, unseen, witness};
 use crate::api;
 use crate::error::Result;
 use crate::lab::cluster::blocking;
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Killed, and started again after a while. Witness: another process.
 pub(super) async fn kill(scene: &Scene<'_>) -> Result<String> {
     let victim = victim(scene)?;
-    let (name, before) = (victim.name().to_owned(), victim.pid());
+    let (name, before) = (scene.schedule.victim_name(), victim.pid());
     let killed = victim.clone();
     blocking(move || killed.kill()).await?;
     sleep(scene.schedule.lasts()).await;
@@ -39,7 +39,7 @@ pub(super) async fn freeze(scene: &Scene<'_>) -> Result<String> {
     let state = state_of(victim.pid());
     let thawed = victim.clone();
     blocking(move || thawed.thaw()).await?;
-    let (name, ms) = (victim.name(), scene.schedule.lasts_ms);
+    let (name, ms) = (scene.schedule.victim_name(), scene.schedule.lasts_ms);
     witness(state == 'T', format!("{name} was in state {state} for {ms} ms"))
 }
 
@@ -47,17 +47,18 @@ pub(super) async fn freeze(scene: &Scene<'_>) -> Result<String> {
 /// code 0.
 pub(super) async fn restart_all(scene: &Scene<'_>) -> Result<String> {
     let mut said = Vec::new();
-    for (number, replica) in (1..).zip(scene.deployment.replicas()) {
+    for (index, replica) in scene.deployment.replicas().iter().enumerate() {
+        let name = replica_name(index);
         let (before, replica) = (replica.pid(), replica.clone());
         let stopping = replica.clone();
         let status = blocking(move || stopping.stop(ENDS_WITHIN)).await?;
         if !status.success() {
-            return Err(unseen(format!("{} ended with {status}", replica.name())));
+            return Err(unseen(format!("{name} ended with {status}")));
         }
         let starting = replica.clone();
         blocking(move || starting.restart()).await?;
-        until_in_rotation(scene, &format!("r{number}")).await?;
-        said.push(format!("{}: {before} -> {}", replica.name(), replica.pid()));
+        until_in_rotation(scene, &name).await?;
+        said.push(format!("{name}: {before} -> {}", replica.pid()));
     }
     witness(
         !said.is_empty(),

@@ -58,13 +58,26 @@ impl Schedule {
             Some(fault) => fault.name().to_owned(),
             None => "nothing".to_owned(),
         };
-        format!(
-            "{what} after {} ms, for {} ms, r{}",
-            self.strike_after_ms,
-            self.lasts_ms,
-            self.victim + 1
-        )
+        let (after_ms, lasts_ms, victim) =
+            (self.strike_after_ms, self.lasts_ms, self.victim_name());
+        format!("{what} after {after_ms} ms, for {lasts_ms} ms, {victim}")
     }
+
+    /// The same of a holder that is frozen: until others have written, or cannot.
+    pub fn words_of_frozen_holder(&self) -> String {
+        let (after_ms, victim) = (self.strike_after_ms, self.victim_name());
+        format!("freeze after {after_ms} ms, until another has bought or cannot, {victim}")
+    }
+
+    /// What the replica calls itself that it befalls.
+    pub fn victim_name(&self) -> String {
+        replica_name(self.victim)
+    }
+}
+
+/// What the replica of that index calls itself in its answers.
+pub fn replica_name(index: usize) -> String {
+    format!("r{}", index + 1)
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ pub(super) async fn trouble(scene: &Scene<'_>, trouble: Trouble, link: Link) -> 
     tokio::time::sleep_until(until).await;
     let last = total(ways);
     ways.iter().for_each(Proxy::heal);
-    let name = format!("r{}", schedule.victim + 1);
+    let name = schedule.victim_name();
     let (happened, text) = match trouble {
         Trouble::Cut => {
             let (cut, refused) = (last.cut - before.cut, last.refused - before.refused);
