@@ -31,6 +31,9 @@ const HEARTBEAT: Duration = Duration::from_secs(3);
 const SIDE_CONNECTIONS: u32 = 1;
 /// For so long the database keeps what a holder has locked that was cut off from it.
 const SILENCE: Duration = Duration::from_secs(30);
+/// The same of the path `queued`, where it keeps others from its tickets. A replica that stands
+/// still for longer in the middle of a transaction has it undone, and writes those orders again.
+const QUEUE_SILENCE: Duration = Duration::from_secs(5);
 
 /// A service that is ready to serve.
 pub struct App {
@@ -69,7 +72,7 @@ impl App {
             replicas: Replicas::new(servers.side_pool.clone(), replica.clone(), settings.clone()),
             redis: servers.redis.clone(),
             allow_mixed: config.allow_mixed,
-            allow_eviction: config.lock_servers.allow_eviction,
+            allow_eviction: config.lock_servers.redis.allow_eviction,
         };
         let readiness = Readiness::new(servers.health.clone());
         let unfit = surroundings.look().await;
@@ -175,7 +178,7 @@ struct Servers {
 impl Servers {
     async fn open(config: &Serve) -> anyhow::Result<Self> {
         // One after the other: a failure of Redis must not break off a migration half way.
-        let redis = lock::redis(&config.redis_url, &config.lock_servers).await?;
+        let redis = lock::redis(&config.redis_url, &config.lock_servers.redis).await?;
         let (pool, side_pool) = open_database(config).await?;
         Ok(Self { pool, side_pool, redis, health: Health::default() })
     }
@@ -192,7 +195,7 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
     let naive = Guards::from(config.laboratory.guards) == Guards::Off;
     // What a replica that is frozen or cut off has locked keeps others from its queued tickets.
     let is_queued = config.path.path == Path::Queued;
-    let silence = is_queued.then(|| SILENCE + millis(config.laboratory.work_ms));
+    let silence = is_queued.then(|| QUEUE_SILENCE + millis(config.laboratory.work_ms));
     let pool = |pool_size| {
         store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive, silence })
             .context("DATABASE_URL is not usable")

@@ -1,25 +1,44 @@
-//! `seckill dead-letters`: admitted purchases whose order nobody could write.
+//! `seckill dead-letters`: admitted purchases whose order nobody could write, and entries of queues
+//! that nobody could read.
 //!
 //! A letter and the end of its ticket are two rows of the database. A replay takes both out, so
 //! that the ticket may end anew, and then admits the purchase with the same ticket. Who cannot be
 //! admitted is put back. A replay that dies in between leaves a ticket without an end: it ends as
 //! `lost` or stays `dead`, and its user may buy again, as after the letter was written.
+//!
+//! An entry that could not be read is evidence only: nobody knows what to admit.
 
 use anyhow::{Context, anyhow};
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-use crate::config::{Database, DeadLettersList, DeadLettersReplay};
-use crate::store::{
-    self, DatabaseOptions, DeadLetter, RedisAddress, SaleStream, StoreError, Tickets,
-};
+use crate::config::{Database, DeadLettersList, DeadLettersReplay, Letter};
+use crate::domain::VoucherId;
+use crate::lock;
+use crate::store::{self, DatabaseOptions, DeadLetter, PutAside, SaleStream, StoreError, Tickets};
+
+/// Why an entry is not admitted.
+const UNREADABLE: &str = "not admitted: the entry cannot be read; its user may buy again";
 
 /// A line of JSON for each dead letter.
 pub async fn list(config: &DeadLettersList) -> anyhow::Result<Vec<String>> {
     config.check().map_err(|sentence| anyhow!(sentence))?;
-    let letters = tickets(&config.database)?.dead_letters(config.voucher).await;
-    let letters = letters.context("cannot read the dead letters")?;
-    Ok(letters.iter().map(line).collect())
+    let tickets = tickets(&config.database)?;
+    let (letters, entries) = read(&tickets, config.voucher).await?;
+    let letters = letters.iter().map(|letter| (letter.died_at, line(letter)));
+    let entries = entries.iter().map(|entry| (entry.died_at, line_of_entry(entry)));
+    let mut lines: Vec<_> = letters.chain(entries).collect();
+    lines.sort_by_key(|(died_at, _)| *died_at);
+    Ok(lines.into_iter().map(|(_, line)| line).collect())
+}
+
+async fn read(
+    tickets: &Tickets,
+    voucher: Option<VoucherId>,
+) -> anyhow::Result<(Vec<DeadLetter>, Vec<PutAside>)> {
+    let failed = "cannot read the dead letters";
+    let letters = tickets.dead_letters(voucher).await.context(failed)?;
+    Ok((letters, tickets.all_put_aside(voucher).await.context(failed)?))
 }
 
 fn line(letter: &DeadLetter) -> String {
@@ -34,27 +53,49 @@ fn line(letter: &DeadLetter) -> String {
     line.to_string()
 }
 
+fn line_of_entry(entry: &PutAside) -> String {
+    let line = json!({
+        "entry": name(entry).to_string(),
+        "ticket": entry.ticket.map(|ticket| ticket.to_string()),
+        "voucher_id": entry.voucher.to_string(),
+        "fields": entry.fields,
+        "reason": "unreadable",
+        "died_at": entry.died_at,
+    });
+    line.to_string()
+}
+
+fn name(entry: &PutAside) -> Letter {
+    Letter::Entry(entry.voucher, entry.entry.clone())
+}
+
 /// Admits dead letters again. A sentence for each; and whether all of them were.
 pub async fn replay(config: &DeadLettersReplay) -> anyhow::Result<(Vec<String>, bool)> {
     config.check().map_err(|sentence| anyhow!(sentence))?;
     let tickets = tickets(&config.database)?;
-    let address = RedisAddress { url: config.redis_url.expose_secret(), ca: None };
-    let redis = store::redis(address).await.context("cannot connect to REDIS_URL")?;
+    let redis = lock::redis(&config.redis_url, &config.redis).await?;
     let stream = SaleStream::new(redis, config.queue_length);
-    let letters = tickets.dead_letters(None).await.context("cannot read the dead letters")?;
+    let (letters, entries) = read(&tickets, None).await?;
+    let wanted = if config.all {
+        let letters = letters.iter().map(|letter| Letter::Ticket(letter.ticket));
+        letters.chain(entries.iter().map(name)).collect()
+    } else {
+        config.letters.clone()
+    };
     let (mut told, mut all) = (Vec::new(), true);
-    for ticket in
-        config.tickets.iter().filter(|ticket| letters.iter().all(|l| l.ticket != **ticket))
-    {
-        all = false;
-        told.push(format!("{ticket}: there is no such dead letter"));
-    }
-    let wanted = |letter: &&DeadLetter| config.all || config.tickets.contains(&letter.ticket);
-    for letter in letters.iter().filter(wanted) {
-        let outcome = replay_one(&tickets, &stream, letter).await;
+    for wanted in &wanted {
+        let is_it = |letter: &&DeadLetter| *wanted == Letter::Ticket(letter.ticket);
+        let is_put_aside = |entry: &PutAside| {
+            *wanted == name(entry) || entry.ticket.map(Letter::Ticket).as_ref() == Some(wanted)
+        };
+        let outcome = match letters.iter().find(is_it) {
+            Some(letter) => replay_one(&tickets, &stream, letter).await,
+            None if entries.iter().any(is_put_aside) => Err(UNREADABLE.to_owned()),
+            None => Err("there is no such dead letter".to_owned()),
+        };
         all &= outcome.is_ok();
         let outcome = outcome.map_or_else(|why| why, |()| "admitted again".to_owned());
-        told.push(format!("{}: {outcome}", letter.ticket));
+        told.push(format!("{wanted}: {outcome}"));
     }
     Ok((told, all))
 }

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::lab::cluster::find_program;
 use crate::lab::compare::Comparison;
 use crate::lab::lock::Lock;
-use crate::lab::place::{Load, Plant};
+use crate::lab::place::{Load, Path, Plant};
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::runner::Parts;
 use crate::load::cost::THREADS;
@@ -133,6 +133,10 @@ struct CompareArgs {
     /// Extra milliseconds of work inside the locked section, the same in all cells
     #[arg(long, value_name = "MS", default_value_t = 0)]
     work_ms: u64,
+    /// When replicas answer; with `queued`, tickets are followed to their ends, and as no lock is
+    /// taken the cells are those of --locks none --scopes user --guards on
+    #[arg(long, value_name = "PATH", default_value = "direct")]
+    path: Path,
     /// Give every replica this bug, to see that the comparison notices
     #[arg(long, value_name = "NAME")]
     plant: Option<Plant>,
@@ -149,6 +153,9 @@ struct UpArgs {
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
     replicas: u16,
+    /// When replicas answer a purchase
+    #[arg(long, value_name = "PATH", default_value = "direct")]
+    path: Path,
     /// Port of the page [default: 8080, or another one if that is in use]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
@@ -253,6 +260,7 @@ async fn carry_out(command: Command) -> Result<bool> {
                 flavor: args.private.flavor(),
                 program: find_program(args.private.seckill.as_deref())?,
                 replicas: args.replicas,
+                path: args.path,
                 port: args.port,
             };
             up.run(&stop_on_signal()?).await.map(|()| true)
@@ -274,6 +282,7 @@ async fn compare(args: CompareArgs) -> Result<bool> {
             requests_per_user: args.requests_per_user,
             work_ms: args.work_ms,
             plant: args.plant,
+            path: args.path,
         },
         histories: None,
     };

@@ -10,9 +10,10 @@
 //! - [`cli`]: the commands, their flags and exit codes; [`error`]: what stops them.
 //! - [`load`]: who can log in ([`load::tokens`]), a load and its bounds ([`load::plan`]), who
 //!   requests what ([`load::mix`]) and when ([`load::arrival`], [`load::trace`]), a connection
-//!   ([`load::client`]), how it is carried out ([`load::drive`]), what an answer means
-//!   ([`load::outcome`]), figures ([`load::live`], [`load::stats`], [`load::quantiles`],
-//!   [`load::progress`]), what it cost ([`load::cost`]), its history ([`load::recorded`]).
+//!   ([`load::client`]), how it is carried out ([`load::drive`]), tickets (`load::follow`), what an
+//!   answer means ([`load::outcome`]), figures ([`load::live`], [`load::stats`],
+//!   [`load::quantiles`], [`load::progress`]), what it cost ([`load::cost`]), its history
+//!   ([`load::recorded`]).
 //! - [`history`]: the recorded file.
 //! - [`judge`]: what is known ([`judge::evidence`]), the rules ([`judge::verdict`], pure), what
 //!   clients can see ([`judge::witness`]), what the database holds ([`judge::audit`]), whether it

@@ -14,6 +14,7 @@ use crate::api::{self, NewVoucher, rfc3339};
 use crate::error::{Error, Result};
 use crate::lab::cluster::Cluster;
 use crate::lab::deployment::{Deployment, Spec};
+use crate::lab::place::Path as SalePath;
 use crate::load::client::{Connection, Target};
 use crate::report::counted;
 
@@ -34,6 +35,8 @@ pub struct Up {
     pub program: PathBuf,
     /// Replicas.
     pub replicas: u16,
+    /// When replicas answer a purchase.
+    pub path: SalePath,
     /// The page's port: one that was asked for must be free.
     pub port: Option<u16>,
 }
@@ -72,7 +75,7 @@ impl Up {
 
     async fn begin(&self, page_port: Option<u16>) -> Result<(Cluster, Deployment, String)> {
         let cluster = Cluster::start(self.flavor, self.program.clone(), &[]).await?;
-        let flags = vec!["--dev".to_owned()];
+        let flags = std::iter::once("--dev".to_owned()).chain(self.path.flags()).collect();
         let spec = Spec { replicas: self.replicas, flags, page_port, ..Spec::default() };
         let deployment = cluster.deploy(spec).await?;
         let ((admins, admin_file), (_, buyers_file)) =

@@ -4,7 +4,7 @@
 --   ticket; KEYS[3]: the tickets, a hash of ticket to state; KEYS[4]: the stream
 -- ARGV[1]: user; ARGV[2]: ticket; ARGV[3]: price in cents; ARGV[4], ARGV[5]: the window, in ms
 --   since 1970; ARGV[6]: for how long everything outlives it, in ms; ARGV[7]: the most entries in
---   the stream
+--   the stream; ARGV[8]: the key of the request, or ''
 -- Returns: {'admitted', ''}; {'ticket', t} the user holds that ticket, and its purchase is under
 --   way; {'ended', s} the user's ticket has ended in that state; {'sold_out', ''}; {'full', ''} the
 --   stream is; {'not_started', ''}; {'over', ''}; {'unopened', ''} nothing is known of the sale:
@@ -41,7 +41,7 @@ redis.call('HINCRBY', KEYS[1], 'seq', 1)
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('HSET', KEYS[3], ARGV[2], 'pending')
 redis.call('XADD', KEYS[4], '*', 'ticket', ARGV[2], 'user', ARGV[1], 'epoch', sale[1],
-  'price', ARGV[3], 'at', string.format('%.0f', now))
+  'price', ARGV[3], 'at', string.format('%.0f', now), 'key', ARGV[8])
 -- Each time, since the end of the sale may have been moved.
 local ends = string.format('%.0f', tonumber(ARGV[5]) - skew + tonumber(ARGV[6]))
 for _, key in ipairs(KEYS) do

@@ -1,20 +1,24 @@
 //! What `seckill dead-letters` is told.
 
+use std::fmt;
+use std::str::FromStr;
+
 use clap::{Args, Subcommand};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::Database;
-use super::locks::{check_database, check_redis};
+use super::locks::{RedisArgs, check_database, check_redis};
 use super::path::QUEUE_LENGTH;
-use crate::domain::{TicketId, VoucherId};
+use crate::domain::{BadTicket, TicketId, VoucherId};
 
 /// `seckill dead-letters`.
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersCommand {
-    /// List them, oldest first, a line of JSON each; at most a thousand.
+    /// List them, oldest first, a line of JSON each; at most a thousand, and as many entries that
+    /// nobody could read, with their fields as they were.
     List(DeadLettersList),
     /// Admit them again, with the tickets that they had: exit 1 if one of them cannot be. Meanwhile
-    /// its user may have bought otherwise.
+    /// its user may have bought otherwise; and what nobody can read can be no purchase.
     Replay(DeadLettersReplay),
 }
 
@@ -38,16 +42,49 @@ pub struct DeadLettersReplay {
     /// The Redis of the replicas.
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: SecretString,
+    /// How it is connected to.
+    #[command(flatten)]
+    pub redis: RedisArgs,
     /// The most purchases of one voucher that are admitted and not yet written; more are not
     /// admitted again.
     #[arg(long, env = "QUEUE_LENGTH", default_value_t = QUEUE_LENGTH)]
     pub queue_length: usize,
-    /// These tickets.
+    /// These: tickets, or entries (`7/1712345678901-0`), which are refused with the reason.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
-    pub tickets: Vec<TicketId>,
+    pub letters: Vec<Letter>,
     /// All that `list` shows.
     #[arg(long)]
     pub all: bool,
+}
+
+/// What an operator calls a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Letter {
+    /// By its ticket.
+    Ticket(TicketId),
+    /// An entry that could not be read, by its voucher and its id in the stream.
+    Entry(VoucherId, String),
+}
+
+impl fmt::Display for Letter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ticket(ticket) => ticket.fmt(f),
+            Self::Entry(voucher, entry) => write!(f, "{voucher}/{entry}"),
+        }
+    }
+}
+
+impl FromStr for Letter {
+    type Err = BadTicket;
+
+    fn from_str(text: &str) -> Result<Self, BadTicket> {
+        let Some((voucher, entry)) = text.split_once('/') else {
+            return text.parse().map(Self::Ticket);
+        };
+        let voucher = voucher.parse().map_err(|_| BadTicket)?;
+        Ok(Self::Entry(voucher, entry.to_owned()))
+    }
 }
 
 impl DeadLettersList {

@@ -13,6 +13,18 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::store;
 
+/// How any Redis is connected to, besides what stands in its address.
+#[derive(Debug, Args)]
+pub struct RedisArgs {
+    /// The authority, in PEM, that vouches for Redis servers with `rediss://` (TLS); without it
+    /// those of the system do.
+    #[arg(long, env = "REDIS_CA_FILE")]
+    pub redis_ca_file: Option<PathBuf>,
+    /// Accept a Redis that may evict keys, and with them locks.
+    #[arg(long, env = "ALLOW_EVICTION")]
+    pub allow_eviction: bool,
+}
+
 /// Servers that some kinds of locks need besides the database and the Redis that all use.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Servers of locks")]
@@ -23,10 +35,9 @@ pub struct LockServers {
     /// The ensemble of `zookeeper`: `host:port,host:port/chroot`, whose chroot must exist.
     #[arg(long, env = "ZOOKEEPER_URL")]
     pub zookeeper_url: Option<String>,
-    /// The authority, in PEM, that vouches for Redis servers with `rediss://` (TLS); without it
-    /// those of the system do.
-    #[arg(long, env = "REDIS_CA_FILE")]
-    pub redis_ca_file: Option<PathBuf>,
+    /// How they and the service's own Redis are connected to.
+    #[command(flatten)]
+    pub redis: RedisArgs,
     /// The most database connections of the locks' own pool: each holder and each waiter of
     /// `mysql-row` and `mysql-named` has one.
     #[arg(long, env = "LOCK_POOL", default_value_t = 16,
@@ -43,9 +54,6 @@ pub struct LockServers {
     #[arg(long, env = "RED_RESTART_DELAY_MS", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
     pub red_restart_delay_ms: u32,
-    /// Accept a Redis that may evict keys, and with them locks.
-    #[arg(long, env = "ALLOW_EVICTION")]
-    pub allow_eviction: bool,
 }
 
 impl LockServers {

@@ -10,7 +10,7 @@ mod voucher;
 pub use ids::{BadId, OrderId, UserId, VoucherId};
 pub use order::{CancelledBy, Order, OrderStatus};
 pub use phone::{BadPhone, Phone};
-pub use request::{RequestKey, Wish};
+pub use request::{BadRequestKey, RequestKey, Wish};
 pub use ticket::{BadTicket, TicketId, TicketState};
 pub use voucher::{Phase, Status, Voucher, Window};
 

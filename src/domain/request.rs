@@ -1,5 +1,8 @@
 //! What makes a request the same as an earlier one.
 
+use std::fmt;
+use std::str::FromStr;
+
 use aws_lc_rs::digest::{SHA256, digest};
 
 use super::{OrderId, VoucherId};
@@ -18,6 +21,29 @@ impl RequestKey {
     }
 }
 
+/// 32 hexadecimal digits.
+impl fmt::Display for RequestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Text that is no key.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be 32 hexadecimal digits")]
+pub struct BadRequestKey;
+
+impl FromStr for RequestKey {
+    type Err = BadRequestKey;
+
+    /// As it is written, and in no other way.
+    fn from_str(text: &str) -> Result<Self, BadRequestKey> {
+        let number = u128::from_str_radix(text, 16).map_err(|_| BadRequestKey)?;
+        let key = Self(number.to_be_bytes());
+        if key.to_string() == text { Ok(key) } else { Err(BadRequestKey) }
+    }
+}
+
 /// What a request asks for. Bodies are empty, so this is all there is to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wish {
@@ -27,4 +53,20 @@ pub enum Wish {
     Pay(OrderId),
     /// To cancel that order.
     Cancel(OrderId),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_it_was_written() {
+        let key = RequestKey([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 254, 255]);
+        let text = "000102030405060708090a0b0c0dfeff";
+        assert_eq!(key.to_string(), text);
+        assert_eq!(text.parse(), Ok(key));
+        for bad in ["", "1", &text.to_uppercase(), &format!("+{}", &text[1..])] {
+            assert_eq!(bad.parse::<RequestKey>(), Err(BadRequestKey), "{bad}");
+        }
+    }
 }

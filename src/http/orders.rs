@@ -38,6 +38,8 @@ fn view(api: &Shared, order: Order) -> OrderView {
 /// Buys one unit. A problem of status 4xx, or 503 with `executed: false`, proves that nothing was
 /// written and nothing will be; after anything else the order may exist. A request with an
 /// `Idempotency-Key` may be repeated: once it has bought, its repeats are told the same for 24 h.
+/// Where a ticket is given (202) its repeats get that ticket, as long as it is under way or has
+/// bought; if it ended without an order, they are judged anew.
 #[utoipa::path(post, path = "/api/vouchers/{id}/orders", tag = "orders",
     security(("bearer" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
@@ -64,21 +66,24 @@ async fn buy(
     _: NoBody,
 ) -> Result<Response, ApiError> {
     if let Some(queue) = api.sale.queue() {
-        return match api.sale.request(queue, user, voucher).await {
+        return match api.sale.request(queue, (user, voucher), key).await {
             Requested::Ticket(ticket) => Ok(admitted(ticket)),
+            Requested::Replayed(order) => Ok(bought(&api, order)),
             Requested::Refused(refusal) => Err(ApiError::Refused(refusal)),
             Requested::Unknown(ticket) => Err(ApiError::AdmissionUnknown(ticket)),
         };
     }
     match api.sale.purchase(user, voucher, key).await {
-        Outcome::Bought(order) | Outcome::Replayed(order) => {
-            let address = format!("/api/orders/{}", order.id);
-            Ok(created(&address, OrderAnswer { order: view(&api, order) }))
-        }
+        Outcome::Bought(order) | Outcome::Replayed(order) => Ok(bought(&api, order)),
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
         Outcome::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),
         Outcome::Failed => Err(ApiError::Internal),
     }
+}
+
+fn bought(api: &Shared, order: Order) -> Response {
+    let address = format!("/api/orders/{}", order.id);
+    created(&address, OrderAnswer { order: view(api, order) })
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -18,7 +18,7 @@ use distlock::{
 };
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::config::LockServers;
+use crate::config::{LockServers, RedisArgs};
 use crate::sale::Plant;
 use crate::store::{self, DatabaseOptions, RedisAddress, RedisConnection, StoreError};
 
@@ -81,7 +81,7 @@ pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
         Some(planted) => plant::locker(planted, &servers)?,
         None => locker(kind, &servers)?,
     });
-    if !places.more.allow_eviction {
+    if !places.more.redis.allow_eviction {
         refuse_eviction(&independent).await?;
     }
     if !wanted.fenced || guarantees(kind).fencing != Fencing::Optional {
@@ -120,18 +120,18 @@ pub fn has_servers_of_its_own(kind: LockKind, servers: &LockServers) -> bool {
 }
 
 /// The authority that vouches for servers with `rediss://`.
-fn authority(servers: &LockServers) -> anyhow::Result<Option<Vec<u8>>> {
-    let Some(path) = &servers.redis_ca_file else { return Ok(None) };
+fn authority(how: &RedisArgs) -> anyhow::Result<Option<Vec<u8>>> {
+    let Some(path) = &how.redis_ca_file else { return Ok(None) };
     let pem = std::fs::read(path);
     pem.map(Some).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The Redis of the service and of most kinds, which must not evict unless that is allowed.
-pub async fn redis(url: &SecretString, servers: &LockServers) -> anyhow::Result<RedisConnection> {
-    let ca = authority(servers)?;
+pub async fn redis(url: &SecretString, how: &RedisArgs) -> anyhow::Result<RedisConnection> {
+    let ca = authority(how)?;
     let address = RedisAddress { url: url.expose_secret(), ca: ca.as_deref() };
     let redis = store::redis(address).await.context("cannot connect to REDIS_URL")?;
-    if !servers.allow_eviction {
+    if !how.allow_eviction {
         store::refuse_eviction(&redis).await.context("REDIS_URL (--allow-eviction ignores it)")?;
     }
     Ok(redis)
@@ -178,7 +178,7 @@ pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
 impl Places<'_> {
     /// The servers of `red` and `multi`, each with its place.
     fn independent(&self) -> anyhow::Result<Vec<(String, RedisConnection)>> {
-        let ca = authority(self.more)?;
+        let ca = authority(&self.more.redis)?;
         let mut servers: Vec<(String, RedisConnection)> = Vec::new();
         for url in self.more.independent() {
             let address = RedisAddress { url, ca: ca.as_deref() };

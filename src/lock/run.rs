@@ -105,7 +105,7 @@ async fn connect(config: &LockRun) -> Result<Locks, Failure> {
     let opened = async {
         let redis = match &config.redis_url {
             Some(url) if config.kind.backend() == Backend::Redis => {
-                Some(redis(url, &config.servers).await?)
+                Some(redis(url, &config.servers.redis).await?)
             }
             _ => None,
         };

@@ -16,13 +16,16 @@ use moka::Expiry;
 use moka::future::Cache;
 use time::OffsetDateTime;
 
-use super::Refusal;
 use super::late::{Buyers, Late};
+use super::{Path, Refusal};
 use crate::domain::{Phase, Status, UserId, Voucher, VoucherId, Window};
 use crate::store::{StoreError, Vouchers};
 
 /// How long a voucher is believed.
 const LIFE: Duration = Duration::from_secs(1);
+/// The same where a queue stands between it and its buyers, which has to be refilled as well before
+/// units that came back are sold.
+const QUEUED_LIFE: Duration = Duration::from_millis(500);
 /// Longer than a purchase takes that was let in at the last moment.
 const LAST_PURCHASE: time::Duration = time::Duration::minutes(1);
 /// How many vouchers are kept.
@@ -111,15 +114,20 @@ pub(super) struct Remembering {
 #[derive(Clone)]
 pub(super) struct Catalogue {
     vouchers: Vouchers,
+    life: Duration,
     remembering: Option<Remembering>,
     known: Cache<VoucherId, Known>,
 }
 
 impl Catalogue {
     /// Vouchers; those without a unit left with their buyers, if they are to be remembered.
-    pub(super) fn new(vouchers: Vouchers, remembering: Option<Remembering>) -> Self {
+    pub(super) fn new(vouchers: Vouchers, path: Path, remembering: Option<Remembering>) -> Self {
         let known = Cache::builder().max_capacity(MOST).expire_after(ByQuestion).build();
-        Self { vouchers, remembering, known }
+        let life = match path {
+            Path::Direct => LIFE,
+            Path::Queued => QUEUED_LIFE,
+        };
+        Self { vouchers, life, remembering, known }
     }
 
     /// The terms; of many that ask at once, one reads. `None` if there is no such voucher.
@@ -160,7 +168,7 @@ impl Catalogue {
     }
 
     async fn read(&self, voucher: VoucherId) -> Result<Known, StoreError> {
-        let until = Instant::now() + LIFE;
+        let until = Instant::now() + self.life;
         let found = self.vouchers.find(voucher).await?;
         let read_at = Instant::now();
         let Some((voucher, server_time)) = found else {

@@ -58,6 +58,9 @@ pub(super) enum Told {
     Ended(TicketState),
     /// Its ticket is of another opening than the one that counts; nothing was written.
     Stale,
+    /// Somebody has locked a row that it needs, or one of those does that it was tried with;
+    /// nothing was written.
+    HeldUp,
 }
 
 impl Member {
@@ -120,7 +123,7 @@ impl Grouped {
         match told.await {
             Ok(Told::Outcome(outcome)) => outcome,
             // Without an answer the group ended in a defect; the rest is told to tickets only.
-            Err(_) | Ok(Told::Ended(_) | Told::Stale) => Outcome::Failed,
+            Err(_) | Ok(Told::Ended(_) | Told::Stale | Told::HeldUp) => Outcome::Failed,
         }
     }
 

@@ -185,7 +185,8 @@ impl Sale {
         let late = rules.remember_the_late().then(|| Late::new(parts.orders.clone()));
         let for_ever = rules.plant == Some(Plant::SoldOutForEver);
         let remembering = late.clone().map(|late| Remembering { late, for_ever });
-        let catalogue = Catalogue::new(parts.vouchers.clone(), remembering);
+        let path = if parts.queue.is_some() { Path::Queued } else { Path::Direct };
+        let catalogue = Catalogue::new(parts.vouchers.clone(), path, remembering);
         let grouped = Grouped::new(&rules, &parts);
         let queue = parts
             .queue
@@ -212,20 +213,6 @@ impl Sale {
     /// The path `queued`, if that is the one.
     pub fn queue(&self) -> Option<&Queue> {
         self.queue.as_ref()
-    }
-
-    /// Asks for one unit of the voucher on the path `queued`.
-    pub async fn request(&self, queue: &Queue, user: UserId, voucher: VoucherId) -> Requested {
-        let started = Instant::now();
-        let requested = match self.open_sale((user, voucher), None).await {
-            Ok(terms) => match self.admission.try_acquire() {
-                Ok(_place) => queue.request(user, voucher, &terms).await,
-                Err(_) => Requested::Refused(Refusal::Overloaded),
-            },
-            Err(turned) => Requested::Refused(turned.refusal),
-        };
-        requested.count(started);
-        requested
     }
 
     /// Sells one unit of the voucher to the user, or says why not. Every refusal is definite: no

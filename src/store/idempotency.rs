@@ -55,18 +55,7 @@ fn push_row(
     (user, key): (UserId, &RequestKey),
 ) {
     // Writing to a string cannot fail.
-    let _always = write!(sql, "({order},'{action}',{user},{},UTC_TIMESTAMP())", Hex(key));
-}
-
-/// As SQL spells bytes.
-struct Hex<'a>(&'a RequestKey);
-
-impl std::fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("x'")?;
-        self.0.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        f.write_str("'")
-    }
+    let _always = write!(sql, "({order},'{action}',{user},x'{key}',UTC_TIMESTAMP())");
 }
 
 impl Orders {
@@ -96,7 +85,7 @@ impl Orders {
         let mut sql = String::from(self.tables.find_keys);
         for (number, (user, key)) in asked.enumerate() {
             let comma = if number == 0 { "" } else { "," };
-            let _always = write!(sql, "{comma}({user},{})", Hex(&key));
+            let _always = write!(sql, "{comma}({user},x'{key}')");
         }
         sql.push(')');
         let mut session = Session::open(&self.pool).await?;

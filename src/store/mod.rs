@@ -24,6 +24,7 @@ mod settle;
 mod stream;
 mod tables;
 mod tickets;
+mod unreadable;
 mod users;
 mod vouchers;
 
@@ -48,8 +49,10 @@ pub use session::{CommitError, Session, Transaction};
 pub use settle::{SettleError, Settlement};
 pub use stream::{
     Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, SaleStream, Take,
+    Unreadable,
 };
 pub use tables::SaleTables;
 pub use tickets::{DeadLetter, Pass, Tickets};
+pub use unreadable::PutAside;
 pub use users::Users;
 pub use vouchers::{Change, Draft, Edit, Vouchers};

@@ -104,7 +104,7 @@ async fn look_at_status(
 }
 
 /// Ends that connection, and gives another one to look with.
-async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session, StoreError> {
+pub(super) async fn kill(pool: &MySqlPool, connection_id: u64) -> Result<Session, StoreError> {
     let mut session = Session::open(pool).await?;
     // KILL takes no parameter; a number is safe to print.
     let kill = format!("KILL {connection_id}");

@@ -14,6 +14,7 @@ use sqlx::{MySql, MySqlPool, Row, SqlSafeStr};
 use tokio::time::{error::Elapsed, timeout};
 
 use super::StoreError;
+use super::resolve::kill;
 
 type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 
@@ -212,6 +213,15 @@ impl Transaction {
                 self.session.discard();
                 Err(CommitError::Unknown(self.connection_id))
             }
+        }
+    }
+
+    /// Gives up a statement that is not answered, and has the server undo everything at once: by
+    /// itself it would go on waiting for the row that it waits for.
+    pub async fn cut_off(mut self, pool: &MySqlPool) {
+        self.session.discard();
+        if let Err(error) = kill(pool, self.connection_id).await {
+            tracing::debug!(%error, "a transaction that was cut off ends by itself");
         }
     }
 

@@ -6,6 +6,8 @@
 //! truth: `tickets` in the database says how a ticket ended, and `sale_epochs` which opening
 //! counts.
 
+mod keys;
+mod types;
 mod wire;
 
 use std::time::Duration;
@@ -14,7 +16,10 @@ use redis::Script;
 use time::OffsetDateTime;
 
 use super::{RedisConnection, StoreError};
-use crate::domain::{TicketId, TicketState, UserId, VoucherId, Window};
+use crate::domain::{TicketId, TicketState, UserId, VoucherId};
+pub use types::{
+    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, Take, Unreadable,
+};
 use wire::{entry_of, state_of, state_text};
 
 /// How long the keys outlive the sale.
@@ -23,110 +28,6 @@ const KEPT: Duration = Duration::from_hours(24);
 const GROUP: &str = "sale";
 /// How long an opener has before another one may begin.
 const TURN_MS: u64 = 2000;
-
-/// What an admission is about.
-#[derive(Debug, Clone, Copy)]
-pub struct Request {
-    /// Who buys.
-    pub user: UserId,
-    /// The ticket that is given if it is admitted.
-    pub ticket: TicketId,
-    /// What a unit costs, in cents.
-    pub price_cents: u64,
-    /// When it is sold.
-    pub window: Window,
-}
-
-/// How an admission ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
-    /// The ticket is in the stream.
-    Admitted,
-    /// The user's earlier ticket is under way.
-    Ticket(TicketId),
-    /// The user's earlier ticket ended so.
-    Ended(TicketState),
-    /// All units are admitted.
-    SoldOut,
-    /// Too many are under way.
-    Full,
-    /// The sale has not begun, by the database's clock.
-    NotStarted,
-    /// The sale is over, by the same.
-    Over,
-    /// Redis knows nothing of the sale.
-    Unopened,
-}
-
-/// An entry of the stream.
-#[derive(Debug, Clone)]
-pub struct Queued {
-    /// Its id in the stream.
-    pub id: String,
-    /// How often it was handed out, this time included.
-    pub deliveries: u32,
-    /// What it says, if that can be read.
-    pub order: Option<QueuedOrder>,
-}
-
-/// What an entry says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueuedOrder {
-    /// The ticket.
-    pub ticket: TicketId,
-    /// Who buys.
-    pub user: UserId,
-    /// The epoch in which it was admitted.
-    pub epoch: u64,
-    /// The price at admission, in cents.
-    pub price_cents: u64,
-    /// When it was admitted, by the database's clock.
-    pub at: OffsetDateTime,
-}
-
-/// Which entries are taken.
-#[derive(Debug, Clone, Copy)]
-pub enum Take<'a> {
-    /// Those that nobody has.
-    New,
-    /// Those that this consumer took in an earlier life, after that id.
-    Own(&'a str),
-    /// Those that were nobody's work for so long.
-    Idle(Duration),
-}
-
-/// The end of an entry.
-#[derive(Debug, Clone)]
-pub struct EntryEnd {
-    /// The entry.
-    pub id: String,
-    /// What it said.
-    pub order: QueuedOrder,
-    /// How its ticket ended.
-    pub state: TicketState,
-}
-
-/// An opening of a voucher's queue.
-#[derive(Debug, Clone, Copy)]
-pub struct Opening {
-    /// Its number.
-    pub epoch: u64,
-    /// Units left in the database.
-    pub stock: i64,
-    /// When they were read, by the database's clock.
-    pub read_at: OffsetDateTime,
-}
-
-/// How far a sale has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// The opening.
-    pub epoch: u64,
-    /// How many were admitted since.
-    pub seq: u64,
-    /// Entries that are not acknowledged.
-    pub under_way: u64,
-}
 
 /// The queues of all vouchers.
 #[derive(Clone)]
@@ -200,6 +101,7 @@ impl SaleStream {
             .arg(unix_ms(request.window.ends_at))
             .arg(kept_ms())
             .arg(self.most)
+            .arg(request.key.map(|key| key.to_string()).unwrap_or_default())
             .invoke_async(&mut self.connection.clone())
             .await?;
         let unexpected = || StoreError::Unexpected(format!("an admission: {word} {text}"));
@@ -265,9 +167,11 @@ impl SaleStream {
         };
         let mut call = self.take.key(Keys::of(voucher).stream);
         call.arg(consumer).arg(most).arg(word).arg(more);
-        let taken = call.invoke_async::<Vec<Vec<String>>>(&mut self.connection.clone()).await;
+        let taken = call.invoke_async::<Vec<Vec<Vec<u8>>>>(&mut self.connection.clone()).await;
         match taken {
-            Ok(entries) => Ok(Some(entries.into_iter().filter_map(entry_of).collect())),
+            Ok(entries) => {
+                Ok(Some(entries.iter().filter_map(|entry| entry_of(voucher, entry)).collect()))
+            }
             Err(error) if error.to_string().contains("NOGROUP") => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -300,7 +204,7 @@ impl SaleStream {
         Ok(call.invoke_async(&mut self.connection.clone()).await?)
     }
 
-    /// Acknowledges entries and does nothing else: for those that nobody can read.
+    /// Acknowledges entries and does nothing else: for those that name no ticket.
     pub async fn drop_entries(&self, voucher: VoucherId, ids: &[String]) -> Result<(), StoreError> {
         let stream = Keys::of(voucher).stream;
         let mut pipe = redis::pipe();
@@ -340,7 +244,8 @@ impl SaleStream {
         Ok(Some(Progress { epoch, seq, under_way }))
     }
 
-    /// Takes over the database's stock, read after that progress was seen; whether it still held.
+    /// Takes over the database's stock, read after that progress was seen, but for what was on its
+    /// way there; whether nobody was admitted since, and units came back.
     pub async fn refill(
         &self,
         voucher: VoucherId,
@@ -349,7 +254,7 @@ impl SaleStream {
     ) -> Result<bool, StoreError> {
         let keys = Keys::of(voucher);
         let mut call = self.refill.key(&keys.sale);
-        call.key(&keys.stream).arg(seen.epoch).arg(seen.seq).arg(stock);
+        call.arg(seen.epoch).arg(seen.seq).arg(stock).arg(seen.under_way);
         let taken: u8 = call.invoke_async(&mut self.connection.clone()).await?;
         Ok(taken == 1)
     }

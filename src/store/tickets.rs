@@ -4,18 +4,19 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::time::Duration;
 
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use time::PrimitiveDateTime;
 
-use super::{CommitError, Entry, Opening, Orders, Session, StoreError, Transaction};
+use super::{CommitError, Entry, Opening, Orders, Session, StoreError, Transaction, idempotency};
 use crate::domain::{OrderId, TicketId, TicketState, UserId, VoucherId};
 
 /// The most queues that a replica works on.
 const MOST_QUEUES: u32 = 10_000;
 /// The most dead letters that are listed at once.
-const MOST_LETTERS: u32 = 1000;
+pub(super) const MOST_LETTERS: u32 = 1000;
 
 /// A ticket on its way into the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Pass {
     pub ticket: TicketId,
     /// The epoch in which it was admitted.
     pub epoch: u64,
+    /// How long it may wait for a row that somebody else has locked.
+    pub patience: Duration,
 }
 
 /// An admitted purchase that nobody could write.
@@ -44,13 +47,13 @@ pub struct DeadLetter {
 /// The ends of tickets.
 #[derive(Clone)]
 pub struct Tickets {
-    pool: MySqlPool,
+    pub(super) pool: MySqlPool,
 }
 
 impl Orders {
-    /// Writes the orders and the ends of their tickets, all or none; the epoch that counts, whose
-    /// row stays locked shared. It is the caller's to compare, and to roll back if it is another.
-    /// The pairs are in the order in which rows are locked.
+    /// Writes the orders, the ends of their tickets and the keys of their requests, all or none;
+    /// the epoch that counts, whose row stays locked shared. It is the caller's to compare, and to
+    /// roll back if it is another. The pairs are in the order in which rows are locked.
     pub async fn insert_queued(
         &self,
         tx: &mut Transaction,
@@ -70,6 +73,7 @@ impl Orders {
         }
         sql.push_str("; ");
         let entries: Vec<_> = rows.iter().map(|(entry, _)| *entry).collect();
+        sql.push_str(&idempotency::insert_of(&entries));
         self.push_insert(&mut sql, &entries);
         let rows = tx.rows(AssertSqlSafe(sql)).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
@@ -270,7 +274,7 @@ fn hex(ticket: TicketId) -> String {
     }) + "'"
 }
 
-fn ticket_of(row: &MySqlRow, column: usize) -> Result<TicketId, StoreError> {
+pub(super) fn ticket_of(row: &MySqlRow, column: usize) -> Result<TicketId, StoreError> {
     let bytes: Vec<u8> = row.try_get(column)?;
     let ticket = bytes.try_into().ok().and_then(|bytes| TicketId::from_bytes(bytes).ok());
     ticket.ok_or_else(|| StoreError::Unexpected("a row with a ticket that is none".into()))

@@ -8,6 +8,7 @@ use serde_json::json;
 use testbed::{Action, Command, Proxy, Rule, Times};
 
 use crate::crowd::{Books, Fate, buy_at};
+use crate::queued::buyer::ticket_of;
 use crate::support::{Answer, Place, Service, client, eventually, servers, token};
 
 /// How long what a replica knows may be told.
@@ -17,6 +18,7 @@ const LIFE: Duration = Duration::from_secs(1);
 struct Watched {
     service: Service,
     database: Proxy,
+    redis: Proxy,
     transactions: Rule,
     reads: Rule,
     scripts: Rule,
@@ -35,10 +37,8 @@ impl Watched {
         let transactions = database.watch(Command::sql("START TRANSACTION"));
         let reads = database.watch(Command::sql("SELECT v.id"));
         let scripts = redis.watch(Command::redis("EVALSHA"));
-        // It lives as long as the test.
-        std::mem::forget(redis);
         let service = Service::start_at(through, flags).await;
-        Self { service, database, transactions, reads, scripts }
+        Self { service, database, redis, transactions, reads, scripts }
     }
 
     /// Transactions that were begun, and scripts that were run.
@@ -86,6 +86,32 @@ async fn who_comes_too_late_costs_neither_a_lock_nor_a_transaction() {
         let seconds = began.elapsed().as_secs();
         assert!(reads <= seconds + 2, "{writer}: {reads} reads in {seconds} s");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_when_a_queue_has_sold_all_costs_no_admission() {
+    let watched = Watched::start(&["--path", "queued", "--writer", "grouped"]).await;
+    let voucher = watched.service.voucher(1).await;
+    ticket_of(watched.service.buy(&voucher, 1).await);
+    // Admissions name the users; the scripts that take entries do not.
+    let admissions = watched.redis.watch(Command::redis("EVALSHA").containing(":users"));
+    let mut user = 1;
+    eventually("it is known that all is sold", async || {
+        let before = admissions.matched();
+        user += 1;
+        assert_eq!(watched.service.buy(&voucher, user).await.problem(409), "sold_out");
+        admissions.matched() == before
+    })
+    .await;
+    let (began, before) = (Instant::now(), (admissions.matched(), watched.reads.matched()));
+    for user in 1000..1200 {
+        assert_eq!(watched.service.buy(&voucher, user).await.problem(409), "sold_out");
+    }
+    assert_eq!(watched.service.buy(&voucher, 1).await.problem(409), "already_ordered");
+    assert_eq!(admissions.matched(), before.0);
+    let (reads, half_seconds) =
+        (watched.reads.matched() - before.1, began.elapsed().as_millis() / 500);
+    assert!(u128::from(reads) <= half_seconds + 2, "{reads} reads in {half_seconds} half seconds");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -106,6 +106,34 @@ fn a_redis_that_nobody_vouches_for_is_refused() {
     assert_ne!(missing.status.code(), Some(0), "{missing:?}");
 }
 
+/// It takes what the service is told of its Redis.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_are_replayed_into_the_redis_that_the_service_may_use() {
+    let redis = tokio::task::spawn_blocking(redis).await.expect("a Redis");
+    let ca = redis.ca_path().expect("an authority").to_str().expect("UTF-8");
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    seckill::store::migrate(&place.database_url, false).await.expect("the schema");
+    let replay = |env: &[(&str, &str)]| {
+        let nobody = "018bcfe5-687b-7fff-bfff-ffff00000001";
+        let mut command = Command::new(SECKILL);
+        command.args(["dead-letters", "replay", nobody]).env_clear();
+        command.env("DATABASE_URL", &place.database_url);
+        command.env("REDIS_URL", redis.tls_url().expect("TLS")).envs(env.iter().copied());
+        let output = command.output().expect("the program");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).expect("UTF-8"))
+    };
+    let (code, said) = replay(&[]);
+    assert!(code == Some(2) && said.contains("cannot connect to REDIS_URL"), "{code:?} {said}");
+    let (code, said) = replay(&[("REDIS_CA_FILE", ca)]);
+    assert!(code == Some(1) && said.contains("no such dead letter"), "{code:?} {said}");
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).expect("it may evict");
+    let (code, said) = replay(&[("REDIS_CA_FILE", ca)]);
+    assert!(code == Some(2) && said.contains("noeviction"), "{code:?} {said}");
+    let (code, said) = replay(&[("REDIS_CA_FILE", ca), ("ALLOW_EVICTION", "true")]);
+    assert!(code == Some(1) && said.contains("no such dead letter"), "{code:?} {said}");
+}
+
 /// The connection that is half open is the one for locks, login codes and order numbers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_whose_connection_is_half_open_is_reached_on_another_one() {

@@ -8,7 +8,7 @@
 //!
 //! - [`rows`]: what is measured and what it has to reach; [`figure`]: medians and verdicts.
 //! - [`bare`]: the bare transaction; [`service`]: one round of a service;
-//!   [`late`]: who comes too late; [`parts`] and
+//!   [`queued`]: the path of that name; [`late`]: who comes too late; [`parts`] and
 //!   [`processes`]: where the time goes.
 //! - [`text`]: the table.
 
@@ -17,6 +17,7 @@ pub mod figure;
 pub mod late;
 pub mod parts;
 pub mod processes;
+pub mod queued;
 pub mod rows;
 pub mod service;
 pub mod text;
@@ -167,6 +168,8 @@ impl Bench {
                 stage.constant(&self.parts.program, *connections, seed).await
             }
             What::Orders(setup) => stage.orders(setup, None, seed).await,
+            What::Admitted(setup) => stage.admitted(setup, seed).await,
+            What::Drained(setup) => stage.drained(setup, seed).await,
             What::AtHalfOf(of, setup) => {
                 let rate = samples.get(of).and_then(|all| all.last()).map(|last| last.per_s / 2.0);
                 let unknown = || Error::Setup(format!("the cell {of} was not measured"));
@@ -234,6 +237,8 @@ impl Cell {
         match &self.what {
             What::Bare(_) | What::Constant(_) => None,
             What::Orders(setup)
+            | What::Admitted(setup)
+            | What::Drained(setup)
             | What::SoldOut(setup)
             | What::AtHalfOf(_, setup)
             | What::Memory(setup)
@@ -260,11 +265,7 @@ fn judge(
     because.dedup();
     let outcome = Outcome::of(row.figure, &rounds);
     let bar = row.bar(flavor);
-    let verdict = match row.lacking {
-        Some(_) => Verdict::NotMeasured,
-        None => outcome.verdict(bar, because.is_empty(), long),
-    };
-    because.extend(row.lacking.map(str::to_owned));
+    let verdict = outcome.verdict(bar, because.is_empty(), long);
     RowReport {
         name: row.name,
         what: row.what,

@@ -2,6 +2,7 @@
 //! that was acknowledged is in the database.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ use crate::load::stats::Figures;
 use crate::load::tokens::User;
 
 /// Units of a voucher: more than a round can sell.
-const STOCK: u64 = 1_000_000;
+pub(super) const STOCK: u64 = 1_000_000;
 /// Units where nearly everybody is to come too late.
 const FEW: u64 = 1000;
 /// Requests after which a replica's memory is looked at, for each second of a round, and at most.
@@ -61,7 +62,7 @@ pub struct Stage {
 
 /// A deployment with vouchers on sale.
 pub(super) struct Round<'a> {
-    stage: &'a Stage,
+    pub(super) stage: &'a Stage,
     setup: &'a Setup,
     pub(super) deployment: Deployment,
     pub(super) target: Arc<Target>,
@@ -141,7 +142,7 @@ impl Stage {
 
 impl Round<'_> {
     /// A closed loop of new users over the setup's connections.
-    fn plan(&self, users: Arc<[User]>, seed: u64) -> Plan {
+    pub(super) fn plan(&self, users: Arc<[User]>, seed: u64) -> Plan {
         Plan {
             vouchers: self.vouchers[..self.setup.wanted].to_vec(),
             connections: self.setup.connections,
@@ -180,6 +181,11 @@ impl Round<'_> {
     async fn look(&self, warmed: &Figures, figures: &Figures) -> Result<()> {
         let acknowledged = warmed.count(Outcome::Bought) + figures.count(Outcome::Bought);
         let unknown = warmed.count(Outcome::Unknown) + figures.count(Outcome::Unknown);
+        self.look_for(acknowledged..=acknowledged + unknown, "acknowledged").await
+    }
+
+    /// Fails unless so many orders are in the database.
+    pub(super) async fn look_for(&self, orders: RangeInclusive<u64>, how: &str) -> Result<()> {
         let naive = self.setup.flags.contains(&"--guards=off");
         let guards = if naive { Guards::Off } else { Guards::On };
         let mut reader = Reader::connect(self.deployment.database_url()).await?;
@@ -187,23 +193,28 @@ impl Round<'_> {
         for voucher in &self.vouchers[..self.setup.wanted] {
             rows += reader.read(&voucher.to_string(), guards).await?.rows.len() as u64;
         }
-        if (acknowledged..=acknowledged + unknown).contains(&rows) {
+        if orders.contains(&rows) {
             return Ok(());
         }
+        let least = orders.start();
         Err(Error::Setup(format!(
-            "{acknowledged} orders were acknowledged and the database holds {rows}: figures of a \
-             service that loses orders are none"
+            "{least} orders were {how} and the database holds {rows}: figures of a service that \
+             loses orders are none"
         )))
     }
 }
 
 /// Runs a load whose history nobody will read.
 pub(super) async fn load(plan: &Plan) -> Result<Figures> {
+    load_seen(plan, &Arc::new(Live::new(plan))).await
+}
+
+/// The same, watched.
+pub(super) async fn load_seen(plan: &Plan, live: &Arc<Live>) -> Result<Figures> {
     plan.check()?;
     let connections = drive::connect(plan).await?;
     let recorded = Recorded::begin(plan, None, &vec![None; plan.vouchers.len()])?;
-    let live = Arc::new(Live::new(plan));
-    let figures = drive::run(plan, connections, recorded.recorder(), &live).await?;
+    let figures = drive::run(plan, connections, recorded.recorder(), live).await?;
     recorded.recorder().flush().await;
     Ok(figures)
 }

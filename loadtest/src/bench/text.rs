@@ -181,7 +181,6 @@ fn words(verdict: Verdict) -> &'static str {
         Verdict::Missed => "MISSED",
         Verdict::Invalid => "INVALID",
         Verdict::TooShort => "too short",
-        Verdict::NotMeasured => "NOT MEASURED",
         Verdict::NoBar => "-",
     }
 }

@@ -77,7 +77,7 @@ pub(super) struct RunArgs {
     /// An administrator's token, as written by `seckill token --admin`
     #[arg(long, value_name = "FILE", requires = "audit_url")]
     admin_token_file: Option<PathBuf>,
-    /// Seconds after which a request is given up; its outcome is unknown then
+    /// Seconds after which a request is given up, or a ticket; its outcome is unknown then
     #[arg(long, value_name = "SECONDS", default_value_t = 40)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout_s: u64,
@@ -104,6 +104,9 @@ fail the run. There is no verdict on speed when the generator took more than 40 
 80 % of its two threads, when 1 % of the arrivals left late although connections were free, by more
 than 5 ms and a tenth of the p99 of all latencies, or when requests waited for the history for more
 than 1 % of their connections' time.
+
+Where the service answers with tickets (202, `seckill serve --path queued`), they are followed: a
+request ends as its ticket does, and one whose ticket has not ended after --timeout-s is unknown.
 
 Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";
 
@@ -146,6 +149,7 @@ impl RunArgs {
             arrival: self.arrival()?,
             connections: self.connections,
             timeout: Duration::from_secs(self.timeout_s),
+            ticket_timeout: Duration::from_secs(self.timeout_s),
             duration: self.duration()?,
             first_request: 0,
             requests: self.requests,

@@ -13,7 +13,7 @@ use crate::history::event::{
 };
 use crate::history::{ReadError, Reader};
 use crate::judge::evidence::{Audit, Effect, NO_END, Names, OrderRow, Protects, Record};
-use crate::load::outcome::Outcome;
+use crate::load::outcome::{ADMITTED, Outcome, SAME_TICKET};
 
 /// Different names of one sort that are told apart; further ones share the last index.
 const MAX_NAMES: usize = 256;
@@ -257,6 +257,7 @@ impl Gathering {
             outcome: Outcome::Unknown,
             replica: None,
             code: 0,
+            admitted: false,
         });
         Ok(())
     }
@@ -278,7 +279,9 @@ impl Gathering {
             return Err(format!("request {} ends before it is sent", ended.n));
         }
         let order = ended.o.and_then(NonZeroU64::new);
-        *record = Record { end_ns: ended.t, order, outcome, replica, code, ..*record };
+        let admitted = ended.s == Some(ADMITTED) && ended.c.as_deref() != Some(SAME_TICKET);
+        let end_ns = ended.t;
+        *record = Record { end_ns, order, outcome, replica, code, admitted, ..*record };
         Ok(())
     }
 

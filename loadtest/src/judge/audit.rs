@@ -143,6 +143,12 @@ impl Reader {
         Ok(Reading { rows, account, effects, resources })
     }
 
+    /// Units of a guarded sale that are left, within 10 s.
+    pub async fn left(&mut self, voucher: u64) -> Result<i64> {
+        let asked = sqlx::query_scalar(GUARDED.stock).bind(voucher);
+        within(self.deadline, asked.fetch_one(&mut self.connection)).await
+    }
+
     /// Reads what the server is, within 10 s.
     pub async fn server(&mut self) -> Result<Server> {
         let statement = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";

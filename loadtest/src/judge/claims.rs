@@ -3,7 +3,8 @@
 //! An order has its unit from when it was asked for. A request that left no order, as the final
 //! read shows, may have kept one from others only while it was at work. Of this service that can
 //! be no longer than its client waits: until the COMMIT others read the stock as it was, or wait
-//! for its row. [`AFTERMATH_NS`] is what any service is allowed beyond.
+//! for its row. Where tickets are given, a unit is kept for one until it has ended.
+//! [`AFTERMATH_NS`] is what any service is allowed beyond.
 
 use crate::judge::evidence::{NO_END, Record};
 
@@ -35,6 +36,12 @@ impl Claims {
         ends.sort_unstable();
         let absent = ends.into_iter().skip(orders).filter(|end_ns| *end_ns != NO_END);
         self.until.extend(absent.map(|end_ns| end_ns.saturating_add(AFTERMATH_NS)));
+    }
+
+    /// A request whose ticket ended without an order: the unit was kept for it until then.
+    pub(super) fn given_back(&mut self, record: &Record) {
+        self.from.push(record.start_ns);
+        self.until.push(record.end_ns.saturating_add(AFTERMATH_NS));
     }
 
     /// To be called once all are known.

@@ -31,6 +31,8 @@ pub struct Record {
     pub replica: Option<u8>,
     /// Index of the status and code, in the history's list.
     pub code: u8,
+    /// Whether a ticket was given for it, which has ended so.
+    pub admitted: bool,
 }
 
 /// The end of a request that nobody saw ending.

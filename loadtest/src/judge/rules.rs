@@ -155,7 +155,8 @@ impl Judging<'_> {
     }
 
     /// Acknowledgements of one id are of two orders unless they repeat one request: the same user's
-    /// with the same idempotency key. Rows are of two orders if there are two.
+    /// with the same idempotency key, or by the user's tickets: a purchase that is under way has
+    /// one, whoever asks for it again. Rows are of two orders if there are two.
     fn repeated_ids(&self) -> Breaches {
         let mut breaches = Breaches::default();
         let named = |record: &Record| Some((record.order_id()?, record.n));
@@ -167,7 +168,10 @@ impl Judging<'_> {
         let mut found = HashSet::new();
         for same in named.chunk_by(|a, b| a.0 == b.0) {
             let (id, _, first) = same[0];
-            let repeats = |other: &Record| (other.user, other.key) == (first.user, first.key);
+            let repeats = |other: &Record| {
+                let by_ticket = other.admitted && first.admitted;
+                other.user == first.user && (other.key == first.key || by_ticket)
+            };
             let elsewhere = self.evidence.elsewhere.contains(&id);
             if elsewhere || same.iter().any(|(_, _, other)| !repeats(other)) {
                 found.insert(id);

@@ -84,6 +84,8 @@ impl Users {
         }
         let unknown = user.asked.iter().filter(|record| record.outcome == Outcome::Unknown);
         self.claims.unknown(unknown, user.unclaimed.len() - user.excess);
+        let ended = |record: &&Record| record.admitted && record.outcome.is_definite_refusal();
+        user.asked.iter().filter(ended).for_each(|record| self.claims.given_back(record));
         let first = user.asked.first().map_or(0, |record| record.start_ns);
         let asked_at = user.acknowledged.iter().map(|(_, asked_ns)| *asked_ns);
         for asked_ns in asked_at.chain(std::iter::repeat_n(first, user.excess)) {
@@ -179,7 +181,8 @@ impl<'a> User<'a> {
 }
 
 /// Ids of acknowledged orders and when they were first asked for: by the request itself, or by an
-/// earlier one without an answer that it repeats. By id, each once.
+/// earlier one without an answer that it repeats, or that may have been given the same ticket. By
+/// id, each once.
 fn acknowledged(asked: &[Record]) -> Vec<(u64, u64)> {
     let with = |outcome| asked.iter().filter(move |record| record.outcome == outcome);
     let mut lost: Vec<(u32, u64)> =
@@ -188,7 +191,8 @@ fn acknowledged(asked: &[Record]) -> Vec<(u64, u64)> {
     let asked_ns = |record: &Record| {
         let first = lost.get(lost.partition_point(|(key, _)| *key < record.key));
         let same = first.filter(|(key, _)| *key == record.key);
-        same.map_or(record.start_ns, |(_, lost_ns)| record.start_ns.min(*lost_ns))
+        let first_ns = same.map_or(record.start_ns, |(_, lost_ns)| record.start_ns.min(*lost_ns));
+        if record.admitted { first_ns.min(may_have_admitted(record, asked)) } else { first_ns }
     };
     let mut found: Vec<(u64, u64)> = with(Outcome::Bought)
         .filter_map(|record| Some((record.order_id()?, asked_ns(record))))
@@ -196,6 +200,14 @@ fn acknowledged(asked: &[Record]) -> Vec<(u64, u64)> {
     found.sort_unstable();
     found.dedup_by_key(|(id, _)| *id);
     found
+}
+
+/// When the first request was sent that may have been given this ticket before: one whose answer
+/// was lost, or that was under way when this one was sent.
+fn may_have_admitted(told: &Record, asked: &[Record]) -> u64 {
+    let earlier = asked.iter().take_while(|one| one.start_ns <= told.start_ns);
+    let may = |one: &&Record| one.outcome == Outcome::Unknown || one.end_ns >= told.start_ns;
+    earlier.filter(may).map(|one| one.start_ns).min().unwrap_or(told.start_ns)
 }
 
 /// Brings the orders that nothing explains to the end; how many they are.

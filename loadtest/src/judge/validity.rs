@@ -197,6 +197,7 @@ mod tests {
             outcome,
             replica,
             code: 0,
+            admitted: false,
         };
         let names = Names {
             replicas: ["r2", "r1"].map(str::to_owned).into(),

@@ -32,6 +32,7 @@ fn record(user: u64, outcome: Outcome, order_id: Option<u64>, at: u64) -> Record
         outcome,
         replica: Some(0),
         code: 0,
+        admitted: false,
     }
 }
 
@@ -256,6 +257,49 @@ fn two_acknowledgements_of_one_id_are_found() {
     let mut scene = Scene::good();
     scene.records[2] = record(1, Outcome::Bought, Some(101), 20);
     assert_eq!(broken(&scene.judge()), [Rule::IdsAreUnique]);
+}
+
+#[test]
+fn one_ticket_may_be_told_to_two_requests_of_its_user_and_to_nobody_else() {
+    let by_ticket = |user, at| {
+        let other = record(user, Outcome::Bought, Some(101), at);
+        Record { admitted: true, ..other }
+    };
+    let mut scene = Scene::good();
+    scene.records[1] = by_ticket(1, 5);
+    scene.records[2] = by_ticket(1, 20);
+    assert_eq!(broken(&scene.judge()), []);
+    scene.records[3] = by_ticket(2, 30);
+    assert!(broken(&scene.judge()).contains(&Rule::IdsAreUnique));
+}
+
+#[test]
+fn a_unit_is_kept_for_a_ticket_from_when_it_was_asked_for_until_it_ends() {
+    const SECOND: u64 = 1_000_000_000;
+    // One of two units is sold; the other one was kept for user 11 for a while.
+    let told = |admitted, at| {
+        let mut scene = Scene::good();
+        scene.rows.pop();
+        scene.left = Some(1);
+        let ended = Record { end_ns: SECOND, ..record(1, Outcome::Refused, None, 5) };
+        scene.records = vec![
+            scene.records[0],
+            Record { admitted, ..ended },
+            Record { n: 9, ..record(2, Outcome::SoldOut, None, at) },
+        ];
+        broken(&scene.judge())
+    };
+    assert_eq!(told(true, 30), []);
+    assert_eq!(told(true, 2 * SECOND - 20), [], "it may have been believed for a second");
+    assert_eq!(told(true, 2 * SECOND), [Rule::SoldOutIsTrue]);
+    assert_eq!(told(false, 30), [Rule::SoldOutIsTrue], "nothing was kept for who was refused");
+    // The answer that brought the ticket first was lost, and its second request was told the end.
+    let mut scene = Scene::good();
+    scene.records[1] = record(1, Outcome::Unknown, None, 5);
+    let bought = record(1, Outcome::Bought, Some(101), 3 * SECOND);
+    scene.records[2] = Record { n: 8, admitted: true, ..bought };
+    scene.records[3] = Record { n: 9, ..record(2, Outcome::SoldOut, None, 2 * SECOND) };
+    assert_eq!(broken(&scene.judge()), []);
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn sale(granted: u32) -> Past {
         end_ns: u64::from(user) + 10,
         replica: Some(0),
         code: 0,
+        admitted: false,
     };
     let row = |user: u32| OrderRow::new(u64::from(user) + 1000, user.into());
     let rows: Vec<OrderRow> = (0..granted).map(row).collect();

@@ -12,7 +12,7 @@ use crate::lab::cluster::MAX_DEPLOYMENTS;
 use crate::lab::histories::Histories;
 use crate::lab::lock::Lock;
 use crate::lab::machine::Machine;
-use crate::lab::place::{Load, Place, Plant};
+use crate::lab::place::{Load, Path, Place, Plant};
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::runner::{Parts, Runner};
 use crate::lab::trial::Trial;
@@ -84,10 +84,27 @@ impl Comparison {
             let what = "--users, --connections and --requests-per-user must be at least 1";
             return Err(Error::Usage(what.to_owned()));
         }
+        if self.load.path == Path::Queued {
+            self.check_queued()?;
+        }
         if self.load.work_ms > MAX_WORK_MS {
             return Err(Error::Usage(format!("--work-ms must be at most {MAX_WORK_MS}")));
         }
         Ok(())
+    }
+
+    /// On that path there is one cell for each number of replicas.
+    fn check_queued(&self) -> Result<()> {
+        let is_one = self.places().iter().all(|place| {
+            let Place { lock, scope, guards, .. } = *place;
+            (lock, scope, guards) == (Lock::None, Scope::User, Guards::On)
+        });
+        if is_one && self.load.work_ms == 0 {
+            return Ok(());
+        }
+        let what = "--path queued takes no lock and has the guards on: it goes with --locks none \
+                    --scopes user --guards on, and with no --work-ms";
+        Err(Error::Usage(what.to_owned()))
     }
 
     /// Runs every cell; one that fails is reported and the others go on. `stop` ends the run: cells
@@ -109,7 +126,7 @@ impl Comparison {
         }
         Ok(Report {
             ok: !cells.is_empty() && cells.iter().all(CellReport::ok),
-            conclusion: planted(self.load.plant) + &conclusion(&cells),
+            conclusion: on_path(self.load.path) + &planted(self.load.plant) + &conclusion(&cells),
             cells,
             selection: None,
             changes: None,
@@ -129,6 +146,16 @@ impl Comparison {
 fn announce(report: &CellReport, number: usize, of: usize) {
     let (verdict, _) = crate::report::table::verdict(report);
     eprintln!("{number:>3}/{of} {:<50} {verdict:<12} {:>5.1} s", report.place, report.took_s);
+}
+
+/// What must be said of a path that is not the usual one.
+fn on_path(path: Path) -> String {
+    match path {
+        Path::Direct => String::new(),
+        Path::Queued => {
+            "Purchases took the path queued, and each counts to the end of its ticket. ".to_owned()
+        }
+    }
 }
 
 /// What must be said before anything else of replicas with a bug.
@@ -165,6 +192,7 @@ mod tests {
                 requests_per_user: 3,
                 work_ms: 0,
                 plant: None,
+                path: Path::Direct,
             },
             histories: None,
         }
@@ -188,11 +216,13 @@ mod tests {
     #[test]
     fn a_comparison_beyond_its_bounds_is_a_usage_error() {
         let long_work = Load { work_ms: 5000, ..comparison().load };
+        let queued = Load { path: Path::Queued, ..comparison().load };
         for wrong in [
             Comparison { replicas: vec![0], ..comparison() },
             Comparison { replicas: vec![99], ..comparison() },
             Comparison { locks: vec![], ..comparison() },
             Comparison { load: long_work, ..comparison() },
+            Comparison { load: queued, ..comparison() },
         ] {
             assert_eq!(wrong.check().expect_err("out of bounds").exit_code(), 2);
         }

@@ -21,6 +21,8 @@ use crate::load::tokens::{self, User};
 const COMMAND_DEADLINE: Duration = Duration::from_mins(1);
 /// Lines of each log that an error shows.
 const LOG_LINES: usize = 15;
+/// Empties a logical database of Redis. ARGV: its number.
+const EMPTY: &str = "redis.call('select', ARGV[1]) redis.call('flushdb')";
 
 /// What a deployment is to be like.
 #[derive(Debug, Clone)]
@@ -250,11 +252,19 @@ impl Deployment {
         command
     }
 
-    /// Ends it and drops its database, so that its number can be used again.
+    /// Ends it, drops its database and empties what it had in Redis, so that its number can be used
+    /// again: queues are kept there by the ids of vouchers, which begin anew.
     pub async fn end_and_drop(self) -> Result<()> {
-        let (server, name) = (self.server.clone(), self.name.clone());
+        let (server, name, number) = (self.server.clone(), self.name.clone(), self.number);
+        let redis: Vec<Arc<Redis>> = self.redis.all().cloned().collect();
         self.end().await;
-        blocking(move || server.drop_database(&name)).await
+        blocking(move || {
+            for one in redis {
+                one.command(&["EVAL", EMPTY, "0", &number.to_string()])?;
+            }
+            server.drop_database(&name)
+        })
+        .await
     }
 
     /// Kills its processes. Nothing of it is used again, so nobody waits for a clean end.

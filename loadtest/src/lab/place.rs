@@ -32,6 +32,7 @@ impl Place {
         if let Some(plant) = load.plant {
             flag("--plant", plant.name());
         }
+        flags.extend(load.path.flags());
         flags
     }
 }
@@ -40,6 +41,36 @@ impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (lock, scope, guards) = (self.lock.name(), self.scope.name(), self.guards.name());
         f.pad(&format!("{lock} per {scope}, guards {guards}, replicas {}", self.replicas))
+    }
+}
+
+/// When replicas answer a purchase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Path {
+    /// When its order is committed
+    Direct,
+    /// When it is admitted, with a ticket; its order is then written from a stream, no lock is
+    /// taken
+    Queued,
+}
+
+impl Path {
+    /// The name on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Queued => "queued",
+        }
+    }
+
+    /// Flags of `seckill serve` that choose it.
+    pub fn flags(self) -> Vec<String> {
+        let flags: &[&str] = match self {
+            Self::Direct => &[],
+            Self::Queued => &["--path", "queued", "--writer", "grouped"],
+        };
+        flags.iter().map(|flag| (*flag).to_owned()).collect()
     }
 }
 
@@ -85,6 +116,9 @@ pub enum Plant {
     AnswerBeforeCommit,
     /// What was sold out once is sold out for ever.
     SoldOutForEver,
+    /// Path `queued`: an admitted purchase that is not written is acknowledged, and nothing of it
+    /// is given back.
+    LostCompensation,
 }
 
 impl Plant {
@@ -110,6 +144,7 @@ impl Plant {
             Self::RetryWithFreshId => "retry-with-fresh-id",
             Self::AnswerBeforeCommit => "answer-before-commit",
             Self::SoldOutForEver => "sold-out-for-ever",
+            Self::LostCompensation => "lost-compensation",
         }
     }
 }
@@ -129,6 +164,8 @@ pub struct Load {
     pub work_ms: u64,
     /// A bug that every replica is told to have, to show that the comparison notices.
     pub plant: Option<Plant>,
+    /// When replicas answer.
+    pub path: Path,
 }
 
 impl Load {
@@ -140,5 +177,6 @@ impl Load {
         requests_per_user: 3,
         work_ms: 0,
         plant: None,
+        path: Path::Direct,
     };
 }

@@ -10,7 +10,7 @@ use crate::judge::verdict::Rule;
 use crate::lab::cell::{CellReport, Staged, demanded};
 use crate::lab::faults::{Aim, FaultKind, Schedule};
 use crate::lab::lock::Lock;
-use crate::lab::place::{Load, Place, Plant};
+use crate::lab::place::{Load, Path, Place, Plant};
 use crate::lab::predict::{Case, Circumstance, Guards, Prediction, Scope, prediction};
 use crate::lab::trial::Trial;
 
@@ -163,9 +163,19 @@ const fn row(
 impl Row {
     const fn load(mut self, users: usize, stock: u64, work_ms: u64, at_once: usize) -> Self {
         let (connections, plant) = (600, None);
-        let requests_per_user = at_once;
-        self.load = Some(Load { users, stock, connections, requests_per_user, work_ms, plant });
+        let (requests_per_user, path) = (at_once, Path::Direct);
+        let load = Load { users, stock, connections, requests_per_user, work_ms, plant, path };
+        self.load = Some(load);
         self
+    }
+
+    /// On the path `queued`, where no work is done under a lock.
+    const fn queued(self, users: usize, stock: u64) -> Self {
+        let mut row = self.load(users, stock, 0, 1);
+        if let Some(load) = &mut row.load {
+            load.path = Path::Queued;
+        }
+        row
     }
 
     const fn with(mut self, flags: &'static [(&'static str, &'static str)]) -> Self {
@@ -193,7 +203,7 @@ const GUARDED: (Place, Circumstance) = (at(L::Redisson, PER_USER, Guards::On), S
 const LOCKED: (Place, Circumstance) = (at(L::Redisson, PER_VOUCHER, Guards::Off), ShortWork);
 
 /// The bugs, in the order of the table.
-pub const ROWS: [Row; 20] = [
+pub const ROWS: [Row; 21] = [
     row(
         S(Plant::SetnxWithoutExpire),
         "the lock of a holder that dies stays for ever",
@@ -369,6 +379,16 @@ pub const ROWS: [Row; 20] = [
         &[Sign::Broken(Rule::SoldOutIsTrue)],
     )
     .load(2500, 60, 0, 3),
+    // A queue that is rebuilt does not know who has bought: who asks again is admitted, and the
+    // database has the last word.
+    row(
+        S(Plant::LostCompensation),
+        "who was admitted and cannot buy holds a ticket that never ends",
+        (at(L::None, PER_USER, Guards::On), ShortWork),
+        Some(F::FlushRedis),
+        &[Sign::Waited],
+    )
+    .queued(1000, 400),
 ];
 
 #[cfg(test)]

@@ -25,16 +25,17 @@ use crate::lab::faults::{
     Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder, replica_name,
 };
 use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples, decided};
-use crate::lab::place::Load;
+use crate::lab::place::{Load, Path};
 use crate::lab::predict::{Circumstance, Family};
 use crate::lab::rest::{self, SOLD_OUT_WITHIN};
-use crate::lab::sale::Sale;
+use crate::lab::sale::{Sale, TICKET_DEADLINE};
 use crate::lab::trial::Trial;
 use crate::lab::whole::{Whole, has_failed};
 use crate::load::arrival::Arrival;
 use crate::load::client::Target;
 use crate::load::live::Live;
-use crate::load::outcome::Outcome;
+use crate::load::mix::Mix;
+use crate::load::outcome::{Outcome, TICKET_PENDING};
 use crate::load::plan::Plan;
 use crate::load::progress::Progress;
 use crate::load::stats::Figures;
@@ -49,6 +50,8 @@ const SERVED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a purchase may take when nothing is lost but the messages that a lock is free: a waiter
 /// that has heard nothing looks after a second.
 const HANDED_ON_WITHIN_NS: u64 = 3_000_000_000;
+/// Longer than any main load.
+const LONGEST: Duration = Duration::from_mins(5);
 /// Users who are there to hang up, and to be new after the fault.
 const HANG_UPS: usize = 25;
 const FRESH: usize = 200;
@@ -200,7 +203,11 @@ impl Hit<'_> {
         let per_user = self.load.requests_per_user;
         let plan = self.sale.plan(&users[..users.len() / 2], target, per_user);
         let pace = Pace::of(self.trial, self.load);
-        let plan = Plan { arrival: Arrival::Constant(pace.users_per_s), ..plan };
+        let mut plan = Plan { arrival: Arrival::Constant(pace.users_per_s), ..plan };
+        if self.load.path == Path::Queued {
+            // What a queue knows besides the stock is who has bought: they come again.
+            (plan.mix, plan.duration) = (Mix::AfterSoldOut, Some(LONGEST));
+        }
         plan.check()?;
         Ok(plan)
     }
@@ -327,7 +334,7 @@ impl Round {
     fn count(&mut self, past: &Past, fault: FaultKind) {
         let (begin_ns, end_ns) =
             self.faults.first().map_or((0, 0), |fault| (fault.begin_ns, fault.end_ns));
-        let mut failed_with = BTreeSet::new();
+        let (mut failed_with, mut pending) = (BTreeSet::new(), 0);
         for record in &past.records {
             let phase =
                 usize::from(record.start_ns >= begin_ns) + usize::from(record.start_ns >= end_ns);
@@ -337,8 +344,15 @@ impl Round {
             if has_failed(record, &past.names) {
                 self.failed_requests += 1;
                 let code = past.names.codes.get(usize::from(record.code));
-                failed_with.insert(code.map_or("no answer", String::as_str));
+                let code = code.map_or("no answer", String::as_str);
+                pending += u64::from(code.ends_with(TICKET_PENDING));
+                failed_with.insert(code);
             }
+        }
+        if pending > 0 {
+            // Said first: that somebody was not served may come of it.
+            let text = format!("{pending} tickets had not ended after {TICKET_DEADLINE:?}");
+            self.unmet.insert(0, text);
         }
         if fault == FaultKind::Aimed(Aim::DropMessages) {
             let waited = |record: &&Record| record.end_ns - record.start_ns > HANDED_ON_WITHIN_NS;

@@ -31,6 +31,8 @@ use crate::report::detail::Detail;
 const REQUEST_DEADLINE: Duration = Duration::from_secs(40);
 /// The same where a fault may take the answer away: beyond what the service waits in a purchase.
 const FAULT_REQUEST_DEADLINE: Duration = Duration::from_secs(8);
+/// The same of a ticket: beyond the 10 s after which one that Redis has lost has ended.
+pub(super) const TICKET_DEADLINE: Duration = Duration::from_secs(20);
 /// How long a call besides the load may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
 /// How often the database is read again, [`SETTLE_PAUSE`] apart, until two readings are equal.
@@ -79,6 +81,7 @@ impl<'a> Sale<'a> {
                 Some(_) => FAULT_REQUEST_DEADLINE,
                 None => REQUEST_DEADLINE,
             },
+            ticket_timeout: TICKET_DEADLINE,
             ..Plan::closed(target, self.voucher, users.into(), per_user)
         }
     }

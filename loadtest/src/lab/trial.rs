@@ -169,6 +169,7 @@ impl Trial {
             requests_per_user: 3,
             work_ms: LONG_WORK_MS,
             plant: usual.plant,
+            path: usual.path,
         };
         match self.circumstance {
             Circumstance::LongWorkIgnored => Load { work_ms: OVERLAPPING_WORK_MS, ..small },

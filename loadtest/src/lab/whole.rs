@@ -162,6 +162,7 @@ mod tests {
             outcome,
             replica: None,
             code,
+            admitted: false,
         }
     }
 

@@ -13,7 +13,7 @@
 //!   come meanwhile.
 //!
 //! Nothing here grows with the length of the load: requests are told to the history and to
-//! [`Live`], and forgotten.
+//! [`Live`], and forgotten; only tickets that have not ended are kept, by [`follow`].
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,10 @@ use crate::error::{Error, Result};
 use crate::history::{Event, Invoke, Recorder};
 use crate::load::client::Connection;
 use crate::load::cost::Meter;
+use crate::load::follow::{self, Admitted, NOT_FOLLOWED, Taken, Tickets};
 use crate::load::live::{Live, Seen};
 use crate::load::mix::Fate;
+use crate::load::outcome::SAME_TICKET;
 use crate::load::plan::{Arrivals, Batch, Plan};
 use crate::load::reading::{self, Reading};
 use crate::load::request::Purchase;
@@ -75,6 +77,7 @@ pub async fn run_until(
     let arrivals = Arrivals::new(plan).map_err(broken)?;
     let is_open = plan.arrival.is_open();
     let meter = Meter::start(recorder.waited());
+    let (tickets, followers) = follow::open(plan, recorder, live);
     let load = Arc::new(Load {
         purchases: plan.vouchers.iter().map(|id| Purchase::new(&plan.target, *id)).collect(),
         plan: plan.clone(),
@@ -89,6 +92,7 @@ pub async fn run_until(
             closed: None,
         }),
         under_way: TaskTracker::new(),
+        tickets,
         given_up: AtomicBool::new(false),
     });
     let _stop = Stop(load.clone());
@@ -113,6 +117,8 @@ pub async fn run_until(
     }
     load.under_way.close();
     load.under_way.wait().await;
+    load.tickets.close();
+    followers.finish().await;
     Ok(live.figures(|elapsed| meter.stop(recorder.waited(), elapsed, plan.connections)))
 }
 
@@ -136,6 +142,7 @@ struct Load {
     began: Instant,
     floor: Mutex<Floor>,
     under_way: TaskTracker,
+    tickets: Tickets,
     given_up: AtomicBool,
 }
 
@@ -271,7 +278,8 @@ impl Load {
         });
     }
 
-    /// Awaits the end of a request and tells the history and the live figures.
+    /// Awaits the answer to a request and tells the history and the live figures. Where that is a
+    /// ticket, its end is told by who follows it.
     async fn land(&self, mut flight: Flight) -> Box<Connection> {
         let (user, number) = (flight.batch.user, flight.number);
         self.recorder
@@ -289,8 +297,24 @@ impl Load {
             Some(when) => Err(flight.connection.hang_up(when).await),
         };
         let ended = Instant::now();
-        let reading = Reading::of(&result);
         let replica = result.as_ref().ok().and_then(|answer| answer.replica);
+        let reading = match reading::ticket(&result) {
+            None => Reading::of(&result),
+            Some(ticket) => {
+                let (sent, came) = (flight.sent, ended);
+                let replica = replica.map(str::to_owned);
+                let admitted = Admitted { ticket, number, user, replica, intended, sent, came };
+                let taken = self.tickets.take(admitted);
+                if taken != Taken::Twin {
+                    self.live.admitted(came.saturating_duration_since(intended), came);
+                }
+                match taken {
+                    Taken::Followed => return flight.connection,
+                    Taken::NotFollowed => Reading::of_ticket(NOT_FOLLOWED),
+                    Taken::Twin => Reading::of_ticket(SAME_TICKET),
+                }
+            }
+        };
         self.live.ended(&Seen {
             user,
             reading: &reading,

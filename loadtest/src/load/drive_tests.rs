@@ -110,6 +110,70 @@ async fn who_has_waited_for_as_long_as_an_answer_may_take_is_not_sent_and_counte
     assert_eq!(past.records.len() as u64, figures.requests);
 }
 
+/// A server that gives each purchase a ticket, and ends none before it has given so many: then each
+/// has bought an order with the ticket's number. Never, for the first ticket.
+async fn ticket_server(ends_after: usize) -> Arc<Target> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let given = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let given = given.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                loop {
+                    let Ok(read @ 1..) = stream.read(&mut buffer).await else { return };
+                    let asked = String::from_utf8_lossy(&buffer[..read]).into_owned();
+                    let path = asked.split(' ').nth(1).unwrap_or_default();
+                    let (status, ticket, state) = match path.strip_prefix("/api/tickets/") {
+                        None => {
+                            let number = given.fetch_add(1, Ordering::SeqCst) + 1;
+                            (202, uuid::Uuid::from_u128(number as u128), r#""pending""#.to_owned())
+                        }
+                        Some(ticket) => {
+                            let ticket: uuid::Uuid = ticket.parse().expect("a ticket");
+                            let number = ticket.as_u128();
+                            let is_over = given.load(Ordering::SeqCst) >= ends_after && number > 1;
+                            let bought = format!(r#""bought","order_id":"{number}""#);
+                            (200, ticket, if is_over { bought } else { r#""pending""#.to_owned() })
+                        }
+                    };
+                    let body = format!(r#"{{"ticket":{{"id":"{ticket}","status":{state}}}}}"#);
+                    let length = body.len();
+                    let answer =
+                        format!("HTTP/1.1 {status} Fine\r\ncontent-length: {length}\r\n\r\n{body}");
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Target::parse(&url).expect("a target")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_leaves_its_connection_to_others_and_is_followed_to_its_end_or_its_deadline() {
+    const USERS: u32 = 100;
+    let target = ticket_server(USERS as usize).await;
+    let ticket_timeout = Duration::from_secs(2);
+    let plan = Plan { connections: 4, ticket_timeout, ..plan(target, USERS, 1) };
+    let (figures, past) = carry_out(&plan).await;
+    let queued = figures.queued.as_ref().expect("tickets");
+    assert_eq!((figures.requests, queued.admitted), (100, 100));
+    assert_eq!(figures.count(Outcome::Bought), 99, "{:?}", figures.codes);
+    assert_eq!(figures.codes["202 ticket_pending"], 1, "the first one never ends");
+    assert!(figures.in_flight_peak > 50, "in flight to its end: {}", figures.in_flight_peak);
+    assert!(queued.admission.max_ms < figures.all.max_ms);
+    let [last_sent, first_ended] = [
+        past.records.iter().map(|one| one.start_ns).max(),
+        past.records.iter().map(|one| one.end_ns).min(),
+    ];
+    assert!(first_ended > last_sent, "no request ends with its 202");
+    let admitted = past.records.iter().filter(|one| one.admitted && one.order.is_some());
+    assert_eq!(admitted.count(), 99);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_arrival_leaves_before_its_moment() {
     let target = server(Duration::ZERO, Duration::ZERO).await;

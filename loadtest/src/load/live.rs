@@ -10,7 +10,7 @@ use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 use crate::load::reading::Reading;
-use crate::load::stats::{Figures, Latencies, Share, ratio, whole};
+use crate::load::stats::{Figures, Latencies, Queued, Share, ratio, whole};
 
 /// Most names of replicas, or codes, told apart; further ones share the last.
 const MAX_NAMES: usize = 256;
@@ -105,6 +105,12 @@ impl Live {
         self.tally().dropped += u64::from(requests);
     }
 
+    /// A request was answered with a ticket, so long after it was to leave. It is in flight until
+    /// the ticket has ended.
+    pub(super) fn admitted(&self, after: Duration, now: Instant) {
+        self.tally().admit(after, now);
+    }
+
     pub(super) fn ended(&self, seen: &Seen<'_>) {
         self.tally().end(seen);
     }
@@ -148,6 +154,8 @@ struct Tally {
     /// From the sending, where `by_outcome` counts from the intended moment.
     from_sending: Latencies,
     lateness: Latencies,
+    admissions: Latencies,
+    last_admission: Duration,
     codes: Vec<((Option<u16>, String), u64)>,
     replicas: Vec<(String, u64)>,
     /// Requests of each user in flight, now and at most.
@@ -197,6 +205,8 @@ impl Tally {
             by_outcome: std::array::from_fn(|_| Latencies::new()),
             from_sending: Latencies::new(),
             lateness: Latencies::new(),
+            admissions: Latencies::new(),
+            last_admission: Duration::ZERO,
             codes: Vec::new(),
             replicas: Vec::new(),
             users: vec![(0, 0); users],
@@ -227,6 +237,24 @@ impl Tally {
             *now = now.saturating_add(1);
             *most = (*most).max(*now);
         }
+    }
+
+    fn admit(&mut self, after: Duration, now: Instant) {
+        self.admissions.record(after);
+        let at = now.saturating_duration_since(self.zero);
+        self.last_admission = self.last_admission.max(at);
+    }
+
+    fn queued(&self) -> Option<Queued> {
+        let admitted = self.admissions.len();
+        let admitting = self.last_admission.saturating_sub(self.first_start.unwrap_or_default());
+        let admitting_s = admitting.as_secs_f64();
+        (admitted > 0).then(|| Queued {
+            admitted,
+            admitting_s,
+            admitted_per_s: ratio(whole(admitted), admitting_s),
+            admission: self.admissions.summary(),
+        })
     }
 
     fn end(&mut self, seen: &Seen<'_>) {
@@ -278,6 +306,7 @@ impl Tally {
             elapsed_s,
             requests_per_s: ratio(whole(self.starts), elapsed_s),
             orders_per_s: ratio(whole(orders), selling.as_secs_f64()),
+            queued: self.queued(),
             all: self.all().summary(),
             from_sending: self.from_sending.summary(),
             outcomes: Outcome::ALL

@@ -4,6 +4,7 @@ pub mod arrival;
 pub mod client;
 pub mod cost;
 pub mod drive;
+mod follow;
 pub mod live;
 pub mod mix;
 pub mod outcome;

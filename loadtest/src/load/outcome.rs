@@ -4,8 +4,18 @@
 //! with a 4xx status, or a 503 that says `"executed": false`. Whatever else is not a 201
 //! (time-outs, resets, a proxy's HTML, 500, 502, 504) is unknown: the order may or may not exist,
 //! and the verdict treats it so.
+//!
+//! A 202 brings a ticket; such a request ends as its ticket does, see `follow`.
 
 use serde::{Deserialize, Serialize};
+
+/// The status of an answer that brings a ticket. It is also what is recorded of the request once
+/// its ticket has ended.
+pub const ADMITTED: u16 = 202;
+/// The code of a request that got the ticket of another one of the load, and so admitted nothing.
+pub const SAME_TICKET: &str = "same_ticket";
+/// The code of a ticket that had not ended in time.
+pub const TICKET_PENDING: &str = "ticket_pending";
 
 /// How a purchase request ended, as its client can know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -27,6 +37,11 @@ impl Outcome {
     /// All outcomes, in the order of reports.
     pub const ALL: [Self; 5] =
         [Self::Bought, Self::SoldOut, Self::AlreadyOrdered, Self::Refused, Self::Unknown];
+
+    /// Whether it says that no order was written.
+    pub fn is_definite_refusal(self) -> bool {
+        matches!(self, Self::SoldOut | Self::AlreadyOrdered | Self::Refused)
+    }
 
     /// The name in reports.
     pub fn name(self) -> &'static str {

@@ -46,6 +46,9 @@ pub struct Plan {
     pub connections: usize,
     /// When a request without an answer is given up, and one that has waited for a connection.
     pub timeout: Duration,
+    /// When a ticket that has not ended is given up, counted from when it came. With zero none is
+    /// followed, and what becomes of it is unknown.
+    pub ticket_timeout: Duration,
     /// No arrival comes later than this.
     pub duration: Option<Duration>,
     /// No request comes after so many.
@@ -76,6 +79,7 @@ impl Plan {
             arrival: Arrival::Closed,
             connections: at_once,
             timeout: Duration::from_secs(40),
+            ticket_timeout: Duration::from_secs(40),
             duration: None,
             requests: None,
             first_request: 0,

@@ -3,13 +3,16 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use uuid::Uuid;
 
 use crate::history::{Ended, Event};
 use crate::load::client::{Answer, CallError};
-use crate::load::outcome::{Outcome, Problem, classify};
+use crate::load::outcome::{ADMITTED, Outcome, Problem, SAME_TICKET, classify};
 
 /// The code of an answer that is neither a 201 nor a problem document.
 const NO_PROBLEM: &str = "without a problem document";
+/// The code of a ticket that the service does not know.
+const TICKET_UNKNOWN: &str = "ticket_not_found";
 
 /// An answer, or its absence, understood.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,6 +54,73 @@ impl Reading {
             None => (None, Cow::Borrowed(NO_PROBLEM)),
         };
         Self { outcome, order, status, code: Some(code) }
+    }
+}
+
+impl Reading {
+    /// Of a request that was answered with a ticket and about which nothing better is known.
+    pub(super) fn of_ticket(code: &'static str) -> Self {
+        let outcome = if code == SAME_TICKET { Outcome::Refused } else { Outcome::Unknown };
+        let status = Some(ADMITTED);
+        Self { outcome, order: None, status, code: Some(Cow::Borrowed(code)) }
+    }
+}
+
+/// The ticket that an answer brings, if it is a 202 with one.
+pub(super) fn ticket(result: &Result<Answer<'_>, CallError>) -> Option<Uuid> {
+    let answer = result.as_ref().ok().filter(|answer| answer.status == ADMITTED)?;
+    let TicketAnswer { ticket } = serde_json::from_slice(answer.body).ok()?;
+    ticket.id.parse().ok()
+}
+
+#[derive(Deserialize)]
+struct TicketAnswer<'a> {
+    #[serde(borrow)]
+    ticket: Ticket<'a>,
+}
+
+#[derive(Deserialize)]
+struct Ticket<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    #[serde(borrow, default)]
+    order_id: Option<Cow<'a, str>>,
+}
+
+/// What the answer to a question for a ticket says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TicketSays {
+    /// So its request has ended.
+    Ended(Reading),
+    /// Nothing yet, or nobody could be asked.
+    NotYet,
+}
+
+impl TicketSays {
+    pub(super) fn of(result: &Result<Answer<'_>, CallError>) -> Self {
+        match result {
+            // A ticket that was given to this user and is unknown says nothing of the order.
+            Ok(answer) if answer.status == 404 => Self::Ended(Reading::of_ticket(TICKET_UNKNOWN)),
+            Ok(answer) if answer.status == 200 => Self::of_body(answer.body),
+            Ok(_) | Err(_) => Self::NotYet,
+        }
+    }
+
+    fn of_body(body: &[u8]) -> Self {
+        let Ok(TicketAnswer { ticket }) = serde_json::from_slice(body) else { return Self::NotYet };
+        let outcome = match ticket.status.as_ref() {
+            "bought" => Outcome::Bought,
+            "sold_out" => Outcome::SoldOut,
+            "already_ordered" => Outcome::AlreadyOrdered,
+            "refused" | "lost" | "dead" => Outcome::Refused,
+            _ => return Self::NotYet,
+        };
+        let order = ticket.order_id.and_then(|id| id.parse().ok());
+        let is_bought = outcome == Outcome::Bought;
+        let code = (!is_bought).then(|| Cow::Owned(ticket.status.into_owned()));
+        Self::Ended(Reading { outcome, order, status: Some(ADMITTED), code })
     }
 }
 
@@ -110,5 +180,34 @@ mod tests {
         let late = read(504, true, r#"{"code":"outcome_unknown","order_id":"9"}"#);
         assert_eq!((late.outcome, late.order), (Outcome::Unknown, Some(9)));
         assert_eq!(late.code.as_deref(), Some("outcome_unknown"));
+    }
+
+    #[test]
+    fn a_ticket_ends_a_request_as_it_says_and_only_with_an_end() {
+        const ID: &str = "018bcfe5-687b-7fff-bfff-ffff0000004d";
+        let told = |status: u16, text: &str| {
+            let body = format!(r#"{{"ticket":{{"id":"{ID}","voucher_id":"1","status":{text}}}}}"#);
+            let answer = Answer { status, replica: None, is_problem: false, body: body.as_bytes() };
+            let answer = Ok(answer);
+            (ticket(&answer), TicketSays::of(&answer))
+        };
+        assert_eq!(told(202, r#""pending","order_id":null"#).0, ID.parse().ok());
+        assert_eq!(told(200, r#""pending""#), (None, TicketSays::NotYet));
+        assert_eq!(told(503, r#""bought""#).1, TicketSays::NotYet);
+        let ends = [
+            (r#""bought","order_id":"7""#, Outcome::Bought, Some(7)),
+            (r#""already_ordered","order_id":"7""#, Outcome::AlreadyOrdered, Some(7)),
+            (r#""sold_out""#, Outcome::SoldOut, None),
+            (r#""refused""#, Outcome::Refused, None),
+            (r#""lost""#, Outcome::Refused, None),
+            (r#""dead""#, Outcome::Refused, None),
+        ];
+        for (text, outcome, order) in ends {
+            let TicketSays::Ended(reading) = told(200, text).1 else { panic!("{text}") };
+            assert_eq!((reading.outcome, reading.order), (outcome, order), "{text}");
+            assert_eq!(reading.status, Some(ADMITTED));
+        }
+        let TicketSays::Ended(reading) = told(404, r#""bought""#).1 else { panic!("404") };
+        assert_eq!(reading.outcome, Outcome::Unknown);
     }
 }

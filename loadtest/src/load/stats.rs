@@ -37,6 +37,19 @@ pub struct Share {
     pub share: f64,
 }
 
+/// Of requests that were answered with a ticket, which is followed to its end.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Queued {
+    /// How many.
+    pub admitted: u64,
+    /// Seconds from the first request to the last ticket that came.
+    pub admitting_s: f64,
+    /// How many a second in that time.
+    pub admitted_per_s: f64,
+    /// From the moment a request was to leave to its ticket.
+    pub admission: Latency,
+}
+
 /// All figures of one load.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Figures {
@@ -51,6 +64,9 @@ pub struct Figures {
     /// Orders acknowledged, divided by the seconds from the first request to the last
     /// acknowledgement.
     pub orders_per_s: f64,
+    /// Of requests that were answered with a ticket, if any were: all else counts to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued: Option<Queued>,
     /// Latencies of all requests, from the moment a request was to leave to the end of its answer.
     /// In a closed loop it is to leave when it leaves.
     pub all: Latency,

@@ -101,6 +101,7 @@ mod tests {
             outcome: Outcome::Bought,
             replica: Some(0),
             code: 0,
+            admitted: false,
         };
         let records: Vec<Record> = (0..).zip(orders).map(record).collect();
         let names = Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] };
@@ -138,6 +139,7 @@ mod tests {
             outcome: Outcome::Bought,
             replica: Some(replica),
             code: 0,
+            admitted: false,
         };
         // r2 stands still from 1000 to 2000; 3 and 4 only waited for their turn.
         let records = [

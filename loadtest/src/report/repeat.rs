@@ -3,7 +3,7 @@
 use crate::lab::cell::CellReport;
 use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
-use crate::lab::place::Load;
+use crate::lab::place::{Load, Path};
 use crate::lab::planting::Plants;
 use crate::lab::plants::ROWS;
 use crate::lab::predict::{Circumstance, Guards, Scope};
@@ -100,6 +100,9 @@ fn comparison(trials: &[Trial], load: &Load) -> String {
     if load.work_ms > 0 {
         flags.push(("--work-ms", load.work_ms.to_string()));
     }
+    if load.path == Path::Queued {
+        flags.push(("--path", load.path.name().to_owned()));
+    }
     if let Some(plant) = load.plant {
         flags.push(("--plant", plant.name().to_owned()));
     }
@@ -155,7 +158,8 @@ mod tests {
 
     #[test]
     fn the_command_names_every_choice_once() {
-        let load = Load { work_ms: 5, plant: Some(Plant::LyingAudit), ..Load::USUAL };
+        let (plant, path) = (Some(Plant::LyingAudit), Path::Queued);
+        let load = Load { work_ms: 5, plant, path, ..Load::USUAL };
         let trial = |lock, replicas| {
             let (scope, guards) = (Scope::User, Guards::Off);
             Trial::plain(Place { lock, scope, guards, replicas })
@@ -164,8 +168,8 @@ mod tests {
         assert_eq!(
             comparison(&trials, &load),
             "loadtest compare --locks local,redisson --scopes user --guards off --replicas 3,1 \
-             --users 700 --stock 100 --connections 96 --requests-per-user 3 --work-ms 5 --plant \
-             lying-audit"
+             --users 700 --stock 100 --connections 96 --requests-per-user 3 --work-ms 5 --path \
+             queued --plant lying-audit"
         );
     }
 

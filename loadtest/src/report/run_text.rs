@@ -100,8 +100,19 @@ fn details(load: &Figures) -> String {
     let mark = if load.bottlenecks().is_empty() { "" } else { " (the generator's limit)" };
     let codes: Vec<String> =
         load.codes.iter().map(|(code, count)| format!("{code}: {count}")).collect();
+    let queued = load.queued.as_ref().map_or(String::new(), |queued| {
+        format!(
+            "{} admitted, {:.0} admitted/s{mark}, p50 {:.1} ms and p99 {:.1} ms to the ticket; \
+             {:.0} committed/s until the last order\n",
+            queued.admitted,
+            queued.admitted_per_s,
+            queued.admission.p50_ms,
+            queued.admission.p99_ms,
+            load.orders_per_s,
+        )
+    });
     format!(
-        "{:.0} orders/s, {:.0} requests/s{mark} in {:.2} s, {in_flight}\n\
+        "{queued}{:.0} orders/s, {:.0} requests/s{mark} in {:.2} s, {in_flight}\n\
          answers by replica: {}\nanswers by code: {}",
         load.orders_per_s,
         load.requests_per_s,

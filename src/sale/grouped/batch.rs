@@ -6,6 +6,7 @@
 //! the third.
 
 use distlock::Loss;
+use tokio::time::timeout;
 
 use super::{Member, Press};
 use crate::failpoint::{self, reach};
@@ -18,6 +19,8 @@ pub(super) enum Setback {
     Failed(StoreError),
     /// Somebody's lock was lost meanwhile; it was rolled back.
     LockLost,
+    /// Somebody else has locked a row that one of these needs; it is undone.
+    HeldUp,
     /// Some are of another opening of the queue than this, which counts; it was rolled back.
     Stale(Option<u64>),
     /// The database was away before anything was committed.
@@ -44,7 +47,10 @@ impl Press {
         reach(failpoint::BEGUN);
         if let Err(setback) = self.insert(&mut tx, members, &entries).await {
             reach(failpoint::BEFORE_ROLLBACK);
-            tx.rollback().await;
+            match setback {
+                Setback::HeldUp => tx.cut_off(&self.pool).await,
+                _ => tx.rollback().await,
+            }
             reach(failpoint::ROLLED_BACK);
             return Err(setback);
         }
@@ -105,7 +111,9 @@ impl Press {
         let mut rows: Vec<_> = entries.iter().copied().zip(passes.iter().copied()).collect();
         rows.sort_unstable_by_key(|(entry, _)| entry.user);
         let Some((Entry { voucher, .. }, _)) = rows.first().copied() else { return Ok(()) };
-        let epoch = self.orders.insert_queued(tx, voucher, &rows).await?;
+        let inserting = self.orders.insert_queued(tx, voucher, &rows);
+        let patience = passes.iter().map(|pass| pass.patience).max().unwrap_or_default();
+        let epoch = timeout(patience, inserting).await.map_err(|_| Setback::HeldUp)??;
         if passes.iter().any(|pass| Some(pass.epoch) != epoch) {
             return Err(Setback::Stale(epoch));
         }

@@ -12,6 +12,8 @@
 //!   pause if another transaction was met. Halving isolates the order that fails by itself;
 //! - a row that stays locked (1205): one by one from then on, so that it is waited for once more
 //!   and not with everybody;
+//! - a row that stays locked, on the path `queued`: all are told after a moment, and come again one
+//!   by one (`queued::work`);
 //! - anything else is an answer to all that were tried.
 //!
 //! What succeeds doubles the number that is tried next. Somebody who is twice in a group comes
@@ -148,6 +150,7 @@ impl Group {
                 self.put_back(fresh);
                 Vec::into_iter(stale).for_each(|member| member.tell(Told::Stale));
             }
+            Setback::HeldUp => Vec::into_iter(batch).for_each(|member| member.tell(Told::HeldUp)),
             Setback::Away => refuse(batch, Refusal::Unavailable("database")),
             Setback::LockLost => self.put_back(batch),
             Setback::Failed(error) => self.go_on_after(batch, error).await,

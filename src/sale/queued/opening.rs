@@ -2,6 +2,7 @@
 //! raises the epoch in the database, reads the stock there and brings both to Redis. And refilling
 //! one: units that came back to the database are admitted again.
 
+use std::pin::pin;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -17,36 +18,68 @@ use crate::store::{Admission, Request, StoreError};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks whether another replica has opened it.
 const LOOK: Duration = Duration::from_millis(10);
+/// The same of those who wait for another request of this replica.
+const LONG_LOOK: Duration = Duration::from_millis(100);
 /// The shortest time between two comparisons of a queue's stock with the database's.
-const REFILL: Duration = Duration::from_millis(400);
+const REFILL: Duration = Duration::from_millis(200);
 
 impl Desk {
-    /// Admits, after opening the queue if it is not open.
+    /// Admits, after opening the queue if it is not open, and after refilling it if it is empty and
+    /// was not compared with the database just now.
     pub(super) async fn admit(&self, request: &Request) -> Result<Admission, StoreError> {
         match self.stream.admit(request).await? {
             Admission::Unopened => {
                 let late = |_| StoreError::NoAnswer { server: "redis" };
                 timeout(PATIENCE, self.open_and_admit(request)).await.map_err(late)?
             }
+            Admission::SoldOut if self.may_refill(request.ticket.voucher()) => {
+                match self.refill(request.ticket.voucher()).await {
+                    Ok(true) => self.stream.admit(request).await,
+                    Ok(false) => Ok(Admission::SoldOut),
+                    Err(error) => {
+                        tracing::debug!(%error, "a queue could not be refilled");
+                        Ok(Admission::SoldOut)
+                    }
+                }
+            }
             admission => Ok(admission),
         }
     }
 
-    /// One request of a replica opens; the others find it open.
+    /// One request of a replica opens; the others wait for that, and then ask all at once.
     async fn open_and_admit(&self, request: &Request) -> Result<Admission, StoreError> {
-        let _turn = self.opening.lock().await;
-        let voucher = request.ticket.voucher();
-        let began = Instant::now();
         loop {
+            let mut opened = pin!(self.opened.notified());
+            // Whoever opens it between the next two lines is heard as well.
+            opened.as_mut().enable();
             let admission = self.stream.admit(request).await?;
-            if admission != Admission::Unopened || began.elapsed() > PATIENCE {
+            if admission != Admission::Unopened {
                 return Ok(admission);
             }
-            if self.stream.begin_to_open(voucher, None).await? {
-                self.open(voucher, request.window.ends_at).await?;
+            if let Ok(_turn) = self.opening.try_lock() {
+                self.open_or_wait(request.ticket.voucher(), request.window.ends_at).await?;
+                self.opened.notify_waiters();
             } else {
-                sleep(LOOK).await;
+                // It may be another voucher's, or be given up in the middle.
+                let _opened_or_not = timeout(LONG_LOOK, opened).await;
             }
+        }
+    }
+
+    /// Opens the queue, or waits for another replica that does.
+    async fn open_or_wait(
+        &self,
+        voucher: VoucherId,
+        ends_at: OffsetDateTime,
+    ) -> Result<(), StoreError> {
+        loop {
+            if self.stream.begin_to_open(voucher, None).await? {
+                return self.open(voucher, ends_at).await;
+            }
+            if self.stream.progress(voucher).await?.is_some() {
+                return Ok(());
+            }
+            sleep(LOOK).await;
         }
     }
 
@@ -87,16 +120,16 @@ impl Desk {
         is_time
     }
 
-    /// Takes over the database's stock, if nothing is on its way there.
-    pub(super) async fn refill(&self, voucher: VoucherId) -> Result<(), StoreError> {
-        let Some(seen) = self.stream.progress(voucher).await? else { return Ok(()) };
-        if seen.under_way > 0 {
-            return Ok(());
+    /// Takes over the database's stock but for the units of what is on its way there; whether
+    /// there are any.
+    pub(super) async fn refill(&self, voucher: VoucherId) -> Result<bool, StoreError> {
+        let Some(seen) = self.stream.progress(voucher).await? else { return Ok(false) };
+        let Some(stock) = self.tickets.stock(voucher, seen.epoch).await? else { return Ok(false) };
+        let under_way = i64::try_from(seen.under_way).unwrap_or(i64::MAX);
+        let came_back = stock > under_way && self.stream.refill(voucher, seen, stock).await?;
+        if came_back {
+            tracing::info!(%voucher, stock, under_way, "units came back");
         }
-        let Some(stock) = self.tickets.stock(voucher, seen.epoch).await? else { return Ok(()) };
-        if stock > 0 && self.stream.refill(voucher, seen, stock).await? {
-            tracing::info!(%voucher, stock, "units came back");
-        }
-        Ok(())
+        Ok(came_back)
     }
 }

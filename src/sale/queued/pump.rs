@@ -184,17 +184,15 @@ impl Pump {
         let (desk, voucher, done) = (Arc::clone(&self.desk), self.voucher, done.clone());
         tokio::spawn(async move {
             reach(failpoint::QUEUE_DELIVERED);
-            let Some(order) = entry.order.filter(|order| order.ticket.voucher() == voucher) else {
-                tracing::error!(%voucher, id, "an entry that cannot be read is dropped");
-                metrics::counter!("seckill_queue_unreadable_total").increment(1);
-                if let Err(error) = desk.stream.drop_entries(voucher, &[id]).await {
-                    tracing::warn!(%error, "and comes again");
+            let settlement = match entry.order {
+                Ok(order) => {
+                    let state = desk.settle(&order, entry.deliveries).await;
+                    state.map(|state| EntryEnd { id, order, state })
                 }
-                return;
+                Err(unreadable) => desk.put_aside(voucher, (id, unreadable)).await,
             };
-            if let Some(state) = desk.settle(&order, entry.deliveries).await {
+            if let Some(settlement) = settlement {
                 reach(failpoint::QUEUE_ENDED);
-                let settlement = EntryEnd { id, order, state };
                 let _ended = done.send(Done { settlement, _at_work: at_work }).await;
             }
         });

@@ -1,18 +1,21 @@
 //! The answer to the COMMIT of a group is lost: nobody in it is told anything, and nobody's lock is
 //! let go, before the truth is found out for all.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::task::JoinHandle;
 
 use crate::crowd::{Books, Fate, Try, buy_together};
+use crate::queued::buyer::lock_stock;
 use crate::redis_side::RedisSide;
 use crate::support::{Place, Service, eventually};
 
 const STOCK: u32 = 100;
 /// Each asks once, all at a time.
 const USERS: std::ops::Range<u64> = 1..31;
+/// How long an outcome is kept unknown: less than the service goes on asking.
+const UNKNOWN: Duration = Duration::from_secs(3);
 /// Longer than any of these tests.
 const LEASE: [&str; 2] = ["--lease-ms", "120000"];
 
@@ -51,13 +54,29 @@ impl Table {
         }
     }
 
-    fn start_to_buy(&self) -> JoinHandle<Vec<Try>> {
+    /// Has all of them ask, and the first ones wait for the stock until all others have gathered
+    /// behind them: each caller holds its lock by then.
+    async fn start_to_buy(&self) -> JoinHandle<Vec<Try>> {
+        let stock = lock_stock(&self.database_url, &self.voucher).await;
         let (url, voucher) = (self.service.url.clone(), self.voucher.clone());
-        tokio::spawn(async move { buy_together(&url, &voucher, USERS).await })
+        let purchases = tokio::spawn(async move { buy_together(&url, &voucher, USERS).await });
+        eventually("all have gathered", async || {
+            self.locks().await == USERS.count() || purchases.is_finished()
+        })
+        .await;
+        stock.rollback().await.expect("a ROLLBACK");
+        purchases
     }
 
     async fn buy(&self) -> Vec<Try> {
-        self.start_to_buy().await.expect("purchases")
+        self.start_to_buy().await.await.expect("purchases")
+    }
+
+    /// What is written, once nothing is on its way that the server has received.
+    async fn settled_books(&self) -> Books {
+        let stock = lock_stock(&self.database_url, &self.voucher).await;
+        stock.rollback().await.expect("a ROLLBACK");
+        self.books().await
     }
 
     async fn books(&self) -> Books {
@@ -101,7 +120,7 @@ async fn a_group_whose_commit_never_arrived_is_refused_and_can_buy_again() {
         assert!(refused >= 10, "{action:?}: {refused} refused");
         assert_eq!(count(&tries, |fate| *fate == Fate::Unknown), 0, "{action:?}");
         table.books().await.bear_out(&tries);
-        let again = table.buy().await;
+        let again = buy_together(&table.service.url, &table.voucher, USERS).await;
         assert_eq!(count(&again, |fate| matches!(fate, Fate::Bought(_))), refused, "{action:?}");
         assert_eq!(table.books().await.orders.len(), 30);
         assert_eq!(table.locks().await, 0);
@@ -113,10 +132,11 @@ async fn while_the_outcome_of_a_group_is_unknown_nobody_is_answered_and_all_lock
     for action in [Action::CutAnswer, Action::CutRequest] {
         let table = Table::lay().await;
         let rule = table.arm(action, true);
-        let purchases = table.start_to_buy();
+        let purchases = table.start_to_buy().await;
         eventually("a COMMIT is cut", async || rule.fired() == 1).await;
-        let written = table.books().await.orders.len();
-        for _ in 0..60 {
+        let written = table.settled_books().await.orders.len();
+        let began = Instant::now();
+        while began.elapsed() < UNKNOWN {
             assert!(table.locks().await >= 10, "{action:?}: locks were let go");
             assert!(!purchases.is_finished(), "{action:?}: answered without knowing");
             tokio::time::sleep(Duration::from_millis(50)).await;

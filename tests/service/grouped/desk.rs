@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use distlock::{Lease, LockKind, LockOptions, Replication};
-use seckill::config::LockServers;
+use seckill::config::{LockServers, RedisArgs};
 use seckill::domain::{OrderId, UserId, VoucherId, Window};
 use seckill::lock::{self, Places, Wanted};
 use seckill::sale::{
@@ -167,8 +167,7 @@ pub(crate) fn no_servers() -> LockServers {
     LockServers {
         red_urls: Vec::new(),
         zookeeper_url: None,
-        redis_ca_file: None,
-        allow_eviction: false,
+        redis: RedisArgs { redis_ca_file: None, allow_eviction: false },
         lock_pool: 2,
         lock_replication: Replication::None,
         red_restart_delay_ms: 0,

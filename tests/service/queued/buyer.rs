@@ -19,7 +19,7 @@ pub(super) const QUEUED: [&str; 4] = ["--path", "queued", "--writer", "grouped"]
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// No order of that voucher is written before this ends.
-pub(super) async fn lock_stock(database_url: &str, voucher: &str) -> Transaction<'static, MySql> {
+pub(crate) async fn lock_stock(database_url: &str, voucher: &str) -> Transaction<'static, MySql> {
     let database = MySqlPool::connect(database_url).await.expect("the database");
     let mut tx = database.begin().await.expect("a transaction");
     let locked = sqlx::query("SELECT stock FROM voucher_stock WHERE voucher_id = ? FOR UPDATE");
@@ -40,7 +40,7 @@ pub(super) async fn try_to_buy(url: &str, voucher: &str, user: u64) -> Option<An
 }
 
 /// The ticket in an answer that says 202.
-pub(super) fn ticket_of(answer: Answer) -> String {
+pub(crate) fn ticket_of(answer: Answer) -> String {
     let location = answer.headers.get("location").cloned();
     let body = answer.expect(202);
     let ticket = body["ticket"]["id"].as_str().expect("a ticket").to_owned();

@@ -1,8 +1,11 @@
 //! The path `queued`: tickets instead of orders, and orders that follow.
 
-mod buyer;
+pub(crate) mod buyer;
 mod crowd;
 mod events;
+mod keys;
+mod load;
+mod locked;
 mod lost;
 mod poison;
 mod refusals;

@@ -7,8 +7,8 @@ use tokio::process::Command;
 
 use crate::fleet::SECKILL;
 use crate::queued::buyer::{
-    Left, ask, assert_settled, buy, crowd, end_of, ended, heal, left, poison, redis, service,
-    ticket_of,
+    Left, ask, assert_settled, buy, crowd, end_of, ended, heal, left, lock_stock, poison, redis,
+    service, ticket_of,
 };
 use crate::support::{Place, eventually};
 
@@ -75,21 +75,71 @@ async fn a_poisonous_entry_holds_up_nobody_ends_dead_and_can_be_replayed() {
     service.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_entry_that_nobody_can_read_is_dropped() {
-    let service = service(&[]).await;
-    let voucher = service.voucher(20).await;
-    let first = ticket_of(buy(&service.url, &voucher, 1).await);
-    assert_eq!(end_of(&service.url, &first, 1).await.0, "bought");
+/// Adds an entry to the voucher's stream.
+async fn add_entry(place: &Place, voucher: &str, fields: &[&[u8]]) -> String {
     let mut add = redis::cmd("XADD");
-    add.arg(format!("{{v:{voucher}}}:stream")).arg("*").arg("tulips").arg("1");
-    add.exec_async(&mut redis(&service.place).await).await.expect("an answer");
-    let second = ticket_of(buy(&service.url, &voucher, 2).await);
-    assert_eq!(end_of(&service.url, &second, 2).await.0, "bought");
+    add.arg(format!("{{v:{voucher}}}:stream")).arg("*").arg(fields);
+    add.query_async(&mut redis(place).await).await.expect("an answer")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_nobody_can_read_holds_up_nobody_and_is_kept_for_an_operator() {
+    let service = service(&[]).await;
+    let (place, url) = (service.place.clone(), service.url.clone());
+    let voucher = service.voucher(20).await;
+    let first = ticket_of(buy(&url, &voucher, 1).await);
+    assert_eq!(end_of(&url, &first, 1).await.0, "bought");
+    let id = add_entry(&place, &voucher, &[b"tulips", b"\xffred"]).await;
+    let second = ticket_of(buy(&url, &voucher, 2).await);
+    assert_eq!(end_of(&url, &second, 2).await.0, "bought");
     eventually("it is gone", async || {
-        left(&service.place, &voucher).await == Left { stock: 18, entries: 0, users: 2 }
+        left(&place, &voucher).await == Left { stock: 18, entries: 0, users: 2 }
     })
     .await;
+    let (lines, _) = letters(&place, &["list", "--voucher", &voucher]).await;
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    let letter: Value = serde_json::from_str(line).expect("JSON");
+    let name = format!("{voucher}/{id}");
+    assert_eq!(letter["entry"], name);
+    assert_eq!((&letter["voucher_id"], &letter["reason"]), (&voucher.into(), &"unreadable".into()));
+    assert_eq!(
+        (&letter["fields"], &letter["ticket"]),
+        (&r#""tulips" "\xffred""#.into(), &Value::Null)
+    );
+    for replay in [&name, "--all"] {
+        let (told, all) = letters(&place, &["replay", replay]).await;
+        let why = format!("{name}: not admitted: the entry cannot be read; its user may buy again");
+        assert_eq!((told, all), (vec![why], false));
+    }
+    assert_eq!(letters(&place, &["list"]).await.0, lines, "it stays");
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_whose_entry_nobody_can_read_ends_dead_and_gives_back_what_it_had() {
+    let service = service(&[]).await;
+    let (place, url) = (service.place.clone(), service.url.clone());
+    let voucher = service.voucher(5).await;
+    // Nothing is taken from the stream before its entry is spoilt.
+    let tx = lock_stock(&place.database_url, &voucher).await;
+    let ticket = ticket_of(buy(&url, &voucher, 7).await);
+    let stream = format!("{{v:{voucher}}}:stream");
+    let mut connection = redis(&place).await;
+    let spoil = "redis.call('DEL', KEYS[1]) \
+                 redis.call('XGROUP', 'CREATE', KEYS[1], 'sale', '0', 'MKSTREAM') \
+                 redis.call('XADD', KEYS[1], '*', 'user', '7', 'ticket', ARGV[1], 'at', 'x')";
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(spoil).arg(1).arg(&stream).arg(&ticket);
+    eval.exec_async(&mut connection).await.expect("an answer");
+    assert_eq!(end_of(&url, &ticket, 7).await, ("dead".to_owned(), None));
+    tx.rollback().await.expect("a ROLLBACK");
+    let given_back = Left { stock: 5, entries: 0, users: 0 };
+    eventually("it is given back", async || left(&place, &voucher).await == given_back).await;
+    let (told, all) = letters(&place, &["replay", &ticket]).await;
+    assert!(told[0].contains("cannot be read") && !all, "{told:?}");
+    let again = ticket_of(buy(&url, &voucher, 7).await);
+    assert_eq!(end_of(&url, &again, 7).await.0, "bought");
+    assert_settled(&place, &voucher, &[], 5).await;
     service.stop().await;
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use sqlx::{Connection, MySqlConnection};
 use testbed::Replica;
 use tokio::task::block_in_place;
 
@@ -23,8 +24,8 @@ async fn sale() -> (Place, String) {
     (place, voucher)
 }
 
-fn replica(place: &Place, name: &str) -> Replica {
-    let flags = [&QUEUED[..], &["--drain-delay-ms", "0"]].concat();
+fn replica(place: &Place, name: &str, flags: &[&str]) -> Replica {
+    let flags = [&QUEUED[..], &["--drain-delay-ms", "0"], flags].concat();
     let spec = spec(place, name, &flags);
     block_in_place(|| servers().bed.replica(spec)).expect("a replica")
 }
@@ -75,7 +76,7 @@ async fn assert_all_bought(place: &Place, voucher: &str, url: &str, tickets: &[(
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_of_a_dead_consumer_are_taken_over_by_another_replica() {
     let (place, voucher) = sale().await;
-    let victim = replica(&place, "victim");
+    let victim = replica(&place, "victim", &[]);
     let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
     block_in_place(|| victim.kill()).expect("it can be killed");
     tx.rollback().await.expect("a ROLLBACK");
@@ -89,7 +90,7 @@ async fn entries_of_a_dead_consumer_are_taken_over_by_another_replica() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_is_started_again_under_its_name_takes_its_own_entries() {
     let (place, voucher) = sale().await;
-    let victim = replica(&place, "victim");
+    let victim = replica(&place, "victim", &[]);
     let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
     block_in_place(|| victim.kill()).expect("it can be killed");
     tx.rollback().await.expect("a ROLLBACK");
@@ -104,7 +105,7 @@ async fn a_replica_that_is_started_again_under_its_name_takes_its_own_entries() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_freezes_and_wakes_up_writes_nothing_that_another_has_ended() {
     let (place, voucher) = sale().await;
-    let victim = replica(&place, "victim");
+    let victim = replica(&place, "victim", &[]);
     let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
     block_in_place(|| victim.freeze()).expect("it can be frozen");
     tx.rollback().await.expect("a ROLLBACK");
@@ -114,6 +115,33 @@ async fn a_consumer_that_freezes_and_wakes_up_writes_nothing_that_another_has_en
     // Longer than it takes the woken one to go on with what it had.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    other.stop().await;
+}
+
+/// Its session holds the rows of its tickets until the server ends it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_freezes_in_a_transaction_keeps_its_tickets_pending_for_seconds_only() {
+    let (place, voucher) = sale().await;
+    let working = ["--lab", "--work-ms", "1500"];
+    let victim = replica(&place, "victim", &working);
+    let ticket = ticket_of(buy(victim.base_url(), &voucher, 7).await);
+    let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
+    let dirty = "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
+    sqlx::raw_sql(dirty).execute(&mut database).await.expect("dirty reads");
+    eventually("its order is inserted, and not committed", async || {
+        let count = sqlx::query_scalar("SELECT COUNT(*) FROM orders WHERE user_id = 7");
+        let count: i64 = count.fetch_one(&mut database).await.expect("a number");
+        count == 1
+    })
+    .await;
+    block_in_place(|| victim.freeze()).expect("it can be frozen");
+    let began = Instant::now();
+    let other = other(&place).await;
+    assert_all_bought(&place, &voucher, &other.url, &[(7, ticket)]).await;
+    let took = began.elapsed();
+    println!("it had ended {took:?} after it froze");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    block_in_place(|| victim.thaw()).expect("it goes on");
     other.stop().await;
 }
 

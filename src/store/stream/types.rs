@@ -1,0 +1,124 @@
+//! What goes into a queue, and what comes out of it.
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use crate::domain::{RequestKey, TicketId, TicketState, UserId, Window};
+
+/// What an admission is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// Who buys.
+    pub user: UserId,
+    /// The ticket that is given if it is admitted.
+    pub ticket: TicketId,
+    /// What a unit costs, in cents.
+    pub price_cents: u64,
+    /// When it is sold.
+    pub window: Window,
+    /// The key of the request, if it has one.
+    pub key: Option<RequestKey>,
+}
+
+/// How an admission ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// The ticket is in the stream.
+    Admitted,
+    /// The user's earlier ticket is under way.
+    Ticket(TicketId),
+    /// The user's earlier ticket ended so.
+    Ended(TicketState),
+    /// All units are admitted.
+    SoldOut,
+    /// Too many are under way.
+    Full,
+    /// The sale has not begun, by the database's clock.
+    NotStarted,
+    /// The sale is over, by the same.
+    Over,
+    /// Redis knows nothing of the sale.
+    Unopened,
+}
+
+/// An entry of the stream.
+#[derive(Debug, Clone)]
+pub struct Queued {
+    /// Its id in the stream.
+    pub id: String,
+    /// How often it was handed out, this time included.
+    pub deliveries: u32,
+    /// What it says, if that can be read.
+    pub order: Result<QueuedOrder, Unreadable>,
+}
+
+/// An entry that says nothing that makes sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its fields as they are, or the beginning of them.
+    pub text: String,
+    /// The ticket of this voucher and the user that it names, if it does.
+    pub names: Option<(TicketId, UserId)>,
+}
+
+/// What an entry says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueuedOrder {
+    /// The ticket.
+    pub ticket: TicketId,
+    /// Who buys.
+    pub user: UserId,
+    /// The epoch in which it was admitted.
+    pub epoch: u64,
+    /// The price at admission, in cents.
+    pub price_cents: u64,
+    /// When it was admitted, by the database's clock.
+    pub at: OffsetDateTime,
+    /// The key of the request, if it had one: written with the order.
+    pub key: Option<RequestKey>,
+}
+
+/// Which entries are taken.
+#[derive(Debug, Clone, Copy)]
+pub enum Take<'a> {
+    /// Those that nobody has.
+    New,
+    /// Those that this consumer took in an earlier life, after that id.
+    Own(&'a str),
+    /// Those that were nobody's work for so long.
+    Idle(Duration),
+}
+
+/// The end of an entry.
+#[derive(Debug, Clone)]
+pub struct EntryEnd {
+    /// The entry.
+    pub id: String,
+    /// What it said.
+    pub order: QueuedOrder,
+    /// How its ticket ended.
+    pub state: TicketState,
+}
+
+/// An opening of a voucher's queue.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening {
+    /// Its number.
+    pub epoch: u64,
+    /// Units left in the database.
+    pub stock: i64,
+    /// When they were read, by the database's clock.
+    pub read_at: OffsetDateTime,
+}
+
+/// How far a sale has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The opening.
+    pub epoch: u64,
+    /// How many were admitted since.
+    pub seq: u64,
+    /// Entries that are not acknowledged.
+    pub under_way: u64,
+}

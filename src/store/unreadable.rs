@@ -1,0 +1,71 @@
+//! Entries of queues that nobody could read, kept for operators.
+
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+use time::PrimitiveDateTime;
+
+use super::tickets::{MOST_LETTERS, ticket_of};
+use super::{Session, StoreError, Tickets, Unreadable};
+use crate::domain::{TicketId, VoucherId};
+
+/// An entry that was put aside.
+#[derive(Debug)]
+pub struct PutAside {
+    /// Of whose queue.
+    pub voucher: VoucherId,
+    /// Its id in the stream.
+    pub entry: String,
+    /// The ticket that it names, if it does.
+    pub ticket: Option<TicketId>,
+    /// Its fields, or the beginning of them.
+    pub fields: String,
+    /// When it was put aside (UTC).
+    pub died_at: PrimitiveDateTime,
+}
+
+impl Tickets {
+    /// Keeps what an entry says. One that is kept already stays as it is.
+    pub async fn put_aside(
+        &self,
+        (voucher, id): (VoucherId, &str),
+        entry: &Unreadable,
+    ) -> Result<(), StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let insert = sqlx::query(
+            "INSERT INTO unreadable_entries (voucher_id, entry, ticket, fields, died_at) \
+             VALUES (?, ?, ?, ?, UTC_TIMESTAMP(3))",
+        );
+        let ticket = entry.names.map(|(ticket, _)| ticket.as_bytes().to_vec());
+        let insert = insert.bind(voucher.0).bind(id).bind(ticket).bind(&entry.text);
+        match session.execute(insert).await {
+            Ok(_) | Err(StoreError::Duplicate(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Entries that were put aside, oldest first; of one voucher or of all. At most a thousand.
+    pub async fn all_put_aside(
+        &self,
+        voucher: Option<VoucherId>,
+    ) -> Result<Vec<PutAside>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let read = sqlx::query(
+            "SELECT voucher_id, entry, fields, died_at, ticket FROM unreadable_entries \
+             WHERE voucher_id = ? OR ? = 0 ORDER BY died_at, entry LIMIT ?",
+        );
+        let voucher = voucher.map_or(0, |voucher| voucher.0);
+        let rows = session.fetch_all(read.bind(voucher).bind(voucher).bind(MOST_LETTERS)).await?;
+        rows.iter().map(put_aside_of).collect()
+    }
+}
+
+fn put_aside_of(row: &MySqlRow) -> Result<PutAside, StoreError> {
+    let names_a_ticket = row.try_get::<Option<Vec<u8>>, _>(4)?.is_some();
+    Ok(PutAside {
+        voucher: VoucherId(row.try_get(0)?),
+        entry: row.try_get(1)?,
+        ticket: names_a_ticket.then(|| ticket_of(row, 4)).transpose()?,
+        fields: row.try_get(2)?,
+        died_at: row.try_get(3)?,
+    })
+}
