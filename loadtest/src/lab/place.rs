@@ -45,7 +45,7 @@ impl std::fmt::Display for Place {
 }
 
 /// When replicas answer a purchase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Path {
     /// When its order is committed

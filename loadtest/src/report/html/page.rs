@@ -320,6 +320,7 @@ fn usual(load: &Load) -> About {
             Fact::new("requests of a user at once", load.requests_per_user),
             Fact::new("connections kept busy", load.connections),
             Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
+            Fact::new("path", load.path.name()),
             Fact::new("planted bug", load.plant.map_or("none", Plant::name)),
         ],
     }

@@ -40,6 +40,7 @@ fn each_cell_tells_its_flags_and_its_load_and_the_usual_load_stands_where_a_cell
         "<dt>lease</dt><dd>1000 ms</dd>",
         "<dt>wait for the lock</dt><dd>the service&#x27;s own</dd>",
         "<dt>fenced</dt><dd>yes</dd>",
+        "<dt>path</dt><dd>direct</dd>",
         "<dt>users, at most</dt><dd>2500</dd>",
         "<dt>extra work under the lock</dt><dd>10 ms</dd>",
     ] {

@@ -31,6 +31,7 @@ impl SetupView {
             Fact::new("requests of a user at once", load.requests_per_user),
             Fact::new("connections", load.connections),
             Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
+            Fact::new("path", load.path.name()),
             Fact::new("lease", milliseconds(setup, "--lease-ms")),
             Fact::new("wait for the lock", milliseconds(setup, "--lock-wait-ms")),
             Fact::new("on a lost lock", setup.value("--on-lost").unwrap_or(USUAL)),
