@@ -16,6 +16,7 @@ use crate::lab::cluster::Cluster;
 use crate::lab::deployment::{Deployment, Spec};
 use crate::lab::place::Path as SalePath;
 use crate::load::client::{Connection, Target};
+use crate::report::counted;
 
 /// The page's port unless another one is asked for.
 const USUAL_PORT: u16 = 8080;
@@ -49,8 +50,8 @@ impl Up {
             () = stop.cancelled() => return Err(Error::Interrupted),
         };
         let (cluster, deployment, text) = begun;
-        let replicas = self.replicas;
-        println!("\nThe service runs with {replicas} replicas; Ctrl-C takes it down.{remark}\n");
+        let replicas = counted(self.replicas.into(), "replica");
+        println!("\nThe service runs with {replicas}; Ctrl-C takes it down.{remark}\n");
         println!("{text}");
         stop.cancelled().await;
         println!("Taking everything down.");

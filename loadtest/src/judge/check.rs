@@ -129,7 +129,7 @@ impl Check {
         blocking(move || Judgement::of(&file, &past)).await
     }
 
-    fn failed(&self, why: String) -> Judgement {
+    pub(crate) fn failed(&self, why: String) -> Judgement {
         Judgement {
             ok: false,
             failed_because: vec![why],

@@ -93,6 +93,9 @@ pub struct CellReport {
     pub round: Option<Round>,
     /// The course of the load, the proofs of what was broken, the locks.
     pub detail: Option<Detail>,
+    /// What it was started with, if it came so far.
+    #[serde(default)]
+    pub setup: Option<Setup>,
     /// What settled the schedule.
     pub seed: u64,
     /// How often the cell was run until it came out so.
@@ -101,6 +104,28 @@ pub struct CellReport {
     pub took_s: f64,
     /// The file of its history, if that was kept.
     pub history: Option<String>,
+}
+
+/// What a cell was started with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// The flags of each replica's `seckill serve`, besides its address and its name.
+    pub flags: Vec<String>,
+    /// Its load.
+    pub load: Load,
+}
+
+impl Setup {
+    /// Whether that flag is there.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|one| one == flag)
+    }
+
+    /// The value of that flag, if it is there.
+    pub fn value(&self, flag: &str) -> Option<&str> {
+        let at = self.flags.iter().position(|one| one == flag)?;
+        self.flags.get(at + 1).map(String::as_str)
+    }
 }
 
 impl CellReport {
@@ -147,6 +172,7 @@ impl CellReport {
             audit: None,
             round: None,
             detail: None,
+            setup: None,
             seed: 0,
             tries: 1,
             took_s: 0.0,
@@ -273,6 +299,7 @@ pub async fn run(cluster: &Cluster, number: u16, staged: &Staged) -> CellReport 
         }
         Err(error) => CellReport::failed(trial, load.stock, error.to_string(), began.elapsed()),
     };
+    report.setup = Some(Setup { flags: staged.flags.clone(), load: load.clone() });
     report.seed = staged.seed;
     report.took_s = began.elapsed().as_secs_f64();
     report

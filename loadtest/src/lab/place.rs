@@ -45,7 +45,7 @@ impl std::fmt::Display for Place {
 }
 
 /// When replicas answer a purchase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Path {
     /// When its order is committed
@@ -75,7 +75,7 @@ impl Path {
 }
 
 /// A bug that replicas can be told to have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Plant {
     /// The lock is freed before the transaction is committed.
@@ -150,7 +150,7 @@ impl Plant {
 }
 
 /// The load that every cell of a run gets.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Users who want the voucher.
     pub users: usize,

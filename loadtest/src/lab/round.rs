@@ -246,9 +246,10 @@ impl Hit<'_> {
         let (strike, in_flight, before_per_s, back_after_ms) = hit?;
         let round = Round {
             schedule: schedule.clone(),
-            plan: match self.trial.circumstance.is_frozen() {
-                true => schedule.words_of_frozen_holder(),
-                false => schedule.words(Some(self.fault)),
+            plan: if self.trial.circumstance.is_frozen() {
+                schedule.words_of_frozen_holder()
+            } else {
+                schedule.words(Some(self.fault))
             },
             faults: vec![strike],
             closing_ns,

@@ -19,6 +19,7 @@ use crate::lab::predict::Prediction;
 use crate::lab::trial::Trial;
 use crate::load::cost::Cost;
 use crate::load::stats::Latency;
+use crate::report::counted;
 use crate::report::table::no_verdict_on_speed;
 
 /// From this ratio on, or its inverse, a figure has changed.
@@ -171,8 +172,8 @@ impl Changes {
     /// The same in lines, for a terminal.
     pub fn text(&self) -> String {
         let count = self.changed.len() + self.bugs.len();
-        let (since, same) = (&self.since, self.same);
-        let mut lines = vec![format!("Since {since}: {count} changed, {same} cells as before.")];
+        let (since, same) = (&self.since, counted(self.same, "cell"));
+        let mut lines = vec![format!("Since {since}: {count} changed, {same} as before.")];
         let times = |what: &str, ratio: Option<f64>| Some(format!("{what} × {:.2}", ratio?));
         for Change { cell, verdict, throughput, p99 } in &self.changed {
             let verdict = verdict.as_ref().map(|(was, is)| format!("{was} → {is}"));

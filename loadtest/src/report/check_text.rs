@@ -2,7 +2,7 @@
 
 use crate::history::Mark;
 use crate::judge::check::Judgement;
-use crate::report::run_text::{conditions, findings};
+use crate::report::run_text::{conditions, findings, good};
 
 /// All that is printed after a check.
 pub fn text(judgement: &Judgement) -> String {
@@ -27,7 +27,7 @@ pub fn text(judgement: &Judgement) -> String {
         parts.push(format!("{head}\n{}", findings(&judged.verdict, &judged.demanded)));
     }
     parts.push(if judgement.ok {
-        "Verdict: good. All demanded rules held.".to_owned()
+        good(&judgement.vouchers)
     } else {
         format!("Verdict: BAD.\n  {}", judgement.failed_because.join("\n  "))
     });
@@ -39,4 +39,38 @@ fn happened(mark: &Mark<'_>) -> String {
     let Mark { t, what, name, phase, detail } = mark;
     let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
     format!("{:>7} ms  {what} {name}, {phase}{detail}", t / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::judge::check::Judged;
+    use crate::judge::verdict::{Finding, Rule};
+    use crate::report::tests::verdict_of;
+
+    #[test]
+    fn a_good_history_ends_with_how_many_rules_were_demanded_and_how_many_were_not_judged() {
+        let mut verdict = verdict_of(0, 0);
+        let mut demanded: Vec<Rule> = Rule::ALL.into();
+        for rule in [Rule::TokensRise, Rule::AuditAgrees] {
+            demanded.retain(|one| *one != rule);
+            verdict.findings.retain(|finding| finding.rule != rule);
+            verdict.findings.push(Finding::unjudged(rule, "nobody told"));
+        }
+        let (voucher, offered) = ("7".to_owned(), Some(100));
+        let judged = Judged { voucher, offered, demanded, verdict };
+        let check = crate::judge::check::Check {
+            file: Path::new("a.jsonl").to_owned(),
+            database: None,
+            deadline: std::time::Duration::from_secs(1),
+        };
+        let bare = check.failed("nothing was read".to_owned());
+        assert!(text(&bare).ends_with("Verdict: BAD.\n  nothing was read"), "{}", text(&bare));
+        let judgement = Judgement { ok: true, vouchers: vec![judged], ..bare };
+        let count = Rule::ALL.len() - 2;
+        let last = format!("Verdict: good. All {count} demanded rules held. Not judged: 2.");
+        assert!(text(&judgement).ends_with(&last), "{}", text(&judgement));
+    }
 }

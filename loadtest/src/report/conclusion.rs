@@ -3,10 +3,14 @@
 use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Circumstance, Guards, Scope};
+use crate::report::table::problems;
+use crate::report::{capitalized, counted};
 
-/// The conclusion; its first sentence is the pair that the comparison is for.
+/// The conclusion; its first sentence is what makes the run red, or else the pair that the
+/// comparison is for.
 pub fn conclusion(cells: &[CellReport]) -> String {
-    let mut sentences = vec![pair_sentence(cells)];
+    let mut sentences: Vec<String> = red_sentence(cells).into_iter().collect();
+    sentences.push(pair_sentence(cells).unwrap_or_else(|| NO_PAIR.to_owned()));
     sentences.extend(stock_sentence(cells));
     sentences.extend(voucher_sentence(cells));
     sentences.extend(guards_sentence(cells));
@@ -14,18 +18,22 @@ pub fn conclusion(cells: &[CellReport]) -> String {
     sentences.join(" ")
 }
 
-/// That of a matrix, which need not hold that pair; then its first sentence is the count.
+/// That of a matrix, which need not hold that pair; then its first sentence is the frozen holder,
+/// or else the count.
 pub fn of_matrix(cells: &[CellReport]) -> String {
     let count = count_sentence(cells, "run");
-    let mut sentences = Vec::new();
-    if pair(cells).is_some() {
-        sentences.push(pair_sentence(cells));
-        sentences.extend(stock_sentence(cells));
-    } else {
+    let mut sentences: Vec<String> = red_sentence(cells).into_iter().collect();
+    sentences.extend(pair_sentence(cells));
+    sentences.extend(stock_sentence(cells));
+    let frozen = frozen_sentence(cells);
+    if sentences.is_empty() && frozen.is_none() {
         sentences.push(count.clone());
     }
+    // It leads where nothing else does.
+    let leads = sentences.is_empty();
+    sentences.extend(frozen.clone().filter(|_| leads));
     sentences.extend(voucher_sentence(cells));
-    sentences.extend(frozen_sentence(cells));
+    sentences.extend(frozen.filter(|_| !leads));
     sentences.extend(guards_sentence(cells));
     if sentences.first() != Some(&count) {
         sentences.push(count);
@@ -33,9 +41,38 @@ pub fn of_matrix(cells: &[CellReport]) -> String {
     sentences.join(" ")
 }
 
-/// The local cell with the most replicas, per user and unguarded, and those that differ from it
-/// only in having a distributed lock.
+/// Where there is no pair.
+const NO_PAIR: &str = "This run does not hold the pair that the comparison is for (a local lock \
+                       or none, and a distributed lock, per user, several replicas, guards off), \
+                       so it does not show what a distributed lock is good for.";
+
+/// What makes the run red, of which the first is named: cells that came out otherwise than
+/// predicted, or else those that show nothing.
+fn red_sentence(cells: &[CellReport]) -> Option<String> {
+    let surprises: Vec<_> = cells.iter().filter(|one| one.valid && !one.as_predicted).collect();
+    let (what, red) = if surprises.is_empty() {
+        ("No real load", cells.iter().filter(|one| !one.valid).collect())
+    } else {
+        ("Not as predicted", surprises)
+    };
+    let (first, others) = red.split_first()?;
+    // A sentence ends where its point is.
+    let why = problems(first).first().map_or(String::new(), |why| format!(": {why}"));
+    let why = why.replace(". ", "; ").replace('\n', " ");
+    let others = match others.len() {
+        0 => String::new(),
+        more => format!(" (and {} more)", counted(more, "cell")),
+    };
+    Some(format!("{what}: {}{why}{others}.", first.trial()))
+}
+
+/// The cell with the most replicas, per user and unguarded, that has a local lock, or else none,
+/// and those that differ from it only in having a distributed lock.
 fn pair(cells: &[CellReport]) -> Option<(&CellReport, Vec<&CellReport>)> {
+    pair_with(Lock::Local, cells).or_else(|| pair_with(Lock::None, cells))
+}
+
+fn pair_with(lock: Lock, cells: &[CellReport]) -> Option<(&CellReport, Vec<&CellReport>)> {
     let unguarded = |cell: &&CellReport| {
         let place = cell.place;
         cell.trial().is_plain()
@@ -43,72 +80,71 @@ fn pair(cells: &[CellReport]) -> Option<(&CellReport, Vec<&CellReport>)> {
             && place.guards == Guards::Off
             && place.replicas > 1
     };
-    let local = cells.iter().filter(unguarded).filter(|cell| cell.place.lock == Lock::Local);
-    let local = local.max_by_key(|cell| cell.place.replicas)?;
-    let alike = |cell: &&CellReport| cell.place.replicas == local.place.replicas;
+    let weak = cells.iter().filter(unguarded).filter(|cell| cell.place.lock == lock);
+    let weak = weak.max_by_key(|cell| cell.place.replicas)?;
+    let alike = |cell: &&CellReport| cell.place.replicas == weak.place.replicas;
     let distributed = cells.iter().filter(unguarded).filter(alike);
     let distributed: Vec<_> = distributed.filter(|cell| cell.place.lock.is_distributed()).collect();
-    (!distributed.is_empty()).then_some((local, distributed))
+    (!distributed.is_empty()).then_some((weak, distributed))
 }
 
-fn pair_sentence(cells: &[CellReport]) -> String {
-    let Some((local, distributed)) = pair(cells) else {
-        return "This run does not hold the pair that the comparison is for (a local and a \
-                distributed lock per user, several replicas, guards off), so it does not show \
-                what a distributed lock is good for."
-            .to_owned();
-    };
-    let all = std::iter::once(local).chain(distributed.iter().copied());
+fn pair_sentence(cells: &[CellReport]) -> Option<String> {
+    let (weak, distributed) = pair(cells)?;
+    let all = std::iter::once(weak).chain(distributed.iter().copied());
     if let Some(cell) = all.into_iter().find(|cell| !cell.valid) {
-        return format!(
+        return Some(format!(
             "The pair that the comparison is for shows nothing, because the cell \"{}\" is not \
              valid: {}.",
             cell.place,
             cell.invalid_because.join("; ")
-        );
+        ));
     }
-    let replicas = in_words(local.place.replicas);
+    let replicas = in_words(weak.place.replicas);
+    let weakly = match weak.place.lock {
+        Lock::Local => "with JVM-style local locks",
+        _ => "without a lock",
+    };
     let worst = distributed.iter().max_by_key(|cell| cell.duplicate_users);
-    let (twice, still) = (local.duplicate_users, worst.map_or(0, |cell| cell.duplicate_users));
+    let (twice, still) = (weak.duplicate_users, worst.map_or(0, |cell| cell.duplicate_users));
     let the_lock = match (&distributed[..], worst) {
         ([_, _, ..], Some(worst)) if still > 0 => format!("the lock {}", worst.place.lock.name()),
         ([_, _, ..], _) => format!("each of {} distributed locks", distributed.len()),
         _ => "the distributed lock".to_owned(),
     };
-    match (twice > 0, still > 0) {
+    let sentence = match (twice > 0, still > 0) {
         (true, false) => format!(
-            "With JVM-style local locks {replicas} replicas sell twice to one user (it happened \
-             to {}), with {the_lock} they do not (it happened to nobody).",
+            "{weakly} {replicas} replicas sell twice to one user (it happened to {}), with \
+             {the_lock} they do not (it happened to nobody).",
             people(twice)
         ),
         (true, true) => format!(
-            "Not as predicted: with JVM-style local locks {replicas} replicas sell twice to {}, \
-             but with {the_lock} they still do so to {}.",
+            "{weakly} {replicas} replicas sell twice to {}, but with {the_lock} they still do so \
+             to {}.",
             people(twice),
             people(still)
         ),
         (false, _) => format!(
-            "Not as predicted: with JVM-style local locks {replicas} replicas sell twice to \
-             nobody, so this run does not show what a distributed lock is good for ({} bought \
-             twice under it).",
+            "{weakly} {replicas} replicas sell twice to nobody, so this run does not show what a \
+             distributed lock is good for ({} bought twice under it).",
             people(still)
         ),
-    }
+    };
+    Some(capitalized(&sentence))
 }
 
 /// That a lock per user cannot keep to the stock.
 fn stock_sentence(cells: &[CellReport]) -> Option<String> {
-    let (local, distributed) = pair(cells)?;
+    let (weak, distributed) = pair(cells)?;
     let least = distributed.iter().min_by_key(|cell| cell.oversold)?;
-    let all_oversold = local.oversold > 0 && least.oversold > 0;
-    let all_valid = local.valid && distributed.iter().all(|cell| cell.valid);
+    let all_oversold = weak.oversold > 0 && least.oversold > 0;
+    let all_valid = weak.valid && distributed.iter().all(|cell| cell.valid);
     let (neither, at_least) =
         if distributed.len() == 1 { ("Neither", "") } else { ("None of them", "at least ") };
     (all_oversold && all_valid).then(|| {
         format!(
             "{neither} kept to the stock ({} and {at_least}{} orders too many for {} units), \
              since a lock per user does not keep two users apart.",
-            local.oversold, least.oversold, local.stock
+            weak.oversold, least.oversold, weak.stock
         )
     })
 }
@@ -196,10 +232,16 @@ fn guards_sentence(cells: &[CellReport]) -> Option<String> {
 
 fn count_sentence(cells: &[CellReport], what: &str) -> String {
     let good = cells.iter().filter(|cell| cell.ok()).count();
-    if good == cells.len() && good > 0 {
-        return format!("All {good} cells are valid and as predicted.");
+    match (good, cells.len()) {
+        (1, 1) => "The cell is valid and as predicted.".to_owned(),
+        (0, 1) => format!("The cell is not valid and as predicted, so this {what} fails."),
+        (good, all) if good == all && good > 0 => {
+            format!("All {good} cells are valid and as predicted.")
+        }
+        (good, all) => {
+            format!("{good} of {all} cells are valid and as predicted, so this {what} fails.")
+        }
     }
-    format!("{good} of {} cells are valid and as predicted, so this {what} fails.", cells.len())
 }
 
 fn people(count: u64) -> String {
@@ -220,3 +262,7 @@ fn in_words(count: u16) -> String {
         more => more.to_string(),
     }
 }
+
+#[cfg(test)]
+#[path = "conclusion_tests.rs"]
+mod tests;

@@ -11,7 +11,7 @@ use crate::lab::matrix::NotGenerated;
 use crate::lab::presets::Preset;
 use crate::report::baseline::Changes;
 use crate::report::table::{Look, footnote, problems, speed, verdict};
-use crate::report::{Report, wrapped};
+use crate::report::{Report, counted, wrapped};
 
 /// How the cells of a matrix were chosen, and what they come to.
 #[derive(Debug, Serialize)]
@@ -92,16 +92,18 @@ pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String
     parts.extend(report.changes.as_ref().map(Changes::text));
     parts.push(wrapped(&provenance(report, selection)));
     let Summary { cells, as_predicted, .. } = &selection.summary;
+    let cells = counted(*cells, "cell");
     let planted = report.planted.as_ref().map_or(String::new(), |plants| {
         format!("; planted {}, caught {}", plants.planted, plants.caught)
     });
-    parts.push(format!("{cells} cells, {as_predicted} as predicted{planted}"));
+    parts.push(format!("{cells}, {as_predicted} as predicted{planted}"));
     parts.join("\n\n")
 }
 
 fn provenance(report: &Report, selection: &Selection) -> String {
     let resumed = match selection.resumed {
         0 => String::new(),
+        1 => "1 cell was finished by an earlier run; ".to_owned(),
         some => format!("{some} cells were finished by an earlier run; "),
     };
     let (seed, took_s) = (selection.seed, report.took_s);

@@ -82,6 +82,23 @@ lost: acknowledged orders that do not exist. orders/s: acknowledged orders until
 p50, p99: of all answers, refusals included. guards: unique key and stock condition of the database;
 off, the lock is all there is.";
 
+/// So many of them: `1 cell`, `2 cells`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+/// A sentence with a capital letter at its begin.
+fn capitalized(sentence: &str) -> String {
+    let mut text = sentence.to_owned();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    text
+}
+
 /// Prose in lines of a width that is good to read.
 fn wrapped(prose: &str) -> String {
     const COLUMNS: usize = 100;

@@ -72,6 +72,12 @@ pub fn check(history: &str) -> String {
     format!("loadtest check {}", quoted(history))
 }
 
+/// A command with flags that are words already.
+pub(super) fn command_line(name: &str, flags: &[String]) -> String {
+    let words = flags.iter().map(|word| quoted(word));
+    std::iter::once(name.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
 /// A word as a shell takes it for one.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@,=".contains(c);

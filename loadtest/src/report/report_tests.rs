@@ -13,7 +13,7 @@ use crate::lab::predict::{Circumstance, Guards, Prediction, Scope};
 use crate::lab::round::{Round, Strike};
 use crate::lab::trial::Trial;
 use crate::load::stats::{Figures, Latency, Share};
-use crate::report::conclusion::{self, conclusion};
+use crate::report::conclusion::{conclusion, of_matrix};
 use crate::report::table::verdict;
 
 /// Figures of a load that is valid with up to three replicas.
@@ -157,11 +157,7 @@ pub(crate) fn matrix_report() -> Report {
         preset: None,
         sample: None,
     };
-    Report {
-        conclusion: conclusion::of_matrix(&cells),
-        selection: Some(selection),
-        ..report(cells)
-    }
+    Report { conclusion: of_matrix(&cells), selection: Some(selection), ..report(cells) }
 }
 
 #[test]
@@ -197,62 +193,6 @@ fn the_json_has_the_promised_members_with_the_promised_types() {
     }
     assert_eq!(json["cells"][1]["lock"], "redisson");
     assert_eq!(json["cells"][3]["guards"], "on");
-}
-
-#[test]
-fn the_first_sentence_is_the_pair_per_user_with_what_was_observed() {
-    let text = conclusion(&story());
-    let first = "With JVM-style local locks three replicas sell twice to one user (it happened to \
-                 55 users), with the distributed lock they do not (it happened to nobody).";
-    assert!(text.starts_with(first), "{text}");
-    assert!(text.contains("310 and 290 orders too many"), "{text}");
-    assert!(text.contains("One distributed lock per voucher kept both promises"), "{text}");
-    assert!(text.ends_with("All 4 cells are valid and as predicted."), "{text}");
-}
-
-#[test]
-fn the_first_sentence_changes_if_the_pair_came_out_otherwise() {
-    let mut cells = story();
-    cells[0] = cell(cells[0].place, 310, 0);
-    let text = conclusion(&cells);
-    assert!(text.starts_with("Not as predicted") && text.contains("to nobody"), "{text}");
-    assert!(text.ends_with("3 of 4 cells are valid and as predicted, so this comparison fails."));
-
-    let mut cells = story();
-    cells[1] = cell(cells[1].place, 290, 4);
-    let text = conclusion(&cells);
-    assert!(text.starts_with("Not as predicted") && text.contains("to 4 users"), "{text}");
-
-    let mut cells = story();
-    cells[0].valid = false;
-    cells[0].invalid_because = vec!["too little".to_owned()];
-    let text = conclusion(&cells);
-    assert!(text.contains("shows nothing") && text.contains("too little"), "{text}");
-
-    let text = conclusion(&story()[1..]);
-    assert!(text.starts_with("This run does not hold the pair"), "{text}");
-}
-
-#[test]
-fn several_distributed_locks_are_told_of_together_and_one_that_fails_by_its_name() {
-    let mut cells = story();
-    let zookeeper = |scope| place(Lock::Zookeeper, scope, Guards::Off, 3);
-    cells.push(cell(zookeeper(Scope::User), 250, 0));
-    cells.push(CellReport { orders_per_s: 20.0, ..cell(zookeeper(Scope::Voucher), 0, 0) });
-    let text = conclusion(&cells);
-    assert!(text.contains("with each of 2 distributed locks they do not"), "{text}");
-    assert!(text.contains("None of them kept to the stock (310 and at least 250"), "{text}");
-    assert!(text.contains("at 20 (zookeeper) to 312 orders/s (redisson)"), "{text}");
-
-    cells[4] = cell(cells[4].place, 250, 3);
-    cells[5] = cell(cells[5].place, 0, 2);
-    let text = conclusion(&cells);
-    assert!(text.starts_with("Not as predicted"), "{text}");
-    assert!(text.contains("but with the lock zookeeper they still do so to 3 users"), "{text}");
-    assert!(
-        text.contains("did not hold (zookeeper per voucher, guards off, replicas 3)"),
-        "{text}"
-    );
 }
 
 #[test]
@@ -348,26 +288,6 @@ fn a_cell_that_an_earlier_run_wrote_is_the_same_cell_again() {
         let read: CellReport = serde_json::from_str(&written).expect("it reads what it writes");
         assert_eq!(serde_json::to_string(&read).expect("JSON"), written);
     }
-}
-
-#[test]
-fn a_matrix_says_first_what_the_pair_showed_or_else_how_many_cells_came_out() {
-    let report = matrix_report();
-    assert!(report.conclusion.starts_with("With JVM-style local locks"), "{}", report.conclusion);
-    let frozen = "Where a holder was frozen past its lock, 1 order was too many without fencing \
-                  (1 cell) and no unit was sold twice with fencing (1 cell).";
-    assert!(report.conclusion.contains(frozen), "{}", report.conclusion);
-    let without_pair = conclusion::of_matrix(&report.cells[3..5]);
-    assert!(without_pair.starts_with("All 2 cells are valid and as predicted."), "{without_pair}");
-    assert_eq!(without_pair.matches("All 2 cells").count(), 1, "{without_pair}");
-}
-
-#[test]
-fn a_frozen_holder_is_none_of_the_cells_that_stand_for_the_comparison() {
-    let mut cells = story()[..3].to_vec();
-    let plain = conclusion(&cells);
-    cells.push(CellReport { duplicate_users: 9, ..frozen(Circumstance::FrozenUnfenced, 5) });
-    assert_eq!(conclusion(&cells), plain.replace("All 3", "All 4"));
 }
 
 #[test]

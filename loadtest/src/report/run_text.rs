@@ -159,42 +159,75 @@ fn line(held: Option<bool>, words: &str, detail: &str) -> String {
     format!("{mark} {words:<54} {prefix}{detail}")
 }
 
-fn summary(report: &RunReport) -> String {
-    let unmet = report.conditions.iter().filter(|condition| !condition.met).count();
-    let (mut broken, mut open, mut not_judged, mut demanded) = (0, 0, 0, 0);
-    for Judged { demanded: wanted, verdict, .. } in report.vouchers.iter().map(|one| &one.judged) {
-        demanded += wanted.len();
-        for finding in &verdict.findings {
-            match finding.held {
-                Some(true) => {}
-                Some(false) => broken += 1,
-                None if wanted.contains(&finding.rule) => open += 1,
-                None => not_judged += 1,
+/// What the findings of a load come to.
+#[derive(Default)]
+struct Tally {
+    demanded: usize,
+    broken: usize,
+    /// Demanded, and could not be judged.
+    open: usize,
+    not_judged: usize,
+}
+
+impl Tally {
+    fn of<'a>(all: impl IntoIterator<Item = &'a Judged>) -> Self {
+        let mut tally = Self::default();
+        for Judged { demanded: wanted, verdict, .. } in all {
+            tally.demanded += wanted.len();
+            for finding in &verdict.findings {
+                match finding.held {
+                    Some(true) => {}
+                    Some(false) => tally.broken += 1,
+                    None if wanted.contains(&finding.rule) => tally.open += 1,
+                    None => tally.not_judged += 1,
+                }
             }
         }
+        tally
     }
+
+    fn good(&self) -> String {
+        format!("Verdict: good. All {} demanded rules held.", self.demanded)
+    }
+
+    /// How many rules were neither demanded nor judged, if some were, and what would judge them.
+    fn unjudged(&self, hint: &str) -> String {
+        match self.not_judged {
+            0 => String::new(),
+            some => format!(" Not judged: {some}{hint}."),
+        }
+    }
+}
+
+/// The verdict on a load that is good, in the words of all who judge one.
+pub(super) fn good<'a>(all: impl IntoIterator<Item = &'a Judged>) -> String {
+    let tally = Tally::of(all);
+    tally.good() + &tally.unjudged("")
+}
+
+fn summary(report: &RunReport) -> String {
+    let unmet = report.conditions.iter().filter(|condition| !condition.met).count();
+    let tally = Tally::of(report.vouchers.iter().map(|one| &one.judged));
     let faults: Vec<String> = [
-        ("rules broken", broken),
+        ("rules broken", tally.broken),
         ("conditions not met", unmet),
-        ("demanded rules that could not be judged", open),
+        ("demanded rules that could not be judged", tally.open),
     ]
     .into_iter()
     .filter(|(_, count)| *count > 0)
     .map(|(what, count)| format!("{what}: {count}"))
     .collect();
-    let mut text = match (broken, faults.len()) {
-        (0, 0) => format!("Verdict: good. All {demanded} demanded rules held."),
+    let mut text = match (tally.broken, faults.len()) {
+        (0, 0) => tally.good(),
         (0, _) => format!("Verdict: shows nothing ({}).", faults.join("; ")),
         _ => format!("Verdict: BAD ({}).", faults.join("; ")),
     };
-    // Writing to a string cannot fail.
-    if not_judged > 0 {
-        let hint = "; --audit-url with --admin-token-file judges more of them";
-        let audited = report.vouchers.iter().all(|one| one.audit.is_some());
-        let _ = write!(text, " Not judged: {not_judged}{}.", if audited { "" } else { hint });
-    }
+    let audited = report.vouchers.iter().all(|one| one.audit.is_some());
+    let hint = "; --audit-url with --admin-token-file judges more of them";
+    text.push_str(&tally.unjudged(if audited { "" } else { hint }));
     let unknown = report.load.count(Outcome::Unknown);
     if unknown > 0 {
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             " {unknown} requests have no known outcome and may explain as many orders."

@@ -7,12 +7,13 @@ use crate::lab::metrics::{LockMetrics, Spread};
 use crate::lab::round::{Round, Strike};
 use crate::load::outcome::Outcome;
 use crate::load::stats::{Figures, Latency};
-use crate::report::Report;
 use crate::report::detail::Work;
-use crate::report::html::grid::{Kind, id, milliseconds, rate};
+use crate::report::html::grid::{Kind, id, milliseconds, rate, surprise};
+use crate::report::html::setup::SetupView;
 use crate::report::html::timeline::{Timeline, timelines};
 use crate::report::repeat;
 use crate::report::table::problems;
+use crate::report::{Report, counted};
 
 /// Most cells of a page on which each is told in full. Beyond it those that were safe as predicted
 /// are told in brief: a page of all cells of `--full` would have some 20 MB, and who reads it looks
@@ -33,13 +34,17 @@ pub struct Section {
     /// A mark that tells it without colour.
     pub mark: &'static str,
     /// What it came to, in words.
-    pub words: &'static str,
+    pub words: String,
+    /// Whether it is open from the start.
+    pub open: bool,
     /// Why it is not in order.
     pub problems: Vec<String>,
     /// What it was to show, and why.
     pub because: String,
-    /// Names and values.
+    /// What it came to, over all of its loads.
     pub facts: Vec<Fact>,
+    /// The figures of its main load, which is the only one where nothing befalls it.
+    pub load: Vec<Fact>,
     /// What was done to it, and how it went on.
     pub round: Option<RoundView>,
     /// Latencies: all, and by outcome.
@@ -58,6 +63,8 @@ pub struct Section {
     pub generator: Vec<Fact>,
     /// Why the figures on speed are the generator's rather than the service's.
     pub bottlenecks: Vec<String>,
+    /// What it was started with.
+    pub setup: Option<SetupView>,
     /// The command that repeats it.
     pub command: String,
     /// The command that judges its history again, if that was kept.
@@ -113,8 +120,8 @@ pub struct ReplicaLine {
 /// What the locks did.
 #[derive(Debug, Serialize)]
 pub struct Locks {
-    /// How many replicas told.
-    pub replicas: usize,
+    /// How many replicas told, in words.
+    pub replicas: String,
     /// What is missing in it, if something is.
     pub missing: Option<String>,
     /// Counters.
@@ -169,10 +176,15 @@ impl Section {
             name: cell.trial().to_string(),
             kind,
             mark: kind.mark(),
-            words: kind.words(),
+            words: match kind {
+                Kind::Surprise => surprise(cell),
+                _ => kind.words().to_owned(),
+            },
+            open: false,
             problems: problems(cell),
             because: format!("{}, because {}", cell.predicted.words(), cell.because),
             facts: facts(cell),
+            load: cell.load.as_ref().map(|figures| main_load(cell, figures)).unwrap_or_default(),
             round: cell.round.as_ref().map(round),
             latency: figures.map(latency).unwrap_or_default(),
             replicas: detail.map(|detail| replicas(&detail.replicas)).unwrap_or_default(),
@@ -182,6 +194,7 @@ impl Section {
             codes: figures.map(codes).unwrap_or_default(),
             generator: figures.map(generator).unwrap_or_default(),
             bottlenecks: figures.map(Figures::bottlenecks).unwrap_or_default(),
+            setup: SetupView::of(cell),
             command: repeat::one(report, cell),
             check: cell.history.as_deref().map(repeat::check),
             plotted: detail.is_some(),
@@ -196,7 +209,9 @@ pub fn is_brief(cell: &CellReport, report: &Report) -> bool {
 }
 
 fn facts(cell: &CellReport) -> Vec<Fact> {
-    let Some(figures) = &cell.load else { return Vec::new() };
+    if cell.load.is_none() {
+        return Vec::new();
+    }
     let mut facts = Vec::new();
     if !cell.trial().is_plain() {
         facts.extend([Fact::new("seed", cell.seed), Fact::new("tries", cell.tries)]);
@@ -207,6 +222,19 @@ fn facts(cell: &CellReport) -> Vec<Fact> {
         Fact::new("oversold", cell.oversold),
         Fact::new("users who bought twice", cell.duplicate_users),
         Fact::new("acknowledged and lost", cell.lost),
+        Fact::new("the cell took", format!("{:.1} s with its servers", cell.took_s)),
+    ]);
+    facts
+}
+
+fn main_load(cell: &CellReport, figures: &Figures) -> Vec<Fact> {
+    // Not all connections are busy where requests come at a pace of their own.
+    let in_flight = if figures.in_flight_mean > 0.0 {
+        format!("{:.0} on average", figures.in_flight_mean)
+    } else {
+        format!("at most {}", figures.in_flight_peak)
+    };
+    vec![
         Fact::new("orders per second", rate(cell.orders_per_s)),
         Fact::new("requests per second", rate(figures.requests_per_s)),
         Fact::new(
@@ -217,10 +245,8 @@ fn facts(cell: &CellReport) -> Vec<Fact> {
             "requests",
             format!("{} of {} users in {:.1} s", cell.requests, figures.users, figures.elapsed_s),
         ),
-        Fact::new("in flight", format!("{:.0} on average", figures.in_flight_mean)),
-        Fact::new("the cell took", format!("{:.1} s with its servers", cell.took_s)),
-    ]);
-    facts
+        Fact::new("in flight", in_flight),
+    ]
 }
 
 /// Exact enough: loads have far fewer than 2^53 nanoseconds.
@@ -288,7 +314,7 @@ fn locks(metrics: &LockMetrics) -> Locks {
         TimeLine { what, count: spread.count, ms }
     };
     Locks {
-        replicas: metrics.replicas,
+        replicas: counted(metrics.replicas, "replica"),
         missing: missing(metrics.started_anew),
         counts: vec![
             Fact::new("taken", metrics.acquired),
@@ -319,8 +345,9 @@ fn missing(started_anew: usize) -> Option<String> {
 fn drawn(cell: &CellReport) -> Vec<Timeline> {
     let findings = cell.verdict.iter().flat_map(|verdict| &verdict.findings);
     let broken = findings.filter(|finding| finding.held == Some(false));
+    let faults = cell.round.as_ref().map(|round| &round.faults[..]).unwrap_or_default();
     broken
-        .flat_map(|finding| timelines(finding, cell.detail.as_ref()))
+        .flat_map(|finding| timelines(finding, cell.detail.as_ref(), faults))
         .take(MAX_TIMELINES)
         .collect()
 }

@@ -258,9 +258,9 @@ impl Square {
     fn of(cell: &CellReport) -> Self {
         let kind = Kind::of(cell);
         let words = match kind {
-            Kind::Safe => kind.words().to_owned(),
+            Kind::Safe | Kind::Invalid => kind.words().to_owned(),
             Kind::Unsafe => cell.observed.words().to_owned(),
-            Kind::Surprise | Kind::Invalid => verdict(cell).0.to_lowercase(),
+            Kind::Surprise => surprise(cell),
         };
         let ran = cell.load.is_some();
         Self {
@@ -275,6 +275,19 @@ impl Square {
             limited: !no_verdict_on_speed(cell).is_empty(),
         }
     }
+}
+
+/// What came out otherwise, under the name that the legend has for it.
+pub fn surprise(cell: &CellReport) -> String {
+    let (observed, predicted) = (cell.observed, cell.predicted);
+    let what = if observed != predicted {
+        format!("{}; predicted: {}", observed.words(), predicted.words())
+    } else if let Some(rule) = cell.broken_rules.first() {
+        format!("not so: {}", rule.words())
+    } else {
+        verdict(cell).0.to_lowercase()
+    };
+    format!("{}: {what}", Kind::Surprise.words())
 }
 
 /// The id of a cell's section, which a link can name.

@@ -1,7 +1,8 @@
 //! The report as a page: one file that needs nothing else, neither a server nor the network.
 //!
 //! [`page`] turns a report into what is to be seen ([`grid`]: the first screen; [`cell`]: a
-//! section; [`timeline`]: where bars stand; [`plants`]: planted bugs); the templates beside this
+//! section; [`timeline`]: where bars stand; [`plants`]: planted bugs; [`setup`]: what a cell was
+//! started with); the templates beside this
 //! file turn that into HTML and escape every value. The style, the script and the library that
 //! draws curves are put into the file. Without JavaScript everything is there but the curves, whose
 //! figures are in tables.
@@ -12,6 +13,7 @@ pub mod cell;
 pub mod grid;
 pub mod page;
 pub mod plants;
+pub mod setup;
 pub mod timeline;
 
 use minijinja::syntax::SyntaxConfig;
@@ -60,3 +62,7 @@ fn without_indentation(text: &str) -> String {
 #[cfg(test)]
 #[path = "html_tests.rs"]
 pub(crate) mod tests;
+
+#[cfg(test)]
+#[path = "section_tests.rs"]
+mod section_tests;

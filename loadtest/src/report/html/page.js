@@ -81,4 +81,6 @@ addEventListener('afterprint', () => {
 });
 
 addTools();
+// Surprises are open from the start.
+cells.forEach(draw);
 show();

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::lab::cell::CellReport;
+use crate::lab::place::{Load, Plant};
 use crate::lab::round::Strike;
 use crate::lab::trial::Trial;
 use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
 use crate::load::quantiles::Quantile;
-use crate::report::Report;
 use crate::report::baseline::{BugChange, Change, Changes, NOTEWORTHY};
 use crate::report::html::cell::{Fact, Section, is_brief};
 use crate::report::html::grid::{Grid, Kind};
@@ -18,7 +18,10 @@ use crate::report::html::plants::PlantTable;
 use crate::report::repeat;
 use crate::report::series::Series;
 use crate::report::table::no_verdict_on_speed;
+use crate::report::{Report, counted};
 
+/// Most cells that are open from the start: each draws its curves then.
+const MAX_OPEN: usize = 8;
 /// Most cells that are named where they are only listed.
 const MAX_NAMED: usize = 5;
 
@@ -105,8 +108,8 @@ pub struct ChangesView {
     pub since: String,
     /// Cells that changed, those whose verdict did first.
     pub changed: Vec<ChangeLine>,
-    /// How many did not.
-    pub same: usize,
+    /// How many did not, in words.
+    pub same: String,
     /// The factor from which on a figure has changed.
     pub noteworthy: f64,
     /// Cells that are new.
@@ -136,7 +139,7 @@ impl Page {
     /// The page of a report.
     pub fn of(report: &Report) -> Self {
         let (cells, load) = (&report.cells, &report.load);
-        let plant = load.plant.map(crate::lab::place::Plant::name);
+        let plant = load.plant.map(Plant::name);
         // The sentence on a planted bug has a place of its own.
         let prose = plant.and_then(|_| report.conclusion.split_once(". ")).map(|(_, rest)| rest);
         let prose = prose.unwrap_or(&report.conclusion);
@@ -154,7 +157,7 @@ impl Page {
             legend: Kind::ALL.map(|kind| legend(kind, cells)).into(),
             limited: cells.iter().filter(|cell| !no_verdict_on_speed(cell).is_empty()).count(),
             changes: report.changes.as_ref().map(changes),
-            cells: cells.iter().map(|cell| Section::of(cell, report)).collect(),
+            cells: sections(report),
             planted: report.planted.as_ref().map(PlantTable::of),
             command: repeat::run(report),
             about: about(report),
@@ -165,12 +168,25 @@ impl Page {
     }
 }
 
+/// The sections of all cells; surprises are open, as long as they are few.
+fn sections(report: &Report) -> Vec<Section> {
+    let mut all: Vec<_> = report.cells.iter().map(|cell| Section::of(cell, report)).collect();
+    let surprises = all.iter_mut().filter(|section| section.kind == Kind::Surprise);
+    surprises.take(MAX_OPEN).for_each(|section| section.open = true);
+    all
+}
+
 /// How many came out as they were to.
 fn count(report: &Report) -> String {
     let good = report.cells.iter().filter(|cell| cell.ok()).count();
-    let mut parts = vec![format!("{} cells, {good} of them as predicted", report.cells.len())];
+    let mut parts =
+        vec![format!("{}, {good} of them as predicted", counted(report.cells.len(), "cell"))];
     if let Some(plants) = &report.planted {
-        parts.push(format!("{} planted bugs, {} of them caught", plants.planted, plants.caught));
+        parts.push(format!(
+            "{}, {} of them caught",
+            counted(plants.planted, "planted bug"),
+            plants.caught
+        ));
         if plants.clean < plants.planted {
             parts.push(format!("{} not clean without the bug", plants.planted - plants.clean));
         }
@@ -199,9 +215,11 @@ fn question(report: &Report) -> String {
             more => format!(" In {more} more sales something goes wrong meanwhile."),
         };
         format!(
-            "{} units are put on sale, {} users want one, and each sends {} requests at the same \
+            "{} units are put on sale, {} users want one, and each sends {} at the same \
              moment.{meanwhile}",
-            load.stock, load.users, load.requests_per_user
+            load.stock,
+            load.users,
+            counted(load.requests_per_user, "request")
         )
     };
     format!("{sale} Which lock keeps to the stock, and sells to nobody twice?")
@@ -240,7 +258,7 @@ fn changes(changes: &Changes) -> ChangesView {
     ChangesView {
         since: moment(&changes.since),
         changed: changes.changed.iter().map(line).collect(),
-        same: changes.same,
+        same: counted(changes.same, "cell"),
         noteworthy: NOTEWORTHY,
         new: names(&changes.new),
         gone: names(&changes.gone),
@@ -259,22 +277,12 @@ fn about(report: &Report) -> Vec<About> {
         Fact::new("HAProxy", &versions.haproxy),
     ];
     ran.extend(versions.zookeeper.as_ref().map(|version| Fact::new("ZooKeeper", version)));
-    let planted = load.plant.map_or("none", crate::lab::place::Plant::name);
     let flush = report.settings.innodb_flush_log_at_trx_commit;
-    vec![
+    let mut all = Vec::new();
+    all.extend(is_used(load, &report.cells).then(|| usual(load)));
+    all.extend([
         About {
-            title: "The usual load",
-            facts: vec![
-                Fact::new("users", load.users),
-                Fact::new("units", load.stock),
-                Fact::new("requests of a user at once", load.requests_per_user),
-                Fact::new("connections kept busy", load.connections),
-                Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
-                Fact::new("planted bug", planted),
-            ],
-        },
-        About {
-            title: "Settings",
+            title: "Settings of the servers",
             facts: vec![Fact::new("innodb_flush_log_at_trx_commit", flush)],
         },
         About { title: "Versions", facts: ran },
@@ -291,7 +299,31 @@ fn about(report: &Report) -> Vec<About> {
                 ),
             ],
         },
-    ]
+    ]);
+    all
+}
+
+/// Whether a cell had that load. Of one that does not tell it, which load it was to get is known.
+fn is_used(load: &Load, cells: &[CellReport]) -> bool {
+    cells.iter().any(|cell| match &cell.setup {
+        Some(setup) => setup.load == *load,
+        None => cell.trial().load(load) == *load,
+    })
+}
+
+fn usual(load: &Load) -> About {
+    About {
+        title: "The usual load",
+        facts: vec![
+            Fact::new("users", load.users),
+            Fact::new("units", load.stock),
+            Fact::new("requests of a user at once", load.requests_per_user),
+            Fact::new("connections kept busy", load.connections),
+            Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
+            Fact::new("path", load.path.name()),
+            Fact::new("planted bug", load.plant.map_or("none", Plant::name)),
+        ],
+    }
 }
 
 /// Over all cells that ran.

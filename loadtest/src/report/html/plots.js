@@ -2,6 +2,8 @@
 'use strict';
 
 const HEIGHT = 200;
+// On paper there is half a column of an A4 page or of a letter, whatever the window.
+const PAPER = { width: 320, height: 110 };
 const NAMES = {
   bought: 'bought',
   sold_out: 'sold out',
@@ -21,6 +23,11 @@ const DASHES = {
 // A colour as the style has it now.
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
+}
+
+function size(place) {
+  const onPaper = document.documentElement.classList.contains('paper');
+  return onPaper ? PAPER : { width: place.clientWidth, height: HEIGHT };
 }
 
 function axis(more) {
@@ -88,8 +95,7 @@ function course(place, { series, faults, closing_ns: closing }) {
   const rate = (_, value) => (value == null ? '–' : Math.round(value) + '/s');
   const seconds = (_, value) => (value == null ? '–' : value.toFixed(2) + ' s');
   return new uPlot({
-    width: place.clientWidth,
-    height: HEIGHT,
+    ...size(place),
     scales: { x: { time: false, range: [0, Math.max(steps, 1) * step] } },
     axes: [axis({ values: (_, marks) => marks.map((mark) => mark + ' s') }), axis({ size: 56 })],
     series: [{ label: 'time', value: seconds }, ...outcomes.map((one) => line(one, rate))],
@@ -119,8 +125,7 @@ function latency(place, { latency: curves }) {
   const ms = (_, value) => (value == null ? '–' : value.toFixed(1) + ' ms');
   const marks = [2, 10, 100, 1000, 10000].filter((mark) => mark <= last).concat([last * 2]);
   return new uPlot({
-    width: place.clientWidth,
-    height: HEIGHT,
+    ...size(place),
     scales: { x: { time: false, distr: 3, range: [1, last * 2.2] }, y: { distr: 3 } },
     axes: [
       axis({ splits: () => marks, values: (_, xs) => xs.map(percent), filter: (_, xs) => xs }),

@@ -1,9 +1,16 @@
-//! Requests as bars on one axis of time: who asked, who answered, and what overlapped.
+//! Requests as bars on one axis of time: who asked, who answered, what overlapped, and while what
+//! was done to the cell.
+//!
+//! A bar is a whole request as its client saw it. Somewhere in it the request waited for its lock
+//! and held it, but no answer tells when, so holds are not drawn. That two bars overlap shows that
+//! two may have held at once; what they wrote shows that nothing kept them apart.
 
 use serde::Serialize;
 
 use crate::judge::proof::{Asked, Proof};
 use crate::judge::verdict::{Finding, Rule};
+use crate::lab::round::Strike;
+use crate::report::capitalized;
 use crate::report::crossing::{Crossing, Thaw};
 use crate::report::detail::Detail;
 
@@ -23,8 +30,19 @@ pub struct Timeline {
     pub axis: [String; 2],
     /// The time that all deciding requests have in common, if there is one.
     pub overlap: Option<Overlap>,
+    /// While what was done to the cell, as far as that is on the axis.
+    pub struck: Option<Struck>,
     /// Requests that are not drawn.
     pub left_out: usize,
+}
+
+/// The time in which something was done to the cell.
+#[derive(Debug, Serialize)]
+pub struct Struck {
+    /// Where it stands.
+    pub stretch: Stretch,
+    /// What was done, and from when until when, in words.
+    pub words: String,
 }
 
 /// A stretch of the axis, in percent of its length.
@@ -67,8 +85,18 @@ pub struct Bar {
 }
 
 /// The time lines of a rule that was broken: each proof that names requests, and of the stock the
-/// two who sold one unit, or else the moment at which it was exceeded.
-pub fn timelines(finding: &Finding, detail: Option<&Detail>) -> Vec<Timeline> {
+/// two who sold one unit, or else the moment at which it was exceeded. On each is marked while what
+/// was done.
+pub fn timelines(finding: &Finding, detail: Option<&Detail>, faults: &[Strike]) -> Vec<Timeline> {
+    let with_fault = |(timeline, axis): (Timeline, Axis)| {
+        let struck = faults.iter().find_map(|fault| axis.struck(fault));
+        Timeline { struck, ..timeline }
+    };
+    bare(finding, detail).into_iter().map(with_fault).collect()
+}
+
+/// The same without it, and their axes.
+fn bare(finding: &Finding, detail: Option<&Detail>) -> Vec<(Timeline, Axis)> {
     let rule = finding.rule.words();
     if finding.rule == Rule::OrdersWithinStock {
         if let Some(thaw) = detail.and_then(|detail| detail.thaw.as_ref()) {
@@ -83,15 +111,11 @@ pub fn timelines(finding: &Finding, detail: Option<&Detail>) -> Vec<Timeline> {
 }
 
 impl Timeline {
-    fn of_proof(rule: &'static str, proof: &Proof) -> Self {
-        let mut what = proof.why.clone();
-        if let Some(first) = what.get_mut(..1) {
-            first.make_ascii_uppercase();
-        }
-        Self::of(rule, what, &proof.requests, |_| true)
+    fn of_proof(rule: &'static str, proof: &Proof) -> (Self, Axis) {
+        Self::of(rule, capitalized(&proof.why), &proof.requests, |_| true)
     }
 
-    fn of_thaw(rule: &'static str, thaw: &Thaw) -> Self {
+    fn of_thaw(rule: &'static str, thaw: &Thaw) -> (Self, Axis) {
         let what = format!(
             "{} stood still and its lock lapsed; the next holder read the same stock, and both \
              sold the same unit",
@@ -100,7 +124,7 @@ impl Timeline {
         Self::of(rule, what, &thaw.requests, |_| true)
     }
 
-    fn of_crossing(rule: &'static str, crossing: &Crossing) -> Self {
+    fn of_crossing(rule: &'static str, crossing: &Crossing) -> (Self, Axis) {
         let Crossing { units, first, requests, left_out } = crossing;
         let others = requests.len().saturating_sub(1) + left_out;
         let what = format!(
@@ -108,8 +132,8 @@ impl Timeline {
              succeeded were under way with it",
             units + 1
         );
-        let timeline = Self::of(rule, what, requests, |one| one.n == *first);
-        Self { left_out: *left_out, ..timeline }
+        let (timeline, axis) = Self::of(rule, what, requests, |one| one.n == *first);
+        (Self { left_out: *left_out, ..timeline }, axis)
     }
 
     fn of(
@@ -117,19 +141,21 @@ impl Timeline {
         what: String,
         requests: &[Asked],
         decides: impl Fn(&Asked) -> bool,
-    ) -> Self {
+    ) -> (Self, Axis) {
         let from_ns = requests.iter().map(|one| one.start_ns).min().unwrap_or(0);
         let ends = requests.iter().map(|one| one.end_ns.unwrap_or(one.start_ns));
         let axis = Axis { from_ns, until_ns: ends.max().unwrap_or(0) };
         let deciding: Vec<&Asked> = requests.iter().filter(|one| decides(one)).collect();
-        Self {
+        let timeline = Self {
             what,
             rule,
             bars: requests.iter().map(|one| axis.bar(one, decides(one))).collect(),
             axis: [milliseconds(axis.from_ns), milliseconds(axis.until_ns)],
             overlap: axis.overlap(&deciding),
+            struck: None,
             left_out: 0,
-        }
+        };
+        (timeline, axis)
     }
 }
 
@@ -172,6 +198,21 @@ impl Axis {
         })
     }
 
+    /// Where a fault stands, if it is on the axis.
+    fn struck(&self, fault: &Strike) -> Option<Struck> {
+        let from_ns = fault.begin_ns.max(self.from_ns);
+        let until_ns = fault.end_ns.min(self.until_ns);
+        (from_ns < until_ns).then(|| Struck {
+            stretch: self.stretch(from_ns, until_ns),
+            words: format!(
+                "{} from {} to {}",
+                fault.name.name(),
+                milliseconds(fault.begin_ns),
+                milliseconds(fault.end_ns)
+            ),
+        })
+    }
+
     /// Exact enough: a load has far fewer than 2^53 nanoseconds.
     #[allow(clippy::cast_precision_loss)]
     fn stretch(&self, from_ns: u64, until_ns: u64) -> Stretch {
@@ -203,6 +244,7 @@ fn colour(answer: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::faults::FaultKind;
 
     fn request(start_ms: u64, end_ms: Option<u64>) -> Asked {
         Asked {
@@ -218,7 +260,7 @@ mod tests {
 
     fn timeline(requests: Vec<Asked>) -> Timeline {
         let why = "user 7 bought twice".to_owned();
-        Timeline::of_proof(Rule::OneOrderPerUser.words(), &Proof { why, requests })
+        Timeline::of_proof(Rule::OneOrderPerUser.words(), &Proof { why, requests }).0
     }
 
     #[test]
@@ -255,14 +297,36 @@ mod tests {
         let requests = vec![first, later];
         let crossing = Crossing { units: 100, first: 3, requests, left_out: 5 };
         let mut detail = Detail { crossing: Some(crossing), ..Detail::default() };
-        let [drawn] = &timelines(&finding, Some(&detail))[..] else { panic!("one time line") };
+        let [drawn] = &timelines(&finding, Some(&detail), &[])[..] else { panic!("one time line") };
         let decides: Vec<bool> = drawn.bars.iter().map(|bar| bar.decides).collect();
         assert_eq!((decides, drawn.left_out), (vec![false, true], 5));
         assert!(drawn.what.contains("101 of 100 units") && drawn.what.contains("6 other"));
-        assert!(timelines(&finding, None).is_empty(), "no request, no line");
+        assert!(timelines(&finding, None, &[]).is_empty(), "no request, no line");
         let requests = [request(0, Some(9)), request(4, Some(12))];
         detail.thaw = Some(Thaw { victim: "r2".to_owned(), requests });
-        let [drawn] = &timelines(&finding, Some(&detail))[..] else { panic!("one time line") };
+        let [drawn] = &timelines(&finding, Some(&detail), &[])[..] else { panic!("one time line") };
         assert!(drawn.what.starts_with("r2 stood still") && drawn.overlap.is_some(), "{drawn:?}");
+    }
+
+    #[test]
+    fn the_time_of_a_fault_is_marked_as_far_as_it_is_on_the_axis() {
+        let finding =
+            Finding { held: Some(false), ..Finding::unjudged(Rule::OrdersWithinStock, "") };
+        let requests = [request(100, Some(300)), request(150, Some(290))];
+        let thaw = Some(Thaw { victim: "r2".to_owned(), requests });
+        let detail = Detail { thaw, ..Detail::default() };
+        let drawn = |begin_ms: u64, end_ms: u64| {
+            let fault = Strike {
+                name: FaultKind::FreezeReplica,
+                begin_ns: begin_ms * 1_000_000,
+                end_ns: end_ms * 1_000_000,
+                witness: "r2 was in state T".to_owned(),
+            };
+            timelines(&finding, Some(&detail), &[fault]).swap_remove(0).struck
+        };
+        let struck = drawn(140, 400).expect("it is on the axis");
+        assert_eq!(struck.stretch, Stretch { from: 20.0, length: 80.0 });
+        assert_eq!(struck.words, "freeze from 140.0 ms to 400.0 ms");
+        assert!(drawn(0, 90).is_none() && drawn(300, 310).is_none(), "it is elsewhere");
     }
 }

@@ -1,0 +1,131 @@
+use super::*;
+use crate::report::tests::{cell, frozen, matrix_report, place, story};
+
+#[test]
+fn the_first_sentence_is_the_pair_per_user_with_what_was_observed() {
+    let text = conclusion(&story());
+    let first = "With JVM-style local locks three replicas sell twice to one user (it happened to \
+                 55 users), with the distributed lock they do not (it happened to nobody).";
+    assert!(text.starts_with(first), "{text}");
+    assert!(text.contains("310 and 290 orders too many"), "{text}");
+    assert!(text.contains("One distributed lock per voucher kept both promises"), "{text}");
+    assert!(text.ends_with("All 4 cells are valid and as predicted."), "{text}");
+}
+
+#[test]
+fn the_first_sentence_changes_if_the_pair_came_out_otherwise() {
+    let mut cells = story();
+    cells[0] = cell(cells[0].place, 310, 0);
+    let text = conclusion(&cells);
+    let surprise = "Not as predicted: local per user, guards off, replicas 3: predicted oversells, \
+                    duplicates, observed oversells. With JVM-style";
+    assert!(text.starts_with(surprise) && text.contains("to nobody"), "{text}");
+    assert!(text.ends_with("3 of 4 cells are valid and as predicted, so this comparison fails."));
+
+    let mut cells = story();
+    cells[1] = cell(cells[1].place, 290, 4);
+    let text = conclusion(&cells);
+    assert!(text.starts_with("Not as predicted") && text.contains("to 4 users"), "{text}");
+
+    let mut cells = story();
+    cells[0].valid = false;
+    cells[0].invalid_because = vec!["too little".to_owned()];
+    let text = conclusion(&cells);
+    assert!(text.contains("shows nothing") && text.contains("too little"), "{text}");
+
+    let text = conclusion(&story()[1..]);
+    assert!(text.starts_with("This run does not hold the pair"), "{text}");
+}
+
+#[test]
+fn several_distributed_locks_are_told_of_together_and_one_that_fails_by_its_name() {
+    let mut cells = story();
+    let zookeeper = |scope| place(Lock::Zookeeper, scope, Guards::Off, 3);
+    cells.push(cell(zookeeper(Scope::User), 250, 0));
+    cells.push(CellReport { orders_per_s: 20.0, ..cell(zookeeper(Scope::Voucher), 0, 0) });
+    let text = conclusion(&cells);
+    assert!(text.contains("with each of 2 distributed locks they do not"), "{text}");
+    assert!(text.contains("None of them kept to the stock (310 and at least 250"), "{text}");
+    assert!(text.contains("at 20 (zookeeper) to 312 orders/s (redisson)"), "{text}");
+
+    cells[4] = cell(cells[4].place, 250, 3);
+    cells[5] = cell(cells[5].place, 0, 2);
+    let text = conclusion(&cells);
+    assert!(text.starts_with("Not as predicted"), "{text}");
+    assert!(text.contains("but with the lock zookeeper they still do so to 3 users"), "{text}");
+    assert!(
+        text.contains("did not hold (zookeeper per voucher, guards off, replicas 3)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_matrix_says_first_what_the_pair_showed_or_else_how_many_cells_came_out() {
+    let report = matrix_report();
+    assert!(report.conclusion.starts_with("With JVM-style local locks"), "{}", report.conclusion);
+    let frozen = "Where a holder was frozen past its lock, 1 order was too many without fencing \
+                  (1 cell) and no unit was sold twice with fencing (1 cell).";
+    assert!(report.conclusion.contains(frozen), "{}", report.conclusion);
+    let without_pair = of_matrix(&report.cells[3..5]);
+    assert!(without_pair.starts_with("All 2 cells are valid and as predicted."), "{without_pair}");
+    assert_eq!(without_pair.matches("All 2 cells").count(), 1, "{without_pair}");
+}
+
+#[test]
+fn without_a_local_lock_the_sale_without_any_is_compared() {
+    let mut cells = story()[1..].to_vec();
+    cells.push(cell(place(Lock::None, Scope::User, Guards::Off, 3), 818, 647));
+    let first = "Without a lock three replicas sell twice to one user (it happened to 647 users), \
+                 with the distributed lock they do not (it happened to nobody). Neither kept to \
+                 the stock (818 and 290 orders too many for 100 units)";
+    for text in [conclusion(&cells), of_matrix(&cells)] {
+        assert!(text.starts_with(first), "{text}");
+    }
+    cells.push(story().swap_remove(0));
+    assert!(conclusion(&cells).starts_with("With JVM-style local locks"), "the pair comes first");
+}
+
+#[test]
+fn what_came_out_otherwise_comes_before_all_that_came_out_well() {
+    let guarded = cell(place(Lock::None, Scope::User, Guards::On, 2), 3, 0);
+    let mut cells = story();
+    cells.extend([guarded.clone(), guarded]);
+    let first = "Not as predicted: none per user, guards on, replicas 2: predicted holds, observed \
+                 oversells (and 1 cell more). With JVM-style local locks";
+    for text in [conclusion(&cells), of_matrix(&cells)] {
+        assert!(text.starts_with(first), "{text}");
+    }
+}
+
+#[test]
+fn a_cell_that_shows_nothing_comes_first_unless_one_came_out_otherwise() {
+    let mut cells = story();
+    cells[3].valid = false;
+    cells[3].invalid_because = vec!["too little. Far too little".to_owned()];
+    let first = "No real load: none per user, guards on, replicas 3: too little; Far too little. \
+                 With JVM-style local locks";
+    assert!(conclusion(&cells).starts_with(first), "{}", conclusion(&cells));
+    cells.push(cell(place(Lock::None, Scope::User, Guards::On, 2), 3, 0));
+    assert!(of_matrix(&cells).starts_with("Not as predicted: none"), "{}", of_matrix(&cells));
+}
+
+#[test]
+fn where_all_cells_are_about_a_frozen_holder_what_it_sold_is_the_answer() {
+    let cells = [frozen(Circumstance::FrozenUnfenced, 1), frozen(Circumstance::FrozenFenced, 0)];
+    let text = of_matrix(&cells);
+    assert!(text.starts_with("Where a holder was frozen past its lock, 1 order was"), "{text}");
+    assert!(text.ends_with("All 2 cells are valid and as predicted."), "{text}");
+    assert_eq!(text.matches("Where a holder").count(), 1, "{text}");
+    let with_plain = [&cells[..], &story()[2..3]].concat();
+    assert!(of_matrix(&with_plain).starts_with("Where a holder was frozen"), "it comes first");
+    let one = of_matrix(&cells[..1]);
+    assert!(one.ends_with("The cell is valid and as predicted."), "{one}");
+}
+
+#[test]
+fn a_frozen_holder_is_none_of_the_cells_that_stand_for_the_comparison() {
+    let mut cells = story()[..3].to_vec();
+    let plain = conclusion(&cells);
+    cells.push(CellReport { duplicate_users: 9, ..frozen(Circumstance::FrozenUnfenced, 5) });
+    assert_eq!(conclusion(&cells), plain.replace("All 3", "All 4"));
+}

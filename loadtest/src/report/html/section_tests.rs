@@ -1,0 +1,111 @@
+use super::*;
+use crate::judge::verdict::Rule;
+use crate::lab::cell::{CellReport, Setup, Staged, Wanted};
+use crate::lab::lock::Lock;
+use crate::lab::place::Load;
+use crate::lab::predict::{Circumstance, Guards, Scope};
+use crate::lab::trial::Trial;
+use crate::load::stats::Figures;
+use crate::report::html::grid::Grid;
+use crate::report::html::tests::{full, page};
+use crate::report::tests::{cell, figures, frozen, place, report, story, verdict_of};
+
+#[test]
+fn what_is_new_and_what_is_gone_are_two_sentences_and_one_cell_is_one_cell() {
+    let earlier = serde_json::to_string(&report(story()[..2].to_vec())).expect("JSON");
+    let mut now = report(story()[1..3].to_vec());
+    now.compare_with(&serde_json::from_str(&earlier).expect("a baseline"));
+    let html = render(&Page::of(&now)).expect("a page");
+    let words = html.split_whitespace().collect::<Vec<_>>().join(" ");
+    let new = "New: redisson per voucher, guards off, replicas 3. Gone: local per user";
+    assert!(words.contains(new), "{words}");
+    assert!(words.contains("<p>1 cell came out as before;"), "{words}");
+    let text = now.text(crate::report::table::Look::FILE);
+    assert!(text.contains("0 changed, 1 cell as before."), "{text}");
+    let one = report(story()[..1].to_vec());
+    assert_eq!(Page::of(&one).count, "1 cell, 1 of them as predicted");
+}
+
+#[test]
+fn each_cell_tells_its_flags_and_its_load_and_the_usual_load_stands_where_a_cell_had_it() {
+    let trial = frozen(Circumstance::FrozenFenced, 0).trial();
+    let wanted = Wanted { trial, usual: &Load::USUAL, seed: 9 };
+    let Staged { flags, load, .. } = Staged::of(&wanted);
+    let staged = Setup { flags, load };
+    let fenced = |setup| CellReport { setup, ..frozen(Circumstance::FrozenFenced, 0) };
+    let html = page(vec![fenced(Some(staged.clone()))]);
+    for words in [
+        "seckill serve --lab --lock redisson --lock-scope voucher --guards off --work-ms 10",
+        "--lease-ms 1000 --fenced",
+        "<dt>lease</dt><dd>1000 ms</dd>",
+        "<dt>wait for the lock</dt><dd>the service&#x27;s own</dd>",
+        "<dt>fenced</dt><dd>yes</dd>",
+        "<dt>path</dt><dd>direct</dd>",
+        "<dt>users, at most</dt><dd>2500</dd>",
+        "<dt>extra work under the lock</dt><dd>10 ms</dd>",
+    ] {
+        assert!(html.contains(words), "{words} in {html}");
+    }
+    assert!(!html.contains("The usual load"), "no cell had it");
+    assert!(!page(vec![fenced(None)]).contains("The usual load"), "nor is one to have it");
+    assert!(page(story()).contains("The usual load"));
+    let json = serde_json::to_value(report(vec![fenced(Some(staged))])).expect("JSON");
+    let setup = &json["cells"][0]["setup"];
+    assert_eq!(
+        (setup["load"]["work_ms"].as_u64(), &setup["flags"][0]),
+        (Some(10), &"--lab".into())
+    );
+}
+
+#[test]
+fn a_surprise_says_in_its_square_what_came_out_and_its_section_is_open_from_the_start() {
+    let guarded = place(Lock::None, Scope::User, Guards::On, 3);
+    let words = |cell: CellReport| {
+        let grid = Grid::of(&[cell]);
+        grid.groups[0].rows[0].squares[0].as_ref().expect("a square").words.clone()
+    };
+    assert_eq!(words(cell(guarded, 3, 0)), "surprise: oversells; predicted: holds");
+    let unguarded = place(Lock::None, Scope::User, Guards::Off, 3);
+    assert_eq!(words(cell(unguarded, 0, 0)), "surprise: holds; predicted: oversells, duplicates");
+    let mut lost = verdict_of(0, 0);
+    for finding in &mut lost.findings {
+        if finding.rule == Rule::AcknowledgedExist {
+            finding.held = Some(false);
+        }
+    }
+    let lost = CellReport::of(Trial::plain(guarded), 100, figures(), lost);
+    assert_eq!(words(lost), "surprise: not so: every acknowledged order exists");
+    let mut cells = story();
+    cells.extend((4..20).map(|replicas| {
+        let guarded = place(Lock::None, Scope::User, Guards::On, replicas);
+        CellReport { valid: true, ..cell(guarded, 3, 0) }
+    }));
+    let html = page(cells);
+    assert_eq!(html.matches("<details class=\"cell\" open>").count(), 8, "not all of many");
+    assert_eq!(html.matches("<details class=\"cell\">").count(), 4 + 8);
+}
+
+#[test]
+fn of_a_round_it_is_said_which_figures_are_of_the_main_load_and_which_of_all() {
+    let html = page(vec![full(story()[0].place)]);
+    let words = html.split_whitespace().collect::<Vec<_>>().join(" ");
+    let at = |what: &str| words.find(what).unwrap_or_else(|| panic!("{what} in {words}"));
+    let whole = at("<h4>Before, during and after the fault</h4>");
+    let main = at("<h4>The main load only</h4>");
+    assert!(whole < at("<dt>orders</dt>") && at("<dt>orders</dt>") < main);
+    assert!(main < at("<dt>orders per second</dt>") && main < at("<dt>in flight</dt>"));
+    let main = "<span class=\"part\">the main load only</span></h4>";
+    let whole = "<span class=\"part\">before, during and after</span></h4>";
+    for part in ["Latency in milliseconds", "Status and code", "The generator itself"] {
+        assert!(words.contains(&format!("{part} {main}")), "{part} in {words}");
+    }
+    for part in ["Orders per replica", "The locks, as 0 replicas measured", "The rules"] {
+        assert!(words.contains(&format!("{part} {whole}")), "{part} in {words}");
+    }
+    let plain = page(story());
+    assert!(!plain.contains("main load only"), "it is the only one");
+    assert!(plain.contains("<dt>in flight</dt><dd>95 on average</dd>"), "{plain}");
+    let paced = Figures { in_flight_mean: 0.0, in_flight_peak: 6, ..figures() };
+    let paced = CellReport { load: Some(paced), ..story().swap_remove(0) };
+    assert!(page(vec![paced]).contains("<dt>in flight</dt><dd>at most 6</dd>"));
+}
