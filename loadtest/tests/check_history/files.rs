@@ -150,8 +150,7 @@ async fn a_history_of_a_voucher_without_units_shows_nothing_and_is_bad() {
 }
 
 #[tokio::test]
-async fn a_history_with_more_than_one_percent_of_unknown_outcomes_is_bad_unless_hung_up_or_of_a_fault()
- {
+async fn a_history_with_many_unknown_outcomes_is_bad_unless_clients_hung_up_or_a_fault_befell_it() {
     let scratch = Scratch::new();
     let path = scratch.file("lost.jsonl.zst");
     let legal = Tape::legal();
