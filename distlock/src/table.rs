@@ -126,7 +126,10 @@ const REDISSON: Guarantees = Guarantees {
     idempotent: Answer::Yes,
     reentrant: Answer::Yes,
     fencing: Fencing::Optional,
-    flaws: &["a failover to a replica that lags forgets the lock"],
+    flaws: &[
+        "a failover to a replica that lags forgets the lock",
+        "a fence that is checked at the write alone lets a stale reader write",
+    ],
     ..BARE_LEASE
 };
 
@@ -155,6 +158,7 @@ const RED: Guarantees = Guarantees {
         "a clock that jumps on a majority ends the lock early",
         "a holder that is paused past the validity has no fence",
         "a restart of all nodes without durable storage forgets the lock",
+        "a restart of all nodes with AOF everysec forgets the lock",
     ],
     ..BARE_LEASE
 };
@@ -165,6 +169,7 @@ const MYSQL_TABLE: Guarantees = Guarantees {
     idempotent: Answer::Yes,
     reentrant: Answer::Yes,
     fencing: Fencing::Yes,
+    flaws: &["a fence that is checked at the write alone lets a stale reader write"],
     ..BARE_LEASE
 };
 
@@ -180,6 +185,7 @@ const MYSQL_ROW: Guarantees = Guarantees {
     flaws: &[
         "under autocommit everybody enters",
         "two who insert a missing row deadlock",
+        "a plain read before the lock fixes an old snapshot",
         "each waiter holds a connection",
     ],
 };
@@ -196,6 +202,7 @@ const MYSQL_NAMED: Guarantees = Guarantees {
     flaws: &[
         "each holder and waiter has a connection of its own",
         "a session that the server ends frees the lock before its holder knows",
+        "a session that is cut off keeps its lock for as long as the server waits for it",
         "Galera grants it on each node",
     ],
 };
@@ -209,5 +216,8 @@ const ZOOKEEPER: Guarantees = Guarantees {
     reentrant: Answer::Yes,
     fair: Answer::Yes,
     fencing: Fencing::Yes,
-    flaws: &["a holder that is paused past its session works on unless its token is checked"],
+    flaws: &[
+        "a holder that is paused past its session works on unless its token is checked",
+        "a fence that is checked at the write alone lets a stale reader write",
+    ],
 };

@@ -142,7 +142,7 @@ fn a_matrix_is_red_if_something_is_found_without_the_bug_until_the_program_is_an
     let resume = ["--resume", state.to_str().expect("UTF-8")];
     let arguments = [&CELL_AND_BUG[..], &resume].concat();
     let (said, code, first) = loadtest(&arguments, &unsound, folder.path());
-    assert!(said.contains("1 cells, 1 as predicted; planted 1, caught 1"), "{said}");
+    assert!(said.contains("1 cell, 1 as predicted; planted 1, caught 1"), "{said}");
     assert!(said.contains("NOT CLEAN without it: "), "{said}");
     assert_eq!((code, &first["ok"]), (Some(1), &Value::Bool(false)), "{said}");
     let (said, code, second) = loadtest(&arguments, &unsound, folder.path());

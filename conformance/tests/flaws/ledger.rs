@@ -220,7 +220,7 @@ const LEDGER: &[Entry] = &[
     },
     Entry {
         kinds: &[MysqlRow],
-        flaw: "a plain SELECT before FOR UPDATE fixes an old snapshot",
+        flaw: "a plain read before the lock fixes an old snapshot",
         shown: &["mysql_row::a_section_that_has_read_before_it_locks_works_on_old_state"],
         repaired_by: "mysql-row, whose FOR UPDATE is the first read",
         gone: &["mysql_row::a_section_whose_lock_is_its_first_read_sees_the_last_write"],
@@ -272,7 +272,7 @@ const LEDGER: &[Entry] = &[
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
     },
     Entry {
-        kinds: &[Redisson, MysqlTable, Zookeeper],
+        kinds: &[Redisson, Fair, ReadWrite, MysqlTable, Zookeeper],
         flaw: "a fence that is checked at the write alone lets a stale reader write",
         shown: &["fence::\
           a_holder_whose_token_is_checked_at_the_write_alone_sells_by_what_it_read_before"],

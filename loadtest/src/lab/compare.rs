@@ -7,6 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::error::{Error, Result};
+use crate::judge::validity::{
+    MIN_IN_FLIGHT, MIN_REQUESTS, MIN_SIMULTANEOUS, MIN_STOCK, MIN_USERS_PER_UNIT,
+};
 use crate::lab::cell::{CellReport, Wanted};
 use crate::lab::cluster::MAX_DEPLOYMENTS;
 use crate::lab::histories::Histories;
@@ -78,12 +81,7 @@ impl Comparison {
         if self.replicas.iter().any(|replicas| !(1..=MAX_REPLICAS).contains(replicas)) {
             return Err(Error::Usage(format!("replicas must be 1 to {MAX_REPLICAS}")));
         }
-        let counts =
-            [self.load.users, self.load.connections, self.load.requests_per_user].into_iter();
-        if counts.min() == Some(0) {
-            let what = "--users, --connections and --requests-per-user must be at least 1";
-            return Err(Error::Usage(what.to_owned()));
-        }
+        self.check_load()?;
         if self.load.path == Path::Queued {
             self.check_queued()?;
         }
@@ -105,6 +103,40 @@ impl Comparison {
         let what = "--path queued takes no lock and has the guards on: it goes with --locks none \
                     --scopes user --guards on, and with no --work-ms";
         Err(Error::Usage(what.to_owned()))
+    }
+
+    /// A load below what a cell needs could only end as invalid.
+    fn check_load(&self) -> Result<()> {
+        let Load { users, stock, connections, requests_per_user, .. } = &self.load;
+        let users = *users as u64;
+        let per_user = *requests_per_user as u64;
+        let wanted = MIN_USERS_PER_UNIT.saturating_mul(*stock);
+        let requests = users.saturating_mul(per_user);
+        let needs = [
+            (*stock < MIN_STOCK, format!("--stock must be at least {MIN_STOCK}")),
+            (
+                users < wanted,
+                format!("--users must be at least {wanted}: {MIN_USERS_PER_UNIT} for each unit"),
+            ),
+            (
+                per_user < MIN_SIMULTANEOUS,
+                format!("--requests-per-user must be at least {MIN_SIMULTANEOUS}"),
+            ),
+            (
+                requests < MIN_REQUESTS,
+                format!("--users times --requests-per-user must be at least {MIN_REQUESTS}"),
+            ),
+            (
+                u32::try_from(*connections).is_ok_and(|many| f64::from(many) < MIN_IN_FLIGHT),
+                format!("--connections must be at least {MIN_IN_FLIGHT:.0}"),
+            ),
+        ];
+        match needs.into_iter().find(|(is_short, _)| *is_short) {
+            Some((_, need)) => {
+                Err(Error::Usage(format!("{need}: less is no load that a cell could be judged by")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Runs every cell; one that fails is reported and the others go on. `stop` ends the run: cells
@@ -225,6 +257,23 @@ mod tests {
             Comparison { load: queued, ..comparison() },
         ] {
             assert_eq!(wrong.check().expect_err("out of bounds").exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn a_load_that_no_cell_could_be_judged_by_is_refused_by_the_name_of_its_flag() {
+        let usual = || comparison().load;
+        assert!(comparison().check().is_ok());
+        for (load, flag) in [
+            (Load { stock: 99, ..usual() }, "--stock must be at least 100"),
+            (Load { users: 499, ..usual() }, "--users must be at least 500"),
+            (Load { requests_per_user: 2, ..usual() }, "--requests-per-user must be at least 3"),
+            (Load { users: 666, ..usual() }, "must be at least 2000"),
+            (Load { connections: 63, ..usual() }, "--connections must be at least 64"),
+        ] {
+            let wrong = Comparison { load, ..comparison() }.check().expect_err(flag);
+            assert!(wrong.to_string().contains(flag), "{wrong}");
+            assert_eq!(wrong.exit_code(), 2);
         }
     }
 
