@@ -13,7 +13,7 @@
 //!   come meanwhile.
 //!
 //! Nothing here grows with the length of the load: requests are told to the history and to
-//! [`Live`], and forgotten; only tickets that have not ended are kept, by [`follow`].
+//! [`Live`], and forgotten; only tickets that have not ended are kept, by `follow`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
