@@ -16,6 +16,7 @@ mod fence_frozen;
 mod fleet;
 mod grouped;
 mod hang_up;
+mod judged_load;
 mod late;
 mod life;
 mod limits;
