@@ -36,6 +36,7 @@ fn asked(n: u32) -> Asked {
         order: Some("9223372036854775807".to_owned()),
         start_ns: 60_000_000_000 + u64::from(n),
         end_ns: Some(61_000_000_000 + u64::from(n)),
+        held_ns: Some([60_500_000_000, 60_900_000_000]),
     }
 }
 
@@ -247,9 +248,10 @@ fn a_proof_is_drawn_with_user_replica_answer_order_and_times() {
     for words in [
         "The requests that prove it",
         "user 1844674407370955161",
-        "at r12: 409 already_ordered",
+        "<b>r12</b>: 409 already_ordered",
         "order 9223372036854775807",
-        "60000.0 ms to 61000.0 ms",
+        "60000.0 ms to 61000.0 ms, held 60500.0 ms to 60900.0 ms",
+        "class=\"bar held\"",
         "99 more are not drawn",
         "from 1.50 s to 2.50 s: stood",
     ] {
