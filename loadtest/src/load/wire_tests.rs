@@ -106,11 +106,11 @@ async fn status_replica_and_problem_are_known_by_the_head() {
 #[tokio::test]
 async fn when_a_lock_was_held_is_known_by_the_head_if_it_says_so_in_full() {
     for (value, expected) in [("1500-200", Some([1500, 200])), ("1500", None)] {
-        let head = format!("HTTP/1.1 204 No Content\r\nX-Lab-Held: {value}\r\n\r\n");
-        let mut connection = Server::answering(&[head.as_bytes()], false).await.connection();
+        let text = format!("HTTP/1.1 204 No Content\r\nX-Lab-Held: {value}\r\n\r\n");
+        let mut connection = Server::answering(&[text.as_bytes()], false).await.connection();
         connection.request().extend_from_slice(REQUEST);
-        let held = connection.call().await.expect("an answer").held_ago;
-        assert_eq!(held, expected.map(|ago| ago.map(Duration::from_micros)), "{value}");
+        let told = connection.call().await.expect("an answer").held_ago;
+        assert_eq!(told, expected.map(|ago| ago.map(Duration::from_micros)), "{value}");
     }
 }
 
