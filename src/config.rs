@@ -15,7 +15,9 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use secrecy::SecretString;
 
-pub use letters::{DeadLettersCommand, DeadLettersList, DeadLettersReplay, Letter};
+pub use letters::{
+    DeadLettersCommand, DeadLettersDrop, DeadLettersList, DeadLettersReplay, Letter,
+};
 pub use limits::LimitFlags;
 pub use locks::{LockCommand, LockList, LockRun, LockServers, RedisArgs};
 pub use path::PathArgs;
