@@ -9,7 +9,6 @@
 //! An entry that could not be read is evidence only: nobody knows what to admit.
 
 use anyhow::{Context, anyhow};
-use secrecy::ExposeSecret;
 use serde_json::json;
 
 use crate::config::{Database, DeadLettersList, DeadLettersReplay, Letter};
@@ -124,7 +123,9 @@ async fn replay_one(
 }
 
 fn tickets(database: &Database) -> anyhow::Result<Tickets> {
-    let url = database.database_url.expose_secret().to_owned();
+    let address = &database.database_url;
+    let url = address.expose().to_owned();
     let options = DatabaseOptions { url, pool_size: 2, naive: false, silence: None };
-    Ok(Tickets::new(store::database(&options).context("DATABASE_URL is not usable")?))
+    let pool = store::database(&options);
+    Ok(Tickets::new(pool.with_context(|| format!("{} is not usable", address.given_as()))?))
 }
