@@ -1,4 +1,4 @@
-//! `seckill lock run`: a command under a lock.
+//! `seckill lock run`: a command under a lock. Why it may not run is in `lock_codes`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -270,47 +270,4 @@ fn a_run_that_is_killed_itself_leaves_its_command_at_work_and_the_lock_to_its_le
     // Beside the command that is still at work, as the help says.
     assert_eq!(bench.run(&["--wait", "20s"], "touch go").code, Some(0));
     bench.until_there("done");
-}
-
-#[test]
-fn a_server_that_fails_is_told_apart_from_a_lock_that_is_held() {
-    let bench = Bench::new();
-    let nobody = ["--redis-url", "redis://:hush@127.0.0.1:1/0"];
-    let ended = bench.run(&[&LUA[..], &nobody].concat(), "touch entered");
-    assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.stderr.contains("cannot connect to REDIS_URL"), "{ended:?}");
-    assert!(!ended.stderr.contains("hush"), "{ended:?}");
-    assert!(!bench.path("entered").exists());
-}
-
-#[test]
-fn what_makes_no_sense_is_one_sentence() {
-    let with = |flags: &[&str], env: &[(&str, &str)]| {
-        let line = [&["lock", "run", "--name", "a"], flags, &["--", "true"]].concat();
-        run(&line, env)
-    };
-    let redis = [("REDIS_URL", "redis://127.0.0.1:1")];
-    let cases: [(&[&str], &str); 13] = [
-        (&["--kind", "none"], "the lock none keeps no other process out"),
-        (&["--kind", "local"], "the lock local keeps no other process out"),
-        (&["--kind", "redlock"], "[possible values: none, local, setnx-expire"),
-        (&["--kind", "mysql-table"], "needs --database-url (DATABASE_URL)"),
-        (&["--kind", "red"], "needs --red-urls (RED_URLS)"),
-        (&["--kind", "zookeeper"], "needs --zookeeper-url (ZOOKEEPER_URL)"),
-        (&["--kind", "lua-release", "--token"], "lua-release has none"),
-        (&["--kind", "redisson", "--token"], "--token of redisson needs --database-url"),
-        (&["--wait", "10"], "must be a time with its unit, such as 500ms"),
-        (&["--grace", "soon"], "must be a time with its unit, such as 500ms"),
-        (&["--wait", "2days"], "must be 0s to 1day"),
-        (&["--lease", "1ms"], "must be 100ms to 1day"),
-        (&["--lease", "1s", "--grace", "600ms"], "--grace must be at most half of --lease"),
-    ];
-    for (flags, why) in cases {
-        with(flags, &redis).refused(None, why);
-    }
-    with(&[], &[]).refused(None, "needs --redis-url (REDIS_URL)");
-    run(&["lock", "run", "--name", "a"], &redis).refused(None, "<COMMAND>");
-    run(&["lock", "run", "--name", "a\nb", "--", "true"], &redis).refused(None, "control");
-    let mysql_row = ["--kind", "mysql-row", "--database-url", "mysql://u:p@127.0.0.1:1/d"];
-    with(&[&mysql_row[..], &["--token"]].concat(), &redis).refused(None, "ends with the lock");
 }
