@@ -10,7 +10,6 @@
 //! an operator drops it; the end of a ticket that it names stays.
 
 use anyhow::{Context, anyhow};
-use secrecy::ExposeSecret;
 use serde_json::json;
 
 use crate::config::{Database, DeadLettersDrop, DeadLettersList, DeadLettersReplay, Letter};
@@ -160,7 +159,9 @@ async fn replay_one(
 }
 
 fn tickets(database: &Database) -> anyhow::Result<Tickets> {
-    let url = database.database_url.expose_secret().to_owned();
+    let address = &database.database_url;
+    let url = address.expose().to_owned();
     let options = DatabaseOptions { url, pool_size: 2, naive: false, silence: None };
-    Ok(Tickets::new(store::database(&options).context("DATABASE_URL is not usable")?))
+    let pool = store::database(&options);
+    Ok(Tickets::new(pool.with_context(|| format!("{} is not usable", address.given_as()))?))
 }

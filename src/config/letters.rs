@@ -4,11 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use secrecy::{ExposeSecret, SecretString};
 
-use super::Database;
 use super::locks::{RedisArgs, check_database, check_redis};
 use super::path::QUEUE_LENGTH;
+use super::{Address, Database};
 use crate::domain::{BadTicket, TicketId, VoucherId};
 
 /// `seckill dead-letters`.
@@ -44,7 +43,7 @@ pub struct DeadLettersReplay {
     pub database: Database,
     /// The Redis of the replicas.
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    pub redis_url: SecretString,
+    pub redis_url: Address,
     /// How it is connected to.
     #[command(flatten)]
     pub redis: RedisArgs,
@@ -122,6 +121,6 @@ impl DeadLettersReplay {
     /// What is wrong with it, as a sentence.
     pub fn check(&self) -> Result<(), String> {
         check_database(&self.database.database_url)?;
-        check_redis("REDIS_URL", self.redis_url.expose_secret())
+        check_redis(&self.redis_url)
     }
 }
