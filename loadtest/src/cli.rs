@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::lab::cluster::find_program;
 use crate::lab::compare::Comparison;
 use crate::lab::lock::Lock;
-use crate::lab::place::{Load, Path, Plant};
+use crate::lab::place::{Load, Path, Plant, Writer};
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::runner::Parts;
 use crate::load::cost::THREADS;
@@ -137,6 +137,10 @@ struct CompareArgs {
     /// taken the cells are those of --locks none --scopes user --guards on
     #[arg(long, value_name = "PATH", default_value = "direct")]
     path: Path,
+    /// How replicas write orders; where `grouped` is refused or has groups of one, as per voucher,
+    /// the cell is n/a
+    #[arg(long, value_name = "WRITER", default_value = "single", conflicts_with = "path")]
+    writer: Writer,
     /// Give every replica this bug, to see that the comparison notices
     #[arg(long, value_name = "NAME")]
     plant: Option<Plant>,
@@ -283,6 +287,7 @@ async fn compare(args: CompareArgs) -> Result<bool> {
             work_ms: args.work_ms,
             plant: args.plant,
             path: args.path,
+            writer: args.writer,
         },
         histories: None,
     };

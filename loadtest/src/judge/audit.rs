@@ -153,7 +153,9 @@ impl Reader {
     /// released.
     pub async fn lock_stock(mut self, voucher: u64) -> Result<StockLock> {
         let locking = async {
-            sqlx::raw_sql("BEGIN").execute(&mut self.connection).await?;
+            // A lock of a row counts as a write.
+            let begin = "START TRANSACTION READ WRITE";
+            sqlx::raw_sql(begin).execute(&mut self.connection).await?;
             let statement = format!("{} FOR UPDATE", GUARDED.stock);
             let locked = sqlx::query_scalar::<_, i64>(AssertSqlSafe(statement)).bind(voucher);
             locked.fetch_one(&mut self.connection).await

@@ -1,8 +1,10 @@
 //! The comparison: those cells of the matrix that have short work and no fault, in the order in
 //! which they tell a story.
 
+use std::fmt;
 use std::time::Instant;
 
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
@@ -15,18 +17,34 @@ use crate::lab::cluster::MAX_DEPLOYMENTS;
 use crate::lab::histories::Histories;
 use crate::lab::lock::Lock;
 use crate::lab::machine::Machine;
-use crate::lab::place::{Load, Path, Place, Plant};
+use crate::lab::place::{Load, Path, Place, Plant, Writer};
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::runner::{Parts, Runner};
 use crate::lab::trial::Trial;
-use crate::report::Report;
 use crate::report::conclusion::conclusion;
+use crate::report::{Report, counted};
 
 /// Most replicas in one cell.
 pub const MAX_REPLICAS: u16 = 16;
 /// Longest extra work inside the locked section, in milliseconds: well below the lease of 10 s that
 /// the service uses, because the predictions are those of work that is shorter than the lease.
 pub const MAX_WORK_MS: u64 = 2000;
+
+/// A cell that is not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct NotApplicable {
+    /// Which one.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Why it has nothing to show.
+    pub because: &'static str,
+}
+
+impl fmt::Display for NotApplicable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: n/a, {}", self.place, self.because)
+    }
+}
 
 /// What is to be compared.
 #[derive(Debug, Clone)]
@@ -72,9 +90,25 @@ impl Comparison {
         places
     }
 
+    /// Those that are run, and those of which the writer has nothing to show.
+    fn cells(&self) -> (Vec<Place>, Vec<NotApplicable>) {
+        let (mut places, mut not_applicable) = (Vec::new(), Vec::new());
+        for place in self.places() {
+            match self.load.writer.fits(place) {
+                Ok(()) => places.push(place),
+                Err(because) => not_applicable.push(NotApplicable { place, because }),
+            }
+        }
+        (places, not_applicable)
+    }
+
     /// Checks the bounds before anything is started.
     pub fn check(&self) -> Result<()> {
-        let cells = self.places().len();
+        let (places, not_applicable) = self.cells();
+        if let ([], [one, ..]) = (&places[..], &not_applicable[..]) {
+            return Err(Error::Usage(format!("there is no cell to run: {one}")));
+        }
+        let cells = places.len();
         if cells == 0 || cells > usize::from(MAX_DEPLOYMENTS) {
             return Err(Error::Usage(format!("{cells} cells are not 1 to {MAX_DEPLOYMENTS}")));
         }
@@ -144,7 +178,8 @@ impl Comparison {
     pub async fn run(&self, stop: &CancellationToken) -> Result<Report> {
         self.check()?;
         let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
-        let trials: Vec<Trial> = self.places().into_iter().map(Trial::plain).collect();
+        let (places, not_applicable) = self.cells();
+        let trials: Vec<Trial> = places.into_iter().map(Trial::plain).collect();
         let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;
         let mut cells = Vec::with_capacity(trials.len());
         for &trial in &trials {
@@ -158,8 +193,12 @@ impl Comparison {
         }
         Ok(Report {
             ok: !cells.is_empty() && cells.iter().all(CellReport::ok),
-            conclusion: on_path(self.load.path) + &planted(self.load.plant) + &conclusion(&cells),
+            conclusion: on_path(self.load.path)
+                + &by_writer(self.load.writer, &not_applicable)
+                + &planted(self.load.plant)
+                + &conclusion(&cells),
             cells,
+            not_applicable,
             selection: None,
             changes: None,
             planted: None,
@@ -188,6 +227,19 @@ pub(super) fn on_path(path: Path) -> String {
             "Purchases took the path queued, and each counts to the end of its ticket. ".to_owned()
         }
     }
+}
+
+/// What must be said of a writer that is not the usual one.
+fn by_writer(writer: Writer, not_applicable: &[NotApplicable]) -> String {
+    if writer == Writer::Single {
+        return String::new();
+    }
+    let none = if not_applicable.is_empty() {
+        String::new()
+    } else {
+        format!(", and {} are n/a", counted(not_applicable.len(), "cell"))
+    };
+    format!("Orders were written in groups{none}. ")
 }
 
 /// What must be said before anything else of replicas with a bug.
@@ -225,6 +277,7 @@ mod tests {
                 work_ms: 0,
                 plant: None,
                 path: Path::Direct,
+                writer: Writer::Single,
             },
             histories: None,
         }
@@ -243,6 +296,25 @@ mod tests {
     fn naming_something_twice_makes_no_cell_twice() {
         let twice = Comparison { replicas: vec![1, 3, 1], ..comparison() };
         assert_eq!(twice.places().len(), 24);
+    }
+
+    #[test]
+    fn the_writer_grouped_is_not_applicable_where_its_groups_have_one_member() {
+        let grouped = Load { writer: Writer::Grouped, ..comparison().load };
+        let all = Comparison { load: grouped.clone(), ..comparison() };
+        let (places, not_applicable) = all.cells();
+        assert_eq!((places.len(), not_applicable.len()), (6, 18));
+        assert!(places.iter().all(|one| (one.scope, one.guards) == (Scope::User, Guards::On)));
+        let guarded = |one: &&NotApplicable| one.place.guards == Guards::On;
+        let said: Vec<String> =
+            not_applicable.iter().filter(guarded).map(ToString::to_string).collect();
+        assert_eq!(said.len(), 6);
+        assert!(said.iter().all(|one| one.ends_with(": n/a, groups of one")), "{said:?}");
+        assert_eq!(places[0].flags(&grouped).last().map(String::as_str), Some("grouped"));
+        let guards = vec![Guards::On];
+        let per_voucher = Comparison { scopes: vec![Scope::Voucher], guards, ..all };
+        let error = per_voucher.check().expect_err("no cell");
+        assert!(error.to_string().contains("n/a, groups of one"), "{error}");
     }
 
     #[test]

@@ -179,6 +179,7 @@ impl Matrix {
         Ok(Report {
             ok: cells.iter().all(CellReport::ok) && planted.as_ref().is_none_or(|all| all.ok),
             conclusion: on_path(self.load.path) + &conclusion::of_matrix(&cells),
+            not_applicable: Vec::new(),
             selection: Some(Selection {
                 summary: summary(&cells),
                 not_generated: self.not_generated.clone(),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::lab::lock::Lock;
-use crate::lab::predict::{Guards, Scope};
+use crate::lab::predict::{Family, Guards, Scope};
 
 /// The place of a cell in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,6 +33,7 @@ impl Place {
             flag("--plant", plant.name());
         }
         flags.extend(load.path.flags());
+        flags.extend(load.writer.flags(load.path));
         flags
     }
 }
@@ -71,6 +72,50 @@ impl Path {
             Self::Queued => &["--path", "queued", "--writer", "grouped"],
         };
         flags.iter().map(|flag| (*flag).to_owned()).collect()
+    }
+}
+
+/// How replicas write orders on the path `direct`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Writer {
+    /// Each in a transaction of its own
+    #[default]
+    Single,
+    /// Those of a voucher that come together in one transaction
+    Grouped,
+}
+
+impl Writer {
+    /// The name on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Grouped => "grouped",
+        }
+    }
+
+    /// Flags of `seckill serve` that choose it; the path `queued` has its own.
+    fn flags(self, path: Path) -> Vec<String> {
+        match (self, path) {
+            (Self::Grouped, Path::Direct) => vec!["--writer".to_owned(), self.name().to_owned()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Why it has nothing to show there, if so.
+    pub fn fits(self, place: Place) -> Result<(), &'static str> {
+        if self == Self::Single {
+            Ok(())
+        } else if place.guards == Guards::Off {
+            Err("refused without guards")
+        } else if place.lock.family() == Family::Transaction {
+            Err("the lock is the transaction of one order")
+        } else if place.scope == Scope::Voucher {
+            Err("groups of one")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -166,6 +211,9 @@ pub struct Load {
     pub plant: Option<Plant>,
     /// When replicas answer.
     pub path: Path,
+    /// How they write orders.
+    #[serde(default)]
+    pub writer: Writer,
 }
 
 impl Load {
@@ -178,5 +226,6 @@ impl Load {
         work_ms: 0,
         plant: None,
         path: Path::Direct,
+        writer: Writer::Single,
     };
 }

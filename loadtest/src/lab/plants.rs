@@ -163,8 +163,9 @@ const fn row(
 impl Row {
     const fn load(mut self, users: usize, stock: u64, work_ms: u64, at_once: usize) -> Self {
         let (connections, plant) = (600, None);
-        let (requests_per_user, path) = (at_once, Path::Direct);
-        let load = Load { users, stock, connections, requests_per_user, work_ms, plant, path };
+        let requests_per_user = at_once;
+        let work = Load { users, stock, connections, requests_per_user, work_ms, ..Load::USUAL };
+        let load = Load { plant, ..work };
         self.load = Some(load);
         self
     }

@@ -188,6 +188,7 @@ impl Trial {
             work_ms: LONG_WORK_MS,
             plant: usual.plant,
             path: usual.path,
+            writer: usual.writer,
         };
         match self.circumstance {
             Circumstance::LongWorkIgnored => Load { work_ms: OVERLAPPING_WORK_MS, ..small },

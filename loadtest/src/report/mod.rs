@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::lab::cell::CellReport;
+use crate::lab::compare::NotApplicable;
 use crate::lab::machine::{Machine, Versions};
 use crate::lab::place::Load;
 use crate::lab::planting::Plants;
@@ -38,6 +39,9 @@ pub struct Report {
     pub conclusion: String,
     /// The cells, in the order of the table.
     pub cells: Vec<CellReport>,
+    /// Cells that have nothing to show, and were not run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_applicable: Vec<NotApplicable>,
     /// What only a matrix tells.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
@@ -140,7 +144,12 @@ impl Report {
 
     /// Table, legend, what is wrong, conclusion.
     fn comparison(&self, look: Look) -> String {
-        let mut parts = vec![table(&self.cells, look), LEGEND.to_owned()];
+        let mut parts = vec![table(&self.cells, look)];
+        if !self.not_applicable.is_empty() {
+            let none = self.not_applicable.iter().map(ToString::to_string);
+            parts.push(none.collect::<Vec<_>>().join("\n"));
+        }
+        parts.push(LEGEND.to_owned());
         parts.extend(footnote(&self.cells));
         let wrong = wrong(&self.cells);
         if !wrong.is_empty() {

@@ -3,7 +3,7 @@
 use crate::lab::cell::CellReport;
 use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
-use crate::lab::place::{Load, Path};
+use crate::lab::place::{Load, Path, Writer};
 use crate::lab::planting::Plants;
 use crate::lab::plants::ROWS;
 use crate::lab::predict::{Circumstance, Guards, Scope};
@@ -101,6 +101,9 @@ fn comparison(trials: &[Trial], load: &Load) -> String {
         flags.push(("--work-ms", load.work_ms.to_string()));
     }
     flags.extend(path_flag(load.path));
+    if load.writer != Writer::Single {
+        flags.push(("--writer", load.writer.name().to_owned()));
+    }
     if let Some(plant) = load.plant {
         flags.push(("--plant", plant.name().to_owned()));
     }

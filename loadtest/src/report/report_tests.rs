@@ -74,6 +74,7 @@ pub(crate) fn report(cells: Vec<CellReport>) -> Report {
         ok: cells.iter().all(CellReport::ok),
         conclusion: conclusion(&cells),
         cells,
+        not_applicable: Vec::new(),
         selection: None,
         changes: None,
         planted: None,
