@@ -341,6 +341,7 @@ fn api(
         replica: String::new(),
         settings: String::new(),
         lab: (!lab.is_empty()).then(|| lab.join(", ")),
+        tells_holds: config.laboratory.lab,
         lying_audit: plant == Some(Plant::LyingAudit),
         max_requests: config.max_requests as usize,
         streams: http::streams(),

@@ -17,7 +17,9 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use secrecy::SecretString;
 
 pub use address::Address;
-pub use letters::{DeadLettersCommand, DeadLettersList, DeadLettersReplay, Letter};
+pub use letters::{
+    DeadLettersCommand, DeadLettersDrop, DeadLettersList, DeadLettersReplay, Letter,
+};
 pub use limits::LimitFlags;
 pub use locks::{LockCommand, LockList, LockRun, LockServers, RedisArgs};
 pub use path::PathArgs;

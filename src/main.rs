@@ -144,6 +144,7 @@ async fn dead_letters(command: &DeadLettersCommand) -> anyhow::Result<bool> {
     let (lines, all) = match command {
         DeadLettersCommand::List(config) => (letters::list(config).await?, true),
         DeadLettersCommand::Replay(config) => letters::replay(config).await?,
+        DeadLettersCommand::Drop(config) => letters::drop_entries(config).await?,
     };
     for line in lines {
         say(&line)?;

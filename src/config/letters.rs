@@ -19,6 +19,9 @@ pub enum DeadLettersCommand {
     /// Admit them again, with the tickets that they had: exit 1 if one of them cannot be. Meanwhile
     /// its user may have bought otherwise; and what nobody can read can be no purchase.
     Replay(DeadLettersReplay),
+    /// Forget entries that nobody could read: exit 1 if one of them is not kept, or is a purchase
+    /// that can be replayed.
+    Drop(DeadLettersDrop),
 }
 
 /// `seckill dead-letters list`.
@@ -56,6 +59,20 @@ pub struct DeadLettersReplay {
     pub all: bool,
 }
 
+/// `seckill dead-letters drop`.
+#[derive(Debug, Args)]
+pub struct DeadLettersDrop {
+    /// The database.
+    #[command(flatten)]
+    pub database: Database,
+    /// These: entries (`7/1712345678901-0`), or tickets that they name.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pub letters: Vec<Letter>,
+    /// All entries that `list` shows.
+    #[arg(long)]
+    pub all: bool,
+}
+
 /// What an operator calls a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Letter {
@@ -87,6 +104,13 @@ impl FromStr for Letter {
 }
 
 impl DeadLettersList {
+    /// What is wrong with it, as a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        check_database(&self.database.database_url)
+    }
+}
+
+impl DeadLettersDrop {
     /// What is wrong with it, as a sentence.
     pub fn check(&self) -> Result<(), String> {
         check_database(&self.database.database_url)

@@ -139,7 +139,8 @@ pub struct Serve {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Laboratory (each needs --lab)")]
 pub struct Laboratory {
-    /// Allow the switches below; on a loopback address only.
+    /// Allow the switches below, and tell with the answer to a purchase when it held its lock; on a
+    /// loopback address only.
     #[arg(long, env = "LAB")]
     pub lab: bool,
     /// off: sell by the textbook's naive code, in tables of its own.

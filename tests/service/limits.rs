@@ -201,4 +201,12 @@ async fn what_is_limited_is_refused_while_redis_is_away() {
     proxy.end_outage();
     eventually("it sells again", async || service.buy(&voucher, 1).await.status == 201).await;
     ask_for_code(&service, 1).await.expect(202);
+    // Also if it is the count alone that nobody hears of.
+    let lost = proxy.arm(counting(), Action::CutAnswer, Times::Next(1));
+    let refused = service.buy(&voucher, 2).await;
+    assert_eq!((refused.problem(503), lost.fired()), ("dependency_unavailable", 1));
+    eventually("it sells again", async || service.buy(&voucher, 2).await.status == 201).await;
+    let lost = proxy.arm(counting(), Action::CutAnswer, Times::Next(1));
+    let refused = ask_for_code(&service, 2).await;
+    assert_eq!((refused.problem(503), lost.fired()), ("dependency_unavailable", 1));
 }
