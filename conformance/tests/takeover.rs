@@ -56,8 +56,8 @@ fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
     assert!(late.is_empty(), "{}", late.join("\n"));
 }
 
-/// Whether the waiter's process was not run for most of it, whatever was measured; or an answer came
-/// so late that it brought no lock any more.
+/// Whether the waiter's process was not run for most of it, whatever was measured; or an answer
+/// came so late that it brought no lock any more.
 fn is_spoiled(round: &Result<Vec<Sample>, Failure>) -> bool {
     let Ok(round) = round else { return true };
     let kept = |sample: &&Sample| !sample.kept.is_little(NOTICED_WITHIN);
