@@ -5,8 +5,9 @@
 //! how often it had to wait for a page of its own memory or program to come from the disk. A
 //! [`Witness`] notes these counts of some processes all the time; a [`Sample`] is a measured time
 //! with what was added to it. Where some are late, [`judge`] leaves out those to which much was
-//! added, whatever they measured. If these are most of them, nothing is judged, and that is a failure too.
-//! On a machine with processors and memory to spare, or without the kernel's counts, all count.
+//! added, whatever they measured. If these are most of them, nothing is judged, and that is a
+//! failure too. On a machine with processors and memory to spare, or without the kernel's counts,
+//! all count.
 
 use std::collections::BTreeMap;
 use std::fs;
