@@ -1,9 +1,9 @@
-//! From when until when a purchase held its lock, as this replica knows it: the laboratory draws it.
+//! From when until when a purchase held its lock, as its replica knows it: the laboratory draws it.
 //!
 //! It begins when the lock is granted and ends before the lock is given back, so on the server the
 //! purchase had the lock for all of it, unless it lost it. Whoever loses a lock without looking
 //! goes on for as long as it takes itself for the holder, and that is told too. Nothing is told of
-//! the kind `none`, nor of a lock that is the transaction: it ends in the middle of COMMIT.
+//! a lock that holds nothing, nor of one that is the transaction: it ends in the middle of COMMIT.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -156,8 +156,7 @@ impl Section {
         took("lock", asked.elapsed());
         let guard = taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
         if let Some(held) = &ticket.held
-            && self.lock_kind != LockKind::None
-            && !self.lock_is_transaction
+            && !matches!(self.locks.guarantees().hold, HoldKind::Nothing | HoldKind::Transaction)
         {
             held.begin();
         }

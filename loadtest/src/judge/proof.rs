@@ -58,8 +58,7 @@ impl Asked {
         }
     }
 
-    /// `request 17 of user 5, 0.100 s to 0.250 s: 409 sold_out from r2, order 9; its lock 0.110 s to
-    /// 0.240 s`.
+    /// `request 17 of user 5, 0.10 s to 0.25 s: 201 from r2, order 9; its lock 0.11 s to 0.24 s`.
     pub fn text(&self) -> String {
         let end = self.end_ns.map_or("no end".to_owned(), seconds);
         let replica = self.replica.as_ref().map(|name| format!(" from {name}"));

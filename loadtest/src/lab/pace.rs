@@ -30,8 +30,8 @@ const STARTS_WITHIN: Duration = Duration::from_secs(10);
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 /// The least time that a load goes on after a fault.
 pub(super) const AFTER: Duration = Duration::from_millis(1200);
-/// Throughput counts as back at this part of what it was before: of as few answers as come in half a
-/// second, one or two are now in this sample and now in the next.
+/// Throughput counts as back at this part of what it was before: of as few answers as come in half
+/// a second, one or two are now in this sample and now in the next.
 const BACK: f64 = 0.9;
 /// Over this many samples.
 const WINDOW: usize = 5;

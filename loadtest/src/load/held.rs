@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long before the answer the lock was granted, and given back; `None` if it says anything else.
+/// How long before the answer the lock was granted and given back; `None` if it says anything else.
 pub(super) fn parse(value: &[u8]) -> Option<[Duration; 2]> {
     let (granted, given_back) = std::str::from_utf8(value).ok()?.split_once('-')?;
     let micros = |text: &str| text.parse().ok().map(Duration::from_micros);

@@ -184,8 +184,9 @@ fn planted_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() {
     let top = "<strong>Planted and not caught: lying-audit.</strong>";
     assert!(words.contains(top), "it is said at the top: {words}");
     let (_, rows) = words.split_once("<section id=\"planted\"").expect("the table");
-    let row = "<tbody> <tr class=\"uncaught\"> <th scope=\"row\"><span aria-hidden=\"true\">✗</span> \
-               lying-audit ";
+    let (rows, _) = rows.split_once("</section>").expect("its end");
+    let row = "<tbody> <tr class=\"uncaught\"> <th scope=\"row\">\
+               <span aria-hidden=\"true\">✗</span> lying-audit ";
     assert!(rows.contains(row), "its row is the first: {rows}");
     let why = "seed 2: NOT CAUGHT in 1 rounds; clean without it. In the last round: nobody saw the \
                fault</span>";
