@@ -74,8 +74,8 @@ impl Cli {
     }
 }
 
-/// Takes `-1` for the value of a flag, which is then told whose value may not be so low, and not for
-/// a flag that nobody knows.
+/// Takes `-1` for the value of a flag, which is then told whose value may not be so low, and not
+/// for a flag that nobody knows.
 fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let take = |arg: Arg| {
         let has_value = arg.get_action().takes_values() && !arg.is_positional();

@@ -1,5 +1,5 @@
-//! How soon a holder is told that it has lost its lock, by cause. That belief ends before the server
-//! lets somebody else in, however late the news is, is an order and no time: the suite's
+//! How soon a holder is told that it has lost its lock, by cause. That belief ends before the
+//! server lets somebody else in, however late the news is, is an order and no time: the suite's
 //! `belief_of_...` checks show it of every kind.
 //!
 //! Each holder also works: a look at the lock, then an effect. After the loss there is no effect
@@ -27,8 +27,8 @@ const HOLDS: usize = 4;
 const ROUNDS: usize = 2;
 /// Locks whose leases end one after the other.
 const LEASES: usize = 22;
-/// Locks that are removed in each way, and their lease: two thirds of it may the machine stand still
-/// before a holder learns from its clock what the server would have told it.
+/// Locks that are removed in each way, and their lease: two thirds of it may the machine stand
+/// still before a holder learns from its clock what the server would have told it.
 const REMOVED: usize = 8;
 const REMOVED_LEASE: Duration = Duration::from_secs(3);
 /// Rounds that a busy machine may spoil, of each kind and cause: its holders were not run for a

@@ -43,8 +43,9 @@ fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtak
     assert!(unfair.is_empty(), "{}", unfair.join("\n"));
 }
 
-/// Whether each has its share, and the last round. The machine may keep one process from its work for much of a round,
-/// which says nothing of the lock: then each of two more rounds has to be even.
+/// Whether each has its share, and the last round. The machine may keep one process from its work
+/// for much of a round, which says nothing of the lock: then each of two more rounds has to be
+/// even.
 fn is_shared(kind: LockKind, promised: &Guarantees, unfair: &mut Vec<String>) -> (bool, Measured) {
     let mut round = || {
         let measured = measure(kind, promised);

@@ -12,15 +12,18 @@ use distlock::{
 use redis::aio::ConnectionManagerConfig;
 use support::cluster::{Nodes, shared};
 use support::redisson::channel;
-use support::{ANSWER, at_once, connect, eventually, fresh_name, locks_of, patient};
+use support::{at_once, connect, eventually, fresh_name, locks_of, patient};
 
 /// How long a waiter relies on messages: what comes sooner was told.
 const LOOK: Duration = Duration::from_secs(1);
+/// A wait that is over only if something is wrong.
+const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Nothing is late here, and handshakes of TLS take their time on a busy machine.
 fn config() -> ConnectionManagerConfig {
     ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(ANSWER))
-        .set_response_timeout(Some(ANSWER))
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE))
         .set_number_of_retries(1)
 }
 
@@ -134,11 +137,11 @@ async fn a_master_that_stays_away_does_not_make_everybody_ask_for_the_map_all_th
     let connected = || counted(&nodes, "stats", "total_connections_received:");
     let (asked_before, connected_before, started) = (asked(), connected(), Instant::now());
     let mut failed = 0_u32;
-    while started.elapsed() < LOOK * 5 {
+    while started.elapsed() < LOOK * 5 || failed <= 50 {
+        assert!(started.elapsed() < PATIENCE, "only {failed} attempts failed");
         failed += u32::from(locks.lock(&gone, &at_once()).await.is_err());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(failed > 50, "{failed} attempts failed");
     let (asked, connected) = (asked() - asked_before, connected() - connected_before);
     println!("{failed} failures: asked {asked} times, {connected} connections");
     // The pauses between are 200, 400 and 800 ms, and then a second each.

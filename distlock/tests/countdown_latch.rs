@@ -3,9 +3,10 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{CountdownLatch, LockError, LockName, Semaphore};
+use support::ran::ran;
 use support::synchronizers::{Client, LOOK, PATIENT, SLACK, process, up_to};
 use support::{Look, eventually, fresh_name};
 use tokio::task::JoinSet;
@@ -25,7 +26,7 @@ async fn closed(name: &LockName, count: u32) -> CountdownLatch {
 }
 
 /// Waiters of several processes that wait when this comes back; each says when it was let go.
-async fn waiters(name: &LockName, processes: usize) -> JoinSet<Instant> {
+async fn waiters(name: &LockName, processes: usize) -> JoinSet<Duration> {
     let mut waiting = JoinSet::new();
     for _ in 0..processes {
         let latch = latch(name).await;
@@ -33,7 +34,7 @@ async fn waiters(name: &LockName, processes: usize) -> JoinSet<Instant> {
             let latch = latch.clone();
             waiting.spawn(async move {
                 latch.wait(PATIENT).await.expect("it opens");
-                Instant::now()
+                ran()
             });
         }
     }
@@ -44,9 +45,9 @@ async fn waiters(name: &LockName, processes: usize) -> JoinSet<Instant> {
     waiting
 }
 
-fn latest(times: Vec<Instant>, since: Instant) -> Duration {
+fn latest(times: Vec<Duration>, since: Duration) -> Duration {
     let latest = times.into_iter().max().expect("somebody waited");
-    latest.saturating_duration_since(since)
+    latest.saturating_sub(since)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +61,7 @@ async fn it_opens_to_all_who_wait_when_it_was_counted_down_and_not_before() {
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(waiting.try_join_next().is_none(), "it is closed");
-    let opened = Instant::now();
+    let opened = ran();
     assert_eq!(counting.count_down().await.expect("an answer"), 0);
     let took = latest(waiting.join_all().await, opened);
     println!("24 waiters of 3 processes let go after {took:?}");
@@ -137,7 +138,7 @@ async fn a_latch_that_is_removed_is_open_and_waiters_find_out_in_bounded_time() 
         let name = fresh_name();
         let removing = closed(&name, 3).await;
         let waiting = waiters(&name, 2).await;
-        let removed = Instant::now();
+        let removed = ran();
         if told {
             assert!(removing.delete().await.expect("an answer"));
             assert!(!removing.delete().await.expect("an answer"));

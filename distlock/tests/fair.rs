@@ -258,7 +258,7 @@ async fn a_dead_holder_is_succeeded_when_its_lease_ends_and_one_that_is_removed_
 #[tokio::test]
 async fn a_renewed_hold_outlives_its_lease_and_a_late_release_is_told_from_a_good_one() {
     let (scene, locks, other) = (Scene::new().await, process().await, process().await);
-    let lease = Duration::from_millis(300);
+    let lease = Duration::from_millis(1500);
     let renewed = LockOptions::new(Duration::ZERO, Lease::Renewed(lease));
     let guard = locks.lock(&scene.name, &renewed).await.expect("the lock");
     let refused = other.lock(&scene.name, &waiting(lease * 4)).await;
@@ -266,7 +266,7 @@ async fn a_renewed_hold_outlives_its_lease_and_a_late_release_is_told_from_a_goo
     assert!(!guard.is_lost());
     scene.delete(HOLDS).await;
     let successor = other.lock(&scene.name, &at_once()).await.expect("the lock");
-    let cause = tokio::time::timeout(lease, guard.lost()).await.expect("the loss is told");
+    let cause = tokio::time::timeout(lease * 4, guard.lost()).await.expect("the loss is told");
     assert_eq!(cause, LossCause::Taken);
     assert_eq!(guard.release().await.expect("an answer"), Release::HeldByOther);
     assert_eq!(successor.release().await.expect("a release"), Release::Released);

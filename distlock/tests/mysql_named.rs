@@ -13,6 +13,7 @@ use support::mysql::{
     Own, Section, assert_clean, assert_waiters_are_killed, drop_at_any_point, locks_on, own,
     renewed, server, server_at, try_now, waiting,
 };
+use support::ran::ran;
 use support::{LONG, at_once, eventually, fresh_name};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -123,11 +124,12 @@ async fn a_holder_whose_connection_is_killed_is_told_at_the_next_heartbeat() {
         let guard = locks.lock(&name, &renewed(Duration::ZERO, lease)).await.expect("the lock");
         let kill = sqlx::AssertSqlSafe(format!("KILL {id}"));
         sqlx::raw_sql(kill).execute(killer.pool()).await.expect("an answer");
-        let since = Instant::now();
+        let since = ran();
         if round > 0 {
             let cause = guard.loss().lost().await;
             assert_eq!(cause, LossCause::Taken, "told by the heartbeat");
-            assert!(since.elapsed() < lease / 3 + SOON, "{:?}", since.elapsed());
+            let took = ran().saturating_sub(since);
+            assert!(took < lease / 3 + SOON, "{took:?}");
         }
         assert_eq!(guard.release().await.expect("an answer"), Release::Gone);
         // The dead connection is used by nobody else.
@@ -199,9 +201,10 @@ async fn a_waiter_gets_the_lock_after_many_slices_however_short_its_lease() {
     let (waited, freed) = tokio::join!(second.lock(&name, &short), async {
         tokio::time::sleep(Duration::from_millis(1800)).await;
         holder.release().await.expect("a release");
-        Instant::now()
+        ran()
     });
-    assert!(freed.elapsed() < SOON, "it was told {:?} late", freed.elapsed());
+    let late = ran().saturating_sub(freed);
+    assert!(late < SOON, "it was told {late:?} late");
     let guard = waited.expect("the lock");
     assert!(!guard.is_lost(), "its lease does not count from before it was granted");
     assert_eq!(guard.release().await.expect("a release"), Release::Released);

@@ -193,7 +193,7 @@ async fn a_reader_that_entered_many_times_is_renewed_until_the_last_release_and_
 #[tokio::test]
 async fn a_writer_that_goes_on_as_a_reader_is_renewed_and_lets_readers_in() {
     let (scene, process, other) = processes().await;
-    let lease = LockOptions::new(Duration::ZERO, renewed(300));
+    let lease = LockOptions::new(Duration::ZERO, renewed(1500));
     let writing = process.writers.lock(&scene.name, &lease).await.expect("the write lock");
     let owner = writing.owner().clone();
     let reading = process.readers.lock_as(owner.clone(), &scene.name, &lease).await;
@@ -202,7 +202,7 @@ async fn a_writer_that_goes_on_as_a_reader_is_renewed_and_lets_readers_in() {
     release(Some(again.expect("the writer may write"))).await;
     assert!(!other.may_read(&scene).await, "it still writes");
     release(Some(writing)).await;
-    let refused = other.writers.lock(&scene.name, &waiting(Duration::from_millis(900))).await;
+    let refused = other.writers.lock(&scene.name, &waiting(Duration::from_secs(4))).await;
     assert!(matches!(refused, Err(LockError::TimedOut { .. })), "{:?}", refused.err());
     assert!(!reading.is_lost(), "nobody renewed it");
     other.writers.flush().await;

@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 /// What a lost message may cost, as documented.
 const LOOK: Duration = Duration::from_secs(1);
 /// For a busy machine.
-const SLACK: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_secs(5);
 
 fn wait_for(service: &Service, name: &LockName) -> JoinHandle<(Guard, Instant)> {
     let (locks, name) = (service.locks.clone(), name.clone());

@@ -207,8 +207,9 @@ Exit codes:
        that of a lock of another kind; the command did not run
   126  the command cannot be executed
   127  there is no such command
-Numbers that a command uses itself say nothing of the lock: with each of its own from 2 to 127 this \
-program writes a line to stderr that begins with `seckill: `, and with those of the command none.
+Numbers that a command uses itself say nothing of the lock: with each of its own from 2 to 127 \
+this program writes a line to stderr that begins with `seckill: `, and with those of the command \
+none.
 
 The lock is released when the command ends. What it leaves running in the background goes on \
 without it, other than under flock(1), which keeps the lock until all of them have closed its file.

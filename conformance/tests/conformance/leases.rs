@@ -134,7 +134,9 @@ fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     let held = holder.insist(&Want::new(&name, SHORT));
     let waiting = next.lock_later(&patiently(&name));
     await_busy(&next, 0);
-    ways.iter().for_each(|way| way.set_swallowing(Direction::Both, true));
+    for way in &ways {
+        way.set_swallowing(Direction::Both, true);
+    }
     let then = waiting.wait().expect("nobody renews the lease");
     let lost = holder.lost(held.handle, LONG);
     assert_eq!(lost.cause, Cause::Expired, "{lost:?}");

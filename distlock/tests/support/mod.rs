@@ -6,6 +6,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod proxy;
+pub(crate) mod ran;
 pub(crate) mod scene;
 pub(crate) mod synchronizers;
 

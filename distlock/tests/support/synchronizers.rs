@@ -14,7 +14,7 @@ use super::{connect, server};
 /// What a lost message may cost, as documented.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 /// For a busy machine.
-pub(crate) const SLACK: Duration = Duration::from_secs(1);
+pub(crate) const SLACK: Duration = Duration::from_secs(5);
 /// A wait that does not end in a test.
 pub(crate) const PATIENT: Duration = Duration::from_secs(20);
 
