@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use axum::Router;
 use distlock::{LockKind, LockOptions, Locks};
-use secrecy::ExposeSecret;
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
 use uuid::Uuid;
@@ -185,11 +184,12 @@ impl Servers {
 }
 
 async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)> {
-    let url = config.database.database_url.expose_secret();
+    let address = &config.database.database_url;
+    let (url, given_as) = (address.expose(), address.given_as());
     if !config.no_migrate {
         let steps = store::migrate(url, config.laboratory.lab)
             .await
-            .context("cannot bring the schema of DATABASE_URL up to date")?;
+            .with_context(|| format!("cannot bring the schema of {given_as} up to date"))?;
         tracing::debug!(steps, "schema is up to date");
     }
     let naive = Guards::from(config.laboratory.guards) == Guards::Off;
@@ -198,7 +198,7 @@ async fn open_database(config: &Serve) -> anyhow::Result<(MySqlPool, MySqlPool)>
     let silence = is_queued.then(|| QUEUE_SILENCE + millis(config.laboratory.work_ms));
     let pool = |pool_size| {
         store::database(&DatabaseOptions { url: url.to_owned(), pool_size, naive, silence })
-            .context("DATABASE_URL is not usable")
+            .with_context(|| format!("{given_as} is not usable"))
     };
     Ok((pool(config.db_pool)?, pool(SIDE_CONNECTIONS)?))
 }
@@ -213,7 +213,7 @@ fn tables(config: &Serve) -> &'static SaleTables {
 async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
     let places = Places {
         redis: Some(servers.redis.clone()),
-        database_url: Some(config.database.database_url.expose_secret()),
+        database_url: Some(&config.database.database_url),
         naive: Guards::from(config.laboratory.guards) == Guards::Off,
         // A holder that works is silent for so long, between two statements.
         silence: SILENCE + millis(config.laboratory.work_ms),
@@ -341,6 +341,7 @@ fn api(
         replica: String::new(),
         settings: String::new(),
         lab: (!lab.is_empty()).then(|| lab.join(", ")),
+        tells_holds: config.laboratory.lab,
         lying_audit: plant == Some(Plant::LyingAudit),
         max_requests: config.max_requests as usize,
         streams: http::streams(),

@@ -1,6 +1,7 @@
 //! Flags and environment, parsed once. A flag wins over the environment, that over the default.
 //! Only this module reads the environment.
 
+mod address;
 mod letters;
 mod limits;
 mod locks;
@@ -12,10 +13,13 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use secrecy::SecretString;
 
-pub use letters::{DeadLettersCommand, DeadLettersList, DeadLettersReplay, Letter};
+pub use address::Address;
+pub use letters::{
+    DeadLettersCommand, DeadLettersDrop, DeadLettersList, DeadLettersReplay, Letter,
+};
 pub use limits::LimitFlags;
 pub use locks::{LockCommand, LockList, LockRun, LockServers, RedisArgs};
 pub use path::PathArgs;
@@ -50,7 +54,7 @@ pub struct Cli {
 impl Cli {
     /// Reads the command line and the environment.
     pub fn read() -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches()?;
+        let matches = with_negative_numbers(Self::command()).try_get_matches()?;
         let mut cli = Self::from_arg_matches(&matches)?;
         if let (Command::Serve(serve), Some((_, matches))) =
             (&mut cli.command, matches.subcommand())
@@ -68,6 +72,16 @@ impl Cli {
         }
         Ok(cli)
     }
+}
+
+/// Takes `-1` for the value of a flag, which is then told whose value may not be so low, and not for
+/// a flag that nobody knows.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let take = |arg: Arg| {
+        let has_value = arg.get_action().takes_values() && !arg.is_positional();
+        arg.allow_negative_numbers(has_value)
+    };
+    command.mut_args(take).mut_subcommands(with_negative_numbers)
 }
 
 /// The commands.
@@ -96,7 +110,7 @@ pub enum Command {
 pub struct Database {
     /// `mysql://user:password@host:3306/database`, of MySQL or MariaDB.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: SecretString,
+    pub database_url: Address,
 }
 
 fn log_filter(text: &str) -> Result<String, String> {

@@ -6,19 +6,22 @@
 //! admitted is put back. A replay that dies in between leaves a ticket without an end: it ends as
 //! `lost` or stays `dead`, and its user may buy again, as after the letter was written.
 //!
-//! An entry that could not be read is evidence only: nobody knows what to admit.
+//! An entry that could not be read is evidence only: nobody knows what to admit. It is kept until
+//! an operator drops it; the end of a ticket that it names stays.
 
 use anyhow::{Context, anyhow};
-use secrecy::ExposeSecret;
 use serde_json::json;
 
-use crate::config::{Database, DeadLettersList, DeadLettersReplay, Letter};
+use crate::config::{Database, DeadLettersDrop, DeadLettersList, DeadLettersReplay, Letter};
 use crate::domain::VoucherId;
 use crate::lock;
 use crate::store::{self, DatabaseOptions, DeadLetter, PutAside, SaleStream, StoreError, Tickets};
 
 /// Why an entry is not admitted.
 const UNREADABLE: &str = "not admitted: the entry cannot be read; its user may buy again";
+/// Why a letter is not dropped.
+const REPLAYABLE: &str = "not dropped: it is a purchase that can be replayed";
+const UNKNOWN: &str = "there is no such dead letter";
 
 /// A line of JSON for each dead letter.
 pub async fn list(config: &DeadLettersList) -> anyhow::Result<Vec<String>> {
@@ -69,6 +72,40 @@ fn name(entry: &PutAside) -> Letter {
     Letter::Entry(entry.voucher, entry.entry.clone())
 }
 
+/// Whether an operator who names that means the entry.
+fn is_meant(wanted: &Letter, entry: &PutAside) -> bool {
+    *wanted == name(entry) || entry.ticket.map(Letter::Ticket).as_ref() == Some(wanted)
+}
+
+/// Forgets entries that nobody could read. A sentence for each; and whether all of them were
+/// there.
+pub async fn drop_entries(config: &DeadLettersDrop) -> anyhow::Result<(Vec<String>, bool)> {
+    config.check().map_err(|sentence| anyhow!(sentence))?;
+    let tickets = tickets(&config.database)?;
+    let (letters, entries) = read(&tickets, None).await?;
+    let names = || entries.iter().map(name).collect();
+    let wanted = if config.all { names() } else { config.letters.clone() };
+    let (mut told, mut all) = (Vec::new(), true);
+    for wanted in &wanted {
+        let is_it = |letter: &DeadLetter| *wanted == Letter::Ticket(letter.ticket);
+        let (sentence, dropped) = match entries.iter().find(|entry| is_meant(wanted, entry)) {
+            Some(entry) => {
+                let there = tickets.forget(entry.voucher, &entry.entry).await;
+                if there.context("cannot drop an entry")? {
+                    ("dropped", true)
+                } else {
+                    ("somebody else has dropped it", false)
+                }
+            }
+            None if letters.iter().any(is_it) => (REPLAYABLE, false),
+            None => (UNKNOWN, false),
+        };
+        all &= dropped;
+        told.push(format!("{wanted}: {sentence}"));
+    }
+    Ok((told, all))
+}
+
 /// Admits dead letters again. A sentence for each; and whether all of them were.
 pub async fn replay(config: &DeadLettersReplay) -> anyhow::Result<(Vec<String>, bool)> {
     config.check().map_err(|sentence| anyhow!(sentence))?;
@@ -85,13 +122,11 @@ pub async fn replay(config: &DeadLettersReplay) -> anyhow::Result<(Vec<String>, 
     let (mut told, mut all) = (Vec::new(), true);
     for wanted in &wanted {
         let is_it = |letter: &&DeadLetter| *wanted == Letter::Ticket(letter.ticket);
-        let is_put_aside = |entry: &PutAside| {
-            *wanted == name(entry) || entry.ticket.map(Letter::Ticket).as_ref() == Some(wanted)
-        };
+        let is_put_aside = |entry: &PutAside| is_meant(wanted, entry);
         let outcome = match letters.iter().find(is_it) {
             Some(letter) => replay_one(&tickets, &stream, letter).await,
             None if entries.iter().any(is_put_aside) => Err(UNREADABLE.to_owned()),
-            None => Err("there is no such dead letter".to_owned()),
+            None => Err(UNKNOWN.to_owned()),
         };
         all &= outcome.is_ok();
         let outcome = outcome.map_or_else(|why| why, |()| "admitted again".to_owned());
@@ -124,7 +159,9 @@ async fn replay_one(
 }
 
 fn tickets(database: &Database) -> anyhow::Result<Tickets> {
-    let url = database.database_url.expose_secret().to_owned();
+    let address = &database.database_url;
+    let url = address.expose().to_owned();
     let options = DatabaseOptions { url, pool_size: 2, naive: false, silence: None };
-    Ok(Tickets::new(store::database(&options).context("DATABASE_URL is not usable")?))
+    let pool = store::database(&options);
+    Ok(Tickets::new(pool.with_context(|| format!("{} is not usable", address.given_as()))?))
 }

@@ -19,7 +19,6 @@ use seckill::store::{self, DatabaseOptions, Users};
 use seckill::telemetry;
 use seckill::token::{Identity, Tokens};
 use seckill::{letters, lock};
-use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The C library's own took a sixth of a purchase's processor time.
@@ -110,16 +109,19 @@ async fn serve(config: &Serve) -> anyhow::Result<()> {
 }
 
 async fn migrate(config: &Migrate) -> anyhow::Result<()> {
-    let url = config.database.database_url.expose_secret();
-    let steps = store::migrate(url, config.lab).await.context("cannot migrate DATABASE_URL")?;
+    let address = &config.database.database_url;
+    let steps = store::migrate(address.expose(), config.lab)
+        .await
+        .with_context(|| format!("cannot migrate {}", address.given_as()))?;
     say(&format!("{steps} steps applied, the schema is up to date"))
 }
 
 async fn token(config: &Token) -> anyhow::Result<()> {
     let tokens = Tokens::new(&config.jwt_secret)?;
-    let url = config.database.database_url.expose_secret().to_owned();
+    let address = &config.database.database_url;
+    let url = address.expose().to_owned();
     let pool = store::database(&DatabaseOptions { url, pool_size: 2, naive: false, silence: None })
-        .context("DATABASE_URL is not usable")?;
+        .with_context(|| format!("{} is not usable", address.given_as()))?;
     let file = open_private(&config.out)
         .with_context(|| format!("cannot write {}", config.out.display()))?;
     let role = if config.admin { Role::Admin } else { Role::Buyer };
@@ -142,6 +144,7 @@ async fn dead_letters(command: &DeadLettersCommand) -> anyhow::Result<bool> {
     let (lines, all) = match command {
         DeadLettersCommand::List(config) => (letters::list(config).await?, true),
         DeadLettersCommand::Replay(config) => letters::replay(config).await?,
+        DeadLettersCommand::Drop(config) => letters::drop_entries(config).await?,
     };
     for line in lines {
         say(&line)?;

@@ -17,6 +17,7 @@ use distlock::LockKind;
 use testbed::Program;
 
 use crate::clock::now_ns;
+use crate::patience::PATIENCE;
 use crate::protocol::{
     Contended, Contest, Failure, Held, Line, Lost, MintAt, Order, Outcome, Request, Setup, Want,
     Watched, Word,
@@ -241,6 +242,19 @@ impl Contender {
             Word::Lost(lost) if lost.handle == handle => Some(*lost),
             _ => None,
         })
+    }
+
+    /// Takes a lock that is free or will be. A busy machine may make an answer come too late for
+    /// it; then it is asked for again.
+    #[track_caller]
+    pub fn insist(&self, want: &Want) -> Held {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lock(want) {
+                Ok(held) => return held,
+                Err(failure) => assert!(Instant::now() < deadline, "{want:?}: {failure:?}"),
+            }
+        }
     }
 
     /// Whether it has told that a hold is lost.

@@ -6,7 +6,7 @@
 //! it; `tests/flaws` shows what kinds are known to get wrong. Reading order: `protocol` (what is
 //! said to a contender), `failure`, `addresses`, `servers`, `driver` (how it is said), `variant`
 //! (mechanisms that the registry does not make), `clock`, `counter`, `mint`, `want`, `spread`,
-//! `witness`, `patience`, `replica`; then
+//! `witness`, `patience`, `replica`, `row`; then
 //! `main.rs`, the contender itself.
 
 mod addresses;
@@ -18,6 +18,7 @@ mod mint;
 mod patience;
 pub mod protocol;
 mod replica;
+mod row;
 mod servers;
 mod spread;
 pub mod variant;
@@ -29,6 +30,7 @@ pub use driver::{Contender, Pending, setup};
 pub use mint::FileMint;
 pub use patience::{PATIENCE, eventually};
 pub use replica::Replica;
+pub use row::row;
 pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up};
 pub use spread::Spread;
 pub use want::{fresh_name, overlaps, overtaken};

@@ -27,6 +27,12 @@ impl Spread {
         self.0[rank - 1]
     }
 
+    /// The median and the 99th percentile in milliseconds, for a table.
+    pub fn in_short(&self, decimals: usize) -> String {
+        let ms = |percent| self.percentile(percent).as_secs_f64() * 1000.0;
+        format!("{:.decimals$}, {:.decimals$} ms", ms(50), ms(99))
+    }
+
     /// The longest.
     pub fn max(&self) -> Duration {
         self.percentile(100)
@@ -52,6 +58,7 @@ mod tests {
         assert_eq!(spread.percentile(99), Duration::from_millis(198));
         assert_eq!(spread.max(), Duration::from_millis(200));
         assert_eq!(spread.to_string(), "n=200  p50=100.00 p99=198.00 max=200.00 ms");
+        assert_eq!(spread.in_short(1), "100.0, 198.0 ms");
         assert_eq!(Spread::of([Duration::from_millis(7)]).percentile(1).as_millis(), 7);
     }
 }

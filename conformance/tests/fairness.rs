@@ -8,7 +8,7 @@ use std::time::Duration;
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Contest, Stay, Want};
 use conformance::{
-    Contender, Servers, Spread, busy_until_queued, fresh_name, overlaps, overtaken, promise,
+    Contender, Servers, Spread, busy_until_queued, fresh_name, overlaps, overtaken, promise, row,
 };
 use distlock::{Guarantees, LockKind, WakeKind};
 
@@ -25,20 +25,28 @@ const LIMIT: Duration = Duration::from_mins(1);
 
 #[test]
 fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtaken() {
-    let mut unfair = Vec::new();
+    let (mut unfair, mut hand_offs, mut turns) = (Vec::new(), Vec::new(), Vec::new());
     for kind in LockKind::ALL {
         let promised = promise(kind);
-        if promised.is_on_a_server() && !is_shared(kind, &promised, &mut unfair) {
+        if !promised.is_on_a_server() {
+            continue;
+        }
+        let (is_shared, measured) = is_shared(kind, &promised, &mut unfair);
+        if !is_shared {
             unfair.push(format!("{kind}: a process or a waiter is left out again"));
         }
+        hand_offs.push((kind, measured.hand_offs.in_short(1)));
+        turns.push((kind, measured.turns_p99.to_string()));
     }
+    println!("{}", row("hand-off p50, p99", &hand_offs));
+    println!("{}", row(&format!("p99 wait of {ALL} waiters, in turns"), &turns));
     assert!(unfair.is_empty(), "{}", unfair.join("\n"));
 }
 
-/// Whether each has its share. The machine may keep one process from its work for much of a round,
+/// Whether each has its share, and the last round. The machine may keep one process from its work for much of a round,
 /// which says nothing of the lock: then each of two more rounds has to be even.
-fn is_shared(kind: LockKind, promised: &Guarantees, unfair: &mut Vec<String>) -> bool {
-    let mut holds = || {
+fn is_shared(kind: LockKind, promised: &Guarantees, unfair: &mut Vec<String>) -> (bool, Measured) {
+    let mut round = || {
         let measured = measure(kind, promised);
         println!("{kind}:\n{measured}");
         // Whatever the machine does.
@@ -46,9 +54,15 @@ fn is_shared(kind: LockKind, promised: &Guarantees, unfair: &mut Vec<String>) ->
             unfair.push(format!("{kind}: some are overtaken\n{measured}"));
         }
         let waits = promised.wake == WakeKind::Poll || measured.turns_p99 <= 2 * ALL;
-        waits && measured.is_shared()
+        (waits && measured.is_shared(), measured)
     };
-    holds() || (holds() && holds())
+    match round() {
+        (true, measured) => (true, measured),
+        _ => match round() {
+            (true, _) => round(),
+            again => again,
+        },
+    }
 }
 
 fn measure(kind: LockKind, promised: &Guarantees) -> Measured {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use conformance::clock::between;
-use conformance::protocol::Want;
-use conformance::{Contender, Sample, Servers, Spread, Witness, fresh_name, judge, promise};
+use conformance::protocol::{Failure, Want};
+use conformance::{Contender, Sample, Servers, Spread, Witness, fresh_name, judge, promise, row};
 use distlock::{LockKind, WakeKind};
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ const NOTICED_WITHIN: Duration = Duration::from_millis(150);
 const AT_THE_LATEST: Duration = Duration::from_secs(1);
 /// The least number of times of each kind: so many that the 99th percentile is not the maximum.
 const SAMPLES: usize = 100;
-/// Rounds that a busy machine has spoiled and that are measured again, in all.
+/// Rounds that a busy machine may spoil, and that are measured again, in all.
 const SPOILED: usize = 15;
 /// Locks of each dead holder, and of one whose waiters have a connection each.
 const LOCKS: usize = 34;
@@ -24,7 +24,7 @@ const CONNECTIONS: usize = 20;
 
 #[test]
 fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
-    let (mut late, mut spoiled) = (Vec::new(), 0);
+    let (mut late, mut figures, mut spoiled) = (Vec::new(), Vec::new(), 0);
     for kind in LockKind::ALL {
         if !promise(kind).is_on_a_server() {
             continue;
@@ -32,30 +32,31 @@ fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
         let waiter = Contender::start(Servers::shared(), kind);
         let mut samples = Vec::new();
         while samples.len() < SAMPLES {
-            let round = times_to_replace(kind, &waiter);
-            if is_spoiled(&round) && spoiled < SPOILED {
-                spoiled += 1;
-            } else {
-                samples.extend(round);
+            match times_to_replace(kind, &waiter) {
+                round if spoiled < SPOILED && is_spoiled(&round) => spoiled += 1,
+                round => samples.extend(round.expect("its holder is dead")),
             }
         }
         let spread = Spread::of(samples.iter().map(|sample| sample.took));
         println!("{:18}after a lease of {LEASE:?}: {spread}", kind.as_str());
+        figures.push((kind, spread.in_short(0)));
         // What was late before the lease was over cost nobody anything.
         let after = |sample: Sample| Sample { took: sample.took.saturating_sub(LEASE), ..sample };
         let samples: Vec<Sample> = samples.into_iter().map(after).collect();
-        if let Err(why) = judge(&samples, NOTICED_WITHIN) {
-            late.push(format!("{kind}: after the lease: {why}"));
-        }
-        if spread.max() > LEASE + AT_THE_LATEST {
-            late.push(format!("{kind}: {spread}"));
+        match judge(&samples, NOTICED_WITHIN) {
+            Ok(counted) if counted.max() <= AT_THE_LATEST => {}
+            Ok(counted) => late.push(format!("{kind}: after the lease: {counted}")),
+            Err(why) => late.push(format!("{kind}: after the lease: {why}")),
         }
     }
+    println!("{}", row("takeover p50, p99", &figures));
     assert!(late.is_empty(), "{}", late.join("\n"));
 }
 
-/// Whether the waiter's process was not run for most of it, whatever was measured.
-fn is_spoiled(round: &[Sample]) -> bool {
+/// Whether the waiter's process was not run for most of it, whatever was measured; or an answer came
+/// so late that it brought no lock any more.
+fn is_spoiled(round: &Result<Vec<Sample>, Failure>) -> bool {
+    let Ok(round) = round else { return true };
     let kept = |sample: &&Sample| !sample.kept.is_little(NOTICED_WITHIN);
     round.iter().filter(kept).count() * 2 > round.len()
 }
@@ -66,11 +67,11 @@ fn locks_of(kind: LockKind) -> usize {
 
 /// From the death to the next holder. The lease began before the death, so this is at most the
 /// lease and what it takes to notice.
-fn times_to_replace(kind: LockKind, waiter: &Contender) -> Vec<Sample> {
+fn times_to_replace(kind: LockKind, waiter: &Contender) -> Result<Vec<Sample>, Failure> {
     let holder = Contender::start(Servers::shared(), kind);
     let names: Vec<String> = (0..locks_of(kind)).map(|_| fresh_name()).collect();
     for name in &names {
-        holder.lock(&Want::new(name, LEASE)).expect("nobody has it");
+        holder.insist(&Want::new(name, LEASE));
     }
     let waiting: Vec<_> =
         names.iter().map(|name| waiter.lock_later(&Want::new(name, LEASE).waiting(LONG))).collect();
@@ -78,12 +79,13 @@ fn times_to_replace(kind: LockKind, waiter: &Contender) -> Vec<Sample> {
     let died_ns = holder.kill();
     let lease_ns = u64::try_from(LEASE.as_nanos()).unwrap_or(u64::MAX);
     let times = waiting.into_iter().map(|waiting| {
-        let held = waiting.wait().expect("its holder is dead");
+        let held = waiting.wait()?;
         waiter.release(held.handle).expect("a release");
         // For most of the lease it has nothing to do.
         let over_ns = (died_ns + lease_ns).min(held.acquired_ns);
         let sample = witness.sample(waiter, over_ns, held.acquired_ns);
-        Sample { took: between(died_ns, held.acquired_ns), ..sample }
+        Ok(Sample { took: between(died_ns, held.acquired_ns), ..sample })
     });
-    times.collect()
+    // All of them: what is held goes back also if another one failed.
+    times.collect::<Vec<_>>().into_iter().collect()
 }

@@ -3,7 +3,18 @@
 //! Belief ends before the lease does: a holder counts from the instant at which it *sent* the
 //! request that was granted, on the monotonic clock, and stops a margin before the server will
 //! let somebody else in. The margin is that of the Redlock description: 1 % of the lease for
-//! clocks that run at different speeds, and 2 ms for their resolution.
+//! clocks that run at different speeds, and 2 ms for their resolution. The way of the request needs
+//! none: the server's lease begins when it arrives, which is not before it was sent.
+//!
+//! Nor does a busy machine: to look ([`Belief::is_over`]) is to read the clock, so whoever looks
+//! after the end of belief is told so, however late he looks. To *be told* ([`Guard::lost`]) takes a
+//! timer and a processor, and may come after the lease's end where these are late. The margin is not
+//! made for that, and none would do: a process may stand still for any time. So work looks before
+//! each step, and what must not be done twice even then needs a fence. Nor does the margin cover a
+//! server's clock that is set forward, or slewed by more than 1 % (ntpd: 0.05 % at most; chrony: 8 %
+//! unless `maxslewrate` says less).
+//!
+//! [`Guard::lost`]: crate::Guard::lost
 //!
 //! On Linux that clock stands still while the machine itself is suspended, or its virtual machine
 //! is paused: a process learns of that only from the server, at its next renewal. What remains

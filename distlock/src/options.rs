@@ -12,7 +12,7 @@ pub struct LockOptions {
     /// processes: with such waits a busy one may have more than its share of a lock.
     pub wait: Duration,
     /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`], and
-    /// more than two round trips to the server, as far as one was measured.
+    /// more than two round trips to the server, as far as some were measured.
     pub lease: Lease,
     /// The lock is held no longer than that after it was taken: 10 ms to [`LockOptions::MAX`];
     /// `None` is without end. Then belief ends, and the lock is freed although its guard is still

@@ -4,11 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use secrecy::{ExposeSecret, SecretString};
 
-use super::Database;
 use super::locks::{RedisArgs, check_database, check_redis};
 use super::path::QUEUE_LENGTH;
+use super::{Address, Database};
 use crate::domain::{BadTicket, TicketId, VoucherId};
 
 /// `seckill dead-letters`.
@@ -20,6 +19,9 @@ pub enum DeadLettersCommand {
     /// Admit them again, with the tickets that they had: exit 1 if one of them cannot be. Meanwhile
     /// its user may have bought otherwise; and what nobody can read can be no purchase.
     Replay(DeadLettersReplay),
+    /// Forget entries that nobody could read: exit 1 if one of them is not kept, or is a purchase
+    /// that can be replayed.
+    Drop(DeadLettersDrop),
 }
 
 /// `seckill dead-letters list`.
@@ -41,7 +43,7 @@ pub struct DeadLettersReplay {
     pub database: Database,
     /// The Redis of the replicas.
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    pub redis_url: SecretString,
+    pub redis_url: Address,
     /// How it is connected to.
     #[command(flatten)]
     pub redis: RedisArgs,
@@ -53,6 +55,20 @@ pub struct DeadLettersReplay {
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub letters: Vec<Letter>,
     /// All that `list` shows.
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// `seckill dead-letters drop`.
+#[derive(Debug, Args)]
+pub struct DeadLettersDrop {
+    /// The database.
+    #[command(flatten)]
+    pub database: Database,
+    /// These: entries (`7/1712345678901-0`), or tickets that they name.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pub letters: Vec<Letter>,
+    /// All entries that `list` shows.
     #[arg(long)]
     pub all: bool,
 }
@@ -94,10 +110,17 @@ impl DeadLettersList {
     }
 }
 
+impl DeadLettersDrop {
+    /// What is wrong with it, as a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        check_database(&self.database.database_url)
+    }
+}
+
 impl DeadLettersReplay {
     /// What is wrong with it, as a sentence.
     pub fn check(&self) -> Result<(), String> {
         check_database(&self.database.database_url)?;
-        check_redis("REDIS_URL", self.redis_url.expose_secret())
+        check_redis(&self.redis_url)
     }
 }

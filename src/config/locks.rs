@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use distlock::{
     Backend, Fencing, LockKind, LockName, LockOptions, RedisAddress, Replication, guarantees,
 };
-use secrecy::{ExposeSecret, SecretString};
 
+use super::Address;
 use crate::store;
 
 /// How any Redis is connected to, besides what stands in its address.
@@ -31,10 +31,10 @@ pub struct RedisArgs {
 pub struct LockServers {
     /// The independent Redis servers of `red` (3 or 5) and `multi`, separated by commas.
     #[arg(long, env = "RED_URLS", hide_env_values = true, value_delimiter = ',')]
-    pub red_urls: Vec<SecretString>,
+    pub red_urls: Vec<Address>,
     /// The ensemble of `zookeeper`: `host:port,host:port/chroot`, whose chroot must exist.
     #[arg(long, env = "ZOOKEEPER_URL")]
-    pub zookeeper_url: Option<String>,
+    pub zookeeper_url: Option<Address>,
     /// How they and the service's own Redis are connected to.
     #[command(flatten)]
     pub redis: RedisArgs,
@@ -58,14 +58,15 @@ pub struct LockServers {
 
 impl LockServers {
     /// The independent servers that were named; an empty setting names none.
-    pub fn independent(&self) -> impl Iterator<Item = &str> {
-        self.red_urls.iter().map(|url| url.expose_secret().trim()).filter(|url| !url.is_empty())
+    pub fn independent(&self) -> impl Iterator<Item = &Address> {
+        self.red_urls.iter().filter(|url| !url.expose().is_empty())
     }
 
-    /// The ensemble that was named, as `ZooKeeper`'s own clients take it.
-    pub fn ensemble(&self) -> Option<&str> {
-        let named = self.zookeeper_url.as_deref().map(str::trim).filter(|name| !name.is_empty())?;
-        Some(named.strip_prefix("zookeeper://").unwrap_or(named))
+    /// The ensemble that was named, as `ZooKeeper`'s own clients take it, and by what setting.
+    pub fn ensemble(&self) -> Option<(&str, &str)> {
+        let url = self.zookeeper_url.as_ref().filter(|url| !url.expose().is_empty())?;
+        let named = url.expose();
+        Some((named.strip_prefix("zookeeper://").unwrap_or(named), url.given_as()))
     }
 
     /// How long a server of `red` that came up empty stays out.
@@ -104,14 +105,15 @@ impl LockServers {
     fn check_independent(&self, kind: LockKind) -> Result<(), String> {
         let mut places = Vec::new();
         for url in self.independent() {
-            check_redis("RED_URLS", url)?;
-            let address = RedisAddress::from(url);
+            check_redis(url)?;
+            let address = RedisAddress::from(url.expose());
             if address.is_cluster() && kind.server_counts().is_some() {
                 return Err(format!("the lock {kind} needs independent servers, not a cluster"));
             }
             let place = address.place().unwrap_or_default();
             if places.contains(&place) {
-                return Err(format!("RED_URLS names {place} twice, which is one server only"));
+                let given_as = url.given_as();
+                return Err(format!("{given_as} names {place} twice, which is one server only"));
             }
             places.push(place);
         }
@@ -122,7 +124,7 @@ impl LockServers {
             Some([few, more]) if ![few, more].contains(&places.len()) => {
                 let named = places.len();
                 let servers = format!("{few} or {more} independent Redis servers");
-                Err(format!("the lock {kind} needs {servers}, and RED_URLS names {named}"))
+                Err(format!("the lock {kind} needs {servers}, and there are {named}"))
             }
             _ => Ok(()),
         }
@@ -130,15 +132,15 @@ impl LockServers {
 }
 
 /// Whether that can be the address of a Redis, as a sentence if not.
-pub(super) fn check_redis(setting: &str, url: &str) -> Result<(), String> {
-    let usable = RedisAddress::from(url).check();
-    usable.map_err(|error| format!("{setting} is not usable: {error}"))
+pub(super) fn check_redis(url: &Address) -> Result<(), String> {
+    let usable = RedisAddress::from(url.expose()).check();
+    usable.map_err(|error| format!("{} is not usable: {error}", url.given_as()))
 }
 
 /// The same of a database.
-pub(super) fn check_database(url: &SecretString) -> Result<(), String> {
-    let usable = store::check_database_address(url.expose_secret());
-    usable.map_err(|error| format!("DATABASE_URL is not usable: {error}"))
+pub(super) fn check_database(url: &Address) -> Result<(), String> {
+    let usable = store::check_database_address(url.expose());
+    usable.map_err(|error| format!("{} is not usable: {error}", url.given_as()))
 }
 
 /// Whether holds of that kind can carry a fencing token, as a sentence if not.
@@ -156,7 +158,17 @@ pub(super) fn check_fencing(flag: &str, kind: LockKind) -> Result<(), String> {
 
 /// Takes the name of a kind.
 pub(super) fn lock_kind() -> impl TypedValueParser<Value = LockKind> {
-    let names = PossibleValuesParser::new(LockKind::ALL.map(LockKind::as_str));
+    kinds_of(|_| true)
+}
+
+/// The same, listing only those that keep other processes out. A reason is all that the others get.
+fn shared_kind() -> impl TypedValueParser<Value = LockKind> {
+    kinds_of(|kind| guarantees(kind).is_on_a_server())
+}
+
+fn kinds_of(is_listed: fn(LockKind) -> bool) -> impl TypedValueParser<Value = LockKind> {
+    let name = |kind: LockKind| PossibleValue::new(kind.as_str()).hide(!is_listed(kind));
+    let names = PossibleValuesParser::new(LockKind::ALL.map(name));
     names.try_map(|name| name.parse::<LockKind>())
 }
 
@@ -185,13 +197,18 @@ anybody else in, unless the server itself took the lock away. A `seckill lock ru
 somebody else gets the lock. What must not be written twice even then has to check the token.
 
 Exit codes:
-  that of the command; 128+n if signal n ended it
-  2    bad usage
-  69   the lock's server failed, or may evict locks; the command did not run
+  that of the command; 128+n if signal n ended it, or this program while it waited for the lock
+  2    bad usage; the command did not run
+  69   the lock's server cannot be reached, or failed; the command did not run
+  71   this machine failed: the command could not be watched
   75   somebody else held the lock for as long as --wait; the command did not run
   76   the lock was lost; the command was ended
+  78   the lock's server answers, and trying again does not help: it may evict locks, or the name is
+       that of a lock of another kind; the command did not run
   126  the command cannot be executed
   127  there is no such command
+Numbers that a command uses itself say nothing of the lock: with each of its own from 2 to 127 this \
+program writes a line to stderr that begins with `seckill: `, and with those of the command none.
 
 The lock is released when the command ends. What it leaves running in the background goes on \
 without it, other than under flock(1), which keeps the lock until all of them have closed its file.
@@ -204,22 +221,22 @@ Example:
 #[command(after_help = RUN_HELP)]
 pub struct LockRun {
     /// The lock.
-    #[arg(long, default_value = "redisson", value_parser = lock_kind())]
+    #[arg(long, default_value = "redisson", value_parser = shared_kind())]
     pub kind: LockKind,
     /// Its name: 1 to 512 bytes.
     #[arg(long, value_parser = lock_name)]
     pub name: LockName,
     /// How long to wait for it, such as 500ms, 10s or 1h; 0 fails at once. Kinds that poll share
     /// fairly between processes from 100ms on.
-    #[arg(long, default_value = "10s", value_parser = wait)]
+    #[arg(long, default_value = "10s", value_parser = wait, allow_hyphen_values = true)]
     pub wait: Duration,
     /// How long it outlives a dead holder. Kinds without renewal end after that time even if the
     /// command still runs: they are then lost.
-    #[arg(long, default_value = "30s", value_parser = lease)]
+    #[arg(long, default_value = "30s", value_parser = lease, allow_hyphen_values = true)]
     pub lease: Duration,
     /// How long the command has between SIGTERM and SIGKILL if the lock is lost [default: a fifth
     /// of the lease, at most 5s]
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = grace, allow_hyphen_values = true)]
     pub grace: Option<Duration>,
     /// Put the fencing token into the command's environment, as `LOCK_TOKEN`.
     #[arg(long)]
@@ -227,11 +244,11 @@ pub struct LockRun {
     /// `mysql://user:password@host:3306/database`: for the `mysql` kinds, and for --token with
     /// kinds whose tokens the database makes.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: Option<SecretString>,
+    pub database_url: Option<Address>,
     /// `redis://user:password@host:6379/0`, `rediss://` or `redis+unix://`; of a Redis Cluster
     /// `redis+cluster://user:password@host:6379,host:6379`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    pub redis_url: Option<SecretString>,
+    pub redis_url: Option<Address>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -247,18 +264,16 @@ impl LockRun {
         if !guarantees(kind).is_on_a_server() {
             return Err(format!("the lock {kind} keeps no other process out"));
         }
-        let missing = |url: &Option<SecretString>| {
-            url.as_ref().is_none_or(|url| url.expose_secret().is_empty())
-        };
-        if kind.backend() == Backend::Redis && missing(&self.redis_url) {
+        let no_database = Address::is_missing(self.database_url.as_ref());
+        if kind.backend() == Backend::Redis && Address::is_missing(self.redis_url.as_ref()) {
             return Err(format!("the lock {kind} needs --redis-url (REDIS_URL)"));
         }
-        if kind.backend() == Backend::MySql && missing(&self.database_url) {
+        if kind.backend() == Backend::MySql && no_database {
             return Err(format!("the lock {kind} needs --database-url (DATABASE_URL)"));
         }
         // What the kind does not need is not looked at.
         if let (Backend::Redis, Some(url)) = (kind.backend(), &self.redis_url) {
-            check_redis("REDIS_URL", url.expose_secret())?;
+            check_redis(url)?;
         }
         let needs_database = kind.backend() == Backend::MySql || self.token;
         if let Some(url) = self.database_url.as_ref().filter(|_| needs_database) {
@@ -267,7 +282,7 @@ impl LockRun {
         self.servers.check(kind, self.lease)?;
         if self.token {
             check_fencing("--token", kind)?;
-            if guarantees(kind).fencing == Fencing::Optional && missing(&self.database_url) {
+            if guarantees(kind).fencing == Fencing::Optional && no_database {
                 let whose = "its tokens come from the database";
                 return Err(format!("--token of {kind} needs --database-url: {whose}"));
             }
@@ -302,23 +317,22 @@ fn lock_name(text: &str) -> Result<LockName, String> {
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
-    between(text, Duration::ZERO)
+    between(text, Duration::ZERO, LockOptions::MAX)
 }
 
 fn lease(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(100))
+    between(text, Duration::from_millis(100), LockOptions::MAX)
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let unclear = |_| "must be a time with its unit, such as 500ms, 10s or 1h".to_owned();
-    humantime::parse_duration(text).map_err(unclear)
+fn grace(text: &str) -> Result<Duration, String> {
+    between(text, Duration::ZERO, LockOptions::MAX / 2)
 }
 
-/// A duration such as `1h 30m`, from `least` to the longest that locks know.
-fn between(text: &str, least: Duration) -> Result<Duration, String> {
-    let duration = duration(text)?;
-    if (least..=LockOptions::MAX).contains(&duration) {
-        return Ok(duration);
-    }
-    Err(format!("must be {} to 1day", humantime::format_duration(least)))
+/// A duration such as `1h 30m`.
+fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).ok();
+    duration.filter(|duration| (least..=most).contains(duration)).ok_or_else(|| {
+        let [least, most] = [least, most].map(humantime::format_duration);
+        format!("must be {least} to {most}, with the unit, such as 500ms, 10s or 1h")
+    })
 }

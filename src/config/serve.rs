@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use distlock::failpoint::are_compiled_in;
 use distlock::{HoldKind, LockKind, LockOptions, RenewalKind, guarantees};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
-use super::Database;
 use super::limits::LimitFlags;
 use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
 use super::path::{PathArgs, check_path};
+use super::{Address, Database};
 use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Path, Plant, Scope, Writer};
 
 /// The most orders in one transaction of `--writer grouped`, unless told otherwise.
@@ -34,7 +34,7 @@ pub struct Serve {
     /// `redis+unix:///path?user=user&pass=password&db=0`; of a Redis Cluster (7 or later) some
     /// nodes, `redis+cluster://user:password@host:6379,host:6379` or `rediss+cluster://`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    pub redis_url: SecretString,
+    pub redis_url: Address,
     /// Address and port to listen on, instead of `--port`; port 0 takes a free one.
     #[arg(long, env = "BIND")]
     pub bind: Option<SocketAddr>,
@@ -139,7 +139,8 @@ pub struct Serve {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Laboratory (each needs --lab)")]
 pub struct Laboratory {
-    /// Allow the switches below; on a loopback address only.
+    /// Allow the switches below, and tell with the answer to a purchase when it held its lock; on a
+    /// loopback address only.
     #[arg(long, env = "LAB")]
     pub lab: bool,
     /// off: sell by the textbook's naive code, in tables of its own.
@@ -262,7 +263,7 @@ impl Serve {
             return Err(format!("--unpaid-timeout-s makes no sense with --guards off: {why}"));
         }
         check_database(&self.database.database_url)?;
-        check_redis("REDIS_URL", self.redis_url.expose_secret())?;
+        check_redis(&self.redis_url)?;
         self.check_lock()?;
         self.check_writer()?;
         check_path(self)

@@ -81,6 +81,8 @@ pub struct Api {
     pub settings: String,
     /// What speaks against trusting this replica with a real sale: `lab`, `dev`, a plant.
     pub lab: Option<String>,
+    /// Whether the answer to a purchase tells when it held its lock (the laboratory).
+    pub tells_holds: bool,
     /// Whether the audit is to lie (a planted bug of the laboratory).
     pub lying_audit: bool,
     /// The most requests at a time.

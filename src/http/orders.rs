@@ -1,8 +1,12 @@
 //! The purchase, one's own orders, and what becomes of them.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -15,7 +19,10 @@ use super::extract::{Key, NoBody, Params, PathId};
 use super::tickets::{TicketAnswer, admitted};
 use super::views::{OrderAnswer, OrderPage, OrderView, TimedOrder};
 use crate::domain::{Order, OrderId, VoucherId};
-use crate::sale::{Outcome, Requested, Settled};
+use crate::sale::{Held, Outcome, Requested, Settled};
+
+/// When a purchase held its lock, if the laboratory is served.
+const LAB_HELD: HeaderName = HeaderName::from_static("x-lab-held");
 
 /// Orders on a page if the caller does not say, and at most.
 const PAGE: u32 = 20;
@@ -74,12 +81,27 @@ async fn buy(
             Requested::Unknown(ticket) => Err(ApiError::AdmissionUnknown(ticket)),
         };
     }
-    match Box::pin(api.sale.purchase(user, voucher, key)).await {
+    let held = api.tells_holds.then(Arc::<Held>::default);
+    let answer = match Box::pin(api.sale.purchase(user, voucher, key, held.clone())).await {
         Outcome::Bought(order) | Outcome::Replayed(order) => Ok(bought(&api, order)),
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
         Outcome::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),
         Outcome::Failed => Err(ApiError::Internal),
+    };
+    match held.and_then(|held| held.ago()) {
+        Some(ago) => Ok(telling(answer.into_response(), ago)),
+        None => answer,
     }
+}
+
+/// The same answer, which also tells how many microseconds ago the purchase was given its lock and
+/// gave it back.
+fn telling(mut answer: Response, [acquired, released]: [Duration; 2]) -> Response {
+    let text = format!("{}-{}", acquired.as_micros(), released.as_micros());
+    if let Ok(text) = HeaderValue::try_from(text) {
+        answer.headers_mut().insert(LAB_HELD, text);
+    }
+    answer
 }
 
 fn bought(api: &Shared, order: Order) -> Response {

@@ -16,9 +16,8 @@ use distlock::{
     Backend, Backends, Fencing, LockKind, Locks, MySqlServer, RedisServer, ZooKeeperServer,
     guarantees, locker, plant,
 };
-use secrecy::{ExposeSecret, SecretString};
 
-use crate::config::{LockServers, RedisArgs};
+use crate::config::{Address, LockServers, RedisArgs};
 use crate::sale::Plant;
 use crate::store::{self, DatabaseOptions, RedisAddress, RedisConnection, StoreError};
 
@@ -43,7 +42,7 @@ pub struct Places<'a> {
     /// The service's Redis.
     pub redis: Option<RedisConnection>,
     /// The service's database.
-    pub database_url: Option<&'a str>,
+    pub database_url: Option<&'a Address>,
     /// Whether the order's transaction reads as the textbook's naive code does, which matters for
     /// a lock that is that transaction.
     pub naive: bool,
@@ -127,12 +126,15 @@ fn authority(how: &RedisArgs) -> anyhow::Result<Option<Vec<u8>>> {
 }
 
 /// The Redis of the service and of most kinds, which must not evict unless that is allowed.
-pub async fn redis(url: &SecretString, how: &RedisArgs) -> anyhow::Result<RedisConnection> {
+pub async fn redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnection> {
     let ca = authority(how)?;
-    let address = RedisAddress { url: url.expose_secret(), ca: ca.as_deref() };
-    let redis = store::redis(address).await.context("cannot connect to REDIS_URL")?;
+    let given_as = url.given_as();
+    let address = RedisAddress { url: url.expose(), ca: ca.as_deref() };
+    let connected = store::redis(address).await;
+    let redis = connected.with_context(|| format!("cannot connect to {given_as}"))?;
     if !how.allow_eviction {
-        store::refuse_eviction(&redis).await.context("REDIS_URL (--allow-eviction ignores it)")?;
+        let refused = store::refuse_eviction(&redis).await;
+        refused.with_context(|| format!("{given_as} (--allow-eviction ignores it)"))?;
     }
     Ok(redis)
 }
@@ -142,9 +144,9 @@ async fn refuse_eviction(servers: &[(String, RedisConnection)]) -> anyhow::Resul
     for (place, connection) in servers {
         match store::refuse_eviction(connection).await {
             Err(error @ StoreError::Unexpected(_)) => {
-                return Err(error).context(format!("{place} of RED_URLS"));
+                return Err(error).with_context(|| place.clone());
             }
-            Err(error) => tracing::warn!(%error, place, "one of RED_URLS does not answer"),
+            Err(error) => tracing::warn!(%error, place, "one of several servers does not answer"),
             Ok(()) => {}
         }
     }
@@ -157,11 +159,11 @@ pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
     let mut places: Vec<String> = match kind.backend() {
         Backend::Process | Backend::Redis | Backend::MySql => return None,
         Backend::IndependentRedis => {
-            let place = |url| RedisAddress { url, ca: None }.place().unwrap_or_default();
-            servers.independent().map(place).collect()
+            let place = |url: &Address| RedisAddress::from(url.expose()).place();
+            servers.independent().map(|url| place(url).unwrap_or_default()).collect()
         }
         Backend::ZooKeeper => {
-            let ensemble = servers.ensemble().unwrap_or_default();
+            let (ensemble, _) = servers.ensemble().unwrap_or_default();
             let (hosts, root) = ensemble.split_once('/').unwrap_or((ensemble, ""));
             hosts.split(',').map(|host| format!("{host}/{root}")).collect()
         }
@@ -181,8 +183,9 @@ impl Places<'_> {
         let ca = authority(&self.more.redis)?;
         let mut servers: Vec<(String, RedisConnection)> = Vec::new();
         for url in self.more.independent() {
-            let address = RedisAddress { url, ca: ca.as_deref() };
-            let connection = store::redis_later(address).context("RED_URLS")?;
+            let address = RedisAddress { url: url.expose(), ca: ca.as_deref() };
+            let connection = store::redis_later(address);
+            let connection = connection.with_context(|| url.given_as().to_owned())?;
             servers.push((address.place().unwrap_or_default(), connection));
         }
         Ok(servers)
@@ -190,21 +193,22 @@ impl Places<'_> {
 
     /// A session that ends with the lease of a holder that has died.
     async fn zookeeper(&self, lease: Duration) -> anyhow::Result<Option<ZooKeeperServer>> {
-        let Some(ensemble) = self.more.ensemble() else { return Ok(None) };
+        let Some((ensemble, given_as)) = self.more.ensemble() else { return Ok(None) };
         let server = ZooKeeperServer::connect(ensemble, lease).await;
-        server.map(Some).context("cannot connect to ZOOKEEPER_URL")
+        server.map(Some).with_context(|| format!("cannot connect to {given_as}"))
     }
 
     /// A pool of its own for locks: a section that needs a connection never waits for a lock.
     async fn mysql(&self) -> anyhow::Result<Option<MySqlServer>> {
         let Some(url) = self.database_url else { return Ok(None) };
         let options = DatabaseOptions {
-            url: url.to_owned(),
+            url: url.expose().to_owned(),
             pool_size: self.more.lock_pool,
             naive: self.naive,
             silence: Some(self.silence),
         };
-        let pool = store::database(&options).context("DATABASE_URL is not usable")?;
+        let pool = store::database(&options);
+        let pool = pool.with_context(|| format!("{} is not usable", url.given_as()))?;
         if self.make_tables {
             ensure_schema(&pool).await.context("the tables of locks")?;
         }

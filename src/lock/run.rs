@@ -9,7 +9,6 @@ use std::io;
 
 use distlock::{Backend, Guard, HoldKind, LockError, LockOptions, Locks, LossCause, guarantees};
 use nix::sys::signal::Signal;
-use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -17,15 +16,20 @@ use super::group::{Group, exit_code};
 use super::tie::Tie;
 use super::{Places, Wanted, open, redis};
 use crate::config::LockRun;
+use crate::store::StoreError;
 
-/// Bad usage, as everywhere in this program.
+/// Bad usage, as everywhere in this program; the codes below are those of sysexits.h.
 const USAGE: u8 = 2;
-/// The lock's server failed (`EX_UNAVAILABLE` of sysexits.h).
+/// The lock's server cannot be reached or failed: to try again may help (`EX_UNAVAILABLE`).
 const SERVER_FAILED: u8 = 69;
+/// This machine failed, not the lock's server (`EX_OSERR`).
+const SYSTEM_FAILED: u8 = 71;
 /// Somebody else held the lock for too long (`EX_TEMPFAIL`).
 const TIMED_OUT: u8 = 75;
 /// The lock was lost and the command ended (`EX_PROTOCOL`).
 const LOST: u8 = 76;
+/// The server answers, and cannot be used like that: trying again does not help (`EX_CONFIG`).
+const UNFIT: u8 = 78;
 /// As shells say it.
 const NOT_EXECUTABLE: u8 = 126;
 /// As shells say it.
@@ -65,7 +69,7 @@ pub async fn run(config: &LockRun) -> (u8, Option<String>) {
 async fn locked(config: &LockRun) -> Result<u8, Failure> {
     config.check().map_err(|sentence| Failure::new(USAGE, sentence))?;
     let mut signals = Signals::listen().map_err(|error| {
-        Failure::new(SERVER_FAILED, format!("signals cannot be awaited: {error}"))
+        Failure::new(SYSTEM_FAILED, format!("signals cannot be awaited: {error}"))
     })?;
     let locks = tokio::select! {
         locks = connect(config) => locks?,
@@ -111,7 +115,7 @@ async fn connect(config: &LockRun) -> Result<Locks, Failure> {
         };
         let places = Places {
             redis,
-            database_url: config.database_url.as_ref().map(ExposeSecret::expose_secret),
+            database_url: config.database_url.as_ref(),
             naive: false,
             silence: config.lease,
             // What a session of the server holds needs none.
@@ -122,17 +126,27 @@ async fn connect(config: &LockRun) -> Result<Locks, Failure> {
         let wanted = Wanted { kind, lease, fenced, plant: None };
         open(wanted, places).await
     };
-    opened.await.map_err(|error| {
-        let code = error.downcast_ref::<LockError>().map_or(SERVER_FAILED, code_of_error);
-        Failure::new(code, format!("{error:#}"))
-    })
+    opened.await.map_err(|error| Failure::new(code_of_opening(&error), format!("{error:#}")))
+}
+
+fn code_of_opening(error: &anyhow::Error) -> u8 {
+    if error.is::<io::Error>() {
+        return USAGE; // A file that the command line names.
+    }
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(error), _) => code_of_error(error),
+        (None, Some(StoreError::Unexpected(_))) => UNFIT,
+        (None, _) => SERVER_FAILED,
+    }
 }
 
 fn code_of_error(error: &LockError) -> u8 {
     match error {
         LockError::TimedOut { .. } => TIMED_OUT,
         LockError::BadRequest { .. } | LockError::Unsupported(_) => USAGE,
-        _ => SERVER_FAILED,
+        LockError::HeldByOtherKind => UNFIT,
+        LockError::Lost | LockError::NotOwner => LOST,
+        LockError::Backend(_) | LockError::NoConnection(_) => SERVER_FAILED,
     }
 }
 
@@ -153,7 +167,7 @@ async fn under_lock(config: &LockRun, tie: &Tie, signals: &mut Signals) -> Resul
         let program = config.command.first().map(|word| word.to_string_lossy());
         Failure::new(code, format!("{}: {error}", program.unwrap_or_default()))
     })?;
-    let failed = |error: io::Error| Failure::new(SERVER_FAILED, error.to_string());
+    let failed = |error: io::Error| Failure::new(SYSTEM_FAILED, error.to_string());
     let lost = |why| Failure::new(LOST, format!("{}: the lock {why}", config.name));
     loop {
         tokio::select! {

@@ -6,6 +6,7 @@
 
 mod catalogue;
 mod grouped;
+mod held;
 mod housekeeping;
 mod late;
 mod life;
@@ -31,6 +32,7 @@ use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
 use crate::telemetry::{Timed, took};
 use catalogue::{Catalogue, Remembering, Terms};
+pub use held::Held;
 pub use housekeeping::Housekeeping;
 use late::{Late, Turned};
 use life::Life;
@@ -218,12 +220,14 @@ impl Sale {
 
     /// Sells one unit of the voucher to the user, or says why not. Every refusal is definite: no
     /// order was written and none will be. A request with the key of an earlier one that had an
-    /// effect is told what that one was told.
+    /// effect is told what that one was told. Whoever wants to know when it held its lock hands in
+    /// where that is noted.
     pub async fn purchase(
         &self,
         user: UserId,
         voucher: VoucherId,
         key: Option<RequestKey>,
+        held: Option<Arc<Held>>,
     ) -> Outcome {
         let started = Instant::now();
         let wish = Wish::Purchase(voucher);
@@ -232,7 +236,7 @@ impl Sale {
             Ok(entered) => entered,
             Err(refusal) => return count(Outcome::Refused(refusal), started),
         };
-        match (self.admit((user, voucher), request, entered).await, request) {
+        match (self.admit((user, voucher), request, entered, held).await, request) {
             (Ok(work), _) => work.await,
             (Err(turned), Some(request)) if turned.may_repeat() => {
                 count(Box::pin(self.replay_or(turned.refusal, &request)).await, started)
@@ -276,6 +280,7 @@ impl Sale {
         (user, voucher): (UserId, VoucherId),
         request: Option<Request>,
         entered: Option<Entered>,
+        held: Option<Arc<Held>>,
     ) -> Result<impl Future<Output = Outcome> + use<>, Turned> {
         let started = Instant::now();
         let key = request.map(|request| request.key);
@@ -290,6 +295,7 @@ impl Sale {
             lock: lock_name(self.rules.scope, user, voucher),
             key,
             pass: None,
+            held,
         });
         let sale = self.clone();
         let task = self.tasks.spawn(async move {

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::catalogue::Terms;
 use super::grouped::Grouped;
+use super::held::Held;
 use super::outcome::{Outcome, Refusal};
 use super::twins::Request;
 use super::{LockOrder, OnLost, Parts, Plant, Rules};
@@ -41,6 +42,8 @@ pub(super) struct Ticket {
     pub(super) key: Option<RequestKey>,
     /// The ticket that was given for it on the path `queued`.
     pub(super) pass: Option<Pass>,
+    /// Where it is noted when it holds its lock, if somebody wants to know.
+    pub(super) held: Option<Arc<Held>>,
 }
 
 impl Ticket {
@@ -53,6 +56,13 @@ impl Ticket {
             price_cents: self.terms.price_cents,
             created_at: self.created_at,
             key: self.key,
+        }
+    }
+
+    /// Its lock is about to be free.
+    fn gives_back(&self) {
+        if let Some(held) = &self.held {
+            held.end();
         }
     }
 }
@@ -130,8 +140,11 @@ impl Section {
         let outcome = self.write_order(ticket, &mut guard).await;
         match (guard, &outcome) {
             // Whoever came next could not know whether this order exists.
-            (Some(guard), Outcome::Unknown(_) | Outcome::Failed) => guard.leave_to_lease(),
-            (guard, _) => release(guard).await,
+            (Some(guard), Outcome::Unknown(_) | Outcome::Failed) => {
+                ticket.gives_back();
+                guard.leave_to_lease();
+            }
+            (guard, _) => release(guard, ticket).await,
         }
         reach(failpoint::BEFORE_ANSWER);
         outcome
@@ -142,6 +155,12 @@ impl Section {
         let taken = self.locks.lock(&ticket.lock, &self.rules.lock).await;
         took(Timed::Lock, asked.elapsed());
         let guard = taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
+        if let Some(held) = &ticket.held
+            && self.lock_kind != LockKind::None
+            && !self.lock_is_transaction
+        {
+            held.begin();
+        }
         reach(failpoint::LOCKED);
         Ok(guard)
     }
@@ -287,8 +306,9 @@ pub(super) fn still_held(loss: Option<&Loss>) -> Result<(), Stop> {
 }
 
 /// The order is settled by now: a release that fails only leaves the lock to its lease.
-pub(super) async fn release(guard: Option<Guard>) {
+pub(super) async fn release(guard: Option<Guard>, ticket: &Ticket) {
     let Some(guard) = guard else { return };
+    ticket.gives_back();
     let asked = Instant::now();
     let released = guard.release().await;
     took(Timed::Release, asked.elapsed());

@@ -32,7 +32,7 @@ impl Section {
         let written = self.write_in_two_trips(ticket, entry, guard).await;
         let is_over = matches!(written, Err(Stop::Refused(_) | Stop::Failed(_)));
         if is_over && self.lock_is_transaction {
-            release(guard.take()).await;
+            release(guard.take(), ticket).await;
         }
         written
     }

@@ -65,15 +65,15 @@ impl Section {
             tx.rollback().await;
             reach(failpoint::ROLLED_BACK);
             if self.rules.lock_order == LockOrder::Inside || self.lock_is_transaction {
-                release(guard.take()).await;
+                release(guard.take(), ticket).await;
             }
             return Err(stop);
         }
         if self.rules.lock_order == LockOrder::Inside {
-            release(guard.take()).await;
+            release(guard.take(), ticket).await;
         }
         if self.has(Plant::ReleaseBeforeCommit) {
-            release(guard.take()).await;
+            release(guard.take(), ticket).await;
             sleep(PLANTED_GAP).await;
         }
         if self.has(Plant::AnswerBeforeCommit) {

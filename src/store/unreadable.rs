@@ -43,6 +43,15 @@ impl Tickets {
         }
     }
 
+    /// Forgets an entry that was put aside; whether it was there.
+    pub async fn forget(&self, voucher: VoucherId, entry: &str) -> Result<bool, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let delete =
+            sqlx::query("DELETE FROM unreadable_entries WHERE voucher_id = ? AND entry = ?");
+        let deleted = session.execute(delete.bind(voucher.0).bind(entry)).await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
     /// Entries that were put aside, oldest first; of one voucher or of all. At most a thousand.
     pub async fn all_put_aside(
         &self,

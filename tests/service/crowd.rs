@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder};
 use seckill::domain::Role;
 use sqlx::MySqlPool;
 use tokio::task::JoinSet;
@@ -66,14 +66,22 @@ fn order_id(answer: &Answer) -> u64 {
 
 /// The purchase of that user at that address.
 pub(crate) async fn buy_at(url: &str, voucher: &str, user: u64) -> Try {
-    buy_by(client(), url, voucher, user).await
+    told(user, purchase(client(), url, voucher, user)).await
 }
 
-async fn buy_by(client: &Client, url: &str, voucher: &str, user: u64) -> Try {
-    let request = client
+/// The same with an `Idempotency-Key`.
+pub(crate) async fn buy_with_key(url: &str, voucher: &str, user: u64, key: &str) -> Try {
+    told(user, purchase(client(), url, voucher, user).header("idempotency-key", key)).await
+}
+
+fn purchase(client: &Client, url: &str, voucher: &str, user: u64) -> RequestBuilder {
+    client
         .post(format!("{url}/api/vouchers/{voucher}/orders"))
         .bearer_auth(token(user, Role::Buyer))
-        .timeout(PATIENCE);
+        .timeout(PATIENCE)
+}
+
+async fn told(user: u64, request: RequestBuilder) -> Try {
     let sent = Instant::now();
     let answer = async {
         let response = request.send().await?;
@@ -121,7 +129,7 @@ impl Crowd {
                 let mut tries = Vec::new();
                 while !stop.is_cancelled() {
                     let user = next.fetch_add(1, Ordering::Relaxed);
-                    let one = buy_by(&client, &url, &voucher, user).await;
+                    let one = told(user, purchase(&client, &url, &voucher, user)).await;
                     let success = matches!(one.fate(), Fate::Bought(_));
                     bought.fetch_add(u64::from(success), Ordering::Relaxed);
                     tries.push(one);

@@ -46,6 +46,16 @@ impl Watched {
         (self.transactions.matched(), self.scripts.matched())
     }
 
+    /// How often the voucher was read while `life` passed so often, at most. What was read counts
+    /// from the question on, so of a slow machine an answer can come too late to be used: one
+    /// request goes the long way then, for each read and for what was known at first.
+    fn long_ways(&self, read_before: u64, (began, life): (Instant, Duration)) -> u64 {
+        let reads = self.reads.matched() - read_before;
+        let lives = began.elapsed().as_millis() / life.as_millis();
+        assert!(u128::from(reads) <= lives + 2, "{reads} reads in {lives} lives");
+        reads + 1
+    }
+
     /// Sells the one unit of a new voucher to user 1, and sends user 2 away.
     async fn sold_out(&self) -> String {
         let voucher = self.service.voucher(1).await;
@@ -80,11 +90,15 @@ async fn who_comes_too_late_costs_neither_a_lock_nor_a_transaction() {
             let answer = buy_with(&watched.service, &voucher, user, "a-key").await;
             assert_eq!(answer.problem(409), "sold_out");
         }
-        assert_eq!(looked_up.matched(), 0);
-        let reads = watched.reads.matched() - before.1;
-        assert_eq!(watched.work(), before.0, "{writer}");
-        let seconds = began.elapsed().as_secs();
-        assert!(reads <= seconds + 2, "{writer}: {reads} reads in {seconds} s");
+        let allowed = watched.long_ways(before.1, (began, LIFE));
+        let (transactions, scripts) = watched.work();
+        let (transactions, scripts) = (transactions - before.0.0, scripts - before.0.1);
+        assert!(transactions <= allowed, "{writer}: {transactions} transactions, not {allowed}");
+        assert!(
+            scripts <= 2 * allowed,
+            "{writer}: {scripts} scripts of locks, not {allowed} pairs"
+        );
+        assert!(looked_up.matched() <= allowed, "{writer}: {} were looked up", looked_up.matched());
     }
 }
 
@@ -108,10 +122,9 @@ async fn who_comes_when_a_queue_has_sold_all_costs_no_admission() {
         assert_eq!(watched.service.buy(&voucher, user).await.problem(409), "sold_out");
     }
     assert_eq!(watched.service.buy(&voucher, 1).await.problem(409), "already_ordered");
-    assert_eq!(admissions.matched(), before.0);
-    let (reads, half_seconds) =
-        (watched.reads.matched() - before.1, began.elapsed().as_millis() / 500);
-    assert!(u128::from(reads) <= half_seconds + 2, "{reads} reads in {half_seconds} half seconds");
+    let allowed = watched.long_ways(before.1, (began, LIFE / 2));
+    let asked = admissions.matched() - before.0;
+    assert!(asked <= allowed, "{asked} admissions, not {allowed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,18 +227,22 @@ async fn who_has_bought_is_told_so_without_a_lock_and_never_that_it_is_sold_out(
             service.service.buy(&voucher, 9).await.problem(409) == "sold_out"
         })
         .await;
-        let before = service.work();
-        for (user, order) in (1..).zip(&orders) {
-            let again = service.service.buy(&voucher, user).await;
-            assert_eq!(again.problem(409), "already_ordered");
-            assert_eq!(again.body["order_id"], *order);
-        }
-        // The very request that bought is told what it was told then.
-        let again = buy_with(&service.service, &voucher, 1, "first").await;
-        assert_eq!(again.expect(201)["order"]["id"], orders[0]);
-        let other_key = buy_with(&service.service, &voucher, 1, "second").await;
-        assert_eq!(other_key.problem(409), "already_ordered");
-        assert_eq!(service.work(), before, "neither a lock nor a transaction");
+        // More than once: what is known may have become too old in between.
+        eventually("it is told with neither a lock nor a transaction", async || {
+            let before = service.work();
+            for (user, order) in (1..).zip(&orders) {
+                let again = service.service.buy(&voucher, user).await;
+                assert_eq!(again.problem(409), "already_ordered");
+                assert_eq!(again.body["order_id"], *order);
+            }
+            // The very request that bought is told what it was told then.
+            let again = buy_with(&service.service, &voucher, 1, "first").await;
+            assert_eq!(again.expect(201)["order"]["id"], orders[0]);
+            let other_key = buy_with(&service.service, &voucher, 1, "second").await;
+            assert_eq!(other_key.problem(409), "already_ordered");
+            service.work() == before
+        })
+        .await;
     }
 }
 

@@ -15,7 +15,7 @@ use seckill::store::{DatabaseOptions, StoreError, Transaction, database};
 use sqlx::{AssertSqlSafe, Executor, MySqlPool};
 use testbed::{Direction, Proxy};
 
-use crate::support::Place;
+use crate::support::{Place, eventually};
 
 /// On the way to the database and back, so that every round trip is a point to be dropped at.
 const LATENCY: Duration = Duration::from_millis(2);
@@ -169,6 +169,8 @@ async fn a_connection_that_died_in_the_pool_is_passed_over_and_the_statements_ru
     let far = Far::reach().await;
     let (tx, _) = Transaction::open_with(&far.pool, "DO 1").await.expect("a transaction");
     tx.rollback().await;
+    // It is asked whether it lives on its way back as well, and has to have said so.
+    eventually("it is in the pool", async || far.pool.num_idle() == 1).await;
     far.proxy.cut();
     let opened = Transaction::open_with(&far.pool, "INSERT INTO trap VALUES (1)").await;
     let (tx, outcome) = opened.expect("a transaction");

@@ -1,9 +1,11 @@
 //! What the purchase promises.
 
+use std::time::Instant;
+
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::support::Service;
+use crate::support::{Answer, Service};
 
 /// All pairs of users and requests at once; how often each code was answered.
 async fn rush(service: &'static Service, voucher: &str, users: u64, each: u64) -> Vec<String> {
@@ -54,5 +56,40 @@ async fn without_guards_only_a_lock_keeps_one_user_from_buying_twice() {
         let audit = service.audit(&voucher).await;
         assert_eq!(audit["duplicate_users"] == 0, holds, "{lock}: {audit} {codes:?}");
         assert_eq!(audit["tables"]["orders"], "lab_orders");
+    }
+}
+
+/// How many microseconds before the answer a purchase was given its lock, and gave it back.
+fn held(answer: &Answer) -> Option<[u64; 2]> {
+    let (granted, given_back) = answer.headers.get("x-lab-held")?.to_str().ok()?.split_once('-')?;
+    Some([granted, given_back].map(|micros| micros.parse().expect("a number")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_in_the_laboratory_does_an_answer_tell_when_its_purchase_held_its_lock() {
+    const WORK_MS: u64 = 30;
+    let work = WORK_MS.to_string();
+    for lock in ["local", "redisson"] {
+        let flags = ["--lab", "--guards", "off", "--work-ms", &work, "--lock", lock];
+        let service = Service::start(&flags).await;
+        let voucher = service.voucher(5).await;
+        let asked = Instant::now();
+        let bought = service.buy(&voucher, 1).await;
+        let [granted, given_back] = held(&bought).expect("it had a lock");
+        assert!(
+            bought.status == 201 && granted - given_back >= WORK_MS * 1000,
+            "{lock}: {granted}"
+        );
+        assert!(u128::from(granted) <= asked.elapsed().as_micros(), "{lock}: {granted}");
+        let refused = service.buy(&voucher, 1).await;
+        assert_eq!(refused.problem(409), "already_ordered");
+        assert!(held(&refused).is_some(), "{lock}: it had a lock, too");
+    }
+    for flags in [&["--lab", "--lock", "none"][..], &["--lock", "redisson"]] {
+        let service = Service::start(flags).await;
+        let voucher = service.voucher(5).await;
+        let bought = service.buy(&voucher, 1).await;
+        assert_eq!((bought.status.as_u16(), held(&bought)), (201, None), "{flags:?}");
+        assert!(!bought.headers.contains_key("x-lab-held"), "{flags:?}");
     }
 }

@@ -1,19 +1,21 @@
 //! What a check gets: a kind, its guarantees, its servers, and processes that use it.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use conformance::protocol::Want;
-use conformance::{Contender, FileMint, Servers};
+use conformance::{Addresses, Contender, FileMint, Home, Servers, home};
 use distlock::{Guarantees, HoldKind, LockKind, LockName, LockOptions, Locks};
 use std::sync::Arc;
+use testbed::Proxy;
 use tokio::runtime::{Builder, Runtime};
 
 /// A lease that does not end in a check: what is left behind is in the way for good.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-/// A lease that ends in a check.
-pub(crate) const SHORT: Duration = Duration::from_secs(1);
-/// What a wait may take on a busy machine, far from both.
-pub(crate) const SLACK: Duration = Duration::from_secs(1);
+/// A lease that ends in a check, and not before its holder has been waited for.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
+/// What a wait may take beyond its time on a machine that stands still for seconds, far from LONG.
+pub(crate) const SLACK: Duration = Duration::from_secs(8);
 /// How long a check of this process may take.
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -104,6 +106,35 @@ impl Arena {
     /// A process.
     pub(crate) fn contender(&self) -> Contender {
         Contender::start(self.servers, self.kind)
+    }
+
+    /// Ways of one's own to the kind's servers, and the addresses at their near ends.
+    pub(crate) fn ways(&self) -> (Vec<Proxy>, Addresses) {
+        let (servers, mut addresses) = (self.servers, self.servers.addresses(self.kind));
+        let mut ways = Vec::new();
+        let mut lead = |server: SocketAddr, url: &mut String| {
+            let way = Proxy::before(server).expect("a proxy");
+            *url = way.instead_of(server, url);
+            ways.push(way);
+        };
+        match home(self.kind) {
+            Home::Redis => addresses.redis.iter_mut().for_each(|url| {
+                lead(servers.redis().addr(), url);
+            }),
+            Home::IndependentRedis => {
+                let urls = addresses.independent_redis.iter_mut();
+                let servers = servers.independent_redis().iter();
+                servers.zip(urls).for_each(|(server, url)| lead(server.addr(), url));
+            }
+            Home::Database => addresses.mysql.iter_mut().for_each(|url| {
+                lead(servers.database().addr(), url);
+            }),
+            Home::ZooKeeper => addresses.zookeeper.iter_mut().for_each(|hosts| {
+                lead(servers.zookeeper().addr(), hosts);
+            }),
+            Home::Process => panic!("{} has no server", self.kind),
+        }
+        (ways, addresses)
     }
 
     pub(crate) fn pair(&self) -> Pair {

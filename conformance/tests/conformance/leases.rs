@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
-use conformance::fresh_name;
-use conformance::protocol::{Outcome, Want};
+use conformance::protocol::{Cause, Outcome, Setup, Want};
+use conformance::{Contender, fresh_name, setup};
 use distlock::{Guarantees, HoldKind, OwnerCheck, RenewalKind};
+use testbed::Direction;
 
 use crate::arena::{
     Arena, Asked, Check, LONG, SHORT, SLACK, assert_busy, assert_free, at_once, await_busy,
@@ -23,12 +24,13 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "belief_of_a_frozen_holder_ends_before_the_next_one_enters",
-        asked: |promise| match promise.hold {
-            HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember => Asked::Yes,
-            HoldKind::Transaction => Asked::No("keeps out everybody for as long as it is frozen"),
-            HoldKind::Nothing | HoldKind::Process => Asked::No("lives in no server"),
-        },
+        asked: ends_by_itself,
         run: a_frozen_holder_does_not_believe,
+    },
+    Check {
+        name: "belief_of_a_holder_that_is_cut_off_ends_before_the_next_one_enters",
+        asked: ends_by_itself,
+        run: a_holder_that_is_cut_off_does_not_believe,
     },
     Check {
         name: "a_lease_that_nobody_renews_ends_by_itself",
@@ -72,6 +74,14 @@ pub(crate) const CHECKS: &[Check] = &[
     },
 ];
 
+fn ends_by_itself(promise: &Guarantees) -> Asked {
+    match promise.hold {
+        HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember => Asked::Yes,
+        HoldKind::Transaction => Asked::No("keeps out everybody for as long as it is frozen"),
+        HoldKind::Nothing | HoldKind::Process => Asked::No("lives in no server"),
+    }
+}
+
 fn with_lease(promise: &Guarantees) -> Asked {
     Asked::of_those_that(has_lease(promise), "has no lease")
 }
@@ -83,7 +93,7 @@ fn frees_its_own(promise: &Guarantees) -> bool {
 fn a_killed_holder_is_taken_over(arena: &Arena) {
     let [holder, next] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    holder.lock(&Want::new(&name, SHORT)).expect("nobody has it");
+    holder.insist(&Want::new(&name, SHORT));
     let waiting = next.lock_later(&patiently(&name));
     await_busy(&next, 0);
     let killed_ns = holder.kill();
@@ -95,7 +105,7 @@ fn a_killed_holder_is_taken_over(arena: &Arena) {
 fn a_frozen_holder_does_not_believe(arena: &Arena) {
     let [holder, next] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    let held = holder.lock(&Want::new(&name, SHORT)).expect("nobody has it");
+    let held = holder.insist(&Want::new(&name, SHORT));
     let waiting = next.lock_later(&patiently(&name));
     await_busy(&next, 0);
     let frozen_ns = holder.freeze();
@@ -114,10 +124,28 @@ fn a_frozen_holder_does_not_believe(arena: &Arena) {
     }
 }
 
+/// Nothing arrives any more, either way, and nobody is told. An order of instants on one clock: a
+/// busy machine may make all of them late, and changes nothing of it.
+fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
+    let (ways, addresses) = arena.ways();
+    let way_round = Setup { addresses, ..setup(arena.servers, arena.kind) };
+    let [holder, next] = [Contender::start_as(arena.servers, &way_round), arena.contender()];
+    let name = fresh_name();
+    let held = holder.insist(&Want::new(&name, SHORT));
+    let waiting = next.lock_later(&patiently(&name));
+    await_busy(&next, 0);
+    ways.iter().for_each(|way| way.set_swallowing(Direction::Both, true));
+    let then = waiting.wait().expect("nobody renews the lease");
+    let lost = holder.lost(held.handle, LONG);
+    assert_eq!(lost.cause, Cause::Expired, "{lost:?}");
+    let believed_until_ns = lost.believed_until_ns.expect("an end");
+    assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
+}
+
 fn a_lease_ends(arena: &Arena) {
     let [holder, next] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    let held = holder.lock(&Want::new(&name, SHORT).unrenewed()).expect("nobody has it");
+    let held = holder.insist(&Want::new(&name, SHORT).unrenewed());
     let then = next.lock(&patiently(&name)).expect("the lease ends");
     let lost = holder.lost(held.handle, LONG);
     assert!(lost.believed_until_ns.expect("an end") <= then.acquired_ns, "{lost:?} {then:?}");
@@ -129,7 +157,7 @@ fn a_lease_ends(arena: &Arena) {
 /// The queue in the process waits for the server's answer, not for a holder that hangs.
 fn a_neighbour_enters(arena: &Arena) {
     let (process, name) = (arena.contender(), fresh_name());
-    let held = process.lock(&Want::new(&name, SHORT).unrenewed()).expect("nobody has it");
+    let held = process.insist(&Want::new(&name, SHORT).unrenewed());
     let then = process.lock(&patiently(&name)).expect("the lease ends");
     assert!(held.believed_until_ns.expect("an end") <= then.acquired_ns);
     assert!(between(held.acquired_ns, then.acquired_ns) <= SHORT + SLACK);
@@ -140,8 +168,8 @@ fn a_renewed_hold_stays(arena: &Arena) {
     let [holder, other] = [arena.contender(), arena.contender()];
     let name = fresh_name();
     // Long enough that a third of it is no short time for a busy machine.
-    let lease = SHORT * 2;
-    let held = holder.lock(&Want::new(&name, lease)).expect("nobody has it");
+    let lease = SHORT * 3 / 2;
+    let held = holder.insist(&Want::new(&name, lease));
     let waiting = other.lock_later(&Want::new(&name, lease).waiting(lease * 3));
     eventually("three leases are over", || between(held.acquired_ns, now_ns()) > lease * 10 / 3);
     assert!(!holder.is_lost(held.handle) && !holder.has_told_of_loss(held.handle));
@@ -172,8 +200,7 @@ fn a_hold_is_freed(arena: &Arena) {
 fn a_hold_is_left(arena: &Arena) {
     let [holder, next] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    let want = Want::new(&name, SHORT).held_at_most(MOST);
-    let held = holder.lock(&want).expect("nobody has it");
+    let held = holder.insist(&Want::new(&name, SHORT).held_at_most(MOST));
     let lost = holder.lost(held.handle, LONG);
     let then = next.lock(&patiently(&name)).expect("the lease ends");
     let took = between(held.asked_ns, then.acquired_ns);

@@ -3,7 +3,6 @@
 //! The connection is cut instead of telling the first answer, then the second, and so on until an
 //! acquisition, a re-entry or a release has no more of them.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use conformance::{Home, home, warm_up};
@@ -60,28 +59,7 @@ struct Lossy {
 
 impl Lossy {
     async fn of(arena: &Arena) -> Self {
-        let (servers, kind) = (arena.servers, arena.kind);
-        let mut addresses = servers.addresses(kind);
-        let mut ways = Vec::new();
-        let mut lead = |server: SocketAddr, url: &mut String| {
-            let way = Proxy::before(server).expect("a proxy");
-            *url = way.instead_of(server, url);
-            ways.push(way);
-        };
-        match home(kind) {
-            Home::Redis => addresses.redis.iter_mut().for_each(|url| {
-                lead(servers.redis().addr(), url);
-            }),
-            Home::IndependentRedis => {
-                let urls = addresses.independent_redis.iter_mut();
-                let servers = servers.independent_redis().iter();
-                servers.zip(urls).for_each(|(server, url)| lead(server.addr(), url));
-            }
-            Home::Database => addresses.mysql.iter_mut().for_each(|url| {
-                lead(servers.database().addr(), url);
-            }),
-            Home::ZooKeeper | Home::Process => panic!("{kind} has no such server"),
-        }
+        let (kind, (ways, addresses)) = (arena.kind, arena.ways());
         let backends = addresses.connect().await.expect("addresses of servers that run");
         let locks = Locks::new(locker(kind, &backends).expect("a mechanism"));
         warm_up(&locks).await.expect("servers that answer");
@@ -89,7 +67,7 @@ impl Lossy {
             Home::Database => || Command::sql(""),
             _ => || Command::redis(""),
         };
-        Self { ways, command, locks, others: servers.locks(kind).await }
+        Self { ways, command, locks, others: arena.servers.locks(kind).await }
     }
 
     /// The answer of that number is lost, by each of the ways.

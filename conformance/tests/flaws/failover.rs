@@ -10,7 +10,7 @@ use testbed::{Redis, RedisOptions};
 
 use crate::database::{left_in_stock, put_into_stock, with_a_database};
 use crate::five::Five;
-use crate::scene::{LONG, assert_both_hold, assert_kept_out, changed, enter, insist, servers};
+use crate::scene::{LONG, assert_both_hold, assert_kept_out, changed, enter, servers};
 
 fn start_at(servers: &Servers, redis: &Redis, kind: LockKind, variant: Variant) -> Contender {
     let mut setup = setup(servers, LockKind::None);
@@ -62,7 +62,7 @@ fn a_lock_that_a_replica_has_confirmed_survives_the_failover_to_it() {
     let all = Variant::Confirmed { by: 1 };
     let (kind, name) = (LockKind::Redisson, fresh_name());
     let holder = start_at(&servers, &master, kind, all);
-    let held = insist(&holder, &Want::new(&name, LONG));
+    let held = holder.insist(&Want::new(&name, LONG));
     assert!(replica.has(&name));
     replica.cut_off();
     master.kill().expect("it is killed");
@@ -79,7 +79,7 @@ fn a_majority_that_has_confirmed_is_in_vain_if_another_replica_is_promoted() {
     let (kind, name) = (LockKind::Redisson, fresh_name());
     let holder = start_at(&servers, &master, kind, majority);
     lags.cut_off();
-    let held = insist(&holder, &Want::new(&name, LONG));
+    let held = holder.insist(&Want::new(&name, LONG));
     assert!(confirms.has(&name));
     lags.succeed(&master, &name);
     let other = start_at(&servers, lags.redis(), kind, Variant::Usual);

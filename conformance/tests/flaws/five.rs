@@ -8,7 +8,7 @@ use conformance::{Contender, Servers, fresh_name, setup};
 use distlock::LockKind;
 use testbed::{Proxy, Redis, RedisOptions};
 
-use crate::scene::{LONG, PATIENCE, insist};
+use crate::scene::{LONG, PATIENCE};
 
 /// Five servers that do not know of each other.
 pub(crate) struct Five {
@@ -75,7 +75,7 @@ impl Five {
         loop {
             let name = fresh_name();
             let want = Want::new(&name, LONG).unrenewed().waiting(PATIENCE);
-            let held = insist(contender, &want);
+            let held = contender.insist(&want);
             if self.have(&name) == [true; 5] {
                 return (name, held);
             }

@@ -1,6 +1,6 @@
 //! What the tests of flaws have in common.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conformance::counter::Counter;
 use conformance::protocol::{Held, Outcome, Setup, Want};
@@ -55,18 +55,6 @@ pub(crate) fn enter(contender: &Contender, name: &str) -> Held {
 #[track_caller]
 pub(crate) fn enter_later(contender: &Contender, name: &str) -> Held {
     contender.lock(&Want::new(name, LONG).waiting(PATIENCE)).expect("the lock becomes free")
-}
-
-/// Takes a lock that is free, however slow its servers are at first.
-#[track_caller]
-pub(crate) fn insist(contender: &Contender, want: &Want) -> Held {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match contender.lock(want) {
-            Ok(held) => return held,
-            Err(failure) => assert!(Instant::now() < deadline, "{failure:?}"),
-        }
-    }
 }
 
 /// Takes a lock of a fresh name for a short time.

@@ -11,7 +11,7 @@ use crate::lab::cluster::need_failpoints;
 use crate::lab::faults::FaultKind;
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, Matrix, check};
-use crate::lab::place::Load;
+use crate::lab::place::{Load, Path};
 use crate::lab::planting::{MAX_SEEDS, Planting, rows};
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::presets::Preset;
@@ -24,7 +24,7 @@ pub(super) struct MatrixArgs {
     private: PrivateArgs,
     /// Locks around the purchase; `all` is every kind
     #[arg(long, value_name = "LOCKS", value_delimiter = ',', default_value = "redisson")]
-    #[arg(conflicts_with = "PresetArgs")]
+    #[arg(default_value_if("path", "queued", "none"), conflicts_with = "PresetArgs")]
     locks: Vec<String>,
     /// What a lock is held for
     #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "user,voucher")]
@@ -50,6 +50,11 @@ pub(super) struct MatrixArgs {
     #[arg(default_value = "short-work,frozen-unfenced,frozen-fenced")]
     #[arg(conflicts_with = "PresetArgs")]
     circumstances: Vec<Circumstance>,
+    /// When replicas answer; with `queued`, tickets are followed to their ends, no lock is taken
+    /// (--locks is `none`) and the guards are on: other combinations are counted as no cells
+    #[arg(long, value_name = "PATH", default_value = "direct")]
+    #[arg(conflicts_with = "PresetArgs")]
+    path: Path,
     #[command(flatten)]
     preset: PresetArgs,
     /// Only so many cells of --full, drawn by the seed
@@ -140,7 +145,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         not_generated,
         preset,
         sample: args.sample,
-        load: Load::USUAL,
+        load: Load { path: args.path, ..Load::USUAL },
         seed: args.seed,
         planting,
         resume: args.resume,
@@ -169,6 +174,7 @@ impl MatrixArgs {
             replicas: self.replicas.clone(),
             circumstances: self.circumstances.clone(),
             faults: faults(&self.faults)?,
+            path: self.path,
         })
     }
 }

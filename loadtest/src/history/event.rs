@@ -136,6 +136,9 @@ pub struct Ended<'a> {
     /// The HTTP status, if there was an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s: Option<u16>,
+    /// From when until when the replica held the lock for it, if that was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub h: Option<[u64; 2]>,
 }
 
 /// The sort of marks that tell of a fault.

@@ -19,6 +19,8 @@ use crate::load::outcome::{ADMITTED, Outcome, SAME_TICKET};
 const MAX_NAMES: usize = 256;
 /// Marks that are kept; a round has three for each of its faults.
 const MAX_MARKS: usize = 256;
+/// Holds that are kept, of the first requests that tell one: in some 50 MiB.
+const MAX_HOLDS: usize = 1_000_000;
 /// What stands for the names beyond.
 const OTHERS: &str = "(others)";
 /// The code of a request whose end was not recorded.
@@ -173,7 +175,7 @@ impl Gathering {
             grants: Vec::new(),
         };
         let lot_list = begin.vouchers.iter().map(lot).collect();
-        let names = Names { replicas: Vec::new(), codes: vec![NO_END_CODE.to_owned()] };
+        let names = Names { codes: vec![NO_END_CODE.to_owned()], ..Names::default() };
         let (records, conditions, marks) = (Vec::new(), Vec::new(), Vec::new());
         let past = Past { begin, records, names, lots: lot_list, conditions, marks, events: 0 };
         Ok(Self { past, open: HashMap::new(), lots, resources: HashMap::new() })
@@ -277,6 +279,14 @@ impl Gathering {
         let record = &mut self.past.records[place as usize];
         if ended.t < record.start_ns {
             return Err(format!("request {} ends before it is sent", ended.n));
+        }
+        if let Some([from, until]) = ended.h {
+            if !(record.start_ns <= from && from <= until && until <= ended.t) {
+                return Err(format!("request {} held its lock while it was not there", ended.n));
+            }
+            if names.holds.len() < MAX_HOLDS {
+                names.holds.insert(ended.n, [from, until]);
+            }
         }
         let order = ended.o.and_then(NonZeroU64::new);
         let admitted = ended.s == Some(ADMITTED) && ended.c.as_deref() != Some(SAME_TICKET);

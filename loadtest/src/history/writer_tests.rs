@@ -31,6 +31,7 @@ fn one_of_each() -> Vec<Event<'static>> {
         o: Some(u64::MAX),
         r: Some(Cow::from("r\"1")),
         s: Some(409),
+        h: Some([3, 8]),
     };
     let tables = BTreeMap::from([("orders".to_owned(), "lab_orders".to_owned())]);
     let account = Account {

@@ -1,4 +1,5 @@
-//! The judge's own eyes: reads a private cluster's database, and only reads.
+//! The judge's own eyes: reads a private cluster's database, and only reads. The bench has it lock
+//! what it reads, so that orders wait.
 //!
 //! No other module of this crate knows a table, and this one knows nothing of the service but its
 //! tables.
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use sqlx::mysql::MySqlConnection;
-use sqlx::{Connection as _, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 use crate::error::{Error, Result};
 use crate::judge::evidence::{Audit, Effect, OrderRow, Protects};
@@ -148,12 +149,37 @@ impl Reader {
         within(self.deadline, asked.fetch_one(&mut self.connection)).await
     }
 
+    /// Locks the stock of a guarded sale, within 10 s: none of its orders is written until that is
+    /// released.
+    pub async fn lock_stock(mut self, voucher: u64) -> Result<StockLock> {
+        let locking = async {
+            sqlx::raw_sql("BEGIN").execute(&mut self.connection).await?;
+            let statement = format!("{} FOR UPDATE", GUARDED.stock);
+            let locked = sqlx::query_scalar::<_, i64>(AssertSqlSafe(statement)).bind(voucher);
+            locked.fetch_one(&mut self.connection).await
+        };
+        within(self.deadline, locking).await?;
+        Ok(StockLock(self))
+    }
+
     /// Reads what the server is, within 10 s.
     pub async fn server(&mut self) -> Result<Server> {
         let statement = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
         let asked = sqlx::query_as(statement).fetch_one(&mut self.connection);
         let (version, flush_log_at_trx_commit) = within(self.deadline, asked).await?;
         Ok(Server { version, flush_log_at_trx_commit })
+    }
+}
+
+/// The stock of a sale, locked; it is released with the connection if it is dropped.
+#[derive(Debug)]
+pub struct StockLock(Reader);
+
+impl StockLock {
+    /// Lets orders be written again, within 10 s.
+    pub async fn release(mut self) -> Result<()> {
+        let released = sqlx::raw_sql("ROLLBACK").execute(&mut self.0.connection);
+        within(self.0.deadline, released).await.map(drop)
     }
 }
 

@@ -246,13 +246,16 @@ impl Evidence<'_> {
     }
 }
 
-/// Names that records refer to by an index.
+/// What records refer to, so that they stay small: names by an index, holds by their number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     /// Replicas, as they call themselves.
     pub replicas: Vec<String>,
     /// Status and code of answers: `409 sold_out`.
     pub codes: Vec<String>,
+    /// From when until when a request had its lock, in nanoseconds since the load began, by its
+    /// number; of those that told, and not of all of very many.
+    pub holds: HashMap<u32, [u64; 2]>,
 }
 
 /// A count as the database's integers.

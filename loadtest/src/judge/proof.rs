@@ -30,6 +30,9 @@ pub struct Asked {
     pub start_ns: u64,
     /// When it ended, unless nobody saw that.
     pub end_ns: Option<u64>,
+    /// From when until when it had its lock, if that is known.
+    #[serde(default)]
+    pub held_ns: Option<[u64; 2]>,
     /// The replica that answered.
     pub replica: Option<String>,
     /// Status and code of the answer, or why there was none.
@@ -47,6 +50,7 @@ impl Asked {
             user: record.user.to_string(),
             start_ns: record.start_ns,
             end_ns: (record.end_ns != NO_END).then_some(record.end_ns),
+            held_ns: names.holds.get(&record.n).copied(),
             replica: record.replica.and_then(|index| name(&names.replicas, index)),
             answer: name(&names.codes, record.code)
                 .unwrap_or_else(|| record.outcome.name().to_owned()),
@@ -54,19 +58,23 @@ impl Asked {
         }
     }
 
-    /// `request 17 of user 5, 0.100 s to 0.250 s: 409 sold_out from r2, order 9`.
+    /// `request 17 of user 5, 0.100 s to 0.250 s: 409 sold_out from r2, order 9; its lock 0.110 s to
+    /// 0.240 s`.
     pub fn text(&self) -> String {
         let end = self.end_ns.map_or("no end".to_owned(), seconds);
         let replica = self.replica.as_ref().map(|name| format!(" from {name}"));
         let order = self.order.as_ref().map(|id| format!(", order {id}"));
+        let held = self.held_ns.map(|held| held.map(seconds));
+        let held = held.map(|[from, until]| format!("; its lock {from} to {until}"));
         format!(
-            "request {} of user {}, {} to {end}: {}{}{}",
+            "request {} of user {}, {} to {end}: {}{}{}{}",
             self.n,
             self.user,
             seconds(self.start_ns),
             self.answer,
             replica.unwrap_or_default(),
             order.unwrap_or_default(),
+            held.unwrap_or_default(),
         )
     }
 }

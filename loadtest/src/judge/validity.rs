@@ -199,10 +199,7 @@ mod tests {
             code: 0,
             admitted: false,
         };
-        let names = Names {
-            replicas: ["r2", "r1"].map(str::to_owned).into(),
-            codes: vec!["201".to_owned()],
-        };
+        let names = Names { replicas: ["r2", "r1"].map(str::to_owned).into(), ..Names::default() };
         // Of a hundred so many by the first and without an answer, the others by the second.
         let reasons = |first: usize, unknown: usize| {
             let mut records = vec![record(Some(0), Outcome::Bought); 100];

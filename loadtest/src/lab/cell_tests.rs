@@ -46,7 +46,7 @@ fn sale(granted: u32) -> Past {
     Past {
         begin: Begin::now("http://127.0.0.1:1".to_owned(), 0, 700, vec![offer]),
         records: (0..granted).map(bought).collect(),
-        names: Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] },
+        names: Names { replicas: vec!["r1".to_owned()], ..Names::default() },
         lots: vec![lot],
         conditions: Vec::new(),
         marks: Vec::new(),

@@ -181,7 +181,7 @@ fn announce(report: &CellReport, number: usize, of: usize) {
 }
 
 /// What must be said of a path that is not the usual one.
-fn on_path(path: Path) -> String {
+pub(super) fn on_path(path: Path) -> String {
     match path {
         Path::Direct => String::new(),
         Path::Queued => {

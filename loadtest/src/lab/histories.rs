@@ -19,28 +19,36 @@ pub struct Histories {
 }
 
 impl Histories {
-    /// All of them in the folder `asked` for; else those of red cells in that of the report. The
-    /// folder is made. With neither none stays.
+    /// All of them in the folder `asked` for, which is made; else those of red cells in that of the
+    /// report, which is there only while it has a file. With neither none stays.
     pub fn open(asked: Option<PathBuf>, report: Option<&Path>) -> Result<Option<Self>> {
         let red = report.map(|folder| folder.join(BESIDE_REPORT));
         let all = asked.is_some();
         let Some(folder) = asked.or(red) else { return Ok(None) };
-        std::fs::create_dir_all(&folder).map_err(|error| {
-            Error::Usage(format!("cannot make the folder {}: {error}", folder.display()))
-        })?;
+        if all {
+            std::fs::create_dir_all(&folder).map_err(|error| {
+                Error::Usage(format!("cannot make the folder {}: {error}", folder.display()))
+            })?;
+        }
         Ok(Some(Self { folder, all }))
     }
 
-    /// The file of that cell under that seed.
+    /// The file of that cell under that seed, in a folder that is there.
     pub fn file(&self, trial: Trial, seed: u64) -> PathBuf {
+        // Whoever cannot create the file says why.
+        let _ = std::fs::create_dir_all(&self.folder);
         self.folder.join(format!("{}-{seed}.jsonl.zst", id(trial)))
     }
 
-    /// Removes the file unless it is to stay; its path if it does. One that cannot be removed does
-    /// no harm.
+    /// Removes the file unless it is to stay; its path if it does. What cannot be removed does no
+    /// harm.
     pub fn settle(&self, file: &Path, is_red: bool) -> Option<String> {
         if !self.all && !is_red {
             let _ = std::fs::remove_file(file);
+        }
+        if !self.all {
+            // Only if it is empty.
+            let _ = std::fs::remove_dir(&self.folder);
         }
         file.is_file().then(|| file.display().to_string())
     }
@@ -69,6 +77,11 @@ mod tests {
             }
             assert_eq!(histories.settle(&folder.path().join("never"), true), None);
         }
+        let beside = folder.path().join(BESIDE_REPORT);
+        assert_eq!(std::fs::read_dir(&beside).expect("one is in it").count(), 1);
+        let histories = open(None);
+        assert!(histories.settle(&histories.file(cells[0].trial(), 7), false).is_none());
+        assert!(!beside.exists(), "nothing stays, so no folder does");
         assert!(Histories::open(None, None).expect("nothing").is_none());
     }
 

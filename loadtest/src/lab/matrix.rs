@@ -16,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::error::{Error, Result};
 use crate::lab::cell::{CellReport, Staged, Wanted};
-use crate::lab::compare::MAX_REPLICAS;
+use crate::lab::compare::{MAX_REPLICAS, on_path};
 use crate::lab::faults::FaultKind;
 use crate::lab::histories::Histories;
 use crate::lab::lock::Lock;
 use crate::lab::machine::Machine;
-use crate::lab::place::{Load, Place};
+use crate::lab::place::{Load, Path, Place};
 use crate::lab::planting::Planting;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::presets::Preset;
@@ -52,6 +52,8 @@ pub struct Axes {
     pub circumstances: Vec<Circumstance>,
     /// Faults; `None` is no fault.
     pub faults: Vec<Option<FaultKind>>,
+    /// When replicas answer.
+    pub path: Path,
 }
 
 /// Combinations that are not generated, for one reason.
@@ -96,7 +98,7 @@ impl Axes {
             for &fault in &self.faults {
                 for &circumstance in &self.circumstances {
                     let trial = Trial { place, circumstance, fault };
-                    match trial.expectation() {
+                    match trial.goes_on(self.path).and_then(|()| trial.expectation()) {
                         Ok(_) if !trials.contains(&trial) => trials.push(trial),
                         Ok(_) => {}
                         Err(because) => *skipped.entry(because).or_default() += 1,
@@ -176,7 +178,7 @@ impl Matrix {
         };
         Ok(Report {
             ok: cells.iter().all(CellReport::ok) && planted.as_ref().is_none_or(|all| all.ok),
-            conclusion: conclusion::of_matrix(&cells),
+            conclusion: on_path(self.load.path) + &conclusion::of_matrix(&cells),
             selection: Some(Selection {
                 summary: summary(&cells),
                 not_generated: self.not_generated.clone(),

@@ -11,6 +11,7 @@ fn axes() -> Axes {
         replicas: vec![1, 3],
         circumstances: vec![Circumstance::ShortWork],
         faults: vec![None],
+        path: Path::Direct,
     }
 }
 
@@ -41,6 +42,33 @@ fn combinations_without_a_prediction_are_no_cells_and_are_counted_with_the_reaso
     let (trials, not_generated) = all.trials();
     let counted: usize = not_generated.iter().map(|one| one.combinations).sum();
     assert_eq!(trials.len() + counted, product);
+}
+
+#[test]
+fn on_the_path_queued_each_number_of_replicas_has_a_cell_for_each_fault_that_it_can_have() {
+    let faults: Vec<_> = std::iter::once(None).chain(FaultKind::known().map(Some)).collect();
+    let all = Axes {
+        locks: vec![Lock::None, Lock::Redisson],
+        circumstances: Circumstance::value_variants().to_vec(),
+        faults,
+        path: Path::Queued,
+        ..axes()
+    };
+    let product = 2 * 2 * 2 * 2 * all.circumstances.len() * all.faults.len();
+    let (trials, not_generated) = all.trials();
+    let counted: usize = not_generated.iter().map(|one| one.combinations).sum();
+    assert_eq!(trials.len() + counted, product);
+    // Not those of scripts of locks, of ZooKeeper, and of points in a purchase under a lock.
+    let faulty = FaultKind::ALL.len() - 2 - 4;
+    assert_eq!(trials.len(), 2 * (1 + faulty));
+    for Trial { place, circumstance, .. } in trials {
+        let Place { lock, scope, guards, .. } = place;
+        assert_eq!((lock, scope, guards), (Lock::None, Scope::User, Guards::On));
+        assert_eq!(circumstance, Circumstance::ShortWork);
+    }
+    let (none, why) = Axes { path: Path::Queued, ..axes() }.trials();
+    let error = check(&none, &why).expect_err("no cell");
+    assert!(error.to_string().contains("the path queued takes no lock"), "{error}");
 }
 
 #[test]

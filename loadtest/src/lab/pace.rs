@@ -1,5 +1,6 @@
 //! The pace of a round's load: what it asks for, whether it was healthy before the fault, and when
-//! as many answers decide something again after it.
+//! as many answers decide something again after it. After it only requests count that were to leave
+//! after it: the answers of those who waited it out come all at once, and would look quick.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(10);
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 /// The least time that a load goes on after a fault.
 pub(super) const AFTER: Duration = Duration::from_millis(1200);
-/// Throughput counts as back at this part of what it was before.
-const BACK: f64 = 0.99;
+/// Throughput counts as back at this part of what it was before: of as few answers as come in half a
+/// second, one or two are now in this sample and now in the next.
+const BACK: f64 = 0.9;
 /// Over this many samples.
 const WINDOW: usize = 5;
 pub(super) const SAMPLE: Duration = Duration::from_millis(100);
@@ -99,7 +101,7 @@ impl<'a> Samples<'a> {
     }
 
     async fn take(&mut self) {
-        self.taken.push((self.began.elapsed(), decided(&self.live.glance())));
+        self.taken.push((self.began.elapsed(), self.live.decided()));
         sleep(SAMPLE).await;
     }
 
@@ -133,10 +135,12 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// Goes on until as many are decided per second as before; milliseconds until then. Where
-    /// nothing was decided before, there is nothing that could come back.
+    /// Goes on until about as many are decided per second as before, of requests that were to leave
+    /// from now on; milliseconds until then. Where nothing was decided before, there is nothing
+    /// that could come back.
     pub(super) async fn until_back(&mut self, before_per_s: f64) -> Option<u64> {
         let healed = Instant::now();
+        self.live.count_anew();
         self.taken.clear();
         let (had_pace, mut back_after_ms) = (before_per_s > 0.0, None);
         while healed.elapsed() < AFTER
@@ -157,12 +161,6 @@ impl<'a> Samples<'a> {
 fn per_s((from, before): &(Duration, u64), (to, after): &(Duration, u64)) -> f64 {
     let seconds = to.saturating_sub(*from).as_secs_f64();
     if seconds > 0.0 { after.saturating_sub(*before) as f64 / seconds } else { 0.0 }
-}
-
-/// Answers that decided something.
-pub(super) fn decided(glance: &Glance) -> u64 {
-    let outcomes = [Outcome::Bought, Outcome::SoldOut, Outcome::AlreadyOrdered];
-    outcomes.iter().map(|outcome| glance.count(*outcome)).sum()
 }
 
 #[cfg(test)]

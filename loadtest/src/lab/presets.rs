@@ -7,7 +7,7 @@ use crate::lab::dice::Dice;
 use crate::lab::faults::{FaultKind, Link, Trouble};
 use crate::lab::lock::Lock;
 use crate::lab::matrix::{Axes, NotGenerated};
-use crate::lab::place::Place;
+use crate::lab::place::{Path, Place};
 use crate::lab::planting::SEEDS;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::trial::Trial;
@@ -158,6 +158,7 @@ fn full() -> (Vec<Trial>, Vec<NotGenerated>) {
     let scopes = vec![Scope::User, Scope::Voucher];
     let guards = vec![Guards::Off, Guards::On];
     let circumstances = Circumstance::value_variants().to_vec();
+    let path = Path::Direct;
     let calm = Axes {
         locks: locks.clone(),
         scopes: scopes.clone(),
@@ -165,9 +166,10 @@ fn full() -> (Vec<Trial>, Vec<NotGenerated>) {
         replicas: vec![1, 2, 4],
         circumstances: circumstances.clone(),
         faults: vec![None],
+        path,
     };
     let faults = FaultKind::ALL.map(Some).to_vec();
-    let stormy = Axes { locks, scopes, guards, replicas: vec![2], circumstances, faults };
+    let stormy = Axes { locks, scopes, guards, replicas: vec![2], circumstances, faults, path };
     let (mut trials, mut not_generated) = calm.trials();
     let (more, also_not) = stormy.trials();
     trials.extend(more);

@@ -24,7 +24,7 @@ use crate::lab::deployment::Deployment;
 use crate::lab::faults::{
     Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder, replica_name,
 };
-use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples, decided};
+use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples};
 use crate::lab::place::{Load, Path};
 use crate::lab::predict::{Circumstance, Family};
 use crate::lab::rest::{self, SOLD_OUT_WITHIN};
@@ -78,8 +78,8 @@ pub struct Round {
     pub ok_after: u64,
     /// Answers that decided something, per second before the fault.
     pub before_per_s: f64,
-    /// Milliseconds from the end of the fault until as many came again; none if they did not
-    /// within 5 s, or if there were none before.
+    /// Milliseconds from the end of the fault until nine in ten of as many came again, to requests
+    /// that were to leave after it; none if they did not within 5 s, or if there were none before.
     pub back_after_ms: Option<u64>,
     /// Requests that failed: without a known outcome, or refused because something was down.
     pub failed_requests: u64,
@@ -302,7 +302,7 @@ impl Hit<'_> {
                         }
                         Err(error) => return Err(error),
                     }
-                    if decided(&live.glance()) > 0 {
+                    if live.decided() > 0 {
                         served += 1;
                         break;
                     }

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::lab::faults::{Equipment, FaultKind, Link, Schedule};
-use crate::lab::lock::Needs;
-use crate::lab::place::{Load, Place};
+use crate::lab::lock::{Lock, Needs};
+use crate::lab::place::{Load, Path, Place};
 use crate::lab::predict::{Case, Circumstance, Family, Guards, Prediction, Scope, expectation};
 
 /// The lease in cells with a fault, in milliseconds: a fault that outlasts it is soon over.
@@ -93,6 +93,24 @@ impl Trial {
             _ => because.to_owned(),
         };
         Ok(Expectation { prediction, because })
+    }
+
+    /// Whether it is a cell of that path, or why not.
+    pub fn goes_on(self, path: Path) -> Result<(), &'static str> {
+        let Place { lock, scope, guards, .. } = self.place;
+        if path == Path::Direct {
+            Ok(())
+        } else if lock != Lock::None || scope != Scope::User {
+            Err("the path queued takes no lock: it goes with the lock none per user")
+        } else if guards == Guards::Off {
+            Err("the path queued is refused without guards")
+        } else if self.circumstance != Circumstance::ShortWork {
+            Err("on the path queued nobody holds a lock that could be outlasted or lost")
+        } else if self.fault == Some(FaultKind::Failpoint) {
+            Err("a failpoint of the matrix is one of a purchase that is written at once")
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether these belong together at all.
@@ -182,6 +200,15 @@ impl Trial {
                 connections: 150,
                 requests_per_user: 1,
                 work_ms: FAULT_WORK_MS,
+                ..small
+            },
+            // There is no lock to be held for some time, and users come again anyway.
+            Circumstance::ShortWork if self.fault.is_some() && usual.path == Path::Queued => Load {
+                users: 2500,
+                stock: self.stock_under_fault(),
+                connections: 150,
+                requests_per_user: 1,
+                work_ms: 0,
                 ..small
             },
             Circumstance::ShortWork if self.fault.is_some() => Load {

@@ -147,7 +147,7 @@ mod tests {
 
     fn names() -> Names {
         let codes = ["201", "504 gateway_timeout", "503 overloaded", "hung_up"];
-        Names { replicas: Vec::new(), codes: codes.map(str::to_owned).into() }
+        Names { codes: codes.map(str::to_owned).into(), ..Names::default() }
     }
 
     fn record(outcome: Outcome, code: u8) -> Record {

@@ -81,6 +81,8 @@ pub struct Answer<'a> {
     pub status: u16,
     /// The `X-Replica` header, if it is text.
     pub replica: Option<&'a str>,
+    /// How long before it the lock was granted and given back, if a laboratory's service tells.
+    pub held_ago: Option<[Duration; 2]>,
     /// Whether the body says that it is a problem document.
     pub is_problem: bool,
     /// The body, at most 1 MiB.

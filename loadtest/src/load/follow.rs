@@ -260,7 +260,7 @@ impl Follower {
             sent,
             ended,
         });
-        let event = reading::event(reading, replica, (self.recorder.since(ended), number));
+        let event = reading::event(reading, replica, (self.recorder.since(ended), number), None);
         self.recorder.record(event).await;
         self.known.lock().unwrap_or_else(PoisonError::into_inner).end(ticket);
     }

@@ -125,6 +125,17 @@ impl Live {
         self.tally().flow.now
     }
 
+    /// Counts anew, and from now on only requests whose moment is still to come: those that were
+    /// held up until now tell nothing of what is served from now on.
+    pub fn count_anew(&self) {
+        self.tally().count_from(Instant::now());
+    }
+
+    /// Answers that decided something, of the requests that count.
+    pub fn decided(&self) -> u64 {
+        self.tally().decided
+    }
+
     /// What there is to show.
     pub fn glance(&self) -> Glance {
         let tally = self.tally();
@@ -169,6 +180,9 @@ struct Tally {
     waiting_peak: usize,
     dropped: u64,
     stock: Option<i64>,
+    /// Answers that decided something, of requests that were to leave from that moment on.
+    decided: u64,
+    counted_from: Option<Instant>,
 }
 
 /// Requests in flight, and their sum over time.
@@ -219,6 +233,8 @@ impl Tally {
             waiting_peak: 0,
             dropped: 0,
             stock: None,
+            decided: 0,
+            counted_from: None,
         }
     }
 
@@ -237,6 +253,10 @@ impl Tally {
             *now = now.saturating_add(1);
             *most = (*most).max(*now);
         }
+    }
+
+    fn count_from(&mut self, moment: Instant) {
+        (self.counted_from, self.decided) = (Some(moment), 0);
     }
 
     fn admit(&mut self, after: Duration, now: Instant) {
@@ -271,6 +291,8 @@ impl Tally {
         }
         self.by_outcome[reading.outcome as usize]
             .record(ended.saturating_duration_since(*intended));
+        let counts = self.counted_from.is_none_or(|from| *intended >= from);
+        self.decided += u64::from(counts && reading.outcome.decides());
         self.from_sending.record(ended.saturating_duration_since(*sent));
         let code = reading.code.as_deref().unwrap_or_default();
         let same = |known: &(Option<u16>, String)| known.0 == reading.status && known.1 == code;

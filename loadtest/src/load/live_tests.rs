@@ -73,6 +73,22 @@ fn latency_counts_from_the_intended_moment_and_is_told_from_the_sending_as_well(
 }
 
 #[test]
+fn of_answers_that_decide_only_those_count_that_were_asked_for_from_a_moment_on() {
+    let mut scene = Scene::new(1);
+    scene.end(0, Outcome::Bought, 0, 10);
+    scene.end(0, Outcome::Unknown, 0, 10);
+    scene.end(1, Outcome::Refused, 0, 10);
+    assert_eq!(scene.tally.decided, 1, "one has decided something");
+    let healed = scene.moment(100);
+    scene.tally.count_from(healed);
+    scene.end(0, Outcome::SoldOut, 99, 150);
+    assert_eq!(scene.tally.decided, 0, "who was held up until then tells nothing of what is next");
+    scene.end(0, Outcome::SoldOut, 100, 150);
+    scene.end(1, Outcome::AlreadyOrdered, 120, 150);
+    assert_eq!(scene.tally.decided, 2);
+}
+
+#[test]
 fn simultaneous_requests_are_those_that_share_a_moment() {
     let mut scene = Scene::new(1);
     scene.start(0, 0);

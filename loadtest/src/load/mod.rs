@@ -5,6 +5,7 @@ pub mod client;
 pub mod cost;
 pub mod drive;
 mod follow;
+mod held;
 pub mod live;
 pub mod mix;
 pub mod outcome;

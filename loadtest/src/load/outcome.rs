@@ -43,6 +43,11 @@ impl Outcome {
         matches!(self, Self::SoldOut | Self::AlreadyOrdered | Self::Refused)
     }
 
+    /// Whether it says that the sale itself has answered, rather than that something is down.
+    pub fn decides(self) -> bool {
+        matches!(self, Self::Bought | Self::SoldOut | Self::AlreadyOrdered)
+    }
+
     /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {

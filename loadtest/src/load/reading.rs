@@ -139,14 +139,16 @@ fn bought(body: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Bought<'_>>(body).ok()?.order.id.parse().ok()
 }
 
-/// The line that the history gets; `(t, n)` are its moment and the request's number.
+/// The line that the history gets; `(t, n)` are its moment and the request's number, `h` when its
+/// lock was held.
 pub(super) fn event(
     reading: Reading,
     replica: Option<String>,
     (t, n): (u64, u32),
+    h: Option<[u64; 2]>,
 ) -> Event<'static> {
     let Reading { outcome, order, status, code } = reading;
-    let ended = Ended { t, n, c: code, o: order, r: replica.map(Cow::Owned), s: status };
+    let ended = Ended { t, n, c: code, o: order, r: replica.map(Cow::Owned), s: status, h };
     match outcome {
         Outcome::Bought => Event::Ok(ended),
         Outcome::SoldOut | Outcome::AlreadyOrdered | Outcome::Refused => Event::Fail(ended),
@@ -158,9 +160,12 @@ pub(super) fn event(
 mod tests {
     use super::*;
 
+    fn answer(status: u16, is_problem: bool, body: &str) -> Answer<'_> {
+        Answer { status, replica: None, held_ago: None, is_problem, body: body.as_bytes() }
+    }
+
     fn read(status: u16, is_problem: bool, body: &str) -> Reading {
-        let answer = Answer { status, replica: None, is_problem, body: body.as_bytes() };
-        Reading::of(&Ok(answer))
+        Reading::of(&Ok(answer(status, is_problem, body)))
     }
 
     #[test]
@@ -187,8 +192,7 @@ mod tests {
         const ID: &str = "018bcfe5-687b-7fff-bfff-ffff0000004d";
         let told = |status: u16, text: &str| {
             let body = format!(r#"{{"ticket":{{"id":"{ID}","voucher_id":"1","status":{text}}}}}"#);
-            let answer = Answer { status, replica: None, is_problem: false, body: body.as_bytes() };
-            let answer = Ok(answer);
+            let answer = Ok(answer(status, false, &body));
             (ticket(&answer), TicketSays::of(&answer))
         };
         assert_eq!(told(202, r#""pending","order_id":null"#).0, ID.parse().ok());

@@ -8,11 +8,13 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::load::client::Answer;
+use crate::load::held;
 
 /// Largest head of an answer, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -44,6 +46,7 @@ pub(super) struct Reply {
     status: u16,
     is_problem: bool,
     replica: Option<Range<usize>>,
+    held_ago: Option<[Duration; 2]>,
     body: Range<usize>,
 }
 
@@ -64,6 +67,7 @@ struct Head {
     keeps_alive: bool,
     is_problem: bool,
     replica: Option<Range<usize>>,
+    held_ago: Option<[Duration; 2]>,
 }
 
 fn odd(why: &str) -> io::Error {
@@ -146,15 +150,15 @@ impl Wire {
             return Err(odd("the body is too large"));
         }
         self.reusable = head.keeps_alive && self.filled == end;
-        let Head { status, is_problem, replica, .. } = head;
-        Ok(Reply { status, is_problem, replica, body })
+        let Head { status, is_problem, replica, held_ago, .. } = head;
+        Ok(Reply { status, is_problem, replica, held_ago, body })
     }
 
     /// The answer whose parts lie there.
     pub(super) fn answer(&self, reply: Reply) -> Answer<'_> {
         let replica = reply.replica.and_then(|range| std::str::from_utf8(&self.buffer[range]).ok());
-        let (status, is_problem) = (reply.status, reply.is_problem);
-        Answer { status, replica, is_problem, body: &self.buffer[reply.body] }
+        let Reply { status, is_problem, held_ago, body, .. } = reply;
+        Answer { status, replica, held_ago, is_problem, body: &self.buffer[body] }
     }
 
     async fn read_head(&mut self) -> io::Result<Head> {
@@ -274,6 +278,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         keeps_alive: response.version == Some(1),
         is_problem: false,
         replica: None,
+        held_ago: None,
     };
     let (mut declared, mut is_chunked) = (None, false);
     for header in response.headers.iter() {
@@ -289,6 +294,8 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         } else if name.eq_ignore_ascii_case("x-replica") {
             let from = value.as_ptr().addr() - bytes.as_ptr().addr();
             head.replica = Some(from..from + value.len());
+        } else if name.eq_ignore_ascii_case("x-lab-held") {
+            head.held_ago = held::parse(value);
         }
     }
     head.framing = match (status, is_chunked, declared) {

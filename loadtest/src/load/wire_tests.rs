@@ -104,6 +104,17 @@ async fn status_replica_and_problem_are_known_by_the_head() {
 }
 
 #[tokio::test]
+async fn when_a_lock_was_held_is_known_by_the_head_if_it_says_so_in_full() {
+    for (value, expected) in [("1500-200", Some([1500, 200])), ("1500", None)] {
+        let text = format!("HTTP/1.1 204 No Content\r\nX-Lab-Held: {value}\r\n\r\n");
+        let mut connection = Server::answering(&[text.as_bytes()], false).await.connection();
+        connection.request().extend_from_slice(REQUEST);
+        let told = connection.call().await.expect("an answer").held_ago;
+        assert_eq!(told, expected.map(|ago| ago.map(Duration::from_micros)), "{value}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_answer_or_too_large_is_a_broken_connection() {
     let long_head = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "x".repeat(20_000));
     for (pieces, closes) in [

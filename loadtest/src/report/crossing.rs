@@ -104,7 +104,7 @@ mod tests {
             admitted: false,
         };
         let records: Vec<Record> = (0..).zip(orders).map(record).collect();
-        let names = Names { replicas: vec!["r1".to_owned()], codes: vec!["201".to_owned()] };
+        let names = Names { replicas: vec!["r1".to_owned()], ..Names::default() };
         Crossing::of(&records, &names, units)
     }
 
@@ -124,10 +124,7 @@ mod tests {
 
     #[test]
     fn of_a_frozen_holder_its_purchase_and_that_of_the_next_holder_are_kept() {
-        let names = Names {
-            replicas: vec!["r1".to_owned(), "r2".to_owned()],
-            codes: vec!["201".to_owned()],
-        };
+        let names = Names { replicas: vec!["r1".to_owned(), "r2".to_owned()], ..Names::default() };
         let record = |n: u32, replica: u8, (from, until): (u64, u64)| Record {
             start_ns: from * 1_000_000,
             end_ns: until * 1_000_000,

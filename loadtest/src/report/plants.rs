@@ -86,10 +86,31 @@ impl Planted {
         rounds.collect::<Vec<_>>().join(", ")
     }
 
+    /// Why it is not in order, for each seed with which it is not; empty if it is.
+    pub fn problems(&self) -> Vec<String> {
+        if self.attempts.is_empty() {
+            return vec!["it was not run to its end".to_owned()];
+        }
+        let is_wrong = |one: &&Attempt| one.caught_by.is_empty() || !one.clean;
+        self.attempts.iter().filter(is_wrong).map(problem).collect()
+    }
+
     /// Whether something was found without it.
     pub fn sound(&self) -> &'static str {
         if self.is_clean() { "clean" } else { "NOT CLEAN" }
     }
+}
+
+/// What came of a seed, and what the last round was like that should have caught the bug.
+fn problem(attempt: &Attempt) -> String {
+    let words = words(attempt);
+    let Some(last) = attempt.missed.last().filter(|_| attempt.caught_by.is_empty()) else {
+        return words;
+    };
+    let seen: Vec<&str> = last.invalid.iter().chain(&last.wrong).map(String::as_str).collect();
+    let seen =
+        if seen.is_empty() { "nothing was out of order".to_owned() } else { seen.join("; ") };
+    format!("{words}. In the last round: {seen}")
 }
 
 fn cells(bug: &Planted) -> [String; 6] {

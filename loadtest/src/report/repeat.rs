@@ -26,7 +26,7 @@ pub fn run(report: &Report) -> String {
                     let (name, sample) = (preset.name(), sample.unwrap_or_default());
                     format!("loadtest matrix --{name}{sample} --seed {}", selection.seed)
                 }
-                None => matrix(&trials, selection.seed),
+                None => matrix(&trials, (report.load.path, selection.seed)),
             };
             let is_sample = selection.sample.is_some();
             let usual = Preset::usual_plants(selection.preset, is_sample);
@@ -62,7 +62,7 @@ fn planting(
 pub fn one(report: &Report, cell: &CellReport) -> String {
     let one = match report.selection {
         None => comparison(&[cell.trial()], &report.load),
-        Some(_) => matrix(&[cell.trial()], cell.seed),
+        Some(_) => matrix(&[cell.trial()], (report.load.path, cell.seed)),
     };
     command(&one, report.chosen.clone())
 }
@@ -100,9 +100,7 @@ fn comparison(trials: &[Trial], load: &Load) -> String {
     if load.work_ms > 0 {
         flags.push(("--work-ms", load.work_ms.to_string()));
     }
-    if load.path == Path::Queued {
-        flags.push(("--path", load.path.name().to_owned()));
-    }
+    flags.extend(path_flag(load.path));
     if let Some(plant) = load.plant {
         flags.push(("--plant", plant.name().to_owned()));
     }
@@ -110,7 +108,7 @@ fn comparison(trials: &[Trial], load: &Load) -> String {
 }
 
 /// The command that runs the product of what these have, each named once.
-fn matrix(trials: &[Trial], seed: u64) -> String {
+fn matrix(trials: &[Trial], (path, seed): (Path, u64)) -> String {
     let mut flags = places(trials);
     let fault = |fault: Option<FaultKind>| fault.map_or("none", FaultKind::name);
     flags.extend([
@@ -118,7 +116,12 @@ fn matrix(trials: &[Trial], seed: u64) -> String {
         ("--faults", each(trials, |trial| trial.fault, fault)),
         ("--seed", seed.to_string()),
     ]);
+    flags.extend(path_flag(path));
     command("loadtest matrix", flags)
+}
+
+fn path_flag(path: Path) -> Option<Flag> {
+    (path != Path::Direct).then(|| ("--path", path.name().to_owned()))
 }
 
 fn places(trials: &[Trial]) -> Vec<Flag> {
@@ -183,6 +186,8 @@ mod tests {
              --circumstances frozen-unfenced --faults freeze --seed 9"
         );
         assert!(one(&report, &report.cells[0]).ends_with("short-work --faults none --seed 0"));
+        let queued = Report { load: Load { path: Path::Queued, ..Load::USUAL }, ..report };
+        assert!(one(&queued, &queued.cells[0]).ends_with("--seed 0 --path queued"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use loadtest::history::{Event, Mark};
+use loadtest::history::{Ended, Event, Mark};
 
 use crate::tape::{Tape, check, write};
 
@@ -98,6 +98,24 @@ async fn a_history_with_a_line_taken_out_added_or_doubled_is_bad() {
         };
         let why = why_bad(&scratch.changed(twice).await).await;
         assert!(why.contains("is broken"), "{kind}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_was_held_when_its_request_was_not_there_makes_a_history_bad() {
+    let scratch = Scratch::new();
+    let path = scratch.file("held.jsonl.zst");
+    for (from, until, good) in [(0, 0, true), (0, 1, false), (1, 0, false)] {
+        let mut tape = Tape::legal();
+        let n = tape.with_code("201")[9];
+        let h = |end: &Ended<'_>| Some([end.t + from, end.t + until]);
+        tape.answer(n, |end| Event::Ok(Ended { h: h(&end), ..end }));
+        write(&[tape], &path).await;
+        if good {
+            assert!(check(&path).await.ok);
+        } else {
+            assert!(why_bad(&path).await.contains("held its lock while it was not there"));
+        }
     }
 }
 
@@ -225,12 +243,14 @@ async fn the_command_ends_with_0_1_or_2_and_names_rule_request_and_reason() {
     let n = tape.with_code("201")[9];
     let order = tape.end_of(n).o.expect("an order");
     tape.drops_row(order);
+    tape.answer(n, |end| Event::Ok(Ended { h: Some([end.t, end.t]), ..end }));
     let bad = scratch.file("bad.jsonl.zst");
     write(&[tape.clone()], &bad).await;
     let (code, stdout, _) = loadtest(&["check", &bad.display().to_string(), "--json", &json]);
     assert_eq!(code, Some(1), "{stdout}");
     let request = format!("request {n} of user {}", tape.user_of(n));
-    for word in ["Verdict: BAD", &request, &format!("order {order} was acknowledged")] {
+    let held = format!("order {order}; its lock ");
+    for word in ["Verdict: BAD", &request, &held, &format!("order {order} was acknowledged")] {
         assert!(stdout.contains(word), "{word} in {stdout}");
     }
     let text = std::fs::read_to_string(&json).expect("written");

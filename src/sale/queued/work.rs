@@ -151,6 +151,7 @@ impl Desk {
             lock: lock_name(self.rules.scope, order.user, voucher),
             key: order.key,
             pass: Some(Pass { ticket: order.ticket, epoch: order.epoch, patience: way.patience() }),
+            held: None,
         });
         let places = match way {
             Way::Together => return next(self.grouped.write_queued(&ticket, false).await),

@@ -1,4 +1,4 @@
-//! `seckill lock run`: a command under a lock.
+//! `seckill lock run`: a command under a lock. Why it may not run is in `lock_codes`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,11 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use testbed::RedisOptions;
 
 use super::{Ended, run};
 use crate::fleet::SECKILL;
-use crate::support::{Place, servers};
+use crate::support::Place;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -22,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Bench {
     pub(super) place: Place,
     /// Of the lock; some servers are those of other tests as well.
-    name: String,
-    folder: TempDir,
+    pub(super) name: String,
+    pub(super) folder: TempDir,
 }
 
 impl Bench {
@@ -75,7 +74,7 @@ impl Bench {
         keys.into_iter().filter(|key| !key.contains("latch")).collect()
     }
 
-    fn redis<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+    pub(super) fn redis<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let client = redis::Client::open(self.place.redis_url.as_str()).expect("a URL");
         let mut connection = client.get_connection().expect("Redis");
         let mut command = redis::cmd(words[0]);
@@ -135,7 +134,7 @@ impl Drop for Running {
     }
 }
 
-const LUA: [&str; 2] = ["--kind", "lua-release"];
+pub(super) const LUA: [&str; 2] = ["--kind", "lua-release"];
 
 #[test]
 fn the_command_gets_its_arguments_and_its_exit_code_is_handed_through() {
@@ -205,7 +204,7 @@ fn runs_of_one_name_exclude_each_other() {
 pub(super) const STUBBORN: &str = "trap 'date +%s%N >> term' TERM; \
      while :; do date +%s%N >> beats; sleep 0.02; done";
 
-fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     since_1970.as_nanos().try_into().expect("before 2554")
 }
@@ -214,70 +213,6 @@ pub(super) fn times(path: &Path) -> Vec<u64> {
     let text = fs::read_to_string(path).unwrap_or_else(|_| panic!("no {}", path.display()));
     // A line that was cut off by SIGKILL is none.
     text.lines().filter(|line| line.len() == 19).map(|line| line.parse().expect("ns")).collect()
-}
-
-#[test]
-fn a_lease_that_ends_first_ends_the_command_before_anybody_else_gets_in() {
-    let bench = Bench::new();
-    let lease = ["--lease", "1500ms", "--grace", "400ms"];
-    let long = bench.start(&[&LUA[..], &lease].concat(), STUBBORN);
-    bench.until_there("beats");
-    let next = bench.start(&LUA, "date +%s%N > entered");
-    let ended = long.end();
-    assert_eq!(ended.code, Some(76), "{ended:?}");
-    assert!(ended.stderr.contains("could not be kept"), "{ended:?}");
-    assert_eq!(next.end().code, Some(0));
-    let [term] = times(&bench.path("term"))[..] else { panic!("not one SIGTERM") };
-    let (beats, entered) = (times(&bench.path("beats")), times(&bench.path("entered")));
-    let last = beats.last().expect("it beat");
-    assert!(term < *last, "it had a grace");
-    assert!(last < &entered[0], "it still worked when the next one was in");
-    assert!(entered[0] - beats[0] >= 1_000_000_000, "the lock was held for its lease");
-}
-
-#[test]
-fn a_lock_that_is_renewed_outlives_its_lease_with_the_command() {
-    let bench = Bench::new();
-    let long = bench.start(&["--lease", "500ms"], "touch held; sleep 2; echo done");
-    bench.until_there("held");
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(1) {
-        assert_eq!(bench.run(&["--wait", "0"], "touch entered").code, Some(75));
-    }
-    assert_eq!(long.end().stdout, "done\n");
-    assert!(!bench.path("entered").exists());
-}
-
-#[test]
-fn a_lock_that_is_taken_away_ends_the_command_soon() {
-    let bench = Bench::new();
-    let long = bench.start(&["--lease", "3s", "--grace", "300ms"], STUBBORN);
-    bench.until_there("beats");
-    let started = Instant::now();
-    bench.redis::<()>(&["DEL", &bench.name]);
-    let ended = long.end();
-    assert_eq!(ended.code, Some(76), "{ended:?}");
-    assert!(ended.stderr.contains("was taken away"), "{ended:?}");
-    assert!(started.elapsed() < Duration::from_millis(2900), "no later than its lease");
-    assert_eq!(times(&bench.path("term")).len(), 1);
-}
-
-#[test]
-fn a_server_that_dies_under_the_command_ends_it_within_the_lease() {
-    let redis = servers().bed.redis(RedisOptions::default()).expect("a Redis of one's own");
-    let place = Place { redis_url: redis.url().to_owned(), ..Place::fresh() };
-    let bench = Bench { place, ..Bench::new() };
-    let long = bench.start(&["--lease", "2s", "--grace", "500ms"], STUBBORN);
-    bench.until_there("beats");
-    redis.kill().expect("killed");
-    let killed = now_ns();
-    let ended = long.end();
-    assert_eq!(ended.code, Some(76), "{ended:?}");
-    assert!(ended.stderr.contains("could not be kept"), "{ended:?}");
-    let [term] = times(&bench.path("term"))[..] else { panic!("not one SIGTERM") };
-    let last = *times(&bench.path("beats")).last().expect("it beat");
-    assert!(killed < term && term < last, "it had a grace");
-    assert!(last < killed + 2_000_000_000, "it worked beyond the lease");
 }
 
 #[test]
@@ -335,47 +270,4 @@ fn a_run_that_is_killed_itself_leaves_its_command_at_work_and_the_lock_to_its_le
     // Beside the command that is still at work, as the help says.
     assert_eq!(bench.run(&["--wait", "20s"], "touch go").code, Some(0));
     bench.until_there("done");
-}
-
-#[test]
-fn a_server_that_fails_is_told_apart_from_a_lock_that_is_held() {
-    let bench = Bench::new();
-    let nobody = ["--redis-url", "redis://:hush@127.0.0.1:1/0"];
-    let ended = bench.run(&[&LUA[..], &nobody].concat(), "touch entered");
-    assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.stderr.contains("cannot connect to REDIS_URL"), "{ended:?}");
-    assert!(!ended.stderr.contains("hush"), "{ended:?}");
-    assert!(!bench.path("entered").exists());
-}
-
-#[test]
-fn what_makes_no_sense_is_one_sentence() {
-    let with = |flags: &[&str], env: &[(&str, &str)]| {
-        let line = [&["lock", "run", "--name", "a"], flags, &["--", "true"]].concat();
-        run(&line, env)
-    };
-    let redis = [("REDIS_URL", "redis://127.0.0.1:1")];
-    let cases: [(&[&str], &str); 13] = [
-        (&["--kind", "none"], "the lock none keeps no other process out"),
-        (&["--kind", "local"], "the lock local keeps no other process out"),
-        (&["--kind", "redlock"], "[possible values: none, local, setnx-expire"),
-        (&["--kind", "mysql-table"], "needs --database-url (DATABASE_URL)"),
-        (&["--kind", "red"], "needs --red-urls (RED_URLS)"),
-        (&["--kind", "zookeeper"], "needs --zookeeper-url (ZOOKEEPER_URL)"),
-        (&["--kind", "lua-release", "--token"], "lua-release has none"),
-        (&["--kind", "redisson", "--token"], "--token of redisson needs --database-url"),
-        (&["--wait", "10"], "must be a time with its unit, such as 500ms"),
-        (&["--grace", "soon"], "must be a time with its unit, such as 500ms"),
-        (&["--wait", "2days"], "must be 0s to 1day"),
-        (&["--lease", "1ms"], "must be 100ms to 1day"),
-        (&["--lease", "1s", "--grace", "600ms"], "--grace must be at most half of --lease"),
-    ];
-    for (flags, why) in cases {
-        with(flags, &redis).refused(None, why);
-    }
-    with(&[], &[]).refused(None, "needs --redis-url (REDIS_URL)");
-    run(&["lock", "run", "--name", "a"], &redis).refused(None, "<COMMAND>");
-    run(&["lock", "run", "--name", "a\nb", "--", "true"], &redis).refused(None, "control");
-    let mysql_row = ["--kind", "mysql-row", "--database-url", "mysql://u:p@127.0.0.1:1/d"];
-    with(&[&mysql_row[..], &["--token"]].concat(), &redis).refused(None, "ends with the lock");
 }

@@ -1,6 +1,8 @@
 //! The program at a terminal: what it says, what it writes, and how it ends.
 
 mod files;
+mod lock_codes;
+mod lock_end;
 mod lock_kinds;
 mod lock_run;
 mod locks;

@@ -153,7 +153,7 @@ fn bad_usage_is_told_before_a_port_is_bound_and_a_server_is_asked() {
     let cases = [
         (red(&format!("{one},redis://127.0.0.1:2/0")), "needs 3 or 5 independent Redis servers"),
         (red(&format!("{one},redis://:hush-4@127.0.0.1:1/0")), "names 127.0.0.1:1/0 twice"),
-        (red("http://:hush-3@127.0.0.1:1/0"), "RED_URLS is not usable: "),
+        (red("http://:hush-3@127.0.0.1:1/0"), "--red-urls is not usable: "),
         (red("redis+cluster://:hush-3@127.0.0.1:1"), "needs independent servers, not a cluster"),
     ];
     for (flags, why) in cases {
@@ -181,8 +181,8 @@ fn an_address_that_can_be_none_is_bad_usage_for_a_command_under_a_lock_too() {
     };
     let (redis, two) = ("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0,redis://127.0.0.1:2/0");
     let cases: [(&[&str], &str); 7] = [
-        (&["--redis-url", "nonsense"], "REDIS_URL is not usable: "),
-        (&["--redis-url", "http://:hush@127.0.0.1:1/0"], "REDIS_URL is not usable: "),
+        (&["--redis-url", "nonsense"], "--redis-url is not usable: "),
+        (&["--redis-url", "http://:hush@127.0.0.1:1/0"], "--redis-url is not usable: "),
         (&["--redis-url", "redis+cluster://127.0.0.1:1/3"], "has the database 0 only"),
         (&["--kind", "mysql-table", "--database-url", "nonsense"], "must begin with mysql://"),
         (
@@ -190,7 +190,7 @@ fn an_address_that_can_be_none_is_bad_usage_for_a_command_under_a_lock_too() {
             "invalid port number",
         ),
         (&["--kind", "red", "--red-urls", two], "needs 3 or 5 independent Redis servers"),
-        (&["--kind", "multi", "--red-urls", "nonsense"], "RED_URLS is not usable: "),
+        (&["--kind", "multi", "--red-urls", "nonsense"], "--red-urls is not usable: "),
     ];
     for (flags, why) in cases {
         let ended = run(flags);
@@ -276,13 +276,13 @@ fn a_redis_that_may_evict_locks_is_refused_unless_it_is_allowed() {
         let why = format!("maxmemory-policy is {policy}");
         let (served, locked) = (serve(&place, &[]), under_lock(&[]));
         let code = locked.code;
-        assert_eq!((code, locked.stdout.as_str()), (Some(69), ""), "{locked:?}");
+        assert_eq!((code, locked.stdout.as_str()), (Some(78), ""), "{locked:?}");
         assert_eq!(locked.stderr, served.stderr, "the same words");
         served.refused(Some(&place), &why);
     }
     assert_eq!(under_lock(&["--allow-eviction"]).fine(), "in\n");
     let by_kind = under_lock(&["--kind", "set-nx"]);
-    assert_eq!(by_kind.code, Some(69), "whatever the kind: {by_kind:?}");
+    assert_eq!(by_kind.code, Some(78), "whatever the kind: {by_kind:?}");
     let start = |flags: &[&str]| {
         let spec = ReplicaSpec::new("evicting", SECKILL).args(ANY_PORT).args(flags.iter().copied());
         let spec = env(&place).into_iter().fold(spec, |spec, (key, value)| spec.env(key, value));

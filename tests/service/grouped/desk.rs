@@ -92,7 +92,7 @@ impl Desk {
     }
 
     pub(crate) async fn buy(&self, voucher: VoucherId, user: u64) -> Outcome {
-        self.sale.purchase(UserId(user), voucher, None).await
+        self.sale.purchase(UserId(user), voucher, None, None).await
     }
 
     /// One after the other.
@@ -108,7 +108,7 @@ impl Desk {
     pub(crate) async fn buy_together(&self, voucher: VoucherId, users: &[u64]) -> Vec<Outcome> {
         let start = |user: &u64| {
             let (sale, user) = (self.sale.clone(), UserId(*user));
-            tokio::spawn(async move { sale.purchase(user, voucher, None).await })
+            tokio::spawn(async move { sale.purchase(user, voucher, None, None).await })
         };
         let purchases: Vec<_> = users.iter().map(start).collect();
         let mut outcomes = Vec::new();

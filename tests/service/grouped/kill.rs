@@ -1,8 +1,10 @@
 //! A replica that is killed (SIGKILL) at random moments while it writes groups: no acknowledged
 //! order is lost, nobody gets two, and the stock is exact after each kill. Whoever was not answered
-//! asks again after the next start.
+//! asks again after the next start. Every second buyer has an `Idempotency-Key` and asks again with
+//! it, some also when they were answered: they are told of the order that they have, or are judged
+//! anew if they have none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use testbed::Replica;
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
 
-use crate::crowd::{Books, Fate, Try, buy_at};
+use crate::crowd::{Books, Fate, Try, buy_at, buy_with_key};
 use crate::replicas::spec;
 use crate::support::{Place, Service, servers};
 
@@ -21,6 +23,8 @@ const ROUNDS: u64 = 200;
 const LANES: u64 = 4;
 /// New buyers of a round; those of the round before who were not answered ask again.
 const BUYERS: u64 = 24;
+/// Buyers with a key who were told of an order, and ask again in a round.
+const REPEATS: usize = 4;
 /// The last rounds of a lane sell out.
 const STOCK: u32 = 1100;
 /// The longest time between the answer that a kill waits for and the kill.
@@ -38,6 +42,8 @@ struct Tally {
     unanswered: u64,
     /// Kills that left something open.
     kills_amid: u64,
+    /// Requests with a key that were told once more of the order that their user had.
+    told_again: u64,
 }
 
 struct Lane {
@@ -45,8 +51,12 @@ struct Lane {
     replica: Replica,
     voucher: String,
     next_user: u64,
+    /// Those with a key who were told of an order in the last round.
+    told_last: Vec<u64>,
     /// Those who were not answered.
     open: Vec<u64>,
+    /// Who had an order when the last round was over.
+    had: HashSet<u64>,
     tally: Tally,
 }
 
@@ -78,6 +88,7 @@ impl Lane {
         if kill {
             users.extend(self.next_user..self.next_user + BUYERS);
             self.next_user += BUYERS;
+            users.extend(std::mem::take(&mut self.told_last).into_iter().take(REPEATS));
         }
         let buyers = users.len() as u64;
         let answered = Arc::<AtomicU64>::default();
@@ -86,7 +97,10 @@ impl Lane {
             let (url, voucher) = (self.replica.base_url().to_owned(), self.voucher.clone());
             let answered = Arc::clone(&answered);
             tries.spawn(async move {
-                let one = buy_at(&url, &voucher, user).await;
+                let one = match key_of(user) {
+                    Some(key) => buy_with_key(&url, &voucher, user, &key).await,
+                    None => buy_at(&url, &voucher, user).await,
+                };
                 answered.fetch_add(1, Ordering::Relaxed);
                 one
             });
@@ -119,9 +133,16 @@ impl Lane {
             match one.fate() {
                 Fate::Bought(order) => {
                     assert_eq!(orders, [order]);
+                    let had = self.had.contains(&one.user);
+                    assert!(!had || key_of(one.user).is_some(), "{} bought twice", one.user);
+                    self.tally.told_again += u64::from(had);
                     self.tally.told.insert(one.user, order);
+                    if key_of(one.user).is_some() && !had {
+                        self.told_last.push(one.user);
+                    }
                 }
                 Fate::Refused if one.words() == "409 \"already_ordered\"" => {
+                    assert_eq!(key_of(one.user), None, "{} is owed its answer", one.user);
                     assert_eq!(orders.len(), 1, "{} has none", one.user);
                 }
                 Fate::Refused if one.words() == "409 \"sold_out\"" => {
@@ -135,9 +156,15 @@ impl Lane {
                 Fate::Unknown => self.open.push(one.user),
             }
         }
+        self.had = books.orders.values().copied().collect();
         self.tally.unanswered += self.open.len() as u64;
         self.tally.kills_amid += u64::from(!self.open.is_empty());
     }
+}
+
+/// The key of all requests of that user, if they have one.
+fn key_of(user: u64) -> Option<String> {
+    user.is_multiple_of(2).then(|| format!("key-of-{user}"))
 }
 
 fn random(below: u64) -> u64 {
@@ -157,15 +184,19 @@ async fn a_replica_killed_two_hundred_times_loses_no_order_and_sells_nothing_twi
             let spec = spec(&place, &format!("killed-{number}"), &FLAGS);
             let replica = block_in_place(|| servers().bed.replica(spec)).expect("a replica");
             let next_user = 1 + number * 1_000_000;
-            let (open, tally) = (Vec::new(), Tally::default());
-            Lane { place, replica, voucher, next_user, open, tally }.rounds().await
+            let (told_last, open, had) = (Vec::new(), Vec::new(), HashSet::new());
+            let tally = Tally::default();
+            Lane { place, replica, voucher, next_user, told_last, open, had, tally }.rounds().await
         });
     }
     let tallies = lanes.join_all().await;
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
     let told = sum(|tally| tally.told.len() as u64);
     let (unanswered, amid) = (sum(|tally| tally.unanswered), sum(|tally| tally.kills_amid));
+    let again = sum(|tally| tally.told_again);
     println!("{told} orders told, {unanswered} answers lost, {amid} of {ROUNDS} kills amid work");
+    println!("{again} requests with a key were told once more of their order");
     assert!(amid * 4 > ROUNDS, "only {amid} kills came while something was under way");
     assert!(told > ROUNDS, "only {told} were ever told");
+    assert!(again > ROUNDS / 4, "only {again} requests with a key were told again");
 }

@@ -64,6 +64,9 @@ async fn a_poisonous_entry_holds_up_nobody_ends_dead_and_can_be_replayed() {
     // One that nobody knows is not admitted; and the poison is gone for the other.
     let nobody = "018bcfe5-687b-7fff-bfff-ffff00000001";
     assert!(!letters(&place, &["replay", nobody]).await.1);
+    let (told, dropped) = letters(&place, &["drop", &ticket]).await;
+    assert!(told[0].ends_with("it is a purchase that can be replayed") && !dropped, "{told:?}");
+    assert_eq!(letters(&place, &["drop", "--all"]).await, (Vec::new(), true));
     heal(&place, POISONED).await;
     let (lines, all) = letters(&place, &["replay", "--all"]).await;
     assert!(all, "{lines:?}");
@@ -137,9 +140,39 @@ async fn a_ticket_whose_entry_nobody_can_read_ends_dead_and_gives_back_what_it_h
     eventually("it is given back", async || left(&place, &voucher).await == given_back).await;
     let (told, all) = letters(&place, &["replay", &ticket]).await;
     assert!(told[0].contains("cannot be read") && !all, "{told:?}");
+    let dropped = (vec![format!("{ticket}: dropped")], true);
+    assert_eq!(letters(&place, &["drop", &ticket]).await, dropped);
+    assert_eq!(letters(&place, &["list"]).await.0.len(), 0);
+    assert_eq!(end_of(&url, &ticket, 7).await, ("dead".to_owned(), None), "its end stays");
     let again = ticket_of(buy(&url, &voucher, 7).await);
     assert_eq!(end_of(&url, &again, 7).await.0, "bought");
     assert_settled(&place, &voucher, &[], 5).await;
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_drops_entries_that_nobody_can_read_by_name_or_all() {
+    let service = service(&[]).await;
+    let place = service.place.clone();
+    let voucher = service.voucher(5).await;
+    let first = ticket_of(buy(&service.url, &voucher, 1).await);
+    assert_eq!(end_of(&service.url, &first, 1).await.0, "bought");
+    let mut names = Vec::new();
+    for what in [b"a", b"b", b"c"] {
+        names.push(format!("{voucher}/{}", add_entry(&place, &voucher, &[what, b"x"]).await));
+    }
+    let kept = async || letters(&place, &["list"]).await.0.len();
+    eventually("all are put aside", async || kept().await == 3).await;
+    let dropped = |name: &String| format!("{name}: dropped");
+    let one = letters(&place, &["drop", &names[1]]).await;
+    assert_eq!((one, kept().await), ((vec![dropped(&names[1])], true), 2));
+    let again = letters(&place, &["drop", &names[1]]).await;
+    let none = format!("{}: there is no such dead letter", names[1]);
+    assert_eq!((again, kept().await), ((vec![none], false), 2));
+    let (mut told, all) = letters(&place, &["drop", "--all"]).await;
+    told.sort();
+    assert_eq!((told, all), (vec![dropped(&names[0]), dropped(&names[2])], true));
+    assert_eq!(kept().await, 0);
     service.stop().await;
 }
 

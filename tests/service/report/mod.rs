@@ -188,6 +188,25 @@ async fn the_requests_of_a_user_who_bought_twice_are_drawn_with_their_orders() {
     assert_quiet(&browser).await;
 }
 
+/// Of each time line that is drawn, whether two of the holds in it stand above one another.
+const HOLDS_OVERLAP: &str = "return [...document.querySelectorAll('details[open] .timeline')]\
+    .map((line) => { \
+    const holds = [...line.querySelectorAll('.bar.held')].map((it) => it.getBoundingClientRect()); \
+    return holds.some((one, at) => holds.slice(at + 1) \
+    .some((other) => one.left < other.right && other.left < one.right)); })";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_a_lock_of_one_process_was_held_in_two_at_once_is_seen_in_the_time_line() {
+    let (report, browser) = (comparison().await, Browser::start().await);
+    let local = report.cells().iter().find(|cell| cell["lock"] == "local").expect("it ran");
+    browser.open(&format!("{}#{}", report.url(), id(local))).await;
+    let overlap = browser.run(HOLDS_OVERLAP).await;
+    assert!(overlap.as_array().expect("time lines").contains(&true.into()), "{overlap}");
+    let lines = browser.run("return document.querySelector('details[open]').innerText").await;
+    assert!(lines.as_str().expect("text").contains("held one lock at once for"), "{lines}");
+    assert_quiet(&browser).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_scripts_a_square_opens_its_cell_as_well() {
     let (report, browser) = (comparison().await, Browser::start().await);

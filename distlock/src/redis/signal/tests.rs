@@ -29,7 +29,7 @@ impl Server {
             let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
             (bed, redis)
         });
-        let config = ConnectionManagerConfig::new();
+        let config = ConnectionManagerConfig::new().set_response_timeout(Some(SURELY));
         let connection = RedisConnection::now(redis.url(), config).await.expect("a connection");
         let signals = Signals::new(&connection);
         Self { redis, connection, signals, _bed: bed }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::lab::cell::CellReport;
 use crate::lab::metrics::{LockMetrics, Spread};
+use crate::lab::predict::Scope;
 use crate::lab::round::{Round, Strike};
 use crate::load::outcome::Outcome;
 use crate::load::stats::{Figures, Latency};
@@ -53,6 +54,8 @@ pub struct Section {
     pub replicas: Vec<ReplicaLine>,
     /// The requests that prove what was broken.
     pub timelines: Vec<Timeline>,
+    /// What one lock is held for.
+    pub lock_of: &'static str,
     /// What the locks did.
     pub locks: Option<Locks>,
     /// The rules.
@@ -189,6 +192,10 @@ impl Section {
             latency: figures.map(latency).unwrap_or_default(),
             replicas: detail.map(|detail| replicas(&detail.replicas)).unwrap_or_default(),
             timelines: drawn(cell),
+            lock_of: match cell.place.scope {
+                Scope::User => "a user",
+                Scope::Voucher => "the voucher",
+            },
             locks: detail.and_then(|detail| detail.locks.as_ref()).map(locks),
             rules: if brief { Vec::new() } else { rules(cell) },
             codes: figures.map(codes).unwrap_or_default(),
@@ -347,7 +354,7 @@ fn drawn(cell: &CellReport) -> Vec<Timeline> {
     let broken = findings.filter(|finding| finding.held == Some(false));
     let faults = cell.round.as_ref().map(|round| &round.faults[..]).unwrap_or_default();
     broken
-        .flat_map(|finding| timelines(finding, cell.detail.as_ref(), faults))
+        .flat_map(|finding| timelines(finding, cell.place, cell.detail.as_ref(), faults))
         .take(MAX_TIMELINES)
         .collect()
 }

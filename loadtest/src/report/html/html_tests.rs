@@ -10,6 +10,7 @@ use crate::lab::lock::Lock;
 use crate::lab::metrics::LockMetrics;
 use crate::lab::place::Place;
 use crate::lab::planting::Plants;
+use crate::lab::plants::Found;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::trial::Trial;
 use crate::load::outcome::Outcome;
@@ -36,6 +37,7 @@ fn asked(n: u32) -> Asked {
         order: Some("9223372036854775807".to_owned()),
         start_ns: 60_000_000_000 + u64::from(n),
         end_ns: Some(61_000_000_000 + u64::from(n)),
+        held_ns: Some([60_500_000_000, 60_900_000_000]),
     }
 }
 
@@ -166,7 +168,11 @@ fn planted_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() {
     assert!(!html(&report).contains("Planted bugs"));
     let mut plants = planted(&["release-before-commit", "lying-audit"], 3);
     plants.bugs[0].attempts[1].rounds = 4;
-    plants.bugs[1].attempts[1].caught_by.clear();
+    let missed = &mut plants.bugs[1].attempts[1];
+    missed.caught_by.clear();
+    missed
+        .missed
+        .push(Found { invalid: vec!["nobody saw the fault".to_owned()], ..Found::default() });
     report.planted = Some(Plants::of(plants.bugs, 3));
     let html = html(&report);
     assert!(html.contains("planted 2, caught 1, median rounds 1"), "{html}");
@@ -174,8 +180,17 @@ fn planted_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() {
     assert!(html.contains("<td>1, 4, 1</td>"), "{html}");
     assert!(html.contains("<summary>no user bought twice</summary>"), "{html}");
     assert!(html.contains("<li>seed 2: caught in round 4 (no user bought twice: 2 did)"), "{html}");
-    let (_, after) = html.rsplit_once("<tr class=\"broken\">").expect("one stands out");
-    assert!(after.trim_start().starts_with("<th scope=\"row\">lying-audit"), "{after}");
+    let words = html.split_whitespace().collect::<Vec<_>>().join(" ");
+    let top = "<strong>Planted and not caught: lying-audit.</strong>";
+    assert!(words.contains(top), "it is said at the top: {words}");
+    let (_, rows) = words.split_once("<section id=\"planted\"").expect("the table");
+    let row = "<tbody> <tr class=\"uncaught\"> <th scope=\"row\"><span aria-hidden=\"true\">✗</span> \
+               lying-audit ";
+    assert!(rows.contains(row), "its row is the first: {rows}");
+    let why = "seed 2: NOT CAUGHT in 1 rounds; clean without it. In the last round: nobody saw the \
+               fault</span>";
+    assert!(rows.contains(why), "and says why: {rows}");
+    assert_eq!(rows.matches("<tr class=\"uncaught\">").count(), 1);
 }
 
 #[test]
@@ -247,9 +262,10 @@ fn a_proof_is_drawn_with_user_replica_answer_order_and_times() {
     for words in [
         "The requests that prove it",
         "user 1844674407370955161",
-        "at r12: 409 already_ordered",
+        "<b>r12</b>: 409 already_ordered",
         "order 9223372036854775807",
-        "60000.0 ms to 61000.0 ms",
+        "60000.0 ms to 61000.0 ms, held 60500.0 ms to 60900.0 ms",
+        "class=\"bar held\"",
         "99 more are not drawn",
         "from 1.50 s to 2.50 s: stood",
     ] {

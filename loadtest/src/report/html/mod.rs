@@ -66,3 +66,7 @@ pub(crate) mod tests;
 #[cfg(test)]
 #[path = "section_tests.rs"]
 mod section_tests;
+
+#[cfg(test)]
+#[path = "browser_tests.rs"]
+mod browser_tests;

@@ -9,7 +9,9 @@ use crate::lab::planting::{Planted, Plants};
 pub struct PlantTable {
     /// How many were planted and caught, and in how many rounds.
     pub sum: String,
-    /// One line a bug.
+    /// Which were not caught, or not clean without the bug; `None` if all is in order.
+    pub wrong: Option<String>,
+    /// One line a bug, those first that are not in order.
     pub lines: Vec<PlantLine>,
 }
 
@@ -30,15 +32,31 @@ pub struct PlantLine {
     pub seen: Vec<String>,
     /// Whether nothing was found without it.
     pub clean: bool,
-    /// Whether it was caught with every seed, and nothing found without it.
-    pub ok: bool,
+    /// Why it is not in order; empty if it is.
+    pub problems: Vec<String>,
 }
 
 impl PlantTable {
     /// The table of these bugs.
     pub fn of(plants: &Plants) -> Self {
-        Self { sum: plants.sum(), lines: plants.bugs.iter().map(line).collect() }
+        let mut lines: Vec<PlantLine> = plants.bugs.iter().map(line).collect();
+        lines.sort_by_key(|line| line.problems.is_empty());
+        Self { sum: plants.sum(), wrong: wrong(plants), lines }
     }
+}
+
+fn wrong(plants: &Plants) -> Option<String> {
+    let named = |is_wrong: fn(&Planted) -> bool, what: &str| {
+        let names: Vec<&str> =
+            plants.bugs.iter().filter(|bug| is_wrong(bug)).map(|bug| bug.name).collect();
+        (!names.is_empty()).then(|| format!("{what}: {}.", names.join(", ")))
+    };
+    let parts = [
+        named(|bug| !bug.is_caught(), "Planted and not caught"),
+        named(|bug| !bug.is_clean(), "Not clean without the planted bug"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
 }
 
 fn line(bug: &Planted) -> PlantLine {
@@ -51,6 +69,6 @@ fn line(bug: &Planted) -> PlantLine {
         rounds: bug.rounds(),
         seen: seen.collect(),
         clean: bug.is_clean(),
-        ok: bug.is_caught() && bug.is_clean(),
+        problems: bug.problems(),
     }
 }

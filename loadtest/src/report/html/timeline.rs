@@ -1,14 +1,19 @@
-//! Requests as bars on one axis of time: who asked, who answered, what overlapped, and while what
-//! was done to the cell.
+//! Requests as bars on one axis of time: who asked, who answered, when who held the lock, and while
+//! what was done to the cell.
 //!
-//! A bar is a whole request as its client saw it. Somewhere in it the request waited for its lock
-//! and held it, but no answer tells when, so holds are not drawn. That two bars overlap shows that
-//! two may have held at once; what they wrote shows that nothing kept them apart.
+//! A bar is a whole request as its client saw it. The hold within it is what the replica told with
+//! its answer: from when it was granted the lock until it gave it back, whether or not the lock was
+//! still its own. It is drawn later than it was by as long as the answer was on its way. Where no
+//! answer told, nothing is drawn: that two such requests overlap shows that two may have held at
+//! once; what they wrote shows that nothing kept them apart.
 
 use serde::Serialize;
 
 use crate::judge::proof::{Asked, Proof};
 use crate::judge::verdict::{Finding, Rule};
+use crate::lab::lock::Lock;
+use crate::lab::place::Place;
+use crate::lab::predict::Scope;
 use crate::lab::round::Strike;
 use crate::report::capitalized;
 use crate::report::crossing::{Crossing, Thaw};
@@ -28,7 +33,8 @@ pub struct Timeline {
     pub bars: Vec<Bar>,
     /// Where the axis begins and ends, in words.
     pub axis: [String; 2],
-    /// The time that all deciding requests have in common, if there is one.
+    /// The time in which most held one lock at once; if none did, the time that all deciding
+    /// requests have in common.
     pub overlap: Option<Overlap>,
     /// While what was done to the cell, as far as that is on the axis.
     pub struck: Option<Struck>,
@@ -54,7 +60,7 @@ pub struct Stretch {
     pub length: f64,
 }
 
-/// A time in which all deciding requests were under way.
+/// A time in which several held a lock, or were under way, at once.
 #[derive(Debug, Serialize)]
 pub struct Overlap {
     /// Where it stands.
@@ -80,82 +86,92 @@ pub struct Bar {
     pub times: String,
     /// Where it stands.
     pub stretch: Stretch,
-    /// Whether nothing would be broken without it.
-    pub decides: bool,
+    /// Where the hold of its lock stands, if that is known.
+    pub hold: Option<Stretch>,
+    /// From when until when that was, or why nobody knows, in words.
+    pub held: String,
+    /// Whether it is the one that the others are shown for.
+    pub marked: bool,
 }
 
 /// The time lines of a rule that was broken: each proof that names requests, and of the stock the
 /// two who sold one unit, or else the moment at which it was exceeded. On each is marked while what
 /// was done.
-pub fn timelines(finding: &Finding, detail: Option<&Detail>, faults: &[Strike]) -> Vec<Timeline> {
-    let with_fault = |(timeline, axis): (Timeline, Axis)| {
-        let struck = faults.iter().find_map(|fault| axis.struck(fault));
-        Timeline { struck, ..timeline }
-    };
-    bare(finding, detail).into_iter().map(with_fault).collect()
-}
-
-/// The same without it, and their axes.
-fn bare(finding: &Finding, detail: Option<&Detail>) -> Vec<(Timeline, Axis)> {
+pub fn timelines(
+    finding: &Finding,
+    place: Place,
+    detail: Option<&Detail>,
+    faults: &[Strike],
+) -> Vec<Timeline> {
     let rule = finding.rule.words();
-    if finding.rule == Rule::OrdersWithinStock {
-        if let Some(thaw) = detail.and_then(|detail| detail.thaw.as_ref()) {
-            return vec![Timeline::of_thaw(rule, thaw)];
+    let drawn = match detail {
+        Some(Detail { thaw: Some(thaw), .. }) if finding.rule == Rule::OrdersWithinStock => {
+            vec![Drawn::of_thaw(thaw)]
         }
-        if let Some(crossing) = detail.and_then(|detail| detail.crossing.as_ref()) {
-            return vec![Timeline::of_crossing(rule, crossing)];
+        Some(Detail { crossing: Some(crossing), .. })
+            if finding.rule == Rule::OrdersWithinStock =>
+        {
+            vec![Drawn::of_crossing(crossing)]
         }
-    }
-    let drawn = finding.proofs.iter().filter(|proof| !proof.requests.is_empty());
-    drawn.take(MAX_DRAWN).map(|proof| Timeline::of_proof(rule, proof)).collect()
+        _ => {
+            let proofs = finding.proofs.iter().filter(|proof| !proof.requests.is_empty());
+            proofs.take(MAX_DRAWN).map(Drawn::of_proof).collect()
+        }
+    };
+    drawn.into_iter().map(|drawn| drawn.timeline(rule, place, faults)).collect()
 }
 
-impl Timeline {
-    fn of_proof(rule: &'static str, proof: &Proof) -> (Self, Axis) {
-        Self::of(rule, capitalized(&proof.why), &proof.requests, |_| true)
+/// What a time line is drawn from.
+struct Drawn<'a> {
+    what: String,
+    requests: &'a [Asked],
+    /// The request that the others are shown for; without it all of them decide.
+    first: Option<u32>,
+    left_out: usize,
+}
+
+impl<'a> Drawn<'a> {
+    fn of_proof(proof: &'a Proof) -> Self {
+        let what = capitalized(&proof.why);
+        Self { what, requests: &proof.requests, first: None, left_out: 0 }
     }
 
-    fn of_thaw(rule: &'static str, thaw: &Thaw) -> (Self, Axis) {
+    fn of_thaw(thaw: &'a Thaw) -> Self {
         let what = format!(
             "{} stood still and its lock lapsed; the next holder read the same stock, and both \
              sold the same unit",
             thaw.victim
         );
-        Self::of(rule, what, &thaw.requests, |_| true)
+        Self { what, requests: &thaw.requests, first: None, left_out: 0 }
     }
 
-    fn of_crossing(rule: &'static str, crossing: &Crossing) -> (Self, Axis) {
+    fn of_crossing(crossing: &'a Crossing) -> Self {
         let Crossing { units, first, requests, left_out } = crossing;
         let others = requests.len().saturating_sub(1) + left_out;
         let what = format!(
-            "Acknowledgement {} of {units} units (the filled bar); {others} other purchases that \
+            "Acknowledgement {} of {units} units (marked ▸); {others} other purchases that \
              succeeded were under way with it",
             units + 1
         );
-        let (timeline, axis) = Self::of(rule, what, requests, |one| one.n == *first);
-        (Self { left_out: *left_out, ..timeline }, axis)
+        Self { what, requests, first: Some(*first), left_out: *left_out }
     }
 
-    fn of(
-        rule: &'static str,
-        what: String,
-        requests: &[Asked],
-        decides: impl Fn(&Asked) -> bool,
-    ) -> (Self, Axis) {
+    fn timeline(self, rule: &'static str, place: Place, faults: &[Strike]) -> Timeline {
+        let Self { what, requests, first, left_out } = self;
         let from_ns = requests.iter().map(|one| one.start_ns).min().unwrap_or(0);
         let ends = requests.iter().map(|one| one.end_ns.unwrap_or(one.start_ns));
         let axis = Axis { from_ns, until_ns: ends.max().unwrap_or(0) };
-        let deciding: Vec<&Asked> = requests.iter().filter(|one| decides(one)).collect();
-        let timeline = Self {
+        let under_way = || first.is_none().then(|| axis.under_way(requests, place.scope)).flatten();
+        let bar = |one: &Asked| axis.bar(one, place.lock, first == Some(one.n));
+        Timeline {
             what,
             rule,
-            bars: requests.iter().map(|one| axis.bar(one, decides(one))).collect(),
+            bars: requests.iter().map(bar).collect(),
             axis: [milliseconds(axis.from_ns), milliseconds(axis.until_ns)],
-            overlap: axis.overlap(&deciding),
-            struck: None,
-            left_out: 0,
-        };
-        (timeline, axis)
+            overlap: axis.held_at_once(requests, place.scope).or_else(under_way),
+            struck: faults.iter().find_map(|fault| axis.struck(fault)),
+            left_out,
+        }
     }
 }
 
@@ -165,7 +181,7 @@ struct Axis {
 }
 
 impl Axis {
-    fn bar(&self, request: &Asked, decides: bool) -> Bar {
+    fn bar(&self, request: &Asked, lock: Lock, marked: bool) -> Bar {
         // One without an end may be at work as long as anybody looks.
         let until_ns = request.end_ns.unwrap_or(self.until_ns);
         let end = request.end_ns.map_or("no end".to_owned(), milliseconds);
@@ -177,25 +193,55 @@ impl Axis {
             order: request.order.clone(),
             times: format!("{} to {end}", milliseconds(request.start_ns)),
             stretch: self.stretch(request.start_ns, until_ns),
-            decides,
+            hold: request.held_ns.map(|[from, until]| self.stretch(from, until)),
+            held: held(request, lock),
+            marked,
         }
     }
 
-    fn overlap(&self, deciding: &[&Asked]) -> Option<Overlap> {
-        let from_ns = deciding.iter().map(|one| one.start_ns).max()?;
-        let until_ns = deciding.iter().map(|one| one.end_ns.unwrap_or(self.until_ns)).min()?;
-        (deciding.len() > 1 && from_ns < until_ns).then(|| Overlap {
-            stretch: self.stretch(from_ns, until_ns),
-            words: format!(
-                "{} were under way at once for {}",
-                if deciding.len() == 2 {
-                    "Both".to_owned()
-                } else {
-                    format!("All {}", deciding.len())
-                },
-                milliseconds(until_ns - from_ns)
-            ),
-        })
+    /// The time in which most of them held one lock, if that were several.
+    fn held_at_once(&self, requests: &[Asked], scope: Scope) -> Option<Overlap> {
+        let at_once = |one: &Asked| {
+            let [begin, _] = one.held_ns?;
+            let same = requests.iter().filter(|other| have_one_lock(one, other, scope));
+            let ends = same.filter_map(|other| {
+                other.held_ns.filter(|[from, until]| (*from..*until).contains(&begin))
+            });
+            let ends: Vec<u64> = ends.map(|[_, until]| until).collect();
+            let until = *ends.iter().min()?;
+            (ends.len() > 1).then_some((ends.len(), [begin, until]))
+        };
+        let most = |(count, [from, until]): &(usize, [u64; 2])| (*count, until - from);
+        let (count, stretch) = requests.iter().filter_map(at_once).max_by_key(most)?;
+        Some(self.overlap(stretch, (count, requests.len()), "held one lock"))
+    }
+
+    /// The time in which all of them were under way, if there is one, where no two held their lock
+    /// at once as far as is known.
+    fn under_way(&self, requests: &[Asked], scope: Scope) -> Option<Overlap> {
+        let first = requests.first()?;
+        let from = requests.iter().map(|one| one.start_ns).max()?;
+        let until = requests.iter().map(|one| one.end_ns.unwrap_or(self.until_ns)).min()?;
+        let all = (requests.len(), requests.len());
+        if requests.len() < 2 || from >= until {
+            return None;
+        }
+        let mut overlap = self.overlap([from, until], all, "were under way");
+        let is_known = |one: &Asked| one.held_ns.is_some() && have_one_lock(first, one, scope);
+        if requests.iter().all(is_known) {
+            overlap.words.push_str("; by what replicas told, no two held one lock at once");
+        }
+        Some(overlap)
+    }
+
+    fn overlap(&self, [from, until]: [u64; 2], (some, all): (usize, usize), did: &str) -> Overlap {
+        let who = match (some, all) {
+            (2, 2) => "Both".to_owned(),
+            (some, all) if some == all => format!("All {all}"),
+            _ => format!("{some} of these {all}"),
+        };
+        let words = format!("{who} {did} at once for {}", milliseconds(until - from));
+        Overlap { stretch: self.stretch(from, until), words }
     }
 
     /// Where a fault stands, if it is on the axis.
@@ -230,6 +276,24 @@ fn milliseconds(ns: u64) -> String {
     format!("{:.1} ms", ns as f64 / 1e6)
 }
 
+/// Whether these two need the same lock.
+fn have_one_lock(one: &Asked, other: &Asked, scope: Scope) -> bool {
+    scope == Scope::Voucher || one.user == other.user
+}
+
+/// When it held its lock, or why nobody knows.
+fn held(request: &Asked, lock: Lock) -> String {
+    match (request.held_ns, &request.replica) {
+        (Some(held), _) => {
+            let [from, until] = held.map(milliseconds);
+            format!("held {from} to {until}")
+        }
+        (None, _) if lock == Lock::None => "no lock to hold".to_owned(),
+        (None, Some(_)) => "its answer tells of no hold".to_owned(),
+        (None, None) => "no answer, so no hold is known".to_owned(),
+    }
+}
+
 /// What stands for an answer: the outcome that its status and code come to.
 fn colour(answer: &str) -> &'static str {
     match answer.split_once(' ') {
@@ -242,91 +306,5 @@ fn colour(answer: &str) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lab::faults::FaultKind;
-
-    fn request(start_ms: u64, end_ms: Option<u64>) -> Asked {
-        Asked {
-            n: 0,
-            user: "7".to_owned(),
-            replica: None,
-            answer: "201".to_owned(),
-            order: Some("1".to_owned()),
-            start_ns: start_ms * 1_000_000,
-            end_ns: end_ms.map(|ms| ms * 1_000_000),
-        }
-    }
-
-    fn timeline(requests: Vec<Asked>) -> Timeline {
-        let why = "user 7 bought twice".to_owned();
-        Timeline::of_proof(Rule::OneOrderPerUser.words(), &Proof { why, requests }).0
-    }
-
-    #[test]
-    fn bars_stand_where_their_requests_were_and_the_common_time_is_marked() {
-        let drawn = timeline(vec![request(100, Some(180)), request(120, Some(200))]);
-        assert_eq!(drawn.what, "User 7 bought twice");
-        assert_eq!(drawn.bars[0].stretch, Stretch { from: 0.0, length: 80.0 });
-        assert_eq!(drawn.bars[1].stretch, Stretch { from: 20.0, length: 80.0 });
-        let overlap = drawn.overlap.expect("both were under way");
-        assert_eq!(overlap.stretch, Stretch { from: 20.0, length: 60.0 });
-        assert!(overlap.words.contains("Both") && overlap.words.contains("60.0 ms"));
-        assert_eq!(drawn.axis, ["100.0 ms", "200.0 ms"]);
-    }
-
-    #[test]
-    fn requests_one_after_the_other_have_no_common_time() {
-        let drawn = timeline(vec![request(0, Some(10)), request(20, Some(30))]);
-        assert!(drawn.overlap.is_none());
-        assert!(timeline(vec![request(0, Some(0))]).bars[0].stretch.length.abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_request_without_an_end_reaches_to_the_end_of_the_axis() {
-        let drawn = timeline(vec![request(0, Some(10)), request(5, None)]);
-        assert_eq!(drawn.bars[1].stretch, Stretch { from: 50.0, length: 50.0 });
-        assert_eq!(drawn.bars[1].times, "5.0 ms to no end");
-    }
-
-    #[test]
-    fn of_the_stock_the_moment_at_which_it_was_exceeded_is_drawn() {
-        let finding =
-            Finding { held: Some(false), ..Finding::unjudged(Rule::OrdersWithinStock, "") };
-        let (first, later) = (request(0, Some(9)), Asked { n: 3, ..request(4, Some(12)) });
-        let requests = vec![first, later];
-        let crossing = Crossing { units: 100, first: 3, requests, left_out: 5 };
-        let mut detail = Detail { crossing: Some(crossing), ..Detail::default() };
-        let [drawn] = &timelines(&finding, Some(&detail), &[])[..] else { panic!("one time line") };
-        let decides: Vec<bool> = drawn.bars.iter().map(|bar| bar.decides).collect();
-        assert_eq!((decides, drawn.left_out), (vec![false, true], 5));
-        assert!(drawn.what.contains("101 of 100 units") && drawn.what.contains("6 other"));
-        assert!(timelines(&finding, None, &[]).is_empty(), "no request, no line");
-        let requests = [request(0, Some(9)), request(4, Some(12))];
-        detail.thaw = Some(Thaw { victim: "r2".to_owned(), requests });
-        let [drawn] = &timelines(&finding, Some(&detail), &[])[..] else { panic!("one time line") };
-        assert!(drawn.what.starts_with("r2 stood still") && drawn.overlap.is_some(), "{drawn:?}");
-    }
-
-    #[test]
-    fn the_time_of_a_fault_is_marked_as_far_as_it_is_on_the_axis() {
-        let finding =
-            Finding { held: Some(false), ..Finding::unjudged(Rule::OrdersWithinStock, "") };
-        let requests = [request(100, Some(300)), request(150, Some(290))];
-        let thaw = Some(Thaw { victim: "r2".to_owned(), requests });
-        let detail = Detail { thaw, ..Detail::default() };
-        let drawn = |begin_ms: u64, end_ms: u64| {
-            let fault = Strike {
-                name: FaultKind::FreezeReplica,
-                begin_ns: begin_ms * 1_000_000,
-                end_ns: end_ms * 1_000_000,
-                witness: "r2 was in state T".to_owned(),
-            };
-            timelines(&finding, Some(&detail), &[fault]).swap_remove(0).struck
-        };
-        let struck = drawn(140, 400).expect("it is on the axis");
-        assert_eq!(struck.stretch, Stretch { from: 20.0, length: 80.0 });
-        assert_eq!(struck.words, "freeze from 140.0 ms to 400.0 ms");
-        assert!(drawn(0, 90).is_none() && drawn(300, 310).is_none(), "it is elsewhere");
-    }
-}
+#[path = "timeline_tests.rs"]
+mod tests;

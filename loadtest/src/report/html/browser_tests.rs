@@ -1,0 +1,83 @@
+//! In a browser: pages that no run of a few seconds brings about, and pages on paper.
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::render;
+use super::tests::full;
+use crate::lab::cell::CellReport;
+use crate::lab::lock::Lock;
+use crate::lab::planting::Plants;
+use crate::lab::predict::{Guards, Scope};
+use crate::report::Report;
+use crate::report::html::cell::MOST_IN_FULL;
+use crate::report::html::page::Page;
+use crate::report::tests::{cell, place, planted, report, story};
+use browser::Browser;
+
+#[path = "../../../../tests/service/report/browser.rs"]
+mod browser;
+
+/// The page of a report with two planted bugs, of which the second was not caught.
+fn written(report: Report) -> (TempDir, String) {
+    let mut plants = planted(&["release-before-commit", "lying-audit"], 1);
+    plants.bugs[1].attempts[0].caught_by.clear();
+    let report = Report { planted: Some(Plants::of(plants.bugs, 1)), ..report };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("index.html");
+    std::fs::write(&file, render(&Page::of(&report)).expect("a page")).expect("written");
+    let url = format!("file://{}", file.display());
+    (folder, url)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bug_that_was_not_caught_stands_first_in_red_and_many_cells_are_told_in_brief() {
+    let more = (4..).take(MOST_IN_FULL).map(|replicas| {
+        let guarded = place(Lock::Redisson, Scope::User, Guards::On, replicas);
+        CellReport { valid: true, ..cell(guarded, 0, 0) }
+    });
+    let (_folder, url) = written(report(story().into_iter().chain(more).collect()));
+    let browser = Browser::start().await;
+    browser.open(&url).await;
+    let row = "const row = document.querySelector('#planted tbody tr'); \
+               return [row.innerText, getComputedStyle(row.querySelector('th')).color]";
+    let row = browser.run(row).await;
+    let words = row[0].as_str().expect("text");
+    assert!(words.contains("lying-audit") && words.contains("NOT CAUGHT"), "{words}");
+    assert_eq!(row[1], "rgb(179, 38, 30)", "it is red");
+    let top = browser.run("return document.querySelector('header').innerText").await;
+    assert!(top.as_str().expect("text").contains("not caught: lying-audit"), "{top}");
+
+    let square = browser.find(".square a[href='#redisson-user-on-99']").await;
+    browser.click(&square[0]).await;
+    browser
+        .wait_until("return document.getElementById('redisson-user-on-99').offsetHeight > 0")
+        .await;
+    let told = "return document.getElementById('redisson-user-on-99').innerText";
+    let told = browser.run(told).await;
+    assert!(told.as_str().expect("text").contains("In brief, since"), "{told}");
+    let logged = browser.logged().await;
+    assert!(logged.is_empty(), "the page logged {logged:?}");
+    let asked = browser.requested().await;
+    assert!(
+        asked.iter().all(|url| url.starts_with("file:") || url.starts_with("data:")),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_paper_every_cell_and_bug_is_told_in_full_and_there_is_nothing_to_press() {
+    let (_folder, url) = written(report(vec![full(story()[0].place)]));
+    let browser = Browser::start().await;
+    browser.open(&url).await;
+    let shown = "return ['.body', '.timeline .bar.held', '#planted li', '.tools', \
+                 'a[href=\"#matrix\"]:not(.skip)'].map((what) => \
+                 [...document.querySelectorAll(what)].every((it) => it.checkVisibility(\
+                 {contentVisibilityAuto: true}) && it.getBoundingClientRect().height > 0))";
+    let closed = "return document.querySelectorAll('details[open]').length";
+    browser.run("document.querySelectorAll('details').forEach((it) => { it.open = false; })").await;
+    assert_eq!(browser.run(closed).await, 0, "nothing is open");
+    assert_eq!(browser.run(shown).await, json!([false, false, false, true, false]), "on a screen");
+    browser.devtools("Emulation.setEmulatedMedia", json!({"media": "print"})).await;
+    assert_eq!(browser.run(shown).await, json!([true, true, true, false, false]), "on paper");
+}

@@ -1,0 +1,132 @@
+//! `seckill lock run` when the command does not run: why, and how a script tells.
+
+use testbed::{Redis, RedisOptions};
+
+use super::lock_run::{Bench, LUA};
+use super::{Ended, run};
+use crate::support::{Place, servers};
+
+/// `seckill lock run` of a command that does nothing.
+fn with(flags: &[&str], env: &[(&str, &str)]) -> Ended {
+    run(&[&["lock", "run", "--name", "a"], flags, &["--", "true"]].concat(), env)
+}
+
+const REDIS: [(&str, &str); 1] = [("REDIS_URL", "redis://127.0.0.1:1")];
+
+#[test]
+fn a_server_that_cannot_be_reached_is_told_apart_from_a_lock_that_is_held() {
+    let bench = Bench::new();
+    let nobody = ["--redis-url", "redis://:hush@127.0.0.1:1/0"];
+    let ended = bench.run(&[&LUA[..], &nobody].concat(), "touch entered");
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.stderr.contains("cannot connect to --redis-url"), "{ended:?}");
+    assert!(!ended.stderr.contains("hush"), "{ended:?}");
+    assert!(!bench.path("entered").exists());
+    let nobody = "mysql://u:hush@127.0.0.1:1/d";
+    let ended = with(&["--kind", "mysql-table", "--database-url", nobody], &REDIS);
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(!ended.stderr.contains("hush"), "{ended:?}");
+}
+
+/// Those where trying again does not help.
+#[test]
+fn a_server_that_cannot_be_used_like_that_is_told_apart_from_one_that_fails() {
+    let bench = Bench::new();
+    bench.redis::<()>(&["RPUSH", &bench.name, "a queue"]);
+    let ended = bench.run(&["--kind", "redisson"], "touch entered");
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("a lock of another kind"), "{ended:?}");
+    let redis = may_evict();
+    let ended = bench.run(&[&LUA[..], &["--redis-url", redis.url()]].concat(), "touch entered");
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("--redis-url (--allow-eviction ignores it)"), "{ended:?}");
+    assert!(!bench.path("entered").exists());
+}
+
+fn may_evict() -> Redis {
+    let redis = servers().bed.redis(RedisOptions::default()).expect("a Redis of one's own");
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).expect("it may evict");
+    redis
+}
+
+#[test]
+fn what_was_given_is_blamed_and_not_what_it_would_have_replaced() {
+    let (bad, place) = ("http://:hush@127.0.0.1:1/0", Place::fresh());
+    let fine = [("REDIS_URL", place.redis_url.as_str())];
+    with(&["--redis-url", bad], &fine).refused(None, "seckill: --redis-url is not usable: ");
+    with(&[], &[("REDIS_URL", bad)]).refused(None, "seckill: REDIS_URL is not usable: ");
+    let red = ["--kind", "multi", "--red-urls", bad];
+    with(&red, &fine).refused(None, "seckill: --red-urls is not usable: ");
+    with(&red[..2], &[("RED_URLS", bad)]).refused(None, "seckill: RED_URLS is not usable: ");
+    let table = ["--kind", "mysql-table", "--database-url", "nonsense"];
+    with(&table, &fine).refused(None, "seckill: --database-url is not usable: ");
+    with(&["--redis-url", &place.redis_url], &[("REDIS_URL", bad)]).fine();
+    let keeper = ["--kind", "zookeeper", "--zookeeper-url", "127.0.0.1:1"];
+    let ended = with(&keeper, &[("ZOOKEEPER_URL", "127.0.0.1:2")]);
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.stderr.contains("cannot connect to --zookeeper-url"), "{ended:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_one_sentence() {
+    let cases: [(&[&str], &str); 13] = [
+        (&["--kind", "none"], "the lock none keeps no other process out"),
+        (&["--kind", "local"], "the lock local keeps no other process out"),
+        (&["--kind", "redlock"], "[possible values: setnx-expire, set-nx"),
+        (&["--kind", "mysql-table"], "needs --database-url (DATABASE_URL)"),
+        (&["--kind", "red"], "needs --red-urls (RED_URLS)"),
+        (&["--kind", "zookeeper"], "needs --zookeeper-url (ZOOKEEPER_URL)"),
+        (&["--kind", "lua-release", "--token"], "lua-release has none"),
+        (&["--kind", "redisson", "--token"], "--token of redisson needs --database-url"),
+        (
+            &["--wait", "10"],
+            "for '--wait <WAIT>': must be 0s to 1day, with the unit, such as 500ms",
+        ),
+        (&["--grace", "soon"], "for '--grace <GRACE>': must be 0s to 12h, with the unit"),
+        (&["--wait", "2days"], "for '--wait <WAIT>': must be 0s to 1day"),
+        (&["--lease", "1ms"], "for '--lease <LEASE>': must be 100ms to 1day"),
+        (&["--lease", "1s", "--grace", "600ms"], "--grace must be at most half of --lease"),
+    ];
+    for (flags, why) in cases {
+        with(flags, &REDIS).refused(None, why);
+    }
+    with(&[], &[]).refused(None, "needs --redis-url (REDIS_URL)");
+    run(&["lock", "run", "--name", "a"], &REDIS).refused(None, "<COMMAND>");
+    run(&["lock", "run", "--name", "a\nb", "--", "true"], &REDIS).refused(None, "control");
+    let mysql_row = ["--kind", "mysql-row", "--database-url", "mysql://u:p@127.0.0.1:1/d"];
+    with(&[&mysql_row[..], &["--token"]].concat(), &REDIS).refused(None, "ends with the lock");
+    with(&["--redis-ca-file", "/no/such/file"], &REDIS).refused(None, "cannot read /no/such/file");
+}
+
+#[test]
+fn a_value_that_begins_with_a_minus_is_refused_as_that_of_its_flag() {
+    for (flag, value, why) in [
+        ("--wait", "-1", "must be 0s to 1day"),
+        ("--wait", "-1s", "must be 0s to 1day"),
+        ("--lease", "-30s", "must be 100ms to 1day"),
+        ("--grace", "-1", "must be 0s to 12h"),
+        ("--lock-pool", "-1", "-1 is not in 2..=1000"),
+    ] {
+        let ended = with(&[flag, value], &REDIS);
+        assert!(ended.stderr.contains(&format!("'{value}' for '{flag} <")), "{ended:?}");
+        ended.refused(None, why);
+    }
+}
+
+/// The help and the documentation say the same, and the help names no kind that is refused.
+#[test]
+fn every_exit_code_and_every_kind_is_in_the_help() {
+    let help = run(&["lock", "run", "--help"], &[]).fine();
+    let page = include_str!("../../../docs/locks.md");
+    let (_, codes) = help.split_once("Exit codes:").expect("the codes");
+    for code in [2, 69, 71, 75, 76, 78, 126, 127] {
+        assert!(codes.contains(&format!("\n  {code:<5}")), "{code} is not in {codes}");
+        assert!(page.contains(&format!("\n| {code} |")), "{code} is not in docs/locks.md");
+    }
+    let kinds = help.split_once("[possible values: ").and_then(|(_, rest)| rest.split_once(']'));
+    let kinds: Vec<&str> = kinds.expect("the kinds").0.split([',', ' ', '\n']).collect();
+    for kind in distlock::LockKind::ALL {
+        let is_listed = kinds.contains(&kind.as_str());
+        assert_eq!(is_listed, distlock::guarantees(kind).is_on_a_server(), "{kind}: {kinds:?}");
+    }
+}
