@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use super::Shared;
 use super::error::ApiError;
 use crate::domain::{Role, UserId};
-use crate::telemetry::took;
+use crate::telemetry::{Timed, took};
 use crate::token::Identity;
 
 /// Somebody with a valid token.
@@ -65,6 +65,6 @@ fn identity(parts: &Parts, api: &Shared) -> Result<Identity, ApiError> {
     }
     let began = Instant::now();
     let verified = api.tokens.verify(token.trim());
-    took("token", began.elapsed());
+    took(Timed::Token, began.elapsed());
     verified.ok_or(ApiError::Unauthorized)
 }

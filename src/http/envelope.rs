@@ -19,6 +19,7 @@ use tracing::Instrument;
 use super::Shared;
 use super::error::{ApiError, Problem};
 use crate::sale::Refusal;
+use crate::telemetry::{Timed, took};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLICA: HeaderName = HeaderName::from_static("x-replica");
@@ -70,10 +71,11 @@ pub(super) async fn wrap(
         problem.fill(&mut response, &id);
     }
     let status = response.status().as_u16();
-    let seconds = started.elapsed().as_secs_f64();
+    let time = started.elapsed();
+    let seconds = time.as_secs_f64();
     span.in_scope(|| tracing::debug!(status, seconds, "answered"));
     envelope.counts.count(route, (label(&method), status));
-    metrics::histogram!("seckill_http_request_seconds").record(seconds);
+    took(Timed::Request, time);
     let headers = response.headers_mut();
     let id = HeaderValue::try_from(id).ok();
     for (name, value) in

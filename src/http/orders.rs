@@ -72,8 +72,9 @@ async fn buy(
     Key(key): Key,
     _: NoBody,
 ) -> Result<Response, ApiError> {
+    // In boxes: they are large, and would be moved with the request through every layer.
     if let Some(queue) = api.sale.queue() {
-        return match api.sale.request(queue, (user, voucher), key).await {
+        return match Box::pin(api.sale.request(queue, (user, voucher), key)).await {
             Requested::Ticket(ticket) => Ok(admitted(ticket)),
             Requested::Replayed(order) => Ok(bought(&api, order)),
             Requested::Refused(refusal) => Err(ApiError::Refused(refusal)),
@@ -81,7 +82,7 @@ async fn buy(
         };
     }
     let held = api.tells_holds.then(Arc::<Held>::default);
-    let answer = match api.sale.purchase(user, voucher, key, held.clone()).await {
+    let answer = match Box::pin(api.sale.purchase(user, voucher, key, held.clone())).await {
         Outcome::Bought(order) | Outcome::Replayed(order) => Ok(bought(&api, order)),
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
         Outcome::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),

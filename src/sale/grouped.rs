@@ -28,7 +28,7 @@ use super::section::Ticket;
 use super::{GroupLimits, OnLost, Parts, Rules};
 use crate::domain::{TicketState, VoucherId};
 use crate::store::{Health, OrderIds, Orders, Tickets};
-use crate::telemetry::took;
+use crate::telemetry::{Timed, took};
 use group::Group;
 
 /// The most transactions of a voucher under way in a replica: while one waits for the disk, the
@@ -69,7 +69,7 @@ impl Member {
     }
 
     fn tell(self, told: Told) {
-        took("transaction", self.since.elapsed().saturating_sub(self.queued));
+        took(Timed::Transaction, self.since.elapsed().saturating_sub(self.queued));
         // A caller that is gone has lost its lock with its task; its order is as good as any.
         let _nobody_listens = self.answer.send(told);
     }
@@ -189,7 +189,7 @@ impl Grouped {
         for (arrival, member) in members.iter_mut().enumerate() {
             member.arrival = arrival;
             member.queued = member.since.elapsed();
-            took("queue", member.queued);
+            took(Timed::Queue, member.queued);
         }
         Some(Group::new(Arc::clone(&self.press), members, lane.sold_out))
     }

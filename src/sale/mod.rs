@@ -30,7 +30,7 @@ use tokio_util::task::TaskTracker;
 use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
-use crate::telemetry::took;
+use crate::telemetry::{Timed, took};
 use catalogue::{Catalogue, Remembering, Terms};
 pub use held::Held;
 pub use housekeeping::Housekeeping;
@@ -369,7 +369,7 @@ impl Section {
             Writer::Single => {
                 let began = Instant::now();
                 let outcome = Box::pin(self.try_until_settled(ticket, guard)).await;
-                took("transaction", began.elapsed());
+                took(Timed::Transaction, began.elapsed());
                 outcome
             }
             Writer::Grouped => {
@@ -383,6 +383,6 @@ impl Section {
 /// Counts the outcome, also if its client has gone.
 fn count(outcome: Outcome, started: Instant) -> Outcome {
     metrics::counter!("seckill_orders_total", "outcome" => outcome.name()).increment(1);
-    metrics::histogram!("seckill_order_seconds").record(started.elapsed().as_secs_f64());
+    took(Timed::Purchase, started.elapsed());
     outcome
 }

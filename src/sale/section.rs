@@ -27,7 +27,7 @@ use crate::store::{
     CommitError, Duplicate, Entry, Health, OrderIds, Orders, Pass, Resolution, StoreError,
     Transaction, resolve,
 };
-use crate::telemetry::took;
+use crate::telemetry::{Timed, took};
 
 /// How often a transaction is tried that meets another one (1213) or an id that is taken.
 pub(super) const TRIES: u32 = 5;
@@ -153,7 +153,7 @@ impl Section {
     pub(super) async fn lock(&self, ticket: &Ticket) -> Result<Guard, Refusal> {
         let asked = Instant::now();
         let taken = self.locks.lock(&ticket.lock, &self.rules.lock).await;
-        took("lock", asked.elapsed());
+        took(Timed::Lock, asked.elapsed());
         let guard = taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
         if let Some(held) = &ticket.held
             && !matches!(self.locks.guarantees().hold, HoldKind::Nothing | HoldKind::Transaction)
@@ -310,7 +310,7 @@ pub(super) async fn release(guard: Option<Guard>, ticket: &Ticket) {
     ticket.gives_back();
     let asked = Instant::now();
     let released = guard.release().await;
-    took("release", asked.elapsed());
+    took(Timed::Release, asked.elapsed());
     if let Err(error) = released {
         tracing::warn!(%error, "a lock could not be released and is left to its lease");
     }

@@ -2,6 +2,7 @@
 //! scripts behind them remember what they did for it.
 
 use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, FromRedisValue, RedisError, RedisResult, ToRedisArgs};
@@ -18,6 +19,11 @@ pub(super) const REMEMBERED: Duration = Duration::from_mins(2);
 
 /// How many requests may be under way for which nobody waits any more.
 pub(super) const LAST_CALLS: usize = 8;
+
+/// How long latches wait for others that are forgotten with them, and how many at most; of more
+/// than that the server is not told.
+const MOMENT: Duration = Duration::from_millis(5);
+const MOST: usize = 256;
 
 /// How long the server may take to answer these, or to accept their connections.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -82,11 +88,11 @@ pub(super) async fn call<T: FromRedisValue>(
     answered(script.call(&mut connection, keys, &args).await, sent, again)
 }
 
-/// Each sending of a request was answered, so nobody will ask again what was done for it. Nobody
-/// waits for this either: a latch that stays ends by itself.
-pub(super) async fn forget(server: &RedisServer, latch: &str) {
+/// Each sending of these requests was answered, so nobody will ask again what was done for them.
+/// Nobody waits for this either: a latch that stays ends by itself.
+pub(super) async fn forget(server: &RedisServer, latches: impl ToRedisArgs) {
     let mut command = redis::cmd("DEL");
-    command.arg(latch).set_no_response(true);
+    command.arg(latches).set_no_response(true);
     if let Err(error) = command.exec_async(&mut server.connection()).await {
         tracing::debug!(%error, "a latch is left to its time");
     }
@@ -148,5 +154,45 @@ pub(super) async fn persist<T, F: Future<Output = Result<Answered<T>, Failure>>>
         }
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// Latches of requests that were answered and are made often: they are forgotten together.
+#[derive(Clone)]
+pub(super) struct Together {
+    server: RedisServer,
+    /// Not empty while a task is about to tell the server.
+    latches: Arc<Mutex<Vec<String>>>,
+}
+
+impl Together {
+    pub(super) fn on(server: &RedisServer) -> Self {
+        Self { server: server.clone(), latches: Arc::default() }
+    }
+
+    /// As [`forget`], in a moment.
+    pub(super) async fn forget(&self, latch: &str) {
+        if self.server.connection().is_cluster() {
+            // Each is in the slot of its lock.
+            return forget(&self.server, latch).await;
+        }
+        let mut latches = self.latches();
+        if latches.len() < MOST {
+            latches.push(latch.to_owned());
+        }
+        if latches.len() == 1 {
+            tokio::spawn(self.clone().forget_all());
+        }
+    }
+
+    async fn forget_all(self) {
+        sleep(MOMENT).await;
+        let latches = std::mem::take(&mut *self.latches());
+        forget(&self.server, latches).await;
+    }
+
+    fn latches(&self) -> MutexGuard<'_, Vec<String>> {
+        // One more or none cannot be left half done by a panic.
+        self.latches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 use super::RedisServer;
 use super::keys::{ms, prefixed};
-use super::once::forget;
+use super::once::{Together, forget};
 use super::renew::RedisRenewer;
 use super::replication::{Replication, WriteError, Writer};
 use super::script::LuaScript;
@@ -76,6 +76,8 @@ struct Inner {
     acquire: LuaScript,
     release: LuaScript,
     abandon: LuaScript,
+    /// What releases leave when they were answered.
+    released: Together,
 }
 
 impl Redisson {
@@ -102,6 +104,7 @@ impl Redisson {
                 acquire: LuaScript::new(ACQUIRE),
                 release: LuaScript::new(RELEASE),
                 abandon: LuaScript::new(ABANDON),
+                released: Together::on(server),
             }),
         }
     }
@@ -289,7 +292,7 @@ impl Hold for RedissonHold {
             0.. => {
                 // With another one still on its way the latch has to stay.
                 if !is_sent {
-                    forget(&self.inner.server, &self.latch).await;
+                    self.inner.released.forget(&self.latch).await;
                 }
                 Release::Released
             }

@@ -261,7 +261,7 @@ impl Giving {
     async fn done(&self, answer: Answered<i64>) -> Release {
         if !self.again && !answer.again {
             // Nothing of this id is under way any more, so that nobody will ask for it.
-            forget(self.taking.server(), &self.taking.latch).await;
+            forget(self.taking.server(), &*self.taking.latch).await;
         }
         if answer.value == 1 { Release::Released } else { Release::Gone }
     }
