@@ -1,17 +1,15 @@
 //! Access tokens: JWT, HS256 and nothing else, with issuer, audience and expiry, no leeway.
 
-mod signed;
 mod verified;
 
 use std::time::Duration;
 
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::domain::{Role, UserId};
-use signed::Verifier;
 use verified::Known;
 
 const ISSUER: &str = "seckill";
@@ -49,30 +47,20 @@ pub struct Identity {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Claims<'a> {
-    sub: &'a str,
-    role: &'a str,
-    iss: &'a str,
-    aud: &'a str,
+struct Claims {
+    sub: String,
+    role: String,
+    iss: String,
+    aud: String,
     iat: i64,
     exp: i64,
-    /// Ours have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nbf: Option<i64>,
-}
-
-impl Claims<'_> {
-    /// Whether a token with them is ours and good at that second.
-    fn are_good(&self, now: i64) -> bool {
-        let has_begun = self.nbf.is_none_or(|nbf| nbf <= now);
-        self.iss == ISSUER && self.aud == AUDIENCE && has_begun && now < self.exp
-    }
 }
 
 /// Signs and verifies tokens.
 pub struct Tokens {
     signing: EncodingKey,
-    verifier: Verifier,
+    verifying: DecodingKey,
+    validation: Validation,
     known: Known,
 }
 
@@ -81,9 +69,18 @@ impl Tokens {
     pub fn new(secret: &SecretString) -> Result<Self, WeakSecret> {
         strong("JWT_SECRET", secret)?;
         let bytes = secret.expose_secret().as_bytes();
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.leeway = 0;
+        // A token has ended at its `exp`, not a second later.
+        validation.reject_tokens_expiring_in_less_than = 1;
+        validation.validate_nbf = true;
+        validation.set_issuer(&[ISSUER]);
+        validation.set_audience(&[AUDIENCE]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         Ok(Self {
             signing: EncodingKey::from_secret(bytes),
-            verifier: Verifier::new(bytes),
+            verifying: DecodingKey::from_secret(bytes),
+            validation,
             known: Known::new(),
         })
     }
@@ -98,13 +95,12 @@ impl Tokens {
             OffsetDateTime::now_utc().replace_nanosecond(0).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         let ends = now + life;
         let claims = Claims {
-            sub: &identity.user.to_string(),
-            role: identity.role.as_str(),
-            iss: ISSUER,
-            aud: AUDIENCE,
+            sub: identity.user.to_string(),
+            role: identity.role.as_str().to_owned(),
+            iss: ISSUER.to_owned(),
+            aud: AUDIENCE.to_owned(),
             iat: now.unix_timestamp(),
             exp: ends.unix_timestamp(),
-            nbf: None,
         };
         Ok((encode(&Header::new(Algorithm::HS256), &claims, &self.signing)?, ends))
     }
@@ -112,17 +108,18 @@ impl Tokens {
     /// Who the token speaks for, if it is one of ours and has not ended.
     pub fn verify(&self, token: &str) -> Option<Identity> {
         let now = OffsetDateTime::now_utc().unix_timestamp();
-        self.known.find(token, now).or_else(|| self.verify_anew(token, now))
+        self.known.find(token, now).or_else(|| self.verify_anew(token))
     }
 
-    fn verify_anew(&self, text: &str, now: i64) -> Option<Identity> {
-        let json = self.verifier.claims(text)?;
-        let claims: Claims<'_> = signed::object(&json)?;
-        if !claims.are_good(now) {
+    fn verify_anew(&self, text: &str) -> Option<Identity> {
+        let token = decode::<Claims>(text, &self.verifying, &self.validation).ok()?;
+        // Keys, compression, types: what we never write is not ours.
+        if token.header != Header::new(Algorithm::HS256) {
             return None;
         }
+        let claims = token.claims;
         let user = claims.sub.parse().ok()?;
-        let identity = Identity { user, role: Role::from_name(claims.role)? };
+        let identity = Identity { user, role: Role::from_name(&claims.role)? };
         self.known.remember(text, identity, claims.exp);
         Some(identity)
     }
