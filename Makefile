@@ -20,7 +20,7 @@ failpoints := seckill/failpoints
 .PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load \
  bench-locks bench-mysql \
   fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose \
-  install-servers install-browser clean-report
+  install-servers install-all clean-report
 
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -51,17 +51,17 @@ up: install-servers ## Start a private cluster and print the web page's address;
 	target/release/loadtest up $(ARGS)
 
 tests := unit failpoints docs check-compose
-test: install-browser fmt-check lint dev-binaries $(tests) ## Everything CI runs
+test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs
 
 # Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
-test-mysql: install-browser dev-binaries ## Run the tests on MySQL instead of MariaDB
+test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaDB
 	mysqld="$${MYSQLD:-$$(deploy/fetch-mysql.sh)}"; \
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
 	  tests/two_at_a_time.sh --workspace --locked --lib --bins --tests $(ARGS)
 
 # About an hour; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
 bench: ## Measure the service beside the database's bare transaction, against its bars
-	@deploy/install-servers.sh --with-sysbench
+	@deploy/install-servers.sh --for-bench
 	cargo build --workspace --bins --release --locked
 	cargo build -p seckill --example constant --release --locked
 	mkdir -p $(report)
@@ -129,8 +129,8 @@ check-compose: ## Check docker-compose.yml, where docker compose exists
 install-servers: ## Install what is missing of the servers for the tests (NO_INSTALL=1: refuse)
 	@deploy/install-servers.sh
 
-install-browser: ## The same, and Chromium, in which tests open the report
-	@deploy/install-servers.sh --with-browser
+install-all: ## The same, and what only tests need: Chromium, sysbench
+	@deploy/install-servers.sh --for-tests
 
 clean-report: ## Remove target/report/
 	rm -rf $(report)

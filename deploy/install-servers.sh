@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs what is missing of the servers that the tests and the demo start for themselves: Redis,
 # MariaDB (unless MariaDB or MySQL is there), HAProxy, ZooKeeper. Silent when nothing is missing.
-# With --with-browser also Chromium and its driver, for the tests of pages; with --with-sysbench
-# also sysbench, for the bench. Starts no service and touches no running one. NO_INSTALL=1
-# refuses to install.
+# With --for-bench also sysbench; with --for-tests that, which the test of the bench runs, and
+# Chromium with its driver, for the tests of pages. Starts no service and touches no running one.
+# NO_INSTALL=1 refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
 set -eu
 
@@ -47,9 +47,9 @@ look() {
     have_jar zookeeper || need "ZooKeeper" "libzookeeper-java"
     # Makes the certificate of a Redis that speaks TLS.
     have openssl || need "openssl" "openssl"
-    [ "$also" != --with-browser ] || have chromedriver ||
+    [ "$also" != --for-tests ] || have chromedriver ||
         need "Chromium and its driver" "chromium chromium-driver"
-    [ "$also" != --with-sysbench ] || have sysbench || need "sysbench" "sysbench"
+    [ -z "$also" ] || have sysbench || need "sysbench" "sysbench"
 }
 
 need() {

@@ -166,7 +166,7 @@ fn start_driver() -> (Child, SocketAddr) {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .expect("chromedriver is missing; `make install-browser` installs it");
+            .expect("chromedriver is missing; `make install-all` installs it");
         match port(&mut driver) {
             Ok(port) => return (driver, SocketAddr::from(([127, 0, 0, 1], port))),
             Err(instead) => said = instead,
