@@ -15,6 +15,8 @@ use crate::arena::{
 
 /// How long a hold may last in a check, far from every lease.
 const MOST: Duration = Duration::from_millis(200);
+/// Between two looks of a holder at its lock.
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -126,14 +128,17 @@ fn a_frozen_holder_does_not_believe(arena: &Arena) {
     }
 }
 
-/// Nothing arrives any more, either way, and nobody is told. An order of instants on one clock: a
-/// busy machine may make all of them late, and changes nothing of it.
+/// Nothing arrives any more, either way, and nobody is told. What it believes is what its looks say,
+/// with an effect after each: none that was begun when another had the lock still found it held. An
+/// order of instants on one clock: a busy machine may make all of them late, and the effect after a
+/// look, and changes nothing of it.
 fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     let (ways, addresses) = arena.ways();
     let way_round = Setup { addresses, ..setup(arena.servers, arena.kind) };
     let [holder, next] = [Contender::start_as(arena.servers, &way_round), arena.contender()];
     let name = fresh_name();
     let held = holder.insist(&Want::new(&name, SHORT));
+    holder.watch(held.handle, &arena.servers.fresh_path("effects"), LOOK);
     let waiting = next.lock_later(&patiently(&name));
     await_busy(&next, 0);
     for way in &ways {
@@ -144,6 +149,9 @@ fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     assert_eq!(lost.cause, Cause::Expired, "{lost:?}");
     let believed_until_ns = lost.believed_until_ns.expect("an end");
     assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
+    let watched = holder.watched(held.handle, LONG);
+    assert!(watched.effects > 0, "{watched:?}");
+    assert!(watched.believed_ns < then.acquired_ns, "it went on: {watched:?} {then:?}");
 }
 
 fn a_lease_ends(arena: &Arena) {
