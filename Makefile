@@ -129,7 +129,7 @@ check-compose: ## Check docker-compose.yml, where docker compose exists
 install-servers: ## Install what is missing of the servers for the tests (NO_INSTALL=1: refuse)
 	@deploy/install-servers.sh
 
-install-browser: ## The same, and Chromium, in which tests open the report
+install-browser: ## The same, and what only tests need: Chromium for pages, Galera
 	@deploy/install-servers.sh --with-browser
 
 clean-report: ## Remove target/report/
