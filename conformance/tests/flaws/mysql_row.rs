@@ -104,11 +104,10 @@ fn sells_by_old_state(first: &Contender, second: &Contender) -> bool {
     let mut sql = put_into_stock(&name, 2);
     let held = enter(first, &name);
     let waits = second.lock_later(&Want::new(&name, LONG).waiting(PATIENCE));
-    let hex: String = name.bytes().map(|byte| format!("{byte:02X}")).collect();
     // A statement of several that are sent together, once those before it are done.
     let waiting = format!(
         "SELECT COUNT(*) FROM information_schema.processlist \
-         WHERE info LIKE 'SELECT name FROM lock_rows %{hex}% FOR UPDATE%' \
+         WHERE info LIKE CONCAT('SELECT name FROM lock_rows %', HEX('{name}'), '% FOR UPDATE%') \
          AND info NOT LIKE '%NOWAIT%'"
     );
     eventually("the second waits for the row", || sql.number(&waiting) == 1);
