@@ -128,10 +128,10 @@ fn a_frozen_holder_does_not_believe(arena: &Arena) {
     }
 }
 
-/// Nothing arrives any more, either way, and nobody is told. What it believes is what its looks say,
-/// with an effect after each: none that was begun when another had the lock still found it held. An
-/// order of instants on one clock: a busy machine may make all of them late, and the effect after a
-/// look, and changes nothing of it.
+/// Nothing arrives any more, either way, and nobody is told. What it believes is what its looks
+/// say, with an effect after each: none that was begun when another had the lock still found it
+/// held. An order of instants on one clock: a busy machine may make all of them late, and the
+/// effect after a look, and changes nothing of it.
 fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     let (ways, addresses) = arena.ways();
     let way_round = Setup { addresses, ..setup(arena.servers, arena.kind) };
