@@ -129,7 +129,7 @@ check-compose: ## Check docker-compose.yml, where docker compose exists
 install-servers: ## Install what is missing of the servers for the tests (NO_INSTALL=1: refuse)
 	@deploy/install-servers.sh
 
-install-all: ## The same, and what only tests need: Chromium, sysbench
+install-all: ## The same, and what only tests need: Chromium, Galera, sysbench
 	@deploy/install-servers.sh --for-tests
 
 clean-report: ## Remove target/report/

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs what is missing of the servers that the tests and the demo start for themselves: Redis,
 # MariaDB (unless MariaDB or MySQL is there), HAProxy, ZooKeeper. Silent when nothing is missing.
-# With --for-bench also sysbench; with --for-tests that, which the test of the bench runs, and
-# Chromium with its driver, for the tests of pages. Starts no service and touches no running one.
-# NO_INSTALL=1 refuses to install.
+# With --for-bench also sysbench; with --for-tests that, which the test of the bench runs, Chromium
+# with its driver, for the tests of pages, and Galera, a library that MariaDB loads. Starts no
+# service and touches no running one. NO_INSTALL=1 refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
 set -eu
 
@@ -22,6 +22,13 @@ die() {
 
 have() {
     command -v "$1" >/dev/null 2>&1
+}
+
+have_galera() {
+    for folder in /usr/local/lib/galera /usr/lib/galera /usr/lib64/galera-4; do
+        [ ! -f "$folder/libgalera_smm.so" ] || return 0
+    done
+    return 1
 }
 
 have_jar() {
@@ -49,6 +56,7 @@ look() {
     have openssl || need "openssl" "openssl"
     [ "$also" != --for-tests ] || have chromedriver ||
         need "Chromium and its driver" "chromium chromium-driver"
+    [ "$also" != --for-tests ] || have_galera || need "Galera" "galera-4"
     [ -z "$also" ] || have sysbench || need "sysbench" "sysbench"
 }
 

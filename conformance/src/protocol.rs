@@ -324,6 +324,8 @@ pub struct Watched {
     pub handle: u64,
     /// So many effects.
     pub effects: u64,
+    /// When the last look that found the lock held was begun.
+    pub believed_ns: u64,
     /// When the last effect was done.
     pub last_effect_ns: u64,
     /// When the look that found the lock lost was begun.

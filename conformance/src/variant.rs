@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{
-    Backends, LockError, LockKind, Locker, OwnerCheckLock, Red, RedisServer, Replication,
-    SetnxExpire, locker, mysql,
+    Backends, LockError, LockKind, Locker, MySqlServer, OwnerCheckLock, Red, RedisServer,
+    Replication, SetnxExpire, locker, mysql,
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,12 @@ pub enum Variant {
     },
     /// `mysql-row` without a transaction.
     WithoutTransaction,
+    /// `mysql-row` whose transaction inserts the row that it has found missing.
+    InsertsInside,
+    /// `mysql-row` whose transaction reads something before it locks.
+    ReadsFirst,
+    /// `mysql-named` whose sessions keep the `wait_timeout` that they have.
+    WithoutTimeOut,
 }
 
 impl Variant {
@@ -50,16 +56,18 @@ impl Variant {
                 let redis = redis(servers)?.clone().with_replication(Replication::AtLeast(by));
                 locker(kind, &Backends { redis: Some(redis), ..servers.clone() })?
             }
-            Self::WithoutTransaction => {
-                let server = servers.mysql.as_ref();
-                mysql::row::without_transaction(
-                    server.ok_or(LockError::Unsupported("a MySQL server"))?,
-                )
-            }
+            Self::WithoutTransaction => mysql::row::without_transaction(database(servers)?),
+            Self::InsertsInside => mysql::row::inserting_inside(database(servers)?),
+            Self::ReadsFirst => mysql::row::reading_first(database(servers)?),
+            Self::WithoutTimeOut => mysql::named::without_time_out(database(servers)?),
         })
     }
 }
 
 fn redis(servers: &Backends) -> Result<&RedisServer, LockError> {
     servers.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))
+}
+
+fn database(servers: &Backends) -> Result<&MySqlServer, LockError> {
+    servers.mysql.as_ref().ok_or(LockError::Unsupported("a MySQL server"))
 }

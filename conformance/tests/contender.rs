@@ -75,6 +75,7 @@ fn a_watch_says_when_it_slept_and_what_it_did_afterwards() {
     assert!(watched.slept_ns <= stood && watched.woke_ns >= standing, "{watched:?}");
     assert!(watched.looked_ns >= believed_until_ns && watched.effects > 0, "{watched:?}");
     assert_eq!(watched.effects_since, 0, "{watched:?}");
+    assert!(watched.believed_ns < believed_until_ns, "{watched:?}");
     let effects = number_in(&file);
     assert_eq!(effects, watched.effects);
 }

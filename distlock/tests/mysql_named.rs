@@ -15,6 +15,7 @@ use support::mysql::{
 };
 use support::ran::ran;
 use support::{LONG, at_once, eventually, fresh_name};
+use testbed::Bed;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -282,4 +283,30 @@ impl Link {
         });
         Self { address, cut }
     }
+}
+
+/// On a node of Galera, which would grant it although another node has granted it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_galera_is_refused_as_often_as_it_is_asked() {
+    let bed = Bed::start().expect("a private bed");
+    let node = bed.galera().expect("Galera is installed");
+    node.create_database("locks").expect("it takes statements");
+    let server = server_at(&node.url("locks"), 2).await;
+    let size: (String, String) = sqlx::query_as("SHOW STATUS LIKE 'wsrep_cluster_size'")
+        .fetch_one(server.pool())
+        .await
+        .expect("an answer");
+    assert_eq!(size.1, "1", "it is a cluster");
+    let locks = locks_on(LockKind::MysqlNamed, &server);
+    for _ in 0..2 {
+        let refused = locks.lock(&fresh_name(), &waiting()).await.expect_err("it is Galera");
+        assert!(
+            matches!(refused, LockError::Unsupported(need) if need.contains("each Galera node")),
+            "{refused:?}"
+        );
+    }
+    // A kind whose lock is a row, which all nodes share, is not.
+    let table = locks_on(LockKind::MysqlTable, &server);
+    let guard = table.lock(&fresh_name(), &waiting()).await.expect("nobody has it");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
 }

@@ -180,6 +180,15 @@ impl Bed {
         Database::start(&self.inner, flavor)
     }
 
+    /// The same of `MariaDB` as the only node of a Galera cluster. It cannot be restarted: after a
+    /// kill it would not know whether it was the last one.
+    ///
+    /// # Errors
+    /// As [`Bed::database`].
+    pub fn galera(&self) -> Result<Database> {
+        Database::start_galera(&self.inner)
+    }
+
     /// Starts a `ZooKeeper` server that stands alone.
     ///
     /// # Errors

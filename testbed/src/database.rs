@@ -5,12 +5,13 @@ mod setup;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use uuid::Uuid;
 
-use self::setup::{Files, Server, init_sql, option, render};
+use self::setup::{Files, Node, Server, init_sql, option, render};
 use crate::bed::{Inner, write_private};
 use crate::error::{Error, Result};
 use crate::mysql_wire::{Connection, Login};
@@ -50,7 +51,16 @@ pub struct Database {
 
 impl Database {
     pub(crate) fn start(bed: &Arc<Inner>, flavor: Flavor) -> Result<Self> {
-        let server = Server::find(bed, flavor)?;
+        Self::start_as(bed, &Server::find(bed, flavor)?, None)
+    }
+
+    /// As the only node of a Galera cluster.
+    pub(crate) fn start_galera(bed: &Arc<Inner>) -> Result<Self> {
+        let provider = bed.programs.need_library("libgalera_smm.so", "galera-4")?;
+        Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, Some(&provider))
+    }
+
+    fn start_as(bed: &Arc<Inner>, server: &Server, provider: Option<&PathBuf>) -> Result<Self> {
         let name = bed.unique_name(&server.flavor.to_string());
         let files = Files::of(bed, &name);
         let login = Login {
@@ -64,7 +74,12 @@ impl Database {
         server.install(bed, &name, &files)?;
         start_on_free_port(|| {
             let address = ports::free_address()?;
-            write_private(&files.config, &render(&files, Some(address)))?;
+            let mut config = render(&files, Some(address));
+            if let Some(provider) = provider {
+                let node = Node { provider: provider.clone(), address: ports::free_address()? };
+                config += &node.render();
+            }
+            write_private(&files.config, &config)?;
             let version = Arc::<OnceLock<String>>::default();
             let recipe = Recipe {
                 name: name.clone(),

@@ -14,11 +14,16 @@ const SYSTEM_FOLDERS: [&str; 5] =
 /// Where jars are.
 const SYSTEM_JAR_FOLDERS: [&str; 2] = ["/usr/local/share/java", "/usr/share/java"];
 
+/// Where a library is that a server loads.
+const SYSTEM_LIBRARY_FOLDERS: [&str; 3] =
+    ["/usr/local/lib/galera", "/usr/lib/galera", "/usr/lib64/galera-4"];
+
 /// The folders in which programs are looked for, in this order.
 #[derive(Debug)]
 pub(crate) struct Programs {
     folders: Vec<PathBuf>,
     jar_folders: Vec<PathBuf>,
+    library_folders: Vec<PathBuf>,
     pub(crate) told: Told,
 }
 
@@ -47,12 +52,15 @@ impl Programs {
             database: said("TESTBED_DATABASE").map(|name| name.to_string_lossy().into_owned()),
             mysqld: said("MYSQLD").map(PathBuf::from),
         };
-        Self { folders, jar_folders: SYSTEM_JAR_FOLDERS.map(PathBuf::from).to_vec(), told }
+        let jar_folders = SYSTEM_JAR_FOLDERS.map(PathBuf::from).to_vec();
+        let library_folders = SYSTEM_LIBRARY_FOLDERS.map(PathBuf::from).to_vec();
+        Self { folders, jar_folders, library_folders, told }
     }
 
     /// Only these, whatever the environment says.
     pub(crate) fn in_folders(folders: Vec<PathBuf>) -> Self {
-        Self { jar_folders: folders.clone(), folders, told: Told::default() }
+        let (jar_folders, library_folders) = (folders.clone(), folders.clone());
+        Self { folders, jar_folders, library_folders, told: Told::default() }
     }
 
     /// The first executable file of that name.
@@ -95,6 +103,14 @@ impl Programs {
     /// As `find_jar`; the error names the package that brings the jar.
     pub(crate) fn need_jar(&self, jar: &str, package: &'static str) -> Result<PathBuf> {
         self.find_jar(jar).ok_or_else(|| missing_in(&listed(&self.jar_folders), jar, package))
+    }
+
+    /// The first library of that name; the error names the package that brings it.
+    pub(crate) fn need_library(&self, library: &str, package: &'static str) -> Result<PathBuf> {
+        let folders = &self.library_folders;
+        let mut paths = folders.iter().map(|folder| folder.join(library));
+        let found = paths.find(|path| path.is_file());
+        found.ok_or_else(|| missing_in(&listed(folders), library, package))
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn watch(watch: Watch, first: impl FnOnce()) {
     let mut watched = Watched {
         handle,
         effects: 0,
+        believed_ns: now,
         last_effect_ns: now,
         looked_ns: now,
         slept_ns: now,
@@ -39,6 +40,7 @@ pub(crate) fn watch(watch: Watch, first: impl FnOnce()) {
         if loss.is_lost() {
             break;
         }
+        watched.believed_ns = watched.looked_ns;
         if let Err(error) = counter.add_one() {
             eprintln!("contender: an effect failed: {error}");
             break;

@@ -28,7 +28,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn is_asked(&self, check: &Check) -> Asked {
-        (check.asked)(&self.promise)
+        (check.asked)(self)
     }
 }
 
@@ -37,8 +37,8 @@ impl Subject {
 pub(crate) struct Check {
     /// A sentence.
     pub(crate) name: &'static str,
-    /// Whether it is asked of kinds with these guarantees.
-    pub(crate) asked: fn(&Guarantees) -> Asked,
+    /// Whether it is asked of that kind.
+    pub(crate) asked: fn(&Subject) -> Asked,
     /// Panics if the kind does not keep what it promises.
     pub(crate) run: fn(&Arena),
 }
@@ -60,18 +60,18 @@ impl Asked {
 }
 
 /// Of every kind.
-pub(crate) fn of_all(_: &Guarantees) -> Asked {
+pub(crate) fn of_all(_: &Subject) -> Asked {
     Asked::Yes
 }
 
 /// Of kinds that exclude anybody.
-pub(crate) fn of_locks(promise: &Guarantees) -> Asked {
-    Asked::of_those_that(promise.hold != HoldKind::Nothing, "holds nothing")
+pub(crate) fn of_locks(subject: &Subject) -> Asked {
+    Asked::of_those_that(subject.promise.hold != HoldKind::Nothing, "holds nothing")
 }
 
 /// Of kinds that other processes meet.
-pub(crate) fn of_servers(promise: &Guarantees) -> Asked {
-    Asked::of_those_that(promise.is_on_a_server(), "lives in no server")
+pub(crate) fn of_servers(subject: &Subject) -> Asked {
+    Asked::of_those_that(subject.promise.is_on_a_server(), "lives in no server")
 }
 
 /// Whether holds end at a time that the server knows.

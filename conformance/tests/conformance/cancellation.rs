@@ -38,8 +38,8 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "an_acquire_dropped_while_its_token_is_minted_holds_nothing",
-        asked: |promise| {
-            let mints = promise.fencing == Fencing::Optional;
+        asked: |subject| {
+            let mints = subject.promise.fencing == Fencing::Optional;
             Asked::of_those_that(mints, "has no tokens that somebody else mints")
         },
         run: |arena| {

@@ -25,12 +25,16 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "what_processes_without_a_common_lock_count_is_lost",
-        asked: |promise| Asked::of_those_that(!promise.is_on_a_server(), "lives in a server"),
+        asked: |subject| {
+            Asked::of_those_that(!subject.promise.is_on_a_server(), "lives in a server")
+        },
         run: processes_lose_counts,
     },
     Check {
         name: "without_a_lock_even_one_process_loses_counts",
-        asked: |promise| Asked::of_those_that(promise.hold == HoldKind::Nothing, "is a lock"),
+        asked: |subject| {
+            Asked::of_those_that(subject.promise.hold == HoldKind::Nothing, "is a lock")
+        },
         run: |arena| assert!(crowd(arena, 1).lost() > 0, "nobody met anybody"),
     },
     Check {

@@ -9,12 +9,12 @@ use crate::arena::{Arena, Asked, Check, SHORT, assert_free, at_once};
 pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "each_ownership_has_a_higher_token_than_the_one_before",
-        asked: |promise| Asked::of_those_that(has_tokens(promise), "has no tokens"),
+        asked: |subject| Asked::of_those_that(has_tokens(&subject.promise), "has no tokens"),
         run: tokens_rise,
     },
     Check {
         name: "who_asks_for_a_token_that_there_is_not_is_refused",
-        asked: |promise| Asked::of_those_that(!has_tokens(promise), "has tokens"),
+        asked: |subject| Asked::of_those_that(!has_tokens(&subject.promise), "has tokens"),
         run: no_token_no_lock,
     },
 ];

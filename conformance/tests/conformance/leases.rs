@@ -9,12 +9,14 @@ use distlock::{Guarantees, HoldKind, OwnerCheck, RenewalKind};
 use testbed::Direction;
 
 use crate::arena::{
-    Arena, Asked, Check, LONG, SHORT, SLACK, assert_busy, assert_free, at_once, await_busy,
-    eventually, has_lease, of_servers, patiently,
+    Arena, Asked, Check, LONG, SHORT, SLACK, Subject, assert_busy, assert_free, at_once,
+    await_busy, eventually, has_lease, of_servers, patiently,
 };
 
 /// How long a hold may last in a check, far from every lease.
 const MOST: Duration = Duration::from_millis(200);
+/// Between two looks of a holder at its lock.
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -44,7 +46,7 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "a_renewed_hold_outlives_three_leases",
-        asked: |promise| match promise.renewal {
+        asked: |subject| match subject.promise.renewal {
             RenewalKind::Yes | RenewalKind::Heartbeat => Asked::Yes,
             RenewalKind::No => Asked::No("renews nothing"),
             RenewalKind::NotApplicable => Asked::No("has no lease"),
@@ -53,14 +55,14 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "a_hold_that_has_lasted_as_long_as_it_may_is_freed_under_its_guard",
-        asked: |promise| {
-            Asked::of_those_that(frees_its_own(promise), "might free somebody else's lock")
+        asked: |subject| {
+            Asked::of_those_that(frees_its_own(&subject.promise), "might free somebody else's lock")
         },
         run: a_hold_is_freed,
     },
     Check {
         name: "a_hold_that_has_lasted_as_long_as_it_may_leaves_the_lock_to_its_lease",
-        asked: |promise| match promise.owner_checked {
+        asked: |subject| match subject.promise.owner_checked {
             OwnerCheck::No | OwnerCheck::Racy => Asked::Yes,
             OwnerCheck::Atomic | OwnerCheck::Yes => Asked::No("frees the lock at once"),
             OwnerCheck::NotApplicable => Asked::No("holds nothing"),
@@ -69,21 +71,23 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "an_entry_that_has_lasted_as_long_as_it_may_leaves_the_outer_hold",
-        asked: |promise| Asked::of_those_that(promise.reentrant.is_yes(), "is not reentrant"),
+        asked: |subject| {
+            Asked::of_those_that(subject.promise.reentrant.is_yes(), "is not reentrant")
+        },
         run: an_entry_ends,
     },
 ];
 
-fn ends_by_itself(promise: &Guarantees) -> Asked {
-    match promise.hold {
+fn ends_by_itself(subject: &Subject) -> Asked {
+    match subject.promise.hold {
         HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember => Asked::Yes,
         HoldKind::Transaction => Asked::No("keeps out everybody for as long as it is frozen"),
         HoldKind::Nothing | HoldKind::Process => Asked::No("lives in no server"),
     }
 }
 
-fn with_lease(promise: &Guarantees) -> Asked {
-    Asked::of_those_that(has_lease(promise), "has no lease")
+fn with_lease(subject: &Subject) -> Asked {
+    Asked::of_those_that(has_lease(&subject.promise), "has no lease")
 }
 
 fn frees_its_own(promise: &Guarantees) -> bool {
@@ -124,14 +128,17 @@ fn a_frozen_holder_does_not_believe(arena: &Arena) {
     }
 }
 
-/// Nothing arrives any more, either way, and nobody is told. An order of instants on one clock: a
-/// busy machine may make all of them late, and changes nothing of it.
+/// Nothing arrives any more, either way, and nobody is told. What it believes is what its looks
+/// say, with an effect after each: none that was begun when another had the lock still found it
+/// held. An order of instants on one clock: a busy machine may make all of them late, and the
+/// effect after a look, and changes nothing of it.
 fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     let (ways, addresses) = arena.ways();
     let way_round = Setup { addresses, ..setup(arena.servers, arena.kind) };
     let [holder, next] = [Contender::start_as(arena.servers, &way_round), arena.contender()];
     let name = fresh_name();
     let held = holder.insist(&Want::new(&name, SHORT));
+    holder.watch(held.handle, &arena.servers.fresh_path("effects"), LOOK);
     let waiting = next.lock_later(&patiently(&name));
     await_busy(&next, 0);
     for way in &ways {
@@ -142,6 +149,9 @@ fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     assert_eq!(lost.cause, Cause::Expired, "{lost:?}");
     let believed_until_ns = lost.believed_until_ns.expect("an end");
     assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
+    let watched = holder.watched(held.handle, LONG);
+    assert!(watched.effects > 0, "{watched:?}");
+    assert!(watched.believed_ns < then.acquired_ns, "it went on: {watched:?} {then:?}");
 }
 
 fn a_lease_ends(arena: &Arena) {

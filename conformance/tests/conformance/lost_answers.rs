@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use conformance::{Home, home, warm_up};
-use distlock::{Guarantees, Guard, LockError, LockName, LockOptions, Locks, Release, WakeKind};
+use distlock::{Guard, LockError, LockName, LockOptions, Locks, Release, WakeKind};
 use distlock::{Owner, locker};
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::spawn;
 
-use crate::arena::{Arena, Asked, Check, assert_free_for, fresh_name};
+use crate::arena::{Arena, Asked, Check, Subject, assert_free_for, fresh_name};
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -21,8 +21,10 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "a_re_entry_whose_answer_is_lost_counts_once",
-        asked: |promise| match of_idempotent(promise) {
-            Asked::Yes => Asked::of_those_that(promise.reentrant.is_yes(), "is not reentrant"),
+        asked: |subject| match of_idempotent(subject) {
+            Asked::Yes => {
+                Asked::of_those_that(subject.promise.reentrant.is_yes(), "is not reentrant")
+            }
             Asked::No(why) => Asked::No(why),
         },
         run: |arena| arena.run(async || entries(arena).await),
@@ -39,14 +41,14 @@ const MANY: u64 = 30;
 /// A database takes a moment to see that a connection has ended.
 const WAIT: Duration = Duration::from_secs(5);
 
-fn of_idempotent(promise: &Guarantees) -> Asked {
-    if !promise.is_on_a_server() {
+fn of_idempotent(subject: &Subject) -> Asked {
+    if !subject.promise.is_on_a_server() {
         return Asked::No("asks no server");
     }
-    if promise.wake == WakeKind::Watch {
+    if subject.promise.wake == WakeKind::Watch {
         return Asked::No("speaks what the proxy does not; has tests of its own for this");
     }
-    Asked::of_those_that(promise.idempotent.is_yes(), "does not promise that")
+    Asked::of_those_that(subject.promise.idempotent.is_yes(), "does not promise that")
 }
 
 /// Locks by ways on which answers are lost, and others by the direct one.

@@ -13,6 +13,7 @@ mod fencing;
 mod leases;
 mod lost_answers;
 mod matrix;
+mod measuring;
 mod other_kinds;
 mod queueing;
 mod reentry;
@@ -74,6 +75,7 @@ fn checks() -> Vec<Check> {
         cancellation::CHECKS,
         other_kinds::CHECKS,
         bad_input::CHECKS,
+        measuring::CHECKS,
     ]
     .concat()
 }

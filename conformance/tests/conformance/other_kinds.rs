@@ -9,7 +9,12 @@ use crate::arena::{Arena, Asked, Check, fresh_name};
 
 pub(crate) const CHECKS: &[Check] = &[Check {
     name: "a_name_that_another_kind_holds_is_not_taken",
-    asked: |promise| Asked::of_those_that(promise.is_on_a_server(), "lives in no server"),
+    asked: |subject| {
+        if !subject.promise.is_on_a_server() {
+            return Asked::No("lives in no server");
+        }
+        Asked::of_those_that(neighbours(subject.kind).count() > 0, "lives where no other kind does")
+    },
     run: |arena| arena.run(async || others_stay_out(arena).await),
 }];
 
@@ -20,12 +25,15 @@ fn uses_the_plain_key(kind: LockKind) -> bool {
     home(kind) == Home::Redis && !has_its_own
 }
 
+/// The other kinds that live where this one does.
+fn neighbours(kind: LockKind) -> impl Iterator<Item = LockKind> {
+    LockKind::ALL.into_iter().filter(move |other| *other != kind && home(*other) == home(kind))
+}
+
 async fn others_stay_out(arena: &Arena) {
     let locks = arena.locks().await;
-    for other in LockKind::ALL.into_iter().filter(|other| *other != arena.kind) {
-        if home(other) != home(arena.kind) {
-            continue;
-        }
+    let mut met = 0;
+    for other in neighbours(arena.kind) {
         let others = match locker(other, &arena.servers.backends(other).await) {
             Err(LockError::Unsupported(_)) => continue,
             outcome => Locks::new(outcome.expect("its server is there")),
@@ -49,5 +57,7 @@ async fn others_stay_out(arena: &Arena) {
             Release::Released,
             "{other} was here"
         );
+        met += 1;
     }
+    assert!(met > 0, "it met no other kind");
 }

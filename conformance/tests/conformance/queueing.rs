@@ -6,7 +6,7 @@ use crate::arena::{Arena, Asked, Check, at_once, await_busy, patiently};
 
 pub(crate) const CHECKS: &[Check] = &[Check {
     name: "waiters_get_it_in_the_order_in_which_they_came",
-    asked: |promise| Asked::of_those_that(promise.fair.is_yes(), "promises no order"),
+    asked: |subject| Asked::of_those_that(subject.promise.fair.is_yes(), "promises no order"),
     run: first_come_first_served,
 }];
 

@@ -12,22 +12,22 @@ use crate::fencing::has_tokens;
 pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "the_same_owner_enters_again_and_the_last_release_frees",
-        asked: |promise| {
-            Asked::of_those_that(promise.reentrant.is_yes(), "lets nobody enter twice")
+        asked: |subject| {
+            Asked::of_those_that(subject.promise.reentrant.is_yes(), "lets nobody enter twice")
         },
         run: the_owner_enters_again,
     },
     Check {
         name: "what_is_left_of_a_lost_hold_frees_nothing_that_its_owner_takes_later",
-        asked: |promise| {
-            let ends = promise.reentrant.is_yes() && has_lease(promise);
+        asked: |subject| {
+            let ends = subject.promise.reentrant.is_yes() && has_lease(&subject.promise);
             Asked::of_those_that(ends, "lets nobody enter twice, or has no lease that ends")
         },
         run: a_stale_hold_is_harmless,
     },
     Check {
         name: "the_same_owner_does_not_enter_twice",
-        asked: |promise| match promise.reentrant {
+        asked: |subject| match subject.promise.reentrant {
             Answer::No => Asked::Yes,
             Answer::Yes => Asked::No("lets its owner enter again"),
             Answer::NotApplicable => Asked::No("has no owner"),

@@ -17,8 +17,8 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "a_late_release_leaves_the_successor_alone",
-        asked: |promise| match promise.owner_checked {
-            OwnerCheck::Racy | OwnerCheck::Atomic => with_lease(promise),
+        asked: |subject| match subject.promise.owner_checked {
+            OwnerCheck::Racy | OwnerCheck::Atomic => with_lease(&subject.promise),
             OwnerCheck::Yes | OwnerCheck::No | OwnerCheck::NotApplicable => {
                 Asked::No("its release asks no server who the holder is")
             }
@@ -27,10 +27,10 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "a_late_release_frees_the_successor",
-        asked: |promise| {
-            let is_known = promise.flaws.iter().any(|flaw| flaw.contains("DEL"));
+        asked: |subject| {
+            let is_known = subject.promise.flaws.iter().any(|flaw| flaw.contains("DEL"));
             Asked::of_those_that(
-                promise.owner_checked == OwnerCheck::No && is_known,
+                subject.promise.owner_checked == OwnerCheck::No && is_known,
                 "is not known for that",
             )
         },

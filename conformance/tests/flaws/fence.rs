@@ -14,6 +14,14 @@ use crate::scene::{PATIENCE, changed, servers, start};
 
 /// A lease, and the time-out of a session.
 const LEASE: Duration = Duration::from_millis(800);
+/// Every kind that has a token to show.
+const WITH_TOKENS: [LockKind; 5] = [
+    LockKind::Redisson,
+    LockKind::Fair,
+    LockKind::ReadWrite,
+    LockKind::MysqlTable,
+    LockKind::Zookeeper,
+];
 
 /// When the tokens of the holders are shown to the fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,14 +87,14 @@ fn a_holder_of_zookeeper_that_is_paused_past_its_session_writes_all_the_same() {
 
 #[test]
 fn a_holder_whose_token_is_checked_at_the_write_alone_sells_by_what_it_read_before() {
-    for kind in [LockKind::Redisson, LockKind::MysqlTable, LockKind::Zookeeper] {
+    for kind in WITH_TOKENS {
         assert_eq!(sell_one_unit(kind, Shown::AtTheWrite), TWICE, "{kind}");
     }
 }
 
 #[test]
 fn a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late() {
-    for kind in [LockKind::Redisson, LockKind::MysqlTable, LockKind::Zookeeper] {
+    for kind in WITH_TOKENS {
         assert_eq!(sell_one_unit(kind, Shown::AtTheReadAndTheWrite), ONCE, "{kind}");
     }
 }

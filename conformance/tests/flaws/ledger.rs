@@ -257,7 +257,7 @@ const LEDGER: &[Entry] = &[
         kinds: &[MysqlNamed],
         flaw: "Galera grants it on each node",
         shown: &[
-            "not shown: no Galera is at hand; the kind refuses it, which is a test of distlock",
+            "not shown: it takes two nodes; one refuses the kind, which is a test of distlock",
         ],
         repaired_by: "",
         gone: &[],

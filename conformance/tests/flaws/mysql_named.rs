@@ -5,13 +5,15 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use conformance::protocol::{Cause, Held, Want};
+use conformance::variant::Variant;
 use conformance::{Contender, fresh_name};
 use distlock::LockKind;
 use testbed::{Direction, Proxy};
 
-use crate::database::{Sql, url};
+use crate::database::url;
 use crate::scene::{
-    PATIENCE, assert_both_hold, assert_kept_out, changed, enter_later, servers, start,
+    PATIENCE, assert_both_hold, assert_kept_out, assert_kept_out_for, changed, enter_later,
+    servers, start,
 };
 
 /// A third of it is the time between two heartbeats.
@@ -29,8 +31,20 @@ fn way() -> (Proxy, String) {
 
 /// The holder of a lock, and all its connections.
 fn holder(kind: LockKind, lease: Duration) -> (Contender, Held, String, Proxy) {
+    holder_as(Variant::Usual, kind, lease)
+}
+
+/// The same, with that mechanism.
+fn holder_as(
+    variant: Variant,
+    kind: LockKind,
+    lease: Duration,
+) -> (Contender, Held, String, Proxy) {
     let ((proxy, url), name) = (way(), fresh_name());
-    let setup = changed(kind, |setup| setup.addresses.mysql = Some(url));
+    let setup = changed(kind, |setup| {
+        setup.addresses.mysql = Some(url);
+        setup.variant = variant;
+    });
     let holder = Contender::start_as(servers(), &setup);
     let held = holder.lock(&Want::new(&name, lease)).expect("nobody has it");
     (holder, held, name, proxy)
@@ -64,13 +78,14 @@ fn a_lease_in_a_table_outlives_the_connections_of_its_holder() {
 
 #[test]
 fn a_session_that_is_cut_off_without_a_word_keeps_its_lock() {
-    let ((proxy, url), name) = (way(), fresh_name());
-    // Its `wait_timeout` is the server's: eight hours.
-    let (mut cut_off, mut other) = (Sql::open_at(&url), Sql::open());
-    let take = |seconds: u64| format!("SELECT GET_LOCK('{name}', {seconds})");
-    assert_eq!(cut_off.number(&take(0)), 1);
+    let (kind, lease) = (LockKind::MysqlNamed, SHORT_LEASE);
+    let other = start(kind);
+    // The `wait_timeout` of its session is the pool's: a minute.
+    let (holder, held, name, proxy) = holder_as(Variant::WithoutTimeOut, kind, lease);
     proxy.set_swallowing(Direction::Both, true);
-    assert_eq!(other.number(&take(SHORT_LEASE.as_secs() * 2)), 0, "it was freed");
+    assert_eq!(holder.lost(held.handle, PATIENCE).cause, Cause::Expired);
+    assert!(proxy.counts().swallowed_to_server > 0, "it sent no heartbeat");
+    assert_kept_out_for(&other, &name, lease * 2);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! isolation levels READ COMMITTED and REPEATABLE READ.
 
 mod fence;
-mod named;
+pub mod named;
 mod named_session;
 mod pinned;
 mod reaper;

@@ -36,12 +36,20 @@ use crate::{
 
 pub(crate) struct NamedLock {
     server: MySqlServer,
+    /// Whether the session's `wait_timeout` is the lease.
+    times_out: bool,
 }
 
 impl NamedLock {
     pub(crate) fn new(server: &MySqlServer) -> Self {
-        Self { server: server.clone() }
+        Self { server: server.clone(), times_out: true }
     }
+}
+
+/// `mysql-named` as it is often written, to show what is wrong with that: the session keeps the
+/// `wait_timeout` that it has, so a holder that is cut off keeps others out for as long as that.
+pub fn without_time_out(server: &MySqlServer) -> Arc<dyn Locker> {
+    Arc::new(NamedLock { server: server.clone(), times_out: false })
 }
 
 impl Locker for NamedLock {
@@ -60,13 +68,15 @@ impl Locker for NamedLock {
              LEFT(SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '/', {}), 256), 59))",
             literal(request.name.as_str().as_bytes())
         );
-        let server = self.server.clone();
-        Box::new(NamedAcquisition { server, hashed, request, pinned: None, idle_s: None })
+        let (server, times_out) = (self.server.clone(), self.times_out);
+        let (pinned, idle_s) = (None, None);
+        Box::new(NamedAcquisition { server, times_out, hashed, request, pinned, idle_s })
     }
 }
 
 struct NamedAcquisition {
     server: MySqlServer,
+    times_out: bool,
     /// The server's name of the lock, as SQL computes it.
     hashed: String,
     request: Request,
@@ -79,9 +89,11 @@ struct NamedAcquisition {
 impl NamedAcquisition {
     async fn look(&mut self) -> Result<Option<Box<dyn Hold>>, Failure> {
         let lease_s = self.request.lease.as_millis().div_ceil(1000).max(1);
+        let limit = format!("SET SESSION wait_timeout = {lease_s}; ");
+        let limit = if self.times_out { &limit } else { "" };
         let sql = format!(
             "SELECT CONNECTION_ID(), CAST(@@SESSION.wait_timeout AS UNSIGNED); \
-             SET SESSION wait_timeout = {lease_s}; SELECT GET_LOCK({}, 0)",
+             {limit}SELECT GET_LOCK({}, 0)",
             self.hashed
         );
         let pinned = match &mut self.pinned {

@@ -15,11 +15,12 @@
 //! lock in autocommit, which is no lock.
 //!
 //! Guarantees exclusion of all writes in such transactions. Flaws: under autocommit everybody
-//! enters ([`without_transaction`] shows it), two who insert a missing row deadlock, each waiter
-//! holds a connection, so the pool can run dry ([`LockError::NoConnection`]). A holder that is cut
-//! off is freed after the session's `wait_timeout`; one that works for longer without a statement
-//! loses its transaction. Not for writes on another connection than the lock's. Source: the MySQL
-//! manual, "Locking Reads". Tests: `tests/mysql_row.rs`.
+//! enters, two who insert a missing row deadlock, a section that has read before it locks works on
+//! old state ([`without_transaction`], [`inserting_inside`] and [`reading_first`] show these), each
+//! waiter holds a connection, so the pool can run dry ([`LockError::NoConnection`]). A holder that
+//! is cut off is freed after the session's `wait_timeout`; one that works for longer without a
+//! statement loses its transaction. Not for writes on another connection than the lock's. Source:
+//! the MySQL manual, "Locking Reads". Tests: `tests/mysql_row.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,13 @@ use crate::{
 };
 
 const BEGIN: &str = "START TRANSACTION; ";
+/// The isolation that both servers have unless told otherwise; a busy look has left a transaction
+/// open.
+const REPEATABLE: &str =
+    "ROLLBACK; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION; ";
+/// The same, and a plain read of whatever there is.
+const READ_FIRST: &str = "ROLLBACK; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+     START TRANSACTION; SELECT COUNT(*) INTO @seen FROM lock_rows; ";
 /// The number of the connection, and a setting that a waiter changes for a while.
 const WHO: &str = "SELECT CONNECTION_ID(), CAST(@@SESSION.innodb_lock_wait_timeout AS UNSIGNED); ";
 /// Somebody has the row: `MySQL` has a number of its own for that, `MariaDB` says "lock wait".
@@ -50,19 +58,41 @@ const ODD: Duration = Duration::from_millis(10);
 
 pub(crate) struct RowLock {
     server: MySqlServer,
+    way: Way,
+}
+
+/// How the row is locked: as it should be, or as it is often written.
+#[derive(Clone, Copy)]
+struct Way {
     begin: &'static str,
+    /// A missing row is inserted in the transaction that has found it missing.
+    inserts_inside: bool,
 }
 
 impl RowLock {
     pub(crate) fn new(server: &MySqlServer) -> Self {
-        Self { server: server.clone(), begin: BEGIN }
+        Self { server: server.clone(), way: Way { begin: BEGIN, inserts_inside: false } }
     }
 }
 
 /// `mysql-row` as it is often written, to show what is wrong with that: the same statements, but
 /// without a transaction, so each lock ends with the statement that took it.
 pub fn without_transaction(server: &MySqlServer) -> Arc<dyn Locker> {
-    Arc::new(RowLock { server: server.clone(), begin: "" })
+    Arc::new(RowLock { server: server.clone(), way: Way { begin: "", inserts_inside: false } })
+}
+
+/// The same: at REPEATABLE READ a missing row is inserted by the transaction that has locked the
+/// gap in which it is missing, and a deadlock is the caller's.
+pub fn inserting_inside(server: &MySqlServer) -> Arc<dyn Locker> {
+    let way = Way { begin: REPEATABLE, inserts_inside: true };
+    Arc::new(RowLock { server: server.clone(), way })
+}
+
+/// The same: at REPEATABLE READ the transaction begins with a plain read, which fixes the snapshot
+/// that the section works on.
+pub fn reading_first(server: &MySqlServer) -> Arc<dyn Locker> {
+    let way = Way { begin: READ_FIRST, inserts_inside: false };
+    Arc::new(RowLock { server: server.clone(), way })
 }
 
 impl Locker for RowLock {
@@ -77,7 +107,7 @@ impl Locker for RowLock {
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         Box::new(RowAcquisition {
             server: self.server.clone(),
-            begin: self.begin,
+            way: self.way,
             name: literal(request.name.as_str().as_bytes()),
             pinned: None,
             patience_s: None,
@@ -87,7 +117,7 @@ impl Locker for RowLock {
 
 struct RowAcquisition {
     server: MySqlServer,
-    begin: &'static str,
+    way: Way,
     /// As SQL writes it.
     name: String,
     /// Kept while the lock is busy, to wait on it.
@@ -104,7 +134,7 @@ enum Sight {
 
 impl RowAcquisition {
     async fn look(&mut self) -> Result<Sight, Failure> {
-        let (begin, name) = (self.begin, &self.name);
+        let (begin, name) = (self.way.begin, &self.name);
         let sql =
             format!("{begin}{WHO}SELECT name FROM lock_rows WHERE name = {name} FOR UPDATE NOWAIT");
         let pinned = match &mut self.pinned {
@@ -119,6 +149,15 @@ impl RowAcquisition {
             Err(failure) if BUSY.iter().any(|busy| failure.has_number(*busy)) => Ok(Sight::Busy),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Makes the row in the transaction that has found it missing, and so locks it.
+    async fn insert(&mut self) -> Result<(), Failure> {
+        let Some(pinned) = &mut self.pinned else { return Ok(()) };
+        let name = &self.name;
+        let sql =
+            format!("INSERT INTO lock_rows (name, made_at) VALUES ({name}, UTC_TIMESTAMP(6))");
+        pinned.raw(&sql).await.map(drop)
     }
 
     /// Makes the row, outside of any transaction.
@@ -175,7 +214,7 @@ impl RowAcquisition {
             self.patience_s = learn(pinned, &rows)?;
         }
         let patience_s = self.patience_s.unwrap_or(SLICE_S);
-        let (begin, name) = (self.begin, &self.name);
+        let (begin, name) = (self.way.begin, &self.name);
         let sql = format!(
             "SET SESSION innodb_lock_wait_timeout = {SLICE_S}; {begin}\
              SELECT name FROM lock_rows WHERE name = {name} FOR UPDATE; \
@@ -201,6 +240,10 @@ impl Acquisition for RowAcquisition {
             let outcome = match self.look().await {
                 Ok(Sight::Held) => return Ok(Some(self.hold())),
                 Ok(Sight::Busy) => return Ok(None),
+                Ok(Sight::Missing) if self.way.inserts_inside => {
+                    self.insert().await?;
+                    return Ok(Some(self.hold()));
+                }
                 Ok(Sight::Missing) if made < MADE => {
                     made += 1;
                     self.make().await
