@@ -10,9 +10,9 @@
 //! one in which nobody took the lock the quantum grows by a quarter, up to [`LONGEST`]: with no
 //! other process about, pauses cost 2.4 % of the time at most, and nothing to whoever stops within
 //! a second. Whoever finds the lock busy has [`SHORTEST`] from then on, so that under saturation
-//! processes take turns of 50 ms, and the lock lies idle between them for as long as the quickest of
-//! the others takes to look, 16 ms at most. The quantum grows slowly because on a busy machine a
-//! waiter may be late.
+//! processes take turns of 50 ms, and the lock lies idle between them for as long as the quickest
+//! of the others takes to look, 16 ms at most. The quantum grows slowly because on a busy machine
+//! a waiter may be late.
 
 use std::time::Duration;
 
