@@ -102,9 +102,9 @@ features: ## Check that the lock library builds with each of its features alone
 tidy: ## Check the tree's own laws: who may know whom, sizes, headers, dead files
 	cargo test --locked --test tidy $(ARGS)
 
-# The tests start target/debug/seckill and target/debug/loadtest.
+# The tests start target/debug/seckill, target/debug/loadtest and the examples.
 dev-binaries:
-	cargo build --workspace --bins --locked
+	cargo build --workspace --bins --examples --locked
 
 unit: dev-binaries
 	tests/two_at_a_time.sh --workspace --locked --lib --bins --tests $(ARGS)

@@ -47,6 +47,10 @@ pub struct Kept {
 }
 
 impl Kept {
+    fn and(self, other: Self) -> Self {
+        Self { starved: self.starved + other.starved, paged_in: self.paged_in + other.paged_in }
+    }
+
     fn since(self, earlier: Self) -> Self {
         Self {
             starved: self.starved.saturating_sub(earlier.starved),
@@ -93,7 +97,15 @@ impl Witness {
 
     /// The time from one instant to another, of that process.
     pub fn sample(&self, contender: &Contender, from_ns: u64, to_ns: u64) -> Sample {
-        let pid = contender.pid();
+        self.sample_of(|pid| pid == contender.pid(), from_ns, to_ns)
+    }
+
+    /// The same of something that all of them take part in: what kept any of them is added up.
+    pub fn sample_of_all(&self, from_ns: u64, to_ns: u64) -> Sample {
+        self.sample_of(|_| true, from_ns, to_ns)
+    }
+
+    fn sample_of(&self, counts: impl Fn(u32) -> bool, from_ns: u64, to_ns: u64) -> Sample {
         // The last look before and the first one after it.
         while lock(&self.seen).last().is_some_and(|look| look.at_ns <= to_ns) {
             thread::sleep(PERIOD);
@@ -101,7 +113,10 @@ impl Witness {
         let seen = lock(&self.seen);
         let before = seen.partition_point(|look| look.at_ns <= from_ns).saturating_sub(1);
         let after = seen.partition_point(|look| look.at_ns <= to_ns).min(seen.len() - 1);
-        let kept = |at: usize| seen[at].kept.get(&pid).copied().unwrap_or_default();
+        let kept = |at: usize| {
+            let counted = seen[at].kept.iter().filter(|(pid, _)| counts(**pid));
+            counted.fold(Kept::default(), |sum, (_, kept)| sum.and(*kept))
+        };
         Sample { took: between(from_ns, to_ns), kept: kept(after).since(kept(before)) }
     }
 }
@@ -127,9 +142,9 @@ fn look(pids: &[u32]) -> Look {
 /// The sums of all threads; nothing of a process that has ended.
 fn kept(pid: u32) -> Kept {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Kept::default() };
-    threads.flatten().fold(Kept::default(), |sum, thread| Kept {
-        starved: sum.starved + starved(&thread.path()).unwrap_or_default(),
-        paged_in: sum.paged_in + paged_in(&thread.path()).unwrap_or_default(),
+    threads.flatten().fold(Kept::default(), |sum, thread| {
+        let starved = starved(&thread.path()).unwrap_or_default();
+        sum.and(Kept { starved, paged_in: paged_in(&thread.path()).unwrap_or_default() })
     })
 }
 

@@ -2,7 +2,8 @@
 //!
 //! What `synchronized` or `ReentrantLock` give a JVM. The turn itself is the hold; a waiter is
 //! handed the turn, so nobody barges in between. It guarantees exclusion inside one process.
-//! Flaw: two replicas do not see each other, so each lets one in. Shown by `loadtest compare`.
+//! Flaw: two replicas do not see each other, so each lets one in. Shown by
+//! `conformance/tests/flaws/nobody_shares.rs` and `loadtest compare`.
 
 use async_trait::async_trait;
 

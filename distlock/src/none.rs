@@ -1,7 +1,8 @@
 //! `none`: no lock.
 //!
 //! Everybody enters at once. It is the red end of every comparison: a harness that does not see
-//! it fail proves nothing. Shown by `loadtest compare`.
+//! it fail proves nothing. Shown by `conformance/tests/flaws/nobody_shares.rs` and `loadtest
+//! compare`.
 
 use async_trait::async_trait;
 

@@ -8,11 +8,11 @@
 //!
 //! A process that always wins is never told that others want the lock; only a pause shows. After
 //! one in which nobody took the lock the quantum grows by a quarter, up to [`LONGEST`]: with no
-//! other process about, pauses cost 2 % of the time, and nothing to whoever stops within a second.
-//! Whoever finds the lock busy has [`SHORTEST`] from then on, so that under saturation processes
-//! take turns of 50 ms, and the lock lies idle between them for as long as the quickest of the
-//! others takes to look, 16 ms at most. The quantum grows slowly because on a busy machine a waiter
-//! may be late.
+//! other process about, pauses cost 2.4 % of the time at most, and nothing to whoever stops within
+//! a second. Whoever finds the lock busy has [`SHORTEST`] from then on, so that under saturation
+//! processes take turns of 50 ms, and the lock lies idle between them for as long as the quickest
+//! of the others takes to look, 16 ms at most. The quantum grows slowly because on a busy machine
+//! a waiter may be late.
 
 use std::time::Duration;
 

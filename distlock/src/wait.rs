@@ -36,8 +36,9 @@ pub enum Wake<'a> {
     Signal(Signal<'a>),
 }
 
-/// The pause before the next look at a lock without a signal: 1 ms, doubling up to 16 ms, each
-/// drawn from the upper half of its interval so that waiters do not march in step.
+/// The pause before the next look at a lock without a signal: 0.5 to 16 ms. The interval is 1 ms,
+/// doubling up to 16 ms, and each pause is drawn from the upper half of it so that waiters do not
+/// march in step.
 pub(crate) struct Polling {
     interval: Duration,
 }

@@ -1,13 +1,13 @@
 //! Keeps held locks alive.
 //!
-//! One task for all holds of a [`Locks`](crate::Locks). A hold is due at every third of its lease,
-//! counted from the sending of its last renewal; those that are due at about the same time are
-//! renewed together, in batches. A renewal without an answer is tried again, soon and then less
-//! soon, for as long as the hold may be believed; it never ends the renewal of another hold. A
-//! hold that the server calls lost is lost at once. A hold whose belief has ended is not renewed
-//! again: its holder has been told.
+//! One task for all holds of a [`Locks`](crate::Locks), and a short one for each batch that it
+//! sends. A hold is due at every third of its lease, counted from the sending of its last renewal;
+//! those that are due at about the same time are renewed together, in batches. A renewal without an
+//! answer is tried again, soon and then less soon, for as long as the hold may be believed; it
+//! never ends the renewal of another hold. A hold that the server calls lost is lost at once. A
+//! hold whose belief has ended is not renewed again: its holder has been told.
 //!
-//! Bounds: one entry per hold, one renewal under way per hold.
+//! Bounds: one entry per hold, one renewal under way per hold, one task per batch under way.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -12,7 +12,7 @@ use distlock::{
     guarantees,
 };
 use redis::AsyncCommands;
-use support::scene::{LOOK, PATIENCE, SOON, Scene, at_once, patient, up_to, waiting};
+use support::scene::{LOOK, PATIENCE, SOON, Scene, at_once, patient, waiting};
 use support::{LONG, connect, eventually, server};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -308,24 +308,6 @@ async fn a_waiter_that_died_keeps_nobody_out_for_long() {
         timeout(LOOK + SOON, reader).await.expect("in time").expect("the reader");
     }
     assert_eq!(writer.release().await.expect("an answer"), Release::Gone);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_acquire_dropped_at_any_point_leaves_nothing_behind() {
-    let (scene, process, other) = processes().await;
-    for round in 0..40 {
-        let locks = if round % 2 == 0 { &process.readers } else { &process.writers };
-        // Of every three rounds the lock is free in one.
-        let holder = match round % 3 {
-            0 => None,
-            _ => Some(other.write(&scene).await),
-        };
-        let options = patient();
-        drop(up_to(round / 6 % 5 + 1, locks.lock(&scene.name, &options)).await);
-        locks.flush().await;
-        release(holder).await;
-        assert_eq!(scene.keys().await, [""; 0], "round {round}");
-    }
 }
 
 #[tokio::test]

@@ -28,17 +28,20 @@ pub(crate) async fn fleet() -> &'static Fleet {
 
 fn start() -> Fleet {
     let place = Place::fresh();
-    let replicas: Vec<Replica> = thread::scope(|scope| {
-        let starting = (1..=REPLICAS).map(|number| {
-            let spec = replica(&place, &format!("replica-{number}"));
-            scope.spawn(|| servers().bed.replica(spec).expect("a replica"))
-        });
-        let starting: Vec<_> = starting.collect();
-        starting.into_iter().map(|thread| thread.join().expect("a replica")).collect()
-    });
+    let spec = |number| replica(&place, &format!("replica-{number}"));
+    let replicas = start_together((1..=REPLICAS).map(spec));
     let addresses: Vec<_> = replicas.iter().map(Replica::addr).collect();
     let proxy = servers().bed.haproxy(&addresses).expect("HAProxy is installed");
     Fleet { replicas, proxy, place }
+}
+
+/// Replicas that start at once.
+pub(crate) fn start_together(specs: impl IntoIterator<Item = ReplicaSpec>) -> Vec<Replica> {
+    thread::scope(|scope| {
+        let start = |spec| scope.spawn(|| servers().bed.replica(spec).expect("a replica"));
+        let starting: Vec<_> = specs.into_iter().map(start).collect();
+        starting.into_iter().map(|thread| thread.join().expect("a replica")).collect()
+    })
 }
 
 /// Where the fleet writes its login codes.
