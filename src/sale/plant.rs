@@ -38,7 +38,8 @@ pub enum Plant {
     FenceAtWriteOnly,
     /// A transaction with a statement that failed with 1205 is committed.
     CommitAfterLockWait,
-    /// A purchase whose COMMIT was not answered is tried again under another order id.
+    /// A purchase whose COMMIT was not answered is tried again under another order id, and without
+    /// its request's key, by which it would be recognised.
     RetryWithFreshId,
     /// The purchase is answered before its order is committed.
     AnswerBeforeCommit,

@@ -185,7 +185,11 @@ impl Section {
     }
 
     async fn try_once(&self, ticket: &Ticket, guard: &mut Option<Guard>) -> Result<Entry, Stop> {
-        let entry = ticket.entry(self.ids.draw().await?);
+        let mut entry = ticket.entry(self.ids.draw().await?);
+        if self.has(Plant::RetryWithFreshId) {
+            // Its row would tell the next try that this one has bought.
+            entry.key = None;
+        }
         let written = if self.rules.is_stepwise() {
             self.write_stepwise(ticket, &entry, guard).await
         } else {
