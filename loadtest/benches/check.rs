@@ -85,7 +85,7 @@ async fn measure(requests: u32) -> ExitCode {
 /// is the end of a ticket.
 fn with_all(event: Event<'static>) -> Event<'static> {
     let more = |ended: Ended<'static>| {
-        let is_of_ticket = ended.n % 2 == 0 && ended.s.is_some_and(|status| status < 500);
+        let is_of_ticket = ended.n.is_multiple_of(2) && ended.s.is_some_and(|status| status < 500);
         let held = [ended.t.saturating_sub(2000), ended.t.saturating_sub(1000)];
         Ended { s: if is_of_ticket { Some(202) } else { ended.s }, h: Some(held), ..ended }
     };

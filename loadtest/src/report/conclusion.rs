@@ -66,9 +66,9 @@ pub fn of_matrix(cells: &[CellReport]) -> Conclusion {
     }
     more.extend(guards_sentence(cells));
     if answer.is_empty() {
-        answer.push(count)
+        answer.push(count);
     } else {
-        more.push(count)
+        more.push(count);
     }
     Conclusion { answer: answer.join(" "), more: more.join(" "), ..Conclusion::default() }
 }
@@ -208,7 +208,7 @@ fn way_out_sentence(cells: &[CellReport]) -> Option<String> {
     });
     let guarded: Vec<_> = guarded(cells).collect();
     let guards_keep = !guarded.is_empty() && guarded.iter().all(|cell| cell.oversold == 0);
-    let guards = guards_keep.then(|| match (&lock, all_kept) {
+    let guards = guards_keep.then_some(match (&lock, all_kept) {
         (Some(_), true) => ", and so do the database's guards, whatever the lock",
         (Some(_), false) => ", but the database's guards do, whatever the lock",
         (None, _) => "the database's guards do, whatever the lock",
