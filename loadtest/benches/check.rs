@@ -81,8 +81,8 @@ async fn measure(requests: u32) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The same with all that an answer can have: each tells when its lock was held, and every other one
-/// is the end of a ticket.
+/// The same with all that an answer can have: each tells when its lock was held, and every other
+/// one is the end of a ticket.
 fn with_all(event: Event<'static>) -> Event<'static> {
     let more = |ended: Ended<'static>| {
         let is_of_ticket = ended.n.is_multiple_of(2) && ended.s.is_some_and(|status| status < 500);

@@ -1,7 +1,8 @@
 //! One order, one statement a trip: for the laboratory, which has something to do between the
 //! statements of a transaction. That is naive code, which reads, reads and writes; fencing tokens,
 //! which are shown first; a lock inside the transaction; and bugs that are planted in the writer
-//! `single`, with the runs that they are compared with. Every other order goes the way of [`super::single`].
+//! `single`, with the runs that they are compared with. Every other order goes the way of
+//! [`super::single`].
 //!
 //! Here the lock is looked at before every statement and before COMMIT.
 
