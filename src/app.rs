@@ -280,6 +280,7 @@ fn sale(
         lock: LockOptions { fenced: config.laboratory.fenced, ..options },
         work: millis(config.laboratory.work_ms),
         plant: config.laboratory.plant,
+        control: config.laboratory.plant_control,
         max_orders: config.max_orders as usize,
     };
     let parts = Parts {

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use loadtest::history::event::Order;
-use loadtest::history::{Account, Begin, Event, Offer, Recorder, Source, Written};
+use loadtest::history::event::{Effect, Order};
+use loadtest::history::{Account, Begin, Ended, Event, Offer, Recorder, Source, Written};
 use loadtest::judge::check::Check;
 
 #[path = "../tests/check_history/synthetic.rs"]
@@ -81,7 +81,22 @@ async fn measure(requests: u32) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A legal sale of one unit to every 25 requests.
+/// The same with all that an answer can have: each tells when its lock was held, and every other
+/// one is the end of a ticket.
+fn with_all(event: Event<'static>) -> Event<'static> {
+    let more = |ended: Ended<'static>| {
+        let is_of_ticket = ended.n.is_multiple_of(2) && ended.s.is_some_and(|status| status < 500);
+        let held = [ended.t.saturating_sub(2000), ended.t.saturating_sub(1000)];
+        Ended { s: if is_of_ticket { Some(202) } else { ended.s }, h: Some(held), ..ended }
+    };
+    match event {
+        Event::Ok(ended) => Event::Ok(more(ended)),
+        Event::Fail(ended) => Event::Fail(more(ended)),
+        event => event,
+    }
+}
+
+/// A legal sale of one unit to every 25 requests, each under a fencing token of its own.
 async fn make_up(path: &Path, requests: u32) -> Written {
     let units = requests / 25;
     let mut sale = synthetic::Sale::new(1, units as usize, requests);
@@ -91,7 +106,7 @@ async fn make_up(path: &Path, requests: u32) -> Written {
     let recorder = Recorder::create(path, &begin).expect("created");
     let (tell, mut told) = tokio::sync::mpsc::channel(10_000);
     let making = tokio::task::spawn_blocking(move || {
-        sale.each(|event| tell.blocking_send(event).expect("still listening"));
+        sale.each(|event| tell.blocking_send(with_all(event)).expect("still listening"));
         sale.orders
     });
     while let Some(event) = told.recv().await {
@@ -100,6 +115,10 @@ async fn make_up(path: &Path, requests: u32) -> Written {
     let orders = making.await.expect("made up");
     for &(o, u) in &orders {
         recorder.record(Event::Order(Order { v: 1, o, u, x: false })).await;
+    }
+    for (seq, &(o, u)) in (1..).zip(&orders) {
+        let res = format!("redisson:lock:order:{u}").into();
+        recorder.record(Event::Effect(Effect { v: 1, res, seq, token: seq, o })).await;
     }
     let (granted, source) = (Some(units.into()), Source::Database);
     let left = granted.map(|units: i64| units - i64::try_from(orders.len()).expect("small"));

@@ -36,6 +36,9 @@ use tokio::runtime::Runtime;
 const CONNECTIONS: usize = 64;
 /// What the generator is to reach of what wrk does.
 const GOAL: f64 = 0.6;
+/// How much more memory it may have had after the last round than after the first, in KiB: less
+/// than a hundred thousand requests are if each is kept in a hundred bytes.
+const MAX_GROWTH_KIB: i64 = 8 * 1024;
 const VOUCHER: &[u8] =
     br#"{"voucher":{"id":"1","title":"Tea","status":"on_sale","phase":"open","stock":1}}"#;
 const ORDER: &[u8] = br#"{"order":{"id":"9007199254740993","voucher_id":"1","user_id":"17"}}"#;
@@ -186,6 +189,7 @@ fn main() -> ExitCode {
     let (rounds, seconds) = (numbers.next().unwrap_or(7), numbers.next().unwrap_or(3));
     let (endpoint, runtime) = (Endpoint::start(), runtime());
     let (mut theirs, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut memory = Vec::new();
     for round in 1..=rounds {
         let (wrk, own) = (wrk(&endpoint, seconds), runtime.block_on(generator(&endpoint, seconds)));
         let ratio = own.requests_per_s / wrk.requests_per_s;
@@ -198,6 +202,7 @@ fn main() -> ExitCode {
             own.micros,
             own_memory() / 1024,
         );
+        memory.push(own_memory());
         theirs.push(wrk.requests_per_s);
         ours.push(own.requests_per_s);
         ratios.push(ratio);
@@ -205,5 +210,9 @@ fn main() -> ExitCode {
     let ratio = median(ratios);
     let (wrk, own) = (median(theirs), median(ours));
     println!("medians: wrk {wrk:.0}/s, loadtest {own:.0}/s, ratio {ratio:.2} (goal {GOAL})");
-    if ratio >= GOAL { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    // Memory is what the generator sends with; what the judge reads afterwards is not part of it.
+    let grown = memory.last().zip(memory.first()).map_or(0, |(last, first)| last - first);
+    println!("memory: {grown} KiB more than after the first round (at most {MAX_GROWTH_KIB})");
+    let is_good = ratio >= GOAL && grown <= MAX_GROWTH_KIB;
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

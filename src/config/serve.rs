@@ -162,6 +162,9 @@ pub struct Laboratory {
     /// A deliberate bug, to see it caught.
     #[arg(long, value_enum)]
     pub plant: Option<Plant>,
+    /// Take the way through the code that purchases take with this bug, without the bug.
+    #[arg(long, value_enum)]
+    pub plant_control: Option<Plant>,
     /// Fail at these points, as `sale-committed=return(kill);lock-busy=1*sleep(900)`; only in a
     /// program that was built for it.
     #[arg(long, env = "FAILPOINTS")]
@@ -238,6 +241,7 @@ impl Serve {
             (lab.on_lost == OnLost::Ignore, "--on-lost ignore"),
             (lab.fenced, "--fenced"),
             (lab.plant.is_some(), "--plant"),
+            (lab.plant_control.is_some(), "--plant-control"),
             (lab.failpoints.is_some(), "--failpoints"),
         ];
         if let Some((_, flag)) = used.iter().find(|(used, _)| *used && !lab.lab) {
@@ -279,7 +283,7 @@ impl Serve {
         }
         let (kind, lab) = (self.lock, &self.laboratory);
         let lock_is_transaction = guarantees(kind).hold == HoldKind::Transaction;
-        let plant_of_single = lab.plant.is_some_and(Plant::is_of_single);
+        let plant_of_single = lab.plant.or(lab.plant_control).is_some_and(Plant::is_of_single);
         let many = "the orders of one transaction have a lock each";
         let senseless = [
             (lock_is_transaction, "that lock", "the order is written in the lock's transaction"),

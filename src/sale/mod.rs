@@ -127,6 +127,8 @@ pub struct Rules {
     pub work: Duration,
     /// A deliberate bug (laboratory).
     pub plant: Option<Plant>,
+    /// A bug whose way through the code purchases take without having it (laboratory).
+    pub control: Option<Plant>,
     /// The most purchases at a time; more are refused at once.
     pub max_orders: usize,
 }
@@ -135,7 +137,7 @@ impl Rules {
     /// Whether those who come too late are answered from memory. Not where the laboratory asks what
     /// a purchase is worth that nothing guards, nor where its bugs have to show.
     fn remember_the_late(&self) -> bool {
-        let sound = self.plant.is_none_or(|plant| plant == Plant::SoldOutForEver);
+        let sound = self.plant.or(self.control).is_none_or(|plant| plant == Plant::SoldOutForEver);
         self.guards == Guards::On && sound
     }
 }

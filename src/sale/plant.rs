@@ -1,7 +1,9 @@
 //! Deliberate bugs, to show that the laboratory catches them. Refused without `--lab`.
 //!
-//! Those of locks are `distlock::plant`'s; what the others change is marked by their names in
-//! `section`, `stepwise` and `catalogue`. Without a plant each costs a comparison, or nothing.
+//! Those of locks are `distlock::plant`'s, and chosen once, at the start. What the others change is
+//! marked by their names: in `stepwise` and `section` (the writer), `catalogue` ("sold out"),
+//! `queued/pump` (tickets), `lock/mod` (tokens) and `app` (the audit). Without a plant each costs a
+//! comparison, or nothing.
 
 use distlock::{LockKind, Plant as LockPlant};
 

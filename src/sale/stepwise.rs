@@ -1,7 +1,8 @@
 //! One order, one statement a trip: for the laboratory, which has something to do between the
 //! statements of a transaction. That is naive code, which reads, reads and writes; fencing tokens,
 //! which are shown first; a lock inside the transaction; and bugs that are planted in the writer
-//! `single`. Every other order goes the way of [`super::single`].
+//! `single`, with the runs that they are compared with. Every other order goes the way of
+//! [`super::single`].
 //!
 //! Here the lock is looked at before every statement and before COMMIT.
 
@@ -31,7 +32,7 @@ impl Rules {
         self.guards == Guards::Off
             || self.lock_order == LockOrder::Inside
             || self.lock.fenced
-            || self.plant.is_some_and(Plant::is_of_single)
+            || self.plant.or(self.control).is_some_and(Plant::is_of_single)
     }
 }
 
@@ -170,4 +171,42 @@ async fn show((resource, token): &Fenced, tx: &mut Transaction) -> Result<(), St
         tracing::warn!(%error, "a purchase was refused");
         Refusal::LockLost.into()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+    use distlock::{Lease, LockOptions};
+
+    use super::*;
+    use crate::sale::{GroupLimits, OnLost, Scope, Writer};
+
+    fn sound() -> Rules {
+        Rules {
+            scope: Scope::User,
+            guards: Guards::On,
+            writer: Writer::Single,
+            groups: GroupLimits { size: 1, queue: 1 },
+            lock_order: LockOrder::Outside,
+            on_lost: OnLost::Stop,
+            lock: LockOptions::new(Duration::ZERO, Lease::Fixed(LockOptions::WATCHDOG_LEASE)),
+            work: Duration::ZERO,
+            plant: None,
+            control: None,
+            max_orders: 1,
+        }
+    }
+
+    #[test]
+    fn what_a_planted_bug_is_compared_with_goes_its_way_without_it() {
+        let way = |rules: &Rules| (rules.is_stepwise(), rules.remember_the_late());
+        assert_eq!(way(&sound()), (false, true));
+        for plant in Plant::value_variants() {
+            let planted = Rules { plant: Some(*plant), ..sound() };
+            let control = Rules { control: Some(*plant), ..sound() };
+            assert_eq!(way(&control), way(&planted), "{plant:?}");
+        }
+        let control = Rules { control: Some(Plant::NoStockCondition), ..sound() };
+        assert_eq!((way(&control), control.plant), ((true, false), None));
+    }
 }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::Probe;
 use crate::process::{Process, Recipe, start_on_free_port};
-use crate::resp::Connection;
+use crate::resp::{Connection, Failure};
 use crate::shim::{Dial, Shim};
 
 /// How long [`Redis::command`] waits for an answer.
@@ -176,13 +176,18 @@ impl Redis {
     /// # Errors
     /// If the server refuses it, or does not answer within 5 seconds.
     pub fn command(&self, words: &[&str]) -> Result<String> {
-        Connection::open(self.access.address, &self.access.password, COMMAND_LIMIT)
-            .and_then(|mut connection| connection.command(words))
-            .map_err(|failure| Error::Redis {
+        self.connect().and_then(|mut connection| connection.command(words)).map_err(|failure| {
+            Error::Redis {
                 name: self.name().to_owned(),
                 command: words.join(" "),
                 message: failure.to_string(),
-            })
+            }
+        })
+    }
+
+    /// A connection of the default user.
+    pub(crate) fn connect(&self) -> std::result::Result<Connection, Failure> {
+        Connection::open(self.access.address, &self.access.password, COMMAND_LIMIT)
     }
 
     /// Makes a replica a master with what it has got so far, now and after a restart.

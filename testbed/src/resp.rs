@@ -44,6 +44,11 @@ impl Connection {
         let bulks: String = words.iter().map(bulk).collect();
         let request = format!("*{}\r\n{bulks}", words.len());
         self.stream.get_mut().write_all(request.as_bytes())?;
+        self.read()
+    }
+
+    /// The next answer, or what the server sends unasked to whoever listens.
+    pub(crate) fn read(&mut self) -> Result<String, Failure> {
         let mut lines = Vec::new();
         self.read_answer(&mut lines)?;
         Ok(lines.join("\n"))

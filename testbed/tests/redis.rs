@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use support::await_that;
-use testbed::{Bed, Redis, RedisMaster, RedisOptions};
+use testbed::{Bed, Evictions, Redis, RedisMaster, RedisOptions};
 
 fn replica_of(master: RedisMaster) -> RedisOptions {
     RedisOptions { replica_of: Some(master), ..RedisOptions::default() }
@@ -225,4 +225,26 @@ fn a_stalled_disk_holds_up_those_who_wait_for_it_and_nobody_else() {
 
     let refused = bed.redis(RedisOptions::default()).unwrap().stall_disk(true).unwrap_err();
     assert!(refused.to_string().contains("was started without `disk: true`"), "{refused}");
+}
+
+#[test]
+fn what_a_server_evicts_is_told_by_name_each_once() {
+    let bed = Bed::start().unwrap();
+    let redis = bed.redis(RedisOptions::default()).unwrap();
+    redis.command(&["SET", "short", "x", "PX", "60000"]).unwrap();
+    redis.command(&["SET", "long", "x", "PX", "6000000"]).unwrap();
+    let mut evictions = Evictions::of(&redis, 0).unwrap();
+    assert_eq!(evictions.since_last().unwrap(), Vec::<String>::new());
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]).unwrap();
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    // It evicts at the next command that may need memory, or by itself before that.
+    let _refused = redis.command(&["SET", "another", "x"]);
+    let mut told = Vec::new();
+    await_that("both are evicted", Duration::from_secs(10), || {
+        told.extend(evictions.since_last().unwrap());
+        told.len() >= 2
+    });
+    assert_eq!(told, ["short", "long"]);
+    assert_eq!(redis.command(&["EXISTS", "short", "long"]).unwrap(), "0");
+    assert_eq!(evictions.since_last().unwrap(), Vec::<String>::new());
 }

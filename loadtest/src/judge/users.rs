@@ -188,11 +188,12 @@ fn acknowledged(asked: &[Record]) -> Vec<(u64, u64)> {
     let mut lost: Vec<(u32, u64)> =
         with(Outcome::Unknown).map(|record| (record.key, record.start_ns)).collect();
     lost.sort_unstable();
+    let tickets = Tickets::of(asked);
     let asked_ns = |record: &Record| {
         let first = lost.get(lost.partition_point(|(key, _)| *key < record.key));
         let same = first.filter(|(key, _)| *key == record.key);
         let first_ns = same.map_or(record.start_ns, |(_, lost_ns)| record.start_ns.min(*lost_ns));
-        if record.admitted { first_ns.min(may_have_admitted(record, asked)) } else { first_ns }
+        if record.admitted { first_ns.min(tickets.first_asked_ns(record)) } else { first_ns }
     };
     let mut found: Vec<(u64, u64)> = with(Outcome::Bought)
         .filter_map(|record| Some((record.order_id()?, asked_ns(record))))
@@ -202,12 +203,36 @@ fn acknowledged(asked: &[Record]) -> Vec<(u64, u64)> {
     found
 }
 
-/// When the first request was sent that may have been given this ticket before: one whose answer
-/// was lost, or that was under way when this one was sent.
-fn may_have_admitted(told: &Record, asked: &[Record]) -> u64 {
-    let earlier = asked.iter().take_while(|one| one.start_ns <= told.start_ns);
-    let may = |one: &&Record| one.outcome == Outcome::Unknown || one.end_ns >= told.start_ns;
-    earlier.filter(may).map(|one| one.start_ns).min().unwrap_or(told.start_ns)
+/// Which of a user's requests may have been given the ticket of a later one.
+struct Tickets<'a> {
+    /// By the time at which they were sent.
+    asked: &'a [Record],
+    /// For each of them the latest end of all up to it, so that the first that was still under way
+    /// at a time is found by halves. Empty where there are no tickets.
+    latest_ends: Vec<u64>,
+    /// When the first was sent whose answer was lost.
+    first_lost_ns: Option<u64>,
+}
+
+impl<'a> Tickets<'a> {
+    fn of(asked: &'a [Record]) -> Self {
+        let has_tickets = asked.iter().any(|one| one.admitted);
+        let ends = asked.iter().filter(|_| has_tickets).scan(0, |latest, one| {
+            *latest = one.end_ns.max(*latest);
+            Some(*latest)
+        });
+        let lost = asked.iter().find(|one| one.outcome == Outcome::Unknown);
+        let first_lost_ns = lost.map(|one| one.start_ns);
+        Self { asked, latest_ends: ends.collect(), first_lost_ns }
+    }
+
+    /// When the first request was sent that may have been given this one's ticket before: one whose
+    /// answer was lost, or that was under way when this one was sent.
+    fn first_asked_ns(&self, told: &Record) -> u64 {
+        let first = self.latest_ends.partition_point(|end_ns| *end_ns < told.start_ns);
+        let under_way_ns = self.asked.get(first).map_or(told.start_ns, |one| one.start_ns);
+        under_way_ns.min(self.first_lost_ns.unwrap_or(told.start_ns)).min(told.start_ns)
+    }
 }
 
 /// Brings the orders that nothing explains to the end; how many they are.
@@ -234,4 +259,62 @@ fn some(ids: &[String]) -> String {
     let rest = ids.len().saturating_sub(MOST);
     let text = ids[..ids.len() - rest].join(", ");
     if rest > 0 { format!("{text} and {rest} more") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests of one user, in the order in which they were sent.
+    fn asked(seed: u64) -> Vec<Record> {
+        let mut random = 0x9E37_79B9_7F4A_7C15 ^ seed;
+        let mut below = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        let mut records: Vec<Record> = (0..30)
+            .map(|n| {
+                let start_ns = below(40);
+                let outcome = match below(12) {
+                    0 => Outcome::Unknown,
+                    1..4 => Outcome::Refused,
+                    _ => Outcome::Bought,
+                };
+                let end_ns = start_ns + below(12);
+                Record {
+                    start_ns,
+                    end_ns,
+                    user: 7,
+                    order: None,
+                    n,
+                    key: n,
+                    voucher: 0,
+                    outcome,
+                    replica: None,
+                    code: 0,
+                    admitted: outcome == Outcome::Bought,
+                }
+            })
+            .collect();
+        Record::sort(&mut records);
+        records
+    }
+
+    #[test]
+    fn a_ticket_may_be_that_of_any_earlier_request_that_was_lost_or_under_way() {
+        for seed in 0..300 {
+            let asked = asked(seed);
+            let tickets = Tickets::of(&asked);
+            for told in asked.iter().filter(|one| one.admitted) {
+                let may = |one: &&Record| {
+                    let first = one.outcome == Outcome::Unknown || one.end_ns >= told.start_ns;
+                    one.start_ns <= told.start_ns && first
+                };
+                let first = asked.iter().filter(may).map(|one| one.start_ns).min();
+                assert_eq!(Some(tickets.first_asked_ns(told)), first, "seed {seed}, {told:?}");
+            }
+        }
+    }
 }

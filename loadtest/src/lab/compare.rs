@@ -21,7 +21,7 @@ use crate::lab::place::{Load, Path, Place, Plant, Writer};
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::runner::{Parts, Runner};
 use crate::lab::trial::Trial;
-use crate::report::conclusion::conclusion;
+use crate::report::conclusion::{Conclusion, conclusion};
 use crate::report::{Report, counted};
 
 /// Most replicas in one cell.
@@ -193,10 +193,11 @@ impl Comparison {
         }
         Ok(Report {
             ok: !cells.is_empty() && cells.iter().all(CellReport::ok),
-            conclusion: on_path(self.load.path)
-                + &by_writer(self.load.writer, &not_applicable)
-                + &planted(self.load.plant)
-                + &conclusion(&cells),
+            conclusion: Conclusion {
+                setting: on_path(self.load.path) + &by_writer(self.load.writer, &not_applicable),
+                planted: planted(self.load.plant),
+                ..conclusion(&cells)
+            },
             cells,
             not_applicable,
             selection: None,

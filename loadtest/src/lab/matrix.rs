@@ -29,7 +29,7 @@ use crate::lab::runner::{Parts, Runner};
 use crate::lab::state::{Key, State};
 use crate::lab::trial::Trial;
 use crate::report::Report;
-use crate::report::conclusion;
+use crate::report::conclusion::{self, Conclusion};
 use crate::report::matrix::{Selection, line, summary};
 
 /// Most cells of one run.
@@ -178,7 +178,10 @@ impl Matrix {
         };
         Ok(Report {
             ok: cells.iter().all(CellReport::ok) && planted.as_ref().is_none_or(|all| all.ok),
-            conclusion: on_path(self.load.path) + &conclusion::of_matrix(&cells),
+            conclusion: Conclusion {
+                setting: on_path(self.load.path),
+                ..conclusion::of_matrix(&cells)
+            },
             not_applicable: Vec::new(),
             selection: Some(Selection {
                 summary: summary(&cells),

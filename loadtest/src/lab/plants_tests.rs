@@ -1,6 +1,7 @@
 use clap::ValueEnum as _;
 
 use super::*;
+use crate::report::tests::{figures, verdict_of};
 
 #[test]
 fn every_bug_that_replicas_can_have_has_one_row_and_so_has_the_forgetful_database() {
@@ -17,15 +18,39 @@ fn with_the_bug_and_without_it_all_else_is_the_same() {
     for row in ROWS {
         let (planted, sound) = (row.staged(7, true), row.staged(7, false));
         assert_eq!(planted.schedule, sound.schedule);
-        let without: Vec<_> = planted
-            .flags
-            .iter()
-            .filter(|flag| !flag.contains("--plant") && **flag != row.bug.name())
-            .collect();
-        assert_eq!(without, sound.flags.iter().collect::<Vec<_>>());
-        let told = planted.flags.len() - sound.flags.len();
-        assert_eq!(told, if row.bug == Bug::Forgetful { 0 } else { 2 });
+        // Where the bug is, and where the sound run is told to take its way.
+        let split = |flags: &[String], flag: &str| match flags.iter().position(|it| it == flag) {
+            Some(at) => (flags[at + 1].clone(), [&flags[..at], &flags[at + 2..]].concat()),
+            None => (String::new(), flags.to_vec()),
+        };
+        let (bug, planted) = split(&planted.flags, "--plant");
+        let (way, sound) = split(&sound.flags, "--plant-control");
+        assert_eq!(planted, sound);
+        let name = if row.bug == Bug::Forgetful { "" } else { row.bug.name() };
+        assert_eq!((bug.as_str(), way.as_str()), (name, name));
     }
+}
+
+#[test]
+fn a_fenced_run_whose_tokens_nobody_saw_shows_nothing_with_the_bug_or_without_it() {
+    let row = |plant| ROWS.into_iter().find(|row| row.bug == Bug::Service(plant)).expect("a row");
+    let found = |plant, held| {
+        let row = row(plant);
+        let mut verdict = verdict_of(0, 0);
+        for finding in &mut verdict.findings {
+            if finding.rule == Rule::TokensRise {
+                finding.held = held;
+            }
+        }
+        row.found(&CellReport::of(Trial::plain(row.trial.place), 100, figures(), verdict))
+    };
+    let unseen = found(Plant::TokenFromRedis, None);
+    assert!(unseen.invalid.iter().any(|why| why.contains("tokens")), "{unseen:?}");
+    assert!(unseen.signs.is_empty() && unseen.wrong.is_empty(), "{unseen:?}");
+    let seen = found(Plant::TokenFromRedis, Some(true));
+    assert!(seen.invalid.is_empty() && seen.wrong.is_empty(), "{seen:?}");
+    assert_eq!(found(Plant::TokenFromRedis, Some(false)).signs.len(), 1);
+    assert!(found(Plant::NoStockCondition, None).invalid.is_empty(), "nobody was to be fenced");
 }
 
 #[test]

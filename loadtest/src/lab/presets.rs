@@ -113,7 +113,10 @@ fn smoke() -> Vec<Trial> {
     let plain = |lock, scope, guards| Trial::plain(Place { lock, scope, guards, replicas: 2 });
     let mut trials = vec![
         plain(Lock::None, Scope::User, Guards::On),
-        plain(Lock::Redisson, Scope::Voucher, Guards::Off),
+        Trial {
+            circumstance: Circumstance::Inside,
+            ..plain(Lock::Redisson, Scope::User, Guards::Off)
+        },
         frozen(Lock::Redisson, Circumstance::FrozenUnfenced, 2),
         frozen(Lock::Redisson, Circumstance::FrozenFenced, 2),
     ];
@@ -200,6 +203,13 @@ mod tests {
         for fault in FaultKind::ALL {
             assert!(trials.iter().any(|trial| trial.fault == Some(fault)), "{fault:?}");
         }
+    }
+
+    #[test]
+    fn the_smoke_run_has_a_lock_inside_the_transaction() {
+        let inside = |trial: &Trial| trial.circumstance == Circumstance::Inside;
+        let trial = smoke().into_iter().find(inside).expect("one");
+        assert!(!trial.expectation().expect("a prediction").prediction.holds(), "it is to break");
     }
 
     #[test]

@@ -1,44 +1,76 @@
 //! The comparison in prose, built from what was observed: it changes if the figures do.
 
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
 use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::report::table::problems;
 use crate::report::{capitalized, counted};
 
-/// The conclusion; its first sentence is what makes the run red, or else the pair that the
-/// comparison is for.
-pub fn conclusion(cells: &[CellReport]) -> String {
-    let mut sentences: Vec<String> = red_sentence(cells).into_iter().collect();
-    sentences.push(pair_sentence(cells).unwrap_or_else(|| NO_PAIR.to_owned()));
-    sentences.extend(stock_sentence(cells));
-    sentences.extend(voucher_sentence(cells));
-    sentences.extend(guards_sentence(cells));
-    sentences.push(count_sentence(cells, "comparison"));
-    sentences.join(" ")
+/// The comparison in prose. As text and in JSON it is all of it, one sentence after the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conclusion {
+    /// What was unusual about the whole run: its path, its writer.
+    pub setting: String,
+    /// A bug that every replica had.
+    pub planted: String,
+    /// The answer to what was asked, which is read first.
+    pub answer: String,
+    /// What it rests on.
+    pub more: String,
 }
 
-/// That of a matrix, which need not hold that pair; then its first sentence is the frozen holder,
-/// or else the count.
-pub fn of_matrix(cells: &[CellReport]) -> String {
+impl fmt::Display for Conclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { setting, planted, answer, more } = self;
+        let parts = [setting, planted, answer, more].map(|part| part.trim());
+        f.write_str(
+            &parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "),
+        )
+    }
+}
+
+impl Serialize for Conclusion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The conclusion; its first sentence is what makes the run red, or else the pair that the
+/// comparison is for.
+pub fn conclusion(cells: &[CellReport]) -> Conclusion {
+    let mut answer: Vec<String> = red_sentence(cells).into_iter().collect();
+    answer.push(pair_sentence(cells).unwrap_or_else(|| NO_PAIR.to_owned()));
+    answer.extend(way_out_sentence(cells));
+    let mut more: Vec<String> = stock_sentence(cells).into_iter().collect();
+    more.extend(voucher_sentence(cells));
+    more.extend(guards_sentence(cells));
+    more.push(count_sentence(cells, "comparison"));
+    Conclusion { answer: answer.join(" "), more: more.join(" "), ..Conclusion::default() }
+}
+
+/// That of a matrix, which need not hold that pair; then its answer is what else it shows of locks,
+/// or the frozen holder, or else the count.
+pub fn of_matrix(cells: &[CellReport]) -> Conclusion {
     let count = count_sentence(cells, "run");
-    let mut sentences: Vec<String> = red_sentence(cells).into_iter().collect();
-    sentences.extend(pair_sentence(cells));
-    sentences.extend(stock_sentence(cells));
-    let frozen = frozen_sentence(cells);
-    if sentences.is_empty() && frozen.is_none() {
-        sentences.push(count.clone());
+    let mut answer: Vec<String> = red_sentence(cells).into_iter().collect();
+    answer.extend(pair_sentence(cells));
+    answer.extend(way_out_sentence(cells));
+    let mut more: Vec<String> = stock_sentence(cells).into_iter().collect();
+    more.extend(voucher_sentence(cells));
+    if let Some(frozen) = frozen_sentence(cells) {
+        if answer.is_empty() { answer.push(frozen) } else { more.push(frozen) }
     }
-    // It leads where nothing else does.
-    let leads = sentences.is_empty();
-    sentences.extend(frozen.clone().filter(|_| leads));
-    sentences.extend(voucher_sentence(cells));
-    sentences.extend(frozen.filter(|_| !leads));
-    sentences.extend(guards_sentence(cells));
-    if sentences.first() != Some(&count) {
-        sentences.push(count);
+    more.extend(guards_sentence(cells));
+    if answer.is_empty() {
+        answer.push(count);
+    } else {
+        more.push(count);
     }
-    sentences.join(" ")
+    Conclusion { answer: answer.join(" "), more: more.join(" "), ..Conclusion::default() }
 }
 
 /// Where there is no pair.
@@ -138,8 +170,14 @@ fn stock_sentence(cells: &[CellReport]) -> Option<String> {
     let least = distributed.iter().min_by_key(|cell| cell.oversold)?;
     let all_oversold = weak.oversold > 0 && least.oversold > 0;
     let all_valid = weak.valid && distributed.iter().all(|cell| cell.valid);
-    let (neither, at_least) =
-        if distributed.len() == 1 { ("Neither", "") } else { ("None of them", "at least ") };
+    let one = distributed.len() == 1;
+    let neither = match (weak.place.lock, one) {
+        (Lock::Local, true) => "Neither lock per user",
+        (Lock::Local, false) => "None of these locks per user",
+        (_, true) => "Neither the sale without a lock nor that with a lock per user",
+        (_, false) => "Neither the sale without a lock nor any with a lock per user",
+    };
+    let at_least = if one { "" } else { "at least " };
     (all_oversold && all_valid).then(|| {
         format!(
             "{neither} kept to the stock ({} and {at_least}{} orders too many for {} units), \
@@ -149,17 +187,66 @@ fn stock_sentence(cells: &[CellReport]) -> Option<String> {
     })
 }
 
+/// Where locks per user do not keep to the stock: what does.
+fn way_out_sentence(cells: &[CellReport]) -> Option<String> {
+    let mut per_user = unguarded(cells, Scope::User).filter(|cell| cell.place.lock != Lock::None);
+    let first = per_user.next()?;
+    if first.oversold == 0 || per_user.any(|cell| cell.oversold == 0) {
+        return None;
+    }
+    let per_voucher = distributed_per_voucher(cells);
+    let all_kept = per_voucher.iter().all(|cell| cell.oversold == 0);
+    let lock = rates(&per_voucher).map(|[slowest, fastest]| {
+        let (least, most) = (slowest.orders_per_s, fastest.orders_per_s);
+        match (all_kept, per_voucher.len()) {
+            (false, _) => "a distributed lock per voucher does not always".to_owned(),
+            (true, 1) => format!("a distributed lock per voucher does ({least:.0} orders/s)"),
+            (true, _) => {
+                format!("a distributed lock per voucher does ({least:.0} to {most:.0} orders/s)")
+            }
+        }
+    });
+    let guarded: Vec<_> = guarded(cells).collect();
+    let guards_keep = !guarded.is_empty() && guarded.iter().all(|cell| cell.oversold == 0);
+    let guards = guards_keep.then_some(match (&lock, all_kept) {
+        (Some(_), true) => ", and so do the database's guards, whatever the lock",
+        (Some(_), false) => ", but the database's guards do, whatever the lock",
+        (None, _) => "the database's guards do, whatever the lock",
+    });
+    let what_does = lock.unwrap_or_default() + guards.unwrap_or_default();
+    let stop = if what_does.is_empty() { "" } else { "; " };
+    Some(format!("No lock per user keeps to the stock{stop}{what_does}."))
+}
+
+/// Valid cells of that scope without guards in which nothing else happens.
+fn unguarded(cells: &[CellReport], scope: Scope) -> impl Iterator<Item = &CellReport> {
+    cells.iter().filter(move |cell| {
+        let place = cell.place;
+        let plain = cell.valid && cell.trial().is_plain();
+        plain && place.scope == scope && place.guards == Guards::Off
+    })
+}
+
+/// Those of one distributed lock per voucher over several replicas.
+fn distributed_per_voucher(cells: &[CellReport]) -> Vec<&CellReport> {
+    let suits = |cell: &&CellReport| cell.place.lock.is_distributed() && cell.place.replicas > 1;
+    unguarded(cells, Scope::Voucher).filter(suits).collect()
+}
+
+/// Valid cells with the database's guards on.
+fn guarded(cells: &[CellReport]) -> impl Iterator<Item = &CellReport> {
+    cells.iter().filter(|cell| cell.valid && cell.place.guards == Guards::On)
+}
+
+/// The slowest and the fastest, if there is any.
+fn rates<'a>(cells: &[&'a CellReport]) -> Option<[&'a CellReport; 2]> {
+    let by_rate = |a: &&&CellReport, b: &&&CellReport| a.orders_per_s.total_cmp(&b.orders_per_s);
+    Some([cells.iter().min_by(by_rate)?, cells.iter().max_by(by_rate)?])
+}
+
 /// What a distributed lock per voucher does about it.
 fn voucher_sentence(cells: &[CellReport]) -> Option<String> {
-    let unguarded = cells.iter().filter(|cell| cell.valid).filter(|cell| {
-        let place = cell.place;
-        cell.trial().is_plain()
-            && place.lock.is_distributed()
-            && place.scope == Scope::Voucher
-            && place.guards == Guards::Off
-            && place.replicas > 1
-    });
-    let unguarded: Vec<_> = unguarded.collect();
+    let unguarded = distributed_per_voucher(cells);
     if let Some(broken) = unguarded.iter().find(|cell| !cell.observed.holds()) {
         return Some(format!(
             "Even one distributed lock per voucher did not hold ({}): {} oversold, {} twice.",
@@ -168,9 +255,7 @@ fn voucher_sentence(cells: &[CellReport]) -> Option<String> {
             people(broken.duplicate_users)
         ));
     }
-    let rate = |cell: &&&CellReport| cell.orders_per_s;
-    let slowest = unguarded.iter().min_by(|a, b| rate(a).total_cmp(&rate(b)))?;
-    let fastest = unguarded.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
+    let [slowest, fastest] = rates(&unguarded)?;
     let replicas = in_words(slowest.place.replicas);
     Some(if unguarded.len() == 1 {
         format!(
@@ -214,8 +299,7 @@ fn frozen_sentence(cells: &[CellReport]) -> Option<String> {
 
 /// What the database's guards do, whatever the lock.
 fn guards_sentence(cells: &[CellReport]) -> Option<String> {
-    let guarded: Vec<&CellReport> =
-        cells.iter().filter(|cell| cell.valid && cell.place.guards == Guards::On).collect();
+    let guarded: Vec<_> = guarded(cells).collect();
     let broke = guarded.iter().filter(|cell| !cell.observed.holds()).count();
     match (guarded.len(), broke) {
         (0, _) => None,

@@ -1,13 +1,23 @@
 use super::*;
 use crate::report::tests::{cell, frozen, matrix_report, place, story};
 
+/// All of it.
+fn conclusion(cells: &[CellReport]) -> String {
+    super::conclusion(cells).to_string()
+}
+
+/// The same of a matrix.
+fn of_matrix(cells: &[CellReport]) -> String {
+    super::of_matrix(cells).to_string()
+}
+
 #[test]
 fn the_first_sentence_is_the_pair_per_user_with_what_was_observed() {
     let text = conclusion(&story());
     let first = "With JVM-style local locks three replicas sell twice to one user (it happened to \
                  55 users), with the distributed lock they do not (it happened to nobody).";
     assert!(text.starts_with(first), "{text}");
-    assert!(text.contains("310 and 290 orders too many"), "{text}");
+    assert!(text.contains("Neither lock per user kept to the stock (310 and 290"), "{text}");
     assert!(text.contains("One distributed lock per voucher kept both promises"), "{text}");
     assert!(text.ends_with("All 4 cells are valid and as predicted."), "{text}");
 }
@@ -45,7 +55,8 @@ fn several_distributed_locks_are_told_of_together_and_one_that_fails_by_its_name
     cells.push(CellReport { orders_per_s: 20.0, ..cell(zookeeper(Scope::Voucher), 0, 0) });
     let text = conclusion(&cells);
     assert!(text.contains("with each of 2 distributed locks they do not"), "{text}");
-    assert!(text.contains("None of them kept to the stock (310 and at least 250"), "{text}");
+    assert!(text.contains("None of these locks per user kept to the stock (310 and"), "{text}");
+    assert!(text.contains("per voucher does (20 to 312 orders/s), and so do"), "{text}");
     assert!(text.contains("at 20 (zookeeper) to 312 orders/s (redisson)"), "{text}");
 
     cells[4] = cell(cells[4].place, 250, 3);
@@ -62,10 +73,11 @@ fn several_distributed_locks_are_told_of_together_and_one_that_fails_by_its_name
 #[test]
 fn a_matrix_says_first_what_the_pair_showed_or_else_how_many_cells_came_out() {
     let report = matrix_report();
-    assert!(report.conclusion.starts_with("With JVM-style local locks"), "{}", report.conclusion);
+    let Conclusion { answer, more, .. } = &report.conclusion;
+    assert!(answer.starts_with("With JVM-style local locks"), "{answer}");
     let frozen = "Where a holder was frozen past its lock, 1 order was too many without fencing \
                   (1 cell) and no unit was sold twice with fencing (1 cell).";
-    assert!(report.conclusion.contains(frozen), "{}", report.conclusion);
+    assert!(more.contains(frozen), "{more}");
     let without_pair = of_matrix(&report.cells[3..5]);
     assert!(without_pair.starts_with("All 2 cells are valid and as predicted."), "{without_pair}");
     assert_eq!(without_pair.matches("All 2 cells").count(), 1, "{without_pair}");
@@ -76,10 +88,12 @@ fn without_a_local_lock_the_sale_without_any_is_compared() {
     let mut cells = story()[1..].to_vec();
     cells.push(cell(place(Lock::None, Scope::User, Guards::Off, 3), 818, 647));
     let first = "Without a lock three replicas sell twice to one user (it happened to 647 users), \
-                 with the distributed lock they do not (it happened to nobody). Neither kept to \
-                 the stock (818 and 290 orders too many for 100 units)";
+                 with the distributed lock they do not (it happened to nobody). No lock per user \
+                 keeps to the stock; a distributed lock per voucher does (312 orders/s), and so do";
+    let stock = "Neither the sale without a lock nor that with a lock per user kept to the stock \
+                 (818 and 290 orders too many for 100 units)";
     for text in [conclusion(&cells), of_matrix(&cells)] {
-        assert!(text.starts_with(first), "{text}");
+        assert!(text.starts_with(first) && text.contains(stock), "{text}");
     }
     cells.push(story().swap_remove(0));
     assert!(conclusion(&cells).starts_with("With JVM-style local locks"), "the pair comes first");
@@ -128,4 +142,35 @@ fn a_frozen_holder_is_none_of_the_cells_that_stand_for_the_comparison() {
     let plain = conclusion(&cells);
     cells.push(CellReport { duplicate_users: 9, ..frozen(Circumstance::FrozenUnfenced, 5) });
     assert_eq!(conclusion(&cells), plain.replace("All 3", "All 4"));
+}
+
+#[test]
+fn the_answer_goes_on_with_what_keeps_to_the_stock_where_locks_per_user_do_not() {
+    let answer = |cells: &[CellReport]| super::of_matrix(cells).answer;
+    let all = answer(&story());
+    let pair = "(it happened to nobody). ";
+    let rest = |answer: &str| answer.split_once(pair).expect("the pair").1.to_owned();
+    assert_eq!(
+        rest(&all),
+        "No lock per user keeps to the stock; a distributed lock per voucher does (312 orders/s), \
+         and so do the database's guards, whatever the lock."
+    );
+    assert_eq!(all, super::conclusion(&story()).answer);
+    let mut unguarded = story();
+    unguarded.truncate(3);
+    assert!(rest(&answer(&unguarded)).ends_with("voucher does (312 orders/s)."));
+    unguarded.truncate(2);
+    assert_eq!(rest(&answer(&unguarded)), "No lock per user keeps to the stock.");
+    unguarded.push(story().swap_remove(3));
+    let guards_only = "No lock per user keeps to the stock; the database's guards do, whatever the \
+                       lock.";
+    assert_eq!(rest(&answer(&unguarded)), guards_only);
+
+    let mut broken = story();
+    broken[2] = cell(broken[2].place, 7, 0);
+    let but = "a distributed lock per voucher does not always, but the database's guards do";
+    assert!(answer(&broken).contains(but), "{}", answer(&broken));
+    let mut kept = story();
+    kept[1] = cell(kept[1].place, 0, 0);
+    assert!(!answer(&kept).contains("No lock per user"), "{}", answer(&kept));
 }

@@ -13,6 +13,9 @@ use crate::report::baseline::Changes;
 use crate::report::table::{Look, footnote, problems, speed, verdict};
 use crate::report::{Report, counted, wrapped};
 
+/// Longest time for the smoke run, which is part of `make test`.
+const SMOKE_WITHIN_S: f64 = 300.0;
+
 /// How the cells of a matrix were chosen, and what they come to.
 #[derive(Debug, Serialize)]
 pub struct Selection {
@@ -91,6 +94,7 @@ pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String
     parts.extend(report.planted.iter().map(|plants| plants.text(look)));
     parts.extend(report.changes.as_ref().map(Changes::text));
     parts.push(wrapped(&provenance(report, selection)));
+    parts.extend(overdue(selection, report.took_s));
     let Summary { cells, as_predicted, .. } = &selection.summary;
     let cells = counted(*cells, "cell");
     let planted = report.planted.as_ref().map_or(String::new(), |plants| {
@@ -98,6 +102,16 @@ pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String
     });
     parts.push(format!("{cells}, {as_predicted} as predicted{planted}"));
     parts.join("\n\n")
+}
+
+/// What must be said where the smoke run took too long, since every change waits for it.
+fn overdue(selection: &Selection, took_s: f64) -> Option<String> {
+    let is_late = selection.preset == Some(Preset::Smoke) && took_s > SMOKE_WITHIN_S;
+    is_late.then(|| {
+        format!(
+            "!!! TOO SLOW: the smoke run took {took_s:.0} s, and may take {SMOKE_WITHIN_S:.0} s"
+        )
+    })
 }
 
 fn provenance(report: &Report, selection: &Selection) -> String {

@@ -25,6 +25,7 @@ use crate::lab::machine::{Machine, Versions};
 use crate::lab::place::Load;
 use crate::lab::planting::Plants;
 use crate::report::baseline::{Baseline, Changes};
+use crate::report::conclusion::Conclusion;
 use crate::report::html::page::Page;
 use crate::report::matrix::Selection;
 use crate::report::repeat::Flag;
@@ -36,7 +37,7 @@ pub struct Report {
     /// Whether every cell is valid and as predicted, and every planted bug caught.
     pub ok: bool,
     /// The same in prose.
-    pub conclusion: String,
+    pub conclusion: Conclusion,
     /// The cells, in the order of the table.
     pub cells: Vec<CellReport>,
     /// Cells that have nothing to show, and were not run.
@@ -156,7 +157,7 @@ impl Report {
             parts.push(wrong.join("\n"));
         }
         parts.extend(self.changes.as_ref().map(Changes::text));
-        parts.push(wrapped(&self.conclusion));
+        parts.push(wrapped(&self.conclusion.to_string()));
         parts.push(wrapped(&self.provenance()));
         parts.join("\n\n")
     }

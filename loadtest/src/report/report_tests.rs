@@ -10,6 +10,7 @@ use crate::lab::place::Place;
 use crate::lab::planting::{Attempt, Planted};
 use crate::lab::plants::Found;
 use crate::lab::predict::{Circumstance, Guards, Prediction, Scope};
+use crate::lab::presets::Preset;
 use crate::lab::round::{Round, Strike};
 use crate::lab::trial::Trial;
 use crate::load::stats::{Figures, Latency, Share};
@@ -310,4 +311,17 @@ fn reports_are_written_into_folders_that_are_made_and_refused_where_they_cannot_
     assert!(!new.exists(), "a check leaves nothing behind");
     let error = check_writable(folder.path()).expect_err("a folder is no file");
     assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
+fn a_smoke_run_that_takes_longer_than_five_minutes_says_so_and_no_other_run_does() {
+    let text = |preset, took_s| {
+        let mut report = Report { took_s, ..matrix_report() };
+        report.selection.as_mut().expect("a matrix").preset = preset;
+        report.text(Look::FILE)
+    };
+    let late = "!!! TOO SLOW: the smoke run took 301 s, and may take 300 s";
+    assert!(text(Some(Preset::Smoke), 301.0).contains(late));
+    assert!(!text(Some(Preset::Smoke), 299.0).contains("TOO SLOW"));
+    assert!(!text(Some(Preset::Full), 9000.0).contains("TOO SLOW"));
 }

@@ -54,7 +54,7 @@ fn switches_for_development_are_refused_on_an_address_that_others_reach() {
 #[test]
 fn switches_that_break_things_are_refused_outside_of_the_laboratory() {
     let place = nowhere();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["--guards", "off"], "--guards off"),
         (&["--failpoints", "sale-committed=panic"], "--failpoints"),
         (&["--work-ms", "1"], "--work-ms"),
@@ -64,6 +64,7 @@ fn switches_that_break_things_are_refused_outside_of_the_laboratory() {
         (&["--plant", "lying-audit"], "--plant"),
         (&["--plant", "release-before-commit"], "--plant"),
         (&["--plant", "no-stock-condition"], "--plant"),
+        (&["--plant-control", "lying-audit"], "--plant-control"),
     ];
     for (flags, why) in cases {
         let why = format!("{why} is for the laboratory and needs --lab");
@@ -81,7 +82,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let red = ["--red-urls", three];
     let queued = ["--path", "queued", "--writer", "grouped"];
     let queued = |flags: &[&'static str]| [&queued[..], flags].concat();
-    let cases: [(&[&str], &str); 36] = [
+    let cases: [(&[&str], &str); 37] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
@@ -107,6 +108,10 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
         (&["--lab", "--fenced", "--writer", "grouped"], "no sense with --fenced"),
         (
             &["--lab", "--plant", "retry-with-fresh-id", "--writer", "grouped"],
+            "a bug of the writer single",
+        ),
+        (
+            &["--lab", "--plant-control", "no-stock-condition", "--writer", "grouped"],
             "a bug of the writer single",
         ),
         (&["--path", "queued"], "makes no sense with --writer single"),

@@ -185,6 +185,7 @@ fn rules(writer: Writer) -> Rules {
         lock: LockOptions::new(Duration::from_secs(1), Lease::Fixed(LEASE)),
         work: Duration::ZERO,
         plant: None,
+        control: None,
         max_orders: 512,
     }
 }

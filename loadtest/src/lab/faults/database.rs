@@ -1,8 +1,6 @@
 //! What happens to the database server.
 
-use tokio::time::sleep;
-
-use super::replicas::state_of;
+use super::replicas::stands_still;
 use super::{Scene, witness};
 use crate::error::Result;
 use crate::lab::cluster::blocking;
@@ -22,9 +20,7 @@ pub(super) async fn freeze(scene: &Scene<'_>) -> Result<String> {
     let database = scene.deployment.database().clone();
     let frozen = database.clone();
     blocking(move || frozen.freeze()).await?;
-    sleep(scene.schedule.lasts()).await;
-    let state = state_of(database.pid());
+    let seen = stands_still("the database", database.pid(), scene.schedule.lasts()).await;
     blocking(move || database.thaw()).await?;
-    let ms = scene.schedule.lasts_ms;
-    witness(state == 'T', format!("the database was in state {state} for {ms} ms"))
+    seen
 }

@@ -65,9 +65,13 @@ pub async fn freeze_the_holder(scene: &Scene<'_>, lapses: bool) -> Result<String
     let answered = until("the COMMIT is answered", || way.counts().bytes_to_client > before).await;
     blocking(move || replica.thaw()).await?;
     answered?;
+    let others = match meanwhile {
+        0 => "nobody else wrote".to_owned(),
+        1 => "another wrote once".to_owned(),
+        times => format!("others wrote {times} times"),
+    };
     let text = format!(
-        "{} was in state {state} for {} ms with its COMMIT on the way; others wrote {meanwhile} \
-         times meanwhile",
+        "{} was in state {state} for {} ms with its COMMIT on the way; {others} meanwhile",
         schedule.victim_name(),
         lasted.as_millis()
     );

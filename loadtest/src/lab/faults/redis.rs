@@ -5,18 +5,21 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use testbed::Redis;
+use testbed::{Evictions, Redis};
 use tokio::time::sleep;
 
-use super::replicas::state_of;
+use super::replicas::stands_still;
 use super::{SEEN_WITHIN, Scene, witness};
 use crate::error::Result;
 use crate::lab::cluster::blocking;
 
-/// Filled again and again this often.
+/// How often it is filled at least, and what lies between.
 const FLOODS: u32 = 12;
-/// What is left for keys before the oldest are evicted, in bytes.
+const FLOOD_PAUSE: Duration = Duration::from_millis(100);
+/// What is left for keys before some are evicted, in bytes.
 const ROOM: u64 = 256 * 1024;
+/// How many keys it looks at for the one that ends soonest: enough to find a lock among the others.
+const SAMPLES: &str = "64";
 /// Writes 64 KiB in keys of 1 KiB each; the keys end by themselves.
 const FLOOD: &str = "for i = 1, 64 do \
     redis.call('SET', 'flood:' .. ARGV[1] .. ':' .. i, string.rep('x', 1024), 'PX', 20000) end";
@@ -106,27 +109,42 @@ pub(super) async fn flush_scripts(scene: &Scene<'_>) -> Result<String> {
     witness(missed > 0, format!("{missed} calls of a script were answered with NOSCRIPT"))
 }
 
-/// Keys are evicted, the oldest first. Witness: the server's count of them.
+/// Keys are evicted: first any, then those that end soonest, which are locks. Witness: the names
+/// that the server tells, and how many of them are locks. Locks of kinds that live elsewhere are
+/// none of them.
 pub(super) async fn evict(scene: &Scene<'_>) -> Result<String> {
-    let redis = scene.deployment.redis().clone();
-    blocking(move || {
-        let before: u64 = figure(&redis, "stats", "evicted_keys")?.parse().unwrap_or(0);
+    let (redis, number) = (scene.deployment.redis().clone(), scene.deployment.redis_database());
+    let prefix = scene.lock.holds_in_redis().map(|pattern| pattern.trim_end_matches('*'));
+    let (keys, locks) = blocking(move || {
+        let mut evictions = Evictions::of(&redis, number)?;
         let used: u64 = figure(&redis, "memory", "used_memory")?.parse().unwrap_or(0);
         let set = |name: &str, value: &str| redis.command(&["CONFIG", "SET", name, value]);
         set("maxmemory-policy", "allkeys-random")?;
         set("maxmemory", &(used + ROOM).to_string())?;
-        for number in 0..FLOODS {
+        let (mut keys, mut locks, mut floods) = (0, 0, 0);
+        let deadline = Instant::now() + SEEN_WITHIN;
+        while floods < FLOODS || (prefix.is_some() && locks == 0 && Instant::now() < deadline) {
+            if floods == FLOODS {
+                set("maxmemory-samples", SAMPLES)?;
+                set("maxmemory-policy", "volatile-ttl")?;
+            }
             // Refused for a moment while nothing can be evicted.
-            let _refused = redis.command(&["EVAL", FLOOD, "0", &number.to_string()]);
-            std::thread::sleep(Duration::from_millis(100));
+            let _refused = redis.command(&["EVAL", FLOOD, "0", &floods.to_string()]);
+            std::thread::sleep(FLOOD_PAUSE);
+            let names = evictions.since_last()?;
+            let is_lock = |name: &&String| prefix.is_some_and(|prefix| name.starts_with(prefix));
+            locks += names.iter().filter(is_lock).count();
+            keys += names.len();
+            floods += 1;
         }
-        let after: u64 = figure(&redis, "stats", "evicted_keys")?.parse().unwrap_or(0);
         set("maxmemory", "0")?;
         set("maxmemory-policy", "noeviction")?;
-        Ok(after.saturating_sub(before))
+        set("notify-keyspace-events", "")?;
+        Ok((keys, locks))
     })
-    .await
-    .and_then(|evicted| witness(evicted > 0, format!("{evicted} keys were evicted")))
+    .await?;
+    let text = format!("{keys} keys were evicted, {locks} of them locks");
+    witness(if prefix.is_some() { locks > 0 } else { keys > 0 }, text)
 }
 
 /// Stopped in its tracks. Witness: its state in /proc.
@@ -134,11 +152,9 @@ pub(super) async fn freeze(scene: &Scene<'_>) -> Result<String> {
     let redis = scene.deployment.redis().clone();
     let frozen = redis.clone();
     blocking(move || frozen.freeze()).await?;
-    sleep(scene.schedule.lasts()).await;
-    let state = state_of(redis.pid());
+    let seen = stands_still("Redis", redis.pid(), scene.schedule.lasts()).await;
     blocking(move || redis.thaw()).await?;
-    let ms = scene.schedule.lasts_ms;
-    witness(state == 'T', format!("Redis was in state {state} for {ms} ms"))
+    seen
 }
 
 /// The clock jumps, and back. Witness: what the server says the time is.

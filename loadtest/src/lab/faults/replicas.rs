@@ -35,18 +35,28 @@ pub(super) async fn freeze(scene: &Scene<'_>) -> Result<String> {
     let victim = victim(scene)?;
     let frozen = victim.clone();
     blocking(move || frozen.freeze()).await?;
-    sleep(scene.schedule.lasts()).await;
-    let state = state_of(victim.pid());
-    let thawed = victim.clone();
-    blocking(move || thawed.thaw()).await?;
-    let (name, ms) = (scene.schedule.victim_name(), scene.schedule.lasts_ms);
-    witness(state == 'T', format!("{name} was in state {state} for {ms} ms"))
+    let name = scene.schedule.victim_name();
+    let seen = stands_still(&name, victim.pid(), scene.schedule.lasts()).await;
+    blocking(move || victim.thaw()).await?;
+    seen
+}
+
+/// Waits while a process stands still that was frozen. Witness: its state in /proc at the begin and
+/// at the end, and the time between as it was measured.
+pub(super) async fn stands_still(name: &str, pid: u32, lasts: Duration) -> Result<String> {
+    let (began, before) = (Instant::now(), state_of(pid));
+    sleep(lasts).await;
+    let (after, lasted) = (state_of(pid), began.elapsed());
+    let states =
+        if before == after { before.to_string() } else { format!("{before}, then {after}") };
+    let text = format!("{name} was in state {states} for {} ms", lasted.as_millis());
+    witness(before == 'T' && after == 'T', text)
 }
 
 /// Each asked to end, and started again before the next. Witness: other processes, and exits with
 /// code 0.
 pub(super) async fn restart_all(scene: &Scene<'_>) -> Result<String> {
-    let mut said = Vec::new();
+    let mut restarted = Vec::new();
     for (index, replica) in scene.deployment.replicas().iter().enumerate() {
         let name = replica_name(index);
         let (before, replica) = (replica.pid(), replica.clone());
@@ -58,12 +68,20 @@ pub(super) async fn restart_all(scene: &Scene<'_>) -> Result<String> {
         let starting = replica.clone();
         blocking(move || starting.restart()).await?;
         until_in_rotation(scene, &name).await?;
-        said.push(format!("{name}: {before} -> {}", replica.pid()));
+        restarted.push((name, [before, replica.pid()]));
     }
-    witness(
-        !said.is_empty(),
-        format!("all ended with code 0 and are other processes: {}", said.join(", ")),
-    )
+    are_others(&restarted)
+}
+
+/// Witness: each is another process than before.
+fn are_others(restarted: &[(String, [u32; 2])]) -> Result<String> {
+    let same = restarted.iter().filter(|(_, [before, after])| before == after).count();
+    let said: Vec<_> = restarted
+        .iter()
+        .map(|(name, [before, after])| format!("{name} was process {before} and is {after}"))
+        .collect();
+    let text = format!("all ended with code 0; {}", said.join(", "));
+    witness(!said.is_empty() && same == 0, text)
 }
 
 /// Waits until the proxy has seen that the replica is back, and sends it requests.
@@ -91,4 +109,49 @@ pub(super) fn state_of(pid: u32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name before it may contain anything, also parentheses.
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_were_restarted_if_each_of_them_is_another_process() {
+        let name = str::to_owned;
+        let others = are_others(&[(name("r1"), [7, 9]), (name("r2"), [8, 10])]);
+        assert!(
+            others
+                .expect("others")
+                .ends_with("r1 was process 7 and is 9, r2 was process 8 and is 10")
+        );
+        assert!(are_others(&[(name("r1"), [7, 9]), (name("r2"), [8, 8])]).is_err());
+        assert!(are_others(&[]).is_err());
+    }
+
+    #[tokio::test]
+    async fn who_stands_still_is_seen_to_and_who_does_not_is_no_witness() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
+        let (pid, short) = (child.id(), Duration::from_millis(20));
+        let signal = |name: &str| {
+            let status = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
+            assert!(status.expect("kill runs").success());
+        };
+        let awake = stands_still("it", pid, short).await;
+        signal("-STOP");
+        let deadline = Instant::now() + SEEN_WITHIN;
+        while state_of(pid) != 'T' && Instant::now() < deadline {
+            sleep(POLL).await;
+        }
+        let began = Instant::now();
+        let still = stands_still("it", pid, short).await;
+        let most = began.elapsed().as_millis();
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert!(awake.is_err(), "{awake:?}");
+        let still = still.expect("it stood still");
+        let told =
+            still.strip_prefix("it was in state T for ").and_then(|it| it.strip_suffix(" ms"));
+        let told: u128 = told.and_then(|ms| ms.parse().ok()).expect(&still);
+        assert!((20..=most).contains(&told), "{still}, of {most} ms");
+    }
 }

@@ -315,10 +315,13 @@ fn fifty_cells_that_broke_everything_are_less_than_three_megabytes() {
 fn a_planted_bug_is_told_before_the_answer() {
     let mut planted = report(story());
     planted.load.plant = Some(crate::lab::place::Plant::LyingAudit);
-    planted.conclusion = format!("Every replica had it. {}", planted.conclusion);
+    planted.conclusion.planted = "Every replica had it.".to_owned();
+    planted.conclusion.setting = "All of it on another path. ".to_owned();
     let html = render(&Page::of(&planted)).expect("a page");
     assert!(html.contains("Every replica had the planted bug lying-audit."), "{html}");
     assert!(html.contains("<p class=\"answer\">With JVM-style local locks"), "{html}");
+    assert!(html.contains("<p class=\"question\">All of it on another path. 100 units"), "{html}");
+    assert!(!html.contains("Every replica had it."), "{html}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
 use crate::load::quantiles::Quantile;
 use crate::report::baseline::{BugChange, Change, Changes, NOTEWORTHY};
+use crate::report::conclusion::Conclusion;
 use crate::report::html::cell::{Fact, Section, is_brief};
 use crate::report::html::grid::{Grid, Kind};
 use crate::report::html::plants::PlantTable;
@@ -30,9 +31,9 @@ const MAX_NAMED: usize = 5;
 pub struct Page {
     /// What was asked.
     pub question: String,
-    /// The answer in one sentence.
+    /// The answer.
     pub answer: String,
-    /// The rest of it.
+    /// What it rests on.
     pub more: String,
     /// A bug that all replicas had, if they had one.
     pub plant: Option<&'static str>,
@@ -141,15 +142,11 @@ impl Page {
         let (cells, load) = (&report.cells, &report.load);
         let plant = load.plant.map(Plant::name);
         // The sentence on a planted bug has a place of its own.
-        let prose = plant.and_then(|_| report.conclusion.split_once(". ")).map(|(_, rest)| rest);
-        let prose = prose.unwrap_or(&report.conclusion);
-        let (answer, more) = prose
-            .split_once(". ")
-            .map_or((prose.to_owned(), ""), |(first, rest)| (format!("{first}."), rest));
+        let Conclusion { setting, planted: _, answer, more } = report.conclusion.clone();
         Self {
-            question: question(report),
+            question: setting + &question(report),
             answer,
-            more: more.to_owned(),
+            more,
             plant,
             ok: report.ok,
             count: count(report),

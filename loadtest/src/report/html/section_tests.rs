@@ -109,3 +109,12 @@ fn of_a_round_it_is_said_which_figures_are_of_the_main_load_and_which_of_all() {
     let paced = CellReport { load: Some(paced), ..story().swap_remove(0) };
     assert!(page(vec![paced]).contains("<dt>in flight</dt><dd>at most 6</dd>"));
 }
+
+#[test]
+fn the_whole_answer_stands_above_the_matrix() {
+    let html = page(story());
+    let (above, below) = html.split_once("id=\"matrix\"").expect("the matrix");
+    let way_out = "No lock per user keeps to the stock; a distributed lock per voucher does";
+    assert!(above.contains(way_out), "{above}");
+    assert!(below.contains("<p class=\"more\">Neither lock per user kept to the stock"), "{below}");
+}
