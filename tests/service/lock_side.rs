@@ -1,65 +1,118 @@
-//! What operators see of the locks: metrics per kind, and the name of a server that is away.
+//! What operators see of the locks: metrics of the kind that is in use.
 
 use std::collections::BTreeMap;
 
-use reqwest::Method;
+use testbed::{Replica, ReplicaSpec};
+use tokio::task::{block_in_place, spawn_blocking};
 
-use crate::support::{Service, eventually};
+use crate::crowd::{Fate, buy_at};
+use crate::fleet::SECKILL;
+use crate::redis_side::RedisSide;
+use crate::support::{Answer, Place, SECRET, Service, client, eventually, servers};
 
-/// The samples of one kind: value by name and labels.
-async fn samples(service: &Service, kind: &str) -> (String, BTreeMap<String, f64>) {
-    let answer = service.call(Method::GET, "/metrics", None, None).await;
-    let page = answer.expect(200).as_str().expect("text").to_owned();
-    let label = format!("kind=\"{kind}\"");
-    let lines = page.lines().filter(|line| !line.starts_with('#') && line.contains(&label));
-    let samples = lines.map(|line| {
-        let (name, value) = line.rsplit_once(' ').expect("a name and a value");
-        let name = name.replace(&format!("{label},"), "").replace(&label, "");
-        (name, value.parse().expect("a number"))
-    });
-    let samples = samples.collect();
-    (page, samples)
+const KIND: &str = "redisson";
+/// Work beyond a third of the lease, when it is renewed.
+const PATIENT: [&str; 7] =
+    ["--lab", "--work-ms", "1300", "--lease-ms", "3000", "--lock-wait-ms", "20000"];
+const IMPATIENT: [&str; 4] = ["--lock-wait-ms", "0", "--lease-ms", "3000"];
+
+/// A process of its own: other tests of this program have their metrics in common.
+fn replica(place: &Place, flags: &[&str]) -> Replica {
+    let spec = ReplicaSpec::new("measured", SECKILL)
+        .args(["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0", "--lock", KIND])
+        .args(flags.iter().copied())
+        .env("DATABASE_URL", &place.database_url)
+        .env("REDIS_URL", &place.redis_url)
+        .env("JWT_SECRET", SECRET);
+    block_in_place(|| servers().bed.replica(spec)).expect("a replica")
+}
+
+/// What a replica tells of its locks.
+struct Told {
+    page: String,
+    /// Value by name and labels without the kind.
+    samples: BTreeMap<String, f64>,
+}
+
+impl Told {
+    async fn by(replica: &Replica) -> Self {
+        let sent = client().get(format!("{}/metrics", replica.base_url())).send().await;
+        let answer = Answer::of(sent.expect("an answer")).await;
+        let page = answer.expect(200).as_str().expect("text").to_owned();
+        let label = format!("kind=\"{KIND}\"");
+        let lines = page.lines().filter(|line| !line.starts_with('#') && line.contains(&label));
+        let samples = lines.map(|line| {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            let name = name.replace(&format!("{label},"), "").replace(&label, "");
+            (name, value.parse().expect("a number"))
+        });
+        let samples = samples.collect();
+        Self { page, samples }
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        *self.samples.get(name).unwrap_or_else(|| panic!("no {name} in {}", self.page))
+    }
+
+    /// A counter, with its help and type.
+    fn count(&self, counter: &str) -> f64 {
+        let name = format!("distlock_{counter}_total");
+        assert!(self.page.contains(&format!("# HELP {name} ")), "{}", self.page);
+        assert!(self.page.contains(&format!("# TYPE {name} counter")), "{}", self.page);
+        self.value(&format!("{name}{{}}"))
+    }
+
+    /// A counter that may not have been needed yet.
+    fn seen(&self, counter: &str) -> f64 {
+        self.samples.get(&format!("distlock_{counter}_total{{}}")).copied().unwrap_or_default()
+    }
+
+    /// How often something was measured, with its help, type and finest bucket.
+    fn measured(&self, histogram: &str) -> f64 {
+        let name = format!("distlock_{histogram}_seconds");
+        assert!(self.page.contains(&format!("# HELP {name} ")), "{}", self.page);
+        assert!(self.page.contains(&format!("# TYPE {name} histogram")), "{}", self.page);
+        self.value(&format!("{name}_bucket{{le=\"0.0001\"}}"));
+        self.value(&format!("{name}_count{{}}"))
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_locks_do_stands_in_the_metrics_by_kind() {
-    // No other test of this binary uses the kind, and all have their metrics in common.
-    let kind = "lua-release";
-    let service = Service::start(&["--lock", kind, "--lab", "--work-ms", "300"]).await;
-    let impatient = ["--lock", kind, "--lock-wait-ms", "0", "--allow-mixed"];
-    let impatient = Service::start_at(service.place.clone(), &impatient).await;
-    let voucher = service.voucher(10).await;
-    let (slow, ()) = tokio::join!(service.buy(&voucher, 1), async {
-        eventually("one waits in vain", async || {
-            impatient.buy(&voucher, 1).await.body["code"] == "order_in_progress"
-        })
-        .await;
+    let place = spawn_blocking(Place::fresh).await.expect("a place");
+    let admin = Service::start_at(place.clone(), &["--lock", KIND]).await;
+    let voucher = admin.voucher(10).await;
+    let [holder, waiter] = [(); 2].map(|()| replica(&place, &PATIENT));
+    let impatient = replica(&place, &IMPATIENT);
+    let redis = RedisSide::connect(&place.redis_url).await;
+    // One user from all sides: one purchase works, one waits for it, one comes in vain.
+    let (held, (waited, vain)) = tokio::join!(buy_at(holder.base_url(), &voucher, 1), async {
+        eventually("the lock is held", async || redis.has_lock(1).await).await;
+        let vain = buy_at(impatient.base_url(), &voucher, 1);
+        tokio::join!(buy_at(waiter.base_url(), &voucher, 1), vain)
     });
-    slow.expect(201);
+    assert!(matches!(held.fate(), Fate::Bought(_)), "{}", held.words());
+    assert_eq!(waited.answer.expect("an answer").problem(409), "already_ordered");
+    assert_eq!(vain.answer.expect("an answer").problem(409), "order_in_progress");
 
-    let (page, samples) = samples(&service, kind).await;
-    let value = |name: &str| *samples.get(name).unwrap_or_else(|| panic!("no {name} in {page}"));
-    for counter in ["attempts", "acquired", "busy", "timed_out"] {
-        let name = format!("distlock_{counter}_total");
-        assert!(value(&format!("{name}{{}}")) >= 1.0, "{page}");
-        assert!(page.contains(&format!("# HELP {name} ")), "{page}");
-        assert!(page.contains(&format!("# TYPE {name} counter")), "{page}");
+    let in_vain = Told::by(&impatient).await;
+    assert!(in_vain.count("attempts") >= 1.0, "{}", in_vain.page);
+    assert!(in_vain.count("busy") >= 1.0, "{}", in_vain.page);
+    assert!(in_vain.count("timed_out") >= 1.0, "{}", in_vain.page);
+
+    let told = Told::by(&waiter).await;
+    assert!(told.count("busy") >= 1.0 && told.count("acquired") >= 1.0, "{}", told.page);
+    assert!(told.measured("wait") >= 1.0 && told.measured("hand_off") >= 1.0, "{}", told.page);
+
+    let told = Told::by(&holder).await;
+    let page = &told.page;
+    for unseen in ["busy", "failed", "timed_out", "lost"] {
+        assert!(told.seen(unseen) < 1.0, "{unseen}: {page}");
     }
-    for name in ["failed", "lost"].map(|counter| format!("distlock_{counter}_total")) {
-        let unseen = samples.get(&format!("{name}{{}}")).is_none_or(|count| *count < 1.0);
-        assert!(unseen, "{page}");
-    }
-    for histogram in ["wait", "hold"] {
-        let name = format!("distlock_{histogram}_seconds");
-        assert!(value(&format!("{name}_count{{}}")) >= 1.0, "{page}");
-        assert!(page.contains(&format!("# TYPE {name} histogram")), "{page}");
-        assert!(samples.contains_key(&format!("{name}_bucket{{le=\"0.0001\"}}")), "{page}");
-    }
-    assert!(value("distlock_hold_seconds_sum{}") >= 0.3, "{page}");
-    let short: f64 = value("distlock_hold_seconds_bucket{le=\"0.25\"}");
-    assert!(
-        short < value("distlock_hold_seconds_count{}"),
-        "the long hold is no short one: {page}"
-    );
+    assert!(told.measured("hold") >= 1.0, "{page}");
+    assert!(told.measured("renewal_late") >= 1.0, "the work outlasts a third of a lease: {page}");
+    assert!(told.value("distlock_hold_seconds_sum{}") >= 1.3, "{page}");
+    let short = told.value("distlock_hold_seconds_bucket{le=\"1\"}");
+    assert!(short < told.value("distlock_hold_seconds_count{}"), "it was long: {page}");
     assert!(!page.contains("seckill_lock"), "the same twice: {page}");
 }

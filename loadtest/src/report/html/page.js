@@ -66,17 +66,17 @@ addEventListener('resize', () => {
   resized = setTimeout(redraw, 150);
 });
 
-// On paper every cell is open, and its curves have the colours of paper.
-let openBefore = [];
+// On paper everything is open, and the curves have the colours of paper.
+let opened = [];
 addEventListener('beforeprint', () => {
-  openBefore = cells.filter((cell) => cell.open);
+  opened = [...document.querySelectorAll('details:not([open])')];
   document.documentElement.classList.add('paper');
-  openAll(true);
+  opened.forEach((closed) => { closed.open = true; });
   cells.forEach(draw);
 });
 addEventListener('afterprint', () => {
   document.documentElement.classList.remove('paper');
-  cells.forEach((cell) => { cell.open = openBefore.includes(cell); });
+  opened.forEach((closed) => { closed.open = false; });
   redraw();
 });
 
