@@ -86,13 +86,13 @@ async fn what_the_locks_do_stands_in_the_metrics_by_kind() {
     let impatient = replica(&place, &IMPATIENT);
     let redis = RedisSide::connect(&place.redis_url).await;
     // One user from all sides: one purchase works, one waits for it, one comes in vain.
-    let (held, (waited, vain)) = tokio::join!(buy_at(holder.base_url(), &voucher, 1), async {
+    let (held, (second, vain)) = tokio::join!(buy_at(holder.base_url(), &voucher, 1), async {
         eventually("the lock is held", async || redis.has_lock(1).await).await;
         let vain = buy_at(impatient.base_url(), &voucher, 1);
         tokio::join!(buy_at(waiter.base_url(), &voucher, 1), vain)
     });
     assert!(matches!(held.fate(), Fate::Bought(_)), "{}", held.words());
-    assert_eq!(waited.answer.expect("an answer").problem(409), "already_ordered");
+    assert_eq!(second.answer.expect("an answer").problem(409), "already_ordered");
     assert_eq!(vain.answer.expect("an answer").problem(409), "order_in_progress");
 
     let in_vain = Told::by(&impatient).await;
