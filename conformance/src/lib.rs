@@ -34,4 +34,4 @@ pub use row::row;
 pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up};
 pub use spread::Spread;
 pub use want::{fresh_name, overlaps, overtaken};
-pub use witness::{Sample, Witness, judge};
+pub use witness::{Sample, Unproven, Witness, judge};

@@ -160,9 +160,23 @@ fn paged_in(thread: &Path) -> Option<u64> {
     text.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
 }
 
-/// The times that count, if their 99th percentile is within the bound; else a sentence. If that of
-/// all is, they all count: what was in time was in time whatever else the machine did.
-pub fn judge(samples: &[Sample], bound: Duration) -> Result<Spread, String> {
+/// Why times do not show what they were to show; a sentence each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unproven {
+    /// Too few of them count. They may be measured again.
+    #[error("{0}: the machine is too busy for a verdict")]
+    TooBusy(String),
+    /// What was to be prompt is late.
+    #[error("{0}")]
+    Late(String),
+}
+
+/// The times that count, if their 99th percentile is within the bound. If that of all is, they all
+/// count: what was in time was in time whatever else the machine did.
+///
+/// # Errors
+/// Too few count, or they are late.
+pub fn judge(samples: &[Sample], bound: Duration) -> Result<Spread, Unproven> {
     if !samples.is_empty() {
         let spread = Spread::of(samples.iter().map(|sample| sample.took));
         if spread.percentile(99) <= bound {
@@ -174,11 +188,11 @@ pub fn judge(samples: &[Sample], bound: Duration) -> Result<Spread, String> {
     let (counting, all) = (counted.len(), samples.len());
     if counting * COUNTED < all || all == 0 {
         let few = format!("only {counting} of {all} times were measured in a process that ran");
-        return Err(format!("{few}: the machine is too busy for a verdict"));
+        return Err(Unproven::TooBusy(few));
     }
     let spread = Spread::of(counted);
     if spread.percentile(99) > bound {
-        return Err(format!("later than {bound:?}: {spread}, of {all} measured"));
+        return Err(Unproven::Late(format!("later than {bound:?}: {spread}, of {all} measured")));
     }
     Ok(spread)
 }
@@ -204,6 +218,7 @@ mod tests {
         assert!(judge(&samples(&times), bound).is_ok());
         times.push((51, 10));
         let late = judge(&samples(&times), bound).unwrap_err();
+        let Unproven::Late(late) = late else { panic!("{late}") };
         assert!(late.starts_with("later than 50ms: n=101"), "{late}");
     }
 
@@ -213,6 +228,7 @@ mod tests {
         let spread = judge(&samples(&[(1, 0), (2, 10), (900, 11), (3, 200)]), bound);
         assert_eq!(spread.unwrap().count(), 2);
         let few = judge(&samples(&[(1, 0), (51, 11), (51, 11)]), bound).unwrap_err();
+        let Unproven::TooBusy(few) = few else { panic!("{few}") };
         assert!(few.contains("only 1 of 3"), "{few}");
         let in_time = judge(&samples(&[(1, 0), (50, 11), (50, 11)]), bound);
         assert_eq!(in_time.unwrap().count(), 3);

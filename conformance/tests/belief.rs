@@ -11,7 +11,8 @@ use std::time::Duration;
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Cause, Held, Want};
 use conformance::{
-    Contender, Home, Sample, Servers, Spread, Witness, eventually, fresh_name, home, judge, promise,
+    Contender, Home, Sample, Servers, Spread, Unproven, Witness, eventually, fresh_name, home,
+    judge, promise,
 };
 use distlock::{HoldKind, LockKind, RenewalKind};
 use testbed::Redis;
@@ -34,48 +35,54 @@ const REMOVED_LEASE: Duration = Duration::from_secs(3);
 /// Rounds that a busy machine may spoil, of each kind and cause: its holders were not run for a
 /// lease, and so had lost their locks before anything was done to them.
 const SPOILED: usize = 10;
+/// How often a kind is measured for which the machine was too busy.
+const TRIES: usize = 4;
 
 #[test]
 fn a_holder_that_has_lost_its_lock_is_told_within_50_ms() {
-    let mut late = Vec::new();
-    for kind in LockKind::ALL {
-        let promised = promise(kind);
-        let lease_ends =
-            matches!(promised.hold, HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember);
-        if !lease_ends {
-            continue;
+    let ends = [HoldKind::Lease, HoldKind::Session, HoldKind::WeakestMember];
+    let mut unproven = Vec::new();
+    for kind in LockKind::ALL.into_iter().filter(|kind| ends.contains(&promise(*kind).hold)) {
+        let mut told = told_in_time(kind);
+        for _ in 1..TRIES {
+            let Err(Unproven::TooBusy(why)) = &told else { break };
+            println!("{kind}: once more, for {why}");
+            told = told_in_time(kind);
         }
-        let mut all = Vec::new();
-        let mut note = |cause: &str, samples: Vec<Sample>| {
-            let spread = Spread::of(samples.iter().map(|sample| sample.took));
-            println!("{:18}{cause:24}{spread}", kind.as_str());
-            all.extend(samples);
-        };
-        let contenders: Vec<_> =
-            (0..HOLDERS).map(|_| Contender::start(Servers::shared(), kind)).collect();
-        let (looked, told) = frozen(&contenders);
-        note("frozen, first look", looked);
-        note("frozen, lost()", told);
-        if promised.hold != HoldKind::Session {
-            note("lease at its end", lease_at_its_end(&contenders[0]));
-        }
-        if matches!(promised.renewal, RenewalKind::Yes | RenewalKind::Heartbeat) {
-            note("server away", server_away(kind));
-        }
-        // Not by cause: those who lose their locks at the same time are told at the same time.
-        match judge(&all, TOLD_WITHIN) {
-            Ok(spread) => println!("{:18}of {} count: {spread}", kind.as_str(), all.len()),
-            Err(why) => late.push(format!("{kind}: {why}")),
-        }
-        let in_redis = matches!(home(kind), Home::Redis | Home::IndependentRedis);
-        if in_redis && promised.renewal == RenewalKind::Yes {
-            let after_renewals = removed_behind_its_back(kind, &contenders[0]);
-            if let Err(why) = judge(&after_renewals, TOLD_WITHIN) {
-                late.push(format!("{kind}: removed, beyond the next renewal: {why}"));
-            }
-        }
+        unproven.extend(told.err().map(|why| format!("{kind}: {why}")));
     }
-    assert!(late.is_empty(), "{}", late.join("\n"));
+    assert!(unproven.is_empty(), "{}", unproven.join("\n"));
+}
+
+/// All that is measured of one kind.
+fn told_in_time(kind: LockKind) -> Result<(), Unproven> {
+    let promised = promise(kind);
+    let mut all = Vec::new();
+    let mut note = |cause: &str, samples: Vec<Sample>| {
+        let spread = Spread::of(samples.iter().map(|sample| sample.took));
+        println!("{:18}{cause:24}{spread}", kind.as_str());
+        all.extend(samples);
+    };
+    let contenders: Vec<_> =
+        (0..HOLDERS).map(|_| Contender::start(Servers::shared(), kind)).collect();
+    let (looked, told) = frozen(&contenders);
+    note("frozen, first look", looked);
+    note("frozen, lost()", told);
+    if promised.hold != HoldKind::Session {
+        note("lease at its end", lease_at_its_end(&contenders[0]));
+    }
+    if matches!(promised.renewal, RenewalKind::Yes | RenewalKind::Heartbeat) {
+        note("server away", server_away(kind));
+    }
+    // Not by cause: those who lose their locks at the same time are told at the same time.
+    let spread = judge(&all, TOLD_WITHIN)?;
+    println!("{:18}of {} count: {spread}", kind.as_str(), all.len());
+    let in_redis = matches!(home(kind), Home::Redis | Home::IndependentRedis);
+    if in_redis && promised.renewal == RenewalKind::Yes {
+        // What is beyond the next renewal.
+        judge(&removed_behind_its_back(kind, &contenders[0]), TOLD_WITHIN)?;
+    }
+    Ok(())
 }
 
 /// The processes are frozen for longer than their leases; from the thaw to the first look that

@@ -10,8 +10,8 @@ use std::time::Duration;
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Contest, Stay, Want};
 use conformance::{
-    Contender, Sample, Servers, Spread, Witness, busy_until_queued, fresh_name, judge, overlaps,
-    overtaken, promise, row,
+    Contender, Sample, Servers, Spread, Unproven, Witness, busy_until_queued, fresh_name, judge,
+    overlaps, overtaken, promise, row,
 };
 use distlock::{Guarantees, LockKind, WakeKind};
 
@@ -115,7 +115,7 @@ struct Measured {
     /// From the end of one's work to the beginning of the next one's.
     hand_offs: Spread,
     /// Those that count, or what is wrong with them.
-    prompt: Result<Spread, String>,
+    prompt: Result<Spread, Unproven>,
     /// How many entered while one waited: the 99th percentile. If all have their turn in turn, it
     /// is as many as want it.
     turns_p99: usize,

@@ -40,7 +40,6 @@ async fn belief_of_a_cut_off_holder_ends_before_the_server_lets_somebody_else_in
         let heir = wait_for(&others, &name);
         await_watches(server(), &name, 1).await;
         line.silence();
-        let silent = Instant::now();
         loop {
             let waiting = !heir.is_finished() && look.queue(&name).await.len() == 2;
             // If it is still believed in now, it must have been there when the server was asked.
@@ -50,7 +49,6 @@ async fn belief_of_a_cut_off_holder_ends_before_the_server_lets_somebody_else_in
             }
             assert!(waiting, "believed in, but the server had already let somebody else in");
         }
-        assert!(silent.elapsed() < SHORT, "{:?}", silent.elapsed());
         assert_eq!(guard.lost().await, LossCause::Expired);
         let heir = heir.await.expect("no panic").expect("the lock");
         assert!(heir.token() > guard.token());
