@@ -66,11 +66,15 @@ const BARE_LEASE: Guarantees = Guarantees {
     flaws: &[],
 };
 
+/// A promoted replica that has not heard of a lock grants it anew.
+const FAILOVER: &str = "a failover to a replica that lags forgets the lock";
+
 const SETNX_EXPIRE: Guarantees = Guarantees {
     flaws: &[
         "a holder that dies between SETNX and EXPIRE locks everybody out for ever",
         "DEL removes whoever's lock is there",
         "work longer than the lease has two holders",
+        FAILOVER,
     ],
     ..BARE_LEASE
 };
@@ -79,6 +83,7 @@ const SET_NX: Guarantees = Guarantees {
     flaws: &[
         "work longer than the lease has two holders",
         "its late DEL frees the successor's lock, and a third enters",
+        FAILOVER,
     ],
     ..BARE_LEASE
 };
@@ -89,6 +94,7 @@ const OWNER_CHECK: Guarantees = Guarantees {
         "a pause between GET and DEL frees the successor's lock",
         "an owner that is a number of the process collides between replicas",
         "work longer than the lease has two holders",
+        FAILOVER,
     ],
     ..BARE_LEASE
 };
@@ -96,7 +102,11 @@ const OWNER_CHECK: Guarantees = Guarantees {
 const LUA_RELEASE: Guarantees = Guarantees {
     owner_checked: OwnerCheck::Atomic,
     idempotent: Answer::Yes,
-    flaws: &["work longer than the lease has two holders", "the same owner cannot enter again"],
+    flaws: &[
+        "work longer than the lease has two holders",
+        "the same owner cannot enter again",
+        FAILOVER,
+    ],
     ..BARE_LEASE
 };
 
@@ -105,6 +115,7 @@ const GETSET_TIMESTAMP: Guarantees = Guarantees {
         "trusts the clocks of the clients",
         "a loser overwrites the winner's deadline",
         "work longer than the lease has two holders",
+        FAILOVER,
     ],
     ..BARE_LEASE
 };
@@ -115,6 +126,7 @@ const REENTRANT: Guarantees = Guarantees {
     flaws: &[
         "work longer than the lease has two holders",
         "an answer that is lost on re-entry counts twice",
+        FAILOVER,
     ],
     ..BARE_LEASE
 };
@@ -126,10 +138,7 @@ const REDISSON: Guarantees = Guarantees {
     idempotent: Answer::Yes,
     reentrant: Answer::Yes,
     fencing: Fencing::Optional,
-    flaws: &[
-        "a failover to a replica that lags forgets the lock",
-        "a fence that is checked at the write alone lets a stale reader write",
-    ],
+    flaws: &[FAILOVER, "a fence that is checked at the write alone lets a stale reader write"],
     ..BARE_LEASE
 };
 

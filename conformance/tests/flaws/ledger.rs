@@ -24,6 +24,18 @@ struct Entry {
 
 const NOT_SHOWN: &str = "not shown: ";
 
+const IN_ONE_REDIS: &[LockKind] = &[
+    SetnxExpire,
+    SetNx,
+    OwnerCheck,
+    LuaRelease,
+    GetsetTimestamp,
+    Reentrant,
+    Redisson,
+    Fair,
+    ReadWrite,
+];
+
 const LEDGER: &[Entry] = &[
     Entry {
         kinds: &[LockKind::None],
@@ -139,7 +151,7 @@ const LEDGER: &[Entry] = &[
         gone: &["wake_up::a_waiter_who_is_told_asks_when_it_is_told"],
     },
     Entry {
-        kinds: &[Redisson, Fair, ReadWrite],
+        kinds: IN_ONE_REDIS,
         flaw: "a failover to a replica that lags forgets the lock",
         shown: &[
             "failover::a_failover_to_a_replica_that_lags_forgets_the_lock",
