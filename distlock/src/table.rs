@@ -69,12 +69,16 @@ const BARE_LEASE: Guarantees = Guarantees {
 /// A promoted replica that has not heard of a lock grants it anew.
 const FAILOVER: &str = "a failover to a replica that lags forgets the lock";
 
+/// A lease counts by the wall clock of its server.
+const SERVER_CLOCK: &str = "a clock of the server that is set forward ends the lease early";
+
 const SETNX_EXPIRE: Guarantees = Guarantees {
     flaws: &[
         "a holder that dies between SETNX and EXPIRE locks everybody out for ever",
         "DEL removes whoever's lock is there",
         "work longer than the lease has two holders",
         FAILOVER,
+        SERVER_CLOCK,
     ],
     ..BARE_LEASE
 };
@@ -84,6 +88,7 @@ const SET_NX: Guarantees = Guarantees {
         "work longer than the lease has two holders",
         "its late DEL frees the successor's lock, and a third enters",
         FAILOVER,
+        SERVER_CLOCK,
     ],
     ..BARE_LEASE
 };
@@ -95,6 +100,7 @@ const OWNER_CHECK: Guarantees = Guarantees {
         "an owner that is a number of the process collides between replicas",
         "work longer than the lease has two holders",
         FAILOVER,
+        SERVER_CLOCK,
     ],
     ..BARE_LEASE
 };
@@ -106,6 +112,7 @@ const LUA_RELEASE: Guarantees = Guarantees {
         "work longer than the lease has two holders",
         "the same owner cannot enter again",
         FAILOVER,
+        SERVER_CLOCK,
     ],
     ..BARE_LEASE
 };
@@ -127,6 +134,7 @@ const REENTRANT: Guarantees = Guarantees {
         "work longer than the lease has two holders",
         "an answer that is lost on re-entry counts twice",
         FAILOVER,
+        SERVER_CLOCK,
     ],
     ..BARE_LEASE
 };
@@ -138,7 +146,11 @@ const REDISSON: Guarantees = Guarantees {
     idempotent: Answer::Yes,
     reentrant: Answer::Yes,
     fencing: Fencing::Optional,
-    flaws: &[FAILOVER, "a fence that is checked at the write alone lets a stale reader write"],
+    flaws: &[
+        FAILOVER,
+        SERVER_CLOCK,
+        "a fence that is checked at the write alone lets a stale reader write",
+    ],
     ..BARE_LEASE
 };
 
@@ -178,7 +190,11 @@ const MYSQL_TABLE: Guarantees = Guarantees {
     idempotent: Answer::Yes,
     reentrant: Answer::Yes,
     fencing: Fencing::Yes,
-    flaws: &["a fence that is checked at the write alone lets a stale reader write"],
+    flaws: &[
+        SERVER_CLOCK,
+        "a failover to a replica that lags forgets the lock, and gives its token out again",
+        "a fence that is checked at the write alone lets a stale reader write",
+    ],
     ..BARE_LEASE
 };
 

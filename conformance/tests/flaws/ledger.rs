@@ -36,6 +36,9 @@ const IN_ONE_REDIS: &[LockKind] = &[
     ReadWrite,
 ];
 
+const LEASED_BY_ONE_SERVER: &[LockKind] =
+    &[SetnxExpire, SetNx, OwnerCheck, LuaRelease, Reentrant, Redisson, Fair, ReadWrite, MysqlTable];
+
 const LEDGER: &[Entry] = &[
     Entry {
         kinds: &[LockKind::None],
@@ -166,6 +169,21 @@ const LEDGER: &[Entry] = &[
         ],
     },
     Entry {
+        kinds: LEASED_BY_ONE_SERVER,
+        flaw: "a clock of the server that is set forward ends the lease early",
+        shown: &[
+            "server_clock::\
+             a_redis_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder",
+            "server_clock::\
+             a_database_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder",
+        ],
+        repaired_by: "a clock that only slews; mysql-row, mysql-named; zookeeper",
+        gone: &[
+            "server_clock::a_clock_that_is_set_forward_ends_no_transaction_and_no_session",
+            "zookeeper::a_clock_that_jumps_ends_no_session",
+        ],
+    },
+    Entry {
         kinds: &[Multi],
         flaw: "one member that is away keeps everybody out",
         shown: &["multi::a_member_that_is_away_keeps_everybody_out"],
@@ -215,6 +233,15 @@ const LEDGER: &[Entry] = &[
           a_restart_of_all_nodes_with_a_file_written_through_every_second_forgets_the_lock"],
         repaired_by: "an append-only file written through at once",
         gone: &["red::a_file_written_through_at_once_grants_nothing_that_it_may_forget"],
+    },
+    Entry {
+        kinds: &[MysqlTable],
+        flaw: "a failover to a replica that lags forgets the lock, and gives its token out again",
+        shown: &["database_failover::\
+          a_failover_to_a_database_that_lags_forgets_the_lock_and_gives_its_token_out_again"],
+        repaired_by: "mysql-row, which cannot commit then",
+        gone: &["database_failover::\
+          a_transaction_that_is_the_lock_does_not_outlive_the_database_that_fails_over"],
     },
     Entry {
         kinds: &[MysqlRow],
