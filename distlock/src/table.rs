@@ -72,6 +72,9 @@ const FAILOVER: &str = "a failover to a replica that lags forgets the lock";
 /// A lease counts by the wall clock of its server.
 const SERVER_CLOCK: &str = "a clock of the server that is set forward ends the lease early";
 
+/// What a frozen holder does before it looks.
+const PAUSED: &str = "a holder that is paused past its lease works on unless its token is checked";
+
 const SETNX_EXPIRE: Guarantees = Guarantees {
     flaws: &[
         "a holder that dies between SETNX and EXPIRE locks everybody out for ever",
@@ -149,6 +152,7 @@ const REDISSON: Guarantees = Guarantees {
     flaws: &[
         FAILOVER,
         SERVER_CLOCK,
+        PAUSED,
         "a fence that is checked at the write alone lets a stale reader write",
     ],
     ..BARE_LEASE
@@ -193,6 +197,7 @@ const MYSQL_TABLE: Guarantees = Guarantees {
     flaws: &[
         SERVER_CLOCK,
         "a failover to a replica that lags forgets the lock, and gives its token out again",
+        PAUSED,
         "a fence that is checked at the write alone lets a stale reader write",
     ],
     ..BARE_LEASE

@@ -311,6 +311,14 @@ const LEDGER: &[Entry] = &[
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
     },
     Entry {
+        kinds: &[Redisson, Fair, ReadWrite, MysqlTable],
+        flaw: "a holder that is paused past its lease works on unless its token is checked",
+        shown: &["fence::a_holder_that_is_paused_past_its_lease_writes_all_the_same"],
+        repaired_by: "its token, checked at the read and at the write",
+        gone: &["fence::\
+          a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
+    },
+    Entry {
         kinds: &[Redisson, Fair, ReadWrite, MysqlTable, Zookeeper],
         flaw: "a fence that is checked at the write alone lets a stale reader write",
         shown: &["fence::\
