@@ -31,7 +31,7 @@ pub use mint::FileMint;
 pub use patience::{PATIENCE, eventually};
 pub use replica::Replica;
 pub use row::row;
-pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up};
+pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up, with_tables};
 pub use spread::Spread;
 pub use want::{fresh_name, overlaps, overtaken};
 pub use witness::{Sample, Unproven, Witness, judge};

@@ -103,6 +103,19 @@ pub async fn warm_up(locks: &Locks) -> Result<(), LockError> {
     }
 }
 
+/// Makes the tables of the locks in a fresh database server; where they are.
+pub fn with_tables(database: &Database) -> String {
+    database.create_database(DATABASE).expect("a fresh server takes a database");
+    let url = database.url(DATABASE);
+    let addresses = Addresses { mysql: Some(url.clone()), ..Addresses::nowhere() };
+    let made = in_a_runtime(async {
+        let server = addresses.connect().await?.mysql;
+        ensure_schema(server.expect("its address was given").pool()).await
+    });
+    made.expect("a fresh database takes tables");
+    url
+}
+
 /// Private servers, shared by all who use the same value. Everything here panics, with the reason,
 /// if a server does not start.
 pub struct Servers {
@@ -150,14 +163,7 @@ impl Servers {
     pub fn database(&self) -> &Database {
         self.database.get_or_init(|| {
             let database = self.bed.database(Flavor::Any).expect("a database server");
-            database.create_database(DATABASE).expect("a fresh server takes a database");
-            let addresses =
-                Addresses { mysql: Some(database.url(DATABASE)), ..Addresses::nowhere() };
-            let made = in_a_runtime(async {
-                let server = addresses.connect().await?.mysql;
-                ensure_schema(server.expect("its address was given").pool()).await
-            });
-            made.expect("a fresh database takes tables");
+            with_tables(&database);
             database
         })
     }

@@ -66,11 +66,22 @@ const BARE_LEASE: Guarantees = Guarantees {
     flaws: &[],
 };
 
+/// A promoted replica that has not heard of a lock grants it anew.
+const FAILOVER: &str = "a failover to a replica that lags forgets the lock";
+
+/// A lease counts by the wall clock of its server.
+const SERVER_CLOCK: &str = "a clock of the server that is set forward ends the lease early";
+
+/// What a frozen holder does before it looks.
+const PAUSED: &str = "a holder that is paused past its lease works on unless its token is checked";
+
 const SETNX_EXPIRE: Guarantees = Guarantees {
     flaws: &[
         "a holder that dies between SETNX and EXPIRE locks everybody out for ever",
         "DEL removes whoever's lock is there",
         "work longer than the lease has two holders",
+        FAILOVER,
+        SERVER_CLOCK,
     ],
     ..BARE_LEASE
 };
@@ -79,6 +90,8 @@ const SET_NX: Guarantees = Guarantees {
     flaws: &[
         "work longer than the lease has two holders",
         "its late DEL frees the successor's lock, and a third enters",
+        FAILOVER,
+        SERVER_CLOCK,
     ],
     ..BARE_LEASE
 };
@@ -89,6 +102,8 @@ const OWNER_CHECK: Guarantees = Guarantees {
         "a pause between GET and DEL frees the successor's lock",
         "an owner that is a number of the process collides between replicas",
         "work longer than the lease has two holders",
+        FAILOVER,
+        SERVER_CLOCK,
     ],
     ..BARE_LEASE
 };
@@ -96,7 +111,12 @@ const OWNER_CHECK: Guarantees = Guarantees {
 const LUA_RELEASE: Guarantees = Guarantees {
     owner_checked: OwnerCheck::Atomic,
     idempotent: Answer::Yes,
-    flaws: &["work longer than the lease has two holders", "the same owner cannot enter again"],
+    flaws: &[
+        "work longer than the lease has two holders",
+        "the same owner cannot enter again",
+        FAILOVER,
+        SERVER_CLOCK,
+    ],
     ..BARE_LEASE
 };
 
@@ -105,6 +125,7 @@ const GETSET_TIMESTAMP: Guarantees = Guarantees {
         "trusts the clocks of the clients",
         "a loser overwrites the winner's deadline",
         "work longer than the lease has two holders",
+        FAILOVER,
     ],
     ..BARE_LEASE
 };
@@ -115,6 +136,8 @@ const REENTRANT: Guarantees = Guarantees {
     flaws: &[
         "work longer than the lease has two holders",
         "an answer that is lost on re-entry counts twice",
+        FAILOVER,
+        SERVER_CLOCK,
     ],
     ..BARE_LEASE
 };
@@ -127,7 +150,9 @@ const REDISSON: Guarantees = Guarantees {
     reentrant: Answer::Yes,
     fencing: Fencing::Optional,
     flaws: &[
-        "a failover to a replica that lags forgets the lock",
+        FAILOVER,
+        SERVER_CLOCK,
+        PAUSED,
         "a fence that is checked at the write alone lets a stale reader write",
     ],
     ..BARE_LEASE
@@ -169,7 +194,12 @@ const MYSQL_TABLE: Guarantees = Guarantees {
     idempotent: Answer::Yes,
     reentrant: Answer::Yes,
     fencing: Fencing::Yes,
-    flaws: &["a fence that is checked at the write alone lets a stale reader write"],
+    flaws: &[
+        SERVER_CLOCK,
+        "a failover to a replica that lags forgets the lock, and gives its token out again",
+        PAUSED,
+        "a fence that is checked at the write alone lets a stale reader write",
+    ],
     ..BARE_LEASE
 };
 

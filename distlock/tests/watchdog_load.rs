@@ -4,16 +4,14 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{Guard, LockName, Locks, Release};
-use metrics::{
-    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-    set_global_recorder,
-};
+use metrics::set_global_recorder;
+use support::lateness::Lateness;
 use support::redisson::{Own, Raw, Service, kept};
 use support::{connect_with, fresh_name};
 use tokio::runtime::Handle;
@@ -33,43 +31,6 @@ const NOT_FULL: usize = 12;
 /// Alive at any time while holds are renewed, besides those that were there before: the watchdog,
 /// and one task for each batch on its way.
 const TASKS: usize = 1 + HELD / BATCH + NOT_FULL;
-
-/// How late renewals were begun, in seconds.
-#[derive(Clone, Default)]
-struct Lateness(Arc<Mutex<Vec<f64>>>);
-
-impl Lateness {
-    fn take(&self) -> Vec<f64> {
-        std::mem::take(&mut self.0.lock().expect("no panic"))
-    }
-}
-
-impl HistogramFn for Lateness {
-    fn record(&self, late: f64) {
-        self.0.lock().expect("no panic").push(late);
-    }
-}
-
-impl Recorder for Lateness {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::noop()
-    }
-
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
-    }
-
-    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        match key.name() {
-            "distlock_renewal_late_seconds" => Histogram::from_arc(Arc::new(self.clone())),
-            _ => Histogram::noop(),
-        }
-    }
-}
 
 /// The most tasks that were alive at a time, by a thread that looks all the time: a task that sends
 /// a batch lives for a round trip.

@@ -180,6 +180,22 @@ impl Bed {
         Database::start(&self.inner, flavor)
     }
 
+    /// The same, with a clock that [`Database::jump_clock`] can set.
+    ///
+    /// # Errors
+    /// As [`Bed::database`]; also if there is no C compiler.
+    pub fn database_with_clock(&self, flavor: Flavor) -> Result<Database> {
+        Database::start_with_clock(&self.inner, flavor)
+    }
+
+    /// The same of `MariaDB`, with a log by which another one can [follow](Database::follow) it.
+    ///
+    /// # Errors
+    /// As [`Bed::database`].
+    pub fn database_with_log(&self) -> Result<Database> {
+        Database::start_with_log(&self.inner)
+    }
+
     /// The same of `MariaDB` as the only node of a Galera cluster. It cannot be restarted: after a
     /// kill it would not know whether it was the last one.
     ///

@@ -1,5 +1,6 @@
 //! A private MariaDB or MySQL.
 
+mod replication;
 mod setup;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use crate::mysql_wire::{Connection, Login};
 use crate::ports;
 use crate::probe::Probe;
 use crate::process::{Process, Recipe, start_on_free_port};
+use crate::shim::{Dial, Shim};
 
 /// The only user of the server.
 const USER: &str = "seckill";
@@ -47,20 +49,42 @@ pub struct Database {
     address: SocketAddr,
     login: Login,
     version: String,
+    clock: Option<Shim>,
+}
+
+/// What is unusual about a server.
+#[derive(Default)]
+struct Extras {
+    /// The library that makes it the only node of a Galera cluster.
+    provider: Option<PathBuf>,
+    has_clock: bool,
+    /// Others may follow what it writes.
+    has_log: bool,
 }
 
 impl Database {
     pub(crate) fn start(bed: &Arc<Inner>, flavor: Flavor) -> Result<Self> {
-        Self::start_as(bed, &Server::find(bed, flavor)?, None)
+        Self::start_as(bed, &Server::find(bed, flavor)?, &Extras::default())
+    }
+
+    pub(crate) fn start_with_clock(bed: &Arc<Inner>, flavor: Flavor) -> Result<Self> {
+        let extras = Extras { has_clock: true, ..Extras::default() };
+        Self::start_as(bed, &Server::find(bed, flavor)?, &extras)
+    }
+
+    pub(crate) fn start_with_log(bed: &Arc<Inner>) -> Result<Self> {
+        let extras = Extras { has_log: true, ..Extras::default() };
+        Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)
     }
 
     /// As the only node of a Galera cluster.
     pub(crate) fn start_galera(bed: &Arc<Inner>) -> Result<Self> {
         let provider = bed.programs.need_library("libgalera_smm.so", "galera-4")?;
-        Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, Some(&provider))
+        let extras = Extras { provider: Some(provider), ..Extras::default() };
+        Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)
     }
 
-    fn start_as(bed: &Arc<Inner>, server: &Server, provider: Option<&PathBuf>) -> Result<Self> {
+    fn start_as(bed: &Arc<Inner>, server: &Server, extras: &Extras) -> Result<Self> {
         let name = bed.unique_name(&server.flavor.to_string());
         let files = Files::of(bed, &name);
         let login = Login {
@@ -72,12 +96,16 @@ impl Database {
         // The port in the file is not used until the server itself starts.
         write_private(&files.config, &render(&files, None))?;
         server.install(bed, &name, &files)?;
+        let clock = extras.has_clock.then(|| Shim::start(bed, &name, Dial::Clock)).transpose()?;
         start_on_free_port(|| {
             let address = ports::free_address()?;
             let mut config = render(&files, Some(address));
-            if let Some(provider) = provider {
+            if let Some(provider) = &extras.provider {
                 let node = Node { provider: provider.clone(), address: ports::free_address()? };
                 config += &node.render();
+            }
+            if extras.has_log {
+                config += &replication::render(&files, address);
             }
             write_private(&files.config, &config)?;
             let version = Arc::<OnceLock<String>>::default();
@@ -88,12 +116,13 @@ impl Database {
                     option("--defaults-file=", &files.config),
                     option("--init-file=", &files.init),
                 ],
-                env: vec![],
+                env: Shim::env(&clock),
                 probe: Probe::Database { login: login.clone(), version: Arc::clone(&version) },
             };
             let process = Process::start(bed, recipe)?;
             let version = version.get().cloned().unwrap_or_default();
-            Ok(Self { process, flavor: server.flavor, address, login: login.clone(), version })
+            let (flavor, login, clock) = (server.flavor, login.clone(), clock.clone());
+            Ok(Self { process, flavor, address, login, version, clock })
         })
     }
 
@@ -128,6 +157,18 @@ impl Database {
     pub fn set_forgetful(&self, on: bool) -> Result<()> {
         let value = u8::from(!on);
         self.run(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {value}"))
+    }
+
+    /// Sets the server's wall clock: this many milliseconds ahead of the true time, or behind it
+    /// if negative.
+    ///
+    /// # Errors
+    /// If it was not started by [`Bed::database_with_clock`](crate::Bed::database_with_clock).
+    pub fn jump_clock(&self, offset_ms: i64) -> Result<()> {
+        match &self.clock {
+            Some(clock) => clock.set(offset_ms),
+            None => Err(self.process.failed("was started without a clock of its own".into())),
+        }
     }
 
     /// The server's version, as in `10.11.6-MariaDB`.

@@ -31,7 +31,7 @@ pub(crate) struct Shims {
 }
 
 /// One dial of one process. It is at 0 until it is set.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shim {
     dial: Dial,
     library: PathBuf,

@@ -81,6 +81,13 @@ fn a_holder_of_red_that_is_paused_past_its_validity_writes_all_the_same() {
 }
 
 #[test]
+fn a_holder_that_is_paused_past_its_lease_writes_all_the_same() {
+    for kind in WITH_TOKENS.into_iter().filter(|kind| *kind != LockKind::Zookeeper) {
+        assert_eq!(sell_one_unit(kind, Shown::Never), TWICE, "{kind}");
+    }
+}
+
+#[test]
 fn a_holder_of_zookeeper_that_is_paused_past_its_session_writes_all_the_same() {
     assert_eq!(sell_one_unit(LockKind::Zookeeper, Shown::Never), TWICE);
 }

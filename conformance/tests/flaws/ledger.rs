@@ -24,6 +24,21 @@ struct Entry {
 
 const NOT_SHOWN: &str = "not shown: ";
 
+const IN_ONE_REDIS: &[LockKind] = &[
+    SetnxExpire,
+    SetNx,
+    OwnerCheck,
+    LuaRelease,
+    GetsetTimestamp,
+    Reentrant,
+    Redisson,
+    Fair,
+    ReadWrite,
+];
+
+const LEASED_BY_ONE_SERVER: &[LockKind] =
+    &[SetnxExpire, SetNx, OwnerCheck, LuaRelease, Reentrant, Redisson, Fair, ReadWrite, MysqlTable];
+
 const LEDGER: &[Entry] = &[
     Entry {
         kinds: &[LockKind::None],
@@ -139,7 +154,7 @@ const LEDGER: &[Entry] = &[
         gone: &["wake_up::a_waiter_who_is_told_asks_when_it_is_told"],
     },
     Entry {
-        kinds: &[Redisson, Fair, ReadWrite],
+        kinds: IN_ONE_REDIS,
         flaw: "a failover to a replica that lags forgets the lock",
         shown: &[
             "failover::a_failover_to_a_replica_that_lags_forgets_the_lock",
@@ -151,6 +166,21 @@ const LEDGER: &[Entry] = &[
             "failover::a_lock_that_a_replica_has_confirmed_survives_the_failover_to_it",
             "failover::a_lock_on_a_majority_of_independent_servers_survives_the_failover_of_one",
             "failover::a_fence_refuses_the_holder_whose_lock_a_failover_has_forgotten",
+        ],
+    },
+    Entry {
+        kinds: LEASED_BY_ONE_SERVER,
+        flaw: "a clock of the server that is set forward ends the lease early",
+        shown: &[
+            "server_clock::\
+             a_redis_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder",
+            "server_clock::\
+             a_database_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder",
+        ],
+        repaired_by: "a clock that only slews; mysql-row, mysql-named; zookeeper",
+        gone: &[
+            "server_clock::a_clock_that_is_set_forward_ends_no_transaction_and_no_session",
+            "zookeeper::a_clock_that_jumps_ends_no_session",
         ],
     },
     Entry {
@@ -203,6 +233,15 @@ const LEDGER: &[Entry] = &[
           a_restart_of_all_nodes_with_a_file_written_through_every_second_forgets_the_lock"],
         repaired_by: "an append-only file written through at once",
         gone: &["red::a_file_written_through_at_once_grants_nothing_that_it_may_forget"],
+    },
+    Entry {
+        kinds: &[MysqlTable],
+        flaw: "a failover to a replica that lags forgets the lock, and gives its token out again",
+        shown: &["database_failover::\
+          a_failover_to_a_database_that_lags_forgets_the_lock_and_gives_its_token_out_again"],
+        repaired_by: "mysql-row, which cannot commit then",
+        gone: &["database_failover::\
+          a_transaction_that_is_the_lock_does_not_outlive_the_database_that_fails_over"],
     },
     Entry {
         kinds: &[MysqlRow],
@@ -267,6 +306,14 @@ const LEDGER: &[Entry] = &[
         flaw: "a holder that is paused past its session works on unless its token is checked",
         shown: &["fence::\
           a_holder_of_zookeeper_that_is_paused_past_its_session_writes_all_the_same"],
+        repaired_by: "its token, checked at the read and at the write",
+        gone: &["fence::\
+          a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
+    },
+    Entry {
+        kinds: &[Redisson, Fair, ReadWrite, MysqlTable],
+        flaw: "a holder that is paused past its lease works on unless its token is checked",
+        shown: &["fence::a_holder_that_is_paused_past_its_lease_writes_all_the_same"],
         repaired_by: "its token, checked at the read and at the write",
         gone: &["fence::\
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],

@@ -9,6 +9,7 @@
 
 mod clocks;
 mod database;
+mod database_failover;
 mod failover;
 mod fence;
 mod five;
@@ -23,6 +24,7 @@ mod nobody_shares;
 mod red;
 mod reentry;
 mod scene;
+mod server_clock;
 mod stays_for_ever;
 mod wake_up;
 mod zookeeper;

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 pub(crate) mod cluster;
+pub(crate) mod lateness;
 pub(crate) mod proxy;
 pub(crate) mod ran;
 pub(crate) mod scene;

@@ -1,0 +1,46 @@
+//! A database server that follows another one: what the one has written, the other writes later.
+
+use std::net::SocketAddr;
+
+use super::Database;
+use super::setup::Files;
+use crate::error::Result;
+
+/// The part of the option file that lets others follow the server, and lets it follow others. Its
+/// number among them is its port, which is no other's.
+pub(super) fn render(files: &Files, address: SocketAddr) -> String {
+    format!(
+        "log-bin = {}-log\nbinlog-format = ROW\nserver-id = {}\n",
+        files.data.display(),
+        address.port()
+    )
+}
+
+impl Database {
+    /// From now on it follows that server, which it reaches at `by`. What that one has done so far
+    /// it does not do, so both must be fresh.
+    ///
+    /// # Errors
+    /// If one of them was not started by [`Bed::database_with_log`](crate::Bed::database_with_log).
+    pub fn follow(&self, primary: &Self, by: SocketAddr) -> Result<()> {
+        // Its accounts were made by each itself.
+        primary.run("RESET MASTER")?;
+        let (user, password) = (&primary.login.user, &primary.login.password);
+        self.run(&format!(
+            "CHANGE MASTER TO MASTER_HOST = '{}', MASTER_PORT = {}, MASTER_USER = '{user}', \
+             MASTER_PASSWORD = '{password}', MASTER_USE_GTID = slave_pos",
+            by.ip(),
+            by.port(),
+        ))?;
+        self.run("START SLAVE")
+    }
+
+    /// It follows nobody any more, and is a primary with what it has.
+    ///
+    /// # Errors
+    /// If it follows nobody.
+    pub fn promote(&self) -> Result<()> {
+        self.run("STOP SLAVE")?;
+        self.run("RESET SLAVE ALL")
+    }
+}
