@@ -17,7 +17,7 @@ export RUST_TEST_THREADS ?= 4
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak plants up test test-mysql bench bench-check bench-load \
+.PHONY: help demo compare soak plants kill-rounds up test test-mysql bench bench-check bench-load \
  bench-locks bench-mysql \
   fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose \
   install-servers install-all clean-report
@@ -36,7 +36,7 @@ compare: install-servers ## Compare locks without faults; report in target/repor
 	target/release/loadtest compare --report-dir $(report) $(ARGS)
 
 # What is finished is remembered: a soak that was interrupted goes on where it was.
-soak: install-servers ## Run every cell of the matrix and all planted bugs, for hours
+soak: install-servers kill-rounds ## Run the kill rounds, every cell and all planted bugs, for hours
 	cargo build --workspace --bins --release --locked
 	mkdir -p $(report)
 	target/release/loadtest matrix --full --resume $(report)/soak.jsonl --report-dir $(report) $(ARGS)
@@ -45,6 +45,12 @@ plants: install-servers ## Plant known bugs in the service and see each of them 
 	cargo build --workspace --bins --release --locked
 	mkdir -p $(report)
 	target/release/loadtest plants --json $(report)/plants.json $(ARGS)
+
+# For the writer grouped and for the path queued, one after the other.
+KILL_ROUNDS ?= 200
+kill-rounds: install-servers dev-binaries ## Kill replicas at random moments, 200 rounds of each way
+	KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked -p seckill --test service kill:: \
+	  -- --nocapture --test-threads 1
 
 up: install-servers ## Start a private cluster and print the web page's address; Ctrl-C ends it
 	cargo build --workspace --bins --release --locked

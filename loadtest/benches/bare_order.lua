@@ -5,7 +5,7 @@
 --   sysbench loadtest/benches/bare_order.lua --mysql-host=... --mysql-port=... --mysql-user=...
 --     --mysql-password=... --mysql-db=... --threads=8 --time=15 prepare|run|cleanup
 --
--- Statements are prepared once a connection, as the service's are.
+-- INSERT and UPDATE are prepared once a connection. (The service sends text, two packets an order.)
 
 local VOUCHER = 4000000000
 local STOCK = 2000000000

@@ -17,6 +17,7 @@ mod fleet;
 mod grouped;
 mod hang_up;
 mod judged_load;
+mod kill;
 mod late;
 mod life;
 mod limits;

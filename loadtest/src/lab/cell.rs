@@ -328,7 +328,7 @@ impl Staged {
         let Wanted { trial, usual, seed } = *wanted;
         let load = trial.load(usual);
         let schedule = Schedule::of(seed, &trial.to_string(), trial.place.replicas);
-        let schedule = schedule.for_lock(trial.place.lock);
+        let schedule = schedule.for_lock(trial.place.lock, usual.path);
         let flags = trial.flags(&load, trial.equipment(&schedule));
         Self { trial, load, schedule, flags, seed, history: None }
     }

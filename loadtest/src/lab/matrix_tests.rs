@@ -58,8 +58,8 @@ fn on_the_path_queued_each_number_of_replicas_has_a_cell_for_each_fault_that_it_
     let (trials, not_generated) = all.trials();
     let counted: usize = not_generated.iter().map(|one| one.combinations).sum();
     assert_eq!(trials.len() + counted, product);
-    // Not those of scripts of locks, of ZooKeeper, and of points in a purchase under a lock.
-    let with_fault = FaultKind::ALL.len() - 2 - 4;
+    // Not those of ZooKeeper, and of points in a purchase under a lock.
+    let with_fault = FaultKind::ALL.len() - 4;
     assert_eq!(trials.len(), 2 * (1 + with_fault));
     for Trial { place, circumstance, .. } in trials {
         let Place { lock, scope, guards, .. } = place;

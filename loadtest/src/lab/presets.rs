@@ -217,6 +217,7 @@ mod tests {
         for trials in [smoke(), story(), full().0] {
             for (index, trial) in trials.iter().enumerate() {
                 assert!(trial.expectation().is_ok(), "{trial}: {:?}", trial.expectation());
+                assert_eq!(trial.goes_on(Path::Direct), Ok(()), "{trial}");
                 assert!(!trials[..index].contains(trial), "{trial} comes twice");
             }
         }

@@ -151,8 +151,8 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
     let mut whole = Whole::new(sale.record(&plan)?, sale.voucher);
     let hang_ups = HangUps::new(authority, sale.voucher, leaving.to_vec(), whole.clock());
     let clerk = sale.clerk(whole.clock());
-    let lock = trial.place.lock;
-    let scene = Scene { deployment, schedule, lock, hang_ups: &hang_ups, clerk: &clerk };
+    let (lock, path) = (trial.place.lock, load.path);
+    let scene = Scene { deployment, schedule, lock, path, hang_ups: &hang_ups, clerk: &clerk };
     let (figures, mut round) = hit.with_load(&scene, &plan, &mut whole).await?;
     round.served_after = hit.serve(&scene, rest, (&mut whole, &mut round)).await?;
     // Where somebody is not served, the rest could not be sold either, and the round is red anyway.

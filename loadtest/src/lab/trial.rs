@@ -99,7 +99,7 @@ impl Trial {
     pub fn goes_on(self, path: Path) -> Result<(), &'static str> {
         let Place { lock, scope, guards, .. } = self.place;
         if path == Path::Direct {
-            Ok(())
+            self.fault.map_or(Ok(()), |fault| fault.suits(lock, path))
         } else if lock != Lock::None || scope != Scope::User {
             Err("the path queued takes no lock: it goes with the lock none per user")
         } else if guards == Guards::Off {
@@ -109,7 +109,7 @@ impl Trial {
         } else if self.fault == Some(FaultKind::Failpoint) {
             Err("a failpoint of the matrix is one of a purchase that is written at once")
         } else {
-            Ok(())
+            self.fault.map_or(Ok(()), |fault| fault.suits(lock, path))
         }
     }
 
@@ -117,7 +117,6 @@ impl Trial {
     fn fits(self) -> Result<(), &'static str> {
         let Place { lock, guards, .. } = self.place;
         let family = lock.family();
-        self.fault.map_or(Ok(()), |fault| fault.suits(lock))?;
         match self.circumstance {
             Circumstance::ShortWork => match (self.fault, guards) {
                 (Some(_), Guards::Off) => {

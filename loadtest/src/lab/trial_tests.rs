@@ -14,13 +14,11 @@ fn with_guards_on_every_cell_holds_under_every_fault_that_the_lock_can_have() {
         for scope in [Scope::User, Scope::Voucher] {
             for fault in FaultKind::ALL {
                 let trial = Trial { fault: Some(fault), ..trial(*lock, scope, Guards::On) };
-                match trial.expectation() {
-                    Ok(expected) => {
-                        assert!(expected.prediction.holds(), "{trial}");
-                        assert!(expected.because.starts_with(fault.does()), "{trial}");
-                    }
-                    Err(_) => assert!(fault.suits(*lock).is_err(), "{trial}"),
-                }
+                let expected = trial.expectation().expect("a prediction");
+                assert!(expected.prediction.holds(), "{trial}");
+                assert!(expected.because.starts_with(fault.does()), "{trial}");
+                let suits = fault.suits(*lock, Path::Direct);
+                assert_eq!(trial.goes_on(Path::Direct), suits, "{trial}");
             }
         }
     }

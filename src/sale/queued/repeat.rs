@@ -6,9 +6,10 @@
 //! judged anew, as one of a request that was refused is. Another voucher with the key is 422.
 //!
 //! The key is written in the order's transaction as well, as on the path `direct`. So it is known
-//! for what it is to payments and cancellations and after Redis has lost its data (then a repeat is
-//! told of the order itself), and of two vouchers that are asked for with one key at the very same
-//! moment, both of which may be admitted, one is bought: the other's ticket ends as `refused`.
+//! for what it is to payments and cancellations, and after Redis has lost its data or was never
+//! told which ticket was given (then a repeat is told of the order itself). And of two vouchers
+//! that are asked for with one key at the very same moment, both of which may be admitted, one is
+//! bought: the other's ticket ends as `refused`.
 
 use std::time::Instant;
 
@@ -54,7 +55,16 @@ impl Sale {
         }
         let terms = opened.map_err(|turned| turned.refusal)?;
         let _place = self.admission.try_acquire().map_err(|_| Refusal::Overloaded)?;
-        Ok(queue.request((user, voucher), key, &terms).await)
+        let requested = queue.request((user, voucher), key, &terms).await;
+        match (&requested, &request) {
+            // Perhaps by this key's earlier request, whose order was written since it was looked
+            // for.
+            (Requested::Refused(Refusal::AlreadyOrdered(_)), Some(request)) => {
+                let replayed = request.replay(&queue.0.orders).await?;
+                Ok(replayed.map_or(requested, Requested::Replayed))
+            }
+            _ => Ok(requested),
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 mod answers;
 mod commit;
 pub(crate) mod desk;
-mod kill;
 mod outcomes;
 mod replicas;
 mod setbacks;

@@ -57,7 +57,7 @@ pub(super) async fn ask(url: &str, ticket: &str, user: u64) -> Answer {
 }
 
 /// Asks until the ticket has ended: the status, and the order that it names.
-pub(super) async fn end_of(url: &str, ticket: &str, user: u64) -> (String, Option<u64>) {
+pub(crate) async fn end_of(url: &str, ticket: &str, user: u64) -> (String, Option<u64>) {
     let began = Instant::now();
     loop {
         let answer = ask(url, ticket, user).await;
@@ -140,13 +140,13 @@ pub(super) async fn assert_settled(
 
 /// The queue of a voucher: units that may be admitted, entries, and users that are marked.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Left {
-    pub(super) stock: i64,
-    pub(super) entries: u64,
-    pub(super) users: u64,
+pub(crate) struct Left {
+    pub(crate) stock: i64,
+    pub(crate) entries: u64,
+    pub(crate) users: u64,
 }
 
-pub(super) async fn left(place: &Place, voucher: &str) -> Left {
+pub(crate) async fn left(place: &Place, voucher: &str) -> Left {
     let mut redis = redis(place).await;
     let key = |name: &str| format!("{{v:{voucher}}}:{name}");
     let (stock, entries, users): (Option<i64>, u64, u64) = redis::pipe()
@@ -164,13 +164,13 @@ pub(super) async fn left(place: &Place, voucher: &str) -> Left {
 }
 
 /// A connection to the place's Redis.
-pub(super) async fn redis(place: &Place) -> redis::aio::MultiplexedConnection {
+pub(crate) async fn redis(place: &Place) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(place.redis_url.as_str()).expect("a Redis URL");
     client.get_multiplexed_async_connection().await.expect("Redis")
 }
 
 /// Rows of `tickets` by their state.
-pub(super) async fn ended(place: &Place, voucher: &str) -> HashMap<String, i64> {
+pub(crate) async fn ended(place: &Place, voucher: &str) -> HashMap<String, i64> {
     let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
     let rows = sqlx::query(
         "SELECT CAST(state AS CHAR), COUNT(*) FROM tickets WHERE voucher_id = ? GROUP BY 1",

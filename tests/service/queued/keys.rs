@@ -3,11 +3,12 @@
 use reqwest::Method;
 use seckill::domain::Role;
 use sqlx::{Connection, MySqlConnection};
+use testbed::{Action, Command, Times};
 
 use crate::queued::buyer::{
     QUEUED, assert_settled, buy, end_of, lock_stock, redis, service, ticket_of,
 };
-use crate::support::{Answer, Service, client, eventually, token};
+use crate::support::{Answer, Place, Service, client, eventually, token};
 
 /// The purchase of that user with that key.
 async fn buy_with(url: &str, voucher: &str, user: u64, key: &str) -> Answer {
@@ -54,6 +55,40 @@ async fn a_key_stands_for_its_ticket_while_that_is_under_way_and_when_it_has_bou
     assert_eq!(books.orders.len(), 1);
     first.stop().await;
     second.stop().await;
+}
+
+/// A replica that is killed after the admission leaves a key without its ticket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_whose_ticket_nobody_kept_is_owed_the_order_that_is_written_while_it_is_looked_for() {
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let (proxy, through) = place.database_through_proxy();
+    let service = Service::start_at(through, &QUEUED).await;
+    let voucher = service.voucher(3).await;
+    let trying = proxy.watch(Command::sql("UPDATE voucher_stock"));
+    let tx = lock_stock(&place.database_url, &voucher).await;
+    let ticket = ticket_of(buy_with(&service.url, &voucher, 5, "a-key").await);
+    eventually("its order waits for the stock", async || trying.matched() > 0).await;
+    let mut keys = redis(&place).await;
+    let kept: Vec<String> =
+        redis::cmd("KEYS").arg("request:5:*").query_async(&mut keys).await.expect("the keys");
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    redis::cmd("DEL").arg(kept).exec_async(&mut keys).await.expect("an answer");
+    // The repeat learns that the key has no order yet, but not before it has one.
+    let asked = Command::sql("SELECT").containing("idempotency_keys");
+    let held = proxy.arm(asked, Action::HoldAnswer, Times::Next(1));
+    let (url, wanted) = (service.url.clone(), voucher.clone());
+    let repeat = tokio::spawn(async move { buy_with(&url, &wanted, 5, "a-key").await });
+    eventually("the key is looked for", async || held.fired() > 0).await;
+    tx.rollback().await.expect("a ROLLBACK");
+    let (status, order) = end_of(&service.url, &ticket, 5).await;
+    assert_eq!(status, "bought");
+    assert!(!repeat.is_finished(), "it was somebody else who looked");
+    held.release();
+    let told = repeat.await.expect("no panic").expect(201);
+    assert_eq!(told["order"]["id"], order.expect("an order").to_string());
+    let another = buy_with(&service.url, &voucher, 5, "another-key").await;
+    assert_eq!(another.problem(409), "already_ordered");
+    service.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,6 +35,7 @@ pub use self::stock::Clerk;
 use crate::error::{Error, Result};
 use crate::lab::deployment::Deployment;
 use crate::lab::lock::{Lock, Needs};
+use crate::lab::place::Path;
 
 /// How often a state that is awaited is looked at.
 const POLL: Duration = Duration::from_millis(10);
@@ -119,6 +120,8 @@ pub struct Scene<'a> {
     pub schedule: &'a Schedule,
     /// What its replicas lock with.
     pub lock: Lock,
+    /// When they answer.
+    pub path: Path,
     /// Clients who are there to hang up.
     pub hang_ups: &'a HangUps,
     /// Who adds stock.
@@ -208,7 +211,7 @@ impl FaultKind {
             Self::RollingRestart => "every replica is restarted in turn; no request may fail",
             Self::RestartRedis => "Redis is killed and comes back empty; all its locks are gone",
             Self::FlushRedis => "Redis forgets all locks and order numbers",
-            Self::FlushScripts => "Redis forgets the scripts that locks are taken and freed by",
+            Self::FlushScripts => "Redis forgets the scripts of locks and of queues",
             Self::EvictRedis => "Redis evicts keys, and locks are keys like others",
             Self::FreezeRedis => "Redis stands still while leases run on",
             Self::FailOverRedis => "Redis fails over to a replica that has not heard of the locks",
@@ -217,7 +220,9 @@ impl FaultKind {
             Self::FreezeDatabase => "the database stands still",
             Self::Way(trouble, link) => ways::does(trouble, link),
             Self::LoseCommit => "transactions are committed whose answers are lost",
-            Self::LoseScript => "scripts of locks are executed whose answers are lost",
+            Self::LoseScript => {
+                "scripts of locks, or admissions, are executed whose answers are lost"
+            }
             Self::HangUp => "clients close their connections in the middle of a purchase",
             Self::TwoAtOnce => "two other faults happen at the same time",
             Self::Failpoint => "a replica dies, panics or sleeps at a named point of a purchase",
@@ -225,13 +230,15 @@ impl FaultKind {
         }
     }
 
-    /// Whether it can happen to that lock, or why not.
-    pub fn suits(self, lock: Lock) -> std::result::Result<(), &'static str> {
+    /// Whether it can happen to that lock on that path, or why not. The path `queued` is scripts
+    /// itself.
+    pub fn suits(self, lock: Lock, path: Path) -> std::result::Result<(), &'static str> {
+        let queued = path == Path::Queued;
         match self {
-            Self::LoseScript if !lock.runs_scripts() => {
+            Self::LoseScript if !queued && !lock.runs_scripts() => {
                 Err("that lock runs no script in Redis whose answer could be lost")
             }
-            Self::FlushScripts if !lock.runs_scripts() || lock == Lock::Red => {
+            Self::FlushScripts if !queued && (!lock.runs_scripts() || lock == Lock::Red) => {
                 Err("that lock calls no script by its hash, which Redis could forget")
             }
             Self::Way(_, Link::Zookeeper) if lock.needs() != Needs::ZooKeeper => {

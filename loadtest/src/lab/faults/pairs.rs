@@ -4,17 +4,18 @@
 use super::{FaultKind, Link};
 use crate::lab::dice::Dice;
 use crate::lab::lock::Lock;
+use crate::lab::place::Path;
 
-/// The pair that this number draws for that lock, of all that make sense.
-pub(super) fn draw(lock: Lock, number: u64) -> [FaultKind; 2] {
-    let pairs: Vec<_> = all(lock).collect();
+/// The pair that this number draws for that lock on that path, of all that make sense.
+pub(super) fn draw((lock, path): (Lock, Path), number: u64) -> [FaultKind; 2] {
+    let pairs: Vec<_> = all(lock, path).collect();
     let drawn = Dice::of(number, "two at once").one_of(&pairs);
     drawn.unwrap_or([FaultKind::FreezeReplica, FaultKind::FlushRedis])
 }
 
-/// All pairs that make sense under that lock, each once.
-pub fn all(lock: Lock) -> impl Iterator<Item = [FaultKind; 2]> {
-    let suits = move |fault: &FaultKind| fault.suits(lock).is_ok();
+/// All pairs that make sense under that lock on that path, each once.
+pub fn all(lock: Lock, path: Path) -> impl Iterator<Item = [FaultKind; 2]> {
+    let suits = move |fault: &FaultKind| fault.suits(lock, path).is_ok();
     let of = |one: usize| (one..FaultKind::ALL.len()).map(move |other| [one, other]);
     (0..FaultKind::ALL.len())
         .flat_map(of)
@@ -122,13 +123,20 @@ mod tests {
 
     #[test]
     fn a_lock_has_only_pairs_of_faults_that_it_can_have_and_all_of_them_are_drawn() {
-        for (lock, count) in [(Lock::Redisson, 223), (Lock::SetNx, 187), (Lock::Zookeeper, 275)] {
-            let pairs: BTreeSet<_> = all(lock).collect();
+        let of = [
+            (Lock::Redisson, Path::Direct, 223),
+            (Lock::SetNx, Path::Direct, 187),
+            (Lock::Zookeeper, Path::Direct, 275),
+            (Lock::None, Path::Queued, 223),
+        ];
+        for (lock, path, count) in of {
+            let pairs: BTreeSet<_> = all(lock, path).collect();
             assert_eq!(pairs.len(), count, "{lock:?}");
-            assert!(pairs.iter().flatten().all(|fault| fault.suits(lock).is_ok()), "{lock:?}");
+            let all_suit = pairs.iter().flatten().all(|fault| fault.suits(lock, path).is_ok());
+            assert!(all_suit, "{lock:?}");
         }
-        let lock = Lock::SetNx;
-        let drawn: BTreeSet<_> = (0..3000).map(|number| draw(lock, number)).collect();
-        assert_eq!(drawn, all(lock).collect());
+        let place = (Lock::SetNx, Path::Direct);
+        let drawn: BTreeSet<_> = (0..3000).map(|number| draw(place, number)).collect();
+        assert_eq!(drawn, all(place.0, place.1).collect());
     }
 }

@@ -8,6 +8,7 @@ use testbed::{Action, Command, Rule, Times};
 use super::{Link, Scene, until, witness};
 use crate::error::Result;
 use crate::lab::deployment::Deployment;
+use crate::lab::place::Path;
 
 /// Answers that each replica loses.
 const EACH: u64 = 2;
@@ -20,10 +21,28 @@ pub(super) async fn lose_commit(scene: &Scene<'_>) -> Result<String> {
 }
 
 /// As [`lose_commit`], of the scripts by which locks are taken, renewed and released. A lock on a
-/// majority sends them with their text.
+/// majority sends them with their text. On the path `queued` only of admissions: others ask for
+/// entries all the time, and nobody would notice that an answer to these is lost.
 pub(super) async fn lose_script(scene: &Scene<'_>) -> Result<String> {
-    let commands = || ["EVALSHA", "EVAL"].map(Command::redis).into();
-    lose(scene, Link::Redis, "scripts", commands).await
+    match scene.path {
+        Path::Direct => {
+            let commands = || ["EVALSHA", "EVAL"].map(Command::redis).into();
+            lose(scene, Link::Redis, "scripts", commands).await
+        }
+        Path::Queued => lose(scene, Link::Redis, "admissions", || vec![admission()]).await,
+    }
+}
+
+/// The only script of a queue with four keys and eight arguments: the others have another number of
+/// keys, four arguments, or six for each entry.
+fn admission() -> Command {
+    Command::redis("EVALSHA").when(|parts| {
+        let [_, _, keys, rest @ ..] = parts else { return false };
+        let [sale, users, tickets, stream, arguments @ ..] = rest else { return false };
+        let ends = [(sale, ":sale"), (users, ":users"), (tickets, ":tickets"), (stream, ":stream")];
+        let is_queue = ends.iter().all(|(key, end)| key.ends_with(end.as_bytes()));
+        is_queue && *keys == b"4" && arguments.len() == 8
+    })
 }
 
 /// Every COMMIT takes so much longer to arrive, from now on.

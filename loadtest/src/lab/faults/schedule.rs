@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{FaultKind, pairs};
 use crate::lab::dice::Dice;
 use crate::lab::lock::Lock;
+use crate::lab::place::Path;
 
 /// The schedule of one round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,14 +36,14 @@ impl Schedule {
             lasts_ms: dice.between(1200, 1800),
             victim: usize::try_from(victim).unwrap_or(0),
             variation: dice.next(),
-            pair: pairs::draw(Lock::USUAL, dice.next()),
+            pair: pairs::draw((Lock::USUAL, Path::Direct), dice.next()),
         }
     }
 
-    /// The same with two faults that this lock can have.
+    /// The same with two faults that this lock can have on that path.
     #[must_use]
-    pub fn for_lock(mut self, lock: Lock) -> Self {
-        self.pair = pairs::draw(lock, self.variation);
+    pub fn for_lock(mut self, lock: Lock, path: Path) -> Self {
+        self.pair = pairs::draw((lock, path), self.variation);
         self
     }
 
@@ -99,8 +100,9 @@ mod tests {
     #[test]
     fn two_at_once_are_two_that_the_lock_can_have() {
         for seed in 0..200 {
-            let schedule = Schedule::of(seed, "a cell", 2).for_lock(Lock::MysqlRow);
-            assert!(pairs::all(Lock::MysqlRow).any(|pair| pair == schedule.pair), "{seed}");
+            let (lock, path) = (Lock::MysqlRow, Path::Direct);
+            let schedule = Schedule::of(seed, "a cell", 2).for_lock(lock, path);
+            assert!(pairs::all(lock, path).any(|pair| pair == schedule.pair), "{seed}");
         }
     }
 }
