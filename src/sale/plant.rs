@@ -94,3 +94,35 @@ impl Plant {
         self.of_lock().map(LockPlant::kind)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    /// The other way round: a bug of a lock that has no name here does not compile.
+    fn named(bug: LockPlant) -> Plant {
+        match bug {
+            LockPlant::SetnxWithoutExpire => Plant::SetnxWithoutExpire,
+            LockPlant::DelWithoutOwnerCheck => Plant::DelWithoutOwnerCheck,
+            LockPlant::GetThenDel => Plant::GetThenDel,
+            LockPlant::NoWatchdog => Plant::NoWatchdog,
+            LockPlant::WatchdogNotRearmed => Plant::WatchdogNotRearmed,
+            LockPlant::RenewWithoutOwnerCheck => Plant::RenewWithoutOwnerCheck,
+            LockPlant::OwnerCheckAlwaysTrue => Plant::OwnerCheckAlwaysTrue,
+            LockPlant::LostWakeUp => Plant::LostWakeUp,
+            LockPlant::WaitOnAnotherConnection => Plant::WaitOnAnotherConnection,
+            LockPlant::RedWithoutElapsedTime => Plant::RedWithoutElapsedTime,
+        }
+    }
+
+    #[test]
+    fn every_bug_of_a_lock_has_one_name_and_every_name_the_bug_that_it_says() {
+        for plant in Plant::value_variants() {
+            if let Some(bug) = plant.of_lock() {
+                assert_eq!(named(bug), *plant);
+            }
+        }
+    }
+}

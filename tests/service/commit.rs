@@ -10,7 +10,7 @@ use sqlx::{Connection, Executor, MySqlConnection};
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::task::JoinHandle;
 
-use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
+use crate::crowd::{Books, Fate, Try, buy_at, buy_together, buy_with_key};
 use crate::redis_side::RedisSide;
 use crate::support::{Answer, Place, Service, eventually, token};
 
@@ -39,10 +39,14 @@ impl Table {
     }
 
     async fn lay_under(lock: &str) -> Self {
+        Self::lay_with(&["--lock", lock]).await
+    }
+
+    async fn lay_with(flags: &[&str]) -> Self {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
         let (proxy, through) = place.database_through_proxy();
         let redis = RedisSide::connect(&place.redis_url).await;
-        let flags = [&LEASE[..], &["--lock", lock]].concat();
+        let flags = [&LEASE[..], flags].concat();
         let service = Service::start_at(through, &flags).await;
         let voucher = service.voucher(STOCK).await;
         Self { service, proxy, redis, database_url: place.database_url, voucher }
@@ -127,6 +131,17 @@ async fn the_commit_of_a_transaction_that_is_the_lock_is_found_out_as_well() {
     let one = table.buy().await;
     assert_eq!(rule.fired(), 1);
     table.assert_bought(&one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_planted_retry_tells_a_buyer_with_a_key_of_somebody_elses_order_which_is_its_own() {
+    for (flag, fate) in [("--plant", 409), ("--plant-control", 201)] {
+        let table = Table::lay_with(&["--lab", flag, "retry-with-fresh-id"]).await;
+        let rule = table.arm(Action::CutAnswer);
+        let one = buy_with_key(&table.service.url, &table.voucher, USER, "a-key").await;
+        assert_eq!((rule.fired(), table.books().await.of(USER).len()), (1, 1), "{flag}");
+        assert_eq!(one.answer.as_ref().expect("an answer").status, fate, "{flag}: {}", one.words());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -261,13 +261,15 @@ async fn who_has_bought_is_told_so_from_memory_while_units_are_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_unguarded_sale_remembers_nobody() {
-    let watched = Watched::start(&["--lab", "--guards", "off"]).await;
-    let voucher = watched.sold_out().await;
-    for user in 3..6 {
-        let before = watched.work();
-        assert_eq!(watched.service.buy(&voucher, user).await.problem(409), "sold_out");
-        assert!(watched.work().0 > before.0, "it was looked up");
+async fn the_unguarded_sale_and_what_a_planted_bug_is_compared_with_remember_nobody() {
+    for flags in [["--guards", "off"], ["--plant-control", "no-stock-condition"]] {
+        let watched = Watched::start(&[&["--lab"], &flags[..]].concat()).await;
+        let voucher = watched.sold_out().await;
+        for user in 3..6 {
+            let before = watched.work();
+            assert_eq!(watched.service.buy(&voucher, user).await.problem(409), "sold_out");
+            assert!(watched.work().0 > before.0, "{flags:?}: it was looked up");
+        }
     }
 }
 

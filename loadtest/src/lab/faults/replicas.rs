@@ -132,22 +132,29 @@ mod tests {
     async fn who_stands_still_is_seen_to_and_who_does_not_is_no_witness() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
         let (pid, short) = (child.id(), Duration::from_millis(20));
-        let signal = |name: &str| {
-            let status = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
+        // Without a pause of the runtime: who waits beside it goes on when that has come about.
+        let turns = |signal: &str, is_still: bool| {
+            let status =
+                std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
             assert!(status.expect("kill runs").success());
+            let deadline = Instant::now() + SEEN_WITHIN;
+            while (state_of(pid) == 'T') != is_still && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         };
         let awake = stands_still("it", pid, short).await;
-        signal("-STOP");
-        let deadline = Instant::now() + SEEN_WITHIN;
-        while state_of(pid) != 'T' && Instant::now() < deadline {
-            sleep(POLL).await;
-        }
+        let (late, ()) =
+            tokio::join!(stands_still("it", pid, short), async { turns("-STOP", true) });
         let began = Instant::now();
         let still = stands_still("it", pid, short).await;
         let most = began.elapsed().as_millis();
+        let (short_of_it, ()) =
+            tokio::join!(stands_still("it", pid, short), async { turns("-CONT", false) });
         child.kill().expect("killed");
         child.wait().expect("ended");
-        assert!(awake.is_err(), "{awake:?}");
+        for other in [awake, late, short_of_it] {
+            assert!(other.is_err(), "{other:?}");
+        }
         let still = still.expect("it stood still");
         let told =
             still.strip_prefix("it was in state T for ").and_then(|it| it.strip_suffix(" ms"));
