@@ -311,6 +311,9 @@ impl Serve {
 
     fn check_lock(&self) -> Result<(), String> {
         let (kind, lab) = (self.lock, &self.laboratory);
+        if lab.plant.and(lab.plant_control).is_some() {
+            return Err("--plant-control is the run without the bug of --plant".to_owned());
+        }
         self.lock_servers.check(kind, self.lease())?;
         if lab.fenced {
             check_fencing("--fenced", kind)?;

@@ -30,7 +30,7 @@ const BEYOND: usize = 60;
 /// So few ask at a time that each has the lock of the voucher before it gives up.
 const AT_A_TIME: usize = 24;
 
-/// Sells what is left to these; whether all of it was sold in time.
+/// Sells what is left to these, the first of them first; whether all of it was sold in time.
 pub(super) async fn sell(sale: &Sale<'_>, buyers: &[User], whole: &mut Whole) -> Result<bool> {
     let deadline = Instant::now() + SOLD_OUT_WITHIN;
     let target = Target::parse(sale.deployment.url())?;

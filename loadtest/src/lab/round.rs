@@ -157,8 +157,10 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
     round.served_after = hit.serve(&scene, rest, (&mut whole, &mut round)).await?;
     // Where somebody is not served, the rest could not be sold either, and the round is red anyway.
     let is_to_sell_out = round.unmet.is_empty() && wants_more_than_there_is(load);
-    let buyers = &rest[(rest.len() / 2 + FRESH).min(rest.len())..];
-    let sold_out = is_to_sell_out && rest::sell(&sale, buyers, &mut whole).await?;
+    let strangers = &rest[(rest.len() / 2 + FRESH).min(rest.len())..];
+    // Where much is left there are fewer of those than units, and the others come once more.
+    let buyers = [strangers, rest].concat();
+    let sold_out = is_to_sell_out && rest::sell(&sale, &buyers, &mut whole).await?;
     whole.add_unanswered(&hang_ups.gone()).await;
     whole.add_grants(clerk.grants()).await;
     for strike in &round.faults {
