@@ -2,7 +2,7 @@
 //! on its way until the replica is promoted. Witnesses: the bytes that the proxy swallowed, and
 //! what the replica knows.
 
-use conformance::protocol::Outcome;
+use conformance::protocol::{Held, Outcome};
 use conformance::{Contender, Servers, fresh_name, setup, with_tables};
 use distlock::LockKind;
 use testbed::{Database, Direction, Proxy};
@@ -70,15 +70,21 @@ impl Pair {
     }
 }
 
-#[test]
-fn a_failover_to_a_database_that_lags_forgets_the_lock_and_gives_its_token_out_again() {
-    let (pair, kind) = (Pair::start(), LockKind::MysqlTable);
+/// Who had a lock of that kind when its database failed over, and who takes it of the replica.
+fn failed_over(pair: &Pair, kind: LockKind) -> [(Contender, Held); 2] {
     let holder = pair.at(&pair.primary, kind);
     pair.cut_off();
     let held = enter(&holder, &pair.name);
     pair.fail_over();
     let other = pair.at(&pair.replica, kind);
     let others = enter(&other, &pair.name);
+    [(holder, held), (other, others)]
+}
+
+#[test]
+fn a_failover_to_a_database_that_lags_forgets_the_lock_and_gives_its_token_out_again() {
+    let pair = Pair::start();
+    let [(holder, held), (other, others)] = failed_over(&pair, LockKind::MysqlTable);
     assert!(held.token.is_some());
     assert_eq!(others.token, held.token);
     assert_both_hold((&holder, &held), (&other, &others));
@@ -86,13 +92,8 @@ fn a_failover_to_a_database_that_lags_forgets_the_lock_and_gives_its_token_out_a
 
 #[test]
 fn a_transaction_that_is_the_lock_does_not_outlive_the_database_that_fails_over() {
-    let (pair, kind) = (Pair::start(), LockKind::MysqlRow);
-    let holder = pair.at(&pair.primary, kind);
-    pair.cut_off();
-    let held = enter(&holder, &pair.name);
-    pair.fail_over();
-    let other = pair.at(&pair.replica, kind);
-    let others = enter(&other, &pair.name);
+    let pair = Pair::start();
+    let [(holder, held), (other, others)] = failed_over(&pair, LockKind::MysqlRow);
     // COMMIT has nothing to commit at: whatever the holder has written is as if it had never been.
     let commit = holder.release(held.handle);
     assert!(!matches!(commit, Ok(Outcome::Released)), "{commit:?}");
