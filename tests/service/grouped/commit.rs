@@ -159,12 +159,18 @@ async fn a_group_whose_outcome_cannot_be_found_out_is_told_so_one_by_one_and_kee
     let unknown: Vec<_> = tries.iter().filter(|one| one.fate() == Fate::Unknown).collect();
     assert!(unknown.len() >= 10, "{} unknown", unknown.len());
     assert!(table.locks().await >= unknown.len(), "locks were let go");
-    let books = table.books().await;
+    let books = table.settled_books().await;
+    // Whose COMMIT was answered is written. The outage may have cut off a second group, too, whose
+    // COMMIT was still on its way: that one is there as well, or not at all.
+    let mut written = 0;
     for one in unknown {
         let answer = one.answer.as_ref().expect("an answer");
         assert_eq!(answer.problem(504), "outcome_unknown");
         let order: u64 = answer.body["order_id"].as_str().expect("an id").parse().expect("an id");
-        assert_eq!(books.of(one.user), [order], "told of another order");
+        let orders = books.of(one.user);
+        assert!(orders.is_empty() || orders == [order], "told of {order} instead of {orders:?}");
+        written += orders.len();
     }
+    assert!(written >= 10, "{written} orders of the group whose answer was cut off");
     books.bear_out(&tries);
 }
