@@ -8,6 +8,9 @@ report := target/report
 # Warnings stop CI, and nobody at work on the code.
 deny := $(if $(CI),-D warnings)
 
+# The programs that users run. (Linking them, optimised as a whole, takes a minute each.)
+build-release := cargo build -p seckill -p loadtest --bins --release --locked
+
 # Of the lock library: each by itself, and those that meet in no other build.
 features := none redis mysql zookeeper plants failpoints mysql,zookeeper,failpoints
 
@@ -26,23 +29,23 @@ help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: install-servers ## Show what each lock is worth on a private cluster; report in target/report/
-	cargo build --workspace --bins --release --locked
+	$(build-release)
 	mkdir -p $(report)
 	target/release/loadtest matrix --story --report-dir $(report) $(ARGS)
 
 compare: install-servers ## Compare locks without faults; report in target/report/
-	cargo build --workspace --bins --release --locked
+	$(build-release)
 	mkdir -p $(report)
 	target/release/loadtest compare --report-dir $(report) $(ARGS)
 
 # What is finished is remembered: a soak that was interrupted goes on where it was.
 soak: install-servers kill-rounds ## Run the kill rounds, every cell and all planted bugs, for hours
-	cargo build --workspace --bins --release --locked
+	$(build-release)
 	mkdir -p $(report)
 	target/release/loadtest matrix --full --resume $(report)/soak.jsonl --report-dir $(report) $(ARGS)
 
 plants: install-servers ## Plant known bugs in the service and see each of them caught
-	cargo build --workspace --bins --release --locked
+	$(build-release)
 	mkdir -p $(report)
 	target/release/loadtest plants --json $(report)/plants.json $(ARGS)
 
@@ -53,7 +56,7 @@ kill-rounds: install-servers dev-binaries ## Kill replicas at random moments, 20
 	  -- --nocapture --test-threads 1
 
 up: install-servers ## Start a private cluster and print the web page's address; Ctrl-C ends it
-	cargo build --workspace --bins --release --locked
+	$(build-release)
 	target/release/loadtest up $(ARGS)
 
 tests := unit failpoints docs check-compose
@@ -68,7 +71,7 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 # About an hour; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
 bench: ## Measure the service beside the database's bare transaction, against its bars
 	@deploy/install-servers.sh --for-bench
-	cargo build --workspace --bins --release --locked
+	$(build-release)
 	cargo build -p seckill --example constant --release --locked
 	mkdir -p $(report)
 	target/release/loadtest bench --json $(report)/bench.json $(ARGS)
