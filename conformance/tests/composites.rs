@@ -1,5 +1,8 @@
 //! `multi` of locks of different kinds: whatever kind a member is of, it can be given back while
 //! another one is busy, and taken again.
+//!
+//! What the suite asks of every kind it asks of a composite of three kinds as well
+//! (`tests/conformance`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
