@@ -346,10 +346,15 @@ impl Contender {
 
 /// How a contender of that kind is set up unless it is told otherwise.
 pub fn setup(servers: &Servers, kind: LockKind) -> Setup {
+    setup_of(servers, kind, Variant::Usual)
+}
+
+/// The same for locks of a mechanism that is not the kind's usual one.
+pub fn setup_of(servers: &Servers, kind: LockKind, variant: Variant) -> Setup {
     Setup {
         kind: kind.to_string(),
-        variant: Variant::Usual,
-        addresses: servers.addresses(kind),
+        variant,
+        addresses: servers.addresses_of(&variant.lives_as(kind)),
         first_stage: true,
         warm_up: true,
         mint: Some(MintAt::Folder(servers.mint())),

@@ -26,7 +26,7 @@ mod want;
 mod witness;
 
 pub use addresses::Addresses;
-pub use driver::{Contender, Pending, setup};
+pub use driver::{Contender, Pending, setup, setup_of};
 pub use mint::FileMint;
 pub use patience::{PATIENCE, eventually};
 pub use replica::Replica;

@@ -185,6 +185,20 @@ impl Servers {
     /// Where a process finds what the kind lives on; starts it if need be.
     pub fn addresses(&self, kind: LockKind) -> Addresses {
         let mut addresses = Addresses::default();
+        self.add_addresses(kind, &mut addresses);
+        addresses
+    }
+
+    /// The same for all of these kinds.
+    pub fn addresses_of(&self, kinds: &[LockKind]) -> Addresses {
+        let mut addresses = Addresses::default();
+        for kind in kinds {
+            self.add_addresses(*kind, &mut addresses);
+        }
+        addresses
+    }
+
+    fn add_addresses(&self, kind: LockKind, addresses: &mut Addresses) {
         match home(kind) {
             Home::Redis => addresses.redis = Some(self.redis().url().to_owned()),
             Home::IndependentRedis => {
@@ -197,7 +211,6 @@ impl Servers {
             }
             Home::Process => {}
         }
-        addresses
     }
 
     /// The kind's backends, with connections of their own: another process, as far as a server can

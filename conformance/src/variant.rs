@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{
-    Backends, LockError, LockKind, Locker, MySqlServer, OwnerCheckLock, Red, RedisServer,
+    Backends, LockError, LockKind, Locker, Multi, MySqlServer, OwnerCheckLock, Red, RedisServer,
     Replication, SetnxExpire, locker, mysql,
 };
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,12 @@ pub enum Variant {
     ReadsFirst,
     /// `mysql-named` whose sessions keep the `wait_timeout` that they have.
     WithoutTimeOut,
+    /// `multi` of the same name as a row, a node and a key.
+    OfThreeKinds,
 }
+
+/// The members of [`Variant::OfThreeKinds`].
+const THREE_KINDS: [LockKind; 3] = [LockKind::MysqlTable, LockKind::Zookeeper, LockKind::Redisson];
 
 impl Variant {
     /// Makes the mechanism; that of [`Variant::Usual`] is the kind's, the others have theirs.
@@ -60,7 +65,19 @@ impl Variant {
             Self::InsertsInside => mysql::row::inserting_inside(database(servers)?),
             Self::ReadsFirst => mysql::row::reading_first(database(servers)?),
             Self::WithoutTimeOut => mysql::named::without_time_out(database(servers)?),
+            Self::OfThreeKinds => {
+                let members = THREE_KINDS.into_iter().map(|member| locker(member, servers));
+                Arc::new(Multi::same_name(members.collect::<Result<_, _>>()?)?)
+            }
         })
+    }
+
+    /// The kinds on whose servers the mechanism lives.
+    pub fn lives_as(self, kind: LockKind) -> Vec<LockKind> {
+        match self {
+            Self::OfThreeKinds => THREE_KINDS.into(),
+            _ => vec![kind],
+        }
     }
 }
 

@@ -3,22 +3,28 @@
 //! The members are taken one after the other in the order of their names, so that two who want the
 //! same ones never wait for each other in a circle; all or nothing, under the one deadline of the
 //! caller. If one is busy, those that were taken are given back before the wait, which is the busy
-//! member's own. Release goes through all members, whatever happens to one of them. With
-//! [`Multi::tolerating`] so many members may be missing, fewer than half, so that two holders
-//! always meet at a member; losing one more is losing all. A missing member is busy or fails: if
-//! more fail than may be missing, so does the attempt; else the lock is somebody else's, and is
-//! waited for. A member that has failed is left out for the rest of its acquisition, because a
-//! request that was given up may still arrive and undo a later one of the same owner.
+//! member's own: nobody stands in any other queue meanwhile, where its turn might come. Release
+//! goes through all members, whatever happens to one of them. With [`Multi::tolerating`] so many
+//! members may be missing, fewer than half, so that two holders always meet at a member; losing one
+//! more is losing all. A missing member is busy or fails: if more fail than may be missing, so does
+//! the attempt; else the lock is somebody else's, and is waited for.
+//!
+//! A member that was given back is taken again by a request of its own, because servers remember
+//! those that were released. One whose attempt has failed is left out for the rest of the
+//! acquisition, because what was given up may still arrive and undo what came later; one that did
+//! not answer when it was to be given back ends the acquisition, and the waiter goes on as somebody
+//! else.
 //!
 //! With the same name on several independent servers it is an answer to the failover that forgets
 //! a lock. It is as strong as its weakest member, and its flaw is that one member that is away
 //! keeps everybody out. Source: Redisson's `MultiLock`, Curator's `InterProcessMultiLock`. Tests:
-//! `tests/multi.rs`.
+//! `tests/multi.rs`, `tests/multi_again.rs`, and `composites` in the crate conformance.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 use crate::multi_hold::MultiHold;
 use crate::{
@@ -73,13 +79,16 @@ impl Locker for Multi {
         LockKind::Multi.as_str()
     }
 
-    /// What the weakest member promises.
+    /// What the weakest member promises. Where one lives with its session, so does the whole.
     fn guarantees(&self) -> Guarantees {
         let members: Vec<_> = self.members.iter().map(|(locker, _)| locker.guarantees()).collect();
         let any = |test: fn(&Guarantees) -> bool| members.iter().any(test);
         let all = |test: fn(&Guarantees) -> bool| members.iter().all(test);
         let yes_if = |yes| if yes { Answer::Yes } else { Answer::No };
-        let renews = |member: &Guarantees| member.renewal != RenewalKind::No;
+        let renewals = [RenewalKind::No, RenewalKind::Heartbeat];
+        let renewal = renewals
+            .into_iter()
+            .find(|renewal| members.iter().any(|member| member.renewal == *renewal));
         let fences = |member: &Guarantees| {
             matches!(member.fencing, Fencing::Optional | Fencing::Yes | Fencing::NotNeeded)
         };
@@ -89,7 +98,7 @@ impl Locker for Multi {
             .find(|check| members.iter().any(|member| member.owner_checked == *check));
         Guarantees {
             hold: HoldKind::WeakestMember,
-            renewal: if all(renews) { RenewalKind::Yes } else { RenewalKind::No },
+            renewal: renewal.unwrap_or(RenewalKind::Yes),
             wake: if any(|member| member.wake == WakeKind::Poll) {
                 WakeKind::Poll
             } else {
@@ -159,23 +168,28 @@ impl Place {
         Ok(self.hold.is_some())
     }
 
-    /// Gives the member back, but keeps its place in a queue.
-    async fn step_back(&mut self) {
-        if let Some(mut hold) = self.hold.take() {
-            self.acquisition = None;
-            if let Err(error) = hold.release().await {
-                tracing::debug!(%error, "a member is left to its lease");
-            }
-        }
-    }
-
-    /// After an attempt without an answer, and at the end.
+    /// Gives back what was taken, or leaves the queue. Whatever is asked for next is another
+    /// request: servers remember the ones for which that was done.
     async fn abandon(&mut self) -> Result<(), LockError> {
-        self.step_back().await;
-        match self.acquisition.take() {
-            Some(mut acquisition) => acquisition.abandon().await,
-            None => Ok(()),
+        let Guarantees { idempotent, reentrant, .. } = self.locker.guarantees();
+        if let Some(hold) = &mut self.hold {
+            let outcome = hold.release().await;
+            // Without an answer it is kept, to be released once more if that counts once.
+            if outcome.is_ok() || !idempotent.is_yes() {
+                self.hold = None;
+            }
+            outcome?;
+        } else if let Some(acquisition) = &mut self.acquisition {
+            acquisition.abandon().await?;
         }
+        self.acquisition = None;
+        self.request.id = Uuid::new_v4();
+        // Some of the servers of a member may carry a release out later. Who may want to enter
+        // again is known by the owner.
+        if !reentrant.is_yes() {
+            self.request.owner = self.locker.fresh_owner();
+        }
+        Ok(())
     }
 
     /// The same where a failure changes nothing.
@@ -198,10 +212,16 @@ struct MultiAcquisition {
 }
 
 impl MultiAcquisition {
-    async fn step_back(&mut self) {
-        for place in self.places.iter_mut().rev() {
-            place.step_back().await;
+    /// Nothing is held, and no other queue is stood in than that of the member to wait for. Fails
+    /// if one of them does not answer: it must not be asked again as the same owner.
+    async fn step_back(&mut self, wait_for: Option<usize>) -> Result<(), LockError> {
+        let mut outcome = Ok(());
+        for (number, place) in self.places.iter_mut().enumerate().rev() {
+            if place.is_queued() && wait_for != Some(number) {
+                outcome = place.abandon().await.and(outcome);
+            }
         }
+        outcome
     }
 
     /// Of the members that the whole does without.
@@ -248,13 +268,15 @@ impl Acquisition for MultiAcquisition {
                     place.failed = true;
                     failed += 1;
                     if failed > self.tolerated {
-                        self.step_back().await;
+                        if let Err(error) = self.step_back(None).await {
+                            tracing::debug!(%error, "a member is given back in the background");
+                        }
                         return Err(error);
                     }
                 }
             }
             if busy + failed > self.tolerated {
-                self.step_back().await;
+                self.step_back(Some(self.busy)).await?;
                 return Ok(None);
             }
         }
@@ -289,5 +311,59 @@ impl Acquisition for MultiAcquisition {
             outcome = place.abandon().await.and(outcome);
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Owner, local::Local, none::NoLock};
+
+    /// Lets everybody in, and notes who asks.
+    struct Noting {
+        reentrant: Answer,
+        asked: Mutex<Vec<Request>>,
+    }
+
+    impl Locker for Noting {
+        fn name(&self) -> &'static str {
+            "noting"
+        }
+
+        fn guarantees(&self) -> Guarantees {
+            Guarantees { reentrant: self.reentrant, ..NoLock.guarantees() }
+        }
+
+        fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+            self.asked.lock().unwrap().push(request.clone());
+            NoLock.begin(request)
+        }
+    }
+
+    fn request(name: LockName) -> Request {
+        let (owner, lease) = (Owner::fresh(), Duration::from_secs(1));
+        Request { name, owner, may_hold: false, id: Uuid::new_v4(), lease }
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_again_is_asked_for_anew_and_by_an_owner_who_can_enter_again_if_any() {
+        for reentrant in [Answer::Yes, Answer::No] {
+            let [a, b] = ["a", "b"].map(|name| LockName::new(name).unwrap());
+            let noting = Arc::new(Noting { reentrant, asked: Mutex::default() });
+            let busy = Arc::new(Local::new());
+            let _held = busy.begin(request(b.clone())).attempt().await.unwrap().unwrap();
+            let multi = Multi::of(vec![(Arc::clone(&noting) as _, a.clone()), (busy, b)]).unwrap();
+            let mut acquisition = multi.begin(request(a));
+            for _ in 0..2 {
+                assert!(acquisition.attempt().await.unwrap().is_none());
+            }
+            let asked = std::mem::take(&mut *noting.asked.lock().unwrap());
+            let [first, again] = &asked[..] else { panic!("{asked:?}") };
+            assert_ne!(first.id, again.id);
+            assert_eq!(first.owner == again.owner, reentrant.is_yes());
+        }
     }
 }

@@ -35,11 +35,14 @@ impl MultiHold {
         let beliefs = Beliefs { spare };
         let members_upkeep: Vec<_> =
             members.iter().map(|member| (member.belief(), member.upkeep())).collect();
-        let renews = members_upkeep.iter().any(|(_, upkeep)| upkeep.is_some());
+        // By the rhythm of the member that has to be renewed most often: a session has its own.
+        let leases = members_upkeep.iter().filter_map(|(_, upkeep)| upkeep.as_ref());
+        let lease = leases.map(|upkeep| upkeep.request.lease).min();
         let renewer = MultiRenewer { members: members_upkeep, beliefs };
-        let upkeep = request
-            .filter(|_| renews)
-            .map(|request| Upkeep { renewer: Arc::new(renewer), request });
+        let upkeep = request.zip(lease).map(|(request, lease)| Upkeep {
+            renewer: Arc::new(renewer),
+            request: Request { lease, ..request },
+        });
         let members = members.into_iter().map(|member| (member, None)).collect();
         Self { members, beliefs, upkeep }
     }

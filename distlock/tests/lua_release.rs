@@ -316,32 +316,3 @@ async fn a_key_of_another_type_is_an_error_and_stays_as_it_is() {
     assert!(matches!(refused, Err(LockError::TimedOut { .. })), "somebody has the name");
     assert!(look.is_hash(&name).await);
 }
-
-#[tokio::test]
-async fn the_release_script_changes_nothing_when_an_argument_is_missing_or_wrong() {
-    let (look, name) = (look().await, fresh_name());
-    let mut connection = look.connection();
-    // As text: another test makes the server forget its scripts.
-    let eval = |keys: &[&str]| {
-        let mut call = redis::cmd("EVAL");
-        call.arg(include_str!("../lua/release_if_owner.lua")).arg(keys.len()).arg(keys);
-        call
-    };
-    look.set(&name, "owner").await;
-    let no_key: Result<i64, _> = eval(&[]).arg("owner").query_async(&mut connection).await;
-    assert!(no_key.is_err(), "{no_key:?}");
-    for arg in [None, Some(""), Some("other"), Some("OWNER"), Some("owner\0")] {
-        let mut call = eval(&[name.as_str()]);
-        if let Some(arg) = arg {
-            call.arg(arg);
-        }
-        let freed: i64 = call.query_async(&mut connection).await.expect("an answer");
-        assert_eq!(freed, 0, "{arg:?}");
-        assert_eq!(look.owner(&name).await.as_deref(), Some("owner"), "{arg:?}");
-    }
-    let mut call = eval(&[name.as_str()]);
-    let freed: i64 = call.arg("owner").query_async(&mut connection).await.expect("an answer");
-    assert_eq!(freed, 1);
-    let gone: i64 = call.query_async(&mut connection).await.expect("an answer");
-    assert_eq!(gone, -1);
-}

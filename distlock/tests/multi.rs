@@ -212,6 +212,37 @@ async fn a_busy_member_that_is_done_without_is_queued_for_no_more() {
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_one_member_stands_in_the_queue_of_no_other() {
+    let (_bed, servers) = tokio::task::block_in_place(three);
+    let (first, second) = (connect(servers[0].url()).await, connect(servers[1].url()).await);
+    let [one, two] = ["1", "2"].map(|end| LockName::new(format!("lock:{end}")).expect("a name"));
+    let backends = Backends { redis: Some(second.clone()), ..Backends::default() };
+    let fair = locker(LockKind::Fair, &backends).expect("a locker");
+    let own = connect(servers[0].url()).await;
+    let members = vec![(Arc::new(Redisson::on(&own)) as _, one.clone()), (fair, two.clone())];
+    let whole = Locks::new(Arc::new(Multi::of(members).expect("two members")));
+    let (singles, queued) = (locks_of(LockKind::Redisson, first.clone()), second.connection());
+    let others = locks_of(LockKind::Fair, connect(servers[1].url()).await);
+    let held_two = others.lock(&two, &at_once()).await.expect("it is free");
+    let patient = options(Duration::from_secs(20), LONG);
+    let waiter = tokio::spawn(async move { whole.lock(&fresh_name(), &patient).await });
+    eventually("it queues for the second", async || {
+        let keys: Vec<String> = queued.clone().keys("distlock_fair_queue*").await.expect("keys");
+        !keys.is_empty()
+    })
+    .await;
+    let held_one = singles.lock(&one, &patient).await.expect("it was given back");
+    eventually("nobody waits for the first yet", async || own.subscribed_channels() == 0).await;
+    held_two.release().await.expect("a release");
+    eventually("it waits for the first", async || own.subscribed_channels() > 0).await;
+    let newcomer = others.try_lock(&two, at_once().lease).await.expect("an answer");
+    newcomer.expect("nobody stands before him").release().await.expect("a release");
+    held_one.release().await.expect("a release");
+    let guard = waiter.await.expect("no panic").expect("both are free");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
 #[tokio::test]
 async fn a_health_check_says_whether_more_members_are_away_than_may_be() {
     let (_bed, servers) = three();

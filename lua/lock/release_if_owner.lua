@@ -2,6 +2,10 @@
 -- KEYS[1]: the lock
 -- ARGV[1]: the owner
 -- Returns: 1 freed; 0 somebody else's, untouched; -1 nobody's (expired or removed)
+-- Errors: WRONGTYPE; ERR arguments
+if #KEYS ~= 1 or #ARGV ~= 1 or ARGV[1] == '' then
+  return redis.error_reply('ERR arguments: lock; owner')
+end
 local owner = redis.call('GET', KEYS[1])
 if owner == ARGV[1] then
   redis.call('DEL', KEYS[1])

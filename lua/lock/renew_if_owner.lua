@@ -3,11 +3,14 @@
 -- ARGV[1]: the owner
 -- ARGV[2]: the lease, in ms
 -- Returns: 1 renewed; 0 somebody else's, untouched; -1 nobody's (expired or removed)
-local owner = ARGV[1]
-local lease_ms = tonumber(ARGV[2])
-if #KEYS ~= 1 or not owner or owner == '' or not lease_ms or lease_ms < 1 then
-  return redis.error_reply('ERR renew_if_owner: 1 key, owner, lease in ms')
+-- Errors: WRONGTYPE; ERR arguments
+local function is_ms(text)
+  return #text <= 15 and text:find('^[1-9]%d*$')
 end
+if #KEYS ~= 1 or #ARGV ~= 2 or ARGV[1] == '' or not is_ms(ARGV[2]) then
+  return redis.error_reply('ERR arguments: lock; owner, ms')
+end
+local owner, lease_ms = ARGV[1], ARGV[2]
 
 local holder = redis.call('GET', KEYS[1])
 if not holder then
@@ -16,5 +19,5 @@ end
 if holder ~= owner then
   return 0
 end
-redis.call('PEXPIRE', KEYS[1], string.format('%d', lease_ms))
+redis.call('PEXPIRE', KEYS[1], lease_ms)
 return 1

@@ -3,9 +3,13 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use conformance::protocol::Want;
-use conformance::{Addresses, Contender, FileMint, Home, Servers, home};
-use distlock::{Guarantees, HoldKind, LockKind, LockName, LockOptions, Locks};
+use conformance::protocol::{Setup, Want};
+use conformance::variant::Variant;
+use conformance::{Addresses, Contender, FileMint, Home, Servers, home, setup_of, warm_up};
+use distlock::{
+    Backends, Guarantees, HoldKind, LockError, LockKind, LockName, LockOptions, Locker, Locks,
+    RenewalKind,
+};
 use std::sync::Arc;
 use testbed::Proxy;
 use tokio::runtime::{Builder, Runtime};
@@ -22,7 +26,9 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// A kind, and what it promises.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject {
+    pub(crate) name: &'static str,
     pub(crate) kind: LockKind,
+    pub(crate) variant: Variant,
     pub(crate) promise: Guarantees,
 }
 
@@ -76,11 +82,13 @@ pub(crate) fn of_servers(subject: &Subject) -> Asked {
 
 /// Whether holds end at a time that the server knows.
 pub(crate) fn has_lease(promise: &Guarantees) -> bool {
-    matches!(promise.hold, HoldKind::Lease | HoldKind::WeakestMember)
+    let ends = matches!(promise.hold, HoldKind::Lease | HoldKind::WeakestMember);
+    ends && promise.renewal != RenewalKind::Heartbeat
 }
 
 pub(crate) struct Arena {
     pub(crate) kind: LockKind,
+    variant: Variant,
     pub(crate) promise: Guarantees,
     pub(crate) servers: &'static Servers,
 }
@@ -99,41 +107,59 @@ impl Pair {
 
 impl Arena {
     pub(crate) fn of(subject: Subject) -> Self {
-        let Subject { kind, promise } = subject;
-        Self { kind, promise, servers: Servers::shared() }
+        let Subject { kind, variant, promise, .. } = subject;
+        Self { kind, variant, promise, servers: Servers::shared() }
+    }
+
+    /// Whether that is among what it lives on.
+    pub(crate) fn lives_on(&self, place: Home) -> bool {
+        self.variant.lives_as(self.kind).into_iter().any(|kind| home(kind) == place)
+    }
+
+    /// Where a process finds what it lives on.
+    fn addresses(&self) -> Addresses {
+        self.servers.addresses_of(&self.variant.lives_as(self.kind))
+    }
+
+    /// With connections of their own.
+    pub(crate) async fn backends(&self) -> Backends {
+        self.addresses().connect().await.expect("addresses of servers that run")
+    }
+
+    /// The mechanism.
+    pub(crate) fn locker(&self, servers: &Backends) -> Result<Arc<dyn Locker>, LockError> {
+        let locker = self.variant.locker(self.kind, servers)?;
+        assert_eq!(locker.guarantees(), self.promise, "it is asked for something else");
+        Ok(locker)
+    }
+
+    /// Of a process.
+    pub(crate) fn setup(&self) -> Setup {
+        setup_of(self.servers, self.kind, self.variant)
     }
 
     /// A process.
     pub(crate) fn contender(&self) -> Contender {
-        Contender::start(self.servers, self.kind)
+        Contender::start_as(self.servers, &self.setup())
     }
 
-    /// Ways of one's own to the kind's servers, and the addresses at their near ends.
+    /// Ways of one's own to its servers, and the addresses at their near ends.
     pub(crate) fn ways(&self) -> (Vec<Proxy>, Addresses) {
-        let (servers, mut addresses) = (self.servers, self.servers.addresses(self.kind));
+        let (servers, mut addresses) = (self.servers, self.addresses());
         let mut ways = Vec::new();
         let mut lead = |server: SocketAddr, url: &mut String| {
             let way = Proxy::before(server).expect("a proxy");
             *url = way.instead_of(server, url);
             ways.push(way);
         };
-        match home(self.kind) {
-            Home::Redis => addresses.redis.iter_mut().for_each(|url| {
-                lead(servers.redis().addr(), url);
-            }),
-            Home::IndependentRedis => {
-                let urls = addresses.independent_redis.iter_mut();
-                let servers = servers.independent_redis().iter();
-                servers.zip(urls).for_each(|(server, url)| lead(server.addr(), url));
-            }
-            Home::Database => addresses.mysql.iter_mut().for_each(|url| {
-                lead(servers.database().addr(), url);
-            }),
-            Home::ZooKeeper => addresses.zookeeper.iter_mut().for_each(|hosts| {
-                lead(servers.zookeeper().addr(), hosts);
-            }),
-            Home::Process => panic!("{} has no server", self.kind),
-        }
+        addresses.redis.iter_mut().for_each(|url| lead(servers.redis().addr(), url));
+        let independent = addresses.independent_redis.iter_mut();
+        independent
+            .zip(0..)
+            .for_each(|(url, number)| lead(servers.independent_redis()[number].addr(), url));
+        addresses.mysql.iter_mut().for_each(|url| lead(servers.database().addr(), url));
+        addresses.zookeeper.iter_mut().for_each(|hosts| lead(servers.zookeeper().addr(), hosts));
+        assert!(!ways.is_empty(), "{} has no server", self.kind);
         (ways, addresses)
     }
 
@@ -144,7 +170,9 @@ impl Arena {
 
     /// What another process is, as far as a server can see.
     pub(crate) async fn locks(&self) -> Locks {
-        self.servers.locks(self.kind).await.with_mint(Arc::new(FileMint(self.servers.mint())))
+        let locks = Locks::new(self.locker(&self.backends().await).expect("its servers are there"));
+        warm_up(&locks).await.expect("its servers answer");
+        locks.with_mint(Arc::new(FileMint(self.servers.mint())))
     }
 
     /// Two of them; the same one where processes do not meet.
@@ -163,7 +191,7 @@ impl Arena {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime: Runtime = runtime.expect("threads");
         // What blocks while servers start is done before.
-        let _addresses = self.servers.addresses(self.kind);
+        let _addresses = self.addresses();
         let outcome = runtime.block_on(async { tokio::time::timeout(LIMIT, check()).await });
         assert!(outcome.is_ok(), "not within {LIMIT:?}");
     }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use conformance::{Addresses, Home, Servers, home};
-use distlock::{
-    Backends, Fencing, Lease, LockError, LockKind, LockOptions, Locks, RenewalKind, locker,
-};
+use conformance::{Addresses, Home, Servers};
+use distlock::{Backends, Fencing, Lease, LockError, LockKind, LockOptions, Locks, RenewalKind};
 use tokio::task::block_in_place;
 
 use crate::arena::{Arena, Check, LONG, fresh_name, of_all};
@@ -16,21 +14,22 @@ pub(crate) const CHECKS: &[Check] = &[Check {
     run: |arena| arena.run(async || bad_requests_are_refused(arena).await),
 }];
 
-async fn backends_of_dead_servers(kind: LockKind) -> Backends {
-    if home(kind) != Home::ZooKeeper {
-        return Addresses::nowhere().connect().await.expect("nobody is asked yet");
+async fn backends_of_dead_servers(arena: &Arena) -> Backends {
+    let mut addresses = Addresses::nowhere();
+    if !arena.lives_on(Home::ZooKeeper) {
+        return addresses.connect().await.expect("nobody is asked yet");
     }
     // There is no connection without a server, so it has to die afterwards.
     let servers = block_in_place(Servers::start);
-    block_in_place(|| servers.zookeeper());
-    let backends = servers.backends(kind).await;
+    addresses.zookeeper = block_in_place(|| servers.addresses(LockKind::Zookeeper)).zookeeper;
+    let backends = addresses.connect().await.expect("a session");
     block_in_place(|| drop(servers));
     backends
 }
 
 async fn bad_requests_are_refused(arena: &Arena) {
-    let backends = backends_of_dead_servers(arena.kind).await;
-    let locks = Locks::new(locker(arena.kind, &backends).expect("a mechanism"));
+    let backends = backends_of_dead_servers(arena).await;
+    let locks = Locks::new(arena.locker(&backends).expect("a mechanism"));
     let (day, ms) = (Duration::from_hours(24), Duration::from_millis(1));
     let options = |wait, lease| LockOptions::new(wait, arena.promise.lease(lease));
     let mut bad = vec![

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conformance::counter::number_in;
 use conformance::protocol::{Contest, Stay};
-use conformance::{Contender, Home, fresh_name, home, overlaps};
+use conformance::{Contender, Home, fresh_name, overlaps};
 use distlock::HoldKind;
 
 use crate::arena::{
@@ -146,14 +146,14 @@ fn odd_names_are_names(arena: &Arena) {
     .collect();
     names.push(format!("{id:x<512}"));
     names.push(format!("{id}{}", "é".repeat((512 - id.len()) / 2)));
-    if !matches!(home(arena.kind), Home::Redis | Home::IndependentRedis) {
+    if !arena.lives_on(Home::Redis) && !arena.lives_on(Home::IndependentRedis) {
         // Here no other kind has the same names.
         names.extend([".", "..", "/", "a", "zookeeper"].map(String::from));
     }
     let pair = arena.pair();
     for name in names {
         let held = pair.holder.lock(&at_once(&name));
-        if home(arena.kind) == Home::ZooKeeper && is_no_znode(&name) {
+        if arena.lives_on(Home::ZooKeeper) && is_no_znode(&name) {
             assert_eq!(held.expect_err("there is no such znode").code, "bad_request", "{name:?}");
             continue;
         }

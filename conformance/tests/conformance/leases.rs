@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Cause, Outcome, Setup, Want};
-use conformance::{Contender, fresh_name, setup};
+use conformance::{Contender, fresh_name};
 use distlock::{Guarantees, HoldKind, OwnerCheck, RenewalKind};
 use testbed::Direction;
 
@@ -134,7 +134,7 @@ fn a_frozen_holder_does_not_believe(arena: &Arena) {
 /// effect after a look, and changes nothing of it.
 fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     let (ways, addresses) = arena.ways();
-    let way_round = Setup { addresses, ..setup(arena.servers, arena.kind) };
+    let way_round = Setup { addresses, ..arena.setup() };
     let [holder, next] = [Contender::start_as(arena.servers, &way_round), arena.contender()];
     let name = fresh_name();
     let held = holder.insist(&Want::new(&name, SHORT));

@@ -3,7 +3,8 @@
 //! Each check says by a kind's guarantees whether it is asked of the kind. Every kind that the
 //! registry knows meets every check that is asked of it, as a test of its own:
 //! `lua-release::a_killed_holder_is_taken_over`. A run of the whole suite prints the matrix of
-//! kinds and checks, and fails if one that is asked did not run.
+//! kinds and checks, and fails if one that is asked did not run. A composite of three kinds, on
+//! three sorts of servers, is asked for what the weakest of them promises.
 
 mod arena;
 mod bad_input;
@@ -26,7 +27,8 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use conformance::promise;
-use distlock::LockKind;
+use conformance::variant::Variant;
+use distlock::{Guarantees, LockKind, RenewalKind, WakeKind};
 use libtest_mimic::{Arguments, Trial};
 
 use arena::{Arena, Check, Subject};
@@ -59,7 +61,24 @@ fn main() -> ExitCode {
 }
 
 fn subjects() -> Vec<Subject> {
-    LockKind::ALL.map(|kind| Subject { kind, promise: promise(kind) }).into()
+    let usual = |kind: LockKind| {
+        let (name, variant, promise) = (kind.as_str(), Variant::Usual, promise(kind));
+        Subject { name, kind, variant, promise }
+    };
+    let kinds = LockKind::ALL.into_iter().map(usual);
+    kinds.chain([of_three_kinds()]).collect()
+}
+
+/// The row is polled for, and the node lives with its session.
+fn of_three_kinds() -> Subject {
+    let kind = LockKind::Multi;
+    let (renewal, wake) = (RenewalKind::Heartbeat, WakeKind::Poll);
+    Subject {
+        name: "multi-of-3-kinds",
+        kind,
+        variant: Variant::OfThreeKinds,
+        promise: Guarantees { renewal, wake, ..promise(kind) },
+    }
 }
 
 fn checks() -> Vec<Check> {
@@ -82,9 +101,9 @@ fn checks() -> Vec<Check> {
 
 fn trial(subject: Subject, check: Check, matrix: &Arc<Matrix>) -> Trial {
     let matrix = Arc::clone(matrix);
-    Trial::test(format!("{}::{}", subject.kind, check.name), move || {
+    Trial::test(format!("{}::{}", subject.name, check.name), move || {
         // Counts as run from here on: if it fails, the run fails with it.
-        matrix.ran(subject.kind, check.name);
+        matrix.ran(subject.name, check.name);
         (check.run)(&Arena::of(subject));
         Ok(())
     })

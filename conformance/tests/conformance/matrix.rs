@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use distlock::LockKind;
-
 use crate::arena::{Asked, Check, Subject};
 
 pub(crate) struct Matrix {
@@ -29,8 +27,8 @@ impl Matrix {
     }
 
     /// Remembers that a check runs.
-    pub(crate) fn ran(&self, kind: LockKind, check: &'static str) {
-        self.runs().insert((kind.as_str(), check));
+    pub(crate) fn ran(&self, subject: &'static str, check: &'static str) {
+        self.runs().insert((subject, check));
     }
 
     /// What is asked and did not run, and checks that are asked of no kind at all.
@@ -38,8 +36,8 @@ impl Matrix {
         let runs = self.runs().clone();
         let mut gaps: Vec<String> = self
             .asked()
-            .filter(|(subject, check)| !runs.contains(&(subject.kind.as_str(), check.name)))
-            .map(|(subject, check)| format!("{}::{}", subject.kind, check.name))
+            .filter(|(subject, check)| !runs.contains(&(subject.name, check.name)))
+            .map(|(subject, check)| format!("{}::{}", subject.name, check.name))
             .collect();
         for Check { name, .. } in &self.checks {
             if !runs.iter().any(|run| run.1 == *name) {
@@ -64,12 +62,12 @@ impl fmt::Display for Matrix {
         }
         writeln!(f)?;
         for subject in &self.subjects {
-            let kind = subject.kind.as_str();
-            write!(f, "{kind:18}")?;
+            let name = subject.name;
+            write!(f, "{name:18}")?;
             for check in &self.checks {
                 let sign = match subject.is_asked(check) {
                     Asked::No(_) => ".",
-                    Asked::Yes if runs.contains(&(kind, check.name)) => "+",
+                    Asked::Yes if runs.contains(&(name, check.name)) => "+",
                     Asked::Yes => "?",
                 };
                 write!(f, "{sign:>3}")?;
@@ -81,7 +79,7 @@ impl fmt::Display for Matrix {
             let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
             for subject in &self.subjects {
                 if let Asked::No(reason) = subject.is_asked(check) {
-                    reasons.entry(reason).or_default().push(subject.kind.as_str());
+                    reasons.entry(reason).or_default().push(subject.name);
                 }
             }
             for (reason, kinds) in reasons {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use conformance::Addresses;
-use distlock::{HoldKind, Lease, LockKind, LockOptions, Locks, RenewalKind, locker};
+use distlock::{HoldKind, Lease, LockKind, LockOptions, Locks, RenewalKind};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit, with_local_recorder,
@@ -38,8 +38,7 @@ struct One(Told, (String, String));
 impl Told {
     /// Locks of that kind that are measured here, with connections of their own.
     async fn locks(&self, arena: &Arena) -> Locks {
-        let backends = arena.servers.backends(arena.kind).await;
-        let mechanism = locker(arena.kind, &backends).expect("its server is there");
+        let mechanism = arena.locker(&arena.backends().await).expect("its server is there");
         with_local_recorder(self, || Locks::new(mechanism))
     }
 
@@ -123,7 +122,7 @@ async fn a_hold_is_counted(arena: &Arena) {
 
     let backends = Addresses::nowhere().connect().await.expect("addresses");
     // Some kinds need no server, others cannot be made without theirs.
-    if let (true, Ok(nowhere)) = (arena.promise.is_on_a_server(), locker(kind, &backends)) {
+    if let (true, Ok(nowhere)) = (arena.promise.is_on_a_server(), arena.locker(&backends)) {
         let nowhere = with_local_recorder(&told, || Locks::new(nowhere));
         let before = told.of(kind, "failed_total");
         let options = arena.options(Duration::ZERO);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conformance::variant::Variant;
 use conformance::{Home, home};
 use distlock::{LockError, LockKind, LockOptions, Locks, Release, locker};
 
@@ -12,6 +13,9 @@ pub(crate) const CHECKS: &[Check] = &[Check {
     asked: |subject| {
         if !subject.promise.is_on_a_server() {
             return Asked::No("lives in no server");
+        }
+        if subject.variant != Variant::Usual {
+            return Asked::No("has members that are asked themselves");
         }
         Asked::of_those_that(neighbours(subject.kind).count() > 0, "lives where no other kind does")
     },

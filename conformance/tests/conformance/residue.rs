@@ -1,7 +1,7 @@
 //! What an acquisition may leave behind besides the lock: subscriptions, on either side, and
 //! connections that are not given back to their pool.
 
-use distlock::{Backends, LockName, Locks, RedisServer, locker};
+use distlock::{Backends, LockName, Locks, RedisServer};
 use std::time::Duration;
 use testbed::Redis;
 use tokio::task::block_in_place;
@@ -20,8 +20,8 @@ pub(crate) struct Process<'a> {
 
 impl<'a> Process<'a> {
     pub(crate) async fn of(arena: &'a Arena) -> Self {
-        let backends = arena.servers.backends(arena.kind).await;
-        let locks = Locks::new(locker(arena.kind, &backends).expect("its servers are there"));
+        let backends = arena.backends().await;
+        let locks = Locks::new(arena.locker(&backends).expect("its servers are there"));
         warm_up(&locks).await.expect("its servers answer");
         Self { locks, backends, arena }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, FromRedisValue, RedisError, RedisResult, ToRedisArgs};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use super::RedisServer;
@@ -161,13 +162,19 @@ pub(super) async fn persist<T, F: Future<Output = Result<Answered<T>, Failure>>>
 #[derive(Clone)]
 pub(super) struct Together {
     server: RedisServer,
-    /// Not empty while a task is about to tell the server.
-    latches: Arc<Mutex<Vec<String>>>,
+    forgotten: Arc<Mutex<Forgotten>>,
+}
+
+#[derive(Default)]
+struct Forgotten {
+    latches: Vec<String>,
+    /// The task that is about to tell the server. Its runtime may end before.
+    telling: Option<AbortHandle>,
 }
 
 impl Together {
     pub(super) fn on(server: &RedisServer) -> Self {
-        Self { server: server.clone(), latches: Arc::default() }
+        Self { server: server.clone(), forgotten: Arc::default() }
     }
 
     /// As [`forget`], in a moment.
@@ -176,23 +183,23 @@ impl Together {
             // Each is in the slot of its lock.
             return forget(&self.server, latch).await;
         }
-        let mut latches = self.latches();
-        if latches.len() < MOST {
-            latches.push(latch.to_owned());
+        let mut forgotten = self.forgotten();
+        if forgotten.latches.len() < MOST {
+            forgotten.latches.push(latch.to_owned());
         }
-        if latches.len() == 1 {
-            tokio::spawn(self.clone().forget_all());
+        if forgotten.telling.as_ref().is_none_or(AbortHandle::is_finished) {
+            forgotten.telling = Some(tokio::spawn(self.clone().tell()).abort_handle());
         }
     }
 
-    async fn forget_all(self) {
+    async fn tell(self) {
         sleep(MOMENT).await;
-        let latches = std::mem::take(&mut *self.latches());
+        let Forgotten { latches, .. } = std::mem::take(&mut *self.forgotten());
         forget(&self.server, latches).await;
     }
 
-    fn latches(&self) -> MutexGuard<'_, Vec<String>> {
+    fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
         // One more or none cannot be left half done by a panic.
-        self.latches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
