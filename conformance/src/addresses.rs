@@ -33,6 +33,8 @@ pub struct Addresses {
     pub mysql_connections: Option<u32>,
     /// `host:port`
     pub zookeeper: Option<String>,
+    /// How long the session of that lasts, if not as short as takeovers want it.
+    pub zookeeper_session_ms: Option<u64>,
 }
 
 impl Addresses {
@@ -46,6 +48,7 @@ impl Addresses {
             mysql: Some("mysql://x:x@127.0.0.1:1/x".into()),
             mysql_connections: None,
             zookeeper: None,
+            zookeeper_session_ms: None,
         }
     }
 
@@ -54,13 +57,14 @@ impl Addresses {
     pub async fn connect(&self) -> Result<Backends, LockError> {
         let answer = self.redis_answer_ms.map_or(ANSWER, Duration::from_millis);
         let redis_at = |url: &String| redis_at(url, answer);
+        let session = self.zookeeper_session_ms.map_or(ZOOKEEPER_SESSION, Duration::from_millis);
         let independent_redis = self.independent_redis.iter().map(redis_at);
         Ok(Backends {
             redis: self.redis.as_ref().map(redis_at).transpose()?,
             independent_redis: independent_redis.collect::<Result<_, _>>()?,
             mysql: self.mysql_server()?,
             zookeeper: match &self.zookeeper {
-                Some(at) => Some(ZooKeeperServer::connect(at, ZOOKEEPER_SESSION).await?),
+                Some(at) => Some(ZooKeeperServer::connect(at, session).await?),
                 None => None,
             },
             red_restart_delay: Duration::ZERO,

@@ -75,6 +75,9 @@ const SERVER_CLOCK: &str = "a clock of the server that is set forward ends the l
 /// What a frozen holder does before it looks.
 const PAUSED: &str = "a holder that is paused past its lease works on unless its token is checked";
 
+/// What a holder does that is paused between its read and its write.
+const STALE_READER: &str = "a fence that is checked at the write alone lets a stale reader write";
+
 const SETNX_EXPIRE: Guarantees = Guarantees {
     flaws: &[
         "a holder that dies between SETNX and EXPIRE locks everybody out for ever",
@@ -149,12 +152,7 @@ const REDISSON: Guarantees = Guarantees {
     idempotent: Answer::Yes,
     reentrant: Answer::Yes,
     fencing: Fencing::Optional,
-    flaws: &[
-        FAILOVER,
-        SERVER_CLOCK,
-        PAUSED,
-        "a fence that is checked at the write alone lets a stale reader write",
-    ],
+    flaws: &[FAILOVER, SERVER_CLOCK, PAUSED, STALE_READER],
     ..BARE_LEASE
 };
 
@@ -171,7 +169,7 @@ const MULTI: Guarantees = Guarantees {
     reentrant: Answer::No,
     fair: Answer::No,
     fencing: Fencing::No,
-    flaws: &["one member that is away keeps everybody out"],
+    flaws: &["one member that is away keeps everybody out", PAUSED, STALE_READER],
 };
 
 const RED: Guarantees = Guarantees {
@@ -198,7 +196,7 @@ const MYSQL_TABLE: Guarantees = Guarantees {
         SERVER_CLOCK,
         "a failover to a replica that lags forgets the lock, and gives its token out again",
         PAUSED,
-        "a fence that is checked at the write alone lets a stale reader write",
+        STALE_READER,
     ],
     ..BARE_LEASE
 };
@@ -234,6 +232,7 @@ const MYSQL_NAMED: Guarantees = Guarantees {
         "a session that the server ends frees the lock before its holder knows",
         "a session that is cut off keeps its lock for as long as the server waits for it",
         "Galera grants it on each node",
+        "a holder that is paused past its session works on, and there is no fence",
     ],
 };
 
@@ -248,6 +247,6 @@ const ZOOKEEPER: Guarantees = Guarantees {
     fencing: Fencing::Yes,
     flaws: &[
         "a holder that is paused past its session works on unless its token is checked",
-        "a fence that is checked at the write alone lets a stale reader write",
+        STALE_READER,
     ],
 };

@@ -1,21 +1,24 @@
 //! Keeps held locks alive.
 //!
-//! One task for all holds of a [`Locks`](crate::Locks), and a short one for each batch that it
-//! sends. A hold is due at every third of its lease, counted from the sending of its last renewal;
-//! those that are due at about the same time are renewed together, in batches. A renewal without an
-//! answer is tried again, soon and then less soon, for as long as the hold may be believed; it
-//! never ends the renewal of another hold. A hold that the server calls lost is lost at once. A
-//! hold whose belief has ended is not renewed again: its holder has been told.
+//! One task for all holds of a [`Locks`](crate::Locks) waits for all batches that it has sent at
+//! the same time; so a [`Renewer`] must not block. A hold is due at every third of its lease,
+//! counted from the sending of its last renewal; those that are due at about the same time are
+//! renewed together, in batches. A renewal without an answer is tried again, soon and then less
+//! soon, for as long as the hold may be believed; it never ends the renewal of another hold. A hold
+//! that the server calls lost is lost at once. A hold whose belief has ended is not renewed again:
+//! its holder has been told.
 //!
-//! Bounds: one entry per hold, one renewal under way per hold, one task per batch under way.
+//! Bounds: one entry and one renewal under way per hold, one task.
 
 use std::collections::{BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::meter::Meter;
@@ -134,20 +137,21 @@ impl Batch {
 
 /// The task. It ends when there is nothing left to keep, and is started again by the next hold.
 async fn watch(shared: Arc<Shared>, meter: Meter) {
-    let mut under_way = JoinSet::new();
+    let mut under_way = FuturesUnordered::new();
     loop {
         let (batches, next) = shared.lock().take_due(Instant::now(), &meter);
         for batch in batches {
-            under_way.spawn(batch.renew());
+            // Nothing that a renewal leaves half done is used again: its holds are not renewed.
+            under_way.push(AssertUnwindSafe(batch.renew()).catch_unwind());
         }
         if next.is_none() && under_way.is_empty() && shared.lock().stop_if_idle() {
             return;
         }
         tokio::select! {
-            Some(answers) = under_way.join_next() => match answers {
+            Some(answers) = under_way.next() => match answers {
                 Ok((sent, answers)) => shared.lock().settle_all(sent, answers),
                 // A mechanism that panics leaves its own holds to their leases.
-                Err(error) => tracing::error!(%error, "a renewal broke off"),
+                Err(_panic) => tracing::error!("a renewal panicked"),
             },
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             () = shared.changed.notified() => {}

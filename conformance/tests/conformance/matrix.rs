@@ -1,10 +1,13 @@
-//! Which checks are asked of which kinds, and which ran.
+//! Which checks are asked of which kinds, and which ran to their ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use distlock::LockKind;
+
 use crate::arena::{Asked, Check, Subject};
+use crate::floor::of;
 
 pub(crate) struct Matrix {
     subjects: Vec<Subject>,
@@ -26,12 +29,13 @@ impl Matrix {
         all.filter(|(subject, check)| subject.is_asked(check) == Asked::Yes)
     }
 
-    /// Remembers that a check runs.
+    /// Remembers that a check has run to its end.
     pub(crate) fn ran(&self, subject: &'static str, check: &'static str) {
         self.runs().insert((subject, check));
     }
 
-    /// What is asked and did not run, and checks that are asked of no kind at all.
+    /// What is asked and did not run to its end, checks that are asked of no kind at all, and kinds
+    /// of which fewer ran than is written down.
     pub(crate) fn gaps(&self) -> Vec<String> {
         let runs = self.runs().clone();
         let mut gaps: Vec<String> = self
@@ -42,6 +46,12 @@ impl Matrix {
         for Check { name, .. } in &self.checks {
             if !runs.iter().any(|run| run.1 == *name) {
                 gaps.push(format!("{name}, of any kind"));
+            }
+        }
+        for kind in LockKind::ALL {
+            let (ran, floor) = (runs.iter().filter(|run| run.0 == kind.as_str()).count(), of(kind));
+            if ran < floor {
+                gaps.push(format!("{kind}: {ran} checks of {floor} at least"));
             }
         }
         gaps

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use conformance::protocol::{Held, Want};
-use conformance::{Contender, fresh_name};
-use distlock::{Fencing, LockKind, guarantees};
+use conformance::{Contender, fresh_name, promise};
+use distlock::{Fencing, LockKind};
 
 use crate::database::{left_in_stock, put_into_stock, with_a_database};
 use crate::scene::{PATIENCE, changed, servers, start};
@@ -15,10 +15,11 @@ use crate::scene::{PATIENCE, changed, servers, start};
 /// A lease, and the time-out of a session.
 const LEASE: Duration = Duration::from_millis(800);
 /// Every kind that has a token to show.
-const WITH_TOKENS: [LockKind; 5] = [
+const WITH_TOKENS: [LockKind; 6] = [
     LockKind::Redisson,
     LockKind::Fair,
     LockKind::ReadWrite,
+    LockKind::Multi,
     LockKind::MysqlTable,
     LockKind::Zookeeper,
 ];
@@ -48,7 +49,7 @@ fn sell_one_unit(kind: LockKind, shown: Shown) -> Sold {
     let (late, successor, name) = (start(), start(), fresh_name());
     let mut sql = put_into_stock(&name, 1);
     let want = Want::new(&name, LEASE).waiting(PATIENCE);
-    let asks = shown != Shown::Never && guarantees(kind).fencing == Fencing::Optional;
+    let asks = shown != Shown::Never && promise(kind).fencing == Fencing::Optional;
     let want = if asks { want.fenced() } else { want };
     let (at_read, at_write) = (shown == Shown::AtTheReadAndTheWrite, shown != Shown::Never);
     let read = |who: &Contender, held: &Held| {
@@ -73,11 +74,21 @@ fn sell_one_unit(kind: LockKind, shown: Shown) -> Sold {
     Sold { by_the_late_one, by_the_successor }
 }
 
+/// A kind without tokens: the unit is sold twice, and nobody can ask for a fence.
+fn assert_has_no_fence(kind: LockKind) {
+    assert_eq!(sell_one_unit(kind, Shown::Never), TWICE, "{kind}");
+    let refused = start(kind).lock(&Want::new(&fresh_name(), LEASE).fenced());
+    assert_eq!(refused.expect_err("it has no token to show").code, "unsupported");
+}
+
 #[test]
 fn a_holder_of_red_that_is_paused_past_its_validity_writes_all_the_same() {
-    assert_eq!(sell_one_unit(LockKind::Red, Shown::Never), TWICE);
-    let refused = start(LockKind::Red).lock(&Want::new(&fresh_name(), LEASE).fenced());
-    assert_eq!(refused.expect_err("it has no token to show").code, "unsupported");
+    assert_has_no_fence(LockKind::Red);
+}
+
+#[test]
+fn a_holder_of_mysql_named_that_is_paused_past_its_session_writes_all_the_same() {
+    assert_has_no_fence(LockKind::MysqlNamed);
 }
 
 #[test]

@@ -302,6 +302,15 @@ const LEDGER: &[Entry] = &[
         gone: &[],
     },
     Entry {
+        kinds: &[MysqlNamed],
+        flaw: "a holder that is paused past its session works on, and there is no fence",
+        shown: &["fence::\
+          a_holder_of_mysql_named_that_is_paused_past_its_session_writes_all_the_same"],
+        repaired_by: "mysql-table or zookeeper, each with a fence; mysql-row",
+        gone: &["fence::\
+          a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
+    },
+    Entry {
         kinds: &[Zookeeper],
         flaw: "a holder that is paused past its session works on unless its token is checked",
         shown: &["fence::\
@@ -311,7 +320,7 @@ const LEDGER: &[Entry] = &[
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
     },
     Entry {
-        kinds: &[Redisson, Fair, ReadWrite, MysqlTable],
+        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable],
         flaw: "a holder that is paused past its lease works on unless its token is checked",
         shown: &["fence::a_holder_that_is_paused_past_its_lease_writes_all_the_same"],
         repaired_by: "its token, checked at the read and at the write",
@@ -319,7 +328,7 @@ const LEDGER: &[Entry] = &[
           a_holder_whose_token_is_checked_at_the_read_and_at_the_write_sells_nothing_late"],
     },
     Entry {
-        kinds: &[Redisson, Fair, ReadWrite, MysqlTable, Zookeeper],
+        kinds: &[Redisson, Fair, ReadWrite, Multi, MysqlTable, Zookeeper],
         flaw: "a fence that is checked at the write alone lets a stale reader write",
         shown: &["fence::\
           a_holder_whose_token_is_checked_at_the_write_alone_sells_by_what_it_read_before"],

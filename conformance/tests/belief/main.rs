@@ -6,16 +6,19 @@
 //! that was begun after it, whatever the delay of the news. One test, so that nothing else runs;
 //! which of the measured times count is said in `witness`.
 
+mod removal;
+
 use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Cause, Held, Want};
 use conformance::{
-    Contender, Home, Sample, Servers, Spread, Unproven, Witness, eventually, fresh_name, home,
-    judge, promise,
+    Contender, Home, Sample, Servers, Spread, Unproven, Witness, fresh_name, home, judge, promise,
+    setup,
 };
 use distlock::{HoldKind, LockKind, RenewalKind};
-use testbed::Redis;
+
+use removal::removals;
 
 const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(20);
@@ -71,16 +74,16 @@ fn told_in_time(kind: LockKind) -> Result<(), Unproven> {
     if promised.hold != HoldKind::Session {
         note("lease at its end", lease_at_its_end(&contenders[0]));
     }
-    if matches!(promised.renewal, RenewalKind::Yes | RenewalKind::Heartbeat) {
+    let is_renewed = matches!(promised.renewal, RenewalKind::Yes | RenewalKind::Heartbeat);
+    if is_renewed {
         note("server away", server_away(kind));
     }
     // Not by cause: those who lose their locks at the same time are told at the same time.
     let spread = judge(&all, TOLD_WITHIN)?;
     println!("{:18}of {} count: {spread}", kind.as_str(), all.len());
-    let in_redis = matches!(home(kind), Home::Redis | Home::IndependentRedis);
-    if in_redis && promised.renewal == RenewalKind::Yes {
+    if is_renewed && !removals(kind).is_empty() {
         // What is beyond the next renewal.
-        judge(&removed_behind_its_back(kind, &contenders[0]), TOLD_WITHIN)?;
+        judge(&removed_behind_its_back(kind), TOLD_WITHIN)?;
     }
     Ok(())
 }
@@ -183,65 +186,32 @@ fn renewed(contender: &Contender) -> Option<Vec<Held>> {
     None
 }
 
-type Remove = fn(&Redis, &str);
-
-/// How locks go behind their holders' backs.
-const REMOVALS: [(&str, Remove); 3] = [("deleted", delete), ("flushed", flush), ("evicted", evict)];
-
 /// From the removal to the news: printed; what is beyond a third of the lease, when the next
 /// renewal is due at the latest, is returned.
-fn removed_behind_its_back(kind: LockKind, contender: &Contender) -> Vec<Sample> {
-    let witness = Witness::of([contender]);
+fn removed_behind_its_back(kind: LockKind) -> Vec<Sample> {
+    let mut setup = setup(Servers::shared(), kind);
+    // Whose lease is its session's.
+    setup.addresses.zookeeper_session_ms = u64::try_from(REMOVED_LEASE.as_millis()).ok();
+    let contender = Contender::start_as(Servers::shared(), &setup);
+    let witness = Witness::of([&contender]);
     let mut beyond = Vec::new();
-    for (cause, remove) in REMOVALS {
+    for (cause, remove) in removals(kind) {
         let names: Vec<String> = (0..REMOVED).map(|_| fresh_name()).collect();
         let take = |name: &String| contender.insist(&Want::new(name, REMOVED_LEASE));
         let holds: Vec<Held> = names.iter().map(take).collect();
-        remove_all(kind, &names, remove);
+        remove(kind, &names);
         let removed_ns = now_ns();
         let news = holds.iter().map(|held| {
             let lost = contender.lost(held.handle, LONG);
             assert_eq!(lost.cause, Cause::Taken, "{kind}: nobody asked the server");
             let _gone = contender.release(held.handle);
             let due_ns = (removed_ns + ns(REMOVED_LEASE / 3)).min(lost.told_ns);
-            beyond.push(witness.sample(contender, due_ns, lost.told_ns));
+            beyond.push(witness.sample(&contender, due_ns, lost.told_ns));
             between(removed_ns, lost.told_ns)
         });
         println!("{:18}{cause:24}{}", kind.as_str(), Spread::of(news));
     }
     beyond
-}
-
-fn remove_all(kind: LockKind, names: &[String], remove: Remove) {
-    let servers = match home(kind) {
-        Home::Redis => std::slice::from_ref(Servers::shared().redis()),
-        Home::IndependentRedis => Servers::shared().independent_redis(),
-        Home::Database | Home::ZooKeeper | Home::Process => panic!("{kind} is in no Redis"),
-    };
-    for server in servers {
-        for name in names {
-            remove(server, name);
-        }
-    }
-}
-
-fn delete(server: &Redis, name: &str) {
-    let script = "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', key) end";
-    server.command(&["EVAL", script, "0", &format!("*{name}*")]).expect("an answer");
-}
-
-fn flush(server: &Redis, _name: &str) {
-    server.command(&["FLUSHALL"]).expect("an answer");
-}
-
-/// The server needs memory, and keys go that nobody has removed.
-fn evict(server: &Redis, _name: &str) {
-    let set = |what, to| server.command(&["CONFIG", "SET", what, to]).expect("an answer");
-    set("maxmemory-policy", "allkeys-random");
-    set("maxmemory", "1");
-    let keys = || server.command(&["DBSIZE"]).expect("an answer");
-    eventually("all keys are evicted", || keys() == "0");
-    set("maxmemory", "0");
 }
 
 /// Leases that do not end at the same time: each is told of its own end.
