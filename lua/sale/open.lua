@@ -2,7 +2,7 @@
 --   this server has lost its data. What a lower epoch left is dropped: nothing of it can be written
 --   any more. An opener that was overtaken by a later one changes nothing.
 -- KEYS[1]: the sale, a hash; KEYS[2]: the users, a hash; KEYS[3]: the tickets, a hash; KEYS[4]: the
---   stream; KEYS[5]: the turn of who opens
+--   stream; KEYS[5]: the tries, a hash; KEYS[6]: the turn of who opens
 -- ARGV[1]: the epoch; ARGV[2]: units left; ARGV[3]: the database's time, in ms since 1970; ARGV[4]:
 --   the end of the sale, the same; ARGV[5]: for how long everything outlives it, in ms
 -- Returns: 1 opened; 0 it is open in this or a later epoch

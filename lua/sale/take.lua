@@ -1,9 +1,11 @@
 -- Purpose: hand out entries of the stream to a consumer: new ones, those that it took before it was
---   restarted, or those that any consumer has held for too long without a sign of life.
+--   restarted, or those that any consumer has held for too long without a sign of life. (How often
+--   an entry was handed out means nothing: an answer that comes too late hands out, too. Tries are
+--   counted, see count.lua.)
 -- KEYS[1]: the stream
 -- ARGV[1]: the consumer; ARGV[2]: the most entries; ARGV[3]: 'new', 'own' or 'idle'; ARGV[4]: with
 --   'own' after which id, with 'idle' for how long, in ms
--- Returns: a list of {id, how often it was handed out, field, value, field, value, ...}
+-- Returns: a list of {id, field, value, field, value, ...}
 -- Errors: NOGROUP there is no such stream
 local count = tonumber(ARGV[2])
 local entries
@@ -18,15 +20,9 @@ else
 end
 local taken = {}
 for _, entry in ipairs(entries) do
-  local id, times = entry[1], 1
-  if ARGV[3] ~= 'new' then
-    local pending = redis.call('XPENDING', KEYS[1], 'sale', id, id, 1)
-    times = pending[1] and pending[1][4] or 1
-  end
   -- An entry without fields was deleted, and nobody can work on it.
-  local fields = entry[2]
+  local id, fields = entry[1], entry[2]
   if type(fields) == 'table' then
-    table.insert(fields, 1, tostring(times))
     table.insert(fields, 1, id)
     taken[#taken + 1] = fields
   else

@@ -37,6 +37,7 @@ pub struct SaleStream {
     turn: Script,
     open: Script,
     take: Script,
+    count: Script,
     settle: Script,
     refill: Script,
     replay: Script,
@@ -51,6 +52,7 @@ struct Keys {
     users: String,
     tickets: String,
     stream: String,
+    tries: String,
     turn: String,
 }
 
@@ -62,6 +64,7 @@ impl Keys {
             users: key("users"),
             tickets: key("tickets"),
             stream: key("stream"),
+            tries: key("tries"),
             turn: key("opening"),
         }
     }
@@ -82,6 +85,7 @@ impl SaleStream {
             turn: Script::new(include_str!("../../lua/sale/turn.lua")),
             open: Script::new(include_str!("../../lua/sale/open.lua")),
             take: Script::new(include_str!("../../lua/sale/take.lua")),
+            count: Script::new(include_str!("../../lua/sale/count.lua")),
             settle: Script::new(include_str!("../../lua/sale/settle.lua")),
             refill: Script::new(include_str!("../../lua/sale/refill.lua")),
             replay: Script::new(include_str!("../../lua/sale/replay.lua")),
@@ -142,6 +146,7 @@ impl SaleStream {
         let keys = Keys::of(voucher);
         let opened: u8 = keys
             .call(&self.open)
+            .key(&keys.tries)
             .key(&keys.turn)
             .arg(opening.epoch)
             .arg(opening.stock)
@@ -177,6 +182,15 @@ impl SaleStream {
         }
     }
 
+    /// Counts a try of an entry, or takes one back; how many are counted. An entry that has ended
+    /// has none.
+    pub async fn count_try(&self, voucher: VoucherId, id: &str, by: i8) -> Result<u32, StoreError> {
+        let keys = Keys::of(voucher);
+        let mut call = self.count.key(&keys.tries);
+        call.key(&keys.sale).arg(id).arg(by);
+        Ok(call.invoke_async(&mut self.connection.clone()).await?)
+    }
+
     /// Shows that the consumer is at work on these entries.
     pub async fn keep(
         &self,
@@ -196,7 +210,9 @@ impl SaleStream {
         voucher: VoucherId,
         ended: &[EntryEnd],
     ) -> Result<usize, StoreError> {
-        let mut call = Keys::of(voucher).call(&self.settle);
+        let keys = Keys::of(voucher);
+        let mut call = keys.call(&self.settle);
+        call.key(&keys.tries);
         for EntryEnd { id, order, state } in ended {
             call.arg(id).arg(order.ticket.to_string()).arg(order.user.0).arg(order.epoch);
             call.arg(state_text(*state)).arg(given_back(*state));

@@ -142,7 +142,7 @@ impl Pump {
             let Some(last) = taken.last() else { return Ok(()) };
             after.clone_from(&last.id);
             for entry in taken {
-                self.start(entry, done).await;
+                self.start(entry, true, done).await;
             }
         }
     }
@@ -164,13 +164,13 @@ impl Pump {
         };
         let count = entries.len();
         for entry in entries {
-            self.start(entry, done).await;
+            self.start(entry, !matches!(which, Take::New), done).await;
         }
         Ok(count)
     }
 
-    /// Has the entry's order written, unless that is under way.
-    async fn start(&self, entry: Queued, done: &mpsc::Sender<Done>) {
+    /// Has the entry's order written, unless that is under way; `again` if somebody may have tried.
+    async fn start(&self, entry: Queued, again: bool, done: &mpsc::Sender<Done>) {
         let Ok(place) = Arc::clone(&self.work.places).acquire_owned().await else { return };
         let id = entry.id.clone();
         {
@@ -186,7 +186,7 @@ impl Pump {
             reach(failpoint::QUEUE_DELIVERED);
             let settlement = match entry.order {
                 Ok(order) => {
-                    let state = desk.settle(&order, entry.deliveries).await;
+                    let state = desk.settle((&id, &order), again).await;
                     state.map(|state| EntryEnd { id, order, state })
                 }
                 Err(unreadable) => desk.put_aside(voucher, (id, unreadable)).await,

@@ -47,8 +47,6 @@ pub enum Admission {
 pub struct Queued {
     /// Its id in the stream.
     pub id: String,
-    /// How often it was handed out, this time included.
-    pub deliveries: u32,
     /// What it says, if that can be read.
     pub order: Result<QueuedOrder, Unreadable>,
 }

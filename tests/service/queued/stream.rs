@@ -136,6 +136,37 @@ async fn an_end_counts_with_its_first_acknowledgement_and_in_its_own_epoch_only(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_try_counts_until_it_is_taken_back_or_its_entry_has_ended() {
+    let table = Table::lay().await;
+    table.open(1, 5).await;
+    assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
+    let entry = table.take(Take::New).await.remove(0);
+    let count = async |by| {
+        let counted = table.stream.count_try(VOUCHER, &entry.id, by).await;
+        counted.expect("an answer")
+    };
+    for _ in 0..3 {
+        let again = table.take(Take::Idle(Duration::ZERO)).await.remove(0);
+        assert_eq!(again.id, entry.id, "handing it out again is no try");
+    }
+    assert_eq!([count(1).await, count(1).await, count(-1).await, count(1).await], [1, 2, 1, 2]);
+    let tries = "{v:9}:tries";
+    let mut connection = redis(&table.place).await;
+    let left_ms: i64 =
+        redis::cmd("PTTL").arg(tries).query_async(&mut connection).await.expect("an answer");
+    assert!(left_ms > 24 * 3_600_000, "they end with the sale: {left_ms} ms");
+    let order = entry.order.clone().expect("it can be read");
+    let end = EntryEnd { id: entry.id.clone(), order, state: TicketState::Refused };
+    table.stream.settle(VOUCHER, &[end]).await.expect("an answer");
+    let exists = async |mut connection: redis::aio::MultiplexedConnection| -> bool {
+        redis::cmd("EXISTS").arg(tries).query_async(&mut connection).await.expect("an answer")
+    };
+    assert!(!exists(connection.clone()).await, "its end forgets them");
+    assert_eq!(count(-1).await, 0, "whoever comes too late leaves nothing");
+    assert!(!exists(connection).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refill_counts_only_if_nobody_was_admitted_since_and_leaves_out_what_is_under_way() {
     let table = Table::lay().await;
     table.open(1, 5).await;

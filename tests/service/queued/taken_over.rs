@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection, MySqlConnection};
-use testbed::Replica;
+use testbed::{Action, Command, Proxy, Replica, Times};
 use tokio::task::block_in_place;
 
 use crate::queued::buyer::{
@@ -114,6 +114,39 @@ async fn a_consumer_that_freezes_and_wakes_up_writes_nothing_that_another_has_en
     block_in_place(|| victim.thaw()).expect("it goes on");
     // Longer than it takes the woken one to go on with what it had.
     tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    other.stop().await;
+}
+
+/// How often the entry was handed out that was handed out least.
+async fn handed_out(place: &Place, voucher: &str) -> i64 {
+    let mut pending = redis::cmd("XPENDING");
+    pending.arg(format!("{{v:{voucher}}}:stream")).arg(&["sale", "-", "+", "99"]);
+    let pending: Vec<(String, String, i64, i64)> =
+        pending.query_async(&mut redis(place).await).await.expect("an answer");
+    pending.into_iter().map(|(.., times)| times).min().expect("entries")
+}
+
+/// Redis hands out entries, and the answer does not come: nobody has tried them.
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_that_were_handed_out_six_times_and_never_tried_are_bought() {
+    let (place, voucher) = sale().await;
+    let victim = replica(&place, "victim", &[]);
+    let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
+    block_in_place(|| victim.kill()).expect("it can be killed");
+    tx.rollback().await.expect("a ROLLBACK");
+    let proxy = Proxy::before(servers().redis.addr()).expect("a proxy");
+    let redis_url = proxy.instead_of(servers().redis.addr(), &place.redis_url);
+    let takes = Command::redis("EVALSHA").when(|parts| parts.contains(&&b"idle"[..]));
+    let lost = proxy.arm(takes, Action::CutAnswer, Times::Always);
+    let other = other(&Place { redis_url, ..place.clone() }).await;
+    let began = Instant::now();
+    while handed_out(&place, &voucher).await < 6 {
+        assert!(began.elapsed() < Duration::from_secs(60), "they are not taken over");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    println!("handed out six times within {:?}", began.elapsed());
+    lost.disarm();
     assert_all_bought(&place, &voucher, &other.url, &tickets).await;
     other.stop().await;
 }
