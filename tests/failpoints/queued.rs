@@ -20,7 +20,7 @@ use crate::buyer::{
 use crate::support::{Place, SECRET, Service, client, eventually, servers};
 
 /// Longer than it takes others to take over an entry.
-const STANDSTILL: &str = "1*sleep(3500)";
+const STANDSTILL: &str = "1*sleep(4500)";
 /// What happens at the point.
 const ACTIONS: [(&str, &str); 3] =
     [("kill", "return(kill)"), ("panic", "1*panic"), ("stand still", STANDSTILL)];

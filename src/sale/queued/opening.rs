@@ -94,9 +94,10 @@ impl Desk {
     }
 
     /// Opens anew a queue that is of no use: its stream is gone, or its epoch does not count any
-    /// more, because an opener died between the database and Redis.
+    /// more, because an opener died between the database and Redis. Whoever finds that somebody is
+    /// opening one does not wait for that: it finds its queue open, or asks again.
     pub(super) async fn reopen(&self, voucher: VoucherId) -> Result<(), StoreError> {
-        let _turn = self.opening.lock().await;
+        let Ok(_turn) = self.opening.try_lock() else { return Ok(()) };
         let Some(seen) = self.stream.progress(voucher).await? else { return Ok(()) };
         let still_counts = self.tickets.stock(voucher, seen.epoch).await?.is_some();
         if still_counts && self.stream.has_group(voucher).await? {

@@ -1,6 +1,7 @@
 //! The work on one voucher's queue: entries are taken as long as there is room for them, and those
-//! that have ended are acknowledged, many at a time. Every second the replica shows that it is
-//! still at work on what takes longer, and takes over what nobody shows that for.
+//! that have ended are acknowledged, many at a time. Twice a second, however long the taking waits,
+//! the replica shows that it is still at work on what takes longer; once a second it takes over
+//! what nobody shows that for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Desk;
 use crate::domain::{TicketState, VoucherId};
@@ -23,12 +25,15 @@ const BATCH: usize = 256;
 /// Between two looks into a queue that is empty: at first, and at most.
 const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_millis(400);
-/// How often the replica shows that it is at work, and looks for what nobody is at work on.
-const LOOK: Duration = Duration::from_millis(700);
+/// How often the replica shows that it is at work; at every second sign it looks for what nobody is
+/// at work on.
+const SIGN: Duration = Duration::from_millis(500);
+const SIGNS_A_LOOK: u32 = 2;
 /// Work that takes longer is shown to be under way.
 const NOTICEABLE: Duration = Duration::from_millis(300);
-/// Entries without a sign of work for so long are taken over.
-const IDLE: Duration = Duration::from_secs(2);
+/// Entries without a sign of work for so long are taken over. Two signs may get lost, each of which
+/// Redis takes half a second not to answer.
+const IDLE: Duration = Duration::from_secs(3);
 /// How long a replica that ends goes on taking what is in its queues.
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long it then waits for what it has taken.
@@ -79,35 +84,33 @@ impl Pump {
     }
 
     /// Works until it is told to end, and then for as long as a replica may that ends. A defect
-    /// ends neither the taking nor the acknowledging for good.
+    /// ends neither the taking nor the keeping nor the acknowledging for good.
     pub(super) async fn run(self, end: CancellationToken) {
         loop {
             let (done, ended) = mpsc::channel(UNDER_WAY);
             let desk = Arc::clone(&self.desk);
             let acknowledging = tokio::spawn(acknowledge(desk, self.voucher, ended));
+            let keeping = tokio::spawn(self.clone().keep_all(done.clone(), end.clone()));
+            let mut keeping = AbortOnDropHandle::new(keeping);
             let mut taking = tokio::spawn(self.clone().take_all(done, end.clone()));
             tokio::select! {
-                taken = &mut taking => if taken.is_ok() { break },
+                taken = &mut taking => if taken.is_ok() { return self.leave().await },
                 _ = acknowledging => taking.abort(),
+                _ = &mut keeping => taking.abort(),
             }
             tracing::error!(voucher = %self.voucher, "the work on its queue begins again");
             sleep(LONG).await;
         }
-        self.leave().await;
     }
 
     async fn take_all(self, done: mpsc::Sender<Done>, end: CancellationToken) {
         if let Err(error) = self.take_own(&done).await {
             tracing::debug!(%error, voucher = %self.voucher, "its queue could not be read");
         }
-        let (mut pause, mut looked) = (SHORT, Instant::now());
+        let mut pause = SHORT;
         let mut ending = None;
         loop {
-            if looked.elapsed() > LOOK {
-                self.look(&done).await;
-                looked = Instant::now();
-            }
-            let has_room = timeout(LOOK, self.work.places.acquire()).await.is_ok();
+            let has_room = timeout(LONG, self.work.places.acquire()).await.is_ok();
             let taken = self.take(&done, Take::New).await;
             if end.is_cancelled() {
                 let since = *ending.get_or_insert_with(Instant::now);
@@ -128,6 +131,26 @@ impl Pump {
                 () = self.news.notified() => pause = SHORT,
                 () = sleep(pause) => pause = (pause * 2).min(LONG),
                 () = end.cancelled(), if ending.is_none() => {}
+            }
+        }
+    }
+
+    /// Shows what is under way until it is aborted, and takes over what nobody shows until the end.
+    /// Who could not show its own work takes over nothing, since that might be its own.
+    async fn keep_all(self, done: mpsc::Sender<Done>, end: CancellationToken) {
+        for sign in 1_u32.. {
+            sleep(SIGN).await;
+            if let Err(error) = self.keep().await {
+                let voucher = self.voucher;
+                tracing::debug!(%error, %voucher, "others may take over its entries");
+                continue;
+            }
+            if end.is_cancelled() || !sign.is_multiple_of(SIGNS_A_LOOK) {
+                continue;
+            }
+            if let Ok(taken @ 1..) = self.take(&done, Take::Idle(IDLE)).await {
+                tracing::info!(voucher = %self.voucher, taken, "took over entries");
+                metrics::counter!("seckill_queue_taken_over_total").increment(taken as u64);
             }
         }
     }
@@ -198,23 +221,17 @@ impl Pump {
         });
     }
 
-    /// Shows what is under way, and takes over what nobody shows.
-    async fn look(&self, done: &mpsc::Sender<Done>) {
+    /// Shows what has been under way for longer.
+    async fn keep(&self) -> Result<(), StoreError> {
         let ids: Vec<String> = {
             let entries = self.work.entries.lock().unwrap_or_else(PoisonError::into_inner);
             let long = entries.iter().filter(|(_, since)| since.elapsed() > NOTICEABLE);
             long.map(|(id, _)| id.clone()).collect()
         };
-        let desk = &self.desk;
-        if !ids.is_empty()
-            && let Err(error) = desk.stream.keep(self.voucher, &desk.consumer, &ids).await
-        {
-            tracing::debug!(%error, voucher = %self.voucher, "others may take over its entries");
+        if ids.is_empty() {
+            return Ok(());
         }
-        if let Ok(taken @ 1..) = self.take(done, Take::Idle(IDLE)).await {
-            tracing::info!(voucher = %self.voucher, taken, "took over entries");
-            metrics::counter!("seckill_queue_taken_over_total").increment(taken as u64);
-        }
+        self.desk.stream.keep(self.voucher, &self.desk.consumer, &ids).await
     }
 
     /// Waits for what was taken. What is not finished then is left to others.

@@ -15,7 +15,7 @@
 //! - the user has bought otherwise, or nothing is left: an end without an order is written;
 //! - the database is away, or there is too much to do: it is tried again, for a minute, then an end
 //!   without an order is written;
-//! - a defect, of ours or of the entry: it is left in the stream, comes again after two seconds,
+//! - a defect, of ours or of the entry: it is left in the stream, comes again after three seconds,
 //!   and is a dead letter when five tries have ended so;
 //! - the process dies of it: so does that.
 //!

@@ -127,6 +127,18 @@ async fn handed_out(place: &Place, voucher: &str) -> i64 {
     pending.into_iter().map(|(.., times)| times).min().expect("entries")
 }
 
+/// The place as seen through a proxy in front of its Redis.
+fn redis_through_proxy(place: &Place) -> (Proxy, Place) {
+    let proxy = Proxy::before(servers().redis.addr()).expect("a proxy");
+    let redis_url = proxy.instead_of(servers().redis.addr(), &place.redis_url);
+    (proxy, Place { redis_url, ..place.clone() })
+}
+
+/// What takes over entries.
+fn takeovers() -> Command {
+    Command::redis("EVALSHA").when(|parts| parts.contains(&&b"idle"[..]))
+}
+
 /// Redis hands out entries, and the answer does not come: nobody has tried them.
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_that_were_handed_out_six_times_and_never_tried_are_bought() {
@@ -135,11 +147,9 @@ async fn entries_that_were_handed_out_six_times_and_never_tried_are_bought() {
     let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
     block_in_place(|| victim.kill()).expect("it can be killed");
     tx.rollback().await.expect("a ROLLBACK");
-    let proxy = Proxy::before(servers().redis.addr()).expect("a proxy");
-    let redis_url = proxy.instead_of(servers().redis.addr(), &place.redis_url);
-    let takes = Command::redis("EVALSHA").when(|parts| parts.contains(&&b"idle"[..]));
-    let lost = proxy.arm(takes, Action::CutAnswer, Times::Always);
-    let other = other(&Place { redis_url, ..place.clone() }).await;
+    let (proxy, through) = redis_through_proxy(&place);
+    let lost = proxy.arm(takeovers(), Action::CutAnswer, Times::Always);
+    let other = other(&through).await;
     let began = Instant::now();
     while handed_out(&place, &voucher).await < 6 {
         assert!(began.elapsed() < Duration::from_secs(60), "they are not taken over");
@@ -147,6 +157,26 @@ async fn entries_that_were_handed_out_six_times_and_never_tried_are_bought() {
     }
     println!("handed out six times within {:?}", began.elapsed());
     lost.disarm();
+    assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    other.stop().await;
+}
+
+/// What it takes over might be its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_cannot_show_its_work_takes_over_nothing() {
+    let (place, voucher) = sale().await;
+    let (proxy, through) = redis_through_proxy(&place);
+    let other = other(&through).await;
+    let (tickets, tx) = taken(&place, &voucher, &other.url).await;
+    let takeovers = proxy.watch(takeovers());
+    let lost = proxy.arm(Command::redis("XCLAIM"), Action::CutRequest, Times::Always);
+    eventually("a sign of its work is lost", async || lost.fired() > 0).await;
+    let before = takeovers.matched();
+    eventually("more are lost", async || lost.fired() > 4).await;
+    assert_eq!(takeovers.matched(), before);
+    lost.disarm();
+    eventually("it takes over again", async || takeovers.matched() > before).await;
+    tx.rollback().await.expect("a ROLLBACK");
     assert_all_bought(&place, &voucher, &other.url, &tickets).await;
     other.stop().await;
 }
