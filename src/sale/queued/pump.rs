@@ -20,6 +20,8 @@ use crate::store::{EntryEnd, Queued, StoreError, Take};
 
 /// Entries of a voucher under way in a replica, at most. No more than wait in a lane of `grouped`.
 const UNDER_WAY: usize = 512;
+/// So many more of those that are taken over, which others must not keep waiting.
+const TAKEN_OVER: usize = 256;
 /// Entries that are taken, or acknowledged, at once.
 const BATCH: usize = 256;
 /// Between two looks into a queue that is empty: at first, and at most.
@@ -53,7 +55,26 @@ pub(super) struct Pump {
 /// What is under way.
 struct Work {
     places: Arc<Semaphore>,
+    /// For entries that are taken over.
+    spare: Arc<Semaphore>,
     entries: Mutex<HashMap<String, Instant>>,
+}
+
+impl Work {
+    fn places_for(&self, which: Take<'_>) -> &Arc<Semaphore> {
+        match which {
+            Take::New | Take::Own(_) => &self.places,
+            Take::Idle(_) => &self.spare,
+        }
+    }
+
+    /// Waits until nothing is under way.
+    async fn until_done(&self) {
+        for (places, all) in [(&self.places, UNDER_WAY), (&self.spare, TAKEN_OVER)] {
+            let all = u32::try_from(all).unwrap_or(u32::MAX);
+            let _all_or_closed = places.acquire_many(all).await;
+        }
+    }
 }
 
 /// An entry under way. Dropping it ends that, and without an acknowledgement it comes again.
@@ -79,7 +100,8 @@ struct Done {
 impl Pump {
     pub(super) fn new(desk: Arc<Desk>, voucher: VoucherId, news: Arc<Notify>) -> Self {
         let places = Arc::new(Semaphore::new(UNDER_WAY));
-        let work = Arc::new(Work { places, entries: Mutex::default() });
+        let spare = Arc::new(Semaphore::new(TAKEN_OVER));
+        let work = Arc::new(Work { places, spare, entries: Mutex::default() });
         Self { desk, voucher, news, work }
     }
 
@@ -87,7 +109,7 @@ impl Pump {
     /// ends neither the taking nor the keeping nor the acknowledging for good.
     pub(super) async fn run(self, end: CancellationToken) {
         loop {
-            let (done, ended) = mpsc::channel(UNDER_WAY);
+            let (done, ended) = mpsc::channel(UNDER_WAY + TAKEN_OVER);
             let desk = Arc::clone(&self.desk);
             let acknowledging = tokio::spawn(acknowledge(desk, self.voucher, ended));
             let keeping = tokio::spawn(self.clone().keep_all(done.clone(), end.clone()));
@@ -159,20 +181,20 @@ impl Pump {
     async fn take_own(&self, done: &mpsc::Sender<Done>) -> Result<(), StoreError> {
         let (desk, mut after) = (&self.desk, "0".to_owned());
         loop {
-            let which = (Take::Own(&after), BATCH);
-            let taken = desk.stream.take(self.voucher, &desk.consumer, which).await?;
+            let which = Take::Own(&after);
+            let taken = desk.stream.take(self.voucher, &desk.consumer, (which, BATCH)).await?;
             let taken = taken.unwrap_or_default();
-            let Some(last) = taken.last() else { return Ok(()) };
-            after.clone_from(&last.id);
+            let Some(last) = taken.last().map(|entry| entry.id.clone()) else { return Ok(()) };
             for entry in taken {
-                self.start(entry, true, done).await;
+                self.start(entry, which, done).await;
             }
+            after = last;
         }
     }
 
     /// Takes entries, as many as there is room for; how many.
     async fn take(&self, done: &mpsc::Sender<Done>, which: Take<'_>) -> Result<usize, StoreError> {
-        let room = self.work.places.available_permits().min(BATCH);
+        let room = self.work.places_for(which).available_permits().min(BATCH);
         if room == 0 {
             return Ok(0);
         }
@@ -187,14 +209,16 @@ impl Pump {
         };
         let count = entries.len();
         for entry in entries {
-            self.start(entry, !matches!(which, Take::New), done).await;
+            self.start(entry, which, done).await;
         }
         Ok(count)
     }
 
-    /// Has the entry's order written, unless that is under way; `again` if somebody may have tried.
-    async fn start(&self, entry: Queued, again: bool, done: &mpsc::Sender<Done>) {
-        let Ok(place) = Arc::clone(&self.work.places).acquire_owned().await else { return };
+    /// Has the entry's order written, unless that is under way.
+    async fn start(&self, entry: Queued, which: Take<'_>, done: &mpsc::Sender<Done>) {
+        let places = Arc::clone(self.work.places_for(which));
+        let Ok(place) = places.acquire_owned().await else { return };
+        let again = !matches!(which, Take::New);
         let id = entry.id.clone();
         {
             let mut entries = self.work.entries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,8 +260,7 @@ impl Pump {
 
     /// Waits for what was taken. What is not finished then is left to others.
     async fn leave(self) {
-        let all = u32::try_from(UNDER_WAY).unwrap_or(u32::MAX);
-        if timeout(LAST_WORK, self.work.places.acquire_many(all)).await.is_err() {
+        if timeout(LAST_WORK, self.work.until_done()).await.is_err() {
             tracing::warn!(voucher = %self.voucher, "entries are left to others");
         }
         if !self.desk.consumer_is_stable

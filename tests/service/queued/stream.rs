@@ -135,6 +135,25 @@ async fn an_end_counts_with_its_first_acknowledgement_and_in_its_own_epoch_only(
     assert_eq!(state, Some(TicketState::Refused));
 }
 
+/// Redis looks at ten entries for each that it may hand out.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_entry_is_taken_over_however_many_before_it_are_being_worked_on() {
+    let table = Table::lay().await;
+    table.open(1, 50).await;
+    for user in 1..=40 {
+        assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
+    }
+    let taken = table.stream.take(VOUCHER, "another", (Take::New, 50)).await;
+    let taken = taken.expect("an answer").expect("a queue");
+    let last = &taken.last().expect("entries").id;
+    let mut idle = redis::cmd("XCLAIM");
+    idle.arg("{v:9}:stream").arg("sale").arg("another").arg(0).arg(last).arg(&["IDLE", "3600000"]);
+    idle.exec_async(&mut redis(&table.place).await).await.expect("an answer");
+    let over = table.stream.take(VOUCHER, "me", (Take::Idle(HOUR / 2), 1)).await;
+    let over = over.expect("an answer").expect("a queue");
+    assert_eq!(over.iter().map(|entry| &entry.id).collect::<Vec<_>>(), [last]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_counts_until_it_is_taken_back_or_its_entry_has_ended() {
     let table = Table::lay().await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection, MySqlConnection};
 use testbed::{Action, Command, Proxy, Replica, Times};
-use tokio::task::block_in_place;
+use tokio::task::{JoinSet, block_in_place};
 
 use crate::queued::buyer::{
     Left, QUEUED, assert_settled, buy, end_of, ended, left, lock_stock, redis, ticket_of,
@@ -158,6 +158,50 @@ async fn entries_that_were_handed_out_six_times_and_never_tried_are_bought() {
     println!("handed out six times within {:?}", began.elapsed());
     lost.disarm();
     assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    other.stop().await;
+}
+
+/// How many entries that consumer has.
+async fn entries_of(place: &Place, voucher: &str, consumer: &str) -> usize {
+    let mut pending = redis::cmd("XPENDING");
+    pending.arg(format!("{{v:{voucher}}}:stream")).arg(&["sale", "-", "+", "9999", consumer]);
+    let pending: Vec<redis::Value> =
+        pending.query_async(&mut redis(place).await).await.expect("an answer");
+    pending.len()
+}
+
+/// As many as a replica has at most, unless it takes some over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_has_all_it_may_have_still_takes_over_those_of_a_dead_one() {
+    const MOST: usize = 512;
+    let clerk = Service::start(&[]).await;
+    let (place, voucher) = (clerk.place.clone(), clerk.voucher(2000).await);
+    clerk.stop().await;
+    let victim = replica(&place, "victim", &[]);
+    let other = other(&place).await;
+    let tx = lock_stock(&place.database_url, &voucher).await;
+    let mut buyers = JoinSet::new();
+    for first in 1..=16_u64 {
+        let (url, voucher) = (other.url.clone(), voucher.clone());
+        buyers.spawn(async move {
+            for user in (first..=2 * MOST as u64 + 50).step_by(16) {
+                let admitted = async || buy(&url, &voucher, user).await.status.as_u16() == 202;
+                eventually("it is admitted, on a busy machine as well", admitted).await;
+            }
+        });
+    }
+    buyers.join_all().await;
+    eventually("both have all they may have", async || {
+        entries_of(&place, &voucher, "victim").await == MOST
+            && entries_of(&place, &voucher, "b").await == MOST
+    })
+    .await;
+    block_in_place(|| victim.kill()).expect("it can be killed");
+    eventually("some of the dead one's are taken over", async || {
+        entries_of(&place, &voucher, "b").await > MOST
+    })
+    .await;
+    tx.rollback().await.expect("a ROLLBACK");
     other.stop().await;
 }
 
