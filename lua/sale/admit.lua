@@ -1,6 +1,6 @@
 -- Purpose: admit one purchase of a voucher, all or nothing: the window, one a user, a unit, a place
 --   in the stream. The clock is this server's, moved to the database's (`skew`, see open.lua).
--- KEYS[1]: the sale, a hash of epoch, stock, seq, skew; KEYS[2]: the users, a hash of user to
+-- KEYS[1]: the sale, a hash of epoch, stock, seq, skew, came; KEYS[2]: the users, a hash of user to
 --   ticket; KEYS[3]: the tickets, a hash of ticket to state; KEYS[4]: the stream
 -- ARGV[1]: user; ARGV[2]: ticket; ARGV[3]: price in cents; ARGV[4], ARGV[5]: the window, in ms
 --   since 1970; ARGV[6]: for how long everything outlives it, in ms; ARGV[7]: the most entries in

@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use super::{RedisConnection, StoreError};
 use crate::domain::{TicketId, TicketState, UserId, VoucherId};
 pub use types::{
-    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, Take, Unreadable,
+    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, Take, Units, Unreadable,
 };
 use wire::{entry_of, state_of, state_text};
 
@@ -149,10 +149,11 @@ impl SaleStream {
             .key(&keys.tries)
             .key(&keys.turn)
             .arg(opening.epoch)
-            .arg(opening.stock)
+            .arg(opening.units.left)
             .arg(unix_ms(opening.read_at))
             .arg(unix_ms(ends_at))
             .arg(kept_ms())
+            .arg(opening.units.came)
             .invoke_async(&mut self.connection.clone())
             .await?;
         Ok(opened == 1)
@@ -260,17 +261,17 @@ impl SaleStream {
         Ok(Some(Progress { epoch, seq, under_way }))
     }
 
-    /// Takes over the database's stock, read after that progress was seen, but for what was on its
-    /// way there; whether nobody was admitted since, and units came back.
+    /// Takes over what came to the database, which was asked after that progress was seen; whether
+    /// there are units to admit.
     pub async fn refill(
         &self,
         voucher: VoucherId,
         seen: Progress,
-        stock: i64,
+        units: Units,
     ) -> Result<bool, StoreError> {
         let keys = Keys::of(voucher);
         let mut call = self.refill.key(&keys.sale);
-        call.arg(seen.epoch).arg(seen.seq).arg(stock).arg(seen.under_way);
+        call.arg(seen.epoch).arg(seen.seq).arg(seen.under_way).arg(units.left).arg(units.came);
         let taken: u8 = call.invoke_async(&mut self.connection.clone()).await?;
         Ok(taken == 1)
     }

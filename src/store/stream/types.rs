@@ -104,10 +104,19 @@ pub struct EntryEnd {
 pub struct Opening {
     /// Its number.
     pub epoch: u64,
-    /// Units left in the database.
-    pub stock: i64,
-    /// When they were read, by the database's clock.
+    /// What the database had then.
+    pub units: Units,
+    /// When that was read, by the database's clock.
     pub read_at: OffsetDateTime,
+}
+
+/// What the database has of a voucher, all of one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Units {
+    /// Units left.
+    pub left: i64,
+    /// Units that ever came into the stock: granted, or of orders that were cancelled.
+    pub came: i64,
 }
 
 /// How far a sale has come.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seckill::domain::{TicketId, TicketState, UserId, VoucherId, Window};
 use seckill::store::{
-    self, Admission, EntryEnd, Opening, Progress, RedisAddress, Request, SaleStream, Take,
+    self, Admission, EntryEnd, Opening, Progress, RedisAddress, Request, SaleStream, Take, Units,
 };
 use time::OffsetDateTime;
 
@@ -31,7 +31,8 @@ impl Table {
     }
 
     async fn open(&self, epoch: u64, stock: i64) -> bool {
-        let opening = Opening { epoch, stock, read_at: self.now };
+        let units = Units { left: stock, came: stock };
+        let opening = Opening { epoch, units, read_at: self.now };
         self.stream.open(VOUCHER, &opening, self.now + HOUR).await.expect("an answer")
     }
 
@@ -185,29 +186,67 @@ async fn a_try_counts_until_it_is_taken_back_or_its_entry_has_ended() {
     assert!(!exists(connection).await);
 }
 
+impl Table {
+    async fn seen(&self) -> Progress {
+        self.stream.progress(VOUCHER).await.expect("an answer").expect("a sale")
+    }
+
+    /// What may be admitted after the database was asked, which said so.
+    async fn refilled(&self, seen: Progress, left: i64, came: i64) -> i64 {
+        let units = Units { left, came };
+        let are_any = self.stream.refill(VOUCHER, seen, units).await.expect("an answer");
+        let stock = self.left().await.stock;
+        assert_eq!(are_any, stock > 0);
+        stock
+    }
+
+    async fn miscount(&self, stock: i64) {
+        let mut set = redis::cmd("HSET");
+        set.arg("{v:9}:sale").arg("stock").arg(stock);
+        set.exec_async(&mut redis(&self.place).await).await.expect("an answer");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refill_counts_only_if_nobody_was_admitted_since_and_leaves_out_what_is_under_way() {
+async fn what_came_to_the_database_is_admitted_once_whatever_happens_meanwhile() {
     let table = Table::lay().await;
-    table.open(1, 5).await;
-    let seen = table.stream.progress(VOUCHER).await.expect("an answer").expect("a sale");
+    table.open(1, 2).await;
+    let seen = table.seen().await;
     assert_eq!(seen, Progress { epoch: 1, seq: 0, under_way: 0 });
+    for user in [1, 2] {
+        assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
+    }
+    assert_eq!(table.admit(3, table.window()).await, Admission::SoldOut);
+    // Both are written, and not acknowledged.
+    assert_eq!(table.refilled(table.seen().await, 0, 2).await, 0, "nothing came");
+    assert_eq!(table.refilled(table.seen().await, 3, 5).await, 3, "three units came");
+    assert_eq!(table.refilled(table.seen().await, 3, 5).await, 3, "the same three");
+    assert_eq!(table.admit(3, table.window()).await, Admission::Admitted);
+    assert_eq!(table.refilled(seen, 4, 6).await, 3, "one came; somebody was admitted meanwhile");
+    assert_eq!(table.refilled(table.seen().await, 2, 5).await, 3, "it was asked before that");
+    let of_another = Progress { epoch: 2, ..table.seen().await };
+    assert!(!table.stream.refill(VOUCHER, of_another, Units { left: 9, came: 9 }).await.unwrap());
+    assert_eq!(table.left().await, Left { stock: 3, entries: 3, users: 3 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_went_wrong_is_corrected_by_the_databases() {
+    let table = Table::lay().await;
+    table.open(1, 50).await;
+    let before = table.seen().await;
     assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
-    let refill = async |seen| table.stream.refill(VOUCHER, seen, 50).await.expect("an answer");
-    assert!(!refill(seen).await, "somebody was admitted");
-    let seen = table.stream.progress(VOUCHER).await.expect("an answer").expect("a sale");
+    table.miscount(0).await;
+    assert_eq!(table.refilled(before, 50, 50).await, 0, "somebody was admitted meanwhile");
     // The entry that is under way may still take one of them.
-    assert!(refill(seen).await);
-    assert_eq!(table.left().await, Left { stock: 49, entries: 1, users: 1 });
-    assert!(!refill(seen).await, "no more are free than it knows of");
-    let before = Progress { seq: 0, ..seen };
-    let id = table.take(Take::New).await.remove(0);
-    let order = id.order.expect("it can be read");
-    let end = EntryEnd { id: id.id, order, state: TicketState::SoldOut };
+    assert_eq!(table.refilled(table.seen().await, 50, 50).await, 49);
+    table.miscount(70).await;
+    assert_eq!(table.refilled(table.seen().await, 50, 50).await, 70, "some may have come back");
+    let entry = table.take(Take::New).await.remove(0);
+    let order = entry.order.expect("it can be read");
+    let end = EntryEnd { id: entry.id, order, state: TicketState::SoldOut };
     table.stream.settle(VOUCHER, &[end]).await.expect("an answer");
-    assert!(!refill(before).await, "somebody was admitted and has ended");
-    let seen = table.stream.progress(VOUCHER).await.expect("an answer").expect("a sale");
-    assert!(refill(seen).await);
-    assert_eq!(table.left().await, Left { stock: 50, entries: 0, users: 0 });
+    assert_eq!(table.refilled(before, 50, 50).await, 70, "somebody was admitted and has ended");
+    assert_eq!(table.refilled(table.seen().await, 50, 50).await, 50, "nothing is on its way");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -128,7 +128,7 @@ async fn handed_out(place: &Place, voucher: &str) -> i64 {
 }
 
 /// The place as seen through a proxy in front of its Redis.
-fn redis_through_proxy(place: &Place) -> (Proxy, Place) {
+pub(super) fn redis_through_proxy(place: &Place) -> (Proxy, Place) {
     let proxy = Proxy::before(servers().redis.addr()).expect("a proxy");
     let redis_url = proxy.instead_of(servers().redis.addr(), &place.redis_url);
     (proxy, Place { redis_url, ..place.clone() })
@@ -162,7 +162,7 @@ async fn entries_that_were_handed_out_six_times_and_never_tried_are_bought() {
 }
 
 /// How many entries that consumer has.
-async fn entries_of(place: &Place, voucher: &str, consumer: &str) -> usize {
+pub(super) async fn entries_of(place: &Place, voucher: &str, consumer: &str) -> usize {
     let mut pending = redis::cmd("XPENDING");
     pending.arg(format!("{{v:{voucher}}}:stream")).arg(&["sale", "-", "+", "9999", consumer]);
     let pending: Vec<redis::Value> =
