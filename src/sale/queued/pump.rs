@@ -24,6 +24,9 @@ const UNDER_WAY: usize = 512;
 const TAKEN_OVER: usize = 256;
 /// Entries that are taken, or acknowledged, at once.
 const BATCH: usize = 256;
+/// How long more entries are waited for when few were there, or few have ended. Their buyers have
+/// been answered, and each trip to Redis costs the same for one as for many.
+const GATHER: Duration = Duration::from_millis(4);
 /// Between two looks into a queue that is empty: at first, and at most.
 const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_millis(400);
@@ -66,6 +69,12 @@ impl Work {
             Take::New | Take::Own(_) => &self.places,
             Take::Idle(_) => &self.spare,
         }
+    }
+
+    /// Waits until there is room for all that is taken at once.
+    async fn room_for_batch(&self) {
+        let batch = u32::try_from(BATCH).unwrap_or(u32::MAX);
+        let _room_or_closed = self.places.acquire_many(batch).await;
     }
 
     /// Waits until nothing is under way.
@@ -133,6 +142,8 @@ impl Pump {
         let mut ending = None;
         loop {
             let has_room = timeout(LONG, self.work.places.acquire()).await.is_ok();
+            // What was acknowledged together makes room together.
+            let _much_or_little = timeout(GATHER, self.work.room_for_batch()).await;
             let taken = self.take(&done, Take::New).await;
             if end.is_cancelled() {
                 let since = *ending.get_or_insert_with(Instant::now);
@@ -142,8 +153,10 @@ impl Pump {
                 }
             }
             match taken {
+                Ok(BATCH..) => continue,
                 Ok(1..) => {
                     pause = SHORT;
+                    sleep(GATHER).await;
                     continue;
                 }
                 Ok(0) => {}
@@ -275,6 +288,12 @@ impl Pump {
 async fn acknowledge(desk: Arc<Desk>, voucher: VoucherId, mut ended: mpsc::Receiver<Done>) {
     let mut batch = Vec::with_capacity(BATCH);
     while ended.recv_many(&mut batch, BATCH).await > 0 {
+        let gather = async {
+            while let missing @ 1.. = BATCH - batch.len()
+                && ended.recv_many(&mut batch, missing).await > 0
+            {}
+        };
+        let _full_or_few = timeout(GATHER, gather).await;
         let settlements: Vec<_> = batch.iter().map(|done| done.settlement.clone()).collect();
         for attempt in 1..=TRIES {
             match settle(&desk, voucher, &settlements).await {
