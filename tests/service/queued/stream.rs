@@ -249,21 +249,48 @@ async fn an_account_that_went_wrong_is_corrected_by_the_databases() {
     assert_eq!(table.refilled(table.seen().await, 50, 50).await, 50, "nothing is on its way");
 }
 
+impl Table {
+    /// All keys that there are, and for how many hours.
+    async fn keys(&self) -> Vec<(String, i64)> {
+        let mut connection = redis(&self.place).await;
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg("*").query_async(&mut connection).await.expect("the keys");
+        let mut all = Vec::new();
+        for key in keys {
+            let mut left = redis::cmd("PTTL");
+            left.arg(&key);
+            let left_ms: i64 = left.query_async(&mut connection).await.expect("an answer");
+            all.push((key, left_ms / 3_600_000));
+        }
+        all
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn all_keys_of_a_voucher_share_a_tag_and_end_a_day_after_the_sale() {
     let table = Table::lay().await;
     table.open(1, 5).await;
+    // The sale ends in an hour.
     assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
-    let mut connection = redis(&table.place).await;
-    let keys: Vec<String> =
-        redis::cmd("KEYS").arg("*").query_async(&mut connection).await.expect("the keys");
+    let keys = table.keys().await;
     assert_eq!(keys.len(), 4, "{keys:?}");
-    for key in keys {
+    for (key, hours) in keys {
         assert!(key.starts_with("{v:9}:"), "{key}");
-        let left_ms: i64 =
-            redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.expect("an answer");
-        // The sale ends in an hour.
-        let hours = left_ms / 3_600_000;
         assert!((24..=25).contains(&hours), "{key}: {hours} h");
     }
+    // Its end is moved by a day.
+    let mut longer = table.window();
+    longer.ends_at += HOUR * 24;
+    assert_eq!(table.admit(2, longer).await, Admission::Admitted);
+    let ends = table.keys().await;
+    assert!(ends.iter().all(|(_, hours)| (48..=49).contains(hours)), "{ends:?}");
+    // Keys that come anew end with the others.
+    let mut forget = redis::cmd("DEL");
+    forget.arg("{v:9}:users").arg("{v:9}:tickets");
+    forget.exec_async(&mut redis(&table.place).await).await.expect("an answer");
+    for user in [3, 4] {
+        assert_eq!(table.admit(user, longer).await, Admission::Admitted);
+    }
+    let ends = table.keys().await;
+    assert!(ends.iter().all(|(_, hours)| (48..=49).contains(hours)), "{ends:?}");
 }
