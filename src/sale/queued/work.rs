@@ -33,7 +33,6 @@ use super::Desk;
 use crate::domain::TicketState;
 use crate::failpoint::{self, reach};
 use crate::sale::grouped::Told;
-use crate::sale::lock_name;
 use crate::sale::outcome::{Outcome, Refusal};
 use crate::sale::section::{Ticket, jitter};
 use crate::store::{Pass, QueuedOrder, StoreError};
@@ -207,7 +206,6 @@ impl Desk {
             voucher,
             terms: terms.at_price(order.price_cents),
             created_at: order.at,
-            lock: lock_name(self.rules.scope, order.user, voucher),
             key: order.key,
             pass: Some(Pass { ticket: order.ticket, epoch: order.epoch, patience: way.patience() }),
             held: None,
