@@ -2,18 +2,17 @@
 --   do what the end means here: the ticket's state, and for those without an order the unit and the
 --   user's mark given back.
 -- KEYS[1]: the sale, a hash; KEYS[2]: the users, a hash; KEYS[3]: the tickets, a hash; KEYS[4]: the
---   stream
+--   stream; KEYS[5]: the tries, a hash
 -- ARGV: six for each entry: its id, ticket, user, epoch; the state; what is given back: 'u' the
 --   unit, 'm' the user's mark, both, or ''
 -- Returns: how many of them had not been acknowledged before. One of another epoch is none of this
 --   stream, whatever its id
-local first = 0
+local first = {}
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 for at = 1, #ARGV, 6 do
   local id, ticket, user = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   if epoch == ARGV[at + 3] and redis.call('XACK', KEYS[4], 'sale', id) == 1 then
-    first = first + 1
-    redis.call('XDEL', KEYS[4], id)
+    first[#first + 1] = id
     redis.call('HSET', KEYS[3], ticket, ARGV[at + 4])
     local back = ARGV[at + 5]
     if string.find(back, 'u', 1, true) then
@@ -24,4 +23,8 @@ for at = 1, #ARGV, 6 do
     end
   end
 end
-return first
+if #first > 0 then
+  redis.call('XDEL', KEYS[4], unpack(first))
+  redis.call('HDEL', KEYS[5], unpack(first))
+end
+return #first

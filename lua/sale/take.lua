@@ -1,15 +1,26 @@
 -- Purpose: hand out entries of the stream to a consumer: new ones, those that it took before it was
---   restarted, or those that any consumer has held for too long without a sign of life.
+--   restarted, or those that any consumer has held for too long without a sign of life. (How often
+--   an entry was handed out means nothing: an answer that comes too late hands out, too. Tries are
+--   counted, see count.lua.)
 -- KEYS[1]: the stream
 -- ARGV[1]: the consumer; ARGV[2]: the most entries; ARGV[3]: 'new', 'own' or 'idle'; ARGV[4]: with
 --   'own' after which id, with 'idle' for how long, in ms
--- Returns: a list of {id, how often it was handed out, field, value, field, value, ...}
+-- Returns: a list of {id, field, value, field, value, ...}
 -- Errors: NOGROUP there is no such stream
 local count = tonumber(ARGV[2])
-local entries
+local entries = {}
 if ARGV[3] == 'idle' then
-  local claimed = redis.call('XAUTOCLAIM', KEYS[1], 'sale', ARGV[1], ARGV[4], '0', 'COUNT', count)
-  entries = claimed[2]
+  -- XAUTOCLAIM looks at ten times as many as it may claim: those at the front that somebody is at
+  -- work on must not hide the rest. The looks are bounded; there are seldom more than two.
+  local from, looks = '0', 0
+  repeat
+    local claimed = redis.call('XAUTOCLAIM', KEYS[1], 'sale', ARGV[1], ARGV[4], from,
+      'COUNT', count - #entries)
+    for _, entry in ipairs(claimed[2]) do
+      entries[#entries + 1] = entry
+    end
+    from, looks = claimed[1], looks + 1
+  until from == '0-0' or #entries >= count or looks >= 500
 else
   local from = ARGV[3] == 'new' and '>' or ARGV[4]
   local read = redis.call('XREADGROUP', 'GROUP', 'sale', ARGV[1], 'COUNT', count,
@@ -18,15 +29,9 @@ else
 end
 local taken = {}
 for _, entry in ipairs(entries) do
-  local id, times = entry[1], 1
-  if ARGV[3] ~= 'new' then
-    local pending = redis.call('XPENDING', KEYS[1], 'sale', id, id, 1)
-    times = pending[1] and pending[1][4] or 1
-  end
   -- An entry without fields was deleted, and nobody can work on it.
-  local fields = entry[2]
+  local id, fields = entry[1], entry[2]
   if type(fields) == 'table' then
-    table.insert(fields, 1, tostring(times))
     table.insert(fields, 1, id)
     taken[#taken + 1] = fields
   else

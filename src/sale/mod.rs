@@ -22,7 +22,7 @@ mod twins;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{Guard, LockKind, LockName, LockOptions, Locks};
+use distlock::{Guard, LockKind, LockOptions, Locks};
 use grouped::Grouped;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -294,7 +294,6 @@ impl Sale {
             voucher,
             created_at: terms.now(),
             terms,
-            lock: lock_name(self.rules.scope, user, voucher),
             key,
             pass: None,
             held,
@@ -353,14 +352,6 @@ impl Sale {
             Outcome::Refused(_) | Outcome::Replayed(_) | Outcome::Unknown(_) | Outcome::Failed => {}
         }
     }
-}
-
-fn lock_name(scope: Scope, user: UserId, voucher: VoucherId) -> LockName {
-    let name = match scope {
-        Scope::User => format!("lock:order:{user}"),
-        Scope::Voucher => format!("lock:voucher:{voucher}"),
-    };
-    LockName::new(name).expect("a prefix and a number make a valid name")
 }
 
 impl Section {

@@ -20,7 +20,7 @@ use super::grouped::Grouped;
 use super::held::Held;
 use super::outcome::{Outcome, Refusal};
 use super::twins::Request;
-use super::{LockOrder, OnLost, Parts, Plant, Rules};
+use super::{LockOrder, OnLost, Parts, Plant, Rules, Scope};
 use crate::domain::{Order, OrderId, OrderStatus, RequestKey, UserId, VoucherId, Wish};
 use crate::failpoint::{self, reach};
 use crate::store::{
@@ -37,7 +37,6 @@ pub(super) struct Ticket {
     pub(super) voucher: VoucherId,
     pub(super) terms: Arc<Terms>,
     pub(super) created_at: OffsetDateTime,
-    pub(super) lock: LockName,
     /// The key of the request, if it has one.
     pub(super) key: Option<RequestKey>,
     /// The ticket that was given for it on the path `queued`.
@@ -150,9 +149,18 @@ impl Section {
         outcome
     }
 
+    /// The lock of a purchase.
+    pub(super) fn lock_of(&self, ticket: &Ticket) -> LockName {
+        let name = match self.rules.scope {
+            Scope::User => format!("lock:order:{}", ticket.user),
+            Scope::Voucher => format!("lock:voucher:{}", ticket.voucher),
+        };
+        LockName::new(name).expect("a prefix and a number make a valid name")
+    }
+
     pub(super) async fn lock(&self, ticket: &Ticket) -> Result<Guard, Refusal> {
         let asked = Instant::now();
-        let taken = self.locks.lock(&ticket.lock, &self.rules.lock).await;
+        let taken = self.locks.lock(&self.lock_of(ticket), &self.rules.lock).await;
         took(Timed::Lock, asked.elapsed());
         let guard = taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
         if let Some(held) = &ticket.held

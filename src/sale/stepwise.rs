@@ -100,7 +100,7 @@ impl Section {
     fn fence(&self, ticket: &Ticket, guard: Option<&Guard>) -> Result<Option<Fenced>, Stop> {
         let token = guard.and_then(Guard::token).filter(|_| self.rules.lock.fenced);
         let Some(token) = token else { return Ok(None) };
-        let resource = LockName::new(format!("{}:{}", self.lock_kind, ticket.lock));
+        let resource = LockName::new(format!("{}:{}", self.lock_kind, self.lock_of(ticket)));
         let resource = resource.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
         Ok(Some((resource, token)))
     }

@@ -73,15 +73,21 @@ impl From<sqlx::Error> for StoreError {
 }
 
 fn from_answer(answer: &MySqlDatabaseError) -> StoreError {
-    let text = answer.message();
-    match answer.number() {
+    from_number(answer.number(), answer.message())
+}
+
+fn from_number(number: u16, text: &str) -> StoreError {
+    match number {
         1213 | 1020 => StoreError::Conflict,
         1205 => StoreError::LockWait,
         // Too large a number: what an order or a group asks with whether it has got its units.
         1690 => StoreError::TooFew,
         1062 => StoreError::Duplicate(duplicate_key(text)),
         // Too many connections, shutting down, killed, interrupted, read only.
-        1040 | 1053 | 1152 | 1184 | 1203 | 1290 | 1317 | 1836 | 1927 | 3024 | 1969 => {
+        1040 | 1053 | 1152 | 1184 | 1203 | 1290 | 1317 | 1836 | 1927 | 3024 | 1969
+        // Trouble on the way, and a session that was silent for too long: the server has ended the
+        // connection, and may have said so before it was asked.
+        | 1158..=1161 | 4031 => {
             StoreError::Unavailable { server: "database", reason: text.to_owned() }
         }
         number => StoreError::Unexpected(format!("{number}: {text}")),
@@ -114,6 +120,17 @@ impl From<redis::RedisError> for StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever takes a farewell for an answer counts it as a defect of the order, and does not pass
+    /// over the connection.
+    #[test]
+    fn a_server_that_ends_the_connection_is_away_and_its_farewell_no_defect() {
+        for number in [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031] {
+            let error = from_number(number, "good-bye");
+            assert!(matches!(error, StoreError::Unavailable { .. }), "{number}: {error}");
+        }
+        assert!(matches!(from_number(1644, "poison"), StoreError::Unexpected(_)));
+    }
 
     #[test]
     fn the_key_of_a_duplicate_is_told_apart_as_both_databases_spell_it() {

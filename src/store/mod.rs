@@ -48,7 +48,7 @@ pub use resolve::{Resolution, resolve, resolve_status};
 pub use session::{CommitError, Opened, Session, Transaction};
 pub use settle::{SettleError, Settlement};
 pub use stream::{
-    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, SaleStream, Take,
+    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, SaleStream, Take, Units,
     Unreadable,
 };
 pub use tables::SaleTables;

@@ -10,6 +10,8 @@ mod keys;
 mod types;
 mod wire;
 
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use redis::Script;
@@ -18,12 +20,14 @@ use time::OffsetDateTime;
 use super::{RedisConnection, StoreError};
 use crate::domain::{TicketId, TicketState, UserId, VoucherId};
 pub use types::{
-    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, Take, Unreadable,
+    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, Take, Units, Unreadable,
 };
 use wire::{entry_of, state_of, state_text};
 
 /// How long the keys outlive the sale.
 const KEPT: Duration = Duration::from_hours(24);
+/// Of so many vouchers the keys are kept at most.
+const MOST_KEPT: usize = 1024;
 /// The consumer group.
 const GROUP: &str = "sale";
 /// How long an opener has before another one may begin.
@@ -37,10 +41,13 @@ pub struct SaleStream {
     turn: Script,
     open: Script,
     take: Script,
+    count: Script,
     settle: Script,
     refill: Script,
     replay: Script,
     leave: Script,
+    /// Those of vouchers that were asked for: they are names that each call needs.
+    keys: Arc<RwLock<HashMap<VoucherId, Arc<Keys>>>>,
     /// The most entries in a stream.
     most: usize,
 }
@@ -51,6 +58,7 @@ struct Keys {
     users: String,
     tickets: String,
     stream: String,
+    tries: String,
     turn: String,
 }
 
@@ -62,6 +70,7 @@ impl Keys {
             users: key("users"),
             tickets: key("tickets"),
             stream: key("stream"),
+            tries: key("tries"),
             turn: key("opening"),
         }
     }
@@ -82,17 +91,33 @@ impl SaleStream {
             turn: Script::new(include_str!("../../lua/sale/turn.lua")),
             open: Script::new(include_str!("../../lua/sale/open.lua")),
             take: Script::new(include_str!("../../lua/sale/take.lua")),
+            count: Script::new(include_str!("../../lua/sale/count.lua")),
             settle: Script::new(include_str!("../../lua/sale/settle.lua")),
             refill: Script::new(include_str!("../../lua/sale/refill.lua")),
             replay: Script::new(include_str!("../../lua/sale/replay.lua")),
             leave: Script::new(include_str!("../../lua/sale/leave.lua")),
+            keys: Arc::default(),
             most,
         }
     }
 
+    fn keys(&self, voucher: VoucherId) -> Arc<Keys> {
+        let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = known.get(&voucher) {
+            return Arc::clone(keys);
+        }
+        drop(known);
+        let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_KEPT {
+            known.clear();
+        }
+        Arc::clone(known.entry(voucher).or_insert_with(|| Arc::new(Keys::of(voucher))))
+    }
+
     /// Admits a purchase, if it may be.
     pub async fn admit(&self, request: &Request) -> Result<Admission, StoreError> {
-        let (word, text): (String, String) = Keys::of(request.ticket.voucher())
+        let (word, text): (String, String) = self
+            .keys(request.ticket.voucher())
             .call(&self.admit)
             .arg(request.user.0)
             .arg(request.ticket.to_string())
@@ -125,7 +150,7 @@ impl SaleStream {
         voucher: VoucherId,
         of_no_use: Option<u64>,
     ) -> Result<bool, StoreError> {
-        let keys = Keys::of(voucher);
+        let keys = self.keys(voucher);
         let mut call = self.turn.key(&keys.sale);
         call.key(&keys.turn).arg(TURN_MS).arg(of_no_use.map_or(String::new(), |e| e.to_string()));
         let got: u8 = call.invoke_async(&mut self.connection.clone()).await?;
@@ -139,15 +164,17 @@ impl SaleStream {
         opening: &Opening,
         ends_at: OffsetDateTime,
     ) -> Result<bool, StoreError> {
-        let keys = Keys::of(voucher);
+        let keys = self.keys(voucher);
         let opened: u8 = keys
             .call(&self.open)
+            .key(&keys.tries)
             .key(&keys.turn)
             .arg(opening.epoch)
-            .arg(opening.stock)
+            .arg(opening.units.left)
             .arg(unix_ms(opening.read_at))
             .arg(unix_ms(ends_at))
             .arg(kept_ms())
+            .arg(opening.units.came)
             .invoke_async(&mut self.connection.clone())
             .await?;
         Ok(opened == 1)
@@ -165,7 +192,7 @@ impl SaleStream {
             Take::Own(after) => ("own", after.to_owned()),
             Take::Idle(time) => ("idle", time.as_millis().to_string()),
         };
-        let mut call = self.take.key(Keys::of(voucher).stream);
+        let mut call = self.take.key(&self.keys(voucher).stream);
         call.arg(consumer).arg(most).arg(word).arg(more);
         let taken = call.invoke_async::<Vec<Vec<Vec<u8>>>>(&mut self.connection.clone()).await;
         match taken {
@@ -177,6 +204,15 @@ impl SaleStream {
         }
     }
 
+    /// Counts a try of an entry, or takes one back; how many are counted. An entry that has ended
+    /// has none.
+    pub async fn count_try(&self, voucher: VoucherId, id: &str, by: i8) -> Result<u32, StoreError> {
+        let keys = self.keys(voucher);
+        let mut call = self.count.key(&keys.tries);
+        call.key(&keys.sale).arg(id).arg(by);
+        Ok(call.invoke_async(&mut self.connection.clone()).await?)
+    }
+
     /// Shows that the consumer is at work on these entries.
     pub async fn keep(
         &self,
@@ -185,7 +221,13 @@ impl SaleStream {
         ids: &[String],
     ) -> Result<(), StoreError> {
         let mut claim = redis::cmd("XCLAIM");
-        claim.arg(Keys::of(voucher).stream).arg(GROUP).arg(consumer).arg(0).arg(ids).arg("JUSTID");
+        claim
+            .arg(&self.keys(voucher).stream)
+            .arg(GROUP)
+            .arg(consumer)
+            .arg(0)
+            .arg(ids)
+            .arg("JUSTID");
         Ok(claim.exec_async(&mut self.connection.clone()).await?)
     }
 
@@ -196,7 +238,9 @@ impl SaleStream {
         voucher: VoucherId,
         ended: &[EntryEnd],
     ) -> Result<usize, StoreError> {
-        let mut call = Keys::of(voucher).call(&self.settle);
+        let keys = self.keys(voucher);
+        let mut call = keys.call(&self.settle);
+        call.key(&keys.tries);
         for EntryEnd { id, order, state } in ended {
             call.arg(id).arg(order.ticket.to_string()).arg(order.user.0).arg(order.epoch);
             call.arg(state_text(*state)).arg(given_back(*state));
@@ -206,17 +250,17 @@ impl SaleStream {
 
     /// Acknowledges entries and does nothing else: for those that name no ticket.
     pub async fn drop_entries(&self, voucher: VoucherId, ids: &[String]) -> Result<(), StoreError> {
-        let stream = Keys::of(voucher).stream;
+        let keys = self.keys(voucher);
         let mut pipe = redis::pipe();
-        pipe.cmd("XACK").arg(&stream).arg(GROUP).arg(ids).ignore();
-        pipe.cmd("XDEL").arg(&stream).arg(ids).ignore();
+        pipe.cmd("XACK").arg(&keys.stream).arg(GROUP).arg(ids).ignore();
+        pipe.cmd("XDEL").arg(&keys.stream).arg(ids).ignore();
         Ok(pipe.exec_async(&mut self.connection.clone()).await?)
     }
 
     /// Where a ticket stands; `None` if Redis does not know it.
     pub async fn state(&self, ticket: TicketId) -> Result<Option<TicketState>, StoreError> {
         let mut get = redis::cmd("HGET");
-        get.arg(Keys::of(ticket.voucher()).tickets).arg(ticket.to_string());
+        get.arg(&self.keys(ticket.voucher()).tickets).arg(ticket.to_string());
         let text: Option<String> = get.query_async(&mut self.connection.clone()).await?;
         Ok(text.as_deref().and_then(state_of))
     }
@@ -224,13 +268,13 @@ impl SaleStream {
     /// Whether there is a stream to take entries from.
     pub async fn has_group(&self, voucher: VoucherId) -> Result<bool, StoreError> {
         let mut exists = redis::cmd("EXISTS");
-        exists.arg(Keys::of(voucher).stream);
+        exists.arg(&self.keys(voucher).stream);
         Ok(exists.query_async(&mut self.connection.clone()).await?)
     }
 
     /// How far the sale has come; `None` if it is not open.
     pub async fn progress(&self, voucher: VoucherId) -> Result<Option<Progress>, StoreError> {
-        let keys = Keys::of(voucher);
+        let keys = self.keys(voucher);
         let (sale, under_way): ((Option<u64>, Option<u64>), u64) = redis::pipe()
             .atomic()
             .cmd("HMGET")
@@ -244,17 +288,17 @@ impl SaleStream {
         Ok(Some(Progress { epoch, seq, under_way }))
     }
 
-    /// Takes over the database's stock, read after that progress was seen, but for what was on its
-    /// way there; whether nobody was admitted since, and units came back.
+    /// Takes over what came to the database, which was asked after that progress was seen; whether
+    /// there are units to admit.
     pub async fn refill(
         &self,
         voucher: VoucherId,
         seen: Progress,
-        stock: i64,
+        units: Units,
     ) -> Result<bool, StoreError> {
-        let keys = Keys::of(voucher);
+        let keys = self.keys(voucher);
         let mut call = self.refill.key(&keys.sale);
-        call.arg(seen.epoch).arg(seen.seq).arg(stock).arg(seen.under_way);
+        call.arg(seen.epoch).arg(seen.seq).arg(seen.under_way).arg(units.left).arg(units.came);
         let taken: u8 = call.invoke_async(&mut self.connection.clone()).await?;
         Ok(taken == 1)
     }
@@ -266,7 +310,7 @@ impl SaleStream {
         user: UserId,
         price_cents: u64,
     ) -> Result<Result<(), &'static str>, StoreError> {
-        let mut call = Keys::of(ticket.voucher()).call(&self.replay);
+        let mut call = self.keys(ticket.voucher()).call(&self.replay);
         call.arg(user.0).arg(ticket.to_string()).arg(price_cents).arg(self.most);
         let word: String = call.invoke_async(&mut self.connection.clone()).await?;
         Ok(match word.as_str() {
@@ -280,7 +324,7 @@ impl SaleStream {
 
     /// Removes a consumer that has no entries.
     pub async fn leave(&self, voucher: VoucherId, consumer: &str) -> Result<(), StoreError> {
-        let mut call = self.leave.key(Keys::of(voucher).stream);
+        let mut call = self.leave.key(&self.keys(voucher).stream);
         let _removed: u8 = call.arg(consumer).invoke_async(&mut self.connection.clone()).await?;
         Ok(())
     }

@@ -10,13 +10,20 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use time::PrimitiveDateTime;
 
-use super::{CommitError, Entry, Opening, Orders, Session, StoreError, Transaction, idempotency};
+use super::{
+    CommitError, Entry, Opening, Orders, Session, StoreError, Transaction, Units, idempotency,
+};
 use crate::domain::{OrderId, TicketId, TicketState, UserId, VoucherId};
 
 /// The most queues that a replica works on.
 const MOST_QUEUES: u32 = 10_000;
 /// The most dead letters that are listed at once.
 pub(super) const MOST_LETTERS: u32 = 1000;
+
+/// Units left, and units that ever came. An order that is cancelled stays so.
+const UNITS: &str = "CAST(s.stock AS SIGNED), CAST((SELECT COALESCE(SUM(g.units), 0) \
+     FROM stock_grants g WHERE g.voucher_id = s.voucher_id) + (SELECT COUNT(*) FROM orders o \
+     WHERE o.voucher_id = s.voucher_id AND o.status = 'cancelled') AS SIGNED)";
 
 /// A ticket on its way into the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,33 +185,32 @@ impl Tickets {
              ON DUPLICATE KEY UPDATE epoch = epoch + 1",
         );
         tx.execute(raise.bind(voucher.0)).await?;
-        let read = sqlx::query(
-            "SELECT e.epoch, CAST(s.stock AS SIGNED), UTC_TIMESTAMP(3) FROM sale_epochs e \
-             JOIN voucher_stock s ON s.voucher_id = e.voucher_id WHERE e.voucher_id = ?",
-        );
+        let read = sqlx::query(AssertSqlSafe(format!(
+            "SELECT {UNITS}, e.epoch, UTC_TIMESTAMP(3) FROM sale_epochs e \
+             JOIN voucher_stock s ON s.voucher_id = e.voucher_id WHERE e.voucher_id = ?"
+        )));
         let Some(row) = tx.fetch_optional(read.bind(voucher.0)).await? else {
             tx.rollback().await;
             return Ok(None);
         };
         let opening = Opening {
-            epoch: row.try_get(0)?,
-            stock: row.try_get(1)?,
-            read_at: row.try_get::<PrimitiveDateTime, _>(2)?.assume_utc(),
+            units: units_of(&row)?,
+            epoch: row.try_get(2)?,
+            read_at: row.try_get::<PrimitiveDateTime, _>(3)?.assume_utc(),
         };
         committed(tx).await?;
         Ok(Some(opening))
     }
 
-    /// The stock that is left, if that epoch still counts.
-    pub async fn stock(&self, voucher: VoucherId, epoch: u64) -> Result<Option<i64>, StoreError> {
+    /// The voucher's units, if that epoch still counts.
+    pub async fn units(&self, voucher: VoucherId, epoch: u64) -> Result<Option<Units>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
-        let read = sqlx::query(
-            "SELECT CAST(s.stock AS SIGNED) FROM voucher_stock s \
-             JOIN sale_epochs e ON e.voucher_id = s.voucher_id \
-             WHERE s.voucher_id = ? AND e.epoch = ?",
-        );
+        let read = sqlx::query(AssertSqlSafe(format!(
+            "SELECT {UNITS} FROM voucher_stock s JOIN sale_epochs e ON e.voucher_id = s.voucher_id \
+             WHERE s.voucher_id = ? AND e.epoch = ?"
+        )));
         let row = session.fetch_optional(read.bind(voucher.0).bind(epoch)).await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
+        row.as_ref().map(units_of).transpose()
     }
 
     /// The vouchers whose queue was opened and may still have entries.
@@ -278,6 +284,10 @@ pub(super) fn ticket_of(row: &MySqlRow, column: usize) -> Result<TicketId, Store
     let bytes: Vec<u8> = row.try_get(column)?;
     let ticket = bytes.try_into().ok().and_then(|bytes| TicketId::from_bytes(bytes).ok());
     ticket.ok_or_else(|| StoreError::Unexpected("a row with a ticket that is none".into()))
+}
+
+fn units_of(row: &MySqlRow) -> Result<Units, StoreError> {
+    Ok(Units { left: row.try_get(0)?, came: row.try_get(1)? })
 }
 
 fn state_of(row: &MySqlRow) -> Result<TicketState, StoreError> {

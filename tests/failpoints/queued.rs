@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use seckill::failpoint;
+use sqlx::{Connection, MySqlConnection};
 use testbed::{Action as Fault, Command, Proxy, Replica, ReplicaSpec, Times};
 use tokio::sync::Semaphore;
-use tokio::task::{JoinSet, LocalSet, spawn_blocking};
+use tokio::task::{JoinSet, LocalSet, block_in_place, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::buyer::{
@@ -19,7 +20,7 @@ use crate::buyer::{
 use crate::support::{Place, SECRET, Service, client, eventually, servers};
 
 /// Longer than it takes others to take over an entry.
-const STANDSTILL: &str = "1*sleep(3500)";
+const STANDSTILL: &str = "1*sleep(4500)";
 /// What happens at the point.
 const ACTIONS: [(&str, &str); 3] =
     [("kill", "return(kill)"), ("panic", "1*panic"), ("stand still", STANDSTILL)];
@@ -103,9 +104,11 @@ impl Round {
                 (user, end)
             });
         }
-        for (user, end) in ends.join_all().await {
+        let ends = ends.join_all().await;
+        let letters = letters(&self.place).await;
+        for (user, end) in ends {
             let expected = if user == POISONED { "dead" } else { "bought" };
-            assert_eq!(end, expected, "{context}: {user}");
+            assert_eq!(end, expected, "{context}: {user}; dead letters: {letters:?}");
         }
         self.assert_ended(what, &context).await;
         well.stop().await;
@@ -175,6 +178,41 @@ impl Round {
         let ends = [("bought".to_owned(), bought), ("dead".to_owned(), 1)].into();
         assert_eq!(all, ends, "{context}");
     }
+}
+
+/// Who is a dead letter, and why.
+async fn letters(place: &Place) -> Vec<(u64, String)> {
+    let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
+    let letters = sqlx::query_as("SELECT user_id, reason FROM dead_letters");
+    letters.fetch_all(&mut database).await.expect("the letters")
+}
+
+/// A process of which nothing is left cannot count, so it has done that before.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_every_process_dies_of_is_a_dead_letter_after_five_counted_tries() {
+    let round = Round::begin("sale-begun").await;
+    let spec = round.replica("return(kill)");
+    let replica = spawn_blocking(|| servers().bed.replica(spec)).await.expect("no panic");
+    let replica = replica.expect("a replica");
+    let ticket = ticket_of(buy(replica.base_url(), &round.voucher, 1).await);
+    let mut deaths = 0;
+    let began = Instant::now();
+    while letters(&round.place).await.is_empty() {
+        assert!(began.elapsed() < PATIENCE, "it never dies, after {deaths} deaths");
+        if !replica.is_running() {
+            deaths += 1;
+            // It may be dead before it is ready.
+            let _ready_or_dead = block_in_place(|| replica.restart());
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(letters(&round.place).await, [(1, "tried too often".to_owned())]);
+    // The first one was not counted: it might have been any of those that were tried with it.
+    assert_eq!(deaths, 6);
+    assert_eq!(end_of(replica.base_url(), &ticket, 1).await, ("dead".to_owned(), None));
+    let given_back = Left { stock: STOCK.into(), entries: 0, users: 0 };
+    eventually("it is given back", async || left(&round.place, &round.voucher).await == given_back)
+        .await;
 }
 
 /// Asks until the purchase is admitted, or was, and tells how it ended.

@@ -3,7 +3,7 @@
 //! one: units that came back to the database are admitted again.
 
 use std::pin::pin;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use time::OffsetDateTime;
@@ -26,7 +26,10 @@ const REFILL: Duration = Duration::from_millis(200);
 impl Desk {
     /// Admits, after opening the queue if it is not open, and after refilling it if it is empty and
     /// was not compared with the database just now.
-    pub(super) async fn admit(&self, request: &Request) -> Result<Admission, StoreError> {
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Result<Admission, StoreError> {
         match self.stream.admit(request).await? {
             Admission::Unopened => {
                 let late = |_| StoreError::NoAnswer { server: "redis" };
@@ -87,18 +90,20 @@ impl Desk {
         let Some(opening) = self.tickets.open(voucher).await? else { return Ok(()) };
         reach(failpoint::QUEUE_EPOCH_RAISED);
         if self.stream.open(voucher, &opening, ends_at).await? {
-            tracing::info!(%voucher, epoch = opening.epoch, stock = opening.stock, "queue opened");
+            let (epoch, stock) = (opening.epoch, opening.units.left);
+            tracing::info!(%voucher, epoch, stock, "queue opened");
         }
         reach(failpoint::QUEUE_OPENED);
         Ok(())
     }
 
     /// Opens anew a queue that is of no use: its stream is gone, or its epoch does not count any
-    /// more, because an opener died between the database and Redis.
+    /// more, because an opener died between the database and Redis. Whoever finds that somebody is
+    /// opening one does not wait for that: it finds its queue open, or asks again.
     pub(super) async fn reopen(&self, voucher: VoucherId) -> Result<(), StoreError> {
-        let _turn = self.opening.lock().await;
+        let Ok(_turn) = self.opening.try_lock() else { return Ok(()) };
         let Some(seen) = self.stream.progress(voucher).await? else { return Ok(()) };
-        let still_counts = self.tickets.stock(voucher, seen.epoch).await?.is_some();
+        let still_counts = self.tickets.units(voucher, seen.epoch).await?.is_some();
         if still_counts && self.stream.has_group(voucher).await? {
             return Ok(());
         }
@@ -110,9 +115,9 @@ impl Desk {
     }
 
     /// Whether it is time to compare the stock again; the caller then does.
-    pub(super) fn may_refill(&self, voucher: VoucherId) -> bool {
+    fn may_refill(self: &Arc<Self>, voucher: VoucherId) -> bool {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(lane) = lanes.get_mut(&voucher) else { return false };
+        let lane = lanes.entry(voucher).or_insert_with(|| self.begin(voucher));
         let is_time = lane.refilled.is_none_or(|last| last.elapsed() > REFILL);
         if is_time {
             lane.refilled = Some(Instant::now());
@@ -120,15 +125,13 @@ impl Desk {
         is_time
     }
 
-    /// Takes over the database's stock but for the units of what is on its way there; whether
-    /// there are any.
-    pub(super) async fn refill(&self, voucher: VoucherId) -> Result<bool, StoreError> {
+    /// Takes over the units that came to the database; whether there are any to admit.
+    async fn refill(&self, voucher: VoucherId) -> Result<bool, StoreError> {
         let Some(seen) = self.stream.progress(voucher).await? else { return Ok(false) };
-        let Some(stock) = self.tickets.stock(voucher, seen.epoch).await? else { return Ok(false) };
-        let under_way = i64::try_from(seen.under_way).unwrap_or(i64::MAX);
-        let came_back = stock > under_way && self.stream.refill(voucher, seen, stock).await?;
+        let Some(units) = self.tickets.units(voucher, seen.epoch).await? else { return Ok(false) };
+        let came_back = self.stream.refill(voucher, seen, units).await?;
         if came_back {
-            tracing::info!(%voucher, stock, under_way, "units came back");
+            tracing::info!(%voucher, ?seen, ?units, "units came back");
         }
         Ok(came_back)
     }

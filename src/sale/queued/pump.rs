@@ -1,6 +1,7 @@
 //! The work on one voucher's queue: entries are taken as long as there is room for them, and those
-//! that have ended are acknowledged, many at a time. Every second the replica shows that it is
-//! still at work on what takes longer, and takes over what nobody shows that for.
+//! that have ended are acknowledged, many at a time. Twice a second, however long the taking waits,
+//! the replica shows that it is still at work on what takes longer; once a second it takes over
+//! what nobody shows that for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Desk;
 use crate::domain::{TicketState, VoucherId};
@@ -18,17 +20,25 @@ use crate::store::{EntryEnd, Queued, StoreError, Take};
 
 /// Entries of a voucher under way in a replica, at most. No more than wait in a lane of `grouped`.
 const UNDER_WAY: usize = 512;
+/// So many more of those that are taken over, which others must not keep waiting.
+const TAKEN_OVER: usize = 256;
 /// Entries that are taken, or acknowledged, at once.
 const BATCH: usize = 256;
+/// How long more entries are waited for when few were there, or few have ended. Their buyers have
+/// been answered, and each trip to Redis costs the same for one as for many.
+const GATHER: Duration = Duration::from_millis(4);
 /// Between two looks into a queue that is empty: at first, and at most.
 const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_millis(400);
-/// How often the replica shows that it is at work, and looks for what nobody is at work on.
-const LOOK: Duration = Duration::from_millis(700);
+/// How often the replica shows that it is at work; at every second sign it looks for what nobody is
+/// at work on.
+const SIGN: Duration = Duration::from_millis(500);
+const SIGNS_A_LOOK: u32 = 2;
 /// Work that takes longer is shown to be under way.
 const NOTICEABLE: Duration = Duration::from_millis(300);
-/// Entries without a sign of work for so long are taken over.
-const IDLE: Duration = Duration::from_secs(2);
+/// Entries without a sign of work for so long are taken over. Two signs may get lost, each of which
+/// Redis takes half a second not to answer.
+const IDLE: Duration = Duration::from_secs(3);
 /// How long a replica that ends goes on taking what is in its queues.
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long it then waits for what it has taken.
@@ -48,7 +58,32 @@ pub(super) struct Pump {
 /// What is under way.
 struct Work {
     places: Arc<Semaphore>,
+    /// For entries that are taken over.
+    spare: Arc<Semaphore>,
     entries: Mutex<HashMap<String, Instant>>,
+}
+
+impl Work {
+    fn places_for(&self, which: Take<'_>) -> &Arc<Semaphore> {
+        match which {
+            Take::New | Take::Own(_) => &self.places,
+            Take::Idle(_) => &self.spare,
+        }
+    }
+
+    /// Waits until there is room for all that is taken at once.
+    async fn room_for_batch(&self) {
+        let batch = u32::try_from(BATCH).unwrap_or(u32::MAX);
+        let _room_or_closed = self.places.acquire_many(batch).await;
+    }
+
+    /// Waits until nothing is under way.
+    async fn until_done(&self) {
+        for (places, all) in [(&self.places, UNDER_WAY), (&self.spare, TAKEN_OVER)] {
+            let all = u32::try_from(all).unwrap_or(u32::MAX);
+            let _all_or_closed = places.acquire_many(all).await;
+        }
+    }
 }
 
 /// An entry under way. Dropping it ends that, and without an acknowledgement it comes again.
@@ -74,40 +109,41 @@ struct Done {
 impl Pump {
     pub(super) fn new(desk: Arc<Desk>, voucher: VoucherId, news: Arc<Notify>) -> Self {
         let places = Arc::new(Semaphore::new(UNDER_WAY));
-        let work = Arc::new(Work { places, entries: Mutex::default() });
+        let spare = Arc::new(Semaphore::new(TAKEN_OVER));
+        let work = Arc::new(Work { places, spare, entries: Mutex::default() });
         Self { desk, voucher, news, work }
     }
 
     /// Works until it is told to end, and then for as long as a replica may that ends. A defect
-    /// ends neither the taking nor the acknowledging for good.
+    /// ends neither the taking nor the keeping nor the acknowledging for good.
     pub(super) async fn run(self, end: CancellationToken) {
         loop {
-            let (done, ended) = mpsc::channel(UNDER_WAY);
+            let (done, ended) = mpsc::channel(UNDER_WAY + TAKEN_OVER);
             let desk = Arc::clone(&self.desk);
             let acknowledging = tokio::spawn(acknowledge(desk, self.voucher, ended));
+            let keeping = tokio::spawn(self.clone().keep_all(done.clone(), end.clone()));
+            let mut keeping = AbortOnDropHandle::new(keeping);
             let mut taking = tokio::spawn(self.clone().take_all(done, end.clone()));
             tokio::select! {
-                taken = &mut taking => if taken.is_ok() { break },
+                taken = &mut taking => if taken.is_ok() { return self.leave().await },
                 _ = acknowledging => taking.abort(),
+                _ = &mut keeping => taking.abort(),
             }
             tracing::error!(voucher = %self.voucher, "the work on its queue begins again");
             sleep(LONG).await;
         }
-        self.leave().await;
     }
 
     async fn take_all(self, done: mpsc::Sender<Done>, end: CancellationToken) {
         if let Err(error) = self.take_own(&done).await {
             tracing::debug!(%error, voucher = %self.voucher, "its queue could not be read");
         }
-        let (mut pause, mut looked) = (SHORT, Instant::now());
+        let mut pause = SHORT;
         let mut ending = None;
         loop {
-            if looked.elapsed() > LOOK {
-                self.look(&done).await;
-                looked = Instant::now();
-            }
-            let has_room = timeout(LOOK, self.work.places.acquire()).await.is_ok();
+            let has_room = timeout(LONG, self.work.places.acquire()).await.is_ok();
+            // What was acknowledged together makes room together.
+            let _much_or_little = timeout(GATHER, self.work.room_for_batch()).await;
             let taken = self.take(&done, Take::New).await;
             if end.is_cancelled() {
                 let since = *ending.get_or_insert_with(Instant::now);
@@ -117,8 +153,10 @@ impl Pump {
                 }
             }
             match taken {
+                Ok(BATCH..) => continue,
                 Ok(1..) => {
                     pause = SHORT;
+                    sleep(GATHER).await;
                     continue;
                 }
                 Ok(0) => {}
@@ -132,24 +170,44 @@ impl Pump {
         }
     }
 
+    /// Shows what is under way until it is aborted, and takes over what nobody shows until the end.
+    /// Who could not show its own work takes over nothing, since that might be its own.
+    async fn keep_all(self, done: mpsc::Sender<Done>, end: CancellationToken) {
+        for sign in 1_u32.. {
+            sleep(SIGN).await;
+            if let Err(error) = self.keep().await {
+                let voucher = self.voucher;
+                tracing::debug!(%error, %voucher, "others may take over its entries");
+                continue;
+            }
+            if end.is_cancelled() || !sign.is_multiple_of(SIGNS_A_LOOK) {
+                continue;
+            }
+            if let Ok(taken @ 1..) = self.take(&done, Take::Idle(IDLE)).await {
+                tracing::info!(voucher = %self.voucher, taken, "took over entries");
+                metrics::counter!("seckill_queue_taken_over_total").increment(taken as u64);
+            }
+        }
+    }
+
     /// What this consumer took before it was started again.
     async fn take_own(&self, done: &mpsc::Sender<Done>) -> Result<(), StoreError> {
         let (desk, mut after) = (&self.desk, "0".to_owned());
         loop {
-            let which = (Take::Own(&after), BATCH);
-            let taken = desk.stream.take(self.voucher, &desk.consumer, which).await?;
+            let which = Take::Own(&after);
+            let taken = desk.stream.take(self.voucher, &desk.consumer, (which, BATCH)).await?;
             let taken = taken.unwrap_or_default();
-            let Some(last) = taken.last() else { return Ok(()) };
-            after.clone_from(&last.id);
+            let Some(last) = taken.last().map(|entry| entry.id.clone()) else { return Ok(()) };
             for entry in taken {
-                self.start(entry, done).await;
+                self.start(entry, which, done).await;
             }
+            after = last;
         }
     }
 
     /// Takes entries, as many as there is room for; how many.
     async fn take(&self, done: &mpsc::Sender<Done>, which: Take<'_>) -> Result<usize, StoreError> {
-        let room = self.work.places.available_permits().min(BATCH);
+        let room = self.work.places_for(which).available_permits().min(BATCH);
         if room == 0 {
             return Ok(0);
         }
@@ -164,14 +222,16 @@ impl Pump {
         };
         let count = entries.len();
         for entry in entries {
-            self.start(entry, done).await;
+            self.start(entry, which, done).await;
         }
         Ok(count)
     }
 
     /// Has the entry's order written, unless that is under way.
-    async fn start(&self, entry: Queued, done: &mpsc::Sender<Done>) {
-        let Ok(place) = Arc::clone(&self.work.places).acquire_owned().await else { return };
+    async fn start(&self, entry: Queued, which: Take<'_>, done: &mpsc::Sender<Done>) {
+        let places = Arc::clone(self.work.places_for(which));
+        let Ok(place) = places.acquire_owned().await else { return };
+        let again = !matches!(which, Take::New);
         let id = entry.id.clone();
         {
             let mut entries = self.work.entries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +246,7 @@ impl Pump {
             reach(failpoint::QUEUE_DELIVERED);
             let settlement = match entry.order {
                 Ok(order) => {
-                    let state = desk.settle(&order, entry.deliveries).await;
+                    let state = desk.settle((&id, &order), again).await;
                     state.map(|state| EntryEnd { id, order, state })
                 }
                 Err(unreadable) => desk.put_aside(voucher, (id, unreadable)).await,
@@ -198,29 +258,22 @@ impl Pump {
         });
     }
 
-    /// Shows what is under way, and takes over what nobody shows.
-    async fn look(&self, done: &mpsc::Sender<Done>) {
+    /// Shows what has been under way for longer.
+    async fn keep(&self) -> Result<(), StoreError> {
         let ids: Vec<String> = {
             let entries = self.work.entries.lock().unwrap_or_else(PoisonError::into_inner);
             let long = entries.iter().filter(|(_, since)| since.elapsed() > NOTICEABLE);
             long.map(|(id, _)| id.clone()).collect()
         };
-        let desk = &self.desk;
-        if !ids.is_empty()
-            && let Err(error) = desk.stream.keep(self.voucher, &desk.consumer, &ids).await
-        {
-            tracing::debug!(%error, voucher = %self.voucher, "others may take over its entries");
+        if ids.is_empty() {
+            return Ok(());
         }
-        if let Ok(taken @ 1..) = self.take(done, Take::Idle(IDLE)).await {
-            tracing::info!(voucher = %self.voucher, taken, "took over entries");
-            metrics::counter!("seckill_queue_taken_over_total").increment(taken as u64);
-        }
+        self.desk.stream.keep(self.voucher, &self.desk.consumer, &ids).await
     }
 
     /// Waits for what was taken. What is not finished then is left to others.
     async fn leave(self) {
-        let all = u32::try_from(UNDER_WAY).unwrap_or(u32::MAX);
-        if timeout(LAST_WORK, self.work.places.acquire_many(all)).await.is_err() {
+        if timeout(LAST_WORK, self.work.until_done()).await.is_err() {
             tracing::warn!(voucher = %self.voucher, "entries are left to others");
         }
         if !self.desk.consumer_is_stable
@@ -235,6 +288,12 @@ impl Pump {
 async fn acknowledge(desk: Arc<Desk>, voucher: VoucherId, mut ended: mpsc::Receiver<Done>) {
     let mut batch = Vec::with_capacity(BATCH);
     while ended.recv_many(&mut batch, BATCH).await > 0 {
+        let gather = async {
+            while let missing @ 1.. = BATCH - batch.len()
+                && ended.recv_many(&mut batch, missing).await > 0
+            {}
+        };
+        let _full_or_few = timeout(GATHER, gather).await;
         let settlements: Vec<_> = batch.iter().map(|done| done.settlement.clone()).collect();
         for attempt in 1..=TRIES {
             match settle(&desk, voucher, &settlements).await {

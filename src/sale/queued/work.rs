@@ -1,6 +1,6 @@
 //! The way of one entry to the end of its ticket.
 //!
-//! It is written in a group with others. One that was delivered before, or failed in a group, is
+//! It is written in a group with others. One that was handed out before, or failed in a group, is
 //! tried alone, so that it does not hold up others: a few at a time.
 //!
 //! A group that meets a row which somebody else has locked is given up after 0.3 s, and all of it
@@ -15,8 +15,14 @@
 //! - the user has bought otherwise, or nothing is left: an end without an order is written;
 //! - the database is away, or there is too much to do: it is tried again, for a minute, then an end
 //!   without an order is written;
-//! - a defect, of ours or of the entry: it is left in the stream, comes again after two seconds,
-//!   and is a dead letter when it has come five times.
+//! - a defect, of ours or of the entry: it is left in the stream, comes again after three seconds,
+//!   and is a dead letter when five tries have ended so;
+//! - the process dies of it: so does that.
+//!
+//! What counts are tries. How often an entry was handed out says nothing: an answer that comes too
+//! late hands out, and so do a restart and a replica that takes over what another is still at work
+//! on. So a try is counted when it has ended in a defect; that of an entry which was handed out
+//! before, before it is made, and that is taken back if it comes back otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +33,13 @@ use super::Desk;
 use crate::domain::TicketState;
 use crate::failpoint::{self, reach};
 use crate::sale::grouped::Told;
-use crate::sale::lock_name;
 use crate::sale::outcome::{Outcome, Refusal};
 use crate::sale::section::{Ticket, jitter};
 use crate::store::{Pass, QueuedOrder, StoreError};
 
-/// An entry that fails and was delivered so often is a dead letter.
-const MOST_DELIVERIES: u32 = 5;
-/// How long an entry is tried again without being delivered again.
+/// An entry whose tries failed so often is a dead letter.
+const MOST_TRIES: u32 = 5;
+/// How long an entry is tried again without being handed out again.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Between two tries: at first, and at most.
 const SHORT: Duration = Duration::from_millis(50);
@@ -83,20 +88,26 @@ enum Next {
     HeldUp,
     /// It failed by itself, or with others.
     Defect,
+    /// It was not tried: more tries of it are counted than it may have.
+    TooOften,
 }
 
 impl Desk {
-    /// Sees to it that the ticket ends; how it has, or `None` if the entry is to come again.
-    pub(super) async fn settle(&self, order: &QueuedOrder, deliveries: u32) -> Option<TicketState> {
+    /// Sees to it that the ticket ends; how it has, or `None` if the entry is to come again. An
+    /// entry that was handed out before may have ended the process that tried it, and is suspect
+    /// until a try of it has come back.
+    pub(super) async fn settle(
+        &self,
+        (id, order): (&str, &QueuedOrder),
+        mut suspect: bool,
+    ) -> Option<TicketState> {
         let deadline = Instant::now() + PATIENCE;
-        if deliveries > MOST_DELIVERIES {
-            // Its tries have ended with the replicas that made them.
-            return self.bury(order, "delivered too often", deadline).await;
-        }
-        let mut way = if deliveries > 1 { Way::Alone(0) } else { Way::Together };
+        let mut way = if suspect { Way::Alone(0) } else { Way::Together };
         let mut pause = SHORT;
         loop {
-            match self.try_to_write(order, way).await {
+            let (next, counted) = self.try_to_write((id, order), way, suspect).await;
+            suspect = false;
+            match next {
                 Next::Ended(state) => return Some(state),
                 Next::End(state) => return self.end(order, state, deadline).await,
                 Next::Stale => {
@@ -107,10 +118,17 @@ impl Desk {
                     return None;
                 }
                 Next::Defect if way == Way::Together => {}
-                Next::Defect if deliveries >= MOST_DELIVERIES => {
+                Next::Defect => {
+                    let tries = match counted {
+                        None => self.count((id, order), 1).await,
+                        counted => counted,
+                    };
+                    if tries.is_none_or(|tries| tries < MOST_TRIES) {
+                        return None;
+                    }
                     return self.bury(order, "defect", deadline).await;
                 }
-                Next::Defect => return None,
+                Next::TooOften => return self.bury(order, "tried too often", deadline).await,
                 Next::HeldUp if way == Way::Together => count_held_up("group"),
                 Next::Later | Next::HeldUp if self.end.is_cancelled() => return None,
                 next @ (Next::Later | Next::HeldUp) if Instant::now() < deadline => {
@@ -133,33 +151,65 @@ impl Desk {
         }
     }
 
-    async fn try_to_write(&self, order: &QueuedOrder, way: Way) -> Next {
+    /// Tries once; and how many tries are counted, if this is one of them. That of a suspect is
+    /// counted just before it is made, and no more once it has come back without a defect.
+    async fn try_to_write(
+        &self,
+        (id, order): (&str, &QueuedOrder),
+        way: Way,
+        suspect: bool,
+    ) -> (Next, Option<u32>) {
+        let ticket = match self.ticket(order, way).await {
+            Ok(ticket) => ticket,
+            Err(next) => return (next, None),
+        };
+        let places = match way {
+            Way::Together => return (next(self.grouped.write_queued(&ticket, false).await), None),
+            Way::Alone(0) => &self.alone,
+            Way::Alone(_) => &self.held_up,
+        };
+        let Ok(_place) = places.acquire().await else { return (Next::Later, None) };
+        if !suspect {
+            return (next(self.grouped.write_queued(&ticket, true).await), None);
+        }
+        let counted = self.count((id, order), 1).await;
+        if counted.is_some_and(|tries| tries > MOST_TRIES) {
+            return (Next::TooOften, counted);
+        }
+        let next = next(self.grouped.write_queued(&ticket, true).await);
+        if !matches!(next, Next::Ended(_) | Next::Defect) {
+            self.count((id, order), -1).await;
+        }
+        (next, counted)
+    }
+
+    /// Counts a try, or takes one back; how many are counted, if Redis says so. If it does not,
+    /// that is no reason not to try.
+    async fn count(&self, (id, order): (&str, &QueuedOrder), by: i8) -> Option<u32> {
+        let counted = self.stream.count_try(order.ticket.voucher(), id, by).await;
+        counted.inspect_err(|error| tracing::debug!(%error, "a try could not be counted")).ok()
+    }
+
+    /// What is written for an entry; or why nothing is now.
+    async fn ticket(&self, order: &QueuedOrder, way: Way) -> Result<Arc<Ticket>, Next> {
         if self.health.down().contains(&"database") {
-            return Next::Later;
+            return Err(Next::Later);
         }
         let voucher = order.ticket.voucher();
         let terms = match self.catalogue.terms(voucher).await {
             Ok(Some(terms)) => terms,
-            Ok(None) => return Next::End(TicketState::Refused),
-            Err(_) => return Next::Later,
+            Ok(None) => return Err(Next::End(TicketState::Refused)),
+            Err(_) => return Err(Next::Later),
         };
-        let ticket = Arc::new(Ticket {
+        Ok(Arc::new(Ticket {
             user: order.user,
             voucher,
             terms: terms.at_price(order.price_cents),
             created_at: order.at,
-            lock: lock_name(self.rules.scope, order.user, voucher),
             key: order.key,
             pass: Some(Pass { ticket: order.ticket, epoch: order.epoch, patience: way.patience() }),
             held: None,
-        });
-        let places = match way {
-            Way::Together => return next(self.grouped.write_queued(&ticket, false).await),
-            Way::Alone(0) => &self.alone,
-            Way::Alone(_) => &self.held_up,
-        };
-        let Ok(_place) = places.acquire().await else { return Next::Later };
-        next(self.grouped.write_queued(&ticket, true).await)
+        }))
     }
 
     /// Ends the ticket without an order, unless it has ended; how it has.

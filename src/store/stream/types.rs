@@ -47,8 +47,6 @@ pub enum Admission {
 pub struct Queued {
     /// Its id in the stream.
     pub id: String,
-    /// How often it was handed out, this time included.
-    pub deliveries: u32,
     /// What it says, if that can be read.
     pub order: Result<QueuedOrder, Unreadable>,
 }
@@ -106,10 +104,19 @@ pub struct EntryEnd {
 pub struct Opening {
     /// Its number.
     pub epoch: u64,
-    /// Units left in the database.
-    pub stock: i64,
-    /// When they were read, by the database's clock.
+    /// What the database had then.
+    pub units: Units,
+    /// When that was read, by the database's clock.
     pub read_at: OffsetDateTime,
+}
+
+/// What the database has of a voucher, all of one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Units {
+    /// Units left.
+    pub left: i64,
+    /// Units that ever came into the stock: granted, or of orders that were cancelled.
+    pub came: i64,
 }
 
 /// How far a sale has come.

@@ -28,12 +28,11 @@ pub(super) fn state_of(text: &str) -> Option<TicketState> {
 
 /// An entry as `take.lua` returns it, of that voucher's stream.
 pub(super) fn entry_of(voucher: VoucherId, texts: &[Vec<u8>]) -> Option<Queued> {
-    let [id, deliveries, fields @ ..] = texts else { return None };
+    let [id, fields @ ..] = texts else { return None };
     let id = str::from_utf8(id).ok()?.to_owned();
-    let deliveries = str::from_utf8(deliveries).ok()?.parse().ok()?;
     let order = order_of(fields).filter(|order| order.ticket.voucher() == voucher);
     let order = order.ok_or_else(|| unreadable(voucher, fields));
-    Some(Queued { id, deliveries, order })
+    Some(Queued { id, order })
 }
 
 fn field<'a>(fields: &'a [Vec<u8>], name: &str) -> Option<&'a str> {
@@ -84,44 +83,43 @@ mod tests {
     #[test]
     fn an_entry_is_read_whatever_the_order_of_its_fields_and_refused_if_one_is_wrong() {
         let ticket = "018bcfe5-687b-7fff-bfff-ffff0000004d";
-        let good =
-            ["9-0", "2", "user", "17", "ticket", ticket, "at", "5", "epoch", "3", "price", "8"];
+        let good = ["9-0", "user", "17", "ticket", ticket, "at", "5", "epoch", "3", "price", "8"];
         let read = |texts: &[&str]| {
             let texts: Vec<_> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
             entry_of(VoucherId(77), &texts)
         };
         let entry = read(&good).unwrap();
         let order = entry.order.unwrap();
-        assert_eq!((entry.id.as_str(), entry.deliveries), ("9-0", 2));
+        assert_eq!(entry.id, "9-0");
         assert_eq!((order.ticket.to_string().as_str(), order.user.0), (ticket, 17));
         assert_eq!((order.epoch, order.price_cents, order.at.nanosecond()), (3, 8, 5_000_000));
         assert_eq!(order.key, None);
         let keyed = [&good[..], &["key", "000102030405060708090a0b0c0d0e0f"]].concat();
         let key = read(&keyed).unwrap().order.unwrap().key.unwrap();
         assert_eq!(key.0, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-        for at in [3, 5, 7, 9, 11] {
+        for at in [2, 4, 6, 8, 10] {
             let mut bad = good;
             bad[at] = "tulips";
             let unreadable = read(&bad).unwrap().order.unwrap_err();
-            let names = (at > 5).then_some((order.ticket, order.user));
+            let names = (at > 4).then_some((order.ticket, order.user));
             assert_eq!(unreadable.names, names, "{bad:?}");
             assert!(unreadable.text.contains("\"tulips\""), "{unreadable:?}");
         }
         let nothing = Unreadable { text: String::new(), names: None };
-        assert_eq!(read(&["9-0", "1"]).unwrap().order, Err(nothing));
+        assert_eq!(read(&["9-0"]).unwrap().order, Err(nothing));
     }
 
     #[test]
     fn an_entry_of_another_voucher_or_of_bytes_is_unreadable_and_its_text_is_bounded() {
         let ticket = b"018bcfe5-687b-7fff-bfff-ffff0000004d";
-        let good = [b"9-0".as_slice(), b"1", b"user", b"17", b"ticket", ticket, b"at", b"5"];
+        let good = [b"9-0".as_slice(), b"user", b"17", b"ticket", ticket, b"at", b"5"];
         let more = [b"epoch".as_slice(), b"3", b"price", b"8", b"\xff"];
         let texts: Vec<_> = good.into_iter().chain(more).map(<[u8]>::to_vec).collect();
         assert!(entry_of(VoucherId(77), &texts).unwrap().order.is_ok());
         let order = entry_of(VoucherId(78), &texts).unwrap().order.unwrap_err();
         assert_eq!(order.names, None, "the ticket is another voucher's");
         assert!(order.text.ends_with(r#""at" "5" "epoch" "3" "price" "8" "\xff""#), "{order:?}");
-        let long = [b"9-0".to_vec(), b"1".to_vec(), vec![b'"'; 5_000_000], vec![0; 9]];
+        let long = [b"9-0".to_vec(), vec![b'"'; 5_000_000], vec![0; 9]];
         let order = entry_of(VoucherId(78), &long).unwrap().order.unwrap_err();
         assert_eq!(order.text.len(), LONGEST_TEXT);
     }

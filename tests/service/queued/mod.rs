@@ -8,6 +8,7 @@ mod load;
 mod locked;
 mod lost;
 mod poison;
+mod refill;
 mod refusals;
 mod stream;
 mod taken_over;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seckill::domain::{TicketId, TicketState, UserId, VoucherId, Window};
 use seckill::store::{
-    self, Admission, EntryEnd, Opening, Progress, RedisAddress, Request, SaleStream, Take,
+    self, Admission, EntryEnd, Opening, Progress, RedisAddress, Request, SaleStream, Take, Units,
 };
 use time::OffsetDateTime;
 
@@ -31,7 +31,8 @@ impl Table {
     }
 
     async fn open(&self, epoch: u64, stock: i64) -> bool {
-        let opening = Opening { epoch, stock, read_at: self.now };
+        let units = Units { left: stock, came: stock };
+        let opening = Opening { epoch, units, read_at: self.now };
         self.stream.open(VOUCHER, &opening, self.now + HOUR).await.expect("an answer")
     }
 
@@ -135,46 +136,161 @@ async fn an_end_counts_with_its_first_acknowledgement_and_in_its_own_epoch_only(
     assert_eq!(state, Some(TicketState::Refused));
 }
 
+/// Redis looks at ten entries for each that it may hand out.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refill_counts_only_if_nobody_was_admitted_since_and_leaves_out_what_is_under_way() {
+async fn an_idle_entry_is_taken_over_however_many_before_it_are_being_worked_on() {
+    let table = Table::lay().await;
+    table.open(1, 50).await;
+    for user in 1..=40 {
+        assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
+    }
+    let taken = table.stream.take(VOUCHER, "another", (Take::New, 50)).await;
+    let taken = taken.expect("an answer").expect("a queue");
+    let last = &taken.last().expect("entries").id;
+    let mut idle = redis::cmd("XCLAIM");
+    idle.arg("{v:9}:stream").arg("sale").arg("another").arg(0).arg(last).arg(&["IDLE", "3600000"]);
+    idle.exec_async(&mut redis(&table.place).await).await.expect("an answer");
+    let over = table.stream.take(VOUCHER, "me", (Take::Idle(HOUR / 2), 1)).await;
+    let over = over.expect("an answer").expect("a queue");
+    assert_eq!(over.iter().map(|entry| &entry.id).collect::<Vec<_>>(), [last]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_counts_until_it_is_taken_back_or_its_entry_has_ended() {
     let table = Table::lay().await;
     table.open(1, 5).await;
-    let seen = table.stream.progress(VOUCHER).await.expect("an answer").expect("a sale");
-    assert_eq!(seen, Progress { epoch: 1, seq: 0, under_way: 0 });
     assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
-    let refill = async |seen| table.stream.refill(VOUCHER, seen, 50).await.expect("an answer");
-    assert!(!refill(seen).await, "somebody was admitted");
-    let seen = table.stream.progress(VOUCHER).await.expect("an answer").expect("a sale");
-    // The entry that is under way may still take one of them.
-    assert!(refill(seen).await);
-    assert_eq!(table.left().await, Left { stock: 49, entries: 1, users: 1 });
-    assert!(!refill(seen).await, "no more are free than it knows of");
-    let before = Progress { seq: 0, ..seen };
-    let id = table.take(Take::New).await.remove(0);
-    let order = id.order.expect("it can be read");
-    let end = EntryEnd { id: id.id, order, state: TicketState::SoldOut };
+    let entry = table.take(Take::New).await.remove(0);
+    let count = async |by| {
+        let counted = table.stream.count_try(VOUCHER, &entry.id, by).await;
+        counted.expect("an answer")
+    };
+    for _ in 0..3 {
+        let again = table.take(Take::Idle(Duration::ZERO)).await.remove(0);
+        assert_eq!(again.id, entry.id, "handing it out again is no try");
+    }
+    assert_eq!([count(1).await, count(1).await, count(-1).await, count(1).await], [1, 2, 1, 2]);
+    let tries = "{v:9}:tries";
+    let mut connection = redis(&table.place).await;
+    let left_ms: i64 =
+        redis::cmd("PTTL").arg(tries).query_async(&mut connection).await.expect("an answer");
+    assert!(left_ms > 24 * 3_600_000, "they end with the sale: {left_ms} ms");
+    let order = entry.order.clone().expect("it can be read");
+    let end = EntryEnd { id: entry.id.clone(), order, state: TicketState::Refused };
     table.stream.settle(VOUCHER, &[end]).await.expect("an answer");
-    assert!(!refill(before).await, "somebody was admitted and has ended");
-    let seen = table.stream.progress(VOUCHER).await.expect("an answer").expect("a sale");
-    assert!(refill(seen).await);
-    assert_eq!(table.left().await, Left { stock: 50, entries: 0, users: 0 });
+    let exists = async |mut connection: redis::aio::MultiplexedConnection| -> bool {
+        redis::cmd("EXISTS").arg(tries).query_async(&mut connection).await.expect("an answer")
+    };
+    assert!(!exists(connection.clone()).await, "its end forgets them");
+    assert_eq!(count(-1).await, 0, "whoever comes too late leaves nothing");
+    assert!(!exists(connection).await);
+}
+
+impl Table {
+    async fn seen(&self) -> Progress {
+        self.stream.progress(VOUCHER).await.expect("an answer").expect("a sale")
+    }
+
+    /// What may be admitted after the database was asked, which said so.
+    async fn refilled(&self, seen: Progress, left: i64, came: i64) -> i64 {
+        let units = Units { left, came };
+        let are_any = self.stream.refill(VOUCHER, seen, units).await.expect("an answer");
+        let stock = self.left().await.stock;
+        assert_eq!(are_any, stock > 0);
+        stock
+    }
+
+    async fn miscount(&self, stock: i64) {
+        let mut set = redis::cmd("HSET");
+        set.arg("{v:9}:sale").arg("stock").arg(stock);
+        set.exec_async(&mut redis(&self.place).await).await.expect("an answer");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_to_the_database_is_admitted_once_whatever_happens_meanwhile() {
+    let table = Table::lay().await;
+    table.open(1, 2).await;
+    let seen = table.seen().await;
+    assert_eq!(seen, Progress { epoch: 1, seq: 0, under_way: 0 });
+    for user in [1, 2] {
+        assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
+    }
+    assert_eq!(table.admit(3, table.window()).await, Admission::SoldOut);
+    // Both are written, and not acknowledged.
+    assert_eq!(table.refilled(table.seen().await, 0, 2).await, 0, "nothing came");
+    assert_eq!(table.refilled(table.seen().await, 3, 5).await, 3, "three units came");
+    assert_eq!(table.refilled(table.seen().await, 3, 5).await, 3, "the same three");
+    assert_eq!(table.admit(3, table.window()).await, Admission::Admitted);
+    assert_eq!(table.refilled(seen, 4, 6).await, 3, "one came; somebody was admitted meanwhile");
+    assert_eq!(table.refilled(table.seen().await, 2, 5).await, 3, "it was asked before that");
+    let of_another = Progress { epoch: 2, ..table.seen().await };
+    assert!(!table.stream.refill(VOUCHER, of_another, Units { left: 9, came: 9 }).await.unwrap());
+    assert_eq!(table.left().await, Left { stock: 3, entries: 3, users: 3 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_went_wrong_is_corrected_by_the_databases() {
+    let table = Table::lay().await;
+    table.open(1, 50).await;
+    let before = table.seen().await;
+    assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
+    table.miscount(0).await;
+    assert_eq!(table.refilled(before, 50, 50).await, 0, "somebody was admitted meanwhile");
+    // The entry that is under way may still take one of them.
+    assert_eq!(table.refilled(table.seen().await, 50, 50).await, 49);
+    table.miscount(70).await;
+    assert_eq!(table.refilled(table.seen().await, 50, 50).await, 70, "some may have come back");
+    let entry = table.take(Take::New).await.remove(0);
+    let order = entry.order.expect("it can be read");
+    let end = EntryEnd { id: entry.id, order, state: TicketState::SoldOut };
+    table.stream.settle(VOUCHER, &[end]).await.expect("an answer");
+    assert_eq!(table.refilled(before, 50, 50).await, 70, "somebody was admitted and has ended");
+    assert_eq!(table.refilled(table.seen().await, 50, 50).await, 50, "nothing is on its way");
+}
+
+impl Table {
+    /// All keys that there are, and for how many hours.
+    async fn keys(&self) -> Vec<(String, i64)> {
+        let mut connection = redis(&self.place).await;
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg("*").query_async(&mut connection).await.expect("the keys");
+        let mut all = Vec::new();
+        for key in keys {
+            let mut left = redis::cmd("PTTL");
+            left.arg(&key);
+            let left_ms: i64 = left.query_async(&mut connection).await.expect("an answer");
+            all.push((key, left_ms / 3_600_000));
+        }
+        all
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_keys_of_a_voucher_share_a_tag_and_end_a_day_after_the_sale() {
     let table = Table::lay().await;
     table.open(1, 5).await;
+    // The sale ends in an hour.
     assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
-    let mut connection = redis(&table.place).await;
-    let keys: Vec<String> =
-        redis::cmd("KEYS").arg("*").query_async(&mut connection).await.expect("the keys");
+    let keys = table.keys().await;
     assert_eq!(keys.len(), 4, "{keys:?}");
-    for key in keys {
+    for (key, hours) in keys {
         assert!(key.starts_with("{v:9}:"), "{key}");
-        let left_ms: i64 =
-            redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.expect("an answer");
-        // The sale ends in an hour.
-        let hours = left_ms / 3_600_000;
         assert!((24..=25).contains(&hours), "{key}: {hours} h");
     }
+    // Its end is moved by a day.
+    let mut longer = table.window();
+    longer.ends_at += HOUR * 24;
+    assert_eq!(table.admit(2, longer).await, Admission::Admitted);
+    let ends = table.keys().await;
+    assert!(ends.iter().all(|(_, hours)| (48..=49).contains(hours)), "{ends:?}");
+    // Keys that come anew end with the others.
+    let mut forget = redis::cmd("DEL");
+    forget.arg("{v:9}:users").arg("{v:9}:tickets");
+    forget.exec_async(&mut redis(&table.place).await).await.expect("an answer");
+    for user in [3, 4] {
+        assert_eq!(table.admit(user, longer).await, Admission::Admitted);
+    }
+    let ends = table.keys().await;
+    assert!(ends.iter().all(|(_, hours)| (48..=49).contains(hours)), "{ends:?}");
 }

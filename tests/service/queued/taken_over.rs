@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection, MySqlConnection};
-use testbed::Replica;
-use tokio::task::block_in_place;
+use testbed::{Action, Command, Proxy, Replica, Times};
+use tokio::task::{JoinSet, block_in_place};
 
 use crate::queued::buyer::{
     Left, QUEUED, assert_settled, buy, end_of, ended, left, lock_stock, redis, ticket_of,
@@ -114,6 +114,113 @@ async fn a_consumer_that_freezes_and_wakes_up_writes_nothing_that_another_has_en
     block_in_place(|| victim.thaw()).expect("it goes on");
     // Longer than it takes the woken one to go on with what it had.
     tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    other.stop().await;
+}
+
+/// How often the entry was handed out that was handed out least.
+async fn handed_out(place: &Place, voucher: &str) -> i64 {
+    let mut pending = redis::cmd("XPENDING");
+    pending.arg(format!("{{v:{voucher}}}:stream")).arg(&["sale", "-", "+", "99"]);
+    let pending: Vec<(String, String, i64, i64)> =
+        pending.query_async(&mut redis(place).await).await.expect("an answer");
+    pending.into_iter().map(|(.., times)| times).min().expect("entries")
+}
+
+/// The place as seen through a proxy in front of its Redis.
+pub(super) fn redis_through_proxy(place: &Place) -> (Proxy, Place) {
+    let proxy = Proxy::before(servers().redis.addr()).expect("a proxy");
+    let redis_url = proxy.instead_of(servers().redis.addr(), &place.redis_url);
+    (proxy, Place { redis_url, ..place.clone() })
+}
+
+/// What takes over entries.
+fn takeovers() -> Command {
+    Command::redis("EVALSHA").when(|parts| parts.contains(&&b"idle"[..]))
+}
+
+/// Redis hands out entries, and the answer does not come: nobody has tried them.
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_that_were_handed_out_six_times_and_never_tried_are_bought() {
+    let (place, voucher) = sale().await;
+    let victim = replica(&place, "victim", &[]);
+    let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
+    block_in_place(|| victim.kill()).expect("it can be killed");
+    tx.rollback().await.expect("a ROLLBACK");
+    let (proxy, through) = redis_through_proxy(&place);
+    let lost = proxy.arm(takeovers(), Action::CutAnswer, Times::Always);
+    let other = other(&through).await;
+    let began = Instant::now();
+    while handed_out(&place, &voucher).await < 6 {
+        assert!(began.elapsed() < Duration::from_secs(60), "they are not taken over");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    println!("handed out six times within {:?}", began.elapsed());
+    lost.disarm();
+    assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    other.stop().await;
+}
+
+/// How many entries that consumer has.
+pub(super) async fn entries_of(place: &Place, voucher: &str, consumer: &str) -> usize {
+    let mut pending = redis::cmd("XPENDING");
+    pending.arg(format!("{{v:{voucher}}}:stream")).arg(&["sale", "-", "+", "9999", consumer]);
+    let pending: Vec<redis::Value> =
+        pending.query_async(&mut redis(place).await).await.expect("an answer");
+    pending.len()
+}
+
+/// As many as a replica has at most, unless it takes some over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_has_all_it_may_have_still_takes_over_those_of_a_dead_one() {
+    const MOST: usize = 512;
+    let clerk = Service::start(&[]).await;
+    let (place, voucher) = (clerk.place.clone(), clerk.voucher(2000).await);
+    clerk.stop().await;
+    let victim = replica(&place, "victim", &[]);
+    let other = other(&place).await;
+    let tx = lock_stock(&place.database_url, &voucher).await;
+    let mut buyers = JoinSet::new();
+    for first in 1..=16_u64 {
+        let (url, voucher) = (other.url.clone(), voucher.clone());
+        buyers.spawn(async move {
+            for user in (first..=2 * MOST as u64 + 50).step_by(16) {
+                let admitted = async || buy(&url, &voucher, user).await.status.as_u16() == 202;
+                eventually("it is admitted, on a busy machine as well", admitted).await;
+            }
+        });
+    }
+    buyers.join_all().await;
+    eventually("both have all they may have", async || {
+        entries_of(&place, &voucher, "victim").await == MOST
+            && entries_of(&place, &voucher, "b").await == MOST
+    })
+    .await;
+    block_in_place(|| victim.kill()).expect("it can be killed");
+    eventually("some of the dead one's are taken over", async || {
+        entries_of(&place, &voucher, "b").await > MOST
+    })
+    .await;
+    tx.rollback().await.expect("a ROLLBACK");
+    other.stop().await;
+}
+
+/// What it takes over might be its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_cannot_show_its_work_takes_over_nothing() {
+    let (place, voucher) = sale().await;
+    let (proxy, through) = redis_through_proxy(&place);
+    let other = other(&through).await;
+    let (tickets, tx) = taken(&place, &voucher, &other.url).await;
+    let takeovers = proxy.watch(takeovers());
+    let lost = proxy.arm(Command::redis("XCLAIM"), Action::CutRequest, Times::Always);
+    eventually("a sign of its work is lost", async || lost.fired() > 0).await;
+    let before = takeovers.matched();
+    eventually("more are lost", async || lost.fired() > 4).await;
+    assert_eq!(takeovers.matched(), before);
+    lost.disarm();
+    eventually("it takes over again", async || takeovers.matched() > before).await;
+    tx.rollback().await.expect("a ROLLBACK");
     assert_all_bought(&place, &voucher, &other.url, &tickets).await;
     other.stop().await;
 }
