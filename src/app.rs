@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::config::Serve;
 use crate::failpoint;
-use crate::http::{self, Api, CodeDelivery, Limits, RateLimits};
+use crate::http::{self, Api, CodeDelivery, Limits, RateLimits, Streams};
 use crate::lock::{self, Places, Wanted};
 use crate::payment::Payments;
 use crate::readiness::Readiness;
@@ -345,7 +345,7 @@ fn api(
         tells_holds: config.laboratory.lab,
         lying_audit: plant == Some(Plant::LyingAudit),
         max_requests: config.max_requests as usize,
-        streams: http::streams(),
+        streams: Streams::default(),
     }
 }
 
