@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::config::Serve;
 use crate::failpoint;
-use crate::http::{self, Api, CodeDelivery, Limits, RateLimits};
+use crate::http::{self, Api, CodeDelivery, Limits, RateLimits, Streams};
 use crate::lock::{self, Places, Wanted};
 use crate::payment::Payments;
 use crate::readiness::Readiness;
@@ -93,7 +93,7 @@ impl App {
             }
         });
         let sale = sale(config, &servers, (locks, payments, queue));
-        let housekeeping = housekeeping(config, &servers).await?;
+        let housekeeping = housekeeping(config, &servers, &sale).await?;
         let api = Api { replica, settings, ..api(config, &servers, tokens, (&sale, &readiness)) };
         Ok(Self {
             router: http::router(api),
@@ -242,7 +242,11 @@ fn payments(config: &Serve) -> anyhow::Result<Option<Payments>> {
     Ok(Some(payments))
 }
 
-async fn housekeeping(config: &Serve, servers: &Servers) -> anyhow::Result<Housekeeping> {
+async fn housekeeping(
+    config: &Serve,
+    servers: &Servers,
+    sale: &Sale,
+) -> anyhow::Result<Housekeeping> {
     let wanted = Wanted {
         kind: LockKind::Redisson,
         lease: LockOptions::WATCHDOG_LEASE,
@@ -259,7 +263,7 @@ async fn housekeeping(config: &Serve, servers: &Servers) -> anyhow::Result<House
     };
     let locks = lock::open(wanted, places).await.context("cannot make the housekeeper's lock")?;
     let orders = Orders::new(servers.side_pool.clone(), tables(config));
-    Ok(Housekeeping::new(orders, locks, config.unpaid_timeout_s))
+    Ok(sale.housekeeping(orders, locks, config.unpaid_timeout_s))
 }
 
 fn sale(
@@ -345,7 +349,7 @@ fn api(
         tells_holds: config.laboratory.lab,
         lying_audit: plant == Some(Plant::LyingAudit),
         max_requests: config.max_requests as usize,
-        streams: http::streams(),
+        streams: Streams::default(),
     }
 }
 

@@ -6,6 +6,8 @@ import * as session from './session.js';
 const READ_TIMEOUT_MS = 8_000;
 // A purchase is normally answered far sooner. After that its order is asked for (purchase.js).
 const WRITE_TIMEOUT_MS = 15_000;
+// A stream says every 10 s that it lives; one that is silent for longer than this does not.
+const SILENCE_MS = 25_000;
 
 const listeners = new Set();
 
@@ -18,10 +20,13 @@ export function onAnswer(listener) {
  * Sends one request and describes what came back:
  * status (0: no answer), body (JSON or null), problem (body, if it is problem+json), replica,
  * requestId, ms, retryAfterS (or null), failure ('' | 'timeout' | 'network'), lab.
+ *
+ * With `onText` an answer of status 200 is a stream: its text is handed over piece by piece, until
+ * it ends or `onText` gives true. `signal` breaks off whatever is under way.
  */
-export async function request(method, path, { body, headers = {}, anonymous = false } = {}) {
-  const sentWith = anonymous ? null : session.session();
-  const answer = await send(method, path, { body, headers, token: sentWith?.token });
+export async function request(method, path, options = {}) {
+  const sentWith = options.anonymous ? null : session.session();
+  const answer = await send(method, path, { ...options, token: sentWith?.token });
   for (const listener of listeners) listener(answer);
   // A token that was replaced in the meantime says nothing about the new one.
   if (answer.status === 401 && sentWith && session.session() === sentWith) {
@@ -30,20 +35,21 @@ export async function request(method, path, { body, headers = {}, anonymous = fa
   return answer;
 }
 
-async function send(method, path, { body, headers, token }) {
-  const timeoutMs = method === 'GET' ? READ_TIMEOUT_MS : WRITE_TIMEOUT_MS;
+async function send(method, path, { body, headers = {}, token, onText, signal }) {
   const abort = new AbortController();
-  const timer = setTimeout(() => abort.abort(), timeoutMs);
+  const giveUp = () => abort.abort();
+  let timer = setTimeout(giveUp, method === 'GET' ? READ_TIMEOUT_MS : WRITE_TIMEOUT_MS);
   const sentMs = performance.now();
   const answer = {
     method, path, status: 0, body: null, problem: null, replica: '', requestId: '',
     ms: 0, retryAfterS: null, failure: '', lab: '',
   };
+  signal?.addEventListener('abort', giveUp);
   try {
     const response = await fetch(path, {
       method,
       headers: {
-        Accept: 'application/json',
+        Accept: onText ? 'text/event-stream' : 'application/json',
         ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
         ...(token ? { Authorization: `Bearer ${token}` } : {}),
         ...headers,
@@ -57,7 +63,14 @@ async function send(method, path, { body, headers, token }) {
     const receivedMs = performance.now();
     answer.status = response.status;
     readHeaders(response.headers, answer);
-    await readBody(response, answer);
+    if (onText && response.status === 200) {
+      await readStream(response, onText, () => {
+        clearTimeout(timer);
+        timer = setTimeout(giveUp, SILENCE_MS);
+      });
+    } else {
+      await readBody(response, answer);
+    }
     if (answer.body?.server_time) sample(answer.body.server_time, sentMs, receivedMs);
   } catch {
     // Status 0 even if the head of an answer had come: half an answer is none.
@@ -65,9 +78,25 @@ async function send(method, path, { body, headers, token }) {
     answer.failure = abort.signal.aborted ? 'timeout' : 'network';
   } finally {
     clearTimeout(timer);
+    signal?.removeEventListener('abort', giveUp);
   }
   answer.ms = Math.round(performance.now() - sentMs);
   return answer;
+}
+
+// A piece may end in the middle of a character or of an event: the first is seen to here.
+async function readStream(response, onText, onSign) {
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    onSign();
+    if (onText(decoder.decode(value, { stream: true }))) {
+      await reader.cancel();
+      return;
+    }
+  }
 }
 
 function readHeaders(headers, answer) {

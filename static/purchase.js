@@ -5,7 +5,10 @@
 //   bought   a row exists: from this click
 //   refused  no row was written; `code` says why, `orderId` if an older order is the reason
 //   unknown  nobody could tell; buying again is safe, because there is one order for each person
+// A purchase that was given a ticket is followed until that has ended; how the ticket ended is the
+// outcome.
 
+import { follow } from './follow.js';
 import { request, uuid } from './http.js';
 
 // When to ask for an order whose fate is unknown: about 25 s in all, the request times on top.
@@ -16,6 +19,17 @@ const running = new Set();
 // The key of a purchase is kept until its outcome is known, so that a repeat can be told from a new
 // wish.
 const keys = new Map();
+// Ends what is done for who is logged in when somebody else is.
+let visit = new AbortController();
+
+// What a ticket that ended without an order of its own is called here, and when to buy again.
+const REFUSED = {
+  already_ordered: { code: 'already_ordered', waitS: 0 },
+  sold_out: { code: 'sold_out', waitS: 0 },
+  refused: { code: 'ticket_refused', waitS: 2 },
+  lost: { code: 'ticket_lost', waitS: 0 },
+  dead: { code: 'ticket_dead', waitS: 0 },
+};
 
 /** Whether a purchase of this voucher is on its way: a second click is then no second purchase. */
 export function isRunning(voucherId) {
@@ -25,10 +39,15 @@ export function isRunning(voucherId) {
 /** Forgets what belonged to the person before. */
 export function forgetKeys() {
   keys.clear();
+  visit.abort();
+  visit = new AbortController();
 }
 
-/** Buys; `onAsking(n, of)` is called before each question about an unclear outcome. */
-export async function buy(voucherId, onAsking) {
+/**
+ * Buys. `onAsking(n, of)` is called before each question about an unclear outcome, `onPending()`
+ * each time the service says that the purchase waits in the queue.
+ */
+export async function buy(voucherId, { onAsking, onPending }) {
   if (running.has(voucherId)) return null;
   running.add(voucherId);
   try {
@@ -37,8 +56,9 @@ export async function buy(voucherId, onAsking) {
       body: {},
       headers: { 'Idempotency-Key': keys.get(voucherId) },
     });
-    const first = classify(answer);
-    const outcome = first.kind === 'unknown' ? await findOut(voucherId, first, onAsking) : first;
+    let outcome = classify(answer);
+    if (outcome.kind === 'queued') outcome = await outcomeOf(outcome, onPending);
+    if (outcome.code === 'outcome_unknown') outcome = await findOut(voucherId, outcome, onAsking);
     if (outcome.kind !== 'unknown') keys.delete(voucherId);
     return outcome;
   } finally {
@@ -53,12 +73,32 @@ export function classify(answer) {
   if (status === 201 && body?.order?.id) {
     return { kind: 'bought', code: 'bought', order: body.order, orderId: body.order.id, answer };
   }
+  // Also where nobody knows whether it was admitted: the ticket knows, or will.
+  const ticketId = status === 202 ? body?.ticket?.id : problem?.ticket_id;
+  if (ticketId) return { kind: 'queued', ticketId, answer };
   const clear = problem && ((status >= 400 && status < 500)
     || (status === 503 && problem.executed === false));
   if (!clear) return { kind: 'unknown', code: 'outcome_unknown', orderId, answer };
   const code = problem.code ?? '';
   const waitS = answer.retryAfterS ?? (status === 503 ? 2 : DEFAULT_WAIT_S[code] ?? 0);
   return { kind: 'refused', code, orderId, waitS, answer };
+}
+
+// How the ticket ended; unknown if it did not within the time, or is not known any more.
+async function outcomeOf({ ticketId, answer: given }, onPending) {
+  const { signal } = visit;
+  const { ticket, answer } = await follow(ticketId, { onPending, signal });
+  const said = answer ?? given;
+  const orderId = ticket?.order_id ?? null;
+  if (ticket?.status === 'bought') {
+    // What it costs, and until when: a comfort, without which it is bought as well.
+    const { order } = await lookUp(null, orderId);
+    return { kind: 'bought', code: 'bought', order, orderId, answer: said };
+  }
+  const refused = REFUSED[ticket?.status];
+  if (refused) return { kind: 'refused', ...refused, orderId, answer: said };
+  const code = said.status === 404 ? 'outcome_unknown' : 'still_queued';
+  return { kind: 'unknown', code, orderId, answer: said };
 }
 
 async function findOut(voucherId, unknown, onAsking) {

@@ -17,6 +17,7 @@ export class Ticket {
     this.root = root;
     this.parts = parts;
     this.buying = false;
+    this.queued = false;
     this.waitUntilMs = 0;
     // The person's order: null if there is none, '' if it is known to exist, but not by its id.
     this.orderId = null;
@@ -112,7 +113,7 @@ export class Ticket {
     setText(order, this.orderStatus === 'unpaid' ? 'Pay for it' : 'See your order');
     const waitS = Math.ceil((this.waitUntilMs - nowMs) / 1000);
     buy.classList.toggle('working', this.buying);
-    if (this.buying) setText(buy, 'Buying …');
+    if (this.buying) setText(buy, this.queued ? 'In the queue …' : 'Buying …');
     else if (this.state === 'soon') setText(buy, 'Not open yet');
     else if (this.state === 'sold_out') setText(buy, 'Sold out');
     else if (this.state === 'ended') setText(buy, 'Sale is over');

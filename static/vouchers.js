@@ -6,7 +6,7 @@ import { announce, byId, setText } from './dom.js';
 import { buy, forgetKeys, isRunning } from './purchase.js';
 import * as session from './session.js';
 import { Ticket } from './ticket.js';
-import { answerWords, askingWords, outcomeWords } from './words.js';
+import { answerWords, askingWords, outcomeWords, queuedWords } from './words.js';
 
 // How long to wait between two looks at the stock; each wait is varied by 15 % either way.
 const POLL_OPEN_MS = 2_000;
@@ -165,15 +165,27 @@ async function onBuy(ticket) {
     return;
   }
   ticket.hush();
-  const bought = buy(ticket.voucher.id, (n, outOf) => {
-    const words = askingWords(outOf);
-    ticket.say(words, `question ${n} of ${outOf}`);
-    if (n === 1) announce(`${words.title} ${words.text}`);
+  const bought = buy(ticket.voucher.id, {
+    onAsking(n, outOf) {
+      const words = askingWords(outOf);
+      ticket.say(words, `question ${n} of ${outOf}`);
+      if (n === 1) announce(`${words.title} ${words.text}`);
+    },
+    onPending() {
+      // Said once, however often it is heard.
+      if (ticket.queued) return;
+      ticket.queued = true;
+      const words = queuedWords();
+      ticket.say(words, '');
+      announce(`${ticket.voucher.title}: ${words.title} ${words.text}`);
+      tick();
+    },
   });
   tick();
   const outcome = await bought;
+  ticket.queued = false;
   // Somebody else may have logged in meanwhile: the outcome is none of theirs.
-  const loggedOut = outcome?.code === 'unauthorized' && session.session() === null;
+  const loggedOut = outcome?.answer?.status === 401 && session.session() === null;
   if (outcome && (session.session() === who || loggedOut)) settle(ticket, outcome);
   else if (outcome) ticket.hush();
   tick();

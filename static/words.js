@@ -24,6 +24,11 @@ const REFUSED = {
   not_on_sale: calm('No longer on sale.', 'This voucher was withdrawn. Nothing was bought.'),
   voucher_not_found: calm('No longer on sale.', 'This voucher is gone. Nothing was bought.'),
   unauthorized: bad('Please log in again.', 'Your login is no longer valid. Nothing was bought.'),
+  ticket_lost: bad('Your place was lost.', 'The service forgot its queue in the middle of the '
+    + 'sale. Nothing was bought, and you may buy again.'),
+  ticket_dead: bad('This went wrong on our side.', 'Your order could not be written, again and '
+    + 'again, so nothing was bought. It is put aside for the operators: should they still place '
+    + 'it, you find it in My orders.'),
 };
 
 /** @param outcome of purchase.js  @param voucher as the service lists it */
@@ -32,6 +37,11 @@ export function outcomeWords({ kind, code, waitS, order, answer }, voucher) {
     return good('It is yours after all.', 'The first answer was unclear, but the order exists.');
   }
   if (kind === 'bought') return good('It is yours.', boughtText(order));
+  if (code === 'still_queued') {
+    return bad('We do not know yet.', 'Your order was in the queue when this page last heard of '
+      + 'it. Look at My orders in a while. Or buy again: you keep your place, and nobody can get '
+      + 'two.');
+  }
   if (kind === 'unknown') {
     return bad('We do not know whether you got it.', 'No clear answer came, and asking again for a '
       + 'while did not settle it. Look at My orders in a minute. Or buy again: nobody can get two, '
@@ -43,11 +53,16 @@ export function outcomeWords({ kind, code, waitS, order, answer }, voucher) {
     return calm('One order at a time.', 'Another order of yours is still being worked on. '
       + `This click bought nothing. ${again}`);
   }
+  if (code === 'ticket_refused') {
+    return bad('Not this time.', 'Your order waited in the queue and could not be written in time. '
+      + `Nothing was bought. ${again}`);
+  }
   if (BUSY[code]) return bad('Not this time.', `${BUSY[code]} Nothing was bought. ${again}`);
   return bad(`Not bought: ${voucher.title}.`, explain(answer));
 }
 
 function boughtText(order) {
+  if (!order) return 'Pay for it in My orders.';
   const price = money(order.price_cents);
   const untilMs = parseTime(order.pay_by);
   if (order.status !== 'unpaid') return `Bought for ${price}.`;
@@ -88,6 +103,12 @@ export function settleWords(action, { kind, code, waitS, answer }, order) {
 export function askingWords(outOf) {
   return calm('No clear answer yet.', 'It may or may not be bought. Asking the service for your '
     + `order, up to ${outOf} times …`);
+}
+
+/** While the purchase waits in the queue. */
+export function queuedWords() {
+  return calm('You are in the queue.', 'Your order is being written. This page tells you as soon '
+    + 'as that is done. You may also leave it, and look at My orders later.');
 }
 
 /** "answered by replica-2 in 34 ms" */

@@ -17,7 +17,7 @@ pub struct Order {
     pub voucher_title: String,
     /// What it costs, in cents.
     pub price_cents: u64,
-    /// When the order was asked for, by the database's clock.
+    /// When the order was asked for, or written if it waited in a queue, by the database's clock.
     pub created_at: OffsetDateTime,
     /// How far it has come.
     pub status: OrderStatus,

@@ -231,8 +231,8 @@ impl From<ApiError> for Problem {
             }
             E::Refused(refusal) => refused(refusal),
             E::OutcomeUnknown(order) => {
-                let detail = "The database went away while the order was committed. \
-                              Ask for the order later: it exists, or it never will.";
+                let detail = "A server went away in the middle. Ask for the order later, or send \
+                              this again: it is done once.";
                 Self::new(504, "outcome_unknown", "Outcome unknown", detail)
                     .with("order_id", order.to_string())
             }

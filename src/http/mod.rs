@@ -17,6 +17,7 @@ mod orders;
 mod page;
 mod payments;
 mod server;
+mod streams;
 mod tickets;
 mod views;
 mod vouchers;
@@ -44,7 +45,7 @@ use error::ApiError;
 pub use limits::{LimitRules, RateLimits};
 pub use login::CodeDelivery;
 pub use server::{Limits, serve};
-pub use tickets::streams;
+pub use streams::Streams;
 
 /// The largest body that is read, in bytes.
 const BODY_BYTES: usize = 16 * 1024;
@@ -88,7 +89,7 @@ pub struct Api {
     /// The most requests at a time.
     pub max_requests: usize,
     /// The places of tickets' event streams.
-    pub streams: Arc<Semaphore>,
+    pub streams: Streams,
 }
 
 type Shared = Arc<Api>;

@@ -173,7 +173,8 @@ async fn one(
 }
 
 /// Pays an order. Of this, its cancellation and its time-out exactly one happens; paying a paid
-/// order again is no error and takes no money.
+/// order again is no error and takes no money. After `outcome_unknown` the payment is gone on with
+/// by the service: the order is paid in the end, or its money given back, or was never taken.
 #[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders",
     security(("bearer" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),

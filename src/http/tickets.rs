@@ -1,6 +1,5 @@
 //! Where a purchase on the path `queued` stands: asked for, or told as it changes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -10,7 +9,6 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use http_body_util::channel::{Channel, Sender};
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -20,10 +18,9 @@ use super::Shared;
 use super::auth::Caller;
 use super::error::{ApiError, ProblemView, accepted_at};
 use super::extract::PathId;
+use super::streams::Place;
 use crate::domain::{OrderId, TicketId, TicketState, UserId, VoucherId};
 
-/// The most streams of a replica at a time.
-const MOST_STREAMS: usize = 1024;
 /// How often a stream looks at its ticket.
 const LOOK: Duration = Duration::from_millis(200);
 /// A stream says at least so often that it lives.
@@ -96,6 +93,9 @@ async fn one(
             body = String),
         (status = 401, body = ProblemView),
         (status = 404, description = "ticket_not_found", body = ProblemView),
+        (status = 429, description = "too_many_requests: four streams of a user at a time",
+            body = ProblemView),
+        (status = 503, description = "overloaded", body = ProblemView),
     ))]
 async fn events(
     State(api): State<Shared>,
@@ -103,7 +103,7 @@ async fn events(
     PathId(ticket): PathId<TicketId>,
 ) -> Result<Response, ApiError> {
     let first = look(&api, user, ticket).await?;
-    let place = Arc::clone(&api.streams).try_acquire_owned().map_err(|_| ApiError::Overloaded)?;
+    let place = api.streams.enter(user)?;
     let (sender, body) = Channel::new(WAITING);
     let events = Events { api, user, ticket, sender, _place: place };
     tokio::spawn(events.send_from(first));
@@ -116,18 +116,13 @@ async fn look(api: &Shared, user: UserId, ticket: TicketId) -> Result<TicketStat
     queue.state(user, ticket).await?.ok_or(ApiError::TicketNotFound)
 }
 
-/// The places of streams of events.
-pub fn streams() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(MOST_STREAMS))
-}
-
 /// A stream under way.
 struct Events {
     api: Shared,
     user: UserId,
     ticket: TicketId,
     sender: Sender<bytes::Bytes, std::convert::Infallible>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Events {

@@ -9,16 +9,21 @@ mod mock;
 mod signature;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
 use crate::domain::OrderId;
 use crate::token::WeakSecret;
 use mock::Mock;
 use signature::Signer;
+
+/// The longest time for an answer of the provider.
+const CALL: Duration = Duration::from_secs(10);
 
 /// What is to be paid.
 #[derive(Debug, Clone, Copy)]
@@ -61,9 +66,10 @@ pub enum PaymentStatus {
     Declined,
 }
 
-/// A provider that did not answer. Nobody knows what it did; the same charge may be sent again.
+/// A provider that gave no answer which counts. Nobody knows what it did; the same charge may be
+/// sent again.
 #[derive(Debug, thiserror::Error)]
-#[error("the payment provider did not answer: {0}")]
+#[error("the payment provider gave no answer that counts: {0}")]
 pub struct ProviderError(pub String);
 
 /// Who takes the money.
@@ -94,16 +100,23 @@ impl Payments {
         Ok(Self { provider: Arc::new(Mock::new(signer.clone())), signer })
     }
 
-    /// Takes the money, and tells what the provider said and proved.
+    /// Takes the money, and tells what the provider said and proved of this very bill.
     pub async fn charge(&self, bill: Bill) -> Result<Notice, ProviderError> {
-        let callback = self.provider.charge(bill).await?;
+        let callback = within(self.provider.charge(bill)).await?;
         let notice = self.check(&callback.body, callback.signature.as_bytes());
-        notice.map_err(|Unproven| ProviderError("its answer is not signed as agreed".to_owned()))
+        let notice = notice.map_err(|Unproven| no("it is not signed as agreed"))?;
+        if notice.order_id != bill.order.to_string() {
+            return Err(no("it is about another order"));
+        }
+        if notice.amount_cents != bill.amount_cents {
+            return Err(no("it is about another amount"));
+        }
+        Ok(notice)
     }
 
     /// Gives the money back.
     pub async fn refund(&self, bill: Bill) -> Result<(), ProviderError> {
-        self.provider.refund(bill).await
+        within(self.provider.refund(bill)).await
     }
 
     /// What a callback says, if it proves that the provider says so, and now.
@@ -111,5 +124,52 @@ impl Payments {
         let now = OffsetDateTime::now_utc().unix_timestamp();
         self.signer.verify(body, signature, now)?;
         serde_json::from_slice(body).map_err(|_| Unproven)
+    }
+}
+
+fn no(what: &str) -> ProviderError {
+    ProviderError(what.to_owned())
+}
+
+async fn within<T>(
+    call: impl Future<Output = Result<T, ProviderError>>,
+) -> Result<T, ProviderError> {
+    timeout(CALL, call).await.unwrap_or_else(|_| Err(no("it came too late")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has the money for another bill than the one that it is sent.
+    struct Confused {
+        mock: Mock,
+        charges: Bill,
+    }
+
+    #[async_trait]
+    impl Provider for Confused {
+        async fn charge(&self, _: Bill) -> Result<Callback, ProviderError> {
+            self.mock.charge(self.charges).await
+        }
+
+        async fn refund(&self, bill: Bill) -> Result<(), ProviderError> {
+            self.mock.refund(bill).await
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_about_another_order_or_amount_pays_nothing() {
+        let secret = "0123456789abcdef0123456789abcdef".to_owned().into();
+        let signer = Signer::new(&secret).unwrap();
+        let bill = |order, amount_cents| Bill { order: OrderId(order), amount_cents };
+        let asked = bill(7, 8000);
+        for (charges, counts) in [(asked, true), (bill(8, 8000), false), (bill(7, 7999), false)] {
+            let mock = Mock::new(signer.clone());
+            let provider = Arc::new(Confused { mock, charges });
+            let payments = Payments { provider, signer: signer.clone() };
+            let charged = payments.charge(asked).await;
+            assert_eq!(charged.is_ok(), counts, "{charges:?}: {charged:?}");
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! What is done now and then by one replica at a time: unpaid orders are cancelled when their time
-//! is over, and old idempotency keys are forgotten.
+//! What is done now and then by one replica at a time: charges that were cut off are gone on with,
+//! unpaid orders are cancelled when their time is over, and old idempotency keys are forgotten.
 //!
 //! Every replica looks every second whether it can have the lock, works off at most `BATCHES`
 //! batches under it, and gives it back. Whoever is refused does nothing: another one is at it. The
@@ -7,11 +7,14 @@
 //! and its unit returned once, since the row's status decides (`store/settle`). So it needs no
 //! fencing token. It is a lock of the kind `redisson`, whatever purchases are locked by.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Guard, Lease, LockName, Locks};
 use tokio::time::sleep;
 
+use super::Sale;
+use super::life::Life;
 use super::section::jitter;
 use crate::store::{Orders, SettleError, StoreError};
 
@@ -28,22 +31,32 @@ const LEASE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Housekeeping {
     orders: Orders,
+    life: Arc<Life>,
     locks: Locks,
     lease: Lease,
     unpaid_timeout_s: u32,
 }
 
-impl Housekeeping {
-    /// Orders are cancelled that were not paid for so long; never if that is 0.
-    pub fn new(orders: Orders, locks: Locks, unpaid_timeout_s: u32) -> Self {
-        let lease = locks.guarantees().lease(LEASE);
-        Self { orders, locks, lease, unpaid_timeout_s }
+impl Sale {
+    /// The housekeeping of these orders. They are cancelled if they were not paid for so long;
+    /// never if that is 0.
+    pub fn housekeeping(
+        &self,
+        orders: Orders,
+        locks: Locks,
+        unpaid_timeout_s: u32,
+    ) -> Housekeeping {
+        let (life, lease) = (Arc::clone(&self.life), locks.guarantees().lease(LEASE));
+        Housekeeping { orders, life, locks, lease, unpaid_timeout_s }
     }
+}
 
+impl Housekeeping {
     /// Runs until it is dropped.
     pub async fn run(self) {
         for round in 1_u32.. {
             sleep(PERIOD).await;
+            told(self.finish_charges().await);
             if self.unpaid_timeout_s > 0 {
                 told(self.time_out_orders().await);
             }
@@ -65,6 +78,16 @@ impl Housekeeping {
             tracing::debug!(%error, "nobody keeps house this time");
             None
         })
+    }
+
+    async fn finish_charges(&self) -> Result<(), StoreError> {
+        if !self.life.has_open_charges().await? {
+            return Ok(());
+        }
+        let Some(guard) = self.lock("lock:open-charges").await else { return Ok(()) };
+        let done = self.life.finish_charges().await;
+        release(guard).await;
+        done
     }
 
     async fn time_out_orders(&self) -> Result<(), StoreError> {

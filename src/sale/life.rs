@@ -5,9 +5,8 @@
 //! (`store/settle`): one finds it unpaid, all others read what has become of it and are told that.
 //! An order that is paid or cancelled stays so, and asking for what it is already is no error.
 //!
-//! Money is taken before the order is marked as paid, by a provider that takes it once for an order
-//! however often it is asked; so whoever is cut off in between asks again, or the provider's own
-//! callback marks the order. If it was cancelled meanwhile the money is given back.
+//! Money is taken before the order is marked as paid (`charge`), by a provider that takes it once
+//! for an order however often it is asked. If it was cancelled meanwhile the money is given back.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use super::outcome::{Refusal, Settled};
 use super::section::{TRIES, jitter};
 use super::twins::Request;
 use crate::domain::{CancelledBy, Order, OrderId, OrderStatus, RequestKey, UserId, Wish};
-use crate::payment::{Bill, Notice, PaymentStatus, Payments, Unproven};
+use crate::payment::{Notice, PaymentStatus, Payments, Unproven};
 use crate::store::{Orders, SettleError, Settlement, StoreError, resolve_status};
 
 /// What paying and cancelling needs.
@@ -32,15 +31,17 @@ pub(super) struct Life {
 
 /// Who asks for which order to be paid or cancelled.
 #[derive(Clone, Copy)]
-struct Asked {
+pub(super) struct Asked {
     user: UserId,
     order: OrderId,
-    key: Option<RequestKey>,
+    pub(super) key: Option<RequestKey>,
 }
 
 /// Why an order did not become what it was to.
-enum End {
+pub(super) enum End {
+    /// Nothing was done, and nothing will be.
     Refused(Refusal),
+    /// It may have been done, or may be done later.
     Unknown,
 }
 
@@ -111,29 +112,18 @@ impl Sale {
 impl Life {
     async fn pay(&self, asked: Asked) -> Result<Order, End> {
         let payments = self.payments.as_ref().ok_or(Refusal::NoPayments)?;
-        if let Some(order) = self.replay(asked, Wish::Pay(asked.order)).await? {
-            return Ok(order);
-        }
+        // Its key stands for this payment, or for none: whether that was made the order tells.
+        self.replay(asked, Wish::Pay(asked.order)).await?;
         let (order, now) = self.find(asked).await?;
-        match order.status {
-            OrderStatus::Paid => return Ok(order),
-            OrderStatus::Cancelled(_) => return Err(Refusal::OrderCancelled.into()),
-            OrderStatus::Unpaid => {}
+        if order.status != OrderStatus::Unpaid {
+            return paid(order);
         }
-        let notice = payments.charge(bill(&order)).await.map_err(|error| {
-            tracing::warn!(%error, "a payment failed");
-            Refusal::Unavailable("payments")
-        })?;
-        if notice.status == PaymentStatus::Declined {
-            return Err(Refusal::PaymentDeclined.into());
+        if self.begin_charge(asked, &order).await? {
+            return paid(self.charge(payments, &order, now).await?);
         }
-        let wanted = Settlement { order: &order, to: OrderStatus::Paid, at: now, key: asked.key };
-        let became = self.settle_or_refund(payments, &wanted).await?;
-        match became.status {
-            OrderStatus::Paid => Ok(became),
-            OrderStatus::Cancelled(_) => Err(Refusal::OrderCancelled.into()),
-            OrderStatus::Unpaid => Err(Refusal::KeyReused.into()),
-        }
+        // Somebody was faster, with the order or with the key.
+        self.replay(asked, Wish::Pay(asked.order)).await?;
+        paid(self.find(asked).await?.0)
     }
 
     async fn cancel(&self, asked: Asked) -> Result<Order, End> {
@@ -165,32 +155,20 @@ impl Life {
             return Ok(order);
         }
         let wanted = Settlement { order: &order, to: OrderStatus::Paid, at: now, key: None };
-        self.settle_or_refund(payments, &wanted).await
-    }
-
-    /// Marks an order as paid whose money is there; what has become of it. Whatever else it has
-    /// become, the money goes back.
-    async fn settle_or_refund(
-        &self,
-        payments: &Payments,
-        wanted: &Settlement<'_>,
-    ) -> Result<Order, End> {
-        let became = match wanted.order.status {
-            OrderStatus::Unpaid => self.settle(wanted).await?,
-            OrderStatus::Paid | OrderStatus::Cancelled(_) => wanted.order.clone(),
+        let became = match order.status {
+            OrderStatus::Unpaid => self.settle(&wanted).await?,
+            OrderStatus::Paid | OrderStatus::Cancelled(_) => order,
         };
-        if became.status != OrderStatus::Paid {
-            payments.refund(bill(&became)).await.map_err(|error| {
-                tracing::error!(%error, order = %became.id, "a payment was not given back");
-                Refusal::Unavailable("payments")
-            })?;
+        // If this fails the provider says it again.
+        if matches!(became.status, OrderStatus::Cancelled(_)) {
+            self.give_back(payments, &became).await?;
         }
         Ok(became)
     }
 
     /// Tries to make of an unpaid order what is wanted; what it has become. It is still unpaid only
     /// if the key stands for another request.
-    async fn settle(&self, wanted: &Settlement<'_>) -> Result<Order, End> {
+    pub(super) async fn settle(&self, wanted: &Settlement<'_>) -> Result<Order, End> {
         let order = wanted.order;
         let as_wanted =
             || Order { status: wanted.to, settled_at: Some(wanted.at), ..order.clone() };
@@ -230,8 +208,13 @@ impl Life {
     }
 }
 
-fn bill(order: &Order) -> Bill {
-    Bill { order: order.id, amount_cents: order.price_cents }
+/// The order, if it is paid. It is unpaid if the request's key is another request's.
+fn paid(order: Order) -> Result<Order, End> {
+    match order.status {
+        OrderStatus::Paid => Ok(order),
+        OrderStatus::Cancelled(_) => Err(Refusal::OrderCancelled.into()),
+        OrderStatus::Unpaid => Err(Refusal::KeyReused.into()),
+    }
 }
 
 /// Counts how it ended, also if its client has gone.

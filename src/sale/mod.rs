@@ -5,6 +5,7 @@
 //! own time-outs. Nothing here knows HTTP or SQL.
 
 mod catalogue;
+mod charge;
 mod grouped;
 mod held;
 mod housekeeping;

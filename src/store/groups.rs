@@ -52,7 +52,7 @@ impl Orders {
     }
 
     /// The statement that inserts these orders.
-    pub(super) fn push_insert(&self, sql: &mut String, entries: &[Entry]) {
+    fn push_insert(&self, sql: &mut String, entries: &[Entry]) {
         sql.push_str(self.tables.insert_orders);
         for (number, entry) in entries.iter().enumerate() {
             let Entry { id, user, voucher, price_cents, created_at, key: _ } = entry;

@@ -6,6 +6,7 @@
 //! files hold the statements, one subject each.
 
 mod audit;
+mod charges;
 mod codes;
 mod effects;
 mod error;

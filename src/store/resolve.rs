@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use tokio::time::{Instant, sleep};
 
@@ -99,6 +100,11 @@ async fn look_at_status(
 ) -> Result<OrderStatus, StoreError> {
     let mut session = kill(pool, connection_id).await?;
     let row = session.fetch_one(sqlx::query(tables.lock_status).bind(order.0)).await?;
+    status_of(&row)
+}
+
+/// The status in a row of `lock_status`.
+pub(super) fn status_of(row: &MySqlRow) -> Result<OrderStatus, StoreError> {
     let status = OrderStatus::from_names(row.try_get(0)?, row.try_get(1)?);
     status.ok_or_else(|| StoreError::Unexpected("unknown status of an order".into()))
 }

@@ -5,8 +5,9 @@
 //! whatever lock they hold or have lost. A cancelled order returns its unit in the same
 //! transaction.
 //!
-//! Rows are locked in one order everywhere, as purchases do: key, orders by their ids, then the one
-//! row of stock, in the packet of the COMMIT. So nobody who has the stock waits for an order.
+//! Rows are locked in one order everywhere, as purchases do: key, orders by their ids, the charge,
+//! then the one row of stock, in the packet of the COMMIT. So nobody who has the stock waits for an
+//! order.
 
 use std::fmt::Write;
 
@@ -31,7 +32,7 @@ pub struct Settlement<'a> {
     pub to: OrderStatus,
     /// When, by the database's clock.
     pub at: OffsetDateTime,
-    /// The key of the request, if it has one.
+    /// The key of the request that cancels, if it has one. (That of a payment is written before.)
     pub key: Option<RequestKey>,
 }
 
@@ -90,15 +91,19 @@ impl Orders {
     ) -> Result<bool, StoreError> {
         let Settlement { order, to, at, key } = wanted;
         if let Some(key) = key {
-            let action = if *to == OrderStatus::Paid { "pay" } else { "cancel" };
-            self.insert_key(tx, (order.id, action), (order.user_id, key)).await?;
+            self.insert_key(tx, (order.id, "cancel"), (order.user_id, key)).await?;
         }
         let query = sqlx::query(self.tables.settle_order)
             .bind(to.as_str())
             .bind(to.cancelled_by())
             .bind(naive(*at))
             .bind(order.id.0);
-        Ok(tx.execute(query).await?.rows_affected() == 1)
+        let was_unpaid = tx.execute(query).await?.rows_affected() == 1;
+        if was_unpaid && *to == OrderStatus::Paid {
+            let done = sqlx::query("DELETE FROM charges WHERE order_id = ?").bind(order.id.0);
+            tx.execute(done).await?;
+        }
+        Ok(was_unpaid)
     }
 
     /// Returns so many units to the stock, and commits.
@@ -129,7 +134,9 @@ impl Orders {
     }
 
     /// Cancels orders of a voucher that were not paid in time, at most a batch, in one transaction.
-    /// How many; those that are paid or cancelled meanwhile are passed over.
+    /// How many; those that are paid or cancelled meanwhile are passed over, and those of which it
+    /// is not known whether they are paid. (One whose payment begins just now may be cancelled: its
+    /// money is then given back.)
     ///
     /// The ids are read first, without a lock, and rows locked by primary key alone: an UPDATE that
     /// found them by age would lock the entries of that key first, and a payment locks them last.

@@ -17,6 +17,7 @@ pub struct SaleTables {
     pub(super) settle_order: &'static str,
     pub(super) late_vouchers: &'static str,
     pub(super) late_orders: &'static str,
+    pub(super) open_charges: &'static str,
     /// The beginning; pairs of user and key follow, and a parenthesis.
     pub(super) find_keys: &'static str,
     pub(super) list_orders: &'static str,
@@ -104,11 +105,21 @@ macro_rules! sale_tables {
                  < UTC_TIMESTAMP(3) - INTERVAL ? SECOND LIMIT ?"
             ),
             late_orders: concat!(
-                "SELECT id FROM ",
+                "SELECT o.id FROM ",
                 $orders,
-                " WHERE voucher_id = ? AND status = 'unpaid' \
-                 AND created_at < UTC_TIMESTAMP(3) - INTERVAL ? SECOND \
-                 ORDER BY created_at LIMIT ?"
+                " o WHERE o.voucher_id = ? AND o.status = 'unpaid' \
+                 AND o.created_at < UTC_TIMESTAMP(3) - INTERVAL ? SECOND \
+                 AND NOT EXISTS (SELECT 1 FROM charges c WHERE c.order_id = o.id) \
+                 ORDER BY o.created_at LIMIT ?"
+            ),
+            open_charges: concat!(
+                "SELECT ",
+                order_columns!(),
+                " FROM charges c JOIN ",
+                $orders,
+                " o ON o.id = c.order_id JOIN vouchers v ON v.id = o.voucher_id \
+                 WHERE c.asked_at < UTC_TIMESTAMP(3) - INTERVAL ? SECOND \
+                 ORDER BY c.asked_at LIMIT ?"
             ),
             find_keys: concat!(
                 "SELECT ",

@@ -81,7 +81,14 @@ impl Orders {
         sql.push_str("; ");
         let entries: Vec<_> = rows.iter().map(|(entry, _)| *entry).collect();
         sql.push_str(&idempotency::insert_of(&entries));
-        self.push_insert(&mut sql, &entries);
+        sql.push_str(self.tables.insert_orders);
+        for (number, entry) in entries.iter().enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            let Entry { id, user, price_cents, .. } = entry;
+            // It may have waited in the queue for long: the time to pay for it begins now.
+            let _always =
+                write!(sql, "{comma}({id},{user},{voucher},{price_cents},UTC_TIMESTAMP(3))");
+        }
         let rows = tx.rows(AssertSqlSafe(sql)).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }

@@ -7,7 +7,7 @@ use crate::support::{Answer, Place, Service, eventually};
 
 const LOST: [Action; 3] = [Action::CutAnswer, Action::ResetAnswer, Action::CutRequest];
 
-async fn start(flags: &[&str]) -> (Service, Proxy) {
+pub(super) async fn start(flags: &[&str]) -> (Service, Proxy) {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.database_through_proxy();
     (Service::start_at(through, flags).await, proxy)
@@ -35,23 +35,30 @@ async fn until_told(mut answer: impl AsyncFnMut() -> Answer, status: u16) -> Ans
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_or_cancellation_whose_answer_is_lost_is_found_out() {
-    for action in ["pay", "cancel"] {
+    // A payment is noted before it is charged, and marked after it.
+    for (action, commit) in [("pay", 1), ("pay", 2), ("cancel", 1)] {
         for how in LOST {
-            let what = format!("{action} {how:?}");
+            let what = format!("{action} {commit} {how:?}");
             let (service, proxy) = start(&[]).await;
             let voucher = service.voucher(9).await;
             let order = service.order(&voucher, 17).await;
             let path = format!("/api/orders/{order}/{action}");
-            let rule = proxy.arm(end_of(action), how, Times::Next(1));
+            let rule = proxy.arm(end_of(action), how, Times::Nth(commit));
             let first = post(&service.url, &path, 17, Some("k")).await;
             assert_eq!(rule.fired(), 1, "{what}");
-            if how.is_executed() {
+            let is_note = (action, commit) == ("pay", 1);
+            if how.is_executed() || is_note {
                 let first = first.expect(200);
                 let again = async || post(&service.url, &path, 17, Some("k")).await;
                 assert_eq!(until_told(again, 200).await.body, first, "{what}");
             } else {
-                assert_eq!(first.problem(503), "dependency_unavailable", "{what}");
-                assert_eq!(first.body["executed"], false, "{what}");
+                if action == "pay" {
+                    // Nothing is written, but the money may be taken.
+                    assert_eq!(first.problem(504), "outcome_unknown", "{what}");
+                } else {
+                    assert_eq!(first.problem(503), "dependency_unavailable", "{what}");
+                    assert_eq!(first.body["executed"], false, "{what}");
+                }
                 assert_eq!(service.look(&order, 17).await["status"], "unpaid", "{what}");
                 let again = async || post(&service.url, &path, 17, Some("k")).await;
                 until_told(again, 200).await;

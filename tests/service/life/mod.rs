@@ -1,6 +1,7 @@
 //! The rest of an order's life: payment, cancellation, time-out, and requests that are repeated.
 
 mod callback;
+mod charges;
 mod keys;
 mod lost;
 mod races;

@@ -6,11 +6,12 @@ use distlock::{LockKind, LockName, LockOptions};
 use seckill::lock::{self, Places, Wanted};
 use seckill::store::{self, RedisAddress};
 use serde_json::json;
-use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use time::{OffsetDateTime, PrimitiveDateTime};
 
 use crate::crowd::{Fate, buy_together};
 use crate::grouped::desk::no_servers;
+use crate::queued::buyer::{QUEUED, buy, end_of, ticket_of};
 use crate::support::{Place, Service, eventually};
 
 const TIMEOUT: [&str; 2] = ["--unpaid-timeout-s", "2"];
@@ -118,4 +119,27 @@ async fn without_a_time_out_an_order_stays_unpaid_for_as_long_as_it_likes() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let order = service.look(&order, 17).await;
     assert_eq!((&order["status"], &order["pay_by"]), (&json!("unpaid"), &json!(null)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_to_pay_begins_when_an_order_is_written_and_not_when_it_is_admitted() {
+    let service = Service::start(&QUEUED).await;
+    let voucher = service.voucher(9).await;
+    end_of(&service.url, &ticket_of(buy(&service.url, &voucher, 16).await), 16).await;
+    let pool = sqlx::MySqlPool::connect(&service.place.database_url).await.expect("a pool");
+    // No order is written while its epoch may change.
+    let mut tx = pool.begin().await.expect("a transaction");
+    let epoch = "SELECT epoch FROM sale_epochs WHERE voucher_id = ? FOR UPDATE";
+    sqlx::query(epoch).bind(&voucher).fetch_one(&mut *tx).await.expect("its epoch");
+    let ticket = ticket_of(buy(&service.url, &voucher, 17).await);
+    let now = sqlx::query_scalar("SELECT UTC_TIMESTAMP(3)");
+    let before: PrimitiveDateTime = now.fetch_one(&mut *tx).await.expect("the time");
+    tx.rollback().await.expect("a ROLLBACK");
+    let (status, order) = end_of(&service.url, &ticket, 17).await;
+    assert_eq!(status, "bought");
+    let order = service.look(&order.expect("an order").to_string(), 17).await;
+    let created_at = order["created_at"].as_str().expect("a time");
+    let created_at = OffsetDateTime::parse(created_at, &Rfc3339).expect("a time");
+    assert!(created_at >= before.assume_utc(), "{created_at}, admitted before {before}");
+    service.stop().await;
 }

@@ -1,5 +1,7 @@
 //! The page's orders in a browser: paid, cancelled and timed out, by mouse and by keyboard, in the
-//! dark and on a phone.
+//! dark and on a phone; and purchases that wait in the queue.
+
+mod queued;
 
 use reqwest::Method;
 use seckill::domain::Role;
@@ -20,11 +22,23 @@ struct Visit {
     browser: Browser,
     voucher: String,
     user: u64,
+    /// Empty before there is one.
     order: String,
 }
 
 impl Visit {
     async fn begin(flags: &[&str]) -> Self {
+        let mut visit = Self::without_order(flags).await;
+        visit.order = visit.service.order(&visit.voucher, visit.user).await;
+        visit.browser.open(&format!("{}/#/orders", visit.service.url)).await;
+        // The fragment alone loads nothing anew.
+        visit.browser.run("location.reload(); return 1").await;
+        visit.wait_for(".order").await;
+        visit
+    }
+
+    /// Logged in, and before the vouchers.
+    async fn without_order(flags: &[&str]) -> Self {
         let service = Service::start(flags).await;
         let voucher = service.voucher(1).await;
         let caller = crate::caller::Caller::new(&service.url);
@@ -36,9 +50,6 @@ impl Visit {
         let session = caller.send(caller.raw(body, login.to_string())).await.expect(200);
         let token = session["token"].as_str().expect("a token").to_owned();
         let user = session["user"]["id"].as_str().expect("an id").parse().expect("a number");
-        let path = format!("/api/vouchers/{voucher}/orders");
-        let bought = caller.post(&path, &token, json!({})).await.expect(201);
-        let order = bought["order"]["id"].as_str().expect("an id").to_owned();
         let browser = Browser::start().await;
         browser.open(&service.url).await;
         let keep = format!(
@@ -46,11 +57,9 @@ impl Visit {
              user: {{id: '{user}', phone: '138****001', role: 'buyer'}}}}));"
         );
         browser.run(&keep).await;
-        browser.open(&format!("{}/#/orders", service.url)).await;
-        // The fragment alone loads nothing anew.
         browser.run("location.reload(); return 1").await;
-        let visit = Self { service, browser, voucher, user, order };
-        visit.wait_for(".order").await;
+        let visit = Self { service, browser, voucher, user, order: String::new() };
+        visit.wait_for(".ticket").await;
         visit
     }
 

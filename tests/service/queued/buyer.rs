@@ -14,7 +14,7 @@ use crate::crowd::Books;
 use crate::support::{Answer, Place, Service, client, token};
 
 /// What a service of the path `queued` is started with.
-pub(super) const QUEUED: [&str; 4] = ["--path", "queued", "--writer", "grouped"];
+pub(crate) const QUEUED: [&str; 4] = ["--path", "queued", "--writer", "grouped"];
 /// Longer than a ticket may take that is taken over or lost.
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -28,7 +28,7 @@ pub(crate) async fn lock_stock(database_url: &str, voucher: &str) -> Transaction
 }
 
 /// The purchase of that user at that address.
-pub(super) async fn buy(url: &str, voucher: &str, user: u64) -> Answer {
+pub(crate) async fn buy(url: &str, voucher: &str, user: u64) -> Answer {
     try_to_buy(url, voucher, user).await.expect("an answer")
 }
 
