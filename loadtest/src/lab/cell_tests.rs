@@ -118,3 +118,14 @@ fn a_service_that_puts_150_units_on_sale_for_100_is_red_in_every_cell() {
 fn a_service_that_puts_fewer_units_on_sale_is_red_as_well() {
     assert_eq!(report(Guards::On, 50).broken_rules, [Rule::StockAsOrdered, Rule::StockAddsUp]);
 }
+
+#[test]
+fn an_error_after_which_a_replica_is_dead_that_no_fault_kills_is_that_replicas() {
+    let unseen = || Error::Setup("no witness".to_owned());
+    let dead = ["r2".to_owned()];
+    assert_eq!(blamed(unseen(), &dead, false).to_string(), "replica r2 died");
+    assert_eq!(blamed(unseen(), &dead, true).to_string(), "no witness");
+    assert_eq!(blamed(unseen(), &[], false).to_string(), "no witness");
+    let died = Error::Died("r1".to_owned());
+    assert_eq!(blamed(died, &dead, true).to_string(), "replica r1 died", "it was up again");
+}

@@ -21,6 +21,7 @@ mod rest;
 pub mod round;
 pub mod runner;
 mod sale;
+pub mod staged;
 mod state;
 pub mod trial;
 mod whole;

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::history::Past;
 use crate::judge::evidence::Record;
 use crate::judge::validity;
-use crate::lab::cell::{CellReport, Staged};
+use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::{
     Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder, replica_name,
@@ -29,6 +29,7 @@ use crate::lab::place::{Load, Path};
 use crate::lab::predict::{Circumstance, Family};
 use crate::lab::rest::{self, SOLD_OUT_WITHIN};
 use crate::lab::sale::{Sale, TICKET_DEADLINE};
+use crate::lab::staged::Staged;
 use crate::lab::trial::Trial;
 use crate::lab::whole::{Whole, has_failed};
 use crate::load::arrival::Arrival;

@@ -1,7 +1,7 @@
 //! Which two faults can happen at the same time: every pair of those that can happen alone, but for
 //! the ones in which one takes away what the other is done to or seen by. Each reason is written.
 
-use super::{FaultKind, Link};
+use super::{Aim, FaultKind, Link, Schedule};
 use crate::lab::dice::Dice;
 use crate::lab::lock::Lock;
 use crate::lab::place::Path;
@@ -67,6 +67,19 @@ fn either(one: FaultKind, other: FaultKind) -> Option<&'static str> {
 }
 
 impl FaultKind {
+    /// Whether replicas end of it, or may.
+    pub fn kills(self, schedule: &Schedule) -> bool {
+        match self {
+            Self::KillReplica | Self::RollingRestart | Self::Failpoint => true,
+            Self::Aimed(aim) => aim == Aim::KillAtWork,
+            Self::TwoAtOnce => schedule
+                .pair
+                .iter()
+                .any(|one| matches!(one, Self::KillReplica | Self::RollingRestart)),
+            _ => false,
+        }
+    }
+
     fn stops_replica(self) -> bool {
         matches!(self, Self::KillReplica | Self::FreezeReplica | Self::RollingRestart)
     }
@@ -119,6 +132,17 @@ mod tests {
         assert!(excluded(FaultKind::LoseCommit, of(Link::Database)).is_some());
         assert!(excluded(FaultKind::KillReplica, FaultKind::FreezeReplica).is_some());
         assert_eq!(excluded(FaultKind::KillReplica, FaultKind::LoseCommit), None);
+    }
+
+    #[test]
+    fn replicas_die_of_faults_that_kill_them_alone_or_as_one_of_two() {
+        let schedule = |pair| Schedule { pair, ..Schedule::of(1, "a cell", 2) };
+        let calm = schedule([FaultKind::FreezeReplica, FaultKind::LoseCommit]);
+        let deadly = schedule([FaultKind::LoseCommit, FaultKind::KillReplica]);
+        assert!(FaultKind::KillReplica.kills(&calm) && FaultKind::RollingRestart.kills(&calm));
+        assert!(FaultKind::Aimed(Aim::KillAtWork).kills(&calm));
+        assert!(!FaultKind::FreezeReplica.kills(&deadly));
+        assert!(!FaultKind::TwoAtOnce.kills(&calm) && FaultKind::TwoAtOnce.kills(&deadly));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 use super::*;
 use crate::judge::verdict::Rule;
-use crate::lab::cell::{CellReport, Setup, Staged, Wanted};
+use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::place::Load;
 use crate::lab::predict::{Circumstance, Guards, Scope};
+use crate::lab::staged::{Setup, Staged, Wanted};
 use crate::lab::trial::Trial;
 use crate::load::stats::Figures;
 use crate::report::html::grid::Grid;
