@@ -187,6 +187,7 @@ impl CellReport {
         if trial.is_fenced() && !verdict.fenced() {
             invalid_because.push("the tokens' order was not recorded".to_owned());
         }
+        invalid_because.extend(validity::of_dropped(&figures));
         Self {
             requests: figures.requests,
             orders: verdict.orders,
