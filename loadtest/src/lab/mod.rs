@@ -7,6 +7,7 @@ pub mod deployment;
 mod dice;
 pub mod faults;
 pub mod histories;
+mod liveness;
 pub mod lock;
 pub mod machine;
 pub mod matrix;
