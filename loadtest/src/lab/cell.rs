@@ -13,6 +13,7 @@ use crate::judge::verdict::{Rule, Verdict};
 use crate::lab::cluster::Cluster;
 use crate::lab::deployment::{Deployment, Spec};
 use crate::lab::faults::{FaultKind, slow_down_commits, slow_down_some_writes};
+use crate::lab::overlaps::Overlaps;
 use crate::lab::place::Place;
 use crate::lab::predict::{Circumstance, Prediction};
 use crate::lab::round::{self, Round};
@@ -97,6 +98,9 @@ pub struct CellReport {
     pub round: Option<Round>,
     /// The course of the load, the proofs of what was broken, the locks.
     pub detail: Option<Detail>,
+    /// How often two held one lock at once, if replicas told of holds.
+    #[serde(default)]
+    pub overlaps: Option<Overlaps>,
     /// What it was started with, if it came so far.
     #[serde(default)]
     pub setup: Option<Setup>,
@@ -155,6 +159,7 @@ impl CellReport {
             audit: None,
             round: None,
             detail: None,
+            overlaps: None,
             setup: None,
             seed: 0,
             tries: 1,
@@ -206,6 +211,21 @@ impl CellReport {
             verdict: Some(verdict),
             ..blank
         }
+    }
+
+    /// The same with what replicas told of their holds, which must not overlap where nothing
+    /// happens to the lock.
+    #[must_use]
+    pub fn with_overlaps(mut self, overlaps: Option<Overlaps>) -> Self {
+        self.overlaps = overlaps;
+        self.as_predicted &= self.shared().is_none();
+        self
+    }
+
+    /// How a lock was held by two at once that had to keep them apart; `None` if it was not.
+    pub fn shared(&self) -> Option<String> {
+        let overlaps = self.overlaps.filter(|it| it.certain > 0 && self.trial().keeps_apart())?;
+        Some(format!("not so: one at a time holds a lock ({})", overlaps.words()))
     }
 
     /// The same with what is known of its round, which may make it invalid, or break a promise.

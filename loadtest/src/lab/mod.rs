@@ -12,6 +12,7 @@ pub mod lock;
 pub mod machine;
 pub mod matrix;
 pub mod metrics;
+pub mod overlaps;
 mod pace;
 pub mod place;
 pub mod planting;

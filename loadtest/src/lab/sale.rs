@@ -15,6 +15,7 @@ use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::Clerk;
 use crate::lab::metrics;
+use crate::lab::overlaps::Overlaps;
 use crate::lab::place::Load;
 use crate::lab::predict::Guards;
 use crate::lab::staged::Staged;
@@ -140,7 +141,8 @@ impl<'a> Sale<'a> {
             report.error = Some(error.to_string());
         }
         report.audit = said.ok();
-        Ok((report, past))
+        let overlaps = Overlaps::of(&past.records, &past.names, self.trial.place.scope);
+        Ok((report.with_overlaps(overlaps), past))
     }
 }
 
