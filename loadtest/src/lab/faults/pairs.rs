@@ -57,7 +57,7 @@ fn either(one: FaultKind, other: FaultKind) -> Option<&'static str> {
             "both are on the same way, and healing one heals the other"
         }
         _ if one.stops_redis() && way == Some(Link::Redis) => {
-            "a Redis that does not run says nothing that could be held up or lost"
+            "a Redis that does not do its work says nothing that could be held up or lost"
         }
         _ if one.stops_database() && way == Some(Link::Database) => {
             "a database that does not run says nothing that could be held up or lost"
@@ -85,7 +85,8 @@ impl FaultKind {
     }
 
     fn stops_redis(self) -> bool {
-        matches!(self, Self::RestartRedis | Self::FreezeRedis | Self::FailOverRedis)
+        let refuses = matches!(self, Self::PauseRedis | Self::BusyRedis | Self::LonelyRedis);
+        refuses || matches!(self, Self::RestartRedis | Self::FreezeRedis | Self::FailOverRedis)
     }
 
     fn is_at_redis(self) -> bool {
@@ -148,10 +149,10 @@ mod tests {
     #[test]
     fn a_lock_has_only_pairs_of_faults_that_it_can_have_and_all_of_them_are_drawn() {
         let of = [
-            (Lock::Redisson, Path::Direct, 223),
-            (Lock::SetNx, Path::Direct, 187),
-            (Lock::Zookeeper, Path::Direct, 275),
-            (Lock::None, Path::Queued, 223),
+            (Lock::Redisson, Path::Direct, 262),
+            (Lock::SetNx, Path::Direct, 226),
+            (Lock::Zookeeper, Path::Direct, 326),
+            (Lock::None, Path::Queued, 262),
         ];
         for (lock, path, count) in of {
             let pairs: BTreeSet<_> = all(lock, path).collect();
