@@ -61,11 +61,12 @@ laws! {
     breaks: [("README.md", "")],
     keeps: [];
 
-    tests_that_the_page_of_the_locks_names_exist: docs::named_tests_exist,
+    tests_that_the_pages_of_locks_and_faults_name_exist: docs::named_tests_exist,
     breaks: [
         ("docs/locks.md", "| a report | `red`: `a_test_that_nobody_wrote` |"),
         ("docs/locks.md", "| a report | `red`: `of_it_a_b`; `tulips::a_test_that_is_gone` |"),
         ("docs/locks.md", "| a report | `tulips`: all of it |"),
+        ("docs/laboratory.md", "| 1 | a fault | `red::a_test_that_nobody_wrote` |"),
     ],
     keeps: [("docs/locks.md", "| a report | `Guard::lost`; cannot be ours |\nIn `a_b_c_d`.")];
 

@@ -15,6 +15,9 @@ pub enum Error {
     /// A round's load was not healthy before its fault: exit code 2.
     #[error("not healthy before the fault: {0}")]
     Unhealthy(String),
+    /// A replica ended that nobody had ended: exit code 2.
+    #[error("replica {0} died")]
+    Died(String),
     /// Ctrl-C or SIGTERM came before the end: exit code 1, since nothing was shown.
     #[error("interrupted before the end")]
     Interrupted,
@@ -27,7 +30,7 @@ impl Error {
     /// The exit code that belongs to this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Setup(_) | Self::Unhealthy(_) => 2,
+            Self::Usage(_) | Self::Setup(_) | Self::Unhealthy(_) | Self::Died(_) => 2,
             Self::Interrupted => 1,
         }
     }

@@ -2,15 +2,15 @@
 
 use crate::tree::{File, Tree};
 
-/// The page that names the test of each flaw and of each report.
-const PAGE: &str = "docs/locks.md";
+/// The pages that name the test of each flaw and of each report, and that of each fault.
+const PAGES: [&str; 2] = ["docs/locks.md", "docs/laboratory.md"];
 /// A name with so many underscores is a sentence, which only tests are called by.
 const SENTENCE: usize = 3;
 
-/// Every test that the page names is there, and in the file that it names.
+/// Every test that the pages name is there, and in the file that it names.
 pub(crate) fn named_tests_exist(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
-    for file in tree.files.iter().filter(|file| file.path == PAGE) {
+    for file in tree.files.iter().filter(|file| PAGES.contains(&&file.path[..])) {
         for (line, row) in file.lines().filter(|(_, row)| row.starts_with('|')) {
             for (place, test) in named(row) {
                 if !tree.files.iter().any(|file| holds(file, place, test)) {

@@ -119,6 +119,13 @@ pub fn of_round(records: &[Record], names: &Names, replicas: u16) -> Vec<String>
     reasons
 }
 
+/// Requests that were to be sent and were not.
+pub fn of_dropped(figures: &Figures) -> Option<String> {
+    let dropped = figures.cost.dropped;
+    let words = || format!("{dropped} requests found no connection in time");
+    (dropped > 0).then(words)
+}
+
 fn share_of(figures: &Figures, replica: &str) -> f64 {
     figures.replicas.get(replica).map_or(0.0, |share| share.share)
 }
@@ -182,6 +189,14 @@ mod tests {
         assert_eq!(of_lost_locks(&figures), Some("no purchase lost its lock".to_owned()));
         figures.codes.insert("503 lock_lost".to_owned(), 1);
         assert_eq!(of_lost_locks(&figures), None);
+    }
+
+    #[test]
+    fn a_load_of_which_a_part_was_never_sent_is_none() {
+        assert_eq!(of_dropped(&good()), None);
+        let mut figures = good();
+        figures.cost.dropped = 3;
+        assert!(of_dropped(&figures).expect("a reason").starts_with("3 requests found no"));
     }
 
     #[test]

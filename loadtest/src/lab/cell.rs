@@ -1,7 +1,6 @@
 //! One cell: a fresh deployment, a voucher, a load (with a fault in the middle, if it is about
 //! one), a verdict.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,11 +12,13 @@ use crate::judge::validity;
 use crate::judge::verdict::{Rule, Verdict};
 use crate::lab::cluster::Cluster;
 use crate::lab::deployment::{Deployment, Spec};
-use crate::lab::faults::{FaultKind, Schedule, slow_down_commits, slow_down_some_writes};
-use crate::lab::place::{Load, Place};
+use crate::lab::faults::{FaultKind, slow_down_commits, slow_down_some_writes};
+use crate::lab::overlaps::Overlaps;
+use crate::lab::place::Place;
 use crate::lab::predict::{Circumstance, Prediction};
 use crate::lab::round::{self, Round};
 use crate::lab::sale::Sale;
+use crate::lab::staged::{Setup, Staged};
 use crate::lab::trial::{Expectation, Trial};
 use crate::load::client::Target;
 use crate::load::drive;
@@ -36,6 +37,7 @@ const ONE_IN: u64 = 4;
 
 /// What came out of a cell; the members of the report's JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct CellReport {
     /// Where it stands.
     #[serde(flatten)]
@@ -79,6 +81,9 @@ pub struct CellReport {
     /// was never healthy, or all was sold before the fault was over.
     #[serde(default)]
     pub spoiled: bool,
+    /// Whether a replica died that no fault had killed.
+    #[serde(default)]
+    pub died: bool,
     /// Rules that this cell had to keep and did not.
     pub broken_rules: Vec<Rule>,
     /// Why the cell could not be run, if so.
@@ -93,6 +98,9 @@ pub struct CellReport {
     pub round: Option<Round>,
     /// The course of the load, the proofs of what was broken, the locks.
     pub detail: Option<Detail>,
+    /// How often two held one lock at once, if replicas told of holds.
+    #[serde(default)]
+    pub overlaps: Option<Overlaps>,
     /// What it was started with, if it came so far.
     #[serde(default)]
     pub setup: Option<Setup>,
@@ -104,28 +112,6 @@ pub struct CellReport {
     pub took_s: f64,
     /// The file of its history, if that was kept.
     pub history: Option<String>,
-}
-
-/// What a cell was started with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Setup {
-    /// The flags of each replica's `seckill serve`, besides its address and its name.
-    pub flags: Vec<String>,
-    /// Its load.
-    pub load: Load,
-}
-
-impl Setup {
-    /// Whether that flag is there.
-    pub fn has(&self, flag: &str) -> bool {
-        self.flags.iter().any(|one| one == flag)
-    }
-
-    /// The value of that flag, if it is there.
-    pub fn value(&self, flag: &str) -> Option<&str> {
-        let at = self.flags.iter().position(|one| one == flag)?;
-        self.flags.get(at + 1).map(String::as_str)
-    }
 }
 
 impl CellReport {
@@ -165,6 +151,7 @@ impl CellReport {
             p99_ms: 0.0,
             invalid_because: Vec::new(),
             spoiled: false,
+            died: false,
             broken_rules: Vec::new(),
             error: None,
             load: None,
@@ -172,6 +159,7 @@ impl CellReport {
             audit: None,
             round: None,
             detail: None,
+            overlaps: None,
             setup: None,
             seed: 0,
             tries: 1,
@@ -204,6 +192,7 @@ impl CellReport {
         if trial.is_fenced() && !verdict.fenced() {
             invalid_because.push("the tokens' order was not recorded".to_owned());
         }
+        invalid_because.extend(validity::of_dropped(&figures));
         Self {
             requests: figures.requests,
             orders: verdict.orders,
@@ -222,6 +211,21 @@ impl CellReport {
             verdict: Some(verdict),
             ..blank
         }
+    }
+
+    /// The same with what replicas told of their holds, which must not overlap where nothing
+    /// happens to the lock.
+    #[must_use]
+    pub fn with_overlaps(mut self, overlaps: Option<Overlaps>) -> Self {
+        self.overlaps = overlaps;
+        self.as_predicted &= self.shared().is_none();
+        self
+    }
+
+    /// How a lock was held by two at once that had to keep them apart; `None` if it was not.
+    pub fn shared(&self) -> Option<String> {
+        let overlaps = self.overlaps.filter(|it| it.certain > 0 && self.trial().keeps_apart())?;
+        Some(format!("not so: one at a time holds a lock ({})", overlaps.words()))
     }
 
     /// The same with what is known of its round, which may make it invalid, or break a promise.
@@ -289,10 +293,13 @@ pub async fn run(cluster: &Cluster, number: u16, staged: &Staged) -> CellReport 
                 Some(_) => Box::pin(round::run(&deployment, staged)).await,
             };
             let report = report.unwrap_or_else(|error| {
+                let kills = trial.fault.is_some_and(|fault| fault.kills(schedule));
+                let error = blamed(error, &deployment.dead(), kills);
                 let text = format!("{error}\n{}", deployment.log_tails());
                 let spoiled = matches!(error, Error::Unhealthy(_));
+                let died = matches!(error, Error::Died(_));
                 let failed = CellReport::failed(trial, load.stock, text, began.elapsed());
-                CellReport { spoiled, ..failed }
+                CellReport { spoiled, died, ..failed }
             });
             deployment.end().await;
             report
@@ -305,52 +312,13 @@ pub async fn run(cluster: &Cluster, number: u16, staged: &Staged) -> CellReport 
     report
 }
 
-/// All that a cell is run from, settled before anything is started.
-#[derive(Debug, Clone)]
-pub struct Staged {
-    /// The cell.
-    pub trial: Trial,
-    /// Its load.
-    pub load: Load,
-    /// What happens when.
-    pub schedule: Schedule,
-    /// Flags of `seckill serve`.
-    pub flags: Vec<String>,
-    /// What settled the schedule.
-    pub seed: u64,
-    /// Where its history goes; to no file that stays, if none is named.
-    pub history: Option<PathBuf>,
-}
-
-impl Staged {
-    /// A cell of the matrix.
-    pub fn of(wanted: &Wanted<'_>) -> Self {
-        let Wanted { trial, usual, seed } = *wanted;
-        let load = trial.load(usual);
-        let schedule = Schedule::of(seed, &trial.to_string(), trial.place.replicas);
-        let schedule = schedule.for_lock(trial.place.lock, usual.path);
-        let flags = trial.flags(&load, trial.equipment(&schedule));
-        Self { trial, load, schedule, flags, seed, history: None }
+/// An error after which replicas are found dead, which no fault kills, is theirs.
+fn blamed(error: Error, dead: &[String], kills: bool) -> Error {
+    match error {
+        Error::Died(_) | Error::Interrupted => error,
+        _ if kills || dead.is_empty() => error,
+        _ => Error::Died(dead.join(" and ")),
     }
-
-    /// All of it that comes out as something else if it is another.
-    pub fn what(&self) -> serde_json::Value {
-        let Self { trial, load, schedule, flags, seed, history: _ } = self;
-        serde_json::json!({
-            "cell": trial, "load": load, "schedule": schedule, "flags": flags, "seed": seed,
-        })
-    }
-}
-
-/// What one cell is run from.
-#[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
-    /// The cell.
-    pub trial: Trial,
-    /// The load of cells that have none of their own.
-    pub usual: &'a Load,
-    /// What settles its schedule.
-    pub seed: u64,
 }
 
 /// Runs the load to its end and judges it.

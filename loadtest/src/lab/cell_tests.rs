@@ -118,3 +118,34 @@ fn a_service_that_puts_150_units_on_sale_for_100_is_red_in_every_cell() {
 fn a_service_that_puts_fewer_units_on_sale_is_red_as_well() {
     assert_eq!(report(Guards::On, 50).broken_rules, [Rule::StockAsOrdered, Rule::StockAddsUp]);
 }
+
+#[test]
+fn two_who_held_one_lock_at_once_for_certain_are_red_where_it_had_to_keep_them_apart() {
+    let overlaps = Overlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 1 };
+    let place = Place { lock: Lock::Redisson, scope: Scope::User, guards: Guards::On, replicas: 2 };
+    let plain = Trial::plain(place);
+    let of = |trial, overlaps| {
+        let report = CellReport::of(trial, 100, Figures::default(), verdict(&sale(100)));
+        report.with_overlaps(Some(overlaps))
+    };
+    let red = of(plain, overlaps);
+    assert!(!red.as_predicted && red.shared().expect("a reason").contains("3 of 9 holds"));
+    assert!(of(plain, Overlaps { certain: 0, ..overlaps }).as_predicted, "answers came late");
+    let fault = Some(FaultKind::FreezeReplica);
+    assert!(of(Trial { fault, ..plain }, overlaps).as_predicted, "a lock may be lost of it");
+    for (replicas, as_predicted) in [(2, true), (1, false)] {
+        let local = Trial::plain(Place { lock: Lock::Local, replicas, ..place });
+        assert_eq!(of(local, overlaps).as_predicted, as_predicted, "{replicas}");
+    }
+}
+
+#[test]
+fn an_error_after_which_a_replica_is_dead_that_no_fault_kills_is_that_replicas() {
+    let unseen = || Error::Setup("no witness".to_owned());
+    let dead = ["r2".to_owned()];
+    assert_eq!(blamed(unseen(), &dead, false).to_string(), "replica r2 died");
+    assert_eq!(blamed(unseen(), &dead, true).to_string(), "no witness");
+    assert_eq!(blamed(unseen(), &[], false).to_string(), "no witness");
+    let died = Error::Died("r1".to_owned());
+    assert_eq!(blamed(died, &dead, true).to_string(), "replica r1 died", "it was up again");
+}

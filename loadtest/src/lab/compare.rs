@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::judge::validity::{
     MIN_IN_FLIGHT, MIN_REQUESTS, MIN_SIMULTANEOUS, MIN_STOCK, MIN_USERS_PER_UNIT,
 };
-use crate::lab::cell::{CellReport, Wanted};
+use crate::lab::cell::CellReport;
 use crate::lab::cluster::MAX_DEPLOYMENTS;
 use crate::lab::histories::Histories;
 use crate::lab::lock::Lock;
@@ -20,6 +20,7 @@ use crate::lab::machine::Machine;
 use crate::lab::place::{Load, Path, Place, Plant, Writer};
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::runner::{Parts, Runner};
+use crate::lab::staged::Wanted;
 use crate::lab::trial::Trial;
 use crate::report::conclusion::{Conclusion, conclusion};
 use crate::report::{Report, counted};

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::error::{Error, Result};
-use crate::lab::cell::{CellReport, Staged, Wanted};
+use crate::lab::cell::CellReport;
 use crate::lab::compare::{MAX_REPLICAS, on_path};
 use crate::lab::faults::FaultKind;
 use crate::lab::histories::Histories;
@@ -26,6 +26,7 @@ use crate::lab::planting::Planting;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::presets::Preset;
 use crate::lab::runner::{Parts, Runner};
+use crate::lab::staged::{Staged, Wanted};
 use crate::lab::state::{Key, State};
 use crate::lab::trial::Trial;
 use crate::report::Report;
@@ -166,7 +167,7 @@ impl Matrix {
             let cell = self.until_shown(trial, &mut runner, stop).await;
             if !stop.is_cancelled() {
                 eprintln!("{:>3}/{} {}", cells.len() + 1, self.trials.len(), line(&cell));
-                if cell.error.is_none() {
+                if says_something(&cell) {
                     state.remember_cell(&key, &cell)?;
                 }
             }
@@ -235,14 +236,27 @@ impl Matrix {
 }
 
 /// Whether another try may show what this one did not: it kept more promises than predicted, its
-/// fault missed the moment it was made for, or its load did not come so far. Never if it broke
+/// fault missed the moment it was made for, or its load did not come so far. Never if it has found
 /// something.
 fn may_be_shown(report: &CellReport) -> bool {
-    let breaks_no_more = (!report.observed.oversells || report.predicted.oversells)
-        && (!report.observed.duplicates || report.predicted.duplicates);
     let missed = report.spoiled || report.circumstance.is_frozen() && !report.valid;
     let not_shown = report.valid && report.observed != report.predicted;
-    breaks_no_more && report.broken_rules.is_empty() && (missed || not_shown)
+    !has_found(report) && (missed || not_shown)
+}
+
+/// Whether a cell, valid or not, has found a promise that was not kept and should have been.
+fn has_found(report: &CellReport) -> bool {
+    let breaks_more = report.observed.oversells && !report.predicted.oversells
+        || report.observed.duplicates && !report.predicted.duplicates;
+    let unmet = report.round.as_ref().is_some_and(|round| !round.unmet.is_empty());
+    let breaks_rule = !report.broken_rules.is_empty() || report.shared().is_some();
+    breaks_more || breaks_rule || unmet || report.died
+}
+
+/// Whether a cell is finished: another run of it could only say the same, or would hide what this
+/// one has found.
+fn says_something(report: &CellReport) -> bool {
+    report.died || report.error.is_none() && (report.valid || has_found(report))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@ use clap::ValueEnum as _;
 
 use super::*;
 use crate::lab::predict::Prediction;
+use crate::lab::round::Round;
 
 fn axes() -> Axes {
     Axes {
@@ -119,4 +120,37 @@ fn only_a_cell_that_showed_too_little_has_another_try() {
     let spoiled = CellReport { spoiled: true, ..report(P::HOLDS, P::HOLDS, false) };
     assert!(may_be_shown(&spoiled), "it was never healthy");
     assert!(!may_be_shown(&CellReport { observed: P::BREAKS, ..spoiled }), "it broke all the same");
+}
+
+/// A round whose load did not come as far as planned, with these promises that were not kept.
+fn with_unmet(report: CellReport, unmet: &[&str]) -> CellReport {
+    let round = crate::report::tests::frozen(Circumstance::FrozenFenced, 0).round.expect("one");
+    let unmet = unmet.iter().copied().map(str::to_owned).collect();
+    CellReport { round: Some(Round { unmet, ..round }), ..report }
+}
+
+#[test]
+fn a_round_that_has_found_something_is_not_run_again_though_it_is_invalid_besides() {
+    use Prediction as P;
+    let invalid = || report(P::HOLDS, P::HOLDS, false);
+    let frozen = || CellReport { circumstance: Circumstance::FrozenFenced, ..invalid() };
+    let spoiled = || CellReport { spoiled: true, ..invalid() };
+    for missed in [frozen(), spoiled()] {
+        assert!(may_be_shown(&with_unmet(missed.clone(), &[])));
+        let found = with_unmet(missed, &["3 units are left though all had been sold"]);
+        assert!(!may_be_shown(&found));
+    }
+    assert!(!may_be_shown(&CellReport { died: true, ..frozen() }), "a replica died");
+}
+
+#[test]
+fn a_cell_is_finished_if_it_is_valid_or_has_found_something() {
+    use Prediction as P;
+    let cell = |valid| CellReport { error: None, ..report(P::HOLDS, P::HOLDS, valid) };
+    assert!(says_something(&cell(true)));
+    assert!(!says_something(&cell(false)), "it shows nothing");
+    assert!(says_something(&with_unmet(cell(false), &["r1 did not serve user 7"])));
+    let failed = report(P::HOLDS, P::HOLDS, false);
+    assert!(!says_something(&failed), "it could not be run");
+    assert!(says_something(&CellReport { died: true, ..failed }), "its replica died");
 }

@@ -61,7 +61,9 @@ pub struct Planted {
     pub breaks: &'static str,
     /// Where and when it was to show.
     pub shown_by: String,
-    /// Each seed.
+    /// How many seeds it is to be planted with.
+    pub seeds: u64,
+    /// Each seed that was run to its end.
     pub attempts: Vec<Attempt>,
 }
 
@@ -125,23 +127,39 @@ pub fn rows(names: &[String]) -> Result<Vec<Row>> {
 impl Planted {
     /// Whether it was caught with every seed.
     pub fn is_caught(&self) -> bool {
-        is_caught(&self.attempts)
+        is_caught(&self.attempts, self.seeds)
     }
 
     /// Whether nothing was found without it.
     pub fn is_clean(&self) -> bool {
-        is_clean(&self.attempts)
+        is_clean(&self.attempts, self.seeds)
     }
 }
 
-/// Whether a bug was caught with every seed, of which there was one at least.
-pub fn is_caught(attempts: &[Attempt]) -> bool {
-    !attempts.is_empty() && attempts.iter().all(|one| !one.caught_by.is_empty())
+/// Whether a bug was caught with every one of so many seeds, of which there is one at least.
+pub fn is_caught(attempts: &[Attempt], seeds: u64) -> bool {
+    are_all(attempts, seeds) && attempts.iter().all(|one| !one.caught_by.is_empty())
 }
 
 /// Whether nothing was found without it.
-pub fn is_clean(attempts: &[Attempt]) -> bool {
-    !attempts.is_empty() && attempts.iter().all(|one| one.clean)
+pub fn is_clean(attempts: &[Attempt], seeds: u64) -> bool {
+    are_all(attempts, seeds) && attempts.iter().all(|one| one.clean)
+}
+
+/// Seeds that an interruption left undone show nothing.
+fn are_all(attempts: &[Attempt], seeds: u64) -> bool {
+    attempts.len() as u64 >= seeds.max(1)
+}
+
+impl Attempt {
+    /// Whether it is finished: another one could only say the same, or would hide what this one
+    /// has found. What was merely invalid says nothing.
+    fn says_something(&self) -> bool {
+        let of_sound = self.clean || !self.without.wrong.is_empty();
+        let of_bug =
+            !self.caught_by.is_empty() || self.missed.iter().any(|one| one.invalid.is_empty());
+        of_sound && of_bug
+    }
 }
 
 impl Plants {
@@ -207,11 +225,14 @@ impl Planting {
                     break;
                 }
                 eprintln!("{}", crate::report::plants::line(row.bug.name(), &attempt));
-                state.remember_attempt(&key, &attempt)?;
+                if attempt.says_something() {
+                    state.remember_attempt(&key, &attempt)?;
+                }
                 attempts.push(attempt);
             }
             let (name, breaks, shown_by) = (row.bug.name(), row.breaks, row.trial.to_string());
-            bugs.push(Planted { name, breaks, shown_by, attempts });
+            let seeds = self.seeds;
+            bugs.push(Planted { name, breaks, shown_by, seeds, attempts });
         }
         Ok(Plants::of(bugs, self.seeds))
     }
@@ -278,6 +299,21 @@ async fn round(
 mod tests {
     use super::*;
 
+    fn attempt(rounds: u64, caught: bool) -> Attempt {
+        Attempt {
+            seed: 1,
+            rounds,
+            caught_by: if caught { vec!["seen".to_owned()] } else { Vec::new() },
+            missed: Vec::new(),
+            clean: true,
+            without: Found::default(),
+        }
+    }
+
+    fn plant(attempts: Vec<Attempt>) -> Planted {
+        Planted { name: "a", breaks: "b", shown_by: "c".to_owned(), seeds: 3, attempts }
+    }
+
     #[test]
     fn an_unknown_name_is_a_usage_error_that_lists_the_known_ones() {
         let count = |names: &[&str]| {
@@ -294,21 +330,31 @@ mod tests {
 
     #[test]
     fn a_bug_is_caught_only_if_every_seed_caught_it_and_missed_ones_do_not_count_as_rounds() {
-        let attempt = |rounds, caught: bool| Attempt {
-            seed: 1,
-            rounds,
-            caught_by: if caught { vec!["seen".to_owned()] } else { Vec::new() },
-            missed: Vec::new(),
-            clean: true,
-            without: Found::default(),
-        };
-        let plant =
-            |attempts| Planted { name: "a", breaks: "b", shown_by: "c".to_owned(), attempts };
         let caught = plant(vec![attempt(1, true), attempt(3, true), attempt(2, true)]);
-        let missed = plant(vec![attempt(1, true), attempt(5, false)]);
+        let missed = plant(vec![attempt(1, true), attempt(2, true), attempt(5, false)]);
         assert!(caught.is_caught() && !missed.is_caught() && !plant(Vec::new()).is_caught());
         let plants = Plants::of(vec![caught.clone(), missed], 3);
         assert_eq!((plants.planted, plants.caught, plants.median_rounds), (2, 1, 2));
         assert!(!plants.ok && Plants::of(vec![caught], 3).ok);
+    }
+
+    #[test]
+    fn a_bug_that_an_interruption_left_without_some_of_its_seeds_is_neither_caught_nor_clean() {
+        let two = plant(vec![attempt(1, true), attempt(1, true)]);
+        assert!(!two.is_caught() && !two.is_clean());
+        assert!(!Plants::of(vec![two], 3).ok);
+    }
+
+    #[test]
+    fn a_seed_whose_rounds_were_merely_invalid_is_not_finished() {
+        let invalid = || Found { invalid: vec!["too little load".to_owned()], ..Found::default() };
+        let wrong = || Found { wrong: vec!["oversold".to_owned()], ..invalid() };
+        let not_clean = |without| Attempt { clean: false, without, ..attempt(1, true) };
+        assert!(attempt(1, true).says_something());
+        assert!(!not_clean(invalid()).says_something());
+        assert!(not_clean(wrong()).says_something(), "something was found without the bug");
+        let missed = |found| Attempt { missed: vec![invalid(), found], ..attempt(5, false) };
+        assert!(missed(Found::default()).says_something(), "a real load did not show it");
+        assert!(!missed(invalid()).says_something());
     }
 }

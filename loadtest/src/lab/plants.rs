@@ -7,11 +7,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::judge::verdict::Rule;
-use crate::lab::cell::{CellReport, Staged, demanded};
+use crate::lab::cell::{CellReport, demanded};
 use crate::lab::faults::{Aim, FaultKind, Schedule};
 use crate::lab::lock::Lock;
 use crate::lab::place::{Load, Path, Place, Plant};
 use crate::lab::predict::{Case, Circumstance, Guards, Prediction, Scope, prediction};
+use crate::lab::staged::Staged;
 use crate::lab::trial::Trial;
 
 /// Where a bug is.
@@ -106,8 +107,7 @@ impl Row {
     /// What a run brought to light. A sign counts if its run saw its fault.
     pub fn found(&self, report: &CellReport) -> Found {
         let mut found = Found { invalid: report.invalid_because.clone(), ..Found::default() };
-        let first_line = |error: &String| error.lines().next().unwrap_or_default().to_owned();
-        found.invalid.extend(report.error.iter().map(first_line));
+        let error = report.error.iter().filter_map(|one| one.lines().next()).map(str::to_owned);
         let strikes = report.round.iter().flat_map(|round| &round.faults);
         found.witness.extend(strikes.map(|strike| {
             format!("{} ms: {}", (strike.end_ns - strike.begin_ns) / 1_000_000, strike.witness)
@@ -116,6 +116,7 @@ impl Row {
         if self.signs.contains(&Sign::Waited) {
             found.signs.extend(found.wrong.iter().cloned());
         }
+        if report.died { &mut found.wrong } else { &mut found.invalid }.extend(error);
         let is_fenced = self.flags.iter().any(|(flag, _)| *flag == "--fenced");
         let demanded = demanded(self.prediction());
         for finding in report.verdict.iter().flat_map(|verdict| verdict.broken(&demanded)) {
@@ -383,8 +384,7 @@ pub const ROWS: [Row; 21] = [
         &[Sign::Broken(Rule::SoldOutIsTrue)],
     )
     .load(2500, 60, 0, 3),
-    // A queue that is rebuilt does not know who has bought: who asks again is admitted, and the
-    // database has the last word.
+    // A queue that is rebuilt does not know who has bought, and admits whoever asks again.
     row(
         S(Plant::LostCompensation),
         "who was admitted and cannot buy holds a ticket that never ends",

@@ -54,6 +54,16 @@ fn a_fenced_run_whose_tokens_nobody_saw_shows_nothing_with_the_bug_or_without_it
 }
 
 #[test]
+fn a_replica_that_dies_though_nothing_kills_it_is_found_and_not_merely_invalid() {
+    let (row, text) = (&ROWS[0], "replica r1 died\nits log".to_owned());
+    let failed = CellReport::failed(row.trial, 1, text, std::time::Duration::ZERO);
+    let found = |died| row.found(&CellReport { died, ..failed.clone() });
+    assert_eq!(found(true).wrong, ["replica r1 died"]);
+    assert!(found(true).signs.is_empty(), "that is no sign of the bug");
+    assert_eq!(found(false).wrong, [""; 0], "it could not be run");
+}
+
+#[test]
 fn a_flag_comes_once_with_its_last_value() {
     let mut flags = ["--lab", "--lease-ms", "1000"].map(str::to_owned).to_vec();
     set(&mut flags, "--lease-ms", "300");

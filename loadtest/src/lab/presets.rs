@@ -73,7 +73,7 @@ const QUICK: [&str; 3] = ["release-before-commit", "no-stock-condition", "lying-
 
 /// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
 /// last one, `none`, has its cell without a fault.
-const SMOKE: [(FaultKind, Lock); 32] = [
+const SMOKE: [(FaultKind, Lock); 35] = [
     (FaultKind::KillReplica, Lock::Redisson),
     (FaultKind::FreezeReplica, Lock::LuaRelease),
     (FaultKind::RollingRestart, Lock::Redisson),
@@ -84,6 +84,9 @@ const SMOKE: [(FaultKind, Lock); 32] = [
     (FaultKind::FreezeRedis, Lock::SetNx),
     (FaultKind::FailOverRedis, Lock::Redisson),
     (FaultKind::RedisClock, Lock::SetnxExpire),
+    (FaultKind::PauseRedis, Lock::Redisson),
+    (FaultKind::BusyRedis, Lock::Redisson),
+    (FaultKind::LonelyRedis, Lock::Redisson),
     (FaultKind::RestartDatabase, Lock::MysqlNamed),
     (FaultKind::FreezeDatabase, Lock::MysqlTable),
     (FaultKind::Way(Trouble::Cut, Link::Redis), Lock::OwnerCheck),

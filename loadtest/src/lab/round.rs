@@ -19,17 +19,19 @@ use crate::error::{Error, Result};
 use crate::history::Past;
 use crate::judge::evidence::Record;
 use crate::judge::validity;
-use crate::lab::cell::{CellReport, Staged};
+use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::{
     Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder, replica_name,
 };
+use crate::lab::liveness;
 use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples};
 use crate::lab::place::{Load, Path};
 use crate::lab::predict::{Circumstance, Family};
 use crate::lab::rest::{self, SOLD_OUT_WITHIN};
 use crate::lab::sale::{Sale, TICKET_DEADLINE};
-use crate::lab::trial::Trial;
+use crate::lab::staged::Staged;
+use crate::lab::trial::{FAULT_WORK_MS, Trial};
 use crate::lab::whole::{Whole, has_failed};
 use crate::load::arrival::Arrival;
 use crate::load::client::Target;
@@ -168,6 +170,12 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
     }
     let (mut report, past) = sale.judge(whole.into_recorded(), figures).await?;
     round.count(&past, fault);
+    // A crowd whose work is longer waits on purpose.
+    if load.work_ms <= FAULT_WORK_MS {
+        let healed_ns = round.faults.first().map_or(0, |fault| fault.end_ns);
+        let since = (healed_ns, round.before_per_s);
+        round.unmet.extend(liveness::unmet(&past.records, &past.names, since));
+    }
     let sold_twice = trial.circumstance.is_frozen() && report.oversold > 0;
     if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
         detail.thaw = round.thaw(&past);

@@ -9,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::judge::audit::Reader;
-use crate::lab::cell::{self, CellReport, Staged, Wanted};
+use crate::lab::cell::{self, CellReport};
 use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS, blocking};
 use crate::lab::histories::Histories;
 use crate::lab::lock::Needs;
 use crate::lab::machine::{Builds, Versions, version_of};
+use crate::lab::staged::{Staged, Wanted};
 use crate::lab::trial::Trial;
 use crate::report::Settings;
 use crate::report::repeat::Flag;

@@ -11,12 +11,14 @@ use crate::history::{FinalRead, Past, Recorder};
 use crate::judge::audit::{Reader, Reading};
 use crate::judge::check::judge_all;
 use crate::judge::verdict::Verdict;
-use crate::lab::cell::{CellReport, Staged};
+use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::Clerk;
 use crate::lab::metrics;
+use crate::lab::overlaps::Overlaps;
 use crate::lab::place::Load;
 use crate::lab::predict::Guards;
+use crate::lab::staged::Staged;
 use crate::lab::trial::Trial;
 use crate::load::client::{Connection, Target};
 use crate::load::outcome::Outcome;
@@ -120,7 +122,7 @@ impl<'a> Sale<'a> {
         let said = api::audit(&mut operator, &self.admin, &id).await;
         let dead = self.deployment.dead();
         if !dead.is_empty() {
-            return Err(Error::Setup(format!("replica {} died", dead.join(" and "))));
+            return Err(Error::Died(dead.join(" and ")));
         }
         let read = FinalRead::Database { reading: &reading, said: said.as_ref().ok() };
         recorded.recorder().final_read(self.voucher, read).await;
@@ -139,7 +141,8 @@ impl<'a> Sale<'a> {
             report.error = Some(error.to_string());
         }
         report.audit = said.ok();
-        Ok((report, past))
+        let overlaps = Overlaps::of(&past.records, &past.names, self.trial.place.scope);
+        Ok((report.with_overlaps(overlaps), past))
     }
 }
 

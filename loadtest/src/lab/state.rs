@@ -122,10 +122,10 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::cell::{Staged, Wanted};
     use crate::lab::machine::Builds;
     use crate::lab::place::Load;
     use crate::lab::plants::Found;
+    use crate::lab::staged::{Staged, Wanted};
     use crate::report::tests::{report, story};
 
     #[test]

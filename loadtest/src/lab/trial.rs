@@ -64,6 +64,15 @@ impl Trial {
         self.circumstance == Circumstance::FrozenFenced && self.place.lock.has_tokens()
     }
 
+    /// Whether its lock lets one in at a time, as replicas tell: without a fault, and with work
+    /// that ends long before the lease. Who has lost a lock goes on as its holder until he looks.
+    pub fn keeps_apart(self) -> bool {
+        let Place { lock, replicas, .. } = self.place;
+        let excludes = lock.is_distributed() || lock == Lock::Local && replicas == 1;
+        let is_calm = matches!(self.circumstance, Circumstance::ShortWork | Circumstance::Inside);
+        excludes && is_calm && self.fault.is_none()
+    }
+
     /// The name of what tells it from the comparison's cell at its place.
     pub fn what(self) -> Option<&'static str> {
         match self.circumstance {

@@ -49,7 +49,9 @@ impl Whole {
         let connections = drive::connect(&plan).await?;
         let told = (self.recorded.recorder(), live);
         let figures = drive::run_until(stop, &plan, connections, told).await?;
-        self.next += u32::try_from(figures.requests).unwrap_or(u32::MAX);
+        // Those that were never sent have had their numbers too.
+        let numbers = figures.requests + figures.cost.dropped;
+        self.next = self.next.saturating_add(u32::try_from(numbers).unwrap_or(u32::MAX));
         Ok(figures)
     }
 
@@ -121,10 +123,16 @@ pub(super) fn has_failed(record: &Record, names: &Names) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
     use uuid::Uuid;
 
     use super::*;
+    use crate::load::arrival::Arrival;
     use crate::load::client::Target;
+    use crate::load::tokens;
 
     #[tokio::test]
     async fn who_hung_up_is_in_the_history_with_what_he_sent_and_when() {
@@ -143,6 +151,66 @@ mod tests {
         let seen = past.records.iter().map(|one| (one.user, one.key, one.start_ns, one.end_ns));
         assert_eq!(seen.collect::<Vec<_>>(), [(7, 7, 70, 74), (8, 8, 80, 84)]);
         assert!(past.records.iter().all(|one| one.outcome == Outcome::Unknown));
+    }
+
+    /// A shop that shows its voucher at once, and takes its time to say that nothing is left.
+    async fn slow_shop(pause: Duration) -> Arc<Target> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let answer = |status: &str, body: &str| {
+            format!(
+                "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\n\
+                 content-length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        };
+        let voucher = r#"{"voucher":{"id":"3","title":"","status":"on_sale","phase":"open"}}"#;
+        let shown = answer("200 OK", voucher);
+        let refused = answer("409 Conflict", r#"{"code":"sold_out","status":409}"#);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (shown, refused) = (shown.clone(), refused.clone());
+                tokio::spawn(async move {
+                    let mut buffer = [0; 4096];
+                    while let Ok(read) = stream.read(&mut buffer).await
+                        && read > 0
+                    {
+                        let is_look = buffer.starts_with(b"GET ");
+                        if !is_look {
+                            tokio::time::sleep(pause).await;
+                        }
+                        let said = if is_look { &shown } else { &refused };
+                        if stream.write_all(said.as_bytes()).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Target::parse(&url).expect("a target")
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_next_load_has_other_numbers_though_some_of_the_last_were_never_sent() {
+        let target = slow_shop(Duration::from_millis(100)).await;
+        let lines = (1..=20).map(|id| format!(r#"{{"user_id":"{id}","token":"a"}}"#));
+        let lines = lines.collect::<Vec<_>>().join("\n");
+        let users: Arc<[User]> = tokens::parse(&lines).expect("tokens").into();
+        let calm = Plan { connections: 1, ..Plan::closed(target, 3, users, 1) };
+        let timeout = Duration::from_millis(150);
+        let crowd = Plan { arrival: Arrival::Constant(100.0), timeout, ..calm.clone() };
+        let recorded = Recorded::begin(&calm, None, &[Some(10)]).expect("a history");
+        let mut whole = Whole::new(recorded, 3);
+        let mut sent = 0;
+        for plan in [&crowd, &calm] {
+            let live = Arc::new(Live::new(plan));
+            let figures = whole.run(plan, &live, &CancellationToken::new()).await.expect("run");
+            let is_crowd = plan.arrival.is_open();
+            assert_eq!(figures.cost.dropped > 0, is_crowd, "one connection cannot do it");
+            sent += figures.requests;
+        }
+        let past = whole.into_recorded().end().await.expect("no number comes twice");
+        assert_eq!(past.records.len() as u64, sent);
     }
 
     fn names() -> Names {

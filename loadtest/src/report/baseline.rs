@@ -39,6 +39,8 @@ pub struct Baseline {
 /// What is read of its planted bugs.
 #[derive(Debug, Clone, Deserialize)]
 struct EarlierPlants {
+    #[serde(default)]
+    seeds: u64,
     bugs: Vec<EarlierBug>,
 }
 
@@ -157,11 +159,12 @@ impl Baseline {
 
     fn bugs(&self, plants: &Plants) -> Vec<BugChange> {
         let earlier = |name: &str| {
-            let bugs = self.planted.iter().flat_map(|planted| &planted.bugs);
-            bugs.into_iter().find(|bug| bug.name == name)
+            let planted = self.planted.as_ref()?;
+            let bug = planted.bugs.iter().find(|bug| bug.name == name)?;
+            Some(came_of(&bug.attempts, planted.seeds))
         };
         let changed = plants.bugs.iter().filter_map(|bug| {
-            let (was, is) = (came_of(&earlier(bug.name)?.attempts), came_of(&bug.attempts));
+            let (was, is) = (earlier(bug.name)?, came_of(&bug.attempts, bug.seeds));
             (was != is).then(|| BugChange { name: bug.name.to_owned(), was, is })
         });
         changed.collect()
@@ -214,9 +217,9 @@ fn change(cell: &CellReport, earlier: &Earlier) -> Change {
     }
 }
 
-fn came_of(attempts: &[Attempt]) -> String {
-    let caught = if is_caught(attempts) { "caught" } else { "not caught" };
-    let clean = if is_clean(attempts) { "clean" } else { "not clean" };
+fn came_of(attempts: &[Attempt], seeds: u64) -> String {
+    let caught = if is_caught(attempts, seeds) { "caught" } else { "not caught" };
+    let clean = if is_clean(attempts, seeds) { "clean" } else { "not clean" };
     format!("{caught}, {clean} without it")
 }
 

@@ -32,6 +32,12 @@ struct Line<'a> {
     p99_ms: f64,
     /// Why these figures on speed are no verdict; empty if they are.
     no_verdict_on_speed: String,
+    /// Holds of a lock that another held, by what replicas told; empty if they told nothing.
+    holds_at_once: Option<u64>,
+    /// The longest time for which two held it.
+    longest_at_once_ms: Option<f64>,
+    /// Those that no delay of an answer explains.
+    certainly_at_once: Option<u64>,
     /// Milliseconds from the end of the fault; empty without one, and if it did not come back.
     back_after_ms: Option<u64>,
     seed: u64,
@@ -69,6 +75,9 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
             p50_ms: cell.p50_ms,
             p99_ms: cell.p99_ms,
             no_verdict_on_speed: no_verdict_on_speed(cell).join("; "),
+            holds_at_once: cell.overlaps.map(|it| it.at_once),
+            longest_at_once_ms: cell.overlaps.map(|it| it.longest_ms),
+            certainly_at_once: cell.overlaps.map(|it| it.certain),
             back_after_ms: cell.round.as_ref().and_then(|round| round.back_after_ms),
             seed: cell.seed,
             tries: cell.tries,
@@ -85,6 +94,7 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::overlaps::Overlaps;
     use crate::report::tests::matrix_report;
 
     #[test]
@@ -100,6 +110,23 @@ mod tests {
             lines.map(|line| line[column.expect("a column")].to_owned()).collect();
         assert_eq!(why[0], "");
         assert!(why[1].starts_with("the generator took 90 % of the machine"), "{why:?}");
+    }
+
+    #[test]
+    fn holds_of_one_lock_at_once_have_columns_that_are_empty_where_nothing_was_told() {
+        let mut cells = matrix_report().cells;
+        let overlaps = Overlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 2 };
+        cells[0].overlaps = Some(overlaps);
+        let text = csv(&cells).expect("CSV");
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let headers = reader.headers().expect("a header").clone();
+        let names = ["holds_at_once", "longest_at_once_ms", "certainly_at_once"];
+        let columns = names.map(|name| headers.iter().position(|header| header == name));
+        let lines: Vec<csv::StringRecord> =
+            reader.records().collect::<std::result::Result<_, _>>().expect("whole lines");
+        let of = |line: usize| columns.map(|column| lines[line][column.expect("one")].to_owned());
+        assert_eq!(of(0), ["3", "1.5", "2"]);
+        assert_eq!(of(1), ["", "", ""]);
     }
 
     #[test]

@@ -88,11 +88,13 @@ impl Planted {
 
     /// Why it is not in order, for each seed with which it is not; empty if it is.
     pub fn problems(&self) -> Vec<String> {
-        if self.attempts.is_empty() {
-            return vec!["it was not run to its end".to_owned()];
-        }
         let is_wrong = |one: &&Attempt| one.caught_by.is_empty() || !one.clean;
-        self.attempts.iter().filter(is_wrong).map(problem).collect()
+        let mut problems: Vec<_> = self.attempts.iter().filter(is_wrong).map(problem).collect();
+        let (run, seeds) = (self.attempts.len() as u64, self.seeds.max(1));
+        if run < seeds {
+            problems.push(format!("it was run to its end with {run} of {seeds} seeds"));
+        }
+        problems
     }
 
     /// Whether something was found without it.

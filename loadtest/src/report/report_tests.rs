@@ -110,6 +110,7 @@ pub(crate) fn planted(names: &[&'static str], seeds: u64) -> Plants {
         name,
         breaks: "the lock is freed too early",
         shown_by: "redisson per user".to_owned(),
+        seeds,
         attempts: (1..=seeds).map(attempt).collect(),
     };
     Plants::of(names.iter().map(bug).collect(), seeds)

@@ -205,6 +205,7 @@ pub fn problems(cell: &CellReport) -> Vec<String> {
             Some(format!("not so: {} ({})", rule.words(), finding.detail))
         }));
     }
+    because.extend(cell.shared());
     because.extend(cell.round.iter().flat_map(|round| round.unmet.iter().cloned()));
     if cell.error.is_none() {
         because.extend(cell.invalid_because.iter().cloned());

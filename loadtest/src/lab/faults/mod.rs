@@ -14,6 +14,7 @@ mod failpoint;
 mod frozen_holder;
 pub mod pairs;
 mod redis;
+mod redis_refuses;
 mod replicas;
 mod replies;
 mod schedule;
@@ -91,6 +92,12 @@ pub enum FaultKind {
     FailOverRedis,
     /// The clock of Redis jumps.
     RedisClock,
+    /// Redis lets all writes wait for longer than the lease.
+    PauseRedis,
+    /// Redis is busy with a script and refuses all else.
+    BusyRedis,
+    /// Redis has too few replicas and refuses all writes.
+    LonelyRedis,
     /// The database is killed and started again.
     RestartDatabase,
     /// The database stands still.
@@ -133,7 +140,7 @@ impl FaultKind {
     pub const CUT_REDIS: Self = Self::Way(Trouble::Cut, Link::Redis);
 
     /// All that any `seckill` can have, in the order of reports.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 35] = [
         Self::KillReplica,
         Self::FreezeReplica,
         Self::RollingRestart,
@@ -144,6 +151,9 @@ impl FaultKind {
         Self::FreezeRedis,
         Self::FailOverRedis,
         Self::RedisClock,
+        Self::PauseRedis,
+        Self::BusyRedis,
+        Self::LonelyRedis,
         Self::RestartDatabase,
         Self::FreezeDatabase,
         Self::Way(Trouble::Cut, Link::Redis),
@@ -181,6 +191,9 @@ impl FaultKind {
             Self::FreezeRedis => "redis-freeze",
             Self::FailOverRedis => "redis-failover",
             Self::RedisClock => "redis-clock",
+            Self::PauseRedis => "redis-pause",
+            Self::BusyRedis => "redis-busy",
+            Self::LonelyRedis => "redis-too-few-replicas",
             Self::RestartDatabase => "database-restart",
             Self::FreezeDatabase => "database-freeze",
             Self::Way(trouble, link) => ways::name(trouble, link),
@@ -216,6 +229,11 @@ impl FaultKind {
             Self::FreezeRedis => "Redis stands still while leases run on",
             Self::FailOverRedis => "Redis fails over to a replica that has not heard of the locks",
             Self::RedisClock => "the clock by which Redis ends leases jumps",
+            Self::PauseRedis => "Redis lets all writes wait while leases run on",
+            Self::BusyRedis => {
+                "Redis is busy with a script that does not end, and refuses the rest"
+            }
+            Self::LonelyRedis => "Redis has fewer replicas than it wants, and refuses all writes",
             Self::RestartDatabase => "the database is killed in the middle of commits",
             Self::FreezeDatabase => "the database stands still",
             Self::Way(trouble, link) => ways::does(trouble, link),
@@ -252,9 +270,13 @@ impl FaultKind {
     pub fn equipment(self, schedule: &Schedule) -> Equipment {
         let own_redis = Equipment { own_redis: true, ..Equipment::default() };
         match self {
-            Self::RestartRedis | Self::FlushRedis | Self::FlushScripts | Self::FreezeRedis => {
-                own_redis
-            }
+            Self::RestartRedis
+            | Self::FlushRedis
+            | Self::FlushScripts
+            | Self::FreezeRedis
+            | Self::PauseRedis
+            | Self::BusyRedis
+            | Self::LonelyRedis => own_redis,
             Self::EvictRedis => Equipment { eviction: true, ..own_redis },
             Self::RedisClock => Equipment { clock: true, ..own_redis },
             Self::FailOverRedis => {
@@ -285,6 +307,9 @@ impl FaultKind {
             Self::FreezeRedis => redis::freeze(scene).await,
             Self::FailOverRedis => failover::fail_over(scene).await,
             Self::RedisClock => redis::jump_clock(scene).await,
+            Self::PauseRedis => redis_refuses::pause(scene).await,
+            Self::BusyRedis => redis_refuses::keep_busy(scene).await,
+            Self::LonelyRedis => redis_refuses::want_replicas(scene).await,
             Self::RestartDatabase => database::restart(scene).await,
             Self::FreezeDatabase => database::freeze(scene).await,
             Self::Way(trouble, link) => ways::trouble(scene, trouble, link).await,

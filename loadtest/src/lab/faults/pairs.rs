@@ -1,7 +1,7 @@
 //! Which two faults can happen at the same time: every pair of those that can happen alone, but for
 //! the ones in which one takes away what the other is done to or seen by. Each reason is written.
 
-use super::{FaultKind, Link};
+use super::{Aim, FaultKind, Link, Schedule};
 use crate::lab::dice::Dice;
 use crate::lab::lock::Lock;
 use crate::lab::place::Path;
@@ -57,7 +57,7 @@ fn either(one: FaultKind, other: FaultKind) -> Option<&'static str> {
             "both are on the same way, and healing one heals the other"
         }
         _ if one.stops_redis() && way == Some(Link::Redis) => {
-            "a Redis that does not run says nothing that could be held up or lost"
+            "a Redis that does not do its work says nothing that could be held up or lost"
         }
         _ if one.stops_database() && way == Some(Link::Database) => {
             "a database that does not run says nothing that could be held up or lost"
@@ -67,12 +67,26 @@ fn either(one: FaultKind, other: FaultKind) -> Option<&'static str> {
 }
 
 impl FaultKind {
+    /// Whether replicas end of it, or may.
+    pub fn kills(self, schedule: &Schedule) -> bool {
+        match self {
+            Self::KillReplica | Self::RollingRestart | Self::Failpoint => true,
+            Self::Aimed(aim) => aim == Aim::KillAtWork,
+            Self::TwoAtOnce => schedule
+                .pair
+                .iter()
+                .any(|one| matches!(one, Self::KillReplica | Self::RollingRestart)),
+            _ => false,
+        }
+    }
+
     fn stops_replica(self) -> bool {
         matches!(self, Self::KillReplica | Self::FreezeReplica | Self::RollingRestart)
     }
 
     fn stops_redis(self) -> bool {
-        matches!(self, Self::RestartRedis | Self::FreezeRedis | Self::FailOverRedis)
+        let refuses = matches!(self, Self::PauseRedis | Self::BusyRedis | Self::LonelyRedis);
+        refuses || matches!(self, Self::RestartRedis | Self::FreezeRedis | Self::FailOverRedis)
     }
 
     fn is_at_redis(self) -> bool {
@@ -122,12 +136,23 @@ mod tests {
     }
 
     #[test]
+    fn replicas_die_of_faults_that_kill_them_alone_or_as_one_of_two() {
+        let schedule = |pair| Schedule { pair, ..Schedule::of(1, "a cell", 2) };
+        let calm = schedule([FaultKind::FreezeReplica, FaultKind::LoseCommit]);
+        let deadly = schedule([FaultKind::LoseCommit, FaultKind::KillReplica]);
+        assert!(FaultKind::KillReplica.kills(&calm) && FaultKind::RollingRestart.kills(&calm));
+        assert!(FaultKind::Aimed(Aim::KillAtWork).kills(&calm));
+        assert!(!FaultKind::FreezeReplica.kills(&deadly));
+        assert!(!FaultKind::TwoAtOnce.kills(&calm) && FaultKind::TwoAtOnce.kills(&deadly));
+    }
+
+    #[test]
     fn a_lock_has_only_pairs_of_faults_that_it_can_have_and_all_of_them_are_drawn() {
         let of = [
-            (Lock::Redisson, Path::Direct, 223),
-            (Lock::SetNx, Path::Direct, 187),
-            (Lock::Zookeeper, Path::Direct, 275),
-            (Lock::None, Path::Queued, 223),
+            (Lock::Redisson, Path::Direct, 262),
+            (Lock::SetNx, Path::Direct, 226),
+            (Lock::Zookeeper, Path::Direct, 326),
+            (Lock::None, Path::Queued, 262),
         ];
         for (lock, path, count) in of {
             let pairs: BTreeSet<_> = all(lock, path).collect();

@@ -2,7 +2,6 @@
 //! independent ones.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use testbed::{Evictions, Redis};
@@ -90,14 +89,9 @@ pub(super) async fn flush(scene: &Scene<'_>) -> Result<String> {
 /// not there.
 pub(super) async fn flush_scripts(scene: &Scene<'_>) -> Result<String> {
     let redis = scene.deployment.redis().clone();
-    let unknown = |redis: &Arc<Redis>| {
-        // `count=3`
-        let told = figure(redis, "errorstats", "errorstat_NOSCRIPT")?;
-        Ok(told.split('=').nth(1).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0))
-    };
     let before = blocking({
         let redis = redis.clone();
-        move || unknown(&redis)
+        move || refused(&redis, "NOSCRIPT")
     })
     .await?;
     for _ in 0..5 {
@@ -105,7 +99,7 @@ pub(super) async fn flush_scripts(scene: &Scene<'_>) -> Result<String> {
         blocking(move || redis.command(&["SCRIPT", "FLUSH"])).await?;
         sleep(scene.schedule.lasts() / 5).await;
     }
-    let missed = blocking(move || unknown(&redis)).await?.saturating_sub(before);
+    let missed = blocking(move || refused(&redis, "NOSCRIPT")).await?.saturating_sub(before);
     witness(missed > 0, format!("{missed} calls of a script were answered with NOSCRIPT"))
 }
 
@@ -218,11 +212,18 @@ fn ahead_us(redis: &Redis) -> testbed::Result<RangeInclusive<i64>> {
 }
 
 /// The value of the first line of that section of INFO that begins so.
-fn figure(redis: &Arc<Redis>, section: &str, name: &str) -> testbed::Result<String> {
+fn figure(redis: &Redis, section: &str, name: &str) -> testbed::Result<String> {
     let told = redis.command(&["INFO", section])?;
     let line = told.lines().find(|line| line.starts_with(name));
     let value = line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim());
     Ok(value.unwrap_or_default().to_owned())
+}
+
+/// How many commands it has answered with that error so far.
+pub(super) fn refused(redis: &Redis, error: &str) -> testbed::Result<u64> {
+    // `count=3`
+    let told = figure(redis, "errorstats", &format!("errorstat_{error}:"))?;
+    Ok(told.split('=').nth(1).and_then(|count| count.parse().ok()).unwrap_or(0))
 }
 
 /// Enough of an id to tell two apart.

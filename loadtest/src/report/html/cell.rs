@@ -231,6 +231,7 @@ fn facts(cell: &CellReport) -> Vec<Fact> {
         Fact::new("acknowledged and lost", cell.lost),
         Fact::new("the cell took", format!("{:.1} s with its servers", cell.took_s)),
     ]);
+    facts.extend(cell.overlaps.map(|it| Fact::new("holds of one lock at once", it.words())));
     facts
 }
 

@@ -1,14 +1,28 @@
 use super::*;
 use crate::judge::verdict::Rule;
-use crate::lab::cell::{CellReport, Setup, Staged, Wanted};
+use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
+use crate::lab::overlaps::Overlaps;
 use crate::lab::place::Load;
 use crate::lab::predict::{Circumstance, Guards, Scope};
+use crate::lab::staged::{Setup, Staged, Wanted};
 use crate::lab::trial::Trial;
 use crate::load::stats::Figures;
 use crate::report::html::grid::Grid;
 use crate::report::html::tests::{full, page};
 use crate::report::tests::{cell, figures, frozen, place, report, story, verdict_of};
+
+#[test]
+fn holds_of_one_lock_at_once_stand_on_the_page_of_their_cell() {
+    let mut cells = story();
+    assert!(
+        !render(&Page::of(&report(cells.clone()))).expect("a page").contains("holds of one lock")
+    );
+    let overlaps = Overlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 2 };
+    cells[0].overlaps = Some(overlaps);
+    let html = render(&Page::of(&report(cells))).expect("a page");
+    assert!(html.contains("3 of 9 holds, for 1.5 ms at most; 2 of them for certain"), "{html}");
+}
 
 #[test]
 fn what_is_new_and_what_is_gone_are_two_sentences_and_one_cell_is_one_cell() {

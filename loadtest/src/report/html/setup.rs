@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::lab::cell::{CellReport, Setup};
+use crate::lab::cell::CellReport;
+use crate::lab::staged::Setup;
 use crate::report::html::cell::Fact;
 use crate::report::repeat::command_line;
 

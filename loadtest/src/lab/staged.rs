@@ -1,0 +1,79 @@
+//! What a cell is run from, settled before anything is started.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::lab::faults::Schedule;
+use crate::lab::place::Load;
+use crate::lab::trial::Trial;
+
+/// All that a cell is run from, settled before anything is started.
+#[derive(Debug, Clone)]
+pub struct Staged {
+    /// The cell.
+    pub trial: Trial,
+    /// Its load.
+    pub load: Load,
+    /// What happens when.
+    pub schedule: Schedule,
+    /// Flags of `seckill serve`.
+    pub flags: Vec<String>,
+    /// What settled the schedule.
+    pub seed: u64,
+    /// Where its history goes; to no file that stays, if none is named.
+    pub history: Option<PathBuf>,
+}
+
+impl Staged {
+    /// A cell of the matrix.
+    pub fn of(wanted: &Wanted<'_>) -> Self {
+        let Wanted { trial, usual, seed } = *wanted;
+        let load = trial.load(usual);
+        let schedule = Schedule::of(seed, &trial.to_string(), trial.place.replicas);
+        let schedule = schedule.for_lock(trial.place.lock, usual.path);
+        let flags = trial.flags(&load, trial.equipment(&schedule));
+        Self { trial, load, schedule, flags, seed, history: None }
+    }
+
+    /// All of it that comes out as something else if it is another.
+    pub fn what(&self) -> serde_json::Value {
+        let Self { trial, load, schedule, flags, seed, history: _ } = self;
+        serde_json::json!({
+            "cell": trial, "load": load, "schedule": schedule, "flags": flags, "seed": seed,
+        })
+    }
+}
+
+/// What one cell is run from.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The cell.
+    pub trial: Trial,
+    /// The load of cells that have none of their own.
+    pub usual: &'a Load,
+    /// What settles its schedule.
+    pub seed: u64,
+}
+
+/// What a cell was started with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// The flags of each replica's `seckill serve`, besides its address and its name.
+    pub flags: Vec<String>,
+    /// Its load.
+    pub load: Load,
+}
+
+impl Setup {
+    /// Whether that flag is there.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|one| one == flag)
+    }
+
+    /// The value of that flag, if it is there.
+    pub fn value(&self, flag: &str) -> Option<&str> {
+        let at = self.flags.iter().position(|one| one == flag)?;
+        self.flags.get(at + 1).map(String::as_str)
+    }
+}
