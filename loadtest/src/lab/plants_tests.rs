@@ -52,11 +52,3 @@ fn a_fenced_run_whose_tokens_nobody_saw_shows_nothing_with_the_bug_or_without_it
     assert_eq!(found(Plant::TokenFromRedis, Some(false)).signs.len(), 1);
     assert!(found(Plant::NoStockCondition, None).invalid.is_empty(), "nobody was to be fenced");
 }
-
-#[test]
-fn a_flag_comes_once_with_its_last_value() {
-    let mut flags = ["--lab", "--lease-ms", "1000"].map(str::to_owned).to_vec();
-    set(&mut flags, "--lease-ms", "300");
-    set(&mut flags, "--fenced", "");
-    assert_eq!(flags, ["--lab", "--lease-ms", "300", "--fenced"]);
-}

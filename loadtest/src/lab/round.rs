@@ -26,7 +26,7 @@ use crate::lab::faults::{
 };
 use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples};
 use crate::lab::place::{Load, Path};
-use crate::lab::predict::{Circumstance, Family};
+use crate::lab::predict::{Circumstance, Family, Scope};
 use crate::lab::rest::{self, SOLD_OUT_WITHIN};
 use crate::lab::sale::{Sale, TICKET_DEADLINE};
 use crate::lab::trial::Trial;
@@ -144,12 +144,11 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
         return Err(Error::Setup("a round needs a fault".to_owned()));
     };
     let sale = Sale::open(deployment, staged).await?;
-    let authority = deployment.url().trim_start_matches("http://").to_owned();
     let (leaving, rest) = sale.users.split_at(HANG_UPS.min(sale.users.len()));
     let mut hit = Hit { trial, fault, sale: &sale, load };
     let plan = hit.plan(rest)?;
     let mut whole = Whole::new(sale.record(&plan)?, sale.voucher);
-    let hang_ups = HangUps::new(authority, sale.voucher, leaving.to_vec(), whole.clock());
+    let hang_ups = HangUps::new(sale.voucher, leaving.to_vec(), whole.clock());
     let clerk = sale.clerk(whole.clock());
     let (lock, path) = (trial.place.lock, load.path);
     let scene = Scene { deployment, schedule, lock, path, hang_ups: &hang_ups, clerk: &clerk };
@@ -168,6 +167,11 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
     }
     let (mut report, past) = sale.judge(whole.into_recorded(), figures).await?;
     round.count(&past, fault);
+    // Elsewhere a purchase may be refused that nobody aborts: a voucher's lock may not be free in
+    // time, and a request for a ticket may end before it was admitted.
+    if fault == FaultKind::HangUp && path == Path::Direct && trial.place.scope == Scope::User {
+        round.unmet.extend(past.lots.first().and_then(|lot| hang_ups.given_up(&lot.rows)));
+    }
     let sold_twice = trial.circumstance.is_frozen() && report.oversold > 0;
     if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
         detail.thaw = round.thaw(&past);

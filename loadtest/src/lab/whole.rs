@@ -55,7 +55,7 @@ impl Whole {
 
     /// Clients whom nobody told anything, because they did not listen.
     pub(super) async fn add_unanswered(&mut self, clients: &[Gone]) {
-        for &Gone { user: u, key: k, sent_ns: t, end_ns } in clients {
+        for &Gone { user: u, key: k, sent_ns: t, end_ns, left: _ } in clients {
             let (n, v) = (self.next, self.voucher);
             self.next += 1;
             let recorder = self.recorded.recorder();
@@ -124,6 +124,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::lab::faults::Left;
     use crate::load::client::Target;
 
     #[tokio::test]
@@ -137,6 +138,7 @@ mod tests {
             key: Uuid::from_u128(user.into()),
             sent_ns: user * 10,
             end_ns: user * 10 + 4,
+            left: Left::BeforeAnswer,
         };
         whole.add_unanswered(&[gone(7), gone(8)]).await;
         let past = whole.into_recorded().end().await.expect("whole");
