@@ -24,6 +24,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// beginning, and a part.
 pub const STOCK_WRITE: [&str; 2] = ["UPDATE", "SET stock = ?"];
 
+/// How a fenced holder begins, for faults that wait for one: it shows its token.
+pub const TOKEN_SHOWN: &str = "INSERT INTO lock_fence";
+
 /// What the database holds of one voucher.
 #[derive(Debug, Clone)]
 pub struct Reading {

@@ -22,11 +22,11 @@ use crate::judge::validity;
 use crate::lab::cell::{CellReport, Staged};
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::{
-    Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder, replica_name,
+    Aim, FaultKind, HangUps, Others, Scene, Schedule, freeze_the_holder, replica_name,
 };
 use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples};
 use crate::lab::place::{Load, Path};
-use crate::lab::predict::{Circumstance, Family, Scope};
+use crate::lab::predict::{Circumstance as C, Family, Scope};
 use crate::lab::rest::{self, SOLD_OUT_WITHIN};
 use crate::lab::sale::{Sale, TICKET_DEADLINE};
 use crate::lab::trial::Trial;
@@ -272,12 +272,14 @@ impl Hit<'_> {
     }
 
     async fn strike(&self, scene: &Scene<'_>) -> Result<String> {
-        let lapses = self.trial.circumstance == Circumstance::FrozenUnfenced
-            && self.trial.place.lock.family() != Family::Transaction;
-        if self.trial.circumstance.is_frozen() {
-            freeze_the_holder(scene, lapses).await
-        } else {
-            self.fault.strike(scene).await
+        let is_transaction = self.trial.place.lock.family() == Family::Transaction;
+        match self.trial.circumstance {
+            C::FrozenUnfenced | C::FrozenFenced if is_transaction => {
+                freeze_the_holder(scene, Others::Wait).await
+            }
+            C::FrozenUnfenced => freeze_the_holder(scene, Others::Write).await,
+            C::FrozenFenced => freeze_the_holder(scene, Others::ComeToTheFence).await,
+            _ => self.fault.strike(scene).await,
         }
     }
 
