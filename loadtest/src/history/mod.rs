@@ -7,9 +7,11 @@
 //! - [`finals`]: what is read in the end, as events.
 //! - [`reader`]: [`Reader`], which reads a file line by line.
 //! - [`past`]: [`Past`], a whole history as it is judged.
+//! - [`key`]: what an idempotency key comes to.
 
 pub mod event;
 pub mod finals;
+pub mod key;
 pub mod past;
 pub mod reader;
 pub mod writer;

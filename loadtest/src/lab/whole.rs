@@ -124,6 +124,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::history::key::key_of;
     use crate::lab::faults::Left;
     use crate::load::client::Target;
 
@@ -142,8 +143,9 @@ mod tests {
         };
         whole.add_unanswered(&[gone(7), gone(8)]).await;
         let past = whole.into_recorded().end().await.expect("whole");
+        let key = |user| key_of(Uuid::from_u128(user));
         let seen = past.records.iter().map(|one| (one.user, one.key, one.start_ns, one.end_ns));
-        assert_eq!(seen.collect::<Vec<_>>(), [(7, 7, 70, 74), (8, 8, 80, 84)]);
+        assert_eq!(seen.collect::<Vec<_>>(), [(7, key(7), 70, 74), (8, key(8), 80, 84)]);
         assert!(past.records.iter().all(|one| one.outcome == Outcome::Unknown));
     }
 

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use loadtest::history::event::{Earlier, Effect, Order, Said, When};
-use loadtest::history::{Account, Begin, Ended, Event, Offer, Recorder, Source};
+use loadtest::history::key::key_of;
+use loadtest::history::{Account, Begin, Ended, Event, Invoke, Offer, Recorder, Source};
 use loadtest::judge::check::{Check, Judgement};
 use loadtest::judge::evidence::{Audit, OrderRow};
 use loadtest::judge::verdict::Rule;
+use uuid::Uuid;
 
 use crate::synthetic::Sale;
 
@@ -61,6 +63,16 @@ impl Tape {
         }
     }
 
+    /// The same with the key of its request for each order.
+    pub(crate) fn keyed() -> Self {
+        let (mut tape, mut sale) = (Self::legal(), Sale::new(1, UNITS, REQUESTS));
+        sale.each(drop);
+        for row in &mut tape.rows {
+            row.key = sale.held.get(&row.user_id).map(|(_, key)| key_of(*key));
+        }
+        tape
+    }
+
     /// The same with an effect for each order, under tokens that rise.
     pub(crate) fn fenced() -> Self {
         let mut tape = Self::legal();
@@ -89,9 +101,7 @@ impl Tape {
             recorder.record(Event::Earlier(Earlier { v, o })).await;
         }
         for row in &self.rows {
-            recorder
-                .record(Event::Order(Order { v, o: row.id, u: row.user_id, x: row.cancelled }))
-                .await;
+            recorder.record(Event::Order(Order::of(v, row))).await;
         }
         for effect in &self.effects {
             recorder.record(Event::Effect(effect.clone())).await;
@@ -169,9 +179,17 @@ impl Tape {
         (left.expect("it left"), ended.expect("it ended"))
     }
 
-    pub(crate) fn user_of(&self, n: u32) -> u64 {
+    fn invoke(&self, n: u32) -> &Invoke {
         let Event::Invoke(invoke) = &self.events[self.places(n).0] else { unreachable!() };
-        invoke.u
+        invoke
+    }
+
+    pub(crate) fn user_of(&self, n: u32) -> u64 {
+        self.invoke(n).u
+    }
+
+    pub(crate) fn key_of(&self, n: u32) -> Uuid {
+        self.invoke(n).k
     }
 
     pub(crate) fn end_of(&self, n: u32) -> Ended<'static> {
