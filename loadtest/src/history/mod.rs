@@ -23,3 +23,6 @@ pub use finals::FinalRead;
 pub use past::{Lot, Past};
 pub use reader::{ReadError, Reader};
 pub use writer::{Recorder, Written};
+
+/// The header's setting, of any value, that says that each order was to leave a fencing token.
+pub const FENCED: &str = "fenced";

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use loadtest::error::Result;
-use loadtest::history::{Begin, FinalRead, Offer, Recorder};
+use loadtest::history::{Begin, FENCED, FinalRead, Offer, Recorder};
 use loadtest::judge::audit::Reader;
 use loadtest::judge::check::{Check, Judgement};
 use loadtest::judge::verdict::Rule;
@@ -86,7 +86,8 @@ impl Shop {
 /// The requests of a sale, with what is in the database as its final read, or without one.
 async fn record(tape: &Tape, path: &Path, shop: Option<&Shop>) {
     let offers = vec![Offer { id: 1, offered: Some(tape.offered) }];
-    let begin = Begin::now("http://127.0.0.1:1".into(), 1, 600, offers);
+    let mut begin = Begin::now("http://127.0.0.1:1".into(), 1, 600, offers);
+    begin.settings.insert(FENCED.to_owned(), "on".to_owned());
     let recorder = Recorder::create(path, &begin).expect("created");
     for event in &tape.events {
         recorder.record(event.clone()).await;
@@ -135,6 +136,10 @@ async fn the_database_is_read_instead_of_the_file_and_shows_what_became_of_it_si
     shop.run("UPDATE lab_effects SET token = 1 WHERE seq = 100").await;
     let judgement = shop.check(&unread).await;
     assert!(broken(&judgement).contains(&Rule::TokensRise), "{:?}", judgement.failed_because);
+    shop.run("DROP TABLE lab_effects").await;
+    let judgement = shop.check(&read).await;
+    let why = judgement.failed_because.join("; ");
+    assert!(why.contains("could not be judged: no effect under a lower token"), "{why}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use loadtest::history::event::{Earlier, Effect, Order, Said, When};
 use loadtest::history::key::key_of;
-use loadtest::history::{Account, Begin, Ended, Event, Invoke, Offer, Recorder, Source};
+use loadtest::history::{Account, Begin, Ended, Event, FENCED, Invoke, Offer, Recorder, Source};
 use loadtest::judge::check::{Check, Judgement};
 use loadtest::judge::evidence::{Audit, OrderRow};
 use loadtest::judge::verdict::Rule;
@@ -30,6 +30,8 @@ pub(crate) struct Tape {
     pub(crate) rows: Vec<OrderRow>,
     pub(crate) earlier: Vec<u64>,
     pub(crate) effects: Vec<Effect<'static>>,
+    /// Whether the header says that there are to be some.
+    pub(crate) fenced: bool,
     /// The service's account, if it is not that of the judge.
     pub(crate) said: Option<Audit>,
     pub(crate) source: Source,
@@ -57,6 +59,7 @@ impl Tape {
             rows,
             earlier: Vec::new(),
             effects: Vec::new(),
+            fenced: false,
             said: None,
             source: Source::Database,
             read: true,
@@ -81,6 +84,7 @@ impl Tape {
             Effect { v: 1, res: "redisson:lock:voucher:1".into(), seq, token, o: row.id }
         };
         tape.effects = (1..).zip(&tape.rows).map(effect).collect();
+        tape.fenced = true;
         tape
     }
 
@@ -125,7 +129,11 @@ impl Tape {
 /// The header of these.
 pub(crate) fn header(tapes: &[Tape]) -> Begin {
     let offer = |tape: &Tape| Offer { id: tape.voucher, offered: Some(tape.offered) };
-    Begin::now("http://127.0.0.1:1".into(), 1, 600, tapes.iter().map(offer).collect())
+    let offers = tapes.iter().map(offer).collect();
+    let mut begin = Begin::now("http://127.0.0.1:1".into(), 1, 600, offers);
+    let is_fenced = tapes.iter().any(|tape| tape.fenced);
+    begin.settings.extend(is_fenced.then(|| (FENCED.to_owned(), "on".to_owned())));
+    begin
 }
 
 /// Writes these as one history.
