@@ -145,7 +145,7 @@ impl Contended {
         let name = fresh_name();
         let holder = side.holder.lock(&name, &at_once()).await.expect("the lock");
         let (_, first) = &ways.nodes[0];
-        let looks = first.watch(Command::redis("EVALSHA").containing(name.as_str()));
+        let asked = first.watch(Command::redis("EVALSHA").containing(name.as_str()));
         let waiter = tokio::spawn({
             let (locks, name) = (side.waiter.clone(), name.clone());
             async move {
@@ -155,8 +155,8 @@ impl Contended {
         });
         // Busy; subscribed; busy still, so that it relies on messages from here on.
         let what = format!("{} waits", side.who);
-        eventually(&what, async || looks.matched() >= 2 && ways.is_subscribed(&name)).await;
-        looks.disarm();
+        eventually(&what, async || asked.matched() >= 2 && ways.is_subscribed(&name)).await;
+        asked.disarm();
         Self { who: side.who.clone(), name, holder, waiter }
     }
 

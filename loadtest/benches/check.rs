@@ -114,7 +114,7 @@ async fn make_up(path: &Path, requests: u32) -> Written {
     }
     let orders = making.await.expect("made up");
     for &(o, u) in &orders {
-        recorder.record(Event::Order(Order { v: 1, o, u, x: false })).await;
+        recorder.record(Event::Order(Order { v: 1, o, u, x: false, k: None })).await;
     }
     for (seq, &(o, u)) in (1..).zip(&orders) {
         let res = format!("redisson:lock:order:{u}").into();

@@ -213,7 +213,7 @@ pub async fn orders_of(
         for order in page.orders.iter().filter(|order| order.voucher_id == voucher) {
             let (id, user_id) = (number(&order.id, &path)?, number(&order.user_id, &path)?);
             let cancelled = order.status == "cancelled";
-            rows.push(OrderRow { id, user_id, cancelled });
+            rows.push(OrderRow { cancelled, ..OrderRow::new(id, user_id) });
         }
         let Some(cursor) = page.next_cursor else { return Ok(rows) };
         path = format!("/api/orders?limit={PAGE}&cursor={cursor}");

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::history::{Condition, Event, FinalRead, Recorder};
 use crate::judge::check::{Judged, Judgement};
 use crate::judge::conditions::share;
-use crate::judge::evidence::Audit;
+use crate::judge::evidence::{Audit, OrderRow};
 use crate::judge::witness;
 use crate::load::arrival::Arrival;
 use crate::load::client::{Connection, Target};
@@ -30,8 +30,11 @@ use crate::load::tokens;
 
 /// Part of the requests that must have come after the last unit, where the mix says so.
 const MIN_LATE_SHARE: f64 = 0.5;
-/// How long requests without a known outcome may go on before the orders are looked at.
+/// Requests without a known outcome may go on: so long after one look at the orders there is
+/// another, until two see the same. All of them take longer than the 30 s in which the service
+/// finds out what became of a COMMIT.
 const SETTLE: Duration = Duration::from_secs(3);
+const MOST_LOOKS: usize = 12;
 /// How long a call besides the load may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -134,15 +137,17 @@ pub async fn run(
     let progress = Progress::follow("load", &live, plan);
     let figures = drive::run(plan, connections, recorded.recorder(), &live).await?;
     drop(progress);
-    if figures.count(Outcome::Unknown) > 0 {
-        tokio::time::sleep(SETTLE).await;
-    }
     let mut conditions = conditions(plan, &before, &figures);
     let acknowledged = recorded.acknowledged().await?;
+    let look = Look { plan, source, before: &before, acknowledged: &acknowledged };
+    let seen = if figures.count(Outcome::Unknown) > 0 {
+        look.until_settled(&mut conditions).await
+    } else {
+        look.at_all().await
+    };
     let mut after = Vec::new();
-    for one in &before {
-        let look = Look { plan, source, before: one, recorder: recorded.recorder() };
-        after.push(look.after(&acknowledged, &mut conditions).await);
+    for (before, seen) in before.iter().zip(seen) {
+        after.push(seen.record(before, recorded.recorder(), &mut conditions).await);
     }
     for condition in conditions {
         recorded.recorder().record(Event::Condition(condition)).await;
@@ -192,42 +197,99 @@ fn told(((judged, before), after): ((Judged, Before), After)) -> VoucherReport {
     }
 }
 
-/// A look at what became of one voucher.
+/// A look at what became of the vouchers.
 struct Look<'a> {
     plan: &'a Plan,
     source: Option<&'a AuditSource>,
-    before: &'a Before,
-    recorder: &'a Recorder,
+    before: &'a [Before],
+    acknowledged: &'a Acknowledged,
+}
+
+/// What it sees of one.
+struct Seen {
+    audit: Option<std::result::Result<Audit, ApiError>>,
+    rows: std::result::Result<Vec<OrderRow>, ApiError>,
+    voucher: std::result::Result<Voucher, ApiError>,
 }
 
 impl Look<'_> {
-    /// Records what is seen. What cannot be seen is a condition that was not met; without its
-    /// orders a voucher cannot be judged.
-    async fn after(&self, acknowledged: &Acknowledged, conditions: &mut Vec<Condition>) -> After {
-        let id = &self.before.voucher.id;
+    /// Looks until nothing changes any more. If it does to the end, that is a condition that was
+    /// not met.
+    async fn until_settled(&self, conditions: &mut Vec<Condition>) -> Vec<Seen> {
+        let mut seen = self.at_all().await;
+        let (mut looks, mut met) = (1, false);
+        while !met && looks < MOST_LOOKS {
+            tokio::time::sleep(SETTLE).await;
+            let next = self.at_all().await;
+            met = next.iter().zip(&seen).all(|(next, last)| next.settles(last));
+            (seen, looks) = (next, looks + 1);
+        }
+        let detail = format!("{looks} looks, {SETTLE:?} apart");
+        conditions.push(Condition { what: "two looks saw the same orders".into(), met, detail });
+        seen
+    }
+
+    async fn at_all(&self) -> Vec<Seen> {
+        let mut seen = Vec::with_capacity(self.before.len());
+        for before in self.before {
+            seen.push(self.at(&before.voucher.id).await);
+        }
+        seen
+    }
+
+    async fn at(&self, id: &str) -> Seen {
         let audit = match self.source {
-            Some(source) => noted(conditions, "the audit can be read", source.read(id).await),
+            Some(source) => Some(source.read(id).await),
             None => None,
         };
         let none = HashMap::new();
-        let number = id.parse::<u64>().unwrap_or_default();
-        let told = acknowledged.get(&number).unwrap_or(&none);
+        let told = self.acknowledged.get(&number(id)).unwrap_or(&none);
         let rows = witness::afterwards(self.plan, id, told).await;
+        Seen { audit, rows, voucher: witness::voucher(self.plan, id).await }
+    }
+}
+
+impl Seen {
+    /// Whether nothing has changed since the last look. Nor does another one help if the orders
+    /// cannot be seen: that was tried often enough.
+    fn settles(&self, last: &Self) -> bool {
+        let stock = |seen: &Self| seen.voucher.as_ref().ok().and_then(|voucher| voucher.stock);
+        match (&self.rows, &last.rows) {
+            (Ok(rows), Ok(before)) => rows == before && stock(self) == stock(last),
+            (Ok(_), Err(_)) => false,
+            (Err(_), _) => true,
+        }
+    }
+
+    /// Records it. What cannot be seen is a condition that was not met; without its orders a
+    /// voucher cannot be judged.
+    async fn record(
+        self,
+        before: &Before,
+        recorder: &Recorder,
+        conditions: &mut Vec<Condition>,
+    ) -> After {
+        let Self { audit, rows, voucher } = self;
+        let audit = audit.and_then(|audit| noted(conditions, "the audit can be read", audit));
         let rows = noted(conditions, "orders can be looked at", rows);
-        let voucher = witness::voucher(self.plan, id).await;
         let voucher = noted(conditions, "the voucher can be looked at", voucher);
         let left = voucher.and_then(|voucher| voucher.stock);
-        let audits = self.before.audit.clone().zip(audit).map(|(before, after)| [before, after]);
+        let audits = before.audit.clone().zip(audit).map(|(before, after)| [before, after]);
         let Some(rows) = rows else { return After::default() };
         let read = FinalRead::Clients {
             rows: &rows,
-            earlier: &self.before.earlier,
+            earlier: &before.earlier,
             left,
             audits: audits.as_ref().map(|[before, after]| [before, after]),
         };
-        self.recorder.final_read(number, read).await;
+        recorder.final_read(number(&before.voucher.id), read).await;
         After { left, audits }
     }
+}
+
+/// The id of a voucher that was named by its number.
+fn number(id: &str) -> u64 {
+    id.parse().unwrap_or_default()
 }
 
 /// Shows the first token to the target: one that is not accepted would make the whole load say

@@ -120,6 +120,19 @@ async fn more_than_one_percent_of_unknown_outcomes_is_no_pass() {
 }
 
 #[tokio::test]
+async fn orders_that_are_still_being_written_are_waited_for() {
+    let outcome = load(Lie::WritesLate, true).await;
+    assert_eq!(outcome.rules(&Value::Bool(false)), Vec::<&str>::new(), "{}", outcome.stdout);
+    assert_eq!(outcome.report["vouchers"][0]["verdict"]["orders"], standin::STOCK);
+    let settled = "two looks saw the same orders";
+    let conditions = outcome.report["conditions"].as_array().expect("conditions");
+    let looked = conditions.iter().find(|one| one["what"] == settled).expect("it had to wait");
+    assert_eq!(looked["met"], true, "{looked}");
+    let quiet = load(Lie::None, true).await.report["conditions"].to_string();
+    assert!(!quiet.contains(settled), "nothing was to be waited for: {quiet}");
+}
+
+#[tokio::test]
 async fn each_lie_breaks_its_rule_and_ends_with_exit_code_1() {
     for (lie, rule) in [
         (Lie::LosesOne, "acknowledged_exist"),

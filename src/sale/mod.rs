@@ -306,7 +306,12 @@ impl Sale {
             drop((place, entered));
             outcome
         });
-        Ok(async move { task.await.unwrap_or(Outcome::Failed) })
+        let aborts = self.rules.plant == Some(Plant::AbortWithClient);
+        let leash = aborts.then(|| plant::Leash(task.abort_handle()));
+        Ok(async move {
+            let _leash = leash;
+            task.await.unwrap_or(Outcome::Failed)
+        })
     }
 
     /// The terms of a voucher that is on sale now, unless this user comes too late.

@@ -1,11 +1,12 @@
 //! Deliberate bugs, to show that the laboratory catches them. Refused without `--lab`.
 //!
 //! Those of locks are `distlock::plant`'s, and chosen once, at the start. What the others change is
-//! marked by their names: in `stepwise` and `section` (the writer), `catalogue` ("sold out"),
-//! `queued/pump` (tickets), `lock/mod` (tokens) and `app` (the audit). Without a plant each costs a
-//! comparison, or nothing.
+//! marked by their names: in `stepwise` and `section` (the writer), `mod` (the task of a purchase),
+//! `catalogue` ("sold out"), `queued/pump` (tickets), `lock/mod` (tokens) and `app` (the audit).
+//! Without a plant each costs a comparison, or nothing.
 
 use distlock::{LockKind, Plant as LockPlant};
+use tokio::task::AbortHandle;
 
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -47,6 +48,9 @@ pub enum Plant {
     ReleaseBeforeCommit,
     /// The stock update has lost its condition.
     NoStockCondition,
+    /// A purchase is dropped with its client, and its connection goes back to the pool with its
+    /// transaction open.
+    AbortWithClient,
     /// Path `queued`: an admitted purchase that is not written is acknowledged, and nothing of it
     /// is given back.
     LostCompensation,
@@ -77,6 +81,7 @@ impl Plant {
             | Self::AnswerBeforeCommit
             | Self::ReleaseBeforeCommit
             | Self::NoStockCondition
+            | Self::AbortWithClient
             | Self::LostCompensation
             | Self::LyingAudit
             | Self::SoldOutForEver => return None,
@@ -92,6 +97,15 @@ impl Plant {
     /// The only kind of lock that can have it, if so.
     pub fn kind(self) -> Option<LockKind> {
         self.of_lock().map(LockPlant::kind)
+    }
+}
+
+/// Aborts a task when it is dropped.
+pub(super) struct Leash(pub(super) AbortHandle);
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

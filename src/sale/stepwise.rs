@@ -51,6 +51,9 @@ impl Section {
         } else {
             self.open().await?
         };
+        if self.has(Plant::AbortWithClient) {
+            tx.goes_back_as_it_is();
+        }
         reach(failpoint::BEGUN);
         if self.rules.lock_order == LockOrder::Inside {
             *guard = Some(self.lock(ticket).await?);

@@ -32,12 +32,14 @@ pub struct Session {
     connection: Option<PoolConnection<MySql>>,
     /// Whether the connection may go back to the pool.
     clean: bool,
+    /// Whether it does in any case: a bug of the laboratory.
+    careless: bool,
 }
 
 impl Session {
     /// Borrows a connection, waiting no longer than the pool's own time-out.
     pub async fn open(pool: &MySqlPool) -> Result<Self, StoreError> {
-        Ok(Self { connection: Some(pool.acquire().await?), clean: true })
+        Ok(Self { connection: Some(pool.acquire().await?), clean: true, careless: false })
     }
 
     /// Runs one statement.
@@ -124,7 +126,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.clean {
+        if !self.clean && !self.careless {
             self.discard();
         }
     }
@@ -188,8 +190,13 @@ impl Transaction {
     /// A transaction that was opened elsewhere, on a connection of another pool, which it goes back
     /// to. `connection_id` is the server's number of that connection.
     pub fn from_lent(connection: PoolConnection<MySql>, connection_id: u64) -> Self {
-        let session = Session { connection: Some(connection), clean: false };
+        let session = Session { connection: Some(connection), clean: false, careless: false };
         Self { session, connection_id }
+    }
+
+    /// For the laboratory: dropped half way its connection goes back to the pool as it is.
+    pub fn goes_back_as_it_is(&mut self) {
+        self.session.careless = true;
     }
 
     /// Runs one statement.

@@ -216,6 +216,9 @@ pub struct Order {
     /// Whether it is cancelled.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub x: bool,
+    /// What its request's idempotency key comes to, if that is kept: see [`crate::history::key`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub k: Option<u32>,
 }
 
 /// An order that existed before the load.

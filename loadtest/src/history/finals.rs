@@ -9,6 +9,14 @@ use crate::history::writer::Recorder;
 use crate::judge::audit::Reading;
 use crate::judge::evidence::{Audit, OrderRow};
 
+impl Order {
+    /// The line of an order of that voucher.
+    pub fn of(voucher: u64, row: &OrderRow) -> Self {
+        let OrderRow { id, user_id, cancelled, key } = *row;
+        Self { v: voucher, o: id, u: user_id, x: cancelled, k: key }
+    }
+}
+
 /// What is recorded of a voucher.
 #[derive(Debug, Clone, Copy)]
 pub enum FinalRead<'a> {
@@ -48,8 +56,7 @@ impl Recorder {
             }
         }
         for row in rows {
-            self.record(Event::Order(Order { v, o: row.id, u: row.user_id, x: row.cancelled }))
-                .await;
+            self.record(Event::Order(Order::of(v, row))).await;
         }
         if let FinalRead::Database { reading, .. } = read {
             self.effects(v, reading).await;

@@ -7,9 +7,11 @@
 //! - [`finals`]: what is read in the end, as events.
 //! - [`reader`]: [`Reader`], which reads a file line by line.
 //! - [`past`]: [`Past`], a whole history as it is judged.
+//! - [`key`]: what an idempotency key comes to.
 
 pub mod event;
 pub mod finals;
+pub mod key;
 pub mod past;
 pub mod reader;
 pub mod writer;
@@ -21,3 +23,6 @@ pub use finals::FinalRead;
 pub use past::{Lot, Past};
 pub use reader::{ReadError, Reader};
 pub use writer::{Recorder, Written};
+
+/// The header's setting, of any value, that says that each order was to leave a fencing token.
+pub const FENCED: &str = "fenced";

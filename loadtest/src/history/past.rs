@@ -5,12 +5,11 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::path::Path;
 
-use uuid::Uuid;
-
 use crate::history::event::{
     Account, Begin, Condition, Effect as EffectLine, Ended, Event, FORMAT, Grant, Invoke, Mark,
     Offer, Said, VERSION, When,
 };
+use crate::history::key::key_of;
 use crate::history::{ReadError, Reader};
 use crate::judge::evidence::{Audit, Effect, NO_END, Names, OrderRow, Protects, Record};
 use crate::load::outcome::{ADMITTED, Outcome, SAME_TICKET};
@@ -99,15 +98,6 @@ impl Past {
 
 fn broken(line: u64, why: String) -> ReadError {
     ReadError::Broken { line, why }
-}
-
-/// What an idempotency key comes to.
-pub fn key_of(key: Uuid) -> u32 {
-    let (high, low) = key.as_u64_pair();
-    let both = high ^ low;
-    #[allow(clippy::cast_possible_truncation)]
-    let folded = (both ^ (both >> 32)) as u32;
-    folded
 }
 
 /// A history that is being read.
@@ -207,6 +197,7 @@ impl Gathering {
                     id: order.o,
                     user_id: order.u,
                     cancelled: order.x,
+                    key: order.k,
                 });
             }
             Event::Earlier(earlier) => {

@@ -12,6 +12,7 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 use crate::error::{Error, Result};
+use crate::history::key::key_kept;
 use crate::judge::evidence::{Audit, Effect, OrderRow, Protects};
 use crate::lab::predict::Guards;
 
@@ -23,6 +24,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How the unguarded sale writes back the stock that it has read, for faults that wait for it: the
 /// beginning, and a part.
 pub const STOCK_WRITE: [&str; 2] = ["UPDATE", "SET stock = ?"];
+
+/// How a fenced holder begins, for faults that wait for one: it shows its token.
+pub const TOKEN_SHOWN: &str = "INSERT INTO lock_fence";
 
 /// What the database holds of one voucher.
 #[derive(Debug, Clone)]
@@ -49,16 +53,17 @@ const GRANTED: &str = "SELECT CAST(COALESCE(SUM(units), 0) AS SIGNED) FROM stock
 
 const GUARDED: Source = Source {
     tables: ["orders", "voucher_stock", "stock_grants"],
-    orders: "SELECT CAST(id AS UNSIGNED), CAST(user_id AS UNSIGNED), \
-             status = 'cancelled' FROM orders \
-             WHERE voucher_id = ? LIMIT ?",
+    orders: "SELECT CAST(o.id AS UNSIGNED), CAST(o.user_id AS UNSIGNED), \
+             o.status = 'cancelled', k.request_key FROM orders o LEFT JOIN idempotency_keys k \
+             ON k.order_id = o.id AND k.action = 'purchase' \
+             WHERE o.voucher_id = ? LIMIT ?",
     stock: "SELECT CAST(stock AS SIGNED) FROM voucher_stock WHERE voucher_id = ?",
 };
 
 const UNGUARDED: Source = Source {
     tables: ["lab_orders", "lab_stock", "stock_grants"],
     orders: "SELECT CAST(id AS UNSIGNED), CAST(user_id AS UNSIGNED), \
-             status = 'cancelled' FROM lab_orders \
+             status = 'cancelled', NULL FROM lab_orders \
              WHERE voucher_id = ? LIMIT ?",
     stock: "SELECT CAST(stock AS SIGNED) FROM lab_stock WHERE voucher_id = ?",
 };
@@ -125,10 +130,12 @@ impl Reader {
         let mut found =
             sqlx::query(source.orders).bind(voucher).bind(limit).fetch(&mut *transaction);
         while let Some(row) = found.try_next().await? {
+            let kept: Option<Vec<u8>> = row.try_get(3)?;
             rows.push(OrderRow {
                 id: row.try_get(0)?,
                 user_id: row.try_get(1)?,
                 cancelled: row.try_get(2)?,
+                key: kept.as_deref().and_then(key_kept),
             });
         }
         drop(found);

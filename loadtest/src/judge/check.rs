@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::history::{Condition, Lot, Mark, Past, ReadError, Source};
+use crate::history::{Condition, FENCED, Lot, Mark, Past, ReadError, Source};
 use crate::judge::audit::Reader;
 use crate::judge::conditions;
 use crate::judge::evidence::{AuditCheck, Evidence};
@@ -227,7 +227,9 @@ fn judge_lot(past: &Past, lot: &Lot, elsewhere: &HashSet<u64>) -> Judged {
         effects: &lot.effects,
         audit,
     });
-    Judged { voucher, offered, demanded: verdict.demanded(rows_are_all, audited), verdict }
+    let fenced = past.begin.settings.contains_key(FENCED);
+    let demanded = verdict.demanded(rows_are_all, audited, fenced);
+    Judged { voucher, offered, demanded, verdict }
 }
 
 /// Order ids that were acknowledged for more than one voucher.

@@ -99,12 +99,14 @@ pub struct OrderRow {
     pub user_id: u64,
     /// Whether it has returned its unit. It still is its user's one order.
     pub cancelled: bool,
+    /// What its request's idempotency key comes to, if somebody kept it; as [`Record::key`].
+    pub key: Option<u32>,
 }
 
 impl OrderRow {
-    /// An order that has its unit.
+    /// An order that has its unit, of nobody knows which request.
     pub fn new(id: u64, user_id: u64) -> Self {
-        Self { id, user_id, cancelled: false }
+        Self { id, user_id, cancelled: false, key: None }
     }
 }
 

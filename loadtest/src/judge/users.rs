@@ -2,9 +2,12 @@
 //! order of their ids.
 //!
 //! Which request wrote an order is known where an answer names it. Of a user's other orders each
-//! request with an unknown outcome explains one: the one that it names, or any if it names none.
-//! Those that remain were left by a refused request if the user has one, else nobody asked for
+//! request with an unknown outcome explains one: the one that it names, or any if it names none;
+//! but an order that is known to be of an idempotency key only if that is the request's. Those that
+//! remain were left by a refused request if the user has one (with that key), else nobody asked for
 //! them.
+
+use std::collections::HashMap;
 
 use crate::judge::claims::Claims;
 use crate::judge::evidence::{Evidence, OrderRow, Record};
@@ -39,7 +42,7 @@ struct User<'a> {
     /// Ids of acknowledged orders and when they were first asked for; by id, each once.
     acknowledged: Vec<(u64, u64)>,
     /// Orders from the load that no acknowledgement names; those last that nothing explains.
-    unclaimed: Vec<u64>,
+    unclaimed: Vec<OrderRow>,
     /// How many of them nothing explains.
     excess: usize,
     /// From when on the user may hold an order, if ever.
@@ -112,6 +115,9 @@ impl Users {
     }
 
     fn add_unexplained(&mut self, evidence: &Evidence<'_>, user: &User<'_>) {
+        if user.excess == 0 {
+            return;
+        }
         let refused = |already: bool| {
             user.asked.iter().filter(move |record| match record.outcome {
                 Outcome::AlreadyOrdered => already,
@@ -121,11 +127,21 @@ impl Users {
         };
         // A refusal that speaks of an earlier order is the least likely to have written this one.
         let refused: Vec<&Record> = refused(false).chain(refused(true)).collect();
-        let excess = &user.unclaimed[user.unclaimed.len() - user.excess..];
-        for (index, id) in excess.iter().enumerate() {
-            if index < refused.len() {
+        let mut by_key = HashMap::<u32, usize>::new();
+        for record in &refused {
+            *by_key.entry(record.key).or_default() += 1;
+        }
+        let mut without_key = refused.len();
+        for OrderRow { id, key, .. } in &user.unclaimed[user.unclaimed.len() - user.excess..] {
+            let left = match key {
+                Some(key) => by_key.entry(*key).or_default(),
+                None => &mut without_key,
+            };
+            if *left > 0 {
+                *left -= 1;
                 let why = || format!("order {id} exists, and its user was refused");
-                self.after_refusal.add(evidence, why, || refused.iter().copied());
+                let may_be = |one: &&Record| key.is_none_or(|key| one.key == key);
+                self.after_refusal.add(evidence, why, || refused.iter().copied().filter(may_be));
             } else {
                 let owner = user.held[0].user_id;
                 let why = || format!("order {id} of user {owner} exists, and nobody asked for it");
@@ -148,9 +164,10 @@ impl<'a> User<'a> {
     fn of(evidence: &Evidence<'_>, asked: &'a [Record], held: &'a [OrderRow]) -> Self {
         let with = |outcome| asked.iter().filter(move |record| record.outcome == outcome);
         let acknowledged = acknowledged(asked);
-        let new = held.iter().map(|row| row.id).filter(|id| !evidence.earlier.contains(id));
-        let claimed = |id: &u64| acknowledged.binary_search_by_key(id, |(id, _)| *id).is_ok();
-        let mut unclaimed: Vec<u64> = new.filter(|id| !claimed(id)).collect();
+        let new = held.iter().copied().filter(|row| !evidence.earlier.contains(&row.id));
+        let claimed =
+            |row: &OrderRow| acknowledged.binary_search_by_key(&row.id, |(id, _)| *id).is_ok();
+        let mut unclaimed: Vec<OrderRow> = new.filter(|row| !claimed(row)).collect();
         let excess = explain(&mut unclaimed, asked);
         let resolved = unclaimed.len() > excess;
         let mut keys: Vec<u32> = with(Outcome::Bought).map(|record| record.key).collect();
@@ -236,21 +253,73 @@ impl<'a> Tickets<'a> {
 }
 
 /// Brings the orders that nothing explains to the end; how many they are.
-fn explain(unclaimed: &mut [u64], asked: &[Record]) -> usize {
+fn explain(unclaimed: &mut Vec<OrderRow>, asked: &[Record]) -> usize {
     if unclaimed.is_empty() {
         return 0;
     }
-    // An acknowledgement that names no order is of one all the same.
-    let nameless = |record: &&Record| {
-        record.order.is_none() && matches!(record.outcome, Outcome::Unknown | Outcome::Bought)
-    };
-    let unknown = asked.iter().filter(|record| record.outcome == Outcome::Unknown);
-    let mut named: Vec<u64> = unknown.filter_map(Record::order_id).collect();
-    named.sort_unstable();
-    let is_named = |id: &u64| named.binary_search(id).is_ok();
-    unclaimed.sort_by_key(|id| !is_named(id));
-    let unnamed = unclaimed.len() - unclaimed.partition_point(is_named);
-    unnamed.saturating_sub(asked.iter().filter(nameless).count())
+    let mut lost = Lost::of(asked);
+    // Those first that fewer requests explain.
+    unclaimed.sort_by_key(|row| (!lost.names(row), row.key.is_none()));
+    let (explained, excess): (Vec<_>, Vec<_>) =
+        unclaimed.drain(..).partition(|row| lost.names(row) || lost.explains_one_more(row));
+    unclaimed.extend(explained.into_iter().chain(excess.iter().copied()));
+    excess.len()
+}
+
+/// A user's requests of which nobody knows what order they wrote.
+struct Lost {
+    /// Orders that they name, sorted, each with the key of the request.
+    named: Vec<(u64, Option<u32>)>,
+    /// Those that name none and explain one more each, by key.
+    of_key: HashMap<Option<u32>, usize>,
+    /// All of these.
+    left: usize,
+}
+
+impl Lost {
+    fn of(asked: &[Record]) -> Self {
+        // A ticket may be that of an earlier request, and its order of that one's key.
+        let key = |record: &Record| (!record.admitted).then_some(record.key);
+        let unknown = asked.iter().filter(|record| record.outcome == Outcome::Unknown);
+        let mut named: Vec<_> =
+            unknown.filter_map(|record| Some((record.order_id()?, key(record)))).collect();
+        named.sort_unstable();
+        // An acknowledgement that names no order is of one all the same.
+        let nameless = asked.iter().filter(|record| {
+            record.order.is_none() && matches!(record.outcome, Outcome::Unknown | Outcome::Bought)
+        });
+        let (mut of_key, mut left) = (HashMap::new(), 0);
+        for record in nameless {
+            *of_key.entry(key(record)).or_default() += 1;
+            left += 1;
+        }
+        Self { named, of_key, left }
+    }
+
+    /// Whether one of them names the order, and may have written it.
+    fn names(&self, row: &OrderRow) -> bool {
+        let from = self.named.partition_point(|(id, _)| *id < row.id);
+        let same = self.named[from..].iter().take_while(|(id, _)| *id == row.id);
+        let suits = |key: Option<u32>| key.is_none() || row.key.is_none() || key == row.key;
+        same.into_iter().any(|(_, key)| suits(*key))
+    }
+
+    /// Whether one of the others may have written it, which then explains no other.
+    fn explains_one_more(&mut self, row: &OrderRow) -> bool {
+        let mut take = |key: Option<u32>| match self.of_key.get_mut(&key) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                true
+            }
+            _ => false,
+        };
+        let explained = match row.key {
+            Some(_) => take(row.key) || take(None),
+            None => self.left > 0,
+        };
+        self.left -= usize::from(explained);
+        explained
+    }
 }
 
 /// The first few of a list, in words.

@@ -114,13 +114,14 @@ impl Verdict {
         self.finding(Rule::TokensRise).is_some_and(|finding| finding.held.is_some())
     }
 
-    /// The rules that must be judged and hold: all that can be with what the judge was given.
-    pub fn demanded(&self, rows_are_all: bool, audited: bool) -> Vec<Rule> {
+    /// The rules that must be judged and hold: all that can be with what the judge was given, and
+    /// that on tokens where holders were said to be `fenced`, whether or not they left some.
+    pub fn demanded(&self, rows_are_all: bool, audited: bool, fenced: bool) -> Vec<Rule> {
         let wanted = |rule: &Rule| match rule {
             // Only the database shows what stock was ordered, and rows of strangers.
             Rule::StockAsOrdered | Rule::NoRowWithoutRequest => rows_are_all,
             Rule::AuditAgrees => audited,
-            Rule::TokensRise => self.fenced(),
+            Rule::TokensRise => fenced || self.fenced(),
             _ => true,
         };
         Rule::ALL.into_iter().filter(wanted).collect()

@@ -45,6 +45,15 @@ impl std::fmt::Display for Place {
     }
 }
 
+/// Gives a flag that value; an empty one is that of a switch.
+pub(super) fn set(flags: &mut Vec<String>, flag: &str, value: &str) {
+    if let Some(at) = flags.iter().position(|known| known == flag) {
+        flags.drain(at..(at + 2).min(flags.len()));
+    }
+    flags.push(flag.to_owned());
+    flags.extend((!value.is_empty()).then(|| value.to_owned()));
+}
+
 /// When replicas answer a purchase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -159,6 +168,9 @@ pub enum Plant {
     RetryWithFreshId,
     /// A purchase is answered before its order is committed.
     AnswerBeforeCommit,
+    /// A purchase is dropped with its client, and its connection goes back to the pool with its
+    /// transaction open.
+    AbortWithClient,
     /// What was sold out once is sold out for ever.
     SoldOutForEver,
     /// Path `queued`: an admitted purchase that is not written is acknowledged, and nothing of it
@@ -188,6 +200,7 @@ impl Plant {
             Self::CommitAfterLockWait => "commit-after-lock-wait",
             Self::RetryWithFreshId => "retry-with-fresh-id",
             Self::AnswerBeforeCommit => "answer-before-commit",
+            Self::AbortWithClient => "abort-with-client",
             Self::SoldOutForEver => "sold-out-for-ever",
             Self::LostCompensation => "lost-compensation",
         }
@@ -228,4 +241,17 @@ impl Load {
         path: Path::Direct,
         writer: Writer::Single,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_comes_once_with_its_last_value() {
+        let mut flags = ["--lab", "--lease-ms", "1000"].map(str::to_owned).to_vec();
+        set(&mut flags, "--lease-ms", "300");
+        set(&mut flags, "--fenced", "");
+        assert_eq!(flags, ["--lab", "--lease-ms", "300", "--fenced"]);
+    }
 }

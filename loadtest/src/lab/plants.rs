@@ -10,7 +10,7 @@ use crate::judge::verdict::Rule;
 use crate::lab::cell::{CellReport, demanded};
 use crate::lab::faults::{Aim, FaultKind, Schedule};
 use crate::lab::lock::Lock;
-use crate::lab::place::{Load, Path, Place, Plant};
+use crate::lab::place::{Load, Path, Place, Plant, set};
 use crate::lab::predict::{Case, Circumstance, Guards, Prediction, Scope, prediction};
 use crate::lab::staged::Staged;
 use crate::lab::trial::Trial;
@@ -135,15 +135,6 @@ impl Row {
     }
 }
 
-/// Gives a flag that value; an empty one is that of a switch.
-fn set(flags: &mut Vec<String>, flag: &str, value: &str) {
-    if let Some(at) = flags.iter().position(|known| known == flag) {
-        flags.drain(at..(at + 2).min(flags.len()));
-    }
-    flags.push(flag.to_owned());
-    flags.extend((!value.is_empty()).then(|| value.to_owned()));
-}
-
 /// The sale itself is wrong.
 const SOLD_WRONG: &[Sign] = &[
     Sign::Broken(Rule::OrdersWithinStock),
@@ -208,7 +199,7 @@ const GUARDED: (Place, Circumstance) = (at(L::Redisson, PER_USER, Guards::On), S
 const LOCKED: (Place, Circumstance) = (at(L::Redisson, PER_VOUCHER, Guards::Off), ShortWork);
 
 /// The bugs, in the order of the table.
-pub const ROWS: [Row; 21] = [
+pub const ROWS: [Row; 22] = [
     row(
         S(Plant::SetnxWithoutExpire),
         "the lock of a holder that dies stays for ever",
@@ -375,6 +366,13 @@ pub const ROWS: [Row; 21] = [
         (at(L::Redisson, PER_USER, Guards::Off), ShortWork),
         None,
         &[Sign::Broken(Rule::AuditAgrees)],
+    ),
+    row(
+        S(Plant::AbortWithClient),
+        "a purchase ends with its client, and the next one commits what it had written",
+        GUARDED,
+        Some(F::HangUp),
+        &[Sign::Broken(Rule::StockAddsUp)],
     ),
     row(
         S(Plant::SoldOutForEver),

@@ -62,11 +62,3 @@ fn a_replica_that_dies_though_nothing_kills_it_is_found_and_not_merely_invalid()
     assert!(found(true).signs.is_empty(), "that is no sign of the bug");
     assert_eq!(found(false).wrong, [""; 0], "it could not be run");
 }
-
-#[test]
-fn a_flag_comes_once_with_its_last_value() {
-    let mut flags = ["--lab", "--lease-ms", "1000"].map(str::to_owned).to_vec();
-    set(&mut flags, "--lease-ms", "300");
-    set(&mut flags, "--fenced", "");
-    assert_eq!(flags, ["--lab", "--lease-ms", "300", "--fenced"]);
-}

@@ -22,12 +22,12 @@ use crate::judge::validity;
 use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::{
-    Aim, FaultKind, HangUps, Scene, Schedule, freeze_the_holder, replica_name,
+    Aim, FaultKind, HangUps, Others, Scene, Schedule, freeze_the_holder, replica_name,
 };
 use crate::lab::liveness;
 use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples};
 use crate::lab::place::{Load, Path};
-use crate::lab::predict::{Circumstance, Family};
+use crate::lab::predict::{Circumstance as C, Family, Scope};
 use crate::lab::rest::{self, SOLD_OUT_WITHIN};
 use crate::lab::sale::{Sale, TICKET_DEADLINE};
 use crate::lab::staged::Staged;
@@ -146,12 +146,11 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
         return Err(Error::Setup("a round needs a fault".to_owned()));
     };
     let sale = Sale::open(deployment, staged).await?;
-    let authority = deployment.url().trim_start_matches("http://").to_owned();
     let (leaving, rest) = sale.users.split_at(HANG_UPS.min(sale.users.len()));
     let mut hit = Hit { trial, fault, sale: &sale, load };
     let plan = hit.plan(rest)?;
     let mut whole = Whole::new(sale.record(&plan)?, sale.voucher);
-    let hang_ups = HangUps::new(authority, sale.voucher, leaving.to_vec(), whole.clock());
+    let hang_ups = HangUps::new(sale.voucher, leaving.to_vec(), whole.clock());
     let clerk = sale.clerk(whole.clock());
     let (lock, path) = (trial.place.lock, load.path);
     let scene = Scene { deployment, schedule, lock, path, hang_ups: &hang_ups, clerk: &clerk };
@@ -175,6 +174,11 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
         let healed_ns = round.faults.first().map_or(0, |fault| fault.end_ns);
         let since = (healed_ns, round.before_per_s);
         round.unmet.extend(liveness::unmet(&past.records, &past.names, since));
+    }
+    // Elsewhere a purchase may be refused that nobody aborts: a voucher's lock may not be free in
+    // time, and a request for a ticket may end before it was admitted.
+    if fault == FaultKind::HangUp && path == Path::Direct && trial.place.scope == Scope::User {
+        round.unmet.extend(past.lots.first().and_then(|lot| hang_ups.given_up(&lot.rows)));
     }
     let sold_twice = trial.circumstance.is_frozen() && report.oversold > 0;
     if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
@@ -276,12 +280,14 @@ impl Hit<'_> {
     }
 
     async fn strike(&self, scene: &Scene<'_>) -> Result<String> {
-        let lapses = self.trial.circumstance == Circumstance::FrozenUnfenced
-            && self.trial.place.lock.family() != Family::Transaction;
-        if self.trial.circumstance.is_frozen() {
-            freeze_the_holder(scene, lapses).await
-        } else {
-            self.fault.strike(scene).await
+        let is_transaction = self.trial.place.lock.family() == Family::Transaction;
+        match self.trial.circumstance {
+            C::FrozenUnfenced | C::FrozenFenced if is_transaction => {
+                freeze_the_holder(scene, Others::Wait).await
+            }
+            C::FrozenUnfenced => freeze_the_holder(scene, Others::Write).await,
+            C::FrozenFenced => freeze_the_holder(scene, Others::ComeToTheFence).await,
+            _ => self.fault.strike(scene).await,
         }
     }
 

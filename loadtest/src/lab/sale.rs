@@ -7,7 +7,7 @@ use http::HeaderValue;
 
 use crate::api::{self, NewVoucher};
 use crate::error::{Error, Result};
-use crate::history::{FinalRead, Past, Recorder};
+use crate::history::{FENCED, FinalRead, Past, Recorder};
 use crate::judge::audit::{Reader, Reading};
 use crate::judge::check::judge_all;
 use crate::judge::verdict::Verdict;
@@ -50,6 +50,7 @@ pub(super) struct Sale<'a> {
     /// What comes.
     pub(super) load: &'a Load,
     seed: u64,
+    fenced: bool,
     admin: HeaderValue,
     /// Its id.
     pub(super) voucher: u64,
@@ -71,7 +72,9 @@ impl<'a> Sale<'a> {
             .await
             .map_err(|error| Error::Setup(error.to_string()))?;
         let pids = deployment.replicas().iter().map(|replica| replica.pid()).collect();
-        Ok(Self { deployment, trial: *trial, load, seed: *seed, admin, voucher, users, pids })
+        let (trial, seed) = (*trial, *seed);
+        let fenced = staged.flags.iter().any(|flag| flag == "--fenced");
+        Ok(Self { deployment, trial, load, seed, fenced, admin, voucher, users, pids })
     }
 
     /// These users, each with so many requests at once, at that address.
@@ -104,7 +107,8 @@ impl<'a> Sale<'a> {
     /// A history of what is to be sent.
     pub(super) fn record(&self, plan: &Plan) -> Result<Recorded> {
         let file = self.deployment.history();
-        Recorded::begin(plan, file, &[i64::try_from(self.load.stock).ok()])
+        let settings: &[_] = if self.fenced { &[(FENCED, "on")] } else { &[] };
+        Recorded::begin_with(plan, file, &[i64::try_from(self.load.stock).ok()], settings)
     }
 
     /// Reads what became of the voucher, ends the history and judges it. The figures are those of

@@ -57,7 +57,7 @@ impl Whole {
 
     /// Clients whom nobody told anything, because they did not listen.
     pub(super) async fn add_unanswered(&mut self, clients: &[Gone]) {
-        for &Gone { user: u, key: k, sent_ns: t, end_ns } in clients {
+        for &Gone { user: u, key: k, sent_ns: t, end_ns, left: _ } in clients {
             let (n, v) = (self.next, self.voucher);
             self.next += 1;
             let recorder = self.recorded.recorder();
@@ -130,6 +130,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::history::key::key_of;
+    use crate::lab::faults::Left;
     use crate::load::arrival::Arrival;
     use crate::load::client::Target;
     use crate::load::tokens;
@@ -145,11 +147,13 @@ mod tests {
             key: Uuid::from_u128(user.into()),
             sent_ns: user * 10,
             end_ns: user * 10 + 4,
+            left: Left::BeforeAnswer,
         };
         whole.add_unanswered(&[gone(7), gone(8)]).await;
         let past = whole.into_recorded().end().await.expect("whole");
+        let key = |user| key_of(Uuid::from_u128(user));
         let seen = past.records.iter().map(|one| (one.user, one.key, one.start_ns, one.end_ns));
-        assert_eq!(seen.collect::<Vec<_>>(), [(7, 7, 70, 74), (8, 8, 80, 84)]);
+        assert_eq!(seen.collect::<Vec<_>>(), [(7, key(7), 70, 74), (8, key(8), 80, 84)]);
         assert!(past.records.iter().all(|one| one.outcome == Outcome::Unknown));
     }
 

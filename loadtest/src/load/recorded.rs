@@ -25,6 +25,16 @@ impl Recorded {
     /// Creates the file, in a temporary folder if none is named; `offered` are the units of each
     /// voucher of the plan.
     pub fn begin(plan: &Plan, file: Option<&Path>, offered: &[Option<i64>]) -> Result<Self> {
+        Self::begin_with(plan, file, offered, &[])
+    }
+
+    /// The same with settings besides those of the plan, by name.
+    pub fn begin_with(
+        plan: &Plan,
+        file: Option<&Path>,
+        offered: &[Option<i64>],
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
         let (path, folder) = if let Some(file) = file {
             (file.to_owned(), None)
         } else {
@@ -38,6 +48,8 @@ impl Recorded {
         let users = plan.users.len() as u64;
         let mut begin = Begin::now(plan.target.to_string(), plan.seed, users, offers);
         begin.settings = plan.settings();
+        let more = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        begin.settings.extend(more);
         Ok(Self { recorder: Recorder::create(&path, &begin)?, path, _folder: folder })
     }
 

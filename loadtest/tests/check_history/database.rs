@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use loadtest::error::Result;
-use loadtest::history::{Begin, FinalRead, Offer, Recorder};
+use loadtest::history::{Begin, FENCED, FinalRead, Offer, Recorder};
 use loadtest::judge::audit::Reader;
 use loadtest::judge::check::{Check, Judgement};
 use loadtest::judge::verdict::Rule;
@@ -13,19 +13,21 @@ use loadtest::lab::predict::Guards;
 use sqlx::{Connection as _, MySqlConnection};
 use testbed::{Bed, Database, Flavor};
 
+use crate::keys::timed_out_and_refused;
 use crate::tape::{Tape, UNITS, broken, proofs};
 
 /// What every order has.
 const COLUMNS: &str = "(id, user_id, voucher_id, price_cents, created_at)";
 
 /// The service's own tables.
-const SCHEMA: [&str; 10] = [
+const SCHEMA: [&str; 11] = [
     include_str!("../../../migrations/0002_vouchers.sql"),
     include_str!("../../../migrations/0003_voucher_stock.sql"),
     include_str!("../../../migrations/0004_stock_grants.sql"),
     include_str!("../../../migrations/0005_orders.sql"),
     include_str!("../../../migrations/0007_orders_status.sql"),
     include_str!("../../../migrations/0008_orders_begin_unpaid.sql"),
+    include_str!("../../../migrations/0009_idempotency_keys.sql"),
     include_str!("../../../migrations/lab/9001_lab_orders.sql"),
     include_str!("../../../migrations/lab/9002_lab_stock.sql"),
     include_str!("../../../migrations/lab/9003_lab_effects.sql"),
@@ -84,7 +86,8 @@ impl Shop {
 /// The requests of a sale, with what is in the database as its final read, or without one.
 async fn record(tape: &Tape, path: &Path, shop: Option<&Shop>) {
     let offers = vec![Offer { id: 1, offered: Some(tape.offered) }];
-    let begin = Begin::now("http://127.0.0.1:1".into(), 1, 600, offers);
+    let mut begin = Begin::now("http://127.0.0.1:1".into(), 1, 600, offers);
+    begin.settings.insert(FENCED.to_owned(), "on".to_owned());
     let recorder = Recorder::create(path, &begin).expect("created");
     for event in &tape.events {
         recorder.record(event.clone()).await;
@@ -133,6 +136,35 @@ async fn the_database_is_read_instead_of_the_file_and_shows_what_became_of_it_si
     shop.run("UPDATE lab_effects SET token = 1 WHERE seq = 100").await;
     let judgement = shop.check(&unread).await;
     assert!(broken(&judgement).contains(&Rule::TokensRise), "{:?}", judgement.failed_because);
+    shop.run("DROP TABLE lab_effects").await;
+    let judgement = shop.check(&read).await;
+    let why = judgement.failed_because.join("; ");
+    assert!(why.contains("could not be judged: no effect under a lower token"), "{why}");
+}
+
+#[tokio::test]
+async fn the_database_says_by_its_key_which_request_has_written_an_order() {
+    let (tape, [lost, refused]) = timed_out_and_refused();
+    let mut shop = Shop::after(&tape).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("history");
+    record(&tape, &file, None).await;
+    assert!(shop.check(&file).await.ok, "nobody knows whose it is");
+    let row = tape.rows.last().expect("a row");
+    let columns = "(order_id, action, user_id, request_key, created_at)";
+    for (n, broken_rules) in [(lost, &[][..]), (refused, &[Rule::RefusalsLeftNoRow])] {
+        let key = format!("UNHEX(LEFT(SHA2('{}', 256), 32))", tape.key_of(n));
+        for (action, key) in [("purchase", key.as_str()), ("pay", "UNHEX(REPEAT('5', 32))")] {
+            let values = format!("({}, '{action}', {}, {key}, NOW())", row.id, row.user_id);
+            shop.run(&format!("REPLACE INTO idempotency_keys {columns} VALUES {values}")).await;
+        }
+        let judgement = shop.check(&file).await;
+        assert_eq!(broken(&judgement), broken_rules, "{:?}", judgement.failed_because);
+    }
+    assert_eq!(proofs(&shop.check(&file).await, Rule::RefusalsLeftNoRow), [refused].into());
+    record(&tape, &file, Some(&shop)).await;
+    let alone = crate::tape::check(&file).await;
+    assert_eq!(broken(&alone), [Rule::RefusalsLeftNoRow], "the key is in the file");
 }
 
 #[tokio::test]

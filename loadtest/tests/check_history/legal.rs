@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::synthetic::Sale;
 use crate::tape::{Tape, UNITS, broken, judge, proofs};
 
-async fn assert_clean(what: &str, tapes: &[Tape]) {
+pub(crate) async fn assert_clean(what: &str, tapes: &[Tape]) {
     let judgement = judge(tapes).await;
     assert_eq!(broken(&judgement), [], "{what}: {:?}", judgement.failed_because);
     assert!(judgement.ok, "{what}: {:?}", judgement.failed_because);

@@ -4,6 +4,7 @@
 
 mod database;
 mod files;
+mod keys;
 mod legal;
 mod mutations;
 mod synthetic;

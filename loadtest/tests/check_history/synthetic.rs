@@ -28,7 +28,8 @@ pub(crate) struct Sale {
     pub(crate) first: u32,
     /// Orders, as they come to be.
     pub(crate) orders: Vec<(u64, u64)>,
-    held: HashMap<u64, (u64, Uuid)>,
+    /// Of each user with an order, which, and the key of its request.
+    pub(crate) held: HashMap<u64, (u64, Uuid)>,
     random: u64,
 }
 

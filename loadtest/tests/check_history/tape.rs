@@ -5,10 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use loadtest::history::event::{Earlier, Effect, Order, Said, When};
-use loadtest::history::{Account, Begin, Ended, Event, Offer, Recorder, Source};
+use loadtest::history::key::key_of;
+use loadtest::history::{Account, Begin, Ended, Event, FENCED, Invoke, Offer, Recorder, Source};
 use loadtest::judge::check::{Check, Judgement};
 use loadtest::judge::evidence::{Audit, OrderRow};
 use loadtest::judge::verdict::Rule;
+use uuid::Uuid;
 
 use crate::synthetic::Sale;
 
@@ -28,6 +30,8 @@ pub(crate) struct Tape {
     pub(crate) rows: Vec<OrderRow>,
     pub(crate) earlier: Vec<u64>,
     pub(crate) effects: Vec<Effect<'static>>,
+    /// Whether the header says that there are to be some.
+    pub(crate) fenced: bool,
     /// The service's account, if it is not that of the judge.
     pub(crate) said: Option<Audit>,
     pub(crate) source: Source,
@@ -55,10 +59,21 @@ impl Tape {
             rows,
             earlier: Vec::new(),
             effects: Vec::new(),
+            fenced: false,
             said: None,
             source: Source::Database,
             read: true,
         }
+    }
+
+    /// The same with the key of its request for each order.
+    pub(crate) fn keyed() -> Self {
+        let (mut tape, mut sale) = (Self::legal(), Sale::new(1, UNITS, REQUESTS));
+        sale.each(drop);
+        for row in &mut tape.rows {
+            row.key = sale.held.get(&row.user_id).map(|(_, key)| key_of(*key));
+        }
+        tape
     }
 
     /// The same with an effect for each order, under tokens that rise.
@@ -69,6 +84,7 @@ impl Tape {
             Effect { v: 1, res: "redisson:lock:voucher:1".into(), seq, token, o: row.id }
         };
         tape.effects = (1..).zip(&tape.rows).map(effect).collect();
+        tape.fenced = true;
         tape
     }
 
@@ -89,9 +105,7 @@ impl Tape {
             recorder.record(Event::Earlier(Earlier { v, o })).await;
         }
         for row in &self.rows {
-            recorder
-                .record(Event::Order(Order { v, o: row.id, u: row.user_id, x: row.cancelled }))
-                .await;
+            recorder.record(Event::Order(Order::of(v, row))).await;
         }
         for effect in &self.effects {
             recorder.record(Event::Effect(effect.clone())).await;
@@ -115,7 +129,11 @@ impl Tape {
 /// The header of these.
 pub(crate) fn header(tapes: &[Tape]) -> Begin {
     let offer = |tape: &Tape| Offer { id: tape.voucher, offered: Some(tape.offered) };
-    Begin::now("http://127.0.0.1:1".into(), 1, 600, tapes.iter().map(offer).collect())
+    let offers = tapes.iter().map(offer).collect();
+    let mut begin = Begin::now("http://127.0.0.1:1".into(), 1, 600, offers);
+    let is_fenced = tapes.iter().any(|tape| tape.fenced);
+    begin.settings.extend(is_fenced.then(|| (FENCED.to_owned(), "on".to_owned())));
+    begin
 }
 
 /// Writes these as one history.
@@ -169,9 +187,17 @@ impl Tape {
         (left.expect("it left"), ended.expect("it ended"))
     }
 
-    pub(crate) fn user_of(&self, n: u32) -> u64 {
+    fn invoke(&self, n: u32) -> &Invoke {
         let Event::Invoke(invoke) = &self.events[self.places(n).0] else { unreachable!() };
-        invoke.u
+        invoke
+    }
+
+    pub(crate) fn user_of(&self, n: u32) -> u64 {
+        self.invoke(n).u
+    }
+
+    pub(crate) fn key_of(&self, n: u32) -> Uuid {
+        self.invoke(n).k
     }
 
     pub(crate) fn end_of(&self, n: u32) -> Ended<'static> {

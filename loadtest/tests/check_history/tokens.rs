@@ -4,7 +4,7 @@ use loadtest::history::event::Effect;
 use loadtest::judge::verdict::Rule::TokensRise;
 
 use crate::mutations::assert_found;
-use crate::tape::Tape;
+use crate::tape::{Tape, broken, judge};
 
 const NEW_ORDER: u64 = 77;
 
@@ -83,4 +83,16 @@ async fn an_effect_that_its_lock_cannot_have_allowed_is_found() {
     let other = swapped.effects[61].res.clone();
     swapped.effects[61].res = std::mem::replace(&mut swapped.effects[60].res, other);
     assert_found("two buyers under each other's lock", &[swapped], &[TokensRise], &of_order).await;
+}
+
+#[tokio::test]
+async fn tokens_that_nobody_left_though_each_was_to_are_no_pass() {
+    let gone = Tape { effects: Vec::new(), ..Tape::fenced() };
+    let judgement = judge(std::slice::from_ref(&gone)).await;
+    assert_eq!(broken(&judgement), [], "{:?}", judgement.failed_because);
+    let why = judgement.failed_because.join("; ");
+    assert!(why.starts_with("voucher 1: could not be judged: no effect under"), "{why}");
+    assert!(judgement.vouchers[0].demanded.contains(&TokensRise));
+    let unfenced = judge(&[Tape { fenced: false, ..gone }]).await;
+    assert!(unfenced.ok, "nobody was to leave any: {:?}", unfenced.failed_because);
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -39,6 +40,8 @@ pub(crate) enum Lie {
     HidesStock,
     /// One purchase is carried out and answered by a page of a proxy.
     LosesAnswer,
+    /// Some purchases are answered by a page of a proxy and carried out in the seconds after.
+    WritesLate,
     /// The voucher is a draft.
     Draft,
     /// Every purchase ends in a page of a proxy.
@@ -49,6 +52,9 @@ pub(crate) enum Lie {
 
 /// Units on sale.
 pub(crate) const STOCK: i64 = 10;
+/// Purchases that are carried out later, one after the other.
+const LATE: u64 = 5;
+const LATE_STEP: Duration = Duration::from_millis(900);
 
 struct Shop {
     lie: Lie,
@@ -57,6 +63,8 @@ struct Shop {
     /// Orders by user.
     orders: HashMap<u64, Vec<u64>>,
     refused_and_kept: bool,
+    /// Orders that are still to be written: when, whose, which.
+    late: Vec<(Instant, u64, u64)>,
 }
 
 /// Starts the shop; gives its address. It ends with the test's runtime.
@@ -69,6 +77,7 @@ pub(crate) async fn open(lie: Lie) -> String {
         next_id: 1000,
         orders: HashMap::new(),
         refused_and_kept: false,
+        late: Vec::new(),
     }));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -108,6 +117,7 @@ fn page() -> Response<Full<Bytes>> {
 
 impl Shop {
     fn answer(&mut self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        self.write_what_is_due();
         let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let user = token.and_then(|token| token.strip_prefix("Bearer t")?.parse::<u64>().ok());
         let path = request.uri().path();
@@ -121,6 +131,13 @@ impl Shop {
             (&Method::GET, "/api/admin/vouchers/1/audit", Some(_)) => self.audit(),
             (&Method::GET, _, Some(user)) => self.one(path, user),
             _ => refusal(404, "not_found"),
+        }
+    }
+
+    fn write_what_is_due(&mut self) {
+        let now = Instant::now();
+        for (_, user, id) in self.late.extract_if(.., |(due, ..)| *due <= now) {
+            self.orders.entry(user).or_default().push(id);
         }
     }
 
@@ -150,7 +167,8 @@ impl Shop {
         if lie == Lie::SoldOutTooEarly && self.left <= STOCK / 2 {
             return refusal(409, "sold_out");
         }
-        if self.orders.contains_key(&user) && lie != Lie::SellsTwice {
+        let is_on_its_way = self.late.iter().any(|(_, whose, _)| *whose == user);
+        if is_on_its_way || self.orders.contains_key(&user) && lie != Lie::SellsTwice {
             return refusal(409, "already_ordered");
         }
         if self.left <= 0 && lie != Lie::Oversells {
@@ -159,6 +177,11 @@ impl Shop {
         self.left -= 1;
         self.next_id += 1;
         let id = self.next_id;
+        if lie == Lie::WritesLate && id <= 1000 + LATE {
+            let after = LATE_STEP * u32::try_from(id - 1000).expect("few");
+            self.late.push((Instant::now() + after, user, id));
+            return page();
+        }
         if lie != Lie::LosesOne || id != 1001 {
             self.orders.entry(user).or_default().push(id);
         }

@@ -3,9 +3,9 @@
 //!
 //! In order: a purchase of the victim has written its stock, and its COMMIT has left the replica;
 //! the replica is frozen; its lock lapses; another replica takes it, reads the stock as it was, and
-//! writes; only then the COMMIT arrives, and the replica goes on. Where no lock lapses, or a fence
-//! keeps the next holder from reading, nobody writes meanwhile, and the COMMIT arrives after a
-//! bounded time.
+//! writes; only then the COMMIT arrives, and the replica goes on. Where a fence keeps the next
+//! holder from reading, that one shows its token and waits; where no lock lapses, nobody comes. So
+//! nobody writes meanwhile, and the COMMIT arrives after a bounded time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::replicas::{state_of, victim};
 use super::{Link, POLL, Scene, unseen, until, witness};
 use crate::error::Result;
-use crate::judge::audit::STOCK_WRITE;
+use crate::judge::audit::{STOCK_WRITE, TOKEN_SHOWN};
 use crate::lab::cluster::blocking;
 
 /// Longest time for others to take the lock and write: three leases of a second, and less than the
@@ -26,9 +26,32 @@ const OTHERS_WRITE_WITHIN: Duration = Duration::from_millis(3200);
 /// Between the write of another and the COMMIT: that write waits for the row.
 const SETTLES: Duration = Duration::from_millis(30);
 
-/// Witness: the victim's state in /proc with its COMMIT held, and what others wrote meanwhile;
-/// `lapses` says whether they must have.
-pub async fn freeze_the_holder(scene: &Scene<'_>, lapses: bool) -> Result<String> {
+/// What others do while a holder stands still past its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// The lock lapses, and another one writes.
+    Write,
+    /// It lapses, and another one shows its token to the fence.
+    ComeToTheFence,
+    /// It is the holder's transaction, so they wait for it.
+    Wait,
+}
+
+impl Others {
+    /// Whether they did, who were seen to do something so often.
+    fn have(self, wrote: u64, shown: u64) -> bool {
+        match self {
+            Self::Write => wrote > 0,
+            // Who writes has passed the fence.
+            Self::ComeToTheFence => wrote + shown > 0,
+            Self::Wait => true,
+        }
+    }
+}
+
+/// Witness: the victim's state in /proc with its COMMIT held, and that others did meanwhile what
+/// shows that its lock had lapsed, if it can.
+pub async fn freeze_the_holder(scene: &Scene<'_>, expected: Others) -> Result<String> {
     let (deployment, schedule) = (scene.deployment, scene.schedule);
     let replica = victim(scene)?;
     let Some(way) = deployment.ways(schedule.victim, Link::Database).first() else {
@@ -46,18 +69,21 @@ pub async fn freeze_the_holder(scene: &Scene<'_>, lapses: bool) -> Result<String
     until("a COMMIT is held", || held.fired() > 0).await?;
     let frozen = replica.clone();
     blocking(move || frozen.freeze()).await?;
-    let others: Vec<Rule> = (0..deployment.replicas().len())
-        .filter(|other| *other != schedule.victim)
-        .flat_map(|other| deployment.ways(other, Link::Database))
-        .map(|way| way.watch(stock_write()))
-        .collect();
-    let wrote = || others.iter().map(Rule::matched).sum::<u64>();
+    let others = (0..deployment.replicas().len()).filter(|other| *other != schedule.victim);
+    let others: Vec<_> = others.flat_map(|other| deployment.ways(other, Link::Database)).collect();
+    let watched = |what: fn() -> Command| -> Vec<Rule> {
+        others.iter().map(|way| way.watch(what())).collect()
+    };
+    let (writes, tokens) = (watched(stock_write), watched(|| Command::sql(TOKEN_SHOWN)));
+    let seen = |rules: &[Rule]| rules.iter().map(Rule::matched).sum::<u64>();
+    let wrote = || seen(&writes);
     let began = Instant::now();
     while wrote() == 0 && began.elapsed() < OTHERS_WRITE_WITHIN {
         sleep(POLL).await;
     }
     sleep(SETTLES).await;
     let (state, meanwhile, lasted) = (state_of(replica.pid()), wrote(), began.elapsed());
+    let shown = seen(&tokens);
     // The COMMIT arrives and is answered while the replica still stands, so that no time-out of
     // its own comes first.
     let before = way.counts().bytes_to_client;
@@ -65,21 +91,42 @@ pub async fn freeze_the_holder(scene: &Scene<'_>, lapses: bool) -> Result<String
     let answered = until("the COMMIT is answered", || way.counts().bytes_to_client > before).await;
     blocking(move || replica.thaw()).await?;
     answered?;
-    let others = match meanwhile {
-        0 => "nobody else wrote".to_owned(),
-        1 => "another wrote once".to_owned(),
-        times => format!("others wrote {times} times"),
+    let others = match (meanwhile, shown) {
+        (0, 0) => "nobody else wrote".to_owned(),
+        (0, 1) => "another showed its token, and nobody else wrote".to_owned(),
+        (0, times) => format!("others showed {times} tokens, and nobody else wrote"),
+        (1, _) => "another wrote once".to_owned(),
+        (times, _) => format!("others wrote {times} times"),
     };
     let text = format!(
         "{} was in state {state} for {} ms with its COMMIT on the way; {others} meanwhile",
         schedule.victim_name(),
         lasted.as_millis()
     );
-    witness(state == 'T' && (meanwhile > 0 || !lapses), text)
+    witness(state == 'T' && expected.have(meanwhile, shown), text)
 }
 
 /// The unguarded sale writes back the stock that it has read.
 pub(super) fn stock_write() -> Command {
     let [start, part] = STOCK_WRITE;
     Command::sql(start).containing(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_has_lapsed_where_another_wrote_or_came_to_the_fence_and_one_that_cannot_need_not() {
+        for (expected, wrote, shown, so) in [
+            (Others::Write, 1, 0, true),
+            (Others::Write, 0, 3, false),
+            (Others::ComeToTheFence, 0, 1, true),
+            (Others::ComeToTheFence, 1, 0, true),
+            (Others::ComeToTheFence, 0, 0, false),
+            (Others::Wait, 0, 0, true),
+        ] {
+            assert_eq!(expected.have(wrote, shown), so, "{expected:?}, {wrote}, {shown}");
+        }
+    }
 }

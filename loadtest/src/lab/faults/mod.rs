@@ -27,9 +27,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use self::aimed::Aim;
-pub use self::clients::{Gone, HangUps};
+pub use self::clients::{Gone, HangUps, Left};
 pub use self::equipment::Equipment;
-pub use self::frozen_holder::freeze_the_holder;
+pub use self::frozen_holder::{Others, freeze_the_holder};
 pub use self::replies::{slow_down_commits, slow_down_some_writes};
 pub use self::schedule::{Schedule, replica_name};
 pub use self::stock::Clerk;
