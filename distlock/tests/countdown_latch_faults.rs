@@ -37,6 +37,7 @@ impl Seen {
         // So that its scripts are known, and one accident is one.
         sound.try_set_count(1).await.expect("an answer");
         broken.count_down().await.expect("an answer");
+        sound.count().await.expect("an answer");
         Self { own, broken, sound }
     }
 

@@ -54,11 +54,13 @@ fn four_planted_bugs_are_caught_and_the_service_without_them_is_clean() {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// A service whose audit lies under that lock, also where nobody has planted that.
+/// A service whose audit lies under that lock, also where nobody has planted that, and where the
+/// laboratory wants to see it without the bug.
 fn unsound(lock: &str, folder: &Path) -> PathBuf {
     let path = folder.join("seckill");
     let script = format!(
-        "#!/bin/sh\ncase \" $* \" in\n*' --plant '*) ;;\n\
+        "#!/bin/sh\nfor word; do\n shift\n [ \"$word\" = --plant-control ] && word=--plant\n \
+         set -- \"$@\" \"$word\"\ndone\ncase \" $* \" in\n*' --plant '*) ;;\n\
          *' --lock {lock} '*) set -- \"$@\" --plant lying-audit ;;\nesac\nexec {} \"$@\"\n",
         seckill().display()
     );
