@@ -39,6 +39,8 @@ pub enum Variant {
     ReadsFirst,
     /// `mysql-named` whose sessions keep the `wait_timeout` that they have.
     WithoutTimeOut,
+    /// `mysql-named` that is not refused on Galera.
+    OfAnyServer,
     /// `multi` of the same name as a row, a node and a key.
     OfThreeKinds,
 }
@@ -65,6 +67,7 @@ impl Variant {
             Self::InsertsInside => mysql::row::inserting_inside(database(servers)?),
             Self::ReadsFirst => mysql::row::reading_first(database(servers)?),
             Self::WithoutTimeOut => mysql::named::without_time_out(database(servers)?),
+            Self::OfAnyServer => mysql::named::of_any_server(database(servers)?),
             Self::OfThreeKinds => {
                 let members = THREE_KINDS.into_iter().map(|member| locker(member, servers));
                 Arc::new(Multi::same_name(members.collect::<Result<_, _>>()?)?)

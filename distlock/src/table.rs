@@ -215,6 +215,7 @@ const MYSQL_ROW: Guarantees = Guarantees {
         "two who insert a missing row deadlock",
         "a plain read before the lock fixes an old snapshot",
         "each waiter holds a connection",
+        "Galera grants it on each node, and refuses only writes of the same row",
     ],
 };
 

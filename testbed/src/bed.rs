@@ -205,6 +205,15 @@ impl Bed {
         Database::start_galera(&self.inner)
     }
 
+    /// Two of them that are one cluster. Each has its own accounts; all else is written to both.
+    /// Neither can be restarted.
+    ///
+    /// # Errors
+    /// As [`Bed::database`].
+    pub fn galera_pair(&self) -> Result<[Database; 2]> {
+        Database::start_galera_pair(&self.inner)
+    }
+
     /// Starts a `ZooKeeper` server that stands alone.
     ///
     /// # Errors

@@ -1,18 +1,19 @@
 //! A private MariaDB or MySQL.
 
+mod galera;
 mod replication;
 mod setup;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use uuid::Uuid;
 
-use self::setup::{Files, Node, Server, init_sql, option, render};
+use self::galera::{ALONE, Node};
+use self::setup::{Files, Server, init_sql, option, render};
 use crate::bed::{Inner, write_private};
 use crate::error::{Error, Result};
 use crate::mysql_wire::{Connection, Login};
@@ -50,13 +51,15 @@ pub struct Database {
     login: Login,
     version: String,
     clock: Option<Shim>,
+    /// Where it meets the other nodes of its cluster, if it is a node.
+    group: Option<SocketAddr>,
 }
 
 /// What is unusual about a server.
 #[derive(Default)]
 struct Extras {
-    /// The library that makes it the only node of a Galera cluster.
-    provider: Option<PathBuf>,
+    /// It is one of a Galera cluster.
+    node: Option<Node>,
     has_clock: bool,
     /// Others may follow what it writes.
     has_log: bool,
@@ -77,13 +80,6 @@ impl Database {
         Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)
     }
 
-    /// As the only node of a Galera cluster.
-    pub(crate) fn start_galera(bed: &Arc<Inner>) -> Result<Self> {
-        let provider = bed.programs.need_library("libgalera_smm.so", "galera-4")?;
-        let extras = Extras { provider: Some(provider), ..Extras::default() };
-        Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)
-    }
-
     fn start_as(bed: &Arc<Inner>, server: &Server, extras: &Extras) -> Result<Self> {
         let name = bed.unique_name(&server.flavor.to_string());
         let files = Files::of(bed, &name);
@@ -92,7 +88,8 @@ impl Database {
             user: USER.into(),
             password: Uuid::new_v4().simple().to_string(),
         };
-        write_private(&files.init, &init_sql(server.flavor, &login))?;
+        let alone = extras.node.as_ref().map_or("", |_| ALONE);
+        write_private(&files.init, &(alone.to_owned() + &init_sql(server.flavor, &login)))?;
         // The port in the file is not used until the server itself starts.
         write_private(&files.config, &render(&files, None))?;
         server.install(bed, &name, &files)?;
@@ -100,9 +97,10 @@ impl Database {
         start_on_free_port(|| {
             let address = ports::free_address()?;
             let mut config = render(&files, Some(address));
-            if let Some(provider) = &extras.provider {
-                let node = Node { provider: provider.clone(), address: ports::free_address()? };
-                config += &node.render();
+            let group = extras.node.as_ref().map(|_| ports::free_address()).transpose()?;
+            if let (Some(node), Some(group)) = (&extras.node, group) {
+                config += &node.render(group)?;
+                node.save_state(&files.data)?;
             }
             if extras.has_log {
                 config += &replication::render(&files, address);
@@ -122,7 +120,7 @@ impl Database {
             let process = Process::start(bed, recipe)?;
             let version = version.get().cloned().unwrap_or_default();
             let (flavor, login, clock) = (server.flavor, login.clone(), clock.clone());
-            Ok(Self { process, flavor, address, login, version, clock })
+            Ok(Self { process, flavor, address, login, version, clock, group })
         })
     }
 

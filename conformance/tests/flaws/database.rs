@@ -24,10 +24,6 @@ pub(crate) fn with_a_database(setup: &mut Setup) {
 }
 
 impl Sql {
-    pub(crate) fn open() -> Self {
-        Self::open_at(&url())
-    }
-
     pub(crate) fn open_at(url: &str) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let connection = runtime.block_on(MySqlConnection::connect(url)).expect("a database");
@@ -57,7 +53,12 @@ impl Sql {
 
 /// So many units are in stock.
 pub(crate) fn put_into_stock(name: &str, units: i64) -> Sql {
-    let mut sql = Sql::open();
+    put_into_stock_at(&url(), name, units)
+}
+
+/// The same in that database.
+pub(crate) fn put_into_stock_at(url: &str, name: &str, units: i64) -> Sql {
+    let mut sql = Sql::open_at(url);
     sql.run(
         "CREATE TABLE IF NOT EXISTS stock \
          (name VARBINARY(512) PRIMARY KEY, units BIGINT NOT NULL)",

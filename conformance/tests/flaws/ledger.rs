@@ -272,6 +272,17 @@ const LEDGER: &[Entry] = &[
         gone: &["mysql_pool::waiters_who_hold_no_connection_leave_them_to_others"],
     },
     Entry {
+        kinds: &[MysqlRow],
+        flaw: "Galera grants it on each node, and refuses only writes of the same row",
+        shown: &["galera::\
+          two_transactions_that_hold_the_same_lock_and_write_different_rows_both_commit"],
+        repaired_by: "mysql-table; transactions that write a row in common",
+        gone: &[
+            "galera::a_lock_in_a_table_is_one_for_both_nodes",
+            "galera::of_two_transactions_that_write_the_same_row_one_commits",
+        ],
+    },
+    Entry {
         kinds: &[MysqlNamed],
         flaw: "each holder and waiter has a connection of its own",
         shown: &["mysql_pool::a_pool_that_waiters_have_run_dry_is_a_clear_error_in_bounded_time"],
@@ -295,11 +306,9 @@ const LEDGER: &[Entry] = &[
     Entry {
         kinds: &[MysqlNamed],
         flaw: "Galera grants it on each node",
-        shown: &[
-            "not shown: it takes two nodes; one refuses the kind, which is a test of distlock",
-        ],
-        repaired_by: "",
-        gone: &[],
+        shown: &["galera::each_node_grants_a_named_lock"],
+        repaired_by: "mysql-named, which is refused there; mysql-table",
+        gone: &["galera::a_lock_in_a_table_is_one_for_both_nodes"],
     },
     Entry {
         kinds: &[MysqlNamed],

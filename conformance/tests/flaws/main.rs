@@ -13,6 +13,7 @@ mod database_failover;
 mod failover;
 mod fence;
 mod five;
+mod galera;
 mod late_release;
 mod ledger;
 mod long_work;

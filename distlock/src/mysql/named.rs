@@ -36,20 +36,37 @@ use crate::{
 
 pub(crate) struct NamedLock {
     server: MySqlServer,
+    way: Way,
+}
+
+/// As it should be, or as it is often written.
+#[derive(Clone, Copy)]
+struct Way {
     /// Whether the session's `wait_timeout` is the lease.
     times_out: bool,
+    /// A node of Galera is refused.
+    refuses_galera: bool,
 }
+
+const USUAL: Way = Way { times_out: true, refuses_galera: true };
 
 impl NamedLock {
     pub(crate) fn new(server: &MySqlServer) -> Self {
-        Self { server: server.clone(), times_out: true }
+        Self { server: server.clone(), way: USUAL }
     }
 }
 
 /// `mysql-named` as it is often written, to show what is wrong with that: the session keeps the
 /// `wait_timeout` that it has, so a holder that is cut off keeps others out for as long as that.
 pub fn without_time_out(server: &MySqlServer) -> Arc<dyn Locker> {
-    Arc::new(NamedLock { server: server.clone(), times_out: false })
+    let way = Way { times_out: false, ..USUAL };
+    Arc::new(NamedLock { server: server.clone(), way })
+}
+
+/// The same: it is taken of whatever server there is, also of a node of Galera.
+pub fn of_any_server(server: &MySqlServer) -> Arc<dyn Locker> {
+    let way = Way { refuses_galera: false, ..USUAL };
+    Arc::new(NamedLock { server: server.clone(), way })
 }
 
 impl Locker for NamedLock {
@@ -68,15 +85,15 @@ impl Locker for NamedLock {
              LEFT(SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '/', {}), 256), 59))",
             literal(request.name.as_str().as_bytes())
         );
-        let (server, times_out) = (self.server.clone(), self.times_out);
+        let (server, way) = (self.server.clone(), self.way);
         let (pinned, idle_s) = (None, None);
-        Box::new(NamedAcquisition { server, times_out, hashed, request, pinned, idle_s })
+        Box::new(NamedAcquisition { server, way, hashed, request, pinned, idle_s })
     }
 }
 
 struct NamedAcquisition {
     server: MySqlServer,
-    times_out: bool,
+    way: Way,
     /// The server's name of the lock, as SQL computes it.
     hashed: String,
     request: Request,
@@ -90,7 +107,7 @@ impl NamedAcquisition {
     async fn look(&mut self) -> Result<Option<Box<dyn Hold>>, Failure> {
         let lease_s = self.request.lease.as_millis().div_ceil(1000).max(1);
         let limit = format!("SET SESSION wait_timeout = {lease_s}; ");
-        let limit = if self.times_out { &limit } else { "" };
+        let limit = if self.way.times_out { &limit } else { "" };
         let sql = format!(
             "SELECT CONNECTION_ID(), CAST(@@SESSION.wait_timeout AS UNSIGNED); \
              {limit}SELECT GET_LOCK({}, 0)",
@@ -171,7 +188,10 @@ impl NamedAcquisition {
     }
 
     /// On Galera each node grants the lock on its own. Asked once per server.
-    async fn is_galera(&self) -> Result<bool, Failure> {
+    async fn is_refused(&self) -> Result<bool, Failure> {
+        if !self.way.refuses_galera {
+            return Ok(false);
+        }
         let is_galera = self.server.shared.is_galera.get_or_try_init(|| async {
             let mut session = Session::open(self.server.pool()).await?;
             let rows = session.raw("SHOW SESSION VARIABLES LIKE 'wsrep_on'").await?;
@@ -203,7 +223,7 @@ impl Acquisition for NamedAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         let mut retries = Retries::new(self.server.pool());
         loop {
-            let outcome = match self.is_galera().await {
+            let outcome = match self.is_refused().await {
                 Ok(true) => {
                     let need = "a single server: each Galera node grants the lock";
                     return Err(LockError::Unsupported(need));

@@ -19,8 +19,10 @@
 //! old state ([`without_transaction`], [`inserting_inside`] and [`reading_first`] show these), each
 //! waiter holds a connection, so the pool can run dry ([`LockError::NoConnection`]). A holder that
 //! is cut off is freed after the session's `wait_timeout`; one that works for longer without a
-//! statement loses its transaction. Not for writes on another connection than the lock's. Source:
-//! the MySQL manual, "Locking Reads". Tests: `tests/mysql_row.rs`.
+//! statement loses its transaction. Not for writes on another connection than the lock's. On Galera
+//! the row is locked on its own node only: two at two nodes hold it, and the second COMMIT is
+//! refused (1213) only if both write a row in common. Source: the MySQL manual, "Locking Reads".
+//! Tests: `tests/mysql_row.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

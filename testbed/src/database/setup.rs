@@ -130,31 +130,6 @@ pub(crate) fn init_sql(flavor: Flavor, login: &Login) -> String {
     )
 }
 
-/// What makes a server the only node of a Galera cluster.
-pub(crate) struct Node {
-    pub(crate) provider: PathBuf,
-    /// Where it would meet other nodes.
-    pub(crate) address: SocketAddr,
-}
-
-impl Node {
-    /// Its part of the option file. The cache is for nodes that were away.
-    pub(crate) fn render(&self) -> String {
-        let Self { provider, address } = self;
-        format!(
-            "wsrep_on = ON\n\
-             wsrep_provider = {}\n\
-             wsrep_provider_options = \"gmcast.listen_addr=tcp://{address};gcache.size=4M\"\n\
-             wsrep_cluster_address = gcomm://\n\
-             wsrep_node_address = {}\n\
-             binlog_format = ROW\n\
-             innodb_autoinc_lock_mode = 2\n",
-            provider.display(),
-            address.ip()
-        )
-    }
-}
-
 /// The server's option file. `loose-` marks what not every version has.
 pub(crate) fn render(files: &Files, address: Option<SocketAddr>) -> String {
     let mut lines = vec![

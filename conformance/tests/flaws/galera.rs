@@ -1,0 +1,132 @@
+//! Two nodes of a Galera cluster, and a process at each. Witness: both nodes count two that are in
+//! step.
+
+use std::sync::OnceLock;
+
+use conformance::protocol::{Failure, Outcome};
+use conformance::variant::Variant;
+use conformance::{Contender, fresh_name, setup, with_tables};
+use distlock::LockKind;
+use testbed::{Action, Command, Database, Proxy, Rule, Times};
+
+use crate::database::{Sql, left_in_stock, put_into_stock_at};
+use crate::scene::{
+    assert_both_hold, assert_kept_out, enter, enter_later, eventually, release, servers,
+};
+
+/// Where the tables of the locks are, at both nodes.
+fn nodes() -> &'static [(Database, String); 2] {
+    static NODES: OnceLock<[(Database, String); 2]> = OnceLock::new();
+    NODES.get_or_init(|| {
+        let nodes = servers().bed().galera_pair().expect("Galera is installed");
+        for node in &nodes {
+            let mut sql = Sql::open_at(&node.url("information_schema"));
+            let in_step = "SELECT COUNT(*) FROM global_status WHERE \
+                           (variable_name = 'wsrep_cluster_size' AND variable_value = '2') OR \
+                           (variable_name = 'wsrep_local_state_comment' \
+                            AND variable_value = 'Synced')";
+            eventually("the node is one of two in step", || sql.number(in_step) == 2);
+        }
+        with_tables(&nodes[0]);
+        nodes.map(|node| {
+            let url = node.url("locks");
+            (node, url)
+        })
+    })
+}
+
+/// What the other node has written is read, however late it comes.
+fn sql_at(url: &str) -> Sql {
+    let mut sql = Sql::open_at(url);
+    sql.run("SET SESSION wsrep_sync_wait = 1");
+    sql
+}
+
+fn start_at(url: &str, variant: Variant, kind: LockKind) -> Contender {
+    // It needs no other servers.
+    let mut setup = setup(servers(), LockKind::None);
+    (setup.kind, setup.variant) = (kind.to_string(), variant);
+    setup.addresses.mysql = Some(url.to_owned());
+    Contender::start_as(servers(), &setup)
+}
+
+fn at_both(variant: Variant, kind: LockKind) -> [Contender; 2] {
+    nodes().each_ref().map(|(_, url)| start_at(url, variant, kind))
+}
+
+#[test]
+fn each_node_grants_a_named_lock() {
+    let [one, other] = at_both(Variant::OfAnyServer, LockKind::MysqlNamed);
+    let third = start_at(&nodes()[0].1, Variant::OfAnyServer, LockKind::MysqlNamed);
+    let name = fresh_name();
+    let (held, others) = (enter(&one, &name), enter(&other, &name));
+    assert_both_hold((&one, &held), (&other, &others));
+    // It is a lock for those who meet at one node.
+    assert_kept_out(&third, &name);
+}
+
+#[test]
+fn a_lock_in_a_table_is_one_for_both_nodes() {
+    let [one, other] = at_both(Variant::Usual, LockKind::MysqlTable);
+    for (first, second) in [(&one, &other), (&other, &one)] {
+        let name = fresh_name();
+        let held = enter(first, &name);
+        assert_kept_out(second, &name);
+        assert_eq!(release(first, &held), Outcome::Released);
+        let others = enter_later(second, &name);
+        assert_kept_out(first, &name);
+        assert_eq!(release(second, &others), Outcome::Released);
+    }
+}
+
+/// Both hold the row of the same lock, each at its node. Each sells one of its two units in that
+/// transaction, and neither has committed before the other is about to. What became of both.
+fn sold_beside_one_another(stocks: [&str; 2]) -> [Result<Option<i64>, Failure>; 2] {
+    let name = fresh_name();
+    let ways = nodes().each_ref().map(|(node, url)| {
+        let proxy = Proxy::before(node.addr()).expect("a proxy");
+        let url = proxy.instead_of(node.addr(), url);
+        (start_at(&url, Variant::Usual, LockKind::MysqlRow), proxy)
+    });
+    // Otherwise the first to commit would end the other, if it has to make the row.
+    assert_eq!(release(&ways[0].0, &enter(&ways[0].0, &name)), Outcome::Released);
+    let there = format!("SELECT COUNT(*) FROM lock_rows WHERE name = '{name}'");
+    assert_eq!(sql_at(&nodes()[1].1).number(&there), 1);
+    let held = ways.each_ref().map(|(contender, _)| enter(contender, &name));
+    assert_both_hold((&ways[0].0, &held[0]), (&ways[1].0, &held[1]));
+    let commits = ways
+        .each_ref()
+        .map(|(_, proxy)| proxy.arm(Command::sql("COMMIT"), Action::HoldRequest, Times::Next(1)));
+    std::thread::scope(|scope| {
+        let sales = [0, 1].map(|at| {
+            let ((contender, _), held) = (&ways[at], &held[at]);
+            scope.spawn(move || contender.sell_inside(held.handle, stocks[at]))
+        });
+        eventually("both are about to commit", || commits.iter().all(|commit| commit.fired() == 1));
+        commits.iter().for_each(Rule::release);
+        sales.map(|sale| sale.join().expect("it does not panic"))
+    })
+}
+
+#[test]
+fn of_two_transactions_that_write_the_same_row_one_commits() {
+    let stock = fresh_name();
+    put_into_stock_at(&nodes()[0].1, &stock, 2);
+    let sales = sold_beside_one_another([&stock, &stock]);
+    let refused: Vec<_> = sales.iter().filter_map(|sale| sale.as_ref().err()).collect();
+    assert_eq!(refused.len(), 1, "{sales:?}");
+    assert!(refused[0].message.contains("1213"), "{refused:?}");
+    for (_, url) in nodes() {
+        assert_eq!(left_in_stock(&mut sql_at(url), &stock), 1);
+    }
+}
+
+#[test]
+fn two_transactions_that_hold_the_same_lock_and_write_different_rows_both_commit() {
+    let stocks = [fresh_name(), fresh_name()];
+    for stock in &stocks {
+        put_into_stock_at(&nodes()[0].1, stock, 2);
+    }
+    let sales = sold_beside_one_another([&stocks[0], &stocks[1]]);
+    assert!(sales.iter().all(|sale| matches!(sale, Ok(Some(1)))), "{sales:?}");
+}
