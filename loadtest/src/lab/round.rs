@@ -176,8 +176,9 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
         round.unmet.extend(liveness::unmet(&past.records, &past.names, since));
     }
     // Elsewhere a purchase may be refused that nobody aborts: a voucher's lock may not be free in
-    // time, and a request for a ticket may end before it was admitted.
-    if fault == FaultKind::HangUp && path == Path::Direct && trial.place.scope == Scope::User {
+    // time, a request for a ticket may end before it was admitted, and all may be sold by then.
+    let goes_on = path == Path::Direct && trial.place.scope == Scope::User && round.ok_after > 0;
+    if fault == FaultKind::HangUp && goes_on {
         round.unmet.extend(past.lots.first().and_then(|lot| hang_ups.given_up(&lot.rows)));
     }
     let sold_twice = trial.circumstance.is_frozen() && report.oversold > 0;

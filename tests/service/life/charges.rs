@@ -71,9 +71,13 @@ async fn money_for_an_order_that_is_cancelled_before_it_is_marked_goes_back() {
     age(&pool).await;
     let is_over = async || open_charges(&pool).await == 0;
     eventually("the money is given back", is_over).await;
-    let metrics = client().get(format!("{}/metrics", service.url)).send().await;
-    let metrics = metrics.expect("an answer").text().await.expect("text");
-    assert!(metrics.contains(r#"seckill_charges_taken_up_total{outcome="cancelled"} 1"#));
+    // The note goes first, and then it is counted.
+    eventually("that is counted", async || {
+        let metrics = client().get(format!("{}/metrics", service.url)).send().await;
+        let metrics = metrics.expect("an answer").text().await.expect("text");
+        metrics.contains(r#"seckill_charges_taken_up_total{outcome="cancelled"} 1"#)
+    })
+    .await;
     assert_eq!(pay(&service.url, &order).await.problem(409), "order_cancelled");
     assert_eq!(service.add_up(&voucher).await, (0, 1, 9));
 }
