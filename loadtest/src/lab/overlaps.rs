@@ -1,7 +1,7 @@
 //! How often two held one lock at once, by what replicas told of their holds.
 //!
 //! A hold is told with the answer and drawn later than it was by as long as the answer was on its
-//! way ([`crate::load::held`]), so two that follow each other closely may look as if they
+//! way (`load/held`), so two that follow each other closely may look as if they
 //! overlapped. Which of them must have, whatever the delay, is counted apart: a hold begins between
 //! the sending of its request and the moment that was told, and lasts as long as was told.
 
