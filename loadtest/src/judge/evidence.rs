@@ -39,6 +39,24 @@ pub struct Record {
 pub const NO_END: u64 = u64::MAX;
 
 impl Record {
+    /// One that ended so, for tests that care about little more.
+    #[cfg(test)]
+    pub(crate) fn that_ended(outcome: Outcome) -> Self {
+        Self {
+            start_ns: 1,
+            end_ns: 2,
+            user: 1,
+            order: None,
+            n: 0,
+            key: 0,
+            voucher: 0,
+            outcome,
+            replica: None,
+            code: 0,
+            admitted: false,
+        }
+    }
+
     /// The id of the order the answer speaks of.
     pub fn order_id(&self) -> Option<u64> {
         self.order.map(NonZeroU64::get)

@@ -201,19 +201,7 @@ mod tests {
 
     #[test]
     fn a_round_needs_answers_of_all_replicas_and_few_requests_without_one() {
-        let record = |replica, outcome| Record {
-            start_ns: 1,
-            end_ns: 2,
-            user: 1,
-            order: None,
-            n: 0,
-            key: 0,
-            voucher: 0,
-            outcome,
-            replica,
-            code: 0,
-            admitted: false,
-        };
+        let record = |replica, outcome| Record { replica, ..Record::that_ended(outcome) };
         let names = Names { replicas: ["r2", "r1"].map(str::to_owned).into(), ..Names::default() };
         // Of a hundred so many by the first and without an answer, the others by the second.
         let reasons = |first: usize, unknown: usize| {

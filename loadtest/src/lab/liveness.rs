@@ -73,15 +73,8 @@ mod tests {
         Record {
             start_ns: HEALED + start_ms * 1_000_000,
             end_ns: HEALED + end_ms * 1_000_000,
-            user: 1,
-            order: None,
-            n: 0,
-            key: 0,
-            voucher: 0,
-            outcome,
-            replica: None,
             code,
-            admitted: false,
+            ..Record::that_ended(outcome)
         }
     }
 

@@ -104,14 +104,8 @@ mod tests {
                 start_ns: sent * 1_000_000,
                 end_ns: until * 1_000_000,
                 user,
-                order: None,
                 n,
-                key: 0,
-                voucher: 0,
-                outcome: Outcome::Bought,
-                replica: None,
-                code: 0,
-                admitted: false,
+                ..Record::that_ended(Outcome::Bought)
             }
         };
         let records: Vec<Record> = (0..).zip(requests).map(record).collect();

@@ -223,19 +223,7 @@ mod tests {
     }
 
     fn record(outcome: Outcome, code: u8) -> Record {
-        Record {
-            start_ns: 1,
-            end_ns: 2,
-            user: 1,
-            order: None,
-            n: 0,
-            key: 0,
-            voucher: 0,
-            outcome,
-            replica: None,
-            code,
-            admitted: false,
-        }
+        Record { code, ..Record::that_ended(outcome) }
     }
 
     #[test]
