@@ -20,8 +20,8 @@ export RUST_TEST_THREADS ?= 4
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak plants kill-rounds up test test-mysql bench bench-check bench-load \
- bench-locks bench-mysql \
+.PHONY: help demo compare soak plants kill-rounds up test test-mysql interop interop-short peers \
+  bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose \
   install-servers install-all clean-report
 
@@ -59,7 +59,7 @@ up: install-servers ## Start a private cluster and print the web page's address;
 	$(build-release)
 	target/release/loadtest up $(ARGS)
 
-tests := unit failpoints docs check-compose
+tests := unit failpoints interop-short docs check-compose
 test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs
 
 # Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
@@ -68,18 +68,38 @@ test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaD
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
 	  tests/two_at_a_time.sh --workspace --locked --lib --bins --tests $(ARGS)
 
-# About an hour; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
+# Three minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
+lock-bench := -p conformance --features interop --bench locks --locked
+interop-tests := cargo test --locked -p conformance --features interop --test interop --
+interop: peers ## Meet the real Redisson and Curator on the locks that are shared with them
+	$(interop-tests) --nocapture $(ARGS)
+
+# What is timed is not alone then, and contested locks are taken less often.
+interop-short: peers
+	INTEROP_REDISSON=3200 INTEROP_CURATOR=640 $(interop-tests) --test-threads 3
+	cargo test $(lock-bench) -- --smoke
+
+peers:
+	@deploy/install-servers.sh --for-interop
+	mvn -q -B -f conformance/interop/pom.xml compile
+	mvn -q -B -f conformance/interop/pom.xml compile -P redisson-3
+
+# About two hours; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
 bench: ## Measure the service beside the database's bare transaction, against its bars
 	@deploy/install-servers.sh --for-bench
 	$(build-release)
 	cargo build -p seckill --example constant --release --locked
 	mkdir -p $(report)
-	target/release/loadtest bench --json $(report)/bench.json $(ARGS)
+	status=0; target/release/loadtest bench --json $(report)/bench.json $(ARGS) || status=$$?; \
+	  $(if $(ARGS),,$(MAKE) --no-print-directory bench-locks || status=$$?;) exit $$status
 
-bench-locks: install-servers ## Measure what a lock costs beside the bare commands it is made of
-	cargo bench --locked -p distlock --bench lock -- $(ARGS)
+# About an hour; ARGS="--rows redisson-64" takes less. Cargo runs it in the folder of its package.
+bench-locks: peers ## Measure what a lock costs, beside bare commands and the real Redisson
+	@deploy/install-servers.sh --for-bench
+	mkdir -p $(report)
+	cargo bench $(lock-bench) -- --json $(CURDIR)/$(report)/bench-locks.json $(ARGS)
 
-bench-mysql: ## The same on MySQL instead of MariaDB
+bench-mysql: ## Measure as bench does, on MySQL instead of MariaDB
 	MYSQLD="$${MYSQLD:-$$(deploy/fetch-mysql.sh)}" $(MAKE) --no-print-directory bench \
 	  ARGS="--db mysql $(ARGS)"
 
@@ -99,6 +119,7 @@ fmt-check:
 lint: ## Run clippy on everything
 	cargo clippy --workspace --all-targets --locked -- $(deny)
 	cargo clippy --workspace --lib --test failpoints --features $(failpoints) --locked -- $(deny)
+	cargo clippy -p conformance --features interop --test interop --bench locks --locked -- $(deny)
 	@$(MAKE) --no-print-directory features
 
 features: ## Check that the lock library builds with each of its features alone

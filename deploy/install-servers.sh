@@ -2,8 +2,9 @@
 # Installs what is missing of the servers that the tests and the demo start for themselves: Redis,
 # MariaDB (unless MariaDB or MySQL is there), HAProxy, ZooKeeper. Silent when nothing is missing.
 # With --for-bench also sysbench; with --for-tests that, which the test of the bench runs, Chromium
-# with its driver, for the tests of pages, and Galera, a library that MariaDB loads. Starts no
-# service and touches no running one. NO_INSTALL=1 refuses to install.
+# with its driver, for the tests of pages, and Galera, a library that MariaDB loads; with
+# --for-interop a Java compiler and Maven. Starts no service and touches no running one.
+# NO_INSTALL=1 refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
 set -eu
 
@@ -57,7 +58,13 @@ look() {
     [ "$also" != --for-tests ] || have chromedriver ||
         need "Chromium and its driver" "chromium chromium-driver"
     [ "$also" != --for-tests ] || have_galera || need "Galera" "galera-4"
-    [ -z "$also" ] || have sysbench || need "sysbench" "sysbench"
+    case $also in
+        --for-interop)
+            have javac || need "a Java compiler" "default-jdk-headless"
+            have mvn || need "Maven" "maven"
+            ;;
+        ?*) have sysbench || need "sysbench" "sysbench" ;;
+    esac
 }
 
 need() {

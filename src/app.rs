@@ -126,7 +126,6 @@ impl App {
         let watched = Watched { pool: pool.clone(), redis, locks };
         let background = [
             tokio::spawn(store::keep_watch(health, watched)),
-            tokio::spawn(telemetry::upkeep()),
             tokio::spawn(surroundings.keep_looking(readiness)),
             tokio::spawn(self.housekeeping.clone().run()),
         ];

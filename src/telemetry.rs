@@ -1,12 +1,17 @@
 //! Logs and metrics: the only global state of the process.
 
+mod histogram;
+
 use std::io::IsTerminal;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use metrics::{Histogram, histogram};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{counter, histogram};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::EnvFilter;
+
+use histogram::Histograms;
 
 /// Bucket bounds of all durations, in seconds.
 const SECONDS: [f64; 12] =
@@ -18,7 +23,8 @@ const LOCK_SECONDS: [f64; 15] = [
 ];
 /// How long the parts of a purchase take.
 const PART: &str = "seckill_order_part_seconds";
-const UPKEEP: Duration = Duration::from_secs(5);
+/// How purchases end.
+const ORDERS: &str = "seckill_orders_total";
 
 /// Starts the log on stderr, as lines for people or as JSON. `filter` is in the form of `RUST_LOG`.
 pub fn start_log(filter: &str, json: bool) {
@@ -31,23 +37,66 @@ pub fn start_log(filter: &str, json: bool) {
     let _started_before = if json { log.json().try_init() } else { log.try_init() };
 }
 
+/// The metrics of the process.
+pub struct Metrics {
+    others: PrometheusHandle,
+    histograms: Arc<Histograms>,
+}
+
+impl Metrics {
+    /// The page that tells them, in the text format of Prometheus.
+    pub fn page(&self) -> String {
+        let mut page = self.others.render();
+        self.histograms.write(&mut page);
+        page
+    }
+}
+
 /// The metrics of the process; the first call starts them.
-pub fn metrics() -> &'static PrometheusHandle {
-    static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
+pub fn metrics() -> &'static Metrics {
+    static METRICS: OnceLock<Metrics> = OnceLock::new();
     METRICS.get_or_init(|| {
-        let builder = PrometheusBuilder::new().set_buckets(&SECONDS).and_then(|builder| {
-            builder.set_buckets_for_metric(Matcher::Prefix("distlock_".into()), &LOCK_SECONDS)
-        });
-        let builder = builder.and_then(|builder| {
-            builder.set_buckets_for_metric(Matcher::Full(PART.into()), &LOCK_SECONDS)
-        });
-        let recorder = builder.expect("the lists of buckets are not empty").build_recorder();
-        let handle = recorder.handle();
+        let others = PrometheusBuilder::new().build_recorder();
+        let histograms = Arc::<Histograms>::default();
+        let metrics = Metrics { others: others.handle(), histograms: Arc::clone(&histograms) };
         // Fails only if somebody else records already; then this page stays empty.
-        let _recorded_elsewhere = metrics::set_global_recorder(recorder);
+        let _recorded_elsewhere = metrics::set_global_recorder(Recording { others, histograms });
         describe();
-        handle
+        metrics
     })
+}
+
+/// Where values go.
+struct Recording {
+    others: PrometheusRecorder,
+    histograms: Arc<Histograms>,
+}
+
+impl Recorder for Recording {
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+        self.others.describe_counter(name, unit, help);
+    }
+
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+        self.others.describe_gauge(name, unit, help);
+    }
+
+    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.histograms.describe(name.as_str(), help);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        self.others.register_counter(key, metadata)
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        self.others.register_gauge(key, metadata)
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        let is_lock = key.name().starts_with("distlock_") || key.name() == PART;
+        self.histograms.of(key, if is_lock { &LOCK_SECONDS } else { &SECONDS })
+    }
 }
 
 /// What is timed of every purchase.
@@ -106,9 +155,24 @@ pub fn took(timed: Timed, time: Duration) {
     histograms[timed as usize].record(time);
 }
 
+/// Counts a purchase that has ended so. There are only so many outcomes, and to find a counter by
+/// its label costs the recorder more than to count, so each is looked up once.
+pub fn ended(outcome: &'static str) {
+    static KNOWN: RwLock<Vec<(&str, Counter)>> = RwLock::new(Vec::new());
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, counter)) = known.iter().find(|(name, _)| *name == outcome) {
+        return counter.increment(1);
+    }
+    drop(known);
+    metrics();
+    let counter = counter!(ORDERS, "outcome" => outcome);
+    counter.increment(1);
+    KNOWN.write().unwrap_or_else(PoisonError::into_inner).push((outcome, counter));
+}
+
 fn describe() {
-    use metrics::{Unit, describe_counter, describe_histogram};
-    describe_counter!("seckill_orders_total", "Purchases by outcome");
+    use metrics::{describe_counter, describe_histogram};
+    describe_counter!(ORDERS, "Purchases by outcome");
     describe_histogram!("seckill_order_seconds", Unit::Seconds, "Time of a purchase");
     describe_histogram!(PART, Unit::Seconds, "Time of each part of a purchase");
     describe_counter!("seckill_groups_total", "Groups of orders that were begun");
@@ -122,7 +186,7 @@ fn describe() {
 
 /// What the lock library records, per kind.
 fn describe_locks() {
-    use metrics::{Unit, describe_counter, describe_histogram};
+    use metrics::{describe_counter, describe_histogram};
     let counters = [
         ("distlock_attempts_total", "Times that a lock's server was asked for it"),
         ("distlock_acquired_total", "Locks that were taken"),
@@ -150,13 +214,5 @@ fn describe_locks() {
     ];
     for (name, what) in histograms {
         describe_histogram!(name, Unit::Seconds, what);
-    }
-}
-
-/// Keeps the histograms small; runs until it is dropped.
-pub async fn upkeep() {
-    loop {
-        tokio::time::sleep(UPKEEP).await;
-        metrics().run_upkeep();
     }
 }

@@ -39,12 +39,18 @@ export function isOff(button) {
   return button.getAttribute('aria-disabled') === 'true';
 }
 
+// For how long what was said can be found again, and how much of it.
+const SAID_FOR_MS = 20_000;
+const SAID_AT_MOST = 8;
+
 /** Says something to screen readers once, politely. Sighted people read the same on the page. */
 export function announce(text) {
   const region = byId('hear');
-  // An equal text would not count as a change: empty it first.
-  region.textContent = '';
-  setTimeout(() => { region.textContent = text; }, 60);
+  // Each has a line of its own: several tickets may end at the same moment.
+  const line = el('p', '', text);
+  region.append(line);
+  while (region.childElementCount > SAID_AT_MOST) region.firstElementChild.remove();
+  setTimeout(() => line.remove(), SAID_FOR_MS);
 }
 
 const whole = yuan(0);

@@ -109,7 +109,7 @@ impl Contender {
         contender
     }
 
-    fn set_up(program: Program, setup: &Setup) -> Self {
+    pub(crate) fn set_up(program: Program, setup: &Setup) -> Self {
         let name = program.name().to_owned();
         let (stdin, stdout) = program.pipes().expect("nobody else takes them");
         let heard = Arc::<Heard>::default();
@@ -307,7 +307,12 @@ impl Contender {
         done.wait().unwrap_or_else(|failure| panic!("{failure:?}"));
     }
 
-    fn send<T>(&self, order: Order, limit: Duration, read: fn(Word) -> Option<T>) -> Pending<T> {
+    pub(crate) fn send<T>(
+        &self,
+        order: Order,
+        limit: Duration,
+        read: fn(Word) -> Option<T>,
+    ) -> Pending<T> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = channel();
         let mut open = self.heard.lock();

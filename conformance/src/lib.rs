@@ -6,19 +6,21 @@
 //! it; `tests/flaws` shows what kinds are known to get wrong. Reading order: `protocol` (what is
 //! said to a contender), `failure`, `addresses`, `servers`, `driver` (how it is said), `variant`
 //! (mechanisms that the registry does not make), `clock`, `counter`, `mint`, `want`, `spread`,
-//! `witness`, `patience`, `replica`, `row`; then
+//! `witness`, `patience`, `replica`, `column`, `peer`, `jvm`; then
 //! `main.rs`, the contender itself.
 
 mod addresses;
 pub mod clock;
+mod column;
 pub mod counter;
 mod driver;
 mod failure;
+mod jvm;
 mod mint;
 mod patience;
+mod peer;
 pub mod protocol;
 mod replica;
-mod row;
 mod servers;
 mod spread;
 pub mod variant;
@@ -26,11 +28,13 @@ mod want;
 mod witness;
 
 pub use addresses::Addresses;
+pub use column::column;
 pub use driver::{Contender, Pending, setup, setup_of};
+pub use jvm::Jvm;
 pub use mint::FileMint;
 pub use patience::{PATIENCE, eventually};
+pub use peer::Peer;
 pub use replica::Replica;
-pub use row::row;
 pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up, with_tables};
 pub use spread::Spread;
 pub use want::{fresh_name, overlaps, overtaken};

@@ -118,6 +118,16 @@ pub enum Order {
         /// Whose stock.
         name: String,
     },
+    /// Look at a lock of the kind `redisson` from outside: [`Word::Inspected`].
+    Inspect {
+        /// Its name.
+        name: String,
+    },
+    /// Free such a lock, whoever holds it: [`Word::Freed`].
+    ForceUnlock {
+        /// Its name.
+        name: String,
+    },
     /// Let tasks contend: [`Word::Contended`].
     Contend(Contest),
     /// Say how often a lock was busy: [`Word::Counted`].
@@ -162,7 +172,7 @@ pub struct Contest {
     /// No new round is begun after that.
     #[serde(default)]
     pub until_ns: Option<u64>,
-    /// Between reading the number and writing it; 0 yields once, more is rounded up to ms.
+    /// Between reading the number and writing it; 0 yields once.
     pub hold_us: u64,
     /// The number; it has to be there.
     pub counter: PathBuf,
@@ -253,6 +263,13 @@ pub enum Word {
         /// None if the fence refused the token.
         units: Option<i64>,
     },
+    /// What a lock looks like from outside.
+    Inspected(Inspected),
+    /// What became of a lock that was freed from outside.
+    Freed {
+        /// Whether somebody held it.
+        was_held: bool,
+    },
     /// News: the end of a watch.
     Watched(Watched),
     /// The end of a contest.
@@ -283,6 +300,15 @@ pub struct Held {
     pub acquired_ns: u64,
     /// Until when it may be believed in unless it is renewed; none if that never ends.
     pub believed_until_ns: Option<u64>,
+}
+
+/// A lock, seen from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspected {
+    /// Whether somebody holds it.
+    pub is_locked: bool,
+    /// How long its lease lasts; as PTTL says it, negative if there is none.
+    pub left_ms: i64,
 }
 
 /// A lost lock.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Contest, Stay, Want};
 use conformance::{
-    Contender, Sample, Servers, Spread, Unproven, Witness, busy_until_queued, fresh_name, judge,
-    overlaps, overtaken, promise, row,
+    Contender, Sample, Servers, Spread, Unproven, Witness, busy_until_queued, column, fresh_name,
+    judge, overlaps, overtaken, promise,
 };
 use distlock::{Guarantees, LockKind, WakeKind};
 
@@ -44,8 +44,8 @@ fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtak
         hand_offs.push((kind, measured.hand_offs.in_short(1)));
         turns.push((kind, measured.turns_p99.to_string()));
     }
-    println!("{}", row("hand-off p50, p99", &hand_offs));
-    println!("{}", row(&format!("p99 wait of {ALL} waiters, in turns"), &turns));
+    println!("{}", column("hand-off p50, p99", &hand_offs));
+    println!("{}", column(&format!("p99 wait of {ALL} waiters, in turns"), &turns));
     assert!(unfair.is_empty(), "{}", unfair.join("\n"));
 }
 

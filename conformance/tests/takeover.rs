@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use conformance::clock::between;
 use conformance::protocol::{Failure, Want};
-use conformance::{Contender, Sample, Servers, Spread, Witness, fresh_name, judge, promise, row};
+use conformance::{
+    Contender, Sample, Servers, Spread, Witness, column, fresh_name, judge, promise,
+};
 use distlock::{LockKind, WakeKind};
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -52,7 +54,7 @@ fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
             late.push(format!("{kind}: once {longest:?} after the lease"));
         }
     }
-    println!("{}", row("takeover p50, p99", &figures));
+    println!("{}", column("takeover p50, p99", &figures));
     assert!(late.is_empty(), "{}", late.join("\n"));
 }
 

@@ -63,6 +63,11 @@ impl Attempts {
         self.acquisition.as_mut().map(|acquisition| acquisition.wake()).ok_or_else(spent)
     }
 
+    /// Whether what the last attempt found in its way has no lease.
+    pub(crate) fn is_endless(&self) -> bool {
+        self.acquisition.as_ref().is_some_and(|acquisition| acquisition.is_endless())
+    }
+
     /// A signal brought the lock: there is nothing left to give back.
     pub(crate) fn done(mut self) {
         self.acquisition = None;

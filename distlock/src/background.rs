@@ -28,7 +28,10 @@ pub(crate) const LIMIT: usize = 16_384;
 
 /// Where unfinished work goes.
 #[derive(Clone)]
-pub(crate) struct Background {
+pub(crate) struct Background(Arc<Shared>);
+
+/// Behind one pointer: every attempt and every release has a clone.
+struct Shared {
     tasks: TaskTracker,
     runtime: Handle,
     places: Arc<Semaphore>,
@@ -38,18 +41,18 @@ pub(crate) struct Background {
 impl Background {
     /// The background of the current runtime, for the locks of that kind.
     pub(crate) fn here(kind: &'static str) -> Self {
-        Self {
+        Self(Arc::new(Shared {
             tasks: TaskTracker::new(),
             runtime: Handle::current(),
             places: Arc::new(Semaphore::new(LIMIT)),
             given_up: counter!("distlock_given_up_total", "kind" => kind),
-        }
+        }))
     }
 
     /// Starts work that nobody waits for; drops it if there is too much of that already.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            self.given_up.increment(1);
+        let Ok(place) = Arc::clone(&self.0.places).try_acquire_owned() else {
+            self.0.given_up.increment(1);
             let what = "too much is under way: a release or an abandoned attempt is given up";
             tracing::debug!(limit = LIMIT, "{what}");
             return;
@@ -58,12 +61,12 @@ impl Background {
             work.await;
             drop(place);
         };
-        self.tasks.spawn_on(work, &self.runtime);
+        self.0.tasks.spawn_on(work, &self.0.runtime);
     }
 
     /// Starts a timer, which ends when it is dropped; [`Background::flush`] does not wait for it.
     pub(crate) fn timer(&self, work: impl Future<Output = ()> + Send + 'static) -> Timer {
-        Timer(self.runtime.spawn(work).abort_handle())
+        Timer(self.0.runtime.spawn(work).abort_handle())
     }
 
     /// The work as a future that may be dropped; `orphaned` gets the outcome nobody waited for.
@@ -78,8 +81,8 @@ impl Background {
     /// Waits until nothing is left to do.
     pub(crate) async fn flush(&self) {
         // A closed tracker still takes tasks; closing only lets `wait` come to an end.
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
     }
 }
 

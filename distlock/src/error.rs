@@ -6,10 +6,18 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Somebody else held the lock for as long as the caller was willing to wait.
-    #[error("the lock was still held by somebody else after {} ms", waited.as_millis())]
+    #[error(
+        "the lock was still held by somebody else after {} ms{}",
+        waited.as_millis(),
+        if *is_endless { ", and has no lease or session that could end" } else { "" }
+    )]
     TimedOut {
         /// How long the caller waited.
         waited: Duration,
+        /// Whether what is held has no lease or session that could end, though its kind has them,
+        /// as far as the kind sees it (docs/locks.md, "Odd states"): no holder of that kind leaves
+        /// it so, and if its holder is dead it stays until somebody frees it by force.
+        is_endless: bool,
     },
     /// The lock was lost before the work was done, or before its owner wanted to enter it again.
     #[error("the lock was lost before the work was done")]

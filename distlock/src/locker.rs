@@ -99,6 +99,11 @@ pub trait Acquisition: Send + 'static {
         Wake::Poll
     }
 
+    /// Whether what was last found in the way has no lease or session, though the kind has them.
+    fn is_endless(&self) -> bool {
+        false
+    }
+
     /// Whether this acquisition has something to give back although its attempts were answered:
     /// a place in a queue, a connection. Then [`Acquisition::abandon`] is called when the caller
     /// gives up.

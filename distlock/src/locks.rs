@@ -135,7 +135,7 @@ impl Locks {
         let outcome = self.acquire(owner, name, options, started).await;
         match &outcome {
             Ok(_) => self.meter.acquired(started.elapsed()),
-            Err(LockError::TimedOut { waited }) => self.meter.timed_out(*waited),
+            Err(LockError::TimedOut { waited, .. }) => self.meter.timed_out(*waited),
             Err(_) => self.meter.failed(),
         }
         outcome
@@ -215,9 +215,11 @@ impl Locks {
         started: Instant,
     ) -> Result<Guard, LockError> {
         let deadline = started + options.wait;
-        let timed_out = || LockError::TimedOut { waited: started.elapsed() };
-        let turn =
-            self.first_turn(name, given.as_ref(), deadline).await.map_err(|Late| timed_out())?;
+        let timed_out = |is_endless| LockError::TimedOut { waited: started.elapsed(), is_endless };
+        let turn = self
+            .first_turn(name, given.as_ref(), deadline)
+            .await
+            .map_err(|Late| timed_out(false))?;
         let mut wait = Waiting::new(deadline, turn);
         if self.gives_way {
             wait.give_way().await;
@@ -235,7 +237,7 @@ impl Locks {
                     let turn = wait.turn.take().map(|turn| self.used(turn, &request.owner));
                     return self.guard(hold, turn, &request, options).await;
                 }
-                Ok(None) => return Err(timed_out()),
+                Ok(None) => return Err(timed_out(wait.is_endless)),
                 Err(error) => error,
             };
             // Whoever has been told to wait does not lose its wait because the server is away for a
@@ -280,7 +282,10 @@ impl Locks {
                 }
                 Some(Ok(Woken::LookAgain)) => woken_at = Some(Instant::now()),
                 Some(Err(error)) => return Err(error),
-                None => return Ok(None),
+                None => {
+                    wait.is_endless = attempts.is_endless();
+                    return Ok(None);
+                }
             }
         }
     }

@@ -301,6 +301,11 @@ impl Acquisition for MultiAcquisition {
         }
     }
 
+    fn is_endless(&self) -> bool {
+        let busy = self.places.get(self.busy).and_then(|place| place.acquisition.as_ref());
+        busy.is_some_and(|acquisition| acquisition.is_endless())
+    }
+
     fn is_queued(&self) -> bool {
         self.places.iter().any(Place::is_queued)
     }

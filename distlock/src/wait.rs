@@ -68,6 +68,8 @@ pub(crate) struct Waiting {
     pub(crate) turn: Option<Turn>,
     /// Whether the server has said that somebody else holds the lock.
     pub(crate) was_busy: bool,
+    /// Whether what was in the way at the end had no lease.
+    pub(crate) is_endless: bool,
 }
 
 impl Waiting {
@@ -77,7 +79,7 @@ impl Waiting {
     const TO_SPARE: Duration = Duration::from_millis(100);
 
     pub(crate) fn new(until: Instant, turn: Option<Turn>) -> Self {
-        Self { until, polling: Polling::new(), turn, was_busy: false }
+        Self { until, polling: Polling::new(), turn, was_busy: false, is_endless: false }
     }
 
     fn left(&self) -> Duration {

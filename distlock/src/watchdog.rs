@@ -29,7 +29,10 @@ use crate::{Belief, Renewal, Renewer, Request, Upkeep, failpoint};
 const PER_LEASE: u32 = 3;
 /// A hold may be renewed early by this part of its interval, to go with others.
 const EARLY: u32 = 10;
-/// How far ahead the watchdog looks for holds that may go early.
+/// How long the task waits for another hold after the last: a lock that is held for a moment only
+/// would else cost a task each time, which takes longer than the lock where nothing else goes on.
+const LINGER: Duration = Duration::from_secs(1);
+/// How far ahead the watchdog looks for holds that may go early, at most.
 const AHEAD: Duration = Duration::from_secs(3);
 
 #[derive(Clone)]
@@ -49,6 +52,8 @@ struct Table {
     next_id: u64,
     entries: HashMap<u64, Entry>,
     due: BTreeSet<(Instant, u64)>,
+    /// Of all holds so far: beyond a part of that none may go early.
+    longest_interval: Duration,
     running: bool,
     /// When the task looks again, unless it is told.
     looks_at: Option<Instant>,
@@ -84,13 +89,15 @@ impl Watchdog {
 
     /// Keeps the hold, but not beyond `until`.
     pub(crate) fn keep(&self, upkeep: Upkeep, tenure: Arc<Tenure>, until: Belief) -> Kept {
-        let due = Instant::now() + interval(&upkeep.request);
+        let interval = interval(&upkeep.request);
+        let due = Instant::now() + interval;
         let entry = Entry { upkeep, tenure, until, failures: 0, due: Some(due) };
         let mut table = self.shared.lock();
         let id = table.next_id;
         table.next_id += 1;
         table.entries.insert(id, entry);
         table.due.insert((due, id));
+        table.longest_interval = table.longest_interval.max(interval);
         let looks_too_late = table.looks_at.is_none_or(|looks_at| due < looks_at);
         let start = !std::mem::replace(&mut table.running, true);
         drop(table);
@@ -135,36 +142,41 @@ impl Batch {
     }
 }
 
-/// The task. It ends when there is nothing left to keep, and is started again by the next hold.
+/// The task. It ends when there was nothing to keep for as long as it lingers, and is started again
+/// by the next hold.
 async fn watch(shared: Arc<Shared>, meter: Meter) {
     let mut under_way = FuturesUnordered::new();
+    let mut has_lingered = false;
     loop {
         let (batches, next) = shared.lock().take_due(Instant::now(), &meter);
         for batch in batches {
             // Nothing that a renewal leaves half done is used again: its holds are not renewed.
             under_way.push(AssertUnwindSafe(batch.renew()).catch_unwind());
         }
-        if next.is_none() && under_way.is_empty() && shared.lock().stop_if_idle() {
+        let is_idle = under_way.is_empty() && shared.lock().due.is_empty();
+        if is_idle && has_lingered && shared.lock().stop_if_idle() {
             return;
         }
+        has_lingered = false;
         tokio::select! {
             Some(answers) = under_way.next() => match answers {
                 Ok((sent, answers)) => shared.lock().settle_all(sent, answers),
                 // A mechanism that panics leaves its own holds to their leases.
                 Err(_panic) => tracing::error!("a renewal panicked"),
             },
-            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            () = sleep_until(next) => has_lingered = is_idle,
             () = shared.changed.notified() => {}
         }
     }
 }
 
 impl Table {
-    /// Takes what is due, with what may go with it; also says when the next one is.
-    fn take_due(&mut self, now: Instant, meter: &Meter) -> (Vec<Batch>, Option<Instant>) {
+    /// Takes what is due, with what may go with it; also says when to look again.
+    fn take_due(&mut self, now: Instant, meter: &Meter) -> (Vec<Batch>, Instant) {
         let mut batches = Vec::new();
         if self.due.first().is_some_and(|(due, _)| *due <= now) {
-            let candidates: Vec<_> = self.due.range(..(now + AHEAD, u64::MAX)).copied().collect();
+            let ahead = AHEAD.min(self.longest_interval / EARLY);
+            let candidates: Vec<_> = self.due.range(..=(now + ahead, u64::MAX)).copied().collect();
             for (due, id) in candidates {
                 let Some(entry) = self.entries.get_mut(&id) else { continue };
                 if due > now + interval(&entry.upkeep.request) / EARLY {
@@ -180,8 +192,9 @@ impl Table {
                 add(&mut batches, id, &entry.upkeep);
             }
         }
-        self.looks_at = self.due.first().map(|(due, _)| *due);
-        (batches, self.looks_at)
+        let next = self.due.first().map_or(now + LINGER, |(due, _)| *due);
+        self.looks_at = Some(next);
+        (batches, next)
     }
 
     fn settle_all(&mut self, sent: Instant, answers: Vec<(u64, Renewal)>) {
@@ -249,4 +262,53 @@ fn add(batches: &mut Vec<Batch>, id: u64, upkeep: &Upkeep) {
 /// A 32nd of the interval after the first failure, doubling up to half of it.
 fn back_off(interval: Duration, failures: u32) -> Duration {
     interval / 32 * 2_u32.pow(failures.saturating_sub(1).min(4))
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use tokio::task::yield_now;
+    use tokio::time::sleep;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{LockName, Owner};
+
+    struct Never;
+
+    #[async_trait]
+    impl Renewer for Never {
+        async fn renew(&self, _holds: &[Request]) -> Vec<Renewal> {
+            unreachable!("no hold lasts that long")
+        }
+    }
+
+    fn held_for_a_moment(watchdog: &Watchdog) -> Kept {
+        let request = Request {
+            name: LockName::new("a").unwrap(),
+            owner: Owner::fresh(),
+            may_hold: false,
+            id: Uuid::new_v4(),
+            lease: Duration::from_secs(30),
+        };
+        let upkeep = Upkeep { renewer: Arc::new(Never), request };
+        watchdog.keep(upkeep, Tenure::new(Belief::FOREVER), Belief::FOREVER)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn locks_that_are_held_for_a_moment_again_and_again_share_a_task_which_ends_after_them() {
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let (watchdog, before) = (Watchdog::new(Meter::of("none")), tasks());
+        for _ in 0..3 {
+            drop(held_for_a_moment(&watchdog));
+            yield_now().await;
+            assert_eq!(tasks(), before + 1, "it waits for the next hold");
+        }
+        sleep(LINGER * 3).await;
+        assert_eq!(tasks(), before, "nothing is left to keep");
+        let kept = held_for_a_moment(&watchdog);
+        yield_now().await;
+        assert_eq!(tasks(), before + 1, "it is started again");
+        drop(kept);
+    }
 }

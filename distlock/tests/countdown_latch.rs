@@ -6,8 +6,9 @@ mod support;
 use std::time::Duration;
 
 use distlock::{CountdownLatch, LockError, LockName, Semaphore};
+use support::dropped::up_to;
 use support::ran::ran;
-use support::synchronizers::{Client, LOOK, PATIENT, SLACK, process, up_to};
+use support::synchronizers::{Client, LOOK, PATIENT, SLACK, process};
 use support::{Look, eventually, fresh_name};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -160,7 +161,7 @@ async fn a_worker_that_dies_keeps_it_closed_and_so_every_wait_has_an_end() {
     latch.count_down().await.expect("an answer");
     for wait in [ZERO, Duration::from_millis(300)] {
         match latch.wait(wait).await {
-            Err(LockError::TimedOut { waited }) => {
+            Err(LockError::TimedOut { waited, .. }) => {
                 assert!(waited >= wait && waited < wait + SLACK, "{waited:?}");
             }
             other => panic!("{other:?}"),

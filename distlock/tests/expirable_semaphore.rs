@@ -12,8 +12,9 @@ use distlock::{
     ExpirableSemaphore, Lease, LockError, LockName, LossCause, Owner, Permit, RedisServer, Release,
     Semaphore,
 };
+use support::dropped::up_to;
 use support::ran::ran;
-use support::synchronizers::{Client, LOOK, PATIENT, SLACK, process, up_to};
+use support::synchronizers::{Client, LOOK, PATIENT, SLACK, process};
 use support::{LONG, Look, eventually, fresh_name};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -254,7 +255,9 @@ async fn waits_and_leases_are_bounded() {
     let semaphore = fresh(1).await;
     let _held = taken(&semaphore, FIXED).await;
     match semaphore.acquire(SHORT, FIXED).await {
-        Err(LockError::TimedOut { waited }) => assert!(waited >= SHORT && waited < SHORT + SLACK),
+        Err(LockError::TimedOut { waited, .. }) => {
+            assert!(waited >= SHORT && waited < SHORT + SLACK);
+        }
         other => panic!("{other:?}"),
     }
     let (ms, day) = (Duration::from_millis(1), Duration::from_hours(24));

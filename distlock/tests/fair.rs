@@ -11,7 +11,8 @@ use distlock::{
     Backends, Lease, LockError, LockKind, LockOptions, Locks, LossCause, Release, locker,
 };
 use redis::AsyncCommands;
-use support::scene::{LOOK, PATIENCE, SOON, Scene, at_once, patient, up_to, waiting};
+use support::dropped::up_to;
+use support::scene::{LOOK, PATIENCE, SOON, Scene, at_once, patient, waiting};
 use support::{LONG, connect, eventually, locks_of, server};
 use tokio::runtime;
 use tokio::task::JoinSet;

@@ -204,6 +204,19 @@ async fn a_subscription_that_ends_costs_a_waiter_of_any_kind_no_more_than_a_look
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_of_any_kind_whose_subscription_ended_has_another_soon() {
+    let ways = Ways::start();
+    let sides = ways.sides().await;
+    let all = ways.contend(&sides).await;
+    assert!(ways.end_subscriptions(false) > 0, "nobody had subscribed");
+    for contended in all {
+        let what = format!("{} waits for messages again", contended.who);
+        eventually(&what, async || ways.is_subscribed(&contended.name)).await;
+        contended.hand_over_in_time("subscribed anew").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_restarts_costs_its_waiters_of_any_kind_no_more_than_a_look() {
     let ways = Ways::start();
     let sides = ways.sides().await;

@@ -4,13 +4,12 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::{Backends, LockError, LockKind, LockName, Locks, Release, locker};
+use support::dropped::up_to;
 use support::{LONG, Look, at_once, eventually, fresh_name, locks, options, patient, server};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -222,7 +221,7 @@ async fn a_wait_ends_when_it_is_over_and_not_before() {
     for locks in [&holder, &other] {
         let started = Instant::now();
         match locks.lock(&name, &options(wait, LONG)).await {
-            Err(LockError::TimedOut { waited }) => assert!(waited >= wait, "{waited:?}"),
+            Err(LockError::TimedOut { waited, .. }) => assert!(waited >= wait, "{waited:?}"),
             other => panic!("{:?}", other.err()),
         }
         assert!(started.elapsed() >= wait, "{:?}", started.elapsed());
@@ -230,21 +229,6 @@ async fn a_wait_ends_when_it_is_over_and_not_before() {
     }
     assert_eq!(look.owner(&name).await, owner, "waiting took nothing away");
     guard.release().await.expect("a release");
-}
-
-/// Polls a future until it is done, or has been pending that many times; then it is dropped.
-async fn up_to<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left == 1 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
 }
 
 /// Nothing of the first is left, so that the second gets the lock at once.

@@ -3,75 +3,16 @@
 
 mod support;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use distlock::{Backends, LockKind, Locks, locker};
-use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
-    SharedString, Unit, with_local_recorder,
-};
+use metrics::with_local_recorder;
 use support::redisson::kept;
+use support::told::{LATE, Told};
 use support::{connect, eventually, fresh_name, server};
 
 /// A third of it is the rhythm of renewal.
 const LEASE: Duration = Duration::from_millis(900);
-
-type Series = HashMap<(String, String), Vec<f64>>;
-
-/// What each histogram and each counter was told, by its name and the kind.
-#[derive(Clone, Default)]
-struct Told(Arc<Mutex<Series>>);
-
-impl Told {
-    fn of(&self, name: &str) -> Vec<f64> {
-        let key = (name.to_owned(), "redisson".to_owned());
-        self.0.lock().expect("no panic").get(&key).cloned().unwrap_or_default()
-    }
-}
-
-struct One(Told, (String, String));
-
-impl One {
-    fn new(told: &Told, key: &Key) -> Arc<Self> {
-        let kind = key.labels().find(|label| label.key() == "kind").expect("a kind");
-        Arc::new(Self(told.clone(), (key.name().to_owned(), kind.value().to_owned())))
-    }
-}
-
-impl HistogramFn for One {
-    fn record(&self, seconds: f64) {
-        let mut told = self.0.0.lock().expect("no panic");
-        told.entry(self.1.clone()).or_default().push(seconds);
-    }
-}
-
-impl CounterFn for One {
-    fn increment(&self, _: u64) {
-        self.record(1.0);
-    }
-
-    fn absolute(&self, _: u64) {}
-}
-
-impl Recorder for Told {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(One::new(self, key))
-    }
-
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
-    }
-
-    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(One::new(self, key))
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_off_and_the_renewals_of_a_lock_are_measured() {
@@ -90,7 +31,7 @@ async fn a_hand_off_and_the_renewals_of_a_lock_are_measured() {
 
     let begun = Instant::now();
     let held = locks.lock(&name, &patient).await.expect("it is free");
-    let renewals = || told.of("distlock_renewal_late_seconds");
+    let renewals = || told.of(LATE);
     eventually("it is renewed twice", async || renewals().len() >= 2).await;
     assert!(renewals().iter().all(|late| (0.0..begun.elapsed().as_secs_f64()).contains(late)));
     assert!(told.of("distlock_hand_off_seconds").is_empty(), "it did not have to wait");

@@ -8,13 +8,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock::{
-    Answer, Backends, HoldKind, LockError, LockKind, LockName, Locker, Locks, Multi, Redisson,
-    Release, RenewalKind, locker,
+    Answer, Backends, HoldKind, Lease, LockError, LockKind, LockName, LockOptions, Locker, Locks,
+    LossCause, Multi, Redisson, Release, RenewalKind, locker,
 };
 use redis::AsyncCommands;
 use support::{LONG, Look, at_once, connect, eventually, fresh_name, locks_of, options};
 use testbed::{Bed, Redis, RedisOptions};
 use tokio::time::{sleep, timeout};
+
+/// Its thirds are longer than an answer that does not come is waited for.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// A lock by `lua-release` on that server.
 async fn member(redis: &Redis) -> Arc<dyn Locker> {
@@ -105,6 +108,26 @@ async fn a_member_that_fails_at_release_does_not_keep_the_others() {
     servers[2].kill().expect("a kill");
     assert!(matches!(guard.release().await, Err(LockError::Backend(_))));
     assert_eq!(owners(&servers[..2], &name).await, [None, None]);
+}
+
+/// A member that does not say whether it was renewed is believed in for as long as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_ends_with_the_belief_in_a_member_that_stands_still_unless_that_is_tolerated() {
+    let (_bed, servers) = tokio::task::block_in_place(three);
+    let mut members: Vec<Arc<dyn Locker>> = Vec::new();
+    for server in &servers {
+        members.push(Arc::new(Redisson::on(&connect(server.url()).await)));
+    }
+    let strict = Locks::new(Arc::new(all_of(members.clone())));
+    let lenient = Locks::new(Arc::new(all_but_one_of(members)));
+    let options = LockOptions::new(Duration::ZERO, Lease::Renewed(LEASE));
+    let held = strict.lock(&fresh_name(), &options).await.expect("the lock");
+    let kept = lenient.lock(&fresh_name(), &options).await.expect("the lock");
+    servers[1].freeze().expect("it freezes");
+    let told = timeout(LEASE * 2, held.lost()).await.expect("the others alone do not keep it");
+    assert_eq!(told, LossCause::Expired);
+    assert!(timeout(LEASE, kept.lost()).await.is_err(), "the others keep it");
+    servers[1].thaw().expect("it goes on");
 }
 
 #[tokio::test]

@@ -7,13 +7,14 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use distlock::mysql::MySqlServerOptions;
 use distlock::{
-    Backends, Lease, LockError, LockKind, LockName, Locker, Locks, LossCause, MySqlServer, Owner,
-    Release, Request, Token, locker,
+    Backends, Lease, LockError, LockKind, LockName, LockOptions, Locker, Locks, LossCause,
+    MySqlServer, Owner, Release, Request, Token, locker,
 };
 use sqlx::Row;
 use support::mysql::{
-    Own, Section, assert_clean, drop_at_any_point, locks_on, number, plain_pool, renewed, run,
+    Own, Section, assert_clean, drop_at_any_point, locks_on, number, own, plain_pool, renewed, run,
     server, server_at, try_now, waiting,
 };
 use support::{LONG, at_once, eventually, fresh_name, options, patient};
@@ -325,4 +326,31 @@ async fn a_lock_granted_by_a_database_that_woke_up_too_late_is_given_back() {
     own.database.restart().expect("a server");
     let guard = locks.lock(&name, &waiting()).await.expect("the lock, on new connections");
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
+/// The other oddities cannot be: the columns of the owner's end and token are never empty.
+#[tokio::test]
+async fn tables_that_are_missing_or_of_another_shape_are_an_error_that_says_which() {
+    own().database.create_database("bare").expect("a database");
+    let (url, acquire) = (own().database.url("bare"), Duration::from_secs(4));
+    let options = MySqlServerOptions { url, pool_size: 4, acquire };
+    let server = MySqlServer::with_own_pool(&options).expect("an address");
+    let refusal = async |kind| {
+        let locks = locks_on(kind, &server);
+        let options = LockOptions::new(Duration::ZERO, locks.guarantees().lease(LONG));
+        match locks.lock(&fresh_name(), &options).await.expect_err("there is nothing to lock") {
+            LockError::Backend(why) => why,
+            other => panic!("{kind}: {other}"),
+        }
+    };
+    for (kind, table, other_table) in [
+        (LockKind::MysqlTable, "lock_holders", "CREATE TABLE lock_holders (name INT)"),
+        (LockKind::MysqlRow, "lock_rows", "CREATE TABLE lock_rows (other INT)"),
+    ] {
+        let missing = refusal(kind).await;
+        assert!(missing.contains("1146") && missing.contains(table), "{missing}");
+        run(server.pool(), other_table).await;
+        let of_another_shape = refusal(kind).await;
+        assert!(of_another_shape.contains("1054"), "{of_another_shape}");
+    }
 }

@@ -214,23 +214,41 @@ async fn a_key_that_is_no_such_lock_is_an_error_and_stays_as_it_is() {
     let name = fresh_name();
     let guard = service.locks.lock(&name, &at_once()).await.expect("the lock");
     raw.command::<()>(&["SET", name.as_str(), "another kind"]).await;
-    let of_another_kind = |outcome: Result<(), LockError>| {
-        assert!(matches!(outcome, Err(LockError::HeldByOtherKind)), "{outcome:?}");
-    };
     let lock = RedissonLock::new(&service.server, name.clone());
-    of_another_kind(other.locks.lock(&name, &at_once()).await.map(drop));
-    of_another_kind(lock.is_locked().await.map(drop));
-    of_another_kind(lock.hold_count(guard.owner()).await.map(drop));
-    of_another_kind(lock.force_unlock().await.map(drop));
-    of_another_kind(guard.release().await.map(drop));
+    of_another_kind(&other.locks.lock(&name, &at_once()).await.map(drop));
+    of_another_kind(&lock.is_locked().await.map(drop));
+    of_another_kind(&lock.hold_count(guard.owner()).await.map(drop));
+    of_another_kind(&lock.force_unlock().await.map(drop));
+    of_another_kind(&guard.release().await.map(drop));
     assert_eq!(raw.command::<String>(&["GET", name.as_str()]).await, "another kind");
     raw.command::<()>(&["DEL", name.as_str()]).await;
 
     let guard = service.locks.lock(&name, &at_once()).await.expect("the lock");
     let owner = guard.owner().clone();
     raw.command::<()>(&["HSET", name.as_str(), owner.as_str(), "no number"]).await;
-    of_another_kind(service.locks.lock_as(owner, &name, &at_once()).await.map(drop));
-    of_another_kind(guard.release().await.map(drop));
+    of_another_kind(&service.locks.lock_as(owner, &name, &at_once()).await.map(drop));
+    of_another_kind(&guard.release().await.map(drop));
+}
+
+fn of_another_kind(outcome: &Result<(), LockError>) {
+    assert!(matches!(outcome, Err(LockError::HeldByOtherKind)), "{outcome:?}");
+}
+
+/// As a peer leaves it: Redisson's read-write lock has a field `mode` beside its owners.
+#[tokio::test]
+async fn a_hash_with_fields_that_are_no_owners_is_of_another_kind_and_stays_as_it_is() {
+    let (service, raw) = (service().await, raw().await);
+    for fields in [&["mode", "read", "somebody:1", "1"][..], &["somebody:1", "no number"]] {
+        let name = fresh_name();
+        raw.command::<()>(&[&["HSET", name.as_str()], fields].concat()).await;
+        let lock = RedissonLock::new(&service.server, name.clone());
+        of_another_kind(&service.locks.lock(&name, &options(LONG, LONG)).await.map(drop));
+        of_another_kind(&lock.is_locked().await.map(drop));
+        of_another_kind(&lock.force_unlock().await.map(drop));
+        let left: Vec<String> = raw.command(&["HGETALL", name.as_str()]).await;
+        assert_eq!(left.len(), fields.len());
+        raw.command::<()>(&["DEL", name.as_str()]).await;
+    }
 }
 
 #[tokio::test]
@@ -241,7 +259,7 @@ async fn a_lock_without_an_end_is_waited_for_until_somebody_frees_it() {
     assert_eq!(lock.remaining_lease().await.expect("an answer"), Some(Duration::MAX));
     let started = Instant::now();
     let busy = service.locks.lock(&name, &options(Duration::from_millis(300), LONG)).await;
-    assert!(matches!(busy, Err(LockError::TimedOut { .. })), "{:?}", busy.err());
+    assert!(matches!(busy, Err(LockError::TimedOut { is_endless: true, .. })), "{:?}", busy.err());
     assert!(started.elapsed() < SOON);
     let patient = patient();
     let (got, freed) = tokio::join!(service.locks.lock(&name, &patient), lock.force_unlock());

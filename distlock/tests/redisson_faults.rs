@@ -5,11 +5,11 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockName, Release};
 use redis::Script;
+use support::dropped::up_to;
 use support::redisson::{Own, Raw, Service, kept};
 use support::{ANSWER, LONG, at_once, eventually, fresh_name, options, patient};
 use testbed::{Action, Command, Times};
@@ -127,21 +127,6 @@ async fn a_lock_granted_by_a_server_that_woke_up_too_late_is_given_back() {
         let guard = service.locks.lock(&name, &at_once()).await.expect("the lock");
         guard.release().await.expect("a release");
     }
-}
-
-/// Polls a future until it is done, or has been pending that many times; then it is dropped.
-async fn up_to<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left == 1 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,8 +11,9 @@ use distlock::{
     CountdownLatch, ExpirableSemaphore, LockError, LockName, Permits, RedisServer, Release,
     Semaphore,
 };
+use support::dropped::up_to;
 use support::ran::ran;
-use support::synchronizers::{Client, LOOK, Own, PATIENT, process, up_to};
+use support::synchronizers::{Client, LOOK, Own, PATIENT, process};
 use support::{Look, eventually, fresh_name};
 use testbed::Command;
 use tokio::sync::mpsc;
@@ -159,7 +160,7 @@ async fn a_wait_is_bounded_and_no_wait_is_one_question() {
     let waited = tokio::join!(semaphore.acquire(2, wait), semaphore.acquire(2, wait));
     for outcome in [waited.0, waited.1] {
         match outcome {
-            Err(LockError::TimedOut { waited }) => {
+            Err(LockError::TimedOut { waited, .. }) => {
                 assert!(waited >= wait && waited < wait + LOOK, "{waited:?}");
             }
             other => panic!("{other:?}"),

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{LockName, Locks, Loss};
 use metrics::set_global_recorder;
-use support::lateness::Lateness;
 use support::redisson::{Service, kept};
+use support::told::{self, Told};
 use support::{LONG, connect_with, fresh_name, options, server};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
@@ -148,8 +148,8 @@ async fn a_process() -> Locks {
 
 #[test]
 fn a_thousand_renewals_of_a_starved_process_are_counted_late_and_never_make_two_holders() {
-    let (judge, lateness) = (Judge::of_fresh_locks(), Lateness::default());
-    assert!(set_global_recorder(lateness.clone()).is_ok(), "the first recorder");
+    let (judge, told) = (Judge::of_fresh_locks(), Told::default());
+    assert!(set_global_recorder(told.clone()).is_ok(), "the first recorder");
     let (starved, other) = (one_worker(), one_worker());
     let (locks, others) = (starved.block_on(a_process()), other.block_on(a_process()));
     for number in 0..HELD {
@@ -164,7 +164,7 @@ fn a_thousand_renewals_of_a_starved_process_are_counted_late_and_never_make_two_
     while late.len() < RENEWALS || Judge::read(&judge.entered) == 0 {
         assert!(Instant::now() < deadline, "{} renewals", late.len());
         thread::sleep(Duration::from_millis(20));
-        late.extend(lateness.take());
+        late.extend(told.take(told::LATE));
     }
     judge.over.store(true, Ordering::SeqCst);
     other.block_on(intruder).expect("it has not broken off");

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{Guard, LockName, Locks, Release};
 use metrics::set_global_recorder;
-use support::lateness::Lateness;
 use support::redisson::{Own, Raw, Service, kept};
+use support::told::{LATE, Told};
 use support::{connect_with, fresh_name};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -147,8 +147,8 @@ fn tell(mut lateness: Vec<f64>) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_one_task() {
-    let lateness = Lateness::default();
-    assert!(set_global_recorder(lateness.clone()).is_ok(), "the first recorder");
+    let told = Told::default();
+    assert!(set_global_recorder(told.clone()).is_ok(), "the first recorder");
     let own = Own::start();
     // Patience: the server shares two cores with all else.
     let server = connect_with(own.redis.url(), Duration::from_secs(2)).await;
@@ -160,7 +160,7 @@ async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_one
     let guards = take(&locks, &names).await;
     // Whatever was due while they were taken.
     sleep(INTERVAL).await;
-    lateness.take();
+    told.take(LATE);
     let (before, since) = (count(&raw).await, Instant::now());
     let alive = Alive::since_now();
     while since.elapsed() < LEASE * LEASES {
@@ -171,7 +171,7 @@ async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_one
     // A round may have been begun before, and one may be going on.
     let rounds = usize::try_from(since.elapsed().as_millis() / INTERVAL.as_millis());
     let rounds = rounds.expect("a few") + 2;
-    let (scripts, renewed) = (after.scripts - before.scripts, lateness.take());
+    let (scripts, renewed) = (after.scripts - before.scripts, told.take(LATE));
     let tasks = alive.most().saturating_sub(idle);
     println!("{scripts} scripts, {} clients, {tasks} tasks at most", after.clients);
     let longest = tell(renewed.clone());
@@ -188,9 +188,9 @@ async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_one
     give_back(guards).await;
     locks.flush().await;
     assert_eq!(there(&raw, &names).await, 0);
-    let (before, _) = (count(&raw).await, lateness.take());
+    let (before, _) = (count(&raw).await, told.take(LATE));
     sleep(INTERVAL * 2).await;
     let after = count(&raw).await;
-    assert_eq!((after.scripts, lateness.take().len()), (before.scripts, 0), "nobody holds them");
+    assert_eq!((after.scripts, told.take(LATE).len()), (before.scripts, 0), "nobody holds them");
     assert_eq!(there(&raw, &names).await, 0);
 }

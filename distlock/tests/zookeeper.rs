@@ -13,9 +13,10 @@ use distlock::{
     Backends, Guard, Lease, LockError, LockKind, LockName, LockOptions, LossCause, Owner, Release,
     Request, ZooKeeperServer, locker,
 };
+use support::dropped::up_to;
 use support::{
     LONG, Look, SHORT, assert_busy, at_once, await_watches, eventually, fresh_name, lock, locks,
-    locks_at, options, patient, release, server, up_to, wait_for, watches_below, znode,
+    locks_at, options, patient, release, server, wait_for, watches_below, znode,
 };
 use tokio::task::JoinSet;
 use uuid::Uuid;

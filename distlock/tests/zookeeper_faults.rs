@@ -8,10 +8,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockName, Locks, Release};
+use support::dropped::up_to;
 use support::line::{CREATE, CREATE_CONTAINER, DELETE, Fault, GET, LIST, Line};
 use support::{
     LONG, Look, SHORT, assert_busy, at_once, await_watches, eventually, fresh_name, lock, locks_at,
-    patient, release, server, up_to, wait_for, znode,
+    patient, release, server, wait_for, znode,
 };
 use zookeeper_client::CreateMode;
 
@@ -233,4 +234,52 @@ async fn a_parent_that_vanishes_before_its_child_is_there_is_made_again() {
     }
     release(waiter.await.expect("no panic").expect("the lock")).await;
     assert_eq!(line.asked(CREATE), 3);
+}
+
+/// No session stands behind it, so none can end.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_waited_for_a_node_that_no_session_ends_is_told_so() {
+    let (locks, look, name) = (support::locks().await, Look::here().await, fresh_name());
+    release(lock(&locks, &name).await).await;
+    for (mode, expected) in [(CreateMode::Ephemeral, false), (CreateMode::Persistent, true)] {
+        let node = format!("{}/lock-0000000000", znode(&name));
+        look.create(&node, mode).await;
+        let refused = locks.lock(&name, &support::options(Duration::from_millis(300))).await;
+        match refused.expect_err("it is held") {
+            LockError::TimedOut { is_endless, .. } => assert_eq!(is_endless, expected),
+            other => panic!("{other}"),
+        }
+        locks.flush().await;
+        look.delete(&node).await;
+        release(lock(&locks, &name).await).await;
+    }
+}
+
+/// What it has waited for is gone, and of what is there now nothing is known yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_known_of_a_node_is_not_said_of_the_next_one() {
+    let (line, locks, _, look, name) = setting(LONG).await;
+    let node = |number| format!("{}/lock-000000000{number}", znode(&name));
+    look.create(&node(0), CreateMode::Ephemeral).await;
+    look.create(&node(1), CreateMode::Persistent).await;
+    let (began, late) = (Instant::now(), Duration::from_secs(3));
+    let wait = late + Duration::from_millis(1500);
+    let waiter = tokio::spawn({
+        let (locks, name) = (locks.clone(), name.clone());
+        async move { locks.lock(&name, &support::options(wait)).await }
+    });
+    await_watches(server(), &name, 1).await;
+    // The wait is to be over before the session is asked again, which it is 2 s later, and the
+    // waiter is to look because of what happens, and not because it has not looked for 5 s.
+    tokio::time::sleep_until((began + late).into()).await;
+    line.arm(GET, Fault::Held);
+    look.delete(&node(1)).await;
+    assert_eq!(line.held().await, node(0));
+    match waiter.await.expect("no panic").expect_err("it is held") {
+        LockError::TimedOut { is_endless, .. } => assert!(!is_endless),
+        other => panic!("{other}"),
+    }
+    line.let_go();
+    locks.flush().await;
+    assert_eq!(look.queue(&name).await.len(), 1);
 }

@@ -83,9 +83,9 @@ enum Command {
     Plants(plants::PlantsArgs),
     /// Measure the service beside the database's own bare transaction, and hold it to its bars
     ///
-    /// Every round measures everything once on private servers, each service in a deployment of its
-    /// own; a figure is the median over the rounds of the ratio within a round. A figure whose
-    /// rounds differ by more than 20 % is invalid. sysbench must be installed.
+    /// Every round measures everything on private servers, in slices in turn, each service in a
+    /// deployment of its own; a figure is the median over the rounds of the ratio within a round. A
+    /// figure whose rounds differ by more than 20 % is invalid. sysbench must be installed.
     Bench(bench::BenchArgs),
     /// Start a private cluster for a person and leave it running until Ctrl-C
     ///

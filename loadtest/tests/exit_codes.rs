@@ -116,6 +116,16 @@ fn a_missing_token_file_is_one_sentence_that_names_it() {
 }
 
 #[test]
+fn a_history_that_cannot_be_looked_at_is_one_sentence_that_names_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for path in [folder.path(), Path::new("/nonexistent/load.jsonl.zst")] {
+        let path = path.display().to_string();
+        let sentence = one_sentence(&["check", &path]);
+        assert!(sentence.contains(&path), "{sentence}");
+    }
+}
+
+#[test]
 fn a_missing_program_is_one_sentence_that_names_it() {
     for command in ["compare", "up"] {
         let sentence = one_sentence(&[command, "--seckill", "/nonexistent/seckill"]);

@@ -11,6 +11,11 @@ local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
+-- What counts, as these types write it; all else is no number of theirs.
+local function count_of(text)
+  local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
+  return fits and tonumber(text)
+end
 local lease = whole(ARGV[2], 1)
 if #KEYS ~= 3 or #ARGV ~= 2 or ARGV[1] == '' or not lease then
   return redis.error_reply('ERR arguments: semaphore, permits, latch; id, lease')
@@ -18,7 +23,7 @@ end
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return redis.error_reply('GIVENUP the acquisition was abandoned')
 end
-local limit = tonumber(redis.call('HGET', KEYS[1], 'limit') or nil)
+local limit = count_of(redis.call('HGET', KEYS[1], 'limit'))
 if not limit then
   if redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('WRONGTYPE the name is in use by another kind')

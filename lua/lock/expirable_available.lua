@@ -4,10 +4,15 @@
 -- ARGV: none
 -- Returns: that number; 0 if there is no semaphore
 -- Errors: WRONGTYPE; ERR arguments
+-- What counts, as these types write it; all else is no number of theirs.
+local function count_of(text)
+  local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
+  return fits and tonumber(text)
+end
 if #KEYS ~= 2 or #ARGV ~= 0 then
   return redis.error_reply('ERR arguments: semaphore, permits')
 end
-local limit = tonumber(redis.call('HGET', KEYS[1], 'limit') or nil)
+local limit = count_of(redis.call('HGET', KEYS[1], 'limit'))
 if not limit then
   if redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('WRONGTYPE the name is in use by another kind')

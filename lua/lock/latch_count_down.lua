@@ -13,13 +13,18 @@ local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
+-- What counts, as these types write it; all else is no number of theirs.
+local function count_of(text)
+  local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
+  return fits and tonumber(text)
+end
 local past_ms = whole(ARGV[3], 1)
 if #KEYS ~= 3 or #ARGV ~= 4 or not past_ms or ARGV[1] == '' or ARGV[2] == ''
   or (ARGV[4] ~= 'PUBLISH' and ARGV[4] ~= 'SPUBLISH') then
   return redis.error_reply('ERR arguments: latch, past, channel; message, id, ms, command')
 end
 local id = 'id:' .. ARGV[2]
-local count = tonumber(redis.call('HGET', KEYS[1], 'count') or nil)
+local count = count_of(redis.call('HGET', KEYS[1], 'count'))
 local answered = redis.call('HGET', KEYS[1], id) or redis.call('HGET', KEYS[2], id)
 if not count and redis.call('EXISTS', KEYS[1]) == 1 then
   return redis.error_reply('WRONGTYPE the name is in use by another kind')

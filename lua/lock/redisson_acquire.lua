@@ -32,6 +32,11 @@ if not count and ARGV[3] == '1' then
   return redis.error_reply('LOST the owner does not hold it any more')
 end
 if not count and left ~= -2 then
+  -- It is one owner's; what has more fields than that, or others, is no such lock.
+  local holds = redis.call('HVALS', KEYS[1])
+  if #holds ~= 1 or not tonumber(holds[1]) then
+    return redis.error_reply('WRONGTYPE the hash is no such lock')
+  end
   return left
 end
 if not (count and (latch or ARGV[3] == '0')) then

@@ -9,8 +9,12 @@ if #KEYS ~= 2 or #ARGV ~= 2 or ARGV[1] == ''
   or (ARGV[2] ~= 'PUBLISH' and ARGV[2] ~= 'SPUBLISH') then
   return redis.error_reply('ERR arguments: lock, channel; message, command')
 end
-if redis.call('HLEN', KEYS[1]) == 0 then
+local holds = redis.call('HVALS', KEYS[1])
+if #holds == 0 then
   return 0
+end
+if #holds ~= 1 or not tonumber(holds[1]) then
+  return redis.error_reply('WRONGTYPE the hash is no such lock')
 end
 redis.call('DEL', KEYS[1])
 redis.pcall(ARGV[2], KEYS[2], ARGV[1])

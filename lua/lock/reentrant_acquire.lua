@@ -3,7 +3,8 @@
 -- ARGV[1]: the owner; ARGV[2]: the lease of this hold in ms, which never shortens another hold's
 -- ARGV[3]: 1 if the owner comes again and must hold it still, 0 if nobody has used it before: holds
 --   are told apart by nothing but their number, so a stale one would free what a new one had taken
--- Returns: the owner's holds, this one included; 0 somebody else's, untouched
+-- Returns: the owner's holds, this one included; 0 somebody else's, untouched; -1 the same, and it
+--   has no end
 -- Errors: LOST the owner comes again and holds nothing; WRONGTYPE; ERR arguments
 local owner, lease, again = ARGV[1], ARGV[2], ARGV[3]
 if not owner or owner == '' then
@@ -16,13 +17,20 @@ end
 if again ~= '0' and again ~= '1' then
   return redis.error_reply('ERR whether the owner comes again is missing')
 end
-if redis.call('HEXISTS', KEYS[1], owner) == 0 then
-  if again == '1' then
-    return redis.error_reply('LOST the owner does not hold it any more')
+local count = redis.call('HGET', KEYS[1], owner)
+if count and not tonumber(count) then
+  return redis.error_reply('WRONGTYPE the hold count is no number')
+end
+if not count and again == '1' then
+  return redis.error_reply('LOST the owner does not hold it any more')
+end
+local others = count and {} or redis.call('HVALS', KEYS[1])
+if #others > 0 then
+  -- It is one owner's; what has more fields than that, or others, is no such lock.
+  if #others > 1 or not tonumber(others[1]) then
+    return redis.error_reply('WRONGTYPE the hash is no such lock')
   end
-  if redis.call('EXISTS', KEYS[1]) == 1 then
-    return 0
-  end
+  return redis.call('PTTL', KEYS[1]) == -1 and -1 or 0
 end
 local holds = redis.call('HINCRBY', KEYS[1], owner, 1)
 if redis.call('PTTL', KEYS[1]) < tonumber(lease) then

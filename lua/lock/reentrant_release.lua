@@ -2,6 +2,7 @@
 -- KEYS[1]: the lock, a hash from its owner to the number of its holds
 -- ARGV[1]: the owner; ARGV[2]: the lease of this hold in ms, set again for the holds that are left
 -- Returns: the holds that are left, 0 freed; -1 somebody else's, untouched; -2 nobody's
+-- Errors: WRONGTYPE; ERR arguments
 local owner, lease = ARGV[1], ARGV[2]
 if not owner or owner == '' then
   return redis.error_reply('ERR the owner is missing')
@@ -10,11 +11,12 @@ end
 if not lease or not string.match(lease, '^[1-9]%d*$') or #lease > 15 then
   return redis.error_reply('ERR the lease is no number of ms')
 end
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  return -2
+local count = redis.call('HGET', KEYS[1], owner)
+if not count then
+  return redis.call('EXISTS', KEYS[1]) == 0 and -2 or -1
 end
-if redis.call('HEXISTS', KEYS[1], owner) == 0 then
-  return -1
+if not tonumber(count) then
+  return redis.error_reply('WRONGTYPE the hold count is no number')
 end
 local holds = redis.call('HINCRBY', KEYS[1], owner, -1)
 if holds <= 0 then

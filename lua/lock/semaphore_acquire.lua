@@ -10,6 +10,11 @@ local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
+-- What counts, as these types write it; all else is no number of theirs.
+local function count_of(text)
+  local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
+  return fits and tonumber(text)
+end
 local count, latch_ms = whole(ARGV[1], 0), whole(ARGV[2], 1)
 if #KEYS ~= 2 or #ARGV ~= 2 or not count or not latch_ms then
   return redis.error_reply('ERR arguments: semaphore, latch; count, ms')
@@ -23,7 +28,7 @@ if latch then
   return {tonumber(taken), set}
 end
 local set = redis.call('HGET', KEYS[1], 'set') or ''
-local permits = tonumber(redis.call('HGET', KEYS[1], 'permits') or nil)
+local permits = count_of(redis.call('HGET', KEYS[1], 'permits'))
 if not permits then
   if redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('WRONGTYPE the name is in use by another kind')

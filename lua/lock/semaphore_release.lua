@@ -15,6 +15,11 @@ local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
+-- What counts, as these types write it; all else is no number of theirs.
+local function count_of(text)
+  local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
+  return fits and tonumber(text)
+end
 local count, latch_ms = whole(ARGV[2], 0), whole(ARGV[4], 1)
 if #KEYS ~= 3 or #ARGV ~= 5 or not count or not latch_ms or ARGV[1] == ''
   or (ARGV[5] ~= 'PUBLISH' and ARGV[5] ~= 'SPUBLISH') then
@@ -34,7 +39,7 @@ if count == 0 then
   count, of = tonumber(taken or '0'), taken_of or ''
 end
 local set = redis.call('HGET', KEYS[1], 'set') or ''
-local permits = tonumber(redis.call('HGET', KEYS[1], 'permits') or nil)
+local permits = count_of(redis.call('HGET', KEYS[1], 'permits'))
 if not permits and redis.call('EXISTS', KEYS[1]) == 1 then
   return redis.error_reply('WRONGTYPE the name is in use by another kind')
 end

@@ -7,11 +7,16 @@
 -- ARGV[3]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 removed; 0 there was none
 -- Errors: WRONGTYPE; ERR arguments
+-- What counts, as these types write it; all else is no number of theirs.
+local function count_of(text)
+  local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
+  return fits and tonumber(text)
+end
 if #KEYS < 2 or #KEYS > 3 or #ARGV ~= 3 or ARGV[1] == '' or ARGV[2] == ''
   or (ARGV[3] ~= 'PUBLISH' and ARGV[3] ~= 'SPUBLISH') then
   return redis.error_reply('ERR arguments: name, channel; message, field, command')
 end
-if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
+if not count_of(redis.call('HGET', KEYS[1], ARGV[2])) then
   if redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('WRONGTYPE the name is in use by another kind')
   end

@@ -3,10 +3,15 @@
 -- ARGV[1]: the field of the number, which says of what kind the synchronizer is
 -- Returns: the number; 0 if there is no synchronizer
 -- Errors: WRONGTYPE; ERR arguments
+-- What counts, as these types write it; all else is no number of theirs.
+local function count_of(text)
+  local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
+  return fits and tonumber(text)
+end
 if #KEYS ~= 1 or #ARGV ~= 1 or ARGV[1] == '' then
   return redis.error_reply('ERR arguments: name; field')
 end
-local number = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or nil)
+local number = count_of(redis.call('HGET', KEYS[1], ARGV[1]))
 if not number and redis.call('EXISTS', KEYS[1]) == 1 then
   return redis.error_reply('WRONGTYPE the name is in use by another kind')
 end

@@ -13,6 +13,11 @@ local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
+-- What counts, as these types write it; all else is no number of theirs.
+local function count_of(text)
+  local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
+  return fits and tonumber(text)
+end
 local number = whole(ARGV[3], 0)
 if #KEYS < 2 or #KEYS > 3 or #ARGV ~= 5 or not number or ARGV[1] == '' or ARGV[2] == ''
   or ARGV[4] == '' or (ARGV[5] ~= 'PUBLISH' and ARGV[5] ~= 'SPUBLISH') then
@@ -23,7 +28,7 @@ if redis.call('HGET', KEYS[1], 'set') == ARGV[4]
   return 1
 end
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
+  if not count_of(redis.call('HGET', KEYS[1], ARGV[2])) then
     return redis.error_reply('WRONGTYPE the name is in use by another kind')
   end
   return 0

@@ -200,7 +200,7 @@ Exit codes:
   that of the command; 128+n if signal n ended it, or this program while it waited for the lock
   2    bad usage; the command did not run
   69   the lock's server cannot be reached, or failed; the command did not run
-  71   this machine failed: the command could not be watched
+  71   this machine failed: the command could not be started or watched
   75   somebody else held the lock for as long as --wait; the command did not run
   76   the lock was lost; the command was ended
   78   the lock's server answers, and trying again does not help: it may evict locks, or the name is

@@ -167,7 +167,7 @@ async fn change(
         ends_at: change.ends_at,
     };
     done(api.vouchers.update(id, &edit).await?)?;
-    api.sale.forget(id).await;
+    api.sale.forget(id);
     Ok(Json(view(&api, id).await?))
 }
 
@@ -185,7 +185,7 @@ async fn delete(
     PathId(id): PathId<VoucherId>,
 ) -> Result<Response, ApiError> {
     done(api.vouchers.delete(id).await?)?;
-    api.sale.forget(id).await;
+    api.sale.forget(id);
     Ok(no_content())
 }
 
@@ -200,7 +200,7 @@ async fn put_on_sale(
     _: NoBody,
 ) -> Result<Json<VoucherAnswer>, ApiError> {
     done(api.vouchers.put_on_sale(id).await?)?;
-    api.sale.forget(id).await;
+    api.sale.forget(id);
     Ok(Json(view(&api, id).await?))
 }
 
@@ -219,7 +219,7 @@ async fn add_stock(
         return Err(invalid("units", "the voucher would have more than 1000000000 units"));
     }
     done(api.vouchers.add_stock(id, more.units).await?)?;
-    api.sale.forget(id).await;
+    api.sale.forget(id);
     Ok(Json(view(&api, id).await?))
 }
 

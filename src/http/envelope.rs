@@ -1,23 +1,29 @@
 //! What every request and every answer gets: an id, the replica's name, security headers, a line
 //! in the log, a count, and for errors the body.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::body::HttpBody;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request};
 use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum::routing::Route;
 use metrics::Counter;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tower::{Layer, Service};
+use tower_http::catch_panic::CatchPanic;
 use tracing::Instrument;
 
 use super::Shared;
-use super::error::{ApiError, Problem};
+use super::error::{self, ApiError, Problem};
 use crate::sale::Refusal;
 use crate::telemetry::{Timed, took};
 
@@ -34,61 +40,139 @@ const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
 const NO_REFERRER: HeaderValue = HeaderValue::from_static("no-referrer");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
+/// As many headers as most answers have.
+const HEADERS: usize = 12;
+
 /// What the envelope needs.
 pub(super) struct Envelope {
     api: Shared,
     replica: Option<HeaderValue>,
     lab: Option<HeaderValue>,
     counts: Counts,
+    /// More than the process can work on is refused at once.
+    places: Semaphore,
 }
 
 impl Envelope {
     pub(super) fn new(api: Shared) -> Self {
         let replica = HeaderValue::from_str(&api.replica).ok();
         let lab = api.lab.as_deref().and_then(|lab| HeaderValue::from_str(lab).ok());
-        Self { api, replica, lab, counts: Counts::default() }
+        let places = Semaphore::new(api.max_requests);
+        Self { api, replica, lab, counts: Counts::default(), places }
     }
 }
 
-/// The outermost layer.
-pub(super) async fn wrap(
-    State(envelope): State<Arc<Envelope>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let started = Instant::now();
-    let id = request_id(request.headers());
-    let method = request.method().clone();
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let route = route.as_ref().map_or("other", MatchedPath::as_str);
-    let span = tracing::info_span!("request", %id, %method, route);
-    let has_body = !request.body().is_end_stream();
-    let mut last = false;
-    let mut response = next.run(request).instrument(span.clone()).await;
-    secure(response.headers_mut());
-    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        last |= has_body && problem.may_leave_body_unread();
-        problem.fill(&mut response, &id);
+/// The one layer around all routes. Each layer of a router costs a request several allocations and
+/// moves, so what all answers get is together here.
+#[derive(Clone)]
+pub(super) struct Wrapping {
+    pub(super) envelope: Arc<Envelope>,
+    /// Operators' routes are served however much there is to do.
+    pub(super) is_for_operators: bool,
+}
+
+impl Layer<Route> for Wrapping {
+    type Service = Wrapped;
+
+    fn layer(&self, route: Route) -> Wrapped {
+        Wrapped { wrapping: self.clone(), route: guard(route) }
     }
-    let status = response.status().as_u16();
-    let time = started.elapsed();
-    let seconds = time.as_secs_f64();
-    span.in_scope(|| tracing::debug!(status, seconds, "answered"));
-    envelope.counts.count(route, (label(&method), status));
-    took(Timed::Request, time);
-    let headers = response.headers_mut();
-    let id = HeaderValue::try_from(id).ok();
-    for (name, value) in
-        [(REQUEST_ID, id), (REPLICA, envelope.replica.clone()), (LAB, envelope.lab.clone())]
-    {
-        if let Some(value) = value {
-            headers.insert(name, value);
+}
+
+/// A route with its envelope. A defect in one request ends that request and nothing else.
+#[derive(Clone)]
+pub(super) struct Wrapped {
+    wrapping: Wrapping,
+    route: Guarded,
+}
+
+type Guarded = CatchPanic<Route, fn(Box<dyn Any + Send>) -> Response>;
+
+impl Service<Request> for Wrapped {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Service::<Request>::poll_ready(&mut self.route, context)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let wrapping = self.wrapping.clone();
+        let route = self.route.clone();
+        Box::pin(async move { Ok(wrapping.wrap(request, route).await) })
+    }
+}
+
+fn guard(route: Route) -> Guarded {
+    CatchPanic::custom(route, error::panicked)
+}
+
+impl Wrapping {
+    async fn wrap(&self, request: Request, mut inner: Guarded) -> Response {
+        let envelope = &self.envelope;
+        let started = Instant::now();
+        let id = request_id(request.headers());
+        let method = request.method().clone();
+        let route = request.extensions().get::<MatchedPath>().cloned();
+        let route = route.as_ref().map_or("other", MatchedPath::as_str);
+        let span = tracing::info_span!("request", %id, %method, route);
+        let has_body = !request.body().is_end_stream();
+        let mut last = false;
+        let admitted = async {
+            let _place = match self.admit(route) {
+                Ok(place) => place,
+                Err(refusal) => return refusal.into_response(),
+            };
+            let Ok(answer) = inner.call(request).await;
+            answer.into_response()
+        };
+        let mut response = admitted.instrument(span.clone()).await;
+        // Room for all that are set here and by hyper, at once.
+        response.headers_mut().reserve(HEADERS);
+        secure(response.headers_mut());
+        if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+            last |= has_body && problem.may_leave_body_unread();
+            problem.fill(&mut response, &id);
         }
+        let status = response.status().as_u16();
+        let time = started.elapsed();
+        let seconds = time.as_secs_f64();
+        span.in_scope(|| tracing::debug!(status, seconds, "answered"));
+        envelope.counts.count(route, (label(&method), status));
+        took(Timed::Request, time);
+        let headers = response.headers_mut();
+        let id = HeaderValue::try_from(id).ok();
+        for (name, value) in
+            [(REQUEST_ID, id), (REPLICA, envelope.replica.clone()), (LAB, envelope.lab.clone())]
+        {
+            if let Some(value) = value {
+                headers.insert(name, value);
+            }
+        }
+        if last || envelope.api.readiness.is_draining() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
-    if last || envelope.api.readiness.is_draining() {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+
+    /// Refuses what is too much, and what needs the database while that does not answer instead of
+    /// waiting for it. The purchase looks for itself, and counts what it refuses.
+    fn admit(&self, route: &str) -> Result<Option<SemaphorePermit<'_>>, ApiError> {
+        if self.is_for_operators {
+            return Ok(None);
+        }
+        let place = self.envelope.places.try_acquire().map_err(|_| ApiError::Overloaded)?;
+        if needs_database(route) && self.envelope.api.readiness.is_down("database") {
+            return Err(ApiError::Refused(Refusal::Unavailable("database")));
+        }
+        Ok(Some(place))
     }
-    response
+}
+
+fn needs_database(route: &str) -> bool {
+    const OTHERS: [&str; 2] = ["/api/login/codes", "/api/vouchers/{id}/orders"];
+    route.starts_with("/api/") && !OTHERS.contains(&route)
 }
 
 /// Counters of requests by route, method and status. To find one by its labels costs the recorder
@@ -144,27 +228,31 @@ fn secure(headers: &mut HeaderMap) {
     }
 }
 
-/// What is refused at once, before anything is done.
-pub(super) struct Gate {
-    /// More than the process can work on is.
-    pub(super) places: Semaphore,
-    pub(super) api: Shared,
-}
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::{Body, to_bytes};
+    use axum::routing::get;
+    use tower::ServiceExt;
 
-/// Refuses what is too much, and what needs the database while that does not answer instead of
-/// waiting for it. The purchase looks for itself, and counts what it refuses.
-pub(super) async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    let Ok(_place) = gate.places.try_acquire() else {
-        return ApiError::Overloaded.into_response();
-    };
-    if gate.api.readiness.is_down("database") && needs_database(&request) {
-        return ApiError::Refused(Refusal::Unavailable("database")).into_response();
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_in_a_handler_is_a_500_that_tells_nothing_of_it() {
+        let panics = get(async || -> Response { panic!("the secret is in src/token.rs") });
+        let routes = Router::new().route("/panics", panics).route("/works", get(async || "fine"));
+        let routes = routes.layer(tower::layer::layer_fn(guard));
+        for (path, status) in [("/panics", 500), ("/works", 200), ("/panics", 500)] {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let mut response = routes.clone().oneshot(request).await.unwrap();
+            if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+                problem.fill(&mut response, "an-id");
+            }
+            assert_eq!(response.status(), status, "{path}");
+            let body = to_bytes(response.into_body(), 4096).await.unwrap();
+            let body = String::from_utf8(body.into()).unwrap();
+            assert_eq!(body.contains(r#""code":"internal""#), status == 500, "{body}");
+            assert!(!body.contains("secret") && !body.contains("src/"), "{body}");
+        }
     }
-    next.run(request).await
-}
-
-fn needs_database(request: &Request) -> bool {
-    const OTHERS: [&str; 2] = ["/api/login/codes", "/api/vouchers/{id}/orders"];
-    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    route.is_some_and(|route| route.starts_with("/api/") && !OTHERS.contains(&route))
 }

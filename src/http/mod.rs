@@ -22,25 +22,19 @@ mod tickets;
 mod views;
 mod vouchers;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
-use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
 use secrecy::SecretString;
-use tokio::sync::Semaphore;
-use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::readiness::Readiness;
 use crate::sale::Sale;
 use crate::store::{Codes, Orders, Users, Vouchers};
 use crate::token::Tokens;
-use envelope::{Envelope, Gate};
+use envelope::{Envelope, Wrapping};
 use error::ApiError;
 pub use limits::{LimitRules, RateLimits};
 pub use login::CodeDelivery;
@@ -96,10 +90,11 @@ type Shared = Arc<Api>;
 
 /// The whole service as one router.
 pub fn router(api: Api) -> Router {
-    let places = Semaphore::new(api.max_requests);
     let api = Arc::new(api);
-    let gate = Gate { places, api: Arc::clone(&api) };
-    let envelope = Envelope::new(Arc::clone(&api));
+    let envelope = Arc::new(Envelope::new(Arc::clone(&api)));
+    let wrapping =
+        |is_for_operators| Wrapping { envelope: Arc::clone(&envelope), is_for_operators };
+    let not_allowed = async || ApiError::MethodNotAllowed;
     let (routes, description) = OpenApiRouter::with_openapi(openapi::description())
         .merge(login::router())
         .merge(vouchers::router())
@@ -112,51 +107,13 @@ pub fn router(api: Api) -> Router {
     let routes = routes
         .route("/openapi.json", get(async move || Json(description)))
         .fallback(page::file)
-        .layer(from_fn_with_state(Arc::new(gate), envelope::admit))
-        .merge(ops::router())
-        .method_not_allowed_fallback(async || ApiError::MethodNotAllowed);
-    routes
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(catch_panics())
-        .layer(from_fn_with_state(Arc::new(envelope), envelope::wrap))
-        .with_state(api)
-}
-
-/// A defect in one request ends that request and nothing else.
-fn catch_panics() -> CatchPanicLayer<fn(Box<dyn Any + Send>) -> Response> {
-    CatchPanicLayer::custom(error::panicked)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(wrapping(false));
+    let operators = ops::router().method_not_allowed_fallback(not_allowed).layer(wrapping(true));
+    routes.merge(operators).with_state(api)
 }
 
 /// A secret of this process, for `--dev` without `JWT_SECRET`.
 pub fn passing_secret() -> SecretString {
     format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4()).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::body::{Body, to_bytes};
-    use axum::extract::Request;
-    use tower::ServiceExt;
-
-    use super::error::Problem;
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_in_a_handler_is_a_500_that_tells_nothing_of_it() {
-        let panics = get(async || -> Response { panic!("the secret is in src/token.rs") });
-        let routes = Router::new().route("/panics", panics).route("/works", get(async || "fine"));
-        let routes = routes.layer(catch_panics());
-        for (path, status) in [("/panics", 500), ("/works", 200), ("/panics", 500)] {
-            let request = Request::get(path).body(Body::empty()).unwrap();
-            let mut response = routes.clone().oneshot(request).await.unwrap();
-            if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-                problem.fill(&mut response, "an-id");
-            }
-            assert_eq!(response.status(), status, "{path}");
-            let body = to_bytes(response.into_body(), BODY_BYTES).await.unwrap();
-            let body = String::from_utf8(body.into()).unwrap();
-            assert_eq!(body.contains(r#""code":"internal""#), status == 500, "{body}");
-            assert!(!body.contains("secret") && !body.contains("src/"), "{body}");
-        }
-    }
 }

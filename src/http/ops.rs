@@ -41,5 +41,5 @@ async fn ready(State(api): State<Shared>) -> Response {
 
 async fn metrics() -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(CONTENT_TYPE, kind)], telemetry::metrics().render()).into_response()
+    ([(CONTENT_TYPE, kind)], telemetry::metrics().page()).into_response()
 }

@@ -8,6 +8,7 @@
 use std::io;
 
 use distlock::{Backend, Guard, HoldKind, LockError, LockOptions, Locks, LossCause, guarantees};
+use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -157,15 +158,23 @@ async fn take(config: &LockRun, locks: &Locks) -> Result<Guard, Failure> {
     taken.map_err(|error| Failure::new(code_of_error(&error), format!("{}: {error}", config.name)))
 }
 
+/// Of a command that could not be started: its own fault, unless the machine had no place for it.
+fn code_of_start(error: &io::Error) -> u8 {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => SYSTEM_FAILED,
+        Some(Errno::ENOENT) => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }
+}
+
 /// Runs the command to its end, or to that of the lock.
 async fn under_lock(config: &LockRun, tie: &Tie, signals: &mut Signals) -> Result<u8, Failure> {
     let token = tie.token().filter(|_| config.token);
     let more: Vec<_> = token.iter().map(|token| ("LOCK_TOKEN", token.to_string())).collect();
     let mut group = Group::start(&config.command, &more).map_err(|error| {
-        let missing = error.kind() == io::ErrorKind::NotFound;
-        let code = if missing { NOT_FOUND } else { NOT_EXECUTABLE };
         let program = config.command.first().map(|word| word.to_string_lossy());
-        Failure::new(code, format!("{}: {error}", program.unwrap_or_default()))
+        let sentence = format!("{}: {error}", program.unwrap_or_default());
+        Failure::new(code_of_start(&error), sentence)
     })?;
     let failed = |error: io::Error| Failure::new(SYSTEM_FAILED, error.to_string());
     let lost = |why| Failure::new(LOST, format!("{}: the lock {why}", config.name));
@@ -223,5 +232,74 @@ impl Signals {
                 end => return end,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use clap::Parser;
+    use distlock::{Backends, Lease, LockKind, locker};
+    use nix::sys::signal::kill;
+    use nix::sys::wait::waitpid;
+    use nix::unistd::Pid;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::config::{Cli, Command, LockCommand};
+
+    #[test]
+    fn a_command_that_the_machine_has_no_place_for_is_no_command_that_cannot_be_executed() {
+        for (error, code) in [
+            (Errno::EAGAIN, SYSTEM_FAILED),
+            (Errno::ENOMEM, SYSTEM_FAILED),
+            (Errno::EMFILE, SYSTEM_FAILED),
+            (Errno::ENFILE, SYSTEM_FAILED),
+            (Errno::ENOENT, NOT_FOUND),
+            (Errno::EACCES, NOT_EXECUTABLE),
+            (Errno::ENOEXEC, NOT_EXECUTABLE),
+            (Errno::E2BIG, NOT_EXECUTABLE),
+        ] {
+            let error = io::Error::from(error);
+            assert_eq!(code_of_start(&error), code, "{error}");
+        }
+    }
+
+    /// The end of the command is told once, and here somebody else has asked first. In one thread,
+    /// so that nobody asks between the kill and that.
+    #[tokio::test]
+    async fn a_command_of_whose_end_nothing_is_told_is_a_failure_of_the_machine() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("id");
+        let script =
+            format!("echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 60", path.display());
+        let words = ["seckill", "lock", "run", "--name", "a", "--", "sh", "-c", &script];
+        let Command::Lock(LockCommand::Run(config)) = Cli::parse_from(words).command else {
+            panic!("no run of a command");
+        };
+        let locks =
+            Locks::new(locker(LockKind::Local, &Backends::default()).expect("it needs none"));
+        let options = LockOptions::new(config.wait, Lease::Fixed(config.lease));
+        let guard = locks.lock(&config.name, &options).await.expect("the lock");
+        let tie = Tie::new(guard, config.lease, config.grace()).await;
+        let tie = tie.unwrap_or_else(|error| panic!("{error}"));
+        let (_sender, receiver) = mpsc::channel(1);
+        let mut signals = Signals(receiver);
+        let ask_first = async {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !path.exists() {
+                assert!(Instant::now() < deadline, "it does not begin");
+                sleep(Duration::from_millis(5)).await;
+            }
+            let id = fs::read_to_string(&path).expect("a number");
+            let id = Pid::from_raw(id.trim().parse().expect("a number"));
+            kill(id, Signal::SIGKILL).expect("it is there");
+            waitpid(id, None).expect("its end");
+        };
+        let (outcome, ()) = tokio::join!(under_lock(&config, &tie, &mut signals), ask_first);
+        let failure = outcome.expect_err("its end is not known");
+        assert_eq!(failure.code, SYSTEM_FAILED, "{}", failure.sentence);
     }
 }

@@ -6,14 +6,15 @@
 //! replica's wall clock is, and a change by an admin counts everywhere within a second. The second
 //! begins before the read: a slow answer is as old as its question.
 //!
-//! Of many that ask at once one reads. A voucher without a unit left is read with its buyers, for
-//! those who come too late: see [`super::late`].
+//! Of many that ask at once one reads. A read that was begun before the voucher was changed here
+//! answers those who have asked for it, and nobody later. A voucher without a unit left is read
+//! with its buyers, for those who come too late: see [`super::late`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use moka::Expiry;
-use moka::future::Cache;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::Cache;
 use time::OffsetDateTime;
 
 use super::late::{Buyers, Late};
@@ -87,20 +88,31 @@ fn is_closed(voucher: &Voucher, now: OffsetDateTime) -> bool {
     voucher.stock <= 0 || voucher.window.phase(now) == Phase::NotStarted || now > over
 }
 
-/// What was read, and when it is too old.
+/// What was read, or why it could not be, and until when it is believed.
 #[derive(Clone)]
 struct Known {
-    terms: Option<Arc<Terms>>,
+    terms: Result<Option<Arc<Terms>>, Refusal>,
     until: Option<Instant>,
 }
 
-/// What is known is forgotten by the age of its question.
-struct ByQuestion;
-
-impl Expiry<VoucherId, Known> for ByQuestion {
-    fn expire_after_create(&self, _: &VoucherId, known: &Known, now: Instant) -> Option<Duration> {
-        known.until.map(|until| until.saturating_duration_since(now))
+impl Known {
+    fn is_believed(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
     }
+
+    fn is_of_units_left(&self) -> bool {
+        matches!(&self.terms, Ok(Some(terms)) if !terms.sold_out)
+    }
+}
+
+/// Said to be for few, it is not divided into parts, some of which would be full before others.
+fn known() -> Cache<VoucherId, Known> {
+    Cache::with_weighter(1, MOST, UnitWeighter)
+}
+
+/// What is too old goes with the next read, and its buyers with it: nobody may ask for it again.
+fn drop_what_is_old(known: &Cache<VoucherId, Known>) {
+    known.retain(|_, known| known.is_believed());
 }
 
 /// What is remembered of sales that are sold out.
@@ -116,63 +128,75 @@ pub(super) struct Catalogue {
     vouchers: Vouchers,
     life: Duration,
     remembering: Option<Remembering>,
-    known: Cache<VoucherId, Known>,
+    known: Arc<Cache<VoucherId, Known>>,
 }
 
 impl Catalogue {
     /// Vouchers; those without a unit left with their buyers, if they are to be remembered.
     pub(super) fn new(vouchers: Vouchers, path: Path, remembering: Option<Remembering>) -> Self {
-        let known = Cache::builder().max_capacity(MOST).expire_after(ByQuestion).build();
         let life = match path {
             Path::Direct => LIFE,
             Path::Queued => QUEUED_LIFE,
         };
-        Self { vouchers, life, remembering, known }
+        Self { vouchers, life, remembering, known: Arc::new(known()) }
     }
 
     /// The terms; of many that ask at once, one reads. `None` if there is no such voucher.
     pub(super) async fn terms(&self, voucher: VoucherId) -> Result<Option<Arc<Terms>>, Refusal> {
-        if let Some(known) = self.known.get(&voucher).await {
-            return Ok(known.terms);
+        match self.known.get(&voucher) {
+            Some(known) if known.is_believed() => known.terms,
+            // In a task of its own, which goes on without whoever began it: a reader that went away
+            // would have the others begin anew.
+            _ => {
+                let catalogue = self.clone();
+                let reading = tokio::spawn(async move { catalogue.read_once(voucher).await });
+                reading.await.unwrap_or(Err(Refusal::Defect))
+            }
         }
-        // In a box: it is large, rare, and would be moved with every request otherwise.
-        let known = Box::pin(self.known.try_get_with(voucher, self.read(voucher))).await;
-        known.map(|known| known.terms).map_err(|error| match &*error {
-            StoreError::Busy => Refusal::Overloaded,
-            StoreError::NoAnswer { server } | StoreError::Unavailable { server, .. } => {
-                Refusal::Unavailable(server)
-            }
-            error => {
-                tracing::error!(%error, "a voucher could not be read");
-                Refusal::Defect
-            }
-        })
     }
 
-    /// The voucher is not what it was.
-    pub(super) async fn forget(&self, voucher: VoucherId) {
+    async fn read_once(&self, voucher: VoucherId) -> Result<Option<Arc<Terms>>, Refusal> {
+        self.known.remove_if(&voucher, |known| !known.is_believed());
+        match self.known.get_value_or_guard_async(&voucher).await {
+            Ok(known) => known.terms,
+            Err(turn) => {
+                let known = self.read(voucher).await;
+                drop_what_is_old(&self.known);
+                // Those who wait are told anyway, but what was forgotten meanwhile is not kept.
+                let _forgotten = turn.insert(known.clone());
+                known.terms
+            }
+        }
+    }
+
+    /// The voucher is not what it was. What is being read now may be older than that.
+    pub(super) fn forget(&self, voucher: VoucherId) {
         if !self.remembering.as_ref().is_some_and(|one| one.for_ever) {
-            self.known.invalidate(&voucher).await;
+            self.known.remove(&voucher);
         }
     }
 
     /// A purchase has found no unit left: who comes next looks, unless somebody has looked already.
-    pub(super) async fn look_again(&self, voucher: VoucherId) {
-        if self.remembering.is_none() {
-            return;
-        }
-        let known = self.known.get(&voucher).await.and_then(|known| known.terms);
-        if known.is_some_and(|terms| !terms.sold_out) {
-            self.known.invalidate(&voucher).await;
+    pub(super) fn look_again(&self, voucher: VoucherId) {
+        if self.remembering.is_some() {
+            self.known.remove_if(&voucher, Known::is_of_units_left);
         }
     }
 
-    async fn read(&self, voucher: VoucherId) -> Result<Known, StoreError> {
+    /// An error is for those who have asked by now: whoever comes later tries again.
+    async fn read(&self, voucher: VoucherId) -> Known {
+        let asked = Instant::now();
+        self.try_to_read(voucher)
+            .await
+            .unwrap_or_else(|error| Known { terms: Err(unread(&error)), until: Some(asked) })
+    }
+
+    async fn try_to_read(&self, voucher: VoucherId) -> Result<Known, StoreError> {
         let until = Instant::now() + self.life;
         let found = self.vouchers.find(voucher).await?;
         let read_at = Instant::now();
         let Some((voucher, server_time)) = found else {
-            return Ok(Known { terms: None, until: Some(until) });
+            return Ok(Known { terms: Ok(None), until: Some(until) });
         };
         let buyers = match &self.remembering {
             Some(remembering) if is_closed(&voucher, server_time) => {
@@ -194,6 +218,49 @@ impl Catalogue {
             sold_out,
             until,
         };
-        Ok(Known { terms: Some(Arc::new(terms)), until })
+        Ok(Known { terms: Ok(Some(Arc::new(terms))), until })
+    }
+}
+
+/// Why somebody is refused because a voucher could not be read.
+fn unread(error: &StoreError) -> Refusal {
+    match error {
+        StoreError::Busy => Refusal::Overloaded,
+        StoreError::NoAnswer { server } | StoreError::Unavailable { server, .. } => {
+            Refusal::Unavailable(server)
+        }
+        error => {
+            tracing::error!(%error, "a voucher could not be read");
+            Refusal::Defect
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_vouchers_as_may_be_are_known_at_once_and_no_more() {
+        let kept = known();
+        let one = Known { terms: Ok(None), until: None };
+        (1..=MOST).for_each(|voucher| kept.insert(VoucherId(voucher), one.clone()));
+        assert_eq!(kept.len() as u64, MOST);
+        kept.insert(VoucherId(MOST + 1), one);
+        assert_eq!(kept.len() as u64, MOST);
+    }
+
+    #[test]
+    fn what_is_too_old_goes_with_whatever_is_read_next() {
+        let kept = known();
+        let one = |until| Known { terms: Ok(None), until };
+        let now = Instant::now();
+        let others = [Some(now), Some(now + LIFE), None];
+        for (voucher, until) in (1..).zip(others) {
+            kept.insert(VoucherId(voucher), one(until));
+        }
+        drop_what_is_old(&kept);
+        let left = [1, 2, 3].map(|voucher| kept.get(&VoucherId(voucher)).is_some());
+        assert_eq!(left, [false, true, true]);
     }
 }

@@ -16,10 +16,11 @@
 //! than [`MOST_BUYERS`] the buyers are not kept, and each answer costs a read. Shown by
 //! `tests/service/late.rs`.
 
+use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
 
-use moka::future::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter, Weighter};
 
 use super::Refusal;
 use super::catalogue::Terms;
@@ -30,9 +31,8 @@ use crate::store::{Orders, StoreError};
 const MOST_BUYERS: u32 = 65_536;
 /// Of all vouchers together.
 const MOST_BUYERS_IN_ALL: u64 = 262_144;
-/// How many of this replica's own orders are kept, and for how long.
-const MOST_ORDERS: u64 = 16_384;
-const KEPT: Duration = Duration::from_mins(10);
+/// How many of this replica's own orders are kept: nearly the last ones, at about 80 bytes.
+const MOST_ORDERS: usize = 16_384;
 
 /// The users who have bought a voucher, and their orders.
 pub(super) struct Buyers(Box<[(UserId, OrderId)]>);
@@ -77,22 +77,47 @@ struct Bought {
     key: Option<RequestKey>,
 }
 
+/// The weight of a voucher's buyers is their number.
+#[derive(Clone)]
+struct ByNumber;
+
+impl Weighter<VoucherId, Arc<Buyers>> for ByNumber {
+    fn weight(&self, _: &VoucherId, buyers: &Arc<Buyers>) -> u64 {
+        buyers.0.len() as u64 + 1
+    }
+}
+
 /// What is remembered. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Late {
     orders: Orders,
-    buyers: Cache<VoucherId, Arc<Buyers>>,
-    bought: Cache<(UserId, VoucherId), Bought>,
+    buyers: Arc<Cache<VoucherId, Arc<Buyers>, ByNumber>>,
+    bought: Arc<Cache<(UserId, VoucherId), Bought>>,
+}
+
+/// A memory of buyers. Said to be for a few vouchers, it is not divided into parts, none of which
+/// would hold the buyers of a large one.
+fn of_vouchers() -> Cache<VoucherId, Arc<Buyers>, ByNumber> {
+    Cache::with_weighter(1, MOST_BUYERS_IN_ALL, ByNumber)
+}
+
+/// A memory of the last so many, in parts of which each forgets its oldest: nothing, but for one in
+/// each part, is kept longer because it was there first, or for being asked for.
+fn last<K: Eq + Hash, V: Clone>(most: usize) -> Cache<K, V> {
+    let options = OptionsBuilder::new()
+        .estimated_items_capacity(most)
+        .weight_capacity(most as u64)
+        .hot_allocation(0.0)
+        .ghost_allocation(0.0)
+        .build()
+        .expect("both capacities are given");
+    let (hashes, life) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
+    Cache::with_options(options, UnitWeighter, hashes, life)
 }
 
 impl Late {
     pub(super) fn new(orders: Orders) -> Self {
-        let weight = |_: &VoucherId, buyers: &Arc<Buyers>| {
-            u32::try_from(buyers.0.len()).unwrap_or(u32::MAX).saturating_add(1)
-        };
-        let buyers = Cache::builder().weigher(weight).max_capacity(MOST_BUYERS_IN_ALL);
-        let bought = Cache::builder().max_capacity(MOST_ORDERS).time_to_live(KEPT).build();
-        Self { orders, buyers: buyers.build(), bought }
+        Self { orders, buyers: Arc::new(of_vouchers()), bought: Arc::new(last(MOST_ORDERS)) }
     }
 
     /// Why that user cannot buy, if that is certain.
@@ -102,7 +127,7 @@ impl Late {
         key: Option<RequestKey>,
         terms: &Terms,
     ) -> Option<Turned> {
-        if let Some(Bought { order, key: made_by }) = self.bought.get(&(user, voucher)).await {
+        if let Some(Bought { order, key: made_by }) = self.bought.get(&(user, voucher)) {
             let refusal = Refusal::AlreadyOrdered(Some(order));
             return Some(Turned { refusal, has_no_order: key != made_by });
         }
@@ -119,13 +144,13 @@ impl Late {
     }
 
     /// Remembers an order that is committed, and with which key it was made.
-    pub(super) async fn remember(
+    pub(super) fn remember(
         &self,
         pair: (UserId, VoucherId),
         order: OrderId,
         key: Option<RequestKey>,
     ) {
-        self.bought.insert(pair, Bought { order, key }).await;
+        self.bought.insert(pair, Bought { order, key });
     }
 
     /// Everybody who has an order of the voucher; `None` if they are too many to be kept.
@@ -138,7 +163,7 @@ impl Late {
             return Ok(None);
         }
         // Orders are never deleted, so as many are the same.
-        if let Some(known) = self.buyers.get(&voucher).await
+        if let Some(known) = self.buyers.get(&voucher)
             && known.0.len() as u64 == count
         {
             return Ok(Some(known));
@@ -148,7 +173,7 @@ impl Late {
             return Ok(None);
         }
         let buyers = Arc::new(Buyers::of(orders));
-        self.buyers.insert(voucher, Arc::clone(&buyers)).await;
+        self.buyers.insert(voucher, Arc::clone(&buyers));
         Ok(Some(buyers))
     }
 }
@@ -163,5 +188,33 @@ mod tests {
         let buyers = Buyers::of(orders.to_vec());
         let found = [1, 2, 5, 6, 9].map(|user| buyers.order_of(UserId(user)).map(|order| order.0));
         assert_eq!(found, [None, Some(7), Some(3), None, Some(1)]);
+    }
+
+    #[test]
+    fn of_more_orders_than_are_kept_the_last_ones_are() {
+        let kept = last(MOST_ORDERS);
+        let most = MOST_ORDERS as u64;
+        for order in 0..4 * most {
+            kept.insert((UserId(order), VoucherId(1)), order);
+            // Somebody asks for the first ones all the time.
+            kept.get(&(UserId(order % 1000), VoucherId(1)));
+        }
+        assert!(kept.len() <= MOST_ORDERS, "{} are kept", kept.len());
+        for order in 4 * most - most / 4..4 * most {
+            assert_eq!(kept.get(&(UserId(order), VoucherId(1))), Some(order));
+        }
+    }
+
+    #[test]
+    fn as_many_buyers_of_a_voucher_are_kept_as_may_be_and_no_more_in_all() {
+        let kept = of_vouchers();
+        let buyers = (1..=u64::from(MOST_BUYERS)).map(|user| (UserId(user), OrderId(user)));
+        let buyers = Arc::new(Buyers::of(buyers.collect()));
+        for voucher in 1..=9 {
+            kept.insert(VoucherId(voucher), Arc::clone(&buyers));
+            assert!(kept.get(&VoucherId(voucher)).is_some(), "the last one of {voucher}");
+            assert!(kept.weight() <= MOST_BUYERS_IN_ALL);
+        }
+        assert_eq!(kept.len(), 3);
     }
 }

@@ -15,6 +15,7 @@ use time::OffsetDateTime;
 use tokio::time::sleep;
 
 use super::Sale;
+use super::catalogue::Catalogue;
 use super::outcome::{Refusal, Settled};
 use super::section::{TRIES, jitter};
 use super::twins::Request;
@@ -63,13 +64,7 @@ impl Sale {
     pub async fn cancel(&self, user: UserId, order: OrderId, key: Option<RequestKey>) -> Settled {
         let (asked, life) = (Asked { user, order, key: self.kept(key) }, Arc::clone(&self.life));
         let catalogue = self.catalogue.clone();
-        let work = async move {
-            let cancelled = life.cancel(asked).await;
-            if let Ok(order) = &cancelled {
-                catalogue.forget(order.voucher_id).await;
-            }
-            settled(order, cancelled)
-        };
+        let work = async move { settled(order, life.cancel(asked, &catalogue).await) };
         self.run("cancel", Wish::Cancel(order), asked, work).await
     }
 
@@ -126,7 +121,7 @@ impl Life {
         paid(self.find(asked).await?.0)
     }
 
-    async fn cancel(&self, asked: Asked) -> Result<Order, End> {
+    async fn cancel(&self, asked: Asked, catalogue: &Catalogue) -> Result<Order, End> {
         if let Some(order) = self.replay(asked, Wish::Cancel(asked.order)).await? {
             return Ok(order);
         }
@@ -134,7 +129,12 @@ impl Life {
         let to = OrderStatus::Cancelled(CancelledBy::Buyer);
         let wanted = Settlement { order: &order, to, at: now, key: asked.key };
         let became = match order.status {
-            OrderStatus::Unpaid => self.settle(&wanted).await?,
+            OrderStatus::Unpaid => {
+                let became = self.settle(&wanted).await?;
+                // A unit came back. Who asks again for the same has nothing read anew.
+                catalogue.forget(became.voucher_id);
+                became
+            }
             OrderStatus::Paid | OrderStatus::Cancelled(_) => order,
         };
         match became.status {

@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
-use crate::telemetry::{Timed, took};
+use crate::telemetry::{Timed, ended, took};
 use catalogue::{Catalogue, Remembering, Terms};
 pub use held::Held;
 pub use housekeeping::Housekeeping;
@@ -263,8 +263,8 @@ impl Sale {
     }
 
     /// Somebody has changed the voucher here: this replica knows at once, others within a second.
-    pub async fn forget(&self, voucher: VoucherId) {
-        self.catalogue.forget(voucher).await;
+    pub fn forget(&self, voucher: VoucherId) {
+        self.catalogue.forget(voucher);
     }
 
     /// Waits until no purchase is under way, for the end of the process.
@@ -302,7 +302,7 @@ impl Sale {
         let sale = self.clone();
         let task = self.tasks.spawn(async move {
             let outcome = count(sale.section.run(&ticket).await, started);
-            sale.learn(&ticket, &outcome).await;
+            sale.learn(&ticket, &outcome);
             drop((place, entered));
             outcome
         });
@@ -348,13 +348,13 @@ impl Sale {
     }
 
     /// Remembers what the outcome says to those who come later.
-    async fn learn(&self, ticket: &Ticket, outcome: &Outcome) {
+    fn learn(&self, ticket: &Ticket, outcome: &Outcome) {
         let Some(late) = &self.late else { return };
         match outcome {
             Outcome::Bought(order) => {
-                late.remember((ticket.user, ticket.voucher), order.id, ticket.key).await;
+                late.remember((ticket.user, ticket.voucher), order.id, ticket.key);
             }
-            Outcome::Refused(Refusal::SoldOut) => self.catalogue.look_again(ticket.voucher).await,
+            Outcome::Refused(Refusal::SoldOut) => self.catalogue.look_again(ticket.voucher),
             Outcome::Refused(_) | Outcome::Replayed(_) | Outcome::Unknown(_) | Outcome::Failed => {}
         }
     }
@@ -381,7 +381,7 @@ impl Section {
 
 /// Counts the outcome, also if its client has gone.
 fn count(outcome: Outcome, started: Instant) -> Outcome {
-    metrics::counter!("seckill_orders_total", "outcome" => outcome.name()).increment(1);
+    ended(outcome.name());
     took(Timed::Purchase, started.elapsed());
     outcome
 }

@@ -261,6 +261,22 @@ async fn who_has_bought_is_told_so_from_memory_while_units_are_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_cancels_again_and_again_has_nothing_read_anew() {
+    let watched = Watched::start(&[]).await;
+    let (service, voucher) = (&watched.service, watched.service.voucher(1).await);
+    let order = service.order(&voucher, 1).await;
+    service.cancel(&order, 1).await.expect(200);
+    service.buy(&voucher, 2).await.expect(201);
+    assert_eq!(service.buy(&voucher, 3).await.problem(409), "sold_out");
+    let (began, reads) = (Instant::now(), watched.reads.matched());
+    for user in 4..54 {
+        service.cancel(&order, 1).await.expect(200);
+        assert_eq!(service.buy(&voucher, user).await.problem(409), "sold_out");
+    }
+    watched.long_ways(reads, (began, LIFE));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_unguarded_sale_and_what_a_planted_bug_is_compared_with_remember_nobody() {
     for flags in [["--guards", "off"], ["--plant-control", "no-stock-condition"]] {
         let watched = Watched::start(&[&["--lab"], &flags[..]].concat()).await;

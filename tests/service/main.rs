@@ -4,6 +4,7 @@
 mod api;
 mod breakable;
 mod caller;
+mod changed;
 mod cli;
 mod commit;
 mod comparison;

@@ -152,8 +152,9 @@ async fn an_opening_with_its_first_statements_dropped_at_any_point_leaves_nothin
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_of_the_first_statements_is_told_and_not_taken_for_a_dead_connection() {
     let far = Far::reach().await;
-    // What a server answers that is read only, and what one that ends.
-    for error in [1290, 1053] {
+    // What a server answers that is read only, one that ends, and one that has ended a session
+    // which was silent for too long.
+    for error in [1290, 1053, 4031] {
         let fail = format!("SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {error}");
         let sql = format!("INSERT INTO trap VALUES ({error}); {fail}");
         let (tx, outcome) = Transaction::open_with(&far.pool, &sql).await.expect("a transaction");

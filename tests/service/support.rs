@@ -64,9 +64,7 @@ impl Place {
     pub(crate) fn database_through_proxy(&self) -> (Proxy, Self) {
         let database = servers().database.addr();
         let proxy = Proxy::before(database).expect("a proxy");
-        // Unencrypted, so that the proxy understands what is said.
-        let url = format!("{}?ssl-mode=disabled", self.database_url);
-        let database_url = proxy.instead_of(database, &url);
+        let database_url = proxy.instead_of(database, &self.database_url);
         (proxy, Self { database_url, redis_url: self.redis_url.clone() })
     }
 }

@@ -1,6 +1,7 @@
 //! Tasks that want the same lock.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use super::counts::when_busy;
@@ -8,8 +9,7 @@ use conformance::clock::{at_ns, now_ns};
 use conformance::counter::Counter;
 use conformance::protocol::{Contended, Contest, Failure, Stay};
 use distlock::{Guard, Locks, Loss};
-use tokio::task::{JoinSet, yield_now};
-use tokio::time::sleep;
+use tokio::task::{JoinSet, spawn_blocking, yield_now};
 
 pub(crate) async fn contend(locks: &Locks, contest: Contest) -> Result<Contended, Failure> {
     let counter = Arc::new(Counter::open(&contest.counter)?);
@@ -67,13 +67,19 @@ async fn work(loss: &Loss, contest: &Contest, counter: &Counter) -> Result<bool,
     let seen = counter.read()?;
     match contest.hold_us {
         0 => yield_now().await,
-        hold_us => sleep(Duration::from_micros(hold_us)).await,
+        hold_us => hold(Duration::from_micros(hold_us)).await?,
     }
     let may = contest.ignore_loss || !loss.is_lost();
     if may {
         counter.write(seen + 1)?;
     }
     Ok(may)
+}
+
+/// To the microsecond, which the runtime's timer does not do.
+async fn hold(time: Duration) -> Result<(), Failure> {
+    let held = spawn_blocking(move || thread::sleep(time)).await;
+    held.map_err(|error| super::failure("panicked", &error))
 }
 
 /// Now, or when belief ended.

@@ -2,6 +2,7 @@
 
 mod contest;
 mod counts;
+mod outside;
 pub(crate) mod speech;
 mod stock;
 mod watch;
@@ -19,7 +20,8 @@ use conformance::counter::Counter;
 use conformance::protocol::{Failure, Held, Lost, MintAt, Order, Setup, Want, Word};
 use distlock::mysql::{LentTransaction, MySqlTokens};
 use distlock::{
-    Guard, Lease, LockError, LockName, LockOptions, Locks, Loss, MySqlServer, Owner, Token,
+    Guard, Lease, LockError, LockName, LockOptions, Locks, Loss, MySqlServer, Owner, RedisServer,
+    RedissonLock, Token,
 };
 use sqlx::MySqlPool;
 use tokio::sync::oneshot;
@@ -32,6 +34,8 @@ use self::watch::Watch;
 
 pub(crate) struct Contender {
     locks: Locks,
+    /// Where locks are looked at from outside.
+    redis: Option<RedisServer>,
     /// Where stock is.
     database: Option<MySqlServer>,
     counts: Counts,
@@ -51,7 +55,8 @@ impl Contender {
         // Before the locks are made, which keep their instruments.
         let counts = Counts::install()?;
         let kind = setup.kind.parse().map_err(|error| failure("bad_request", &error))?;
-        let mut locks = Locks::new(setup.variant.locker(kind, &setup.addresses.connect().await?)?);
+        let servers = setup.addresses.connect().await?;
+        let mut locks = Locks::new(setup.variant.locker(kind, &servers)?);
         let database = setup.addresses.mysql_server()?;
         locks = match (setup.mint, &database) {
             (None, _) => locks,
@@ -69,6 +74,7 @@ impl Contender {
         }
         Ok(Self {
             locks,
+            redis: servers.redis,
             database,
             counts,
             holds: Mutex::default(),
@@ -126,6 +132,10 @@ impl Contender {
                 let transaction = self.lend(handle)?;
                 Word::Stock { units: Some(stock::sell_inside(transaction, &name).await?) }
             }
+            Order::Inspect { name } => outside::inspect(&self.redisson(name)?).await?,
+            Order::ForceUnlock { name } => {
+                Word::Freed { was_held: self.redisson(name)?.force_unlock().await? }
+            }
             Order::Contend(contest) => {
                 Word::Contended(contest::contend(&self.locks, contest).await?)
             }
@@ -174,6 +184,11 @@ impl Contender {
         let mut holds = self.holds();
         let lent = holds.get_mut(&handle).ok_or_else(no_such_handle)?.guard.lend();
         lent.ok_or_else(|| failure("unsupported", &"the hold is no transaction"))
+    }
+
+    fn redisson(&self, name: String) -> Result<RedissonLock, Failure> {
+        let server = self.redis.as_ref().ok_or_else(|| failure("unsupported", &"no Redis"))?;
+        Ok(RedissonLock::new(server, LockName::new(name)?))
     }
 
     fn database(&self) -> Result<&MySqlPool, Failure> {

@@ -208,18 +208,23 @@ async fn a_minted_token(arena: &Arena) {
     let mint = Arc::new(Counted { mint: MySqlTokens::new(&server), begun, made });
     one.locks = one.locks.with_mint(Arc::clone(&mint) as _);
     let options = arena.options(Duration::ZERO).fenced();
-    for cut in cuts(MANY) {
-        let name = fresh_name();
-        let ended = try_lock(&one.locks, &name, &options, cut).await;
-        assert_clean(&one, &other, &name, &format!("an acquire with a token: {cut:?}")).await;
-        if ended {
-            let (begun, made) = (&mint.begun, &mint.made);
-            let cuts = begun.load(Ordering::SeqCst) - made.load(Ordering::SeqCst);
-            assert!(cuts > 1, "{cuts} cuts while a token was minted");
+    // How often it is polled meanwhile depends on what comes together, and on the machine.
+    for _ in 0..ENDS {
+        let mut has_ended = false;
+        for cut in cuts(MANY) {
+            let name = fresh_name();
+            has_ended = try_lock(&one.locks, &name, &options, cut).await;
+            assert_clean(&one, &other, &name, &format!("an acquire with a token: {cut:?}")).await;
+            if has_ended {
+                break;
+            }
+        }
+        assert!(has_ended, "a free lock is not taken within {MANY} polls");
+        if mint.begun.load(Ordering::SeqCst) > mint.made.load(Ordering::SeqCst) + 1 {
             return;
         }
     }
-    panic!("a free lock is not taken within {MANY} polls");
+    panic!("a token is minted within one poll");
 }
 
 async fn a_release(arena: &Arena) {

@@ -76,7 +76,7 @@ impl RedisConnection {
     /// What the server is called that has a key, as far as is known: one that has it not says so.
     pub(crate) fn known_name(&self, key: &str) -> Arc<str> {
         match &self.0 {
-            Way::Server(_) => "".into(),
+            Way::Server(server) => Arc::clone(server.name()),
             Way::Cluster(cluster) => cluster
                 .known_master(slot(key.as_bytes()))
                 .unwrap_or_else(|| cluster.seed().get_connection_info().addr().to_string().into()),
@@ -86,7 +86,7 @@ impl RedisConnection {
     /// What the server is called that has a key.
     pub(crate) async fn name(&self, key: &str) -> RedisResult<Arc<str>> {
         match &self.0 {
-            Way::Server(_) => Ok("".into()),
+            Way::Server(server) => Ok(Arc::clone(server.name())),
             Way::Cluster(cluster) => cluster.master(slot(key.as_bytes())).await,
         }
     }

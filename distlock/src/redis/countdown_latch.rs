@@ -143,7 +143,7 @@ impl CountdownLatch {
                 Err(error) => return Err(error),
             }
             if Instant::now() >= deadline {
-                return Err(LockError::TimedOut { waited: started.elapsed() });
+                return Err(LockError::TimedOut { waited: started.elapsed(), is_endless: false });
             }
             let told = subscription.get_or_insert_with(|| signals.subscribe(&self.0.channel));
             // When the time is over it looks once more.

@@ -231,6 +231,10 @@ impl Hold for SetHold {
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {
+        let Call { scripts, terms, .. } = &self.call;
+        if terms.is_shared {
+            scripts.server.signals().releasing(&terms.channel);
+        }
         let answer = self.call.release(false).await?;
         if !self.repeated {
             let Call { scripts, terms, .. } = &self.call;

@@ -30,8 +30,12 @@ impl RedissonLock {
 
     /// Whether somebody holds it.
     pub async fn is_locked(&self) -> Result<bool, LockError> {
-        let owners: u64 = self.server.connection().hlen(self.name.as_str()).await?;
-        Ok(owners > 0)
+        let holds: Vec<String> = self.server.connection().hvals(self.name.as_str()).await?;
+        match &holds[..] {
+            [] => Ok(false),
+            [count] if count.parse::<u64>().is_ok() => Ok(true),
+            _ => Err(LockError::HeldByOtherKind),
+        }
     }
 
     /// Whether that owner holds it.

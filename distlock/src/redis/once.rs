@@ -21,10 +21,11 @@ pub(super) const REMEMBERED: Duration = Duration::from_mins(2);
 /// How many requests may be under way for which nobody waits any more.
 pub(super) const LAST_CALLS: usize = 8;
 
-/// How long latches wait for others that are forgotten with them, and how many at most; of more
-/// than that the server is not told.
-const MOMENT: Duration = Duration::from_millis(5);
-const MOST: usize = 256;
+/// How long latches wait for others that are forgotten with them, and how many at most. Where many
+/// locks are released the server is told by whoever makes it so many: a timer that ends every few
+/// milliseconds wakes another thread each time, which costs a lone task half of its locks.
+const MOMENT: Duration = Duration::from_millis(100);
+const MOST: usize = 64;
 
 /// How long the server may take to answer these, or to accept their connections.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -183,19 +184,28 @@ impl Together {
             // Each is in the slot of its lock.
             return forget(&self.server, latch).await;
         }
-        let mut forgotten = self.forgotten();
-        if forgotten.latches.len() < MOST {
-            forgotten.latches.push(latch.to_owned());
+        if let Some(latches) = self.gathered(latch) {
+            forget(&self.server, latches).await;
         }
+    }
+
+    /// With this one, if they are enough.
+    fn gathered(&self, latch: &str) -> Option<Vec<String>> {
+        let mut forgotten = self.forgotten();
+        forgotten.latches.push(latch.to_owned());
         if forgotten.telling.as_ref().is_none_or(AbortHandle::is_finished) {
             forgotten.telling = Some(tokio::spawn(self.clone().tell()).abort_handle());
         }
+        (forgotten.latches.len() >= MOST).then(|| std::mem::take(&mut forgotten.latches))
     }
 
     async fn tell(self) {
         sleep(MOMENT).await;
+        // What comes from now on starts another one.
         let Forgotten { latches, .. } = std::mem::take(&mut *self.forgotten());
-        forget(&self.server, latches).await;
+        if !latches.is_empty() {
+            forget(&self.server, latches).await;
+        }
     }
 
     fn forgotten(&self) -> MutexGuard<'_, Forgotten> {

@@ -16,6 +16,11 @@ pub(super) trait OneKey: Clone + Send + Sync + 'static {
         request: &Request,
     ) -> impl Future<Output = Result<Option<Belief>, LockError>> + Send;
 
+    /// Whether the key that the last taking found there has no end, as far as the mechanism looks.
+    fn is_endless(&self) -> bool {
+        false
+    }
+
     /// Frees the key, as far as the mechanism can tell that it is this hold's.
     fn free(
         &mut self,
@@ -64,6 +69,10 @@ impl<K: OneKey> Acquisition for Taking<K> {
             let (steps, request) = (self.steps.clone(), self.request.clone());
             Box::new(Taken { steps, request, belief }) as Box<dyn Hold>
         }))
+    }
+
+    fn is_endless(&self) -> bool {
+        self.steps.is_endless()
     }
 
     async fn abandon(&mut self) -> Result<(), LockError> {

@@ -79,7 +79,7 @@ impl Synchronizers {
         let outcome = self.wait_for(&mut wish, started, wait).await;
         match &outcome {
             Ok(_) => wish.meter().acquired(started.elapsed()),
-            Err(LockError::TimedOut { waited }) => wish.meter().timed_out(*waited),
+            Err(LockError::TimedOut { waited, .. }) => wish.meter().timed_out(*waited),
             Err(_) => wish.meter().failed(),
         }
         outcome
@@ -91,7 +91,7 @@ impl Synchronizers {
         started: Instant,
         wait: Duration,
     ) -> Result<W::Permits, LockError> {
-        let late = || LockError::TimedOut { waited: started.elapsed() };
+        let late = || LockError::TimedOut { waited: started.elapsed(), is_endless: false };
         let deadline = started + wait;
         let mut pause = None;
         if wait.is_zero() || self.waiters.try_lock(wish.name()).is_some() {

@@ -49,6 +49,8 @@ const ABANDON: &str = include_str!("../../lua/redisson_abandon.lua");
 const LOOK: Duration = Duration::from_secs(1);
 /// What PTTL says of a key that is not there.
 const ABSENT: i64 = -2;
+/// What it says of a key that has no end.
+const ENDLESS: i64 = -1;
 /// After the end of somebody's lease, so that it has ended when the server is asked.
 const LEASE_END: Duration = Duration::from_millis(2);
 /// How long the server remembers a re-entry, and an acquisition that was given up.
@@ -139,6 +141,7 @@ impl Locker for Redisson {
             latch,
             subscription: None,
             pause: LOOK,
+            is_endless: false,
         })
     }
 }
@@ -156,6 +159,8 @@ struct RedissonAcquisition {
     subscription: Option<Subscription>,
     /// How long to wait for a message.
     pause: Duration,
+    /// Whether the holder's key has no lease.
+    is_endless: bool,
 }
 
 impl RedissonAcquisition {
@@ -170,6 +175,11 @@ impl RedissonAcquisition {
             Some(subscription) if !self.request.may_hold => subscription.give_way(look).await,
             _ => None,
         }
+    }
+
+    fn found_busy(&mut self, left_ms: i64) {
+        self.pause = pause(left_ms);
+        self.is_endless = left_ms == ENDLESS;
     }
 
     /// The rest of the holder's lease in ms if the lock is taken.
@@ -189,8 +199,11 @@ impl Acquisition for RedissonAcquisition {
         if self.subscription.is_none() {
             self.subscription = self.inner.server.signals().join(&self.channel);
         }
+        if let Some(subscription) = &mut self.subscription {
+            subscription.looks_now();
+        }
         if let Some(left_ms) = self.give_way().await {
-            self.pause = pause(left_ms);
+            self.found_busy(left_ms);
             return Ok(None);
         }
         let mut sent = Instant::now();
@@ -214,7 +227,7 @@ impl Acquisition for RedissonAcquisition {
                 Ok(Some(Box::new(hold)))
             }
             Ok(Some(left_ms)) => {
-                self.pause = pause(left_ms);
+                self.found_busy(left_ms);
                 Ok(None)
             }
             Err(error @ WriteError::TooFew { .. }) => {
@@ -233,6 +246,10 @@ impl Acquisition for RedissonAcquisition {
             subscription.next(self.pause).await;
             Ok(Woken::LookAgain)
         }))
+    }
+
+    fn is_endless(&self) -> bool {
+        self.is_endless
     }
 
     /// Sends the whole script: a server that is hung now, and carries out the attempt and then this
@@ -284,9 +301,11 @@ impl Hold for RedissonHold {
         let args = (WAKE_ONE, ms(request.lease), owner, ms(RELEASE_LATCH), publish);
         let mut connection = self.inner.server.connection();
         let is_sent = std::mem::replace(&mut self.is_sent, true);
+        let signals = self.inner.server.signals();
+        signals.releasing(&self.channel);
         let answer: i64 = self.inner.release.call(&mut connection, &keys, args).await?;
         if let Ok(told @ 1..) = u64::try_from(answer - 1) {
-            self.inner.server.signals().released(&self.channel, told);
+            signals.released(&self.channel, told);
         }
         Ok(match answer {
             0.. => {

@@ -30,13 +30,15 @@ pub(crate) struct Reentrant {
     connection: RedisConnection,
     acquire: Arc<LuaScript>,
     release: Arc<LuaScript>,
+    /// Whether the holder's key has no lease.
+    is_endless: bool,
 }
 
 impl Reentrant {
     pub(crate) fn new(server: &RedisServer) -> Self {
         let (acquire, release) = (LuaScript::new(ACQUIRE), LuaScript::new(RELEASE));
         let (acquire, release) = (Arc::new(acquire), Arc::new(release));
-        Self { connection: server.connection(), acquire, release }
+        Self { connection: server.connection(), acquire, release, is_endless: false }
     }
 }
 
@@ -61,7 +63,12 @@ impl OneKey for Reentrant {
         let again = u8::from(request.may_hold);
         let args = (request.owner.as_str(), lease_ms(request), again);
         let holds: i64 = self.acquire.call(&mut self.connection, &keys, args).await?;
+        self.is_endless = holds < 0;
         Ok((holds > 0).then(|| Belief::in_lease(sent, request.lease)))
+    }
+
+    fn is_endless(&self) -> bool {
+        self.is_endless
     }
 
     async fn free(&mut self, request: &Request) -> Result<Release, LockError> {

@@ -116,8 +116,13 @@ impl Signals {
         Some(self.subscription(line, name, entry))
     }
 
-    /// This process has released the lock, and the message reached so many processes. If others
-    /// want it, it follows what they do for a while, to give way to them.
+    /// This process is about to release the lock.
+    pub(crate) fn releasing(&self, channel: &str) {
+        self.line(channel).table().releasing(channel);
+    }
+
+    /// It has, and the message reached so many processes. If others want it, it follows what they
+    /// do for a while, to give way to them.
     pub(crate) fn released(&self, channel: &str, told: u64) {
         if told > 0 {
             let subscription = self.join(channel).unwrap_or_else(|| self.subscribe(channel));
@@ -163,7 +168,7 @@ impl Signals {
 
     fn subscription(&self, line: Line, name: Arc<str>, channel: Arc<Channel>) -> Subscription {
         let looks = channel.looks.subscribe();
-        Subscription { signals: self.clone(), line, name, channel, looks }
+        Subscription { signals: self.clone(), line, name, channel, looks, heard: 0 }
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Arc<str>, Line>> {
@@ -198,6 +203,8 @@ pub(crate) struct Subscription {
     name: Arc<str>,
     channel: Arc<Channel>,
     looks: watch::Receiver<u64>,
+    /// How many messages were older than its last look.
+    heard: u64,
 }
 
 impl Subscription {
@@ -207,17 +214,35 @@ impl Subscription {
         if self.channel.has_moved() {
             *self = self.signals.subscribe(&self.name);
         }
-        tokio::select! {
-            biased;
-            // The sender lives in the channel, so this cannot fail.
-            _ = self.looks.changed() => {}
-            permit = self.channel.wakes.acquire() => {
-                if let Ok(permit) = permit {
-                    permit.forget();
+        let end = sleep(at_most);
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                biased;
+                // The sender lives in the channel, so this cannot fail.
+                _ = self.looks.changed() => return,
+                permit = self.channel.wakes.acquire() => {
+                    if let Ok(permit) = permit {
+                        permit.forget();
+                    }
+                    if !self.is_old_news() {
+                        return;
+                    }
                 }
+                () = &mut end => return,
             }
-            () = sleep(at_most) => {}
         }
+    }
+
+    /// It is about to look at the lock: the message of this process's own last release, which may
+    /// come later, is older than that.
+    pub(crate) fn looks_now(&mut self) {
+        self.heard = self.channel.heard();
+    }
+
+    /// Whether a message need not be looked after. Where several wait, it may be for another one.
+    fn is_old_news(&self) -> bool {
+        self.channel.has_only_heard(self.heard) && self.line.table().is_alone(&self.name)
     }
 
     /// A process that had the lock lately asks a little later than the others who want it, one

@@ -101,13 +101,20 @@ impl Contender {
         Ok(None)
     }
 
-    /// Waits until that child is gone or has changed, or until another look is due. Fails when the
-    /// session has ended, and the own node with it.
-    pub(super) async fn await_gone(&self, predecessor: &str) -> Result<Woken, LockError> {
+    /// Waits until that child is gone or has changed, or until another look is due. Says whether it
+    /// is one that no session ends. Fails when the session has ended, and the own node with it.
+    pub(super) async fn await_gone(
+        &self,
+        predecessor: &str,
+        is_endless: &mut bool,
+    ) -> Result<Woken, LockError> {
         let path = format!("{}/{predecessor}", self.container);
         let until = deadline();
         let watch = match self.session.ask(until, |client| client.get_and_watch_data(&path)).await {
-            Ok((_, _, watch)) => watch,
+            Ok((_, stat, watch)) => {
+                *is_endless = stat.ephemeral_owner == 0;
+                watch
+            }
             Err(Failure::Refused(Error::NoNode)) => return Ok(Woken::LookAgain),
             Err(Failure::Unanswered(_)) => {
                 self.session.settled().await;

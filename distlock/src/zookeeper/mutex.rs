@@ -83,6 +83,8 @@ struct Place {
     node: Option<Node>,
     /// The child right before it.
     predecessor: Option<String>,
+    /// Whether that one ends with no session.
+    is_endless: bool,
 }
 
 #[async_trait]
@@ -98,7 +100,7 @@ impl Acquisition for MutexAcquisition {
             }
             let session = self.server.session(until).await?;
             let contender = Contender { session, container, id: self.request.id };
-            Place { contender, node: None, predecessor: None }
+            Place { contender, node: None, predecessor: None, is_endless: false }
         };
         let place = self.place.insert(place);
         for _ in 0..TRIES {
@@ -120,6 +122,7 @@ impl Acquisition for MutexAcquisition {
                     return Ok(Some(self.held(contender, node)));
                 }
                 Standing::Behind(predecessor) => {
+                    place.is_endless &= place.predecessor.as_ref() == Some(&predecessor);
                     place.predecessor = Some(predecessor);
                     return Ok(None);
                 }
@@ -130,12 +133,16 @@ impl Acquisition for MutexAcquisition {
     }
 
     fn wake(&mut self) -> Wake<'_> {
-        match &self.place {
-            Some(Place { contender, predecessor: Some(predecessor), .. }) => {
-                Wake::Signal(Box::pin(contender.await_gone(predecessor)))
+        match &mut self.place {
+            Some(Place { contender, predecessor: Some(predecessor), is_endless, .. }) => {
+                Wake::Signal(Box::pin(contender.await_gone(predecessor, is_endless)))
             }
             _ => Wake::Poll,
         }
+    }
+
+    fn is_endless(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.is_endless)
     }
 
     fn is_queued(&self) -> bool {

@@ -5,11 +5,12 @@
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 pub(crate) mod cluster;
-pub(crate) mod lateness;
+pub(crate) mod dropped;
 pub(crate) mod proxy;
 pub(crate) mod ran;
 pub(crate) mod scene;
 pub(crate) mod synchronizers;
+pub(crate) mod told;
 
 use std::sync::{Arc, OnceLock};
 pub(crate) mod redisson;

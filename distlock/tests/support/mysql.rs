@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::mysql::{MySqlServerOptions, ensure_schema};
@@ -182,21 +181,6 @@ impl Section {
     }
 }
 
-/// Polls a future until it is done, or has been pending that many times; then it is dropped.
-pub(crate) async fn up_to<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left == 1 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
-}
-
 /// Drops acquisitions of a free and of a busy lock at each of their first awaits, and looks each
 /// time whether anything is left of them.
 pub(crate) async fn drop_at_any_point(kind: LockKind, polls: usize) {
@@ -219,7 +203,7 @@ pub(crate) async fn drop_at_any_point(kind: LockKind, polls: usize) {
             };
             assert_eq!(holder.is_some(), busy, "it was free");
             let patient = waiting();
-            let attempt = up_to(polls, locks.lock(&name, &patient));
+            let attempt = super::dropped::up_to(polls, locks.lock(&name, &patient));
             let done = timeout(Duration::from_millis(1500), attempt).await;
             is_waiting |= done.is_err();
             let done = done.ok().flatten();

@@ -1,8 +1,6 @@
 //! One lock as the server knows it: the keys of the kinds that are made of sorted sets.
 
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 
 use distlock::RedisConnection;
@@ -150,19 +148,4 @@ impl Messages {
     pub(crate) fn seen(&self) -> Vec<(String, String)> {
         self.seen.lock().expect("no panic").clone()
     }
-}
-
-/// Polls a future until it is done, or has been pending that many times; then it is dropped.
-pub(crate) async fn up_to<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left == 1 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
 }

@@ -10,6 +10,7 @@ use tokio::process::Command;
 
 use super::figure::{GENERATOR, Sample};
 use super::processes::{Named, Times, of_ended_children};
+use super::turns::{Turn, slices, together};
 use crate::error::{Error, Result};
 
 const SCRIPT: &str = include_str!("../../benches/bare_order.lua");
@@ -44,12 +45,15 @@ impl Bare {
             .ok_or_else(broken)?;
         let (user, password) = login.split_once(':').ok_or_else(broken)?;
         let (address, database) = place.split_once('/').ok_or_else(broken)?;
+        // What stands behind it says how others connect; sysbench encrypts nothing anyway.
+        let database = database.split_once('?').map_or(database, |(name, _)| name);
         let (host, port) = address.split_once(':').ok_or_else(broken)?;
         let options = format!(
             "mysql-host={host}\nmysql-port={port}\nmysql-user={user}\n\
              mysql-password={password}\nmysql-db={database}\n"
         );
-        let (script, login) = (folder.join("bare_order.lua"), folder.join("bare.cnf"));
+        let (script, login) =
+            (folder.join("bare_order.lua"), folder.join(database).with_extension("cnf"));
         // The folder is a private one.
         let unwritten = |error| Error::Setup(format!("sysbench's files: {error}"));
         std::fs::write(&script, SCRIPT).map_err(unwritten)?;
@@ -62,10 +66,23 @@ impl Bare {
         self.run(&[format!("--filled={orders}"), "prepare".to_owned()], BEYOND).await.map(drop)
     }
 
-    /// Runs over so many connections: a warm-up, and what is measured.
-    pub async fn measure(&self, connections: usize, lengths: [u64; 2]) -> Result<Sample> {
-        let [warm_up, seconds] = lengths;
+    /// Runs over so many connections: so many seconds of a warm-up, and so many that count.
+    pub async fn measure(
+        &self,
+        connections: usize,
+        (warm_up, seconds): (u64, u64),
+        turn: &mut Turn<'_>,
+    ) -> Result<Sample> {
         self.transactions(connections, warm_up).await?;
+        let mut samples = Vec::new();
+        for seconds in slices(seconds) {
+            turn.pass().await;
+            samples.push(self.slice(connections, seconds).await?);
+        }
+        Ok(together(samples))
+    }
+
+    async fn slice(&self, connections: usize, seconds: u64) -> Result<Sample> {
         let (servers, own) = (Times::of(&[self.server]), of_ended_children());
         let said = self.transactions(connections, seconds).await?;
         let counted = find(&said, "transactions:", " ");

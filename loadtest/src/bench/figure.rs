@@ -1,6 +1,7 @@
 //! What was measured, and what that makes of a row: pure, so that a verdict can be tested.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -18,9 +19,9 @@ pub struct Sample {
     pub per_s: f64,
     /// Over how many seconds.
     pub seconds: f64,
-    /// Half of the answers took no longer.
+    /// Half of the answers took no longer; of several slices the median of theirs.
     pub p50_ms: f64,
-    /// 99 % took no longer.
+    /// 99 % took no longer; of several slices the median of theirs.
     pub p99_ms: f64,
     /// Microseconds of processor time for each order or answer, by what used it.
     pub cpu_us: BTreeMap<&'static str, f64>,
@@ -107,6 +108,15 @@ impl Bar {
     }
 }
 
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(least) => write!(f, ">= {least}"),
+            Self::AtMost(most) => write!(f, "<= {most}"),
+        }
+    }
+}
+
 /// What became of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -152,7 +162,11 @@ impl Outcome {
             let best = figure.best(beside.iter().filter_map(|sample| figure.of(sample)))?;
             (best > 0.0).then_some(value / best)
         });
-        let rounds: Vec<f64> = values.collect();
+        Self::of_rounds(values.collect())
+    }
+
+    /// Of the figures of the rounds.
+    pub fn of_rounds(rounds: Vec<f64>) -> Self {
         let (median, spread) = (median(&rounds), spread(&rounds));
         Self { rounds, median, spread }
     }

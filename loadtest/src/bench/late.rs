@@ -13,6 +13,7 @@ use super::figure::{GENERATOR, Sample};
 use super::processes::{Named, Times, servers_of};
 use super::rows::Setup;
 use super::service::{DEADLINE, LISTENING, Stage, load};
+use super::turns::{Turn, slices, together};
 use crate::error::{Error, Result};
 use crate::load::client::Target;
 use crate::load::mix::Mix;
@@ -22,30 +23,35 @@ use crate::load::stats::Figures;
 
 /// Units that are sold during the warm-up.
 const UNITS: u64 = 100;
+/// Users who ask, any of them again and again.
+const CROWD: usize = 250_000;
 /// Of the answers, so many at most may be others.
 const MAX_OTHERS: f64 = 0.001;
 
 impl Stage {
     /// A round in which any user asks again and again for what is sold out.
     pub async fn sold_out(&self, setup: &Setup, seed: u64) -> Result<Sample> {
+        let mut turn = self.turns.take().await;
         let round = self.open(setup, UNITS).await?;
         let servers = servers_of(&round.deployment);
         let plan = self.late(&round.target, (round.vouchers[0], setup.connections), seed);
-        let sample = self.answers(&plan, &servers).await;
+        let sample = self.answers(&plan, &servers, &mut turn).await;
         self.end(round.deployment).await?;
         sample
     }
 
     /// The same requests to a handler that answers a constant; it stands beside the service.
     pub async fn constant(&self, service: &Path, connections: usize, seed: u64) -> Result<Sample> {
+        let mut turn = self.turns.take().await;
         let program = service.with_file_name("examples").join("constant");
         let (child, url) = start(&program).await?;
         let servers = [("constant", child.id().unwrap_or_default())];
         let plan = self.late(&Target::parse(&url)?, (1, connections), seed);
-        self.answers(&plan, &servers).await
+        self.answers(&plan, &servers, &mut turn).await
     }
 
     fn late(&self, target: &Arc<Target>, (voucher, connections): (u64, usize), seed: u64) -> Plan {
+        let crowd = &self.users[..CROWD.min(self.users.len())];
         Plan {
             mix: Mix::AfterSoldOut,
             // The same seed makes the warm-up's requests again: with keys, buyers would be told of
@@ -53,15 +59,24 @@ impl Stage {
             with_keys: false,
             connections,
             timeout: DEADLINE,
-            duration: Some(Duration::from_secs(self.seconds)),
             seed,
-            ..Plan::closed(target.clone(), voucher, self.users.clone().into(), 1)
+            ..Plan::closed(target.clone(), voucher, crowd.into(), 1)
         }
     }
 
-    async fn answers(&self, plan: &Plan, servers: &[Named]) -> Result<Sample> {
-        let warm_up = Some(Duration::from_secs(self.warm_up));
-        load(&Plan { duration: warm_up, ..plan.clone() }).await?;
+    async fn answers(&self, plan: &Plan, servers: &[Named], turn: &mut Turn<'_>) -> Result<Sample> {
+        let lasting =
+            |seconds| Plan { duration: Some(Duration::from_secs(seconds)), ..plan.clone() };
+        load(&lasting(self.warm_up)).await?;
+        let mut samples = Vec::new();
+        for seconds in slices(self.seconds) {
+            turn.pass().await;
+            samples.push(self.slice(&lasting(seconds), servers).await?);
+        }
+        Ok(together(samples))
+    }
+
+    async fn slice(&self, plan: &Plan, servers: &[Named]) -> Result<Sample> {
         let before = Times::of(servers);
         let figures = load(plan).await?;
         let mut cpu_us = Times::of(servers).for_each(&before, of(figures.requests));

@@ -1,18 +1,23 @@
 //! The figures: what the service makes of a second, beside what the database itself makes of it.
 //!
-//! A round measures every cell once, one after the other, so that what is compared was measured a
-//! moment apart on the same machine; a row's figure is the median, over the rounds, of the ratio
-//! within a round. A service has a deployment and a database of its own in every round, warms up,
-//! and is asked afterwards whether all that it acknowledged is in the database. A ratio whose
-//! rounds lie too far apart is invalid, and a run that is too short can meet no bar.
+//! In a round all cells stand side by side and are measured in turn, a slice of two seconds each,
+//! until each has had its time, so that what is compared was measured a moment apart on the same
+//! machine; then, likewise, what comes at a rate that was measured so; then, one after the other,
+//! what cannot be cut into slices. A row's figure is the median,
+//! over the rounds, of the ratio within a round. A service has a deployment and a database of its
+//! own in every round, warms up, and is asked afterwards whether all that it acknowledged is in the
+//! database. A ratio whose rounds lie too far apart is invalid, and a run that is too short can
+//! meet no bar.
 //!
-//! - [`rows`]: what is measured and what it has to reach; [`figure`]: medians and verdicts.
+//! - [`rows`]: what is measured and what it has to reach; [`choice`]: the flags of benches;
+//!   [`figure`]: medians and verdicts.
 //! - [`bare`]: the bare transaction; [`service`]: one round of a service;
-//!   [`queued`]: the path of that name; [`late`]: who comes too late; [`parts`] and
-//!   [`processes`]: where the time goes.
+//!   [`queued`]: the path of that name; [`late`]: who comes too late; [`turns`]: slices in
+//!   turn; [`parts`] and [`processes`]: where the time goes.
 //! - [`text`]: the table.
 
 pub mod bare;
+pub mod choice;
 pub mod figure;
 pub mod late;
 pub mod parts;
@@ -21,24 +26,28 @@ pub mod queued;
 pub mod rows;
 pub mod service;
 pub mod text;
+pub mod turns;
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
+use futures_util::future::try_join_all;
 use serde::Serialize;
 use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use self::bare::Bare;
 use self::figure::{Bar, Figure, Outcome, ROUNDS, SECONDS, Sample, Verdict};
-use self::rows::{Cell, Row, Setup, What, cells_of};
+use self::rows::{Cell, PARTS, Row, Setup, What, cells_of};
 use self::service::Stage;
+use self::turns::Turns;
 use crate::error::{Error, Result};
-use crate::judge::audit::Reader;
-use crate::lab::cluster::Cluster;
+use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS};
 use crate::lab::deployment::Spec;
 use crate::lab::lock::Needs;
 use crate::lab::machine::{Builds, Machine, Versions, version_of};
 use crate::lab::runner::Parts;
+use crate::load::arrival::Arrival;
 use crate::load::tokens::MAX_USERS;
 
 /// Part of a round's length that it warms up for, and at least so many seconds.
@@ -126,16 +135,21 @@ impl Bench {
         let stage = self.stage(&cells).await?;
         let mut samples = BTreeMap::<_, Vec<Sample>>::new();
         for round in 1..=self.rounds {
-            for cell in &cells {
-                if matches!(cell.what, What::Memory(_)) && round > 1 {
-                    continue;
-                }
+            for part in PARTS {
+                let is_due = |cell: &Cell| cell.what.part() == part && cell.what.is_due(round);
+                let cells: Vec<&Cell> = cells.iter().copied().filter(|cell| is_due(cell)).collect();
+                let measured = cells.iter().map(async |cell| {
+                    let measured = self.measure(&stage, cell, (round, &samples)).await?;
+                    tell(&text::line(round, cell.name, &measured));
+                    Ok::<_, Error>(measured)
+                });
                 let measured = tokio::select! {
-                    measured = self.measure(&stage, cell, (round, &samples)) => measured?,
+                    measured = try_join_all(measured) => measured?,
                     () = stop.cancelled() => return Err(Error::Interrupted),
                 };
-                tell(&text::line(round, cell.name, &measured));
-                samples.entry(cell.name).or_default().push(measured);
+                for (cell, measured) in cells.into_iter().zip(measured) {
+                    samples.entry(cell.name).or_default().push(measured);
+                }
             }
         }
         self.report(&stage, sysbench, samples).await
@@ -151,7 +165,14 @@ impl Bench {
         let (users, _) = deployment.users(MAX_USERS, false).await?;
         deployment.end_and_drop().await?;
         let warm_up = (self.seconds / WARM_UP).max(MIN_WARM_UP);
-        Ok(Stage { cluster, users, seconds: self.seconds, warm_up })
+        Ok(Stage {
+            cluster,
+            users,
+            seconds: self.seconds,
+            warm_up,
+            turns: Turns::default(),
+            free: Mutex::new((0..MAX_DEPLOYMENTS).collect()),
+        })
     }
 
     async fn measure(
@@ -160,20 +181,22 @@ impl Bench {
         cell: &Cell,
         (round, samples): (usize, &BTreeMap<&'static str, Vec<Sample>>),
     ) -> Result<Sample> {
-        let seed = round as u64;
+        // Slices add their numbers to it.
+        let seed = (round as u64) << 32;
         match &cell.what {
             What::Bare(connections) => self.bare(stage, *connections).await,
             What::SoldOut(setup) => stage.sold_out(setup, seed).await,
             What::Constant(connections) => {
                 stage.constant(&self.parts.program, *connections, seed).await
             }
-            What::Orders(setup) => stage.orders(setup, None, seed).await,
+            What::Orders(setup) => stage.orders(setup, Arrival::Closed, seed).await,
             What::Admitted(setup) => stage.admitted(setup, seed).await,
             What::Drained(setup) => stage.drained(setup, seed).await,
             What::AtHalfOf(of, setup) => {
                 let rate = samples.get(of).and_then(|all| all.last()).map(|last| last.per_s / 2.0);
                 let unknown = || Error::Setup(format!("the cell {of} was not measured"));
-                stage.orders(setup, Some(rate.ok_or_else(unknown)?), seed).await
+                let arrival = Arrival::Poisson(rate.ok_or_else(unknown)?);
+                stage.orders(setup, arrival, seed).await
             }
             What::Memory(setup) => stage.memory(setup).await,
             What::Start(setup) => stage.start(setup).await,
@@ -182,13 +205,14 @@ impl Bench {
 
     /// In a database of its own with the service's tables, and no service.
     async fn bare(&self, stage: &Stage, connections: usize) -> Result<Sample> {
-        const NAME: &str = "bare";
+        let mut turn = stage.turns.take().await;
+        let name = format!("bare_{connections}");
         let cluster = &stage.cluster;
-        let url = cluster.schema(NAME, false).await?;
+        let url = cluster.schema(&name, false).await?;
         let bare = Bare::new(cluster.folder(), &url, ("database", cluster.database_pid()))?;
         bare.prepare(0).await?;
-        let sample = bare.measure(connections, [stage.warm_up, stage.seconds]).await;
-        cluster.drop_schema(NAME).await?;
+        let sample = bare.measure(connections, (stage.warm_up, stage.seconds), &mut turn).await;
+        cluster.drop_schema(&name).await?;
         sample
     }
 
@@ -199,8 +223,7 @@ impl Bench {
         cells: BTreeMap<&'static str, Vec<Sample>>,
     ) -> Result<BenchReport> {
         let cluster = &stage.cluster;
-        let mut reader = Reader::connect(&cluster.database_url("mysql")).await?;
-        let server = reader.server().await?;
+        let (server, settings) = cluster.settings().await?;
         let flavor = cluster.flavor();
         let long_enough = self.rounds >= ROUNDS && self.seconds >= SECONDS;
         let rows: Vec<RowReport> =
@@ -222,9 +245,7 @@ impl Bench {
             machine: Machine::read(),
             versions,
             sysbench,
-            durability: format!(
-                "innodb_flush_log_at_trx_commit={flush}, no binary log; Redis keeps nothing on disk"
-            ),
+            durability: format!("{}; Redis: {}", settings.database(), settings.redis()),
             remarks: remarks(&cells),
             rows,
             cells,

@@ -19,6 +19,7 @@ use super::figure::{GENERATOR, Sample};
 use super::processes::{Times, servers_of};
 use super::rows::Setup;
 use super::service::{Round, STOCK, Stage, load_seen};
+use super::turns::{Turn, slices, together};
 use crate::error::{Error, Result};
 use crate::judge::audit::Reader;
 use crate::load::live::Live;
@@ -47,14 +48,16 @@ type Look = (Instant, i64);
 impl Stage {
     /// A round in which purchases are admitted.
     pub async fn admitted(&self, setup: &Setup, seed: u64) -> Result<Sample> {
+        let mut turn = self.turns.take().await;
         let round = self.open(setup, STOCK).await?;
-        let sample = round.admit(seed).await;
+        let sample = round.admit(seed, &mut turn).await;
         self.end(round.deployment).await?;
         sample
     }
 
     /// A round in which what was admitted is written.
     pub async fn drained(&self, setup: &Setup, seed: u64) -> Result<Sample> {
+        let _turn = self.turns.take().await;
         let round = self.open(setup, STOCK).await?;
         let sample = round.drain(seed).await;
         self.end(round.deployment).await?;
@@ -63,14 +66,32 @@ impl Stage {
 }
 
 impl Round<'_> {
-    async fn admit(&self, seed: u64) -> Result<Sample> {
-        let (warmed, others) = self.warm(seed).await?;
+    async fn admit(&self, seed: u64, turn: &mut Turn<'_>) -> Result<Sample> {
+        let (mut all, others) = self.warm(seed).await?;
+        let slices = slices(self.stage.seconds);
+        let mut samples = Vec::new();
+        for (seconds, users) in slices.iter().zip(others.chunks(others.len() / slices.len())) {
+            turn.pass().await;
+            let (sample, admitted) = self.admit_slice(*seconds, (users, seed), all).await?;
+            samples.push(sample);
+            all += admitted;
+        }
+        self.look_for(all..=all, "admitted").await?;
+        Ok(together(samples))
+    }
+
+    /// Admits for so many seconds; what that was worth, and how many were admitted, all of which
+    /// are written in the end, as are those of before.
+    async fn admit_slice(
+        &self,
+        seconds: u64,
+        (users, seed): (&[User], u64),
+        before_it: u64,
+    ) -> Result<(Sample, u64)> {
         let servers = servers_of(&self.deployment);
         let before = Times::of(&servers);
-        let seconds = self.stage.seconds;
-        let Filled { figures, queued } = self.fill(seconds, others, seed).await?;
-        let all = warmed + queued.admitted;
-        self.until_written(all).await?;
+        let Filled { figures, queued } = self.fill(seconds, users, seed).await?;
+        self.until_written(before_it + queued.admitted).await?;
         let orders = to_f64(queued.admitted);
         let mut sample = Sample {
             per_s: queued.admitted_per_s,
@@ -88,8 +109,7 @@ impl Round<'_> {
         }
         sample.invalid.extend(refusals(&figures, &queued));
         sample.remarks.extend(figures.bottlenecks());
-        self.look_for(all..=all, "admitted").await?;
-        Ok(sample)
+        Ok((sample, queued.admitted))
     }
 
     async fn drain(&self, seed: u64) -> Result<Sample> {

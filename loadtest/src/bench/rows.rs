@@ -41,6 +41,20 @@ const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
 const QUEUED: Setup =
     Setup { flags: &["--path=queued", "--writer=grouped", "--queue-length=1000000"], ..SINGLE };
 
+/// A part of a round. The cells of one are measured side by side, those of the next one after them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// In slices, in turn.
+    Sliced,
+    /// Likewise, at rates that were measured so.
+    AtRates,
+    /// One after the other: what goes on cannot be stopped, or is one story.
+    Whole,
+}
+
+/// All of them, in their order.
+pub const PARTS: [Part; 3] = [Part::Sliced, Part::AtRates, Part::Whole];
+
 /// What a cell measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
@@ -65,6 +79,26 @@ pub enum What {
     Start(Setup),
 }
 
+impl What {
+    /// In which part of a round it is measured.
+    pub fn part(&self) -> Part {
+        match self {
+            Self::Bare(_)
+            | Self::Orders(_)
+            | Self::Admitted(_)
+            | Self::SoldOut(_)
+            | Self::Constant(_) => Part::Sliced,
+            Self::AtHalfOf(..) => Part::AtRates,
+            Self::Drained(_) | Self::Memory(_) | Self::Start(_) => Part::Whole,
+        }
+    }
+
+    /// Whether it is measured in that round.
+    pub fn is_due(&self, round: usize) -> bool {
+        round == 1 || !matches!(self, Self::Memory(_))
+    }
+}
+
 /// Something that is measured once a round.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell {
@@ -82,7 +116,7 @@ const fn locked(flags: &'static [&'static str], needs: Needs) -> What {
     What::Orders(Setup { flags, needs, ..SINGLE })
 }
 
-/// All cells, in the order in which a round measures them.
+/// All cells; in this order they are measured within their part of a round.
 pub const CELLS: [Cell; 27] = [
     cell("bare:1", What::Bare(1)),
     cell("bare:8", What::Bare(8)),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
@@ -16,6 +16,7 @@ use super::figure::{GENERATOR, Sample};
 use super::parts::Parts;
 use super::processes::{Times, memory_mib, servers_of};
 use super::rows::Setup;
+use super::turns::{Turn, Turns, slices, together};
 use crate::api::{self, NewVoucher};
 use crate::error::{Error, Result};
 use crate::judge::audit::Reader;
@@ -58,6 +59,10 @@ pub struct Stage {
     pub seconds: u64,
     /// Seconds before it that do not count.
     pub warm_up: u64,
+    /// Whose turn it is to use the machine.
+    pub turns: Turns,
+    /// Numbers of deployments that do not stand.
+    pub free: Mutex<Vec<u16>>,
 }
 
 /// A deployment with vouchers on sale.
@@ -70,16 +75,18 @@ pub(super) struct Round<'a> {
 }
 
 impl Stage {
-    /// A round in which buyers come as fast as connections are free, or at that rate.
-    pub async fn orders(&self, setup: &Setup, rate: Option<f64>, seed: u64) -> Result<Sample> {
+    /// A round in which buyers come so.
+    pub async fn orders(&self, setup: &Setup, arrival: Arrival, seed: u64) -> Result<Sample> {
+        let mut turn = self.turns.take().await;
         let round = self.open(setup, STOCK).await?;
-        let sample = round.sell(rate, seed).await;
+        let sample = round.sell(&arrival, seed, &mut turn).await;
         self.end(round.deployment).await?;
         sample
     }
 
     /// The memory of a replica after many requests.
     pub async fn memory(&self, setup: &Setup) -> Result<Sample> {
+        let _turn = self.turns.take().await;
         let round = self.open(setup, FEW).await?;
         let requests = REQUESTS.min(self.seconds * REQUESTS_A_SECOND);
         let mut plan = round.plan(self.users.clone().into(), 0);
@@ -103,6 +110,7 @@ impl Stage {
 
     /// How long a replica takes from the start of its program to being ready.
     pub async fn start(&self, setup: &Setup) -> Result<Sample> {
+        let _turn = self.turns.take().await;
         let round = self.open(setup, FEW).await?;
         let ready = tokio::time::timeout(CALL_DEADLINE, start(&round.deployment, setup)).await;
         let late = || Error::Setup("a replica did not become ready in 10 s".to_owned());
@@ -112,7 +120,10 @@ impl Stage {
     }
 
     pub(super) async fn open<'a>(&'a self, setup: &'a Setup, stock: u64) -> Result<Round<'a>> {
+        let number = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let number = number.ok_or_else(|| Error::Setup("too many cells at once".to_owned()))?;
         let spec = Spec {
+            number,
             replicas: setup.replicas,
             flags: setup.flags.iter().map(|flag| (*flag).to_owned()).collect(),
             needs: setup.needs,
@@ -136,7 +147,10 @@ impl Stage {
 
     /// Ends a deployment and drops its database, so that the next one finds none like it.
     pub(super) async fn end(&self, deployment: Deployment) -> Result<()> {
-        deployment.end_and_drop().await
+        let number = deployment.redis_database();
+        deployment.end_and_drop().await?;
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+        Ok(())
     }
 }
 
@@ -154,34 +168,43 @@ impl Round<'_> {
         }
     }
 
-    async fn sell(&self, rate: Option<f64>, seed: u64) -> Result<Sample> {
-        let all = &self.stage.users;
+    async fn sell(&self, arrival: &Arrival, seed: u64, turn: &mut Turn<'_>) -> Result<Sample> {
+        let (all, slices) = (&self.stage.users, slices(self.stage.seconds));
         let (first, others) = all.split_at(all.len() / 5);
         let mut warm_up = self.plan(first.into(), seed);
         warm_up.duration = Some(Duration::from_secs(self.stage.warm_up));
-        let warmed = load(&warm_up).await?;
-        let mut plan = self.plan(others.into(), seed);
-        if let Some(rate) = rate {
-            plan.arrival = Arrival::Poisson(rate);
+        let mut loads = vec![load(&warm_up).await?];
+        let mut samples = Vec::new();
+        let shares = others.chunks(others.len() / slices.len());
+        for ((seconds, users), slice) in slices.into_iter().zip(shares).zip(1..) {
+            turn.pass().await;
+            // Of a schedule every slice has another part.
+            let mut plan = self.plan(users.into(), seed + slice);
+            plan.duration = Some(Duration::from_secs(seconds));
+            plan.arrival = arrival.clone();
+            let (sample, figures) = self.slice(&plan).await?;
+            samples.push(sample);
+            loads.push(figures);
         }
+        // Every order that was acknowledged must be in the database.
+        let of_all = |outcome| loads.iter().map(|figures| figures.count(outcome)).sum::<u64>();
+        let acknowledged = of_all(Outcome::Bought);
+        let perhaps = acknowledged + of_all(Outcome::Unknown);
+        self.look_for(acknowledged..=perhaps, "acknowledged").await?;
+        Ok(together(samples))
+    }
+
+    async fn slice(&self, plan: &Plan) -> Result<(Sample, Figures)> {
         let servers = servers_of(&self.deployment);
         let parts = Parts::read(&self.deployment).await?;
         let before = Times::of(&servers);
-        let figures = load(&plan).await?;
+        let figures = load(plan).await?;
         let after = Times::of(&servers);
         let parts_ms = Parts::read(&self.deployment).await?.since(&parts);
         let bought = count(&figures);
         let mut sample = sample(&figures, after.for_each(&before, bought), parts_ms);
-        judge(&plan, &figures, &mut sample);
-        self.look(&warmed, &figures).await?;
-        Ok(sample)
-    }
-
-    /// Fails unless every order that was acknowledged is in the database.
-    async fn look(&self, warmed: &Figures, figures: &Figures) -> Result<()> {
-        let acknowledged = warmed.count(Outcome::Bought) + figures.count(Outcome::Bought);
-        let unknown = warmed.count(Outcome::Unknown) + figures.count(Outcome::Unknown);
-        self.look_for(acknowledged..=acknowledged + unknown, "acknowledged").await
+        judge(plan, &figures, &mut sample);
+        Ok((sample, figures))
     }
 
     /// Fails unless so many orders are in the database.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::figure::{Bar, Figure, GENERATOR, ROUNDS, SECONDS, Sample, Verdict, median, spread};
+use super::figure::{Figure, GENERATOR, ROUNDS, SECONDS, Sample, Verdict, median, spread};
 use super::{BenchReport, RowReport};
 
 /// What serves, in the order of the columns.
@@ -80,7 +80,7 @@ impl BenchReport {
     fn rows_table(&self) -> Table {
         let mut table = table(&["row", "", "beside", "figure", "bar", "spread", "verdict"], 3..6);
         for row in &self.rows {
-            let bar = row.bar.map_or_else(|| "-".to_owned(), bar);
+            let bar = row.bar.map_or_else(|| "-".to_owned(), |bar| bar.to_string());
             let spread = row.outcome.spread.map_or_else(|| "-".to_owned(), percent);
             let figure = row.outcome.median.map_or_else(|| "-".to_owned(), |m| figure(row, m));
             let mut verdict = words(row.verdict).to_owned();
@@ -143,7 +143,8 @@ impl BenchReport {
     }
 }
 
-fn table(header: &[&str], figures: std::ops::Range<usize>) -> Table {
+/// An empty table with that header, the columns of figures to the right.
+pub fn table(header: &[&str], figures: std::ops::Range<usize>) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::UTF8_FULL_CONDENSED)
@@ -164,18 +165,13 @@ fn figure(row: &RowReport, median: f64) -> String {
     }
 }
 
-fn bar(bar: Bar) -> String {
-    match bar {
-        Bar::AtLeast(least) => format!(">= {least}"),
-        Bar::AtMost(most) => format!("<= {most}"),
-    }
-}
-
-fn percent(part: f64) -> String {
+/// A part as per cent.
+pub fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-fn words(verdict: Verdict) -> &'static str {
+/// A verdict as people read it.
+pub fn words(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Met => "met",
         Verdict::Missed => "MISSED",

@@ -17,13 +17,18 @@ use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::presets::Preset;
 use crate::report::MATRIX;
 
+/// What `--faults` is.
+const FAULTS: &str = "What happens to the deployment; `none` is no fault, `all` each that any \
+                      program can have: `failpoint` is not among them and needs a `seckill` that \
+                      was built with the feature `failpoints`, named with --seckill";
+
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(super) struct MatrixArgs {
     #[command(flatten)]
     private: PrivateArgs,
-    /// Locks around the purchase; `all` is every kind
     #[arg(long, value_name = "LOCKS", value_delimiter = ',', default_value = "redisson")]
+    #[arg(help = format!("Locks around the purchase; `all` is every kind {}", known_locks()))]
     #[arg(default_value_if("path", "queued", "none"), conflicts_with = "PresetArgs")]
     locks: Vec<String>,
     /// What a lock is held for
@@ -38,11 +43,8 @@ pub(super) struct MatrixArgs {
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "2")]
     #[arg(conflicts_with = "PresetArgs")]
     replicas: Vec<u16>,
-    /// What happens to the deployment; `none` is no fault, `all` each that any program can have
-    ///
-    /// `failpoint` is not among them: it needs a `seckill` that was built with the feature
-    /// `failpoints`, named with --seckill.
     #[arg(long, value_name = "FAULTS", value_delimiter = ',', default_value = "none")]
+    #[arg(help = format!("{FAULTS} {}", known_faults()))]
     #[arg(conflicts_with = "PresetArgs")]
     faults: Vec<String>,
     /// What happens around the locked section; the frozen ones are cells of the fault `freeze`
@@ -186,8 +188,7 @@ fn locks(names: &[String]) -> Result<Vec<Lock>> {
             _ if name == "all" => locks.extend(Lock::value_variants()),
             Ok(lock) => locks.push(lock),
             Err(_) => {
-                let known = Lock::value_variants().iter().map(|lock| lock.name());
-                return Err(unknown("lock", name, known));
+                return Err(unknown("lock", name, &known_locks()));
             }
         }
     }
@@ -202,21 +203,34 @@ fn faults(names: &[String]) -> Result<Vec<Option<FaultKind>>> {
             ("none", _) => faults.push(None),
             (_, Some(fault)) => faults.push(Some(fault)),
             (_, None) => {
-                let known = FaultKind::known().map(FaultKind::name);
-                return Err(unknown("fault", name, std::iter::once("none").chain(known)));
+                return Err(unknown("fault", name, &known_faults()));
             }
         }
     }
     Ok(faults)
 }
 
-fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
+fn known_locks() -> String {
+    possible(Lock::value_variants().iter().map(|lock| lock.name()))
+}
+
+fn known_faults() -> String {
+    possible(std::iter::once("none").chain(FaultKind::known().map(FaultKind::name)))
+}
+
+fn possible<'a>(known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = std::iter::once("all").chain(known).collect();
-    Error::Usage(format!("there is no {what} {name:?} [possible values: {}]", known.join(", ")))
+    format!("[possible values: {}]", known.join(", "))
+}
+
+fn unknown(what: &str, name: &str, known: &str) -> Error {
+    Error::Usage(format!("there is no {what} {name:?} {known}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]
@@ -228,6 +242,14 @@ mod tests {
         for error in [locks(&wrong).expect_err("none"), faults(&wrong).expect_err("none")] {
             assert_eq!(error.exit_code(), 2);
             assert!(error.to_string().contains("possible values: all, "), "{error}");
+        }
+        let mut command = crate::cli::Cli::command();
+        let matrix = command.find_subcommand_mut("matrix").expect("it is one");
+        // Lines may end within a name.
+        let help: String = matrix.render_help().to_string().split_whitespace().collect();
+        let names = Lock::value_variants().iter().map(|lock| lock.name());
+        for name in names.chain(FaultKind::known().map(FaultKind::name)) {
+            assert!(help.contains(&format!(",{name}")), "{name} in {help}");
         }
     }
 }

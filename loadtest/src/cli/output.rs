@@ -65,6 +65,7 @@ impl Output {
         }
         if let Some(folder) = &self.args.report_dir {
             report.write_folder(folder)?;
+            println!("\nReport: {}", folder.join("index.html").display());
         }
         if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.ok) }
     }

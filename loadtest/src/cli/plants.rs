@@ -8,7 +8,7 @@ use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
 use crate::error::{Error, Result};
 use crate::lab::planting::{MAX_SEEDS, Planting, SEEDS, rows};
 use crate::lab::plants::Row;
-use crate::report::{check_writable, write_json};
+use crate::report::{check_writable, counted, write_json};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -58,5 +58,5 @@ pub(super) fn list(rows: &[Row]) {
     for row in rows {
         println!("{}: {}; {}", row.bug.name(), row.breaks, row.trial);
     }
-    println!("{} planted bugs", rows.len());
+    println!("{}", counted(rows.len(), "planted bug"));
 }

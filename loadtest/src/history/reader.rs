@@ -1,7 +1,7 @@
 //! Reads a history line by line; never more of it than one line is in memory.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use crate::history::event::Event;
@@ -51,7 +51,12 @@ impl Reader {
     /// Opens a history.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let not_opened = |why| ReadError::NotOpened { path: path.display().to_string(), why };
-        let decoder = zstd::Decoder::new(File::open(path).map_err(not_opened)?);
+        let file = File::open(path).map_err(not_opened)?;
+        // It can be opened, and not be read.
+        if file.metadata().map_err(not_opened)?.is_dir() {
+            return Err(not_opened(ErrorKind::IsADirectory.into()));
+        }
+        let decoder = zstd::Decoder::new(file);
         let lines = BufReader::with_capacity(BUFFER, decoder.map_err(not_opened)?);
         Ok(Self { lines, line: Vec::new(), number: 0 })
     }
@@ -144,5 +149,7 @@ mod tests {
         assert!(matches!(error_of(&plain), ReadError::Broken { line: 1, .. }));
         let absent = Reader::open(Path::new("/nonexistent/history"));
         assert!(matches!(absent.err(), Some(ReadError::NotOpened { .. })));
+        let folder = Reader::open(&std::env::temp_dir());
+        assert!(matches!(folder.err(), Some(ReadError::NotOpened { .. })));
     }
 }

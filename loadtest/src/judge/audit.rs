@@ -81,6 +81,8 @@ pub struct Server {
     pub version: String,
     /// `innodb_flush_log_at_trx_commit`: 1 = every commit is on disk before its answer.
     pub flush_log_at_trx_commit: i64,
+    /// Whether it writes a binary log as well.
+    pub log_bin: bool,
 }
 
 /// A connection that can only read.
@@ -173,10 +175,12 @@ impl Reader {
 
     /// Reads what the server is, within 10 s.
     pub async fn server(&mut self) -> Result<Server> {
-        let statement = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
+        let statement = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED), \
+                         CAST(@@log_bin AS SIGNED)";
         let asked = sqlx::query_as(statement).fetch_one(&mut self.connection);
-        let (version, flush_log_at_trx_commit) = within(self.deadline, asked).await?;
-        Ok(Server { version, flush_log_at_trx_commit })
+        let (version, flush_log_at_trx_commit, log_bin): (_, _, i64) =
+            within(self.deadline, asked).await?;
+        Ok(Server { version, flush_log_at_trx_commit, log_bin: log_bin != 0 })
     }
 }
 

@@ -352,19 +352,8 @@ mod tests {
                     _ => Outcome::Bought,
                 };
                 let end_ns = start_ns + below(12);
-                Record {
-                    start_ns,
-                    end_ns,
-                    user: 7,
-                    order: None,
-                    n,
-                    key: n,
-                    voucher: 0,
-                    outcome,
-                    replica: None,
-                    code: 0,
-                    admitted: outcome == Outcome::Bought,
-                }
+                let admitted = outcome == Outcome::Bought;
+                Record { start_ns, end_ns, n, key: n, admitted, ..Record::that_ended(outcome) }
             })
             .collect();
         Record::sort(&mut records);

@@ -28,11 +28,8 @@ fn record(user: u64, outcome: Outcome, order_id: Option<u64>, at: u64) -> Record
         order: order_id.and_then(NonZeroU64::new),
         n,
         key: n,
-        voucher: 0,
-        outcome,
         replica: Some(0),
-        code: 0,
-        admitted: false,
+        ..Record::that_ended(outcome)
     }
 }
 

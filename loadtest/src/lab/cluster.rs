@@ -127,6 +127,11 @@ impl Cluster {
         self.database.url(name)
     }
 
+    /// The shared Redis.
+    pub fn redis(&self) -> &Arc<Redis> {
+        &self.shared.main
+    }
+
     /// The process of the shared Redis.
     pub fn redis_pid(&self) -> u32 {
         self.shared.main.pid()

@@ -117,6 +117,16 @@ impl Lock {
         }
     }
 
+    /// How long it outlives a dead holder if the service is not told otherwise, in milliseconds;
+    /// `None` if it has no lease.
+    pub fn usual_lease_ms(self) -> Option<u64> {
+        match self.family() {
+            Family::None | Family::Local | Family::Transaction => None,
+            Family::Lease => Some(10_000),
+            Family::RenewedLease | Family::Session => Some(30_000),
+        }
+    }
+
     /// Whether it keeps other processes out.
     pub fn is_distributed(self) -> bool {
         !matches!(self.family(), Family::None | Family::Local)

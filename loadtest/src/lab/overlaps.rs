@@ -37,10 +37,21 @@ impl Hold {
         self.until - self.from
     }
 
+    /// Of a request that was sent then, and told that its hold was from then until then.
+    fn of(sent: u64, [from, until]: [u64; 2]) -> Self {
+        Self { sent, from, until }
+    }
+
     /// Whether these overlapped, wherever each of them was in the time in which it can have been.
     fn overlaps_surely(self, other: Self) -> bool {
         self.from < other.sent + other.length() && other.from < self.sent + self.length()
     }
+}
+
+/// Whether the holds of two requests, each with when it was sent and from when until when it held
+/// by what was told, overlapped however long their answers were on their way.
+pub fn surely(one: (u64, [u64; 2]), other: (u64, [u64; 2])) -> bool {
+    Hold::of(one.0, one.1).overlaps_surely(Hold::of(other.0, other.1))
 }
 
 impl Overlaps {
@@ -53,7 +64,7 @@ impl Overlaps {
                 Scope::User => record.user,
                 Scope::Voucher => record.voucher.into(),
             };
-            Some((lock, Hold { sent: record.start_ns, from, until }))
+            Some((lock, Hold::of(record.start_ns, [from, until])))
         };
         let mut holds: Vec<(u64, Hold)> = records.iter().filter_map(held).collect();
         holds.sort_unstable_by_key(|(lock, hold)| (*lock, hold.from));
@@ -76,14 +87,20 @@ impl Overlaps {
         (found.holds > 0).then_some(Self { longest_ms, ..found })
     }
 
-    /// `3 of 120 holds, for 12.4 ms at most; 1 of them for certain`.
+    /// `1 of 120 holds for certain, for 12.4 ms at most`, and how many more only seem so.
     pub fn words(&self) -> String {
         let Self { holds, at_once, longest_ms, certain } = self;
-        match at_once {
-            0 => format!("none of {holds} holds"),
+        let only_seem = at_once - certain;
+        let sure = match certain {
+            0 => format!("none of {holds} holds for certain"),
+            some => format!("{some} of {holds} holds for certain"),
+        };
+        match (certain, only_seem) {
+            (0, 0) => format!("none of {holds} holds"),
+            (_, 0) => format!("{sure}, for {longest_ms:.1} ms at most"),
             _ => format!(
-                "{at_once} of {holds} holds, for {longest_ms:.1} ms at most; {certain} of them \
-                 for certain"
+                "{sure}; {only_seem} more seem to be, for {longest_ms:.1} ms at most, as holds \
+                 do whose answers came late"
             ),
         }
     }
@@ -147,6 +164,14 @@ mod tests {
             [(1, [0, 0, 1000]), (2, [1, 100, 110]), (3, [1, 300, 350]), (4, [0, 999, 1001])];
         let it = overlaps(Scope::Voucher, &frozen).expect("holds");
         assert_eq!((it.holds, it.at_once, it.longest_ms, it.certain), (4, 3, 50.0, 3));
-        assert_eq!(it.words(), "3 of 4 holds, for 50.0 ms at most; 3 of them for certain");
+        assert_eq!(it.words(), "3 of 4 holds for certain, for 50.0 ms at most");
+        let none = Overlaps { certain: 0, ..it };
+        assert!(none.words().starts_with("none of 4 holds for certain; 3 more seem"), "{none:?}");
+        let some = Overlaps { certain: 1, ..it }.words();
+        assert!(
+            some.starts_with("1 of 4 holds for certain; 2 more seem to be, for 50.0"),
+            "{some}"
+        );
+        assert_eq!(Overlaps { at_once: 0, certain: 0, ..it }.words(), "none of 4 holds");
     }
 }

@@ -8,7 +8,7 @@ use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::judge::audit::Reader;
+use crate::judge::audit::{Reader, Server};
 use crate::lab::cell::{self, CellReport};
 use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS, blocking};
 use crate::lab::histories::Histories;
@@ -16,8 +16,8 @@ use crate::lab::lock::Needs;
 use crate::lab::machine::{Builds, Versions, version_of};
 use crate::lab::staged::{Staged, Wanted};
 use crate::lab::trial::Trial;
-use crate::report::Settings;
 use crate::report::repeat::Flag;
+use crate::report::settings::Settings;
 
 /// What clusters are made of.
 #[derive(Debug, Clone)]
@@ -129,8 +129,7 @@ impl Runner {
 impl Cluster {
     /// Versions of the servers, and the settings that figures depend on.
     async fn versions(&self, builds: Builds) -> Result<(Versions, Settings)> {
-        let server =
-            Reader::connect(&self.database_url("information_schema")).await?.server().await?;
+        let (server, settings) = self.settings().await?;
         // That of ZooKeeper is known once a cell has needed one.
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
@@ -140,7 +139,27 @@ impl Cluster {
             haproxy: self.haproxy_version().to_owned(),
             zookeeper: None,
         };
-        let innodb_flush_log_at_trx_commit = server.flush_log_at_trx_commit;
-        Ok((versions, Settings { innodb_flush_log_at_trx_commit }))
+        Ok((versions, settings))
+    }
+
+    /// What the database server is, and the settings of both servers.
+    pub async fn settings(&self) -> Result<(Server, Settings)> {
+        let server =
+            Reader::connect(&self.database_url("information_schema")).await?.server().await?;
+        let redis = self.redis().clone();
+        let asked = move |name: &str| {
+            let told = redis.command(&["CONFIG", "GET", name])?;
+            Ok(told.lines().nth(1).unwrap_or_default().to_owned())
+        };
+        let settings = Settings {
+            innodb_flush_log_at_trx_commit: server.flush_log_at_trx_commit,
+            log_bin: server.log_bin,
+            ..Settings::default()
+        };
+        blocking(move || {
+            let (redis_save, redis_appendonly) = (asked("save")?, asked("appendonly")?);
+            Ok((server, Settings { redis_save, redis_appendonly, ..settings }))
+        })
+        .await
     }
 }

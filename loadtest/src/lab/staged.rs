@@ -56,6 +56,11 @@ pub struct Wanted<'a> {
     pub seed: u64,
 }
 
+/// How long a purchase waits for its lock if the service is not told otherwise, in milliseconds.
+pub const USUAL_WAIT_MS: u64 = 1000;
+/// What it does on a lost lock then.
+pub const USUAL_ON_LOST: &str = "stop";
+
 /// What a cell was started with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {

@@ -15,7 +15,7 @@ use crate::lab::cell::CellReport;
 use crate::lab::machine::Versions;
 use crate::lab::planting::Attempt;
 use crate::lab::runner::Runner;
-use crate::report::Settings;
+use crate::report::settings::Settings;
 
 /// All that a cell depends on, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -24,6 +24,8 @@ use crate::report::table::no_verdict_on_speed;
 
 /// From this ratio on, or its inverse, a figure has changed.
 pub const NOTEWORTHY: f64 = 1.5;
+/// Most cells that are named where they are only listed.
+const MAX_NAMED: usize = 5;
 /// Largest file that is read, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -56,11 +58,12 @@ struct EarlierBug {
 struct Earlier {
     #[serde(flatten)]
     trial: Trial,
-    observed: Prediction,
+    /// `None`, as the figures, if it never ran.
+    observed: Option<Prediction>,
     as_predicted: bool,
     valid: bool,
-    orders_per_s: f64,
-    p99_ms: f64,
+    orders_per_s: Option<f64>,
+    p99_ms: Option<f64>,
     load: Option<EarlierLoad>,
 }
 
@@ -177,6 +180,12 @@ impl Changes {
         let count = self.changed.len() + self.bugs.len();
         let (since, same) = (&self.since, counted(self.same, "cell"));
         let mut lines = vec![format!("Since {since}: {count} changed, {same} as before.")];
+        for (cells, what) in [(&self.new, "New"), (&self.gone, "Not run any more")] {
+            let all = counted(cells.len(), "cell");
+            lines.extend(
+                (!cells.is_empty()).then(|| format!("{what}, {all}: {}.", names(cells).join("; "))),
+            );
+        }
         let times = |what: &str, ratio: Option<f64>| Some(format!("{what} × {:.2}", ratio?));
         for Change { cell, verdict, throughput, p99 } in &self.changed {
             let verdict = verdict.as_ref().map(|(was, is)| format!("{was} → {is}"));
@@ -202,13 +211,24 @@ impl Change {
     }
 }
 
+/// The names of the first of them, and how many more there are.
+pub fn names(cells: &[Trial]) -> Vec<String> {
+    let mut names: Vec<String> = cells.iter().take(MAX_NAMED).map(Trial::to_string).collect();
+    if cells.len() > names.len() {
+        names.push(format!("and {} more", cells.len() - names.len()));
+    }
+    names
+}
+
 fn change(cell: &CellReport, earlier: &Earlier) -> Change {
     let was = words(earlier.valid, earlier.as_predicted, earlier.observed);
-    let is = words(cell.valid, cell.as_predicted, cell.observed);
+    let is = words(cell.valid, cell.as_predicted, Some(cell.observed));
     let has_verdict = earlier.has_verdict_on_speed() && no_verdict_on_speed(cell).is_empty();
     let comparable = earlier.valid && cell.valid && has_verdict;
-    let ratio =
-        |now: f64, before: f64| (comparable && now > 0.0 && before > 0.0).then(|| now / before);
+    let ratio = |now: f64, before: Option<f64>| {
+        let before = before.filter(|before| comparable && now > 0.0 && *before > 0.0)?;
+        Some(now / before)
+    };
     Change {
         cell: cell.trial(),
         throughput: ratio(cell.orders_per_s, earlier.orders_per_s),
@@ -223,11 +243,11 @@ fn came_of(attempts: &[Attempt], seeds: u64) -> String {
     format!("{caught}, {clean} without it")
 }
 
-fn words(valid: bool, as_predicted: bool, observed: Prediction) -> String {
-    match (valid, as_predicted) {
-        (false, _) => "invalid".to_owned(),
-        (true, true) => format!("{}, as predicted", observed.words()),
-        (true, false) => format!("{}, not as predicted", observed.words()),
+fn words(valid: bool, as_predicted: bool, observed: Option<Prediction>) -> String {
+    match (observed.filter(|_| valid), as_predicted) {
+        (None, _) => "invalid".to_owned(),
+        (Some(observed), true) => format!("{}, as predicted", observed.words()),
+        (Some(observed), false) => format!("{}, not as predicted", observed.words()),
     }
 }
 

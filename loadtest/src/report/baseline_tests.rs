@@ -65,6 +65,12 @@ fn cells_of_only_one_of_both_runs_are_named() {
     let changes = baseline(story()[1..].to_vec()).compare(&story()[..3], None);
     assert_eq!(changes.new, [story()[0].trial()]);
     assert_eq!(changes.gone, [story()[3].trial()]);
+    let text = changes.text();
+    assert!(
+        text.contains(": 0 changed, 2 cells as before.\nNew, 1 cell: local per user"),
+        "{text}"
+    );
+    assert!(text.contains("\nNot run any more, 1 cell: none per user, guards on"), "{text}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub fn conclusion(cells: &[CellReport]) -> Conclusion {
 }
 
 /// That of a matrix, which need not hold that pair; then its answer is what else it shows of locks,
-/// or the frozen holder, or else the count.
+/// or the frozen holder, or what became of other sales that were struck, or else the count.
 pub fn of_matrix(cells: &[CellReport]) -> Conclusion {
     let count = count_sentence(cells, "run");
     let mut answer: Vec<String> = red_sentence(cells).into_iter().collect();
@@ -63,6 +63,9 @@ pub fn of_matrix(cells: &[CellReport]) -> Conclusion {
     more.extend(voucher_sentence(cells));
     if let Some(frozen) = frozen_sentence(cells) {
         if answer.is_empty() { answer.push(frozen) } else { more.push(frozen) }
+    }
+    if let Some(struck) = struck_sentence(cells) {
+        if answer.is_empty() { answer.push(struck) } else { more.push(struck) }
     }
     more.extend(guards_sentence(cells));
     if answer.is_empty() {
@@ -209,11 +212,12 @@ fn way_out_sentence(cells: &[CellReport]) -> Option<String> {
     let guarded: Vec<_> = guarded(cells).collect();
     let guards_keep = !guarded.is_empty() && guarded.iter().all(|cell| cell.oversold == 0);
     let guards = guards_keep.then_some(match (&lock, all_kept) {
-        (Some(_), true) => ", and so do the database's guards, whatever the lock",
-        (Some(_), false) => ", but the database's guards do, whatever the lock",
-        (None, _) => "the database's guards do, whatever the lock",
+        (Some(_), true) => ", and so do the database's guards",
+        (Some(_), false) => ", but the database's guards do",
+        (None, _) => "the database's guards do",
     });
-    let what_does = lock.unwrap_or_default() + guards.unwrap_or_default();
+    let any_lock = guards.map_or("", |_| whatever_the_lock(&guarded));
+    let what_does = lock.unwrap_or_default() + guards.unwrap_or_default() + any_lock;
     let stop = if what_does.is_empty() { "" } else { "; " };
     Some(format!("No lock per user keeps to the stock{stop}{what_does}."))
 }
@@ -297,6 +301,31 @@ fn frozen_sentence(cells: &[CellReport]) -> Option<String> {
         .then(|| format!("Where a holder was frozen past its lock, {}.", sides.join(" and ")))
 }
 
+/// Said only of several locks.
+fn whatever_the_lock(cells: &[&CellReport]) -> &'static str {
+    let several = cells.windows(2).any(|pair| pair[0].place.lock != pair[1].place.lock);
+    if several { ", whatever the lock" } else { "" }
+}
+
+/// What became of sales in which something went wrong, besides frozen holders.
+fn struck_sentence(cells: &[CellReport]) -> Option<String> {
+    let is_struck =
+        |cell: &&CellReport| cell.valid && cell.fault.is_some() && !cell.circumstance.is_frozen();
+    let struck: Vec<&CellReport> = cells.iter().filter(is_struck).collect();
+    let broke = struck.iter().filter(|cell| !cell.observed.holds()).count();
+    let count = struck.len();
+    match (count, broke) {
+        (0, _) => None,
+        (1, 0) => Some("While something went wrong the sale kept both promises.".to_owned()),
+        (1, _) => Some("While something went wrong the sale broke a promise.".to_owned()),
+        (_, 0) => Some(format!(
+            "While something went wrong all {count} sales kept both promises{}.",
+            whatever_the_lock(&struck)
+        )),
+        _ => Some(format!("While something went wrong {broke} of {count} sales broke a promise.")),
+    }
+}
+
 /// What the database's guards do, whatever the lock.
 fn guards_sentence(cells: &[CellReport]) -> Option<String> {
     let guarded: Vec<_> = guarded(cells).collect();
@@ -304,9 +333,11 @@ fn guards_sentence(cells: &[CellReport]) -> Option<String> {
     match (guarded.len(), broke) {
         (0, _) => None,
         (1, 0) => Some("With the database's guards on the cell held.".to_owned()),
+        (1, _) => Some("With the database's guards on the cell broke.".to_owned()),
         (count, 0) => Some(format!(
             "With the database's guards on (unique key and stock condition) all {count} cells \
-             held, whatever the lock."
+             held{}.",
+            whatever_the_lock(&guarded)
         )),
         (count, broke) => {
             Some(format!("With the database's guards on {broke} of {count} cells broke."))
@@ -318,7 +349,7 @@ fn count_sentence(cells: &[CellReport], what: &str) -> String {
     let good = cells.iter().filter(|cell| cell.ok()).count();
     match (good, cells.len()) {
         (1, 1) => "The cell is valid and as predicted.".to_owned(),
-        (0, 1) => format!("The cell is not valid and as predicted, so this {what} fails."),
+        (0, 1) => format!("The cell is invalid or not as predicted, so this {what} fails."),
         (good, all) if good == all && good > 0 => {
             format!("All {good} cells are valid and as predicted.")
         }

@@ -78,9 +78,21 @@ fn a_matrix_says_first_what_the_pair_showed_or_else_how_many_cells_came_out() {
     let frozen = "Where a holder was frozen past its lock, 1 order was too many without fencing \
                   (1 cell) and no unit was sold twice with fencing (1 cell).";
     assert!(more.contains(frozen), "{more}");
-    let without_pair = of_matrix(&report.cells[3..5]);
+    let guarded = report.cells[3].clone();
+    let without_pair = of_matrix(&[guarded.clone(), guarded.clone()]);
     assert!(without_pair.starts_with("All 2 cells are valid and as predicted."), "{without_pair}");
     assert_eq!(without_pair.matches("All 2 cells").count(), 1, "{without_pair}");
+    let mut struck = [report.cells[4].clone(), report.cells[4].clone()];
+    let text = of_matrix(&struck);
+    let first = "While something went wrong all 2 sales kept both promises. With the database's";
+    assert!(text.starts_with(first), "the question is answered: {text}");
+    assert!(!text.contains("whatever the lock"), "there is one lock: {text}");
+    struck[1].place.lock = Lock::Redisson;
+    let text = of_matrix(&struck);
+    assert_eq!(text.matches("whatever the lock").count(), 2, "{text}");
+    struck[1].observed.oversells = true;
+    let text = of_matrix(&struck);
+    assert!(text.contains("While something went wrong 1 of 2 sales broke a promise."), "{text}");
 }
 
 #[test]
@@ -109,6 +121,9 @@ fn what_came_out_otherwise_comes_before_all_that_came_out_well() {
     for text in [conclusion(&cells), of_matrix(&cells)] {
         assert!(text.starts_with(first), "{text}");
     }
+    let one = of_matrix(&cells[4..5]);
+    assert!(one.contains("With the database's guards on the cell broke."), "{one}");
+    assert!(one.ends_with("The cell is invalid or not as predicted, so this run fails."), "{one}");
 }
 
 #[test]
@@ -153,7 +168,7 @@ fn the_answer_goes_on_with_what_keeps_to_the_stock_where_locks_per_user_do_not()
     assert_eq!(
         rest(&all),
         "No lock per user keeps to the stock; a distributed lock per voucher does (312 orders/s), \
-         and so do the database's guards, whatever the lock."
+         and so do the database's guards."
     );
     assert_eq!(all, super::conclusion(&story()).answer);
     let mut unguarded = story();
@@ -162,8 +177,7 @@ fn the_answer_goes_on_with_what_keeps_to_the_stock_where_locks_per_user_do_not()
     unguarded.truncate(2);
     assert_eq!(rest(&answer(&unguarded)), "No lock per user keeps to the stock.");
     unguarded.push(story().swap_remove(3));
-    let guards_only = "No lock per user keeps to the stock; the database's guards do, whatever the \
-                       lock.";
+    let guards_only = "No lock per user keeps to the stock; the database's guards do.";
     assert_eq!(rest(&answer(&unguarded)), guards_only);
 
     let mut broken = story();

@@ -96,12 +96,8 @@ mod tests {
             user: u64::from(n) + 1000,
             order: NonZeroU64::new(u64::from(n) + 1),
             n,
-            key: n,
-            voucher: 0,
-            outcome: Outcome::Bought,
             replica: Some(0),
-            code: 0,
-            admitted: false,
+            ..Record::that_ended(Outcome::Bought)
         };
         let records: Vec<Record> = (0..).zip(orders).map(record).collect();
         let names = Names { replicas: vec!["r1".to_owned()], ..Names::default() };
@@ -131,12 +127,8 @@ mod tests {
             user: u64::from(n),
             order: NonZeroU64::new(u64::from(n) + 1),
             n,
-            key: n,
-            voucher: 0,
-            outcome: Outcome::Bought,
             replica: Some(replica),
-            code: 0,
-            admitted: false,
+            ..Record::that_ended(Outcome::Bought)
         };
         // r2 stands still from 1000 to 2000; 3 and 4 only waited for their turn.
         let records = [

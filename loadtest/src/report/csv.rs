@@ -18,18 +18,18 @@ struct Line<'a> {
     /// Empty if there was none.
     fault: &'a str,
     predicted: &'a str,
-    /// Empty if the cell could not be run.
-    observed: &'a str,
+    /// Empty, as all figures that come of a load, if the cell could not be run.
+    observed: Option<&'a str>,
     verdict: &'a str,
-    requests: u64,
+    requests: Option<u64>,
     stock: u64,
-    orders: u64,
-    oversold: u64,
-    duplicate_users: u64,
-    lost: u64,
-    orders_per_s: f64,
-    p50_ms: f64,
-    p99_ms: f64,
+    orders: Option<u64>,
+    oversold: Option<u64>,
+    duplicate_users: Option<u64>,
+    lost: Option<u64>,
+    orders_per_s: Option<f64>,
+    p50_ms: Option<f64>,
+    p99_ms: Option<f64>,
     /// Why these figures on speed are no verdict; empty if they are.
     no_verdict_on_speed: String,
     /// Holds of a lock that another held, by what replicas told; empty if they told nothing.
@@ -55,6 +55,7 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for cell in cells {
         let place = cell.place;
+        let ran = Some(cell).filter(|cell| cell.load.is_some());
         let line = Line {
             lock: place.lock.name(),
             scope: place.scope.name(),
@@ -63,17 +64,17 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
             circumstance: cell.circumstance.name(),
             fault: cell.fault.map_or("", FaultKind::name),
             predicted: cell.predicted.words(),
-            observed: if cell.load.is_some() { cell.observed.words() } else { "" },
+            observed: ran.map(|cell| cell.observed.words()),
             verdict: verdict(cell).0,
-            requests: cell.requests,
+            requests: ran.map(|cell| cell.requests),
             stock: cell.stock,
-            orders: cell.orders,
-            oversold: cell.oversold,
-            duplicate_users: cell.duplicate_users,
-            lost: cell.lost,
-            orders_per_s: cell.orders_per_s,
-            p50_ms: cell.p50_ms,
-            p99_ms: cell.p99_ms,
+            orders: ran.map(|cell| cell.orders),
+            oversold: ran.map(|cell| cell.oversold),
+            duplicate_users: ran.map(|cell| cell.duplicate_users),
+            lost: ran.map(|cell| cell.lost),
+            orders_per_s: ran.map(|cell| cell.orders_per_s),
+            p50_ms: ran.map(|cell| cell.p50_ms),
+            p99_ms: ran.map(|cell| cell.p99_ms),
             no_verdict_on_speed: no_verdict_on_speed(cell).join("; "),
             holds_at_once: cell.overlaps.map(|it| it.at_once),
             longest_at_once_ms: cell.overlaps.map(|it| it.longest_ms),
@@ -127,6 +128,22 @@ mod tests {
         let of = |line: usize| columns.map(|column| lines[line][column.expect("one")].to_owned());
         assert_eq!(of(0), ["3", "1.5", "2"]);
         assert_eq!(of(1), ["", "", ""]);
+    }
+
+    #[test]
+    fn of_a_cell_that_never_ran_figures_are_empty() {
+        let trial = matrix_report().cells[0].trial();
+        let took = std::time::Duration::ZERO;
+        let text = csv(&[CellReport::failed(trial, 100, "interrupted".to_owned(), took)]);
+        let text = text.expect("CSV");
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let headers = reader.headers().expect("a header").clone();
+        let line = reader.records().next().expect("a line").expect("whole");
+        let figures = ["observed", "requests", "orders", "oversold", "duplicate_users", "lost"];
+        for name in figures.into_iter().chain(["orders_per_s", "p50_ms", "p99_ms"]) {
+            let column = headers.iter().position(|header| header == name).expect("a column");
+            assert_eq!(&line[column], "", "{name}");
+        }
     }
 
     #[test]

@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Cell, CellAlignment, Table};
 use serde::Serialize;
 
 use crate::lab::cell::CellReport;
 use crate::lab::matrix::NotGenerated;
 use crate::lab::presets::Preset;
 use crate::report::baseline::Changes;
-use crate::report::table::{Look, footnote, problems, speed, verdict};
-use crate::report::{Report, counted, wrapped};
+use crate::report::table::{Look, Of, footnote, problems, table, verdict};
+use crate::report::{LEGEND, Report, counted, wrapped};
 
 /// Longest time for the smoke run, which is part of `make test`.
 const SMOKE_WITHIN_S: f64 = 300.0;
@@ -74,7 +73,8 @@ pub fn summary(cells: &[CellReport]) -> Summary {
 
 /// All that is printed.
 pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String {
-    let mut parts = vec![table(&report.cells, look)];
+    let columns = look.columns();
+    let mut parts = vec![table(&report.cells, Of::Matrix, look), wrapped(LEGEND, columns)];
     parts.extend(footnote(&report.cells));
     let wrong = super::wrong(&report.cells);
     if !wrong.is_empty() {
@@ -82,7 +82,7 @@ pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String
     }
     for (because, cells) in &selection.summary.unsafe_because {
         let cells: Vec<String> = cells.iter().map(|cell| format!("- {cell}")).collect();
-        let because = wrapped(&format!("Unsafe, since {because}:"));
+        let because = wrapped(&format!("Unsafe, since {because}:"), columns);
         parts.push(format!("{because}\n{}", cells.join("\n")));
     }
     if !selection.not_generated.is_empty() {
@@ -93,7 +93,8 @@ pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String
     }
     parts.extend(report.planted.iter().map(|plants| plants.text(look)));
     parts.extend(report.changes.as_ref().map(Changes::text));
-    parts.push(wrapped(&provenance(report, selection)));
+    parts.push(wrapped(&report.conclusion.to_string(), columns));
+    parts.push(wrapped(&provenance(report, selection), columns));
     parts.extend(overdue(selection, report.took_s));
     let Summary { cells, as_predicted, .. } = &selection.summary;
     let cells = counted(*cells, "cell");
@@ -122,52 +123,4 @@ fn provenance(report: &Report, selection: &Selection) -> String {
     };
     let (seed, took_s) = (selection.seed, report.took_s);
     format!("Seed {seed}; {resumed}{took_s:.0} s; {}", report.servers())
-}
-
-fn table(cells: &[CellReport], look: Look) -> String {
-    const HEADERS: [&str; 13] = [
-        "lock",
-        "scope",
-        "guards",
-        "replicas",
-        "circumstance",
-        "predicted",
-        "observed",
-        "oversold",
-        "duplicates",
-        "lost",
-        "orders/s",
-        "p99 ms",
-        "verdict",
-    ];
-    let mut table = Table::new();
-    table.load_style(look.style());
-    table.force_no_tty().set_header(HEADERS);
-    for cell in cells {
-        let place = cell.place;
-        table.add_row(
-            [
-                place.lock.name().to_owned(),
-                place.scope.name().to_owned(),
-                place.guards.name().to_owned(),
-                place.replicas.to_string(),
-                cell.trial().what().unwrap_or(cell.circumstance.name()).to_owned(),
-                cell.predicted.words().to_owned(),
-                cell.observed.words().to_owned(),
-                cell.oversold.to_string(),
-                cell.duplicate_users.to_string(),
-                cell.lost.to_string(),
-                speed(cell, &format!("{:.0}", cell.orders_per_s)),
-                speed(cell, &format!("{:.1}", cell.p99_ms)),
-                verdict(cell).0.to_owned(),
-            ]
-            .map(Cell::new),
-        );
-    }
-    for index in [3, 7, 8, 9, 10, 11] {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }

@@ -12,7 +12,9 @@ pub mod plants;
 pub mod repeat;
 pub mod run_text;
 pub mod series;
+pub mod settings;
 pub mod table;
+pub mod unknown;
 
 use std::path::Path;
 
@@ -29,7 +31,8 @@ use crate::report::conclusion::Conclusion;
 use crate::report::html::page::Page;
 use crate::report::matrix::Selection;
 use crate::report::repeat::Flag;
-use crate::report::table::{Look, footnote, problems, table};
+use crate::report::settings::Settings;
+use crate::report::table::{Look, Of, footnote, problems, table};
 
 /// Everything that came out of one comparison, or of one matrix.
 #[derive(Debug, Serialize)]
@@ -39,6 +42,7 @@ pub struct Report {
     /// The same in prose.
     pub conclusion: Conclusion,
     /// The cells, in the order of the table.
+    #[serde(serialize_with = "unknown::cells")]
     pub cells: Vec<CellReport>,
     /// Cells that have nothing to show, and were not run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -66,13 +70,6 @@ pub struct Report {
     pub started_at: String,
     /// How long it took, in seconds.
     pub took_s: f64,
-}
-
-/// Settings of the servers that figures depend on.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Settings {
-    /// 1: every commit is on disk before it is answered.
-    pub innodb_flush_log_at_trx_commit: i64,
 }
 
 /// Names of the files in a report's folder, without their endings.
@@ -104,14 +101,13 @@ fn capitalized(sentence: &str) -> String {
     text
 }
 
-/// Prose in lines of a width that is good to read.
-fn wrapped(prose: &str) -> String {
-    const COLUMNS: usize = 100;
+/// Prose in lines of at most so many columns.
+fn wrapped(prose: &str, columns: usize) -> String {
     let mut text = String::new();
     let mut column = 0;
     for word in prose.split_whitespace() {
         let length = word.chars().count();
-        if column > 0 && column + 1 + length > COLUMNS {
+        if column > 0 && column + 1 + length > columns {
             text.push('\n');
             column = 0;
         } else if column > 0 {
@@ -145,20 +141,21 @@ impl Report {
 
     /// Table, legend, what is wrong, conclusion.
     fn comparison(&self, look: Look) -> String {
-        let mut parts = vec![table(&self.cells, look)];
+        let columns = look.columns();
+        let mut parts = vec![table(&self.cells, Of::Comparison, look)];
         if !self.not_applicable.is_empty() {
             let none = self.not_applicable.iter().map(ToString::to_string);
             parts.push(none.collect::<Vec<_>>().join("\n"));
         }
-        parts.push(LEGEND.to_owned());
+        parts.push(wrapped(LEGEND, columns));
         parts.extend(footnote(&self.cells));
         let wrong = wrong(&self.cells);
         if !wrong.is_empty() {
             parts.push(wrong.join("\n"));
         }
         parts.extend(self.changes.as_ref().map(Changes::text));
-        parts.push(wrapped(&self.conclusion.to_string()));
-        parts.push(wrapped(&self.provenance()));
+        parts.push(wrapped(&self.conclusion.to_string(), columns));
+        parts.push(wrapped(&self.provenance(), columns));
         parts.join("\n\n")
     }
 
@@ -188,11 +185,12 @@ impl Report {
         let [loadtest, seckill] = versions.builds.short();
         format!(
             "loadtest {} (build {loadtest}), seckill (build {seckill}), database {} \
-             (innodb_flush_log_at_trx_commit={}), Redis {}, HAProxy {}{}; {} CPUs, Linux {}.",
+             ({}), Redis {} ({}), HAProxy {}{}; {} CPUs, Linux {}.",
             versions.loadtest,
             versions.database,
-            self.settings.innodb_flush_log_at_trx_commit,
+            self.settings.database(),
             versions.redis,
+            self.settings.redis(),
             versions.haproxy,
             versions.zookeeper.as_ref().map_or(String::new(), |it| format!(", ZooKeeper {it}")),
             machine.cpus,

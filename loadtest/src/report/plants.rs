@@ -1,6 +1,6 @@
 //! The report on planted bugs: a line for each seed while they run, and a table.
 
-use comfy_table::{Cell, Table};
+use comfy_table::{Cell, ContentArrangement, Table};
 
 use crate::lab::planting::{Attempt, Planted, Plants, PlantsReport};
 use crate::report::table::Look;
@@ -39,6 +39,9 @@ impl Plants {
     pub fn text(&self, look: Look) -> String {
         let mut table = Table::new();
         table.load_style(look.style());
+        if let Look::Plain { width: Some(width), .. } = look {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        }
         table.force_no_tty().set_header(["bug", "breaks", "where", "caught by", "rounds", "sound"]);
         for bug in &self.bugs {
             table.add_row(cells(bug).map(Cell::new));
@@ -66,7 +69,11 @@ impl PlantsReport {
             self.machine.cpus,
             self.machine.kernel
         );
-        format!("{}\n\n{}", wrapped(&provenance), self.plants.text(Look::of_stdout()))
+        format!(
+            "{}\n\n{}",
+            wrapped(&provenance, Look::of_stdout().columns()),
+            self.plants.text(Look::of_stdout())
+        )
     }
 }
 

@@ -81,7 +81,11 @@ pub(crate) fn report(cells: Vec<CellReport>) -> Report {
         planted: None,
         load: Load::USUAL,
         chosen: Vec::new(),
-        settings: Settings { innodb_flush_log_at_trx_commit: 1 },
+        settings: Settings {
+            innodb_flush_log_at_trx_commit: 1,
+            redis_appendonly: "no".to_owned(),
+            ..Settings::default()
+        },
         versions: Versions {
             loadtest: "0.1.0",
             builds: Builds { loadtest: "10ad".repeat(16), seckill: "5ec0".repeat(16) },
@@ -200,17 +204,20 @@ fn the_json_has_the_promised_members_with_the_promised_types() {
 
 #[test]
 fn the_table_has_one_line_a_cell_and_says_what_each_shows() {
-    let text = table(&story(), Look::FILE);
+    let text = table(&story(), Of::Comparison, Look::FILE);
     assert!(!text.contains('\x1b'), "no colours unless asked for");
     for words in ["oversells, duplicates", "holds", "312", "12.3", "56.8", "as predicted"] {
         assert!(text.contains(words), "{words} in\n{text}");
     }
-    assert!(table(&story(), Look::Plain { colours: true, width: None }).contains('\x1b'));
+    assert!(
+        table(&story(), Of::Comparison, Look::Plain { colours: true, width: None })
+            .contains('\x1b')
+    );
     assert_eq!(text.lines().count(), 2 + story().len() + 2, "three groups are set apart:\n{text}");
-    let narrow = table(&story(), Look::Plain { colours: false, width: Some(132) });
+    let narrow = table(&story(), Of::Comparison, Look::Plain { colours: false, width: Some(132) });
     assert_eq!(narrow.lines().count(), text.lines().count() + 1, "{narrow}");
     assert!(narrow.lines().all(|line| line.chars().count() <= 132), "{narrow}");
-    let markdown = table(&story(), Look::Markdown);
+    let markdown = table(&story(), Of::Comparison, Look::Markdown);
     assert_eq!(markdown.lines().count(), 2 + story().len(), "{markdown}");
     assert!(markdown.lines().all(|line| line.starts_with('|')), "{markdown}");
 }
@@ -325,4 +332,18 @@ fn a_smoke_run_that_takes_longer_than_five_minutes_says_so_and_no_other_run_does
     assert!(text(Some(Preset::Smoke), 301.0).contains(late));
     assert!(!text(Some(Preset::Smoke), 299.0).contains("TOO SLOW"));
     assert!(!text(Some(Preset::Full), 9000.0).contains("TOO SLOW"));
+}
+
+#[test]
+fn a_matrix_is_printed_with_its_legend_and_conclusion_as_a_comparison_is() {
+    for report in [report(story()), matrix_report()] {
+        let text = report.text(Look::FILE).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("oversold: orders beyond the stock. duplicates: users"), "{text}");
+        assert!(text.contains(&report.conclusion.to_string()), "{text}");
+    }
+    let narrow = Look::Plain { colours: false, width: Some(80) };
+    let text = matrix_report().text(narrow);
+    let prose = text.split_once("oversold: ").expect("the legend").1;
+    let (prose, _) = prose.split_once("\n\nUnsafe").expect("its end");
+    assert!(prose.lines().all(|line| line.chars().count() <= 80), "{prose}");
 }

@@ -74,21 +74,7 @@ mod tests {
     use super::*;
 
     fn record(outcome: Outcome, at_ms: u64) -> Record {
-        let (start_ns, end_ns, user) = (0, at_ms * 1_000_000, 0);
-        let (order, n, key, voucher, replica, code) = (None, 0, 0, 0, None, 0);
-        Record {
-            start_ns,
-            end_ns,
-            user,
-            order,
-            n,
-            key,
-            voucher,
-            outcome,
-            replica,
-            code,
-            admitted: false,
-        }
+        Record { start_ns: 0, end_ns: at_ms * 1_000_000, ..Record::that_ended(outcome) }
     }
 
     #[test]

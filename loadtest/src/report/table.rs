@@ -1,4 +1,4 @@
-//! The comparison as one table.
+//! The cells of a comparison, or of a matrix, as one table.
 
 use std::io::IsTerminal as _;
 
@@ -9,11 +9,12 @@ use crate::lab::predict::Prediction;
 use crate::load::stats::Figures;
 
 /// Column headers, in order.
-const HEADERS: [&str; 13] = [
+const HEADERS: [&str; 14] = [
     "lock",
     "scope",
     "guards",
     "replicas",
+    "circumstance",
     "predicted",
     "observed",
     "oversold",
@@ -27,6 +28,28 @@ const HEADERS: [&str; 13] = [
 /// Columns whose cells are aligned as numbers.
 const NUMBERS: [&str; 7] =
     ["replicas", "oversold", "duplicates", "lost", "orders/s", "p50 ms", "p99 ms"];
+/// Columns that name the cell.
+const NAMES: usize = 5;
+
+/// What a table is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// Cells in which nothing happens, so they are told apart without it.
+    Comparison,
+    /// Cells of all kinds, which leave no room for a second percentile.
+    Matrix,
+}
+
+/// How cells are laid out, from the widest on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// A line each.
+    Wide,
+    /// Two words go below each other.
+    Narrow,
+    /// The cell's name has a line of its own as well.
+    Stacked,
+}
 
 /// A line under the header and no others: groups of cells are set apart by empty lines.
 pub(super) const STYLE: TableStyle =
@@ -50,6 +73,15 @@ impl Look {
     /// That of a text file.
     pub const FILE: Self = Self::Plain { colours: false, width: None };
 
+    /// Columns for prose: as many as are good to read, or as the reader has.
+    pub(super) fn columns(self) -> usize {
+        const GOOD: u16 = 100;
+        match self {
+            Self::Plain { width: Some(width), .. } => width.min(GOOD).into(),
+            _ => GOOD.into(),
+        }
+    }
+
     /// That of its lines.
     pub(super) fn style(self) -> TableStyle {
         if self == Self::Markdown { presets::ASCII_MARKDOWN } else { STYLE }
@@ -65,17 +97,20 @@ impl Look {
     }
 }
 
-/// The table of all cells. Where it is too wide for its reader, two words go below each other.
-pub fn table(cells: &[CellReport], look: Look) -> String {
+/// The table of all cells, as wide as its reader has room for.
+pub fn table(cells: &[CellReport], of: Of, look: Look) -> String {
     let Look::Plain { colours, width } = look else {
-        return render(cells, (presets::ASCII_MARKDOWN, false, false)).join("\n");
+        let style = (presets::ASCII_MARKDOWN, false);
+        return render(cells, of, style, Layout::Wide).join("\n");
     };
-    let widest = render(cells, (STYLE, false, false)).iter().map(|line| line.chars().count()).max();
-    let narrow = width.is_some_and(|width| widest > Some(usize::from(width)));
-    let lines = render(cells, (STYLE, colours, narrow));
-    let mut text = Vec::new();
-    let mut lines = lines.into_iter();
-    text.extend(lines.by_ref().take(2));
+    let fits = |layout: &Layout| {
+        let lines = render(cells, of, (STYLE, false), *layout);
+        let widest = lines.iter().map(|line| line.chars().count()).max();
+        width.is_none_or(|width| widest <= Some(usize::from(width)))
+    };
+    let layout = [Layout::Wide, Layout::Narrow].into_iter().find(fits).unwrap_or(Layout::Stacked);
+    let mut lines = render(cells, of, (STYLE, colours), layout).into_iter();
+    let mut text: Vec<String> = lines.by_ref().take(2).collect();
     let mut group = None;
     for cell in cells {
         let this = Some((cell.place.guards, cell.place.scope));
@@ -83,58 +118,75 @@ pub fn table(cells: &[CellReport], look: Look) -> String {
             text.push(String::new());
         }
         group = this;
-        text.extend(lines.by_ref().take(height(cell, narrow)));
+        text.extend((layout == Layout::Stacked).then(|| cell.trial().to_string()));
+        text.extend(lines.by_ref().take(height(cell, layout)));
     }
     text.join("\n")
 }
 
+/// Whether that table has that column.
+fn has(of: Of, layout: Layout, index: usize) -> bool {
+    match HEADERS[index] {
+        _ if index < NAMES && layout == Layout::Stacked => false,
+        "circumstance" => of == Of::Matrix,
+        "p50 ms" => of == Of::Comparison && layout != Layout::Stacked,
+        _ => true,
+    }
+}
+
 /// Header, separator, then the lines of each cell.
-fn render(cells: &[CellReport], (style, colours, narrow): (TableStyle, bool, bool)) -> Vec<String> {
+fn render(
+    cells: &[CellReport],
+    of: Of,
+    (style, colours): (TableStyle, bool),
+    layout: Layout,
+) -> Vec<String> {
+    let columns: Vec<usize> = (0..HEADERS.len()).filter(|index| has(of, layout, *index)).collect();
     let mut table = Table::new();
-    table.load_style(style).set_header(HEADERS);
+    table.load_style(style).set_header(columns.iter().map(|index| HEADERS[*index]));
     if colours {
         table.enforce_styling();
     } else {
         table.force_no_tty();
     }
     for cell in cells {
-        table.add_row(row(cell, narrow));
+        let row = row(cell, layout).into_iter().enumerate();
+        table.add_row(row.filter(|(index, _)| columns.contains(index)).map(|(_, cell)| cell));
     }
-    if style == STYLE {
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 1));
+    for (column, index) in table.column_iter_mut().zip(&columns) {
+        if style == STYLE {
+            column.set_padding((0, u16::from(layout != Layout::Stacked)));
         }
-    }
-    for name in NUMBERS {
-        let index = HEADERS.iter().position(|header| *header == name);
-        if let Some(column) = index.and_then(|index| table.column_mut(index)) {
+        if NUMBERS.contains(&HEADERS[*index]) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.lines().map(|line| line.trim_end().to_owned()).collect()
+    let indent = if layout == Layout::Stacked { "  " } else { "" };
+    table.lines().map(|line| format!("{indent}{line}").trim_end().to_owned()).collect()
 }
 
-/// Lines that the cell takes.
-fn height(cell: &CellReport, narrow: bool) -> usize {
+/// Lines of the table that the cell takes.
+fn height(cell: &CellReport, layout: Layout) -> usize {
     let two = cell.predicted == Prediction::BREAKS
         || (cell.load.is_some() && cell.observed == Prediction::BREAKS);
-    if narrow && two { 2 } else { 1 }
+    if layout != Layout::Wide && two { 2 } else { 1 }
 }
 
-fn words(prediction: Prediction, narrow: bool) -> String {
-    let separator = if narrow { ",\n" } else { ", " };
+fn words(prediction: Prediction, layout: Layout) -> String {
+    let separator = if layout == Layout::Wide { ", " } else { ",\n" };
     prediction.words().replace(", ", separator)
 }
 
-fn row(cell: &CellReport, narrow: bool) -> Vec<Cell> {
+fn row(cell: &CellReport, layout: Layout) -> Vec<Cell> {
     let place = cell.place;
     let (verdict, colour) = verdict(cell);
     let mut row: Vec<Cell> =
         [place.lock.name(), place.scope.name(), place.guards.name()].map(Cell::new).into();
     row.push(Cell::new(place.replicas));
-    row.push(Cell::new(words(cell.predicted, narrow)));
+    row.push(Cell::new(cell.trial().what().unwrap_or(cell.circumstance.name())));
+    row.push(Cell::new(words(cell.predicted, layout)));
     if cell.load.is_some() {
-        let observed = Cell::new(words(cell.observed, narrow));
+        let observed = Cell::new(words(cell.observed, layout));
         row.push(if cell.observed.holds() { observed } else { observed.fg(Color::Yellow) });
         row.extend([cell.oversold, cell.duplicate_users, cell.lost].map(Cell::new));
         row.push(Cell::new(speed(cell, &format!("{:.0}", cell.orders_per_s))));
@@ -217,7 +269,57 @@ pub fn problems(cell: &CellReport) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::{matrix_report, report, story};
+    use crate::lab::presets::Preset;
+    use crate::lab::trial::Trial;
+    use crate::report::tests::{figures, matrix_report, report, story, verdict_of};
+
+    fn widest(text: &str) -> usize {
+        text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn any_table_fits_into_80_columns_and_has_colours_where_they_are_seen() {
+        let smoke: Vec<CellReport> = Preset::Smoke.trials().0.into_iter().map(cell).collect();
+        let look = |width| Look::Plain { colours: false, width };
+        for (cells, of) in [(story(), Of::Comparison), (smoke, Of::Matrix)] {
+            let wide = widest(&table(&cells, of, look(None)));
+            for width in [80_u16, 100, 132, 180] {
+                let text = table(&cells, of, look(Some(width)));
+                let lines = text.lines().filter(|line| !line.contains(" per "));
+                let most = lines.map(|line| line.chars().count()).max().expect("lines");
+                assert!(most <= usize::from(width), "{width}: {text}");
+                for cell in &cells {
+                    assert!(text.contains(verdict(cell).0), "{text}");
+                }
+            }
+            assert!(wide > 100, "{wide}");
+            let colours = Look::Plain { colours: true, width: Some(80) };
+            assert!(table(&cells, of, colours).contains('\x1b'));
+        }
+    }
+
+    fn cell(trial: Trial) -> CellReport {
+        CellReport::of(trial, 100, figures(), verdict_of(310, 55))
+    }
+
+    #[test]
+    fn of_a_cell_that_never_ran_nothing_is_claimed() {
+        let ran = story();
+        let failed = |cell: &CellReport| {
+            let took = std::time::Duration::ZERO;
+            CellReport::failed(cell.trial(), 100, "interrupted".to_owned(), took)
+        };
+        let cells = [failed(&ran[2])];
+        for of in [Of::Comparison, Of::Matrix] {
+            let text = table(&cells, of, Look::FILE);
+            let line = text.lines().last().expect("a line");
+            assert_eq!(line.matches("holds").count(), 1, "only predicted: {line}");
+            let figures = if of == Of::Matrix { 6 } else { 7 };
+            let words = line.split_whitespace().filter(|word| *word == "-").count();
+            assert_eq!(words, figures, "{line}");
+            assert!(line.ends_with("INVALID"), "{line}");
+        }
+    }
 
     #[test]
     fn figures_that_are_no_verdict_on_speed_are_marked_and_the_mark_is_explained() {

@@ -41,6 +41,21 @@ async fn an_order_of_a_refused_request_is_found_though_another_of_its_user_was_l
     assert_found("of the refused one", &[of_refused], &[RefusalsLeftNoRow], &[refused]).await;
 }
 
+/// An answer "unknown" may name an order that its request has not written.
+#[tokio::test]
+async fn an_order_that_a_lost_request_names_is_that_of_the_request_with_its_key() {
+    let (mut tape, [lost, refused]) = timed_out_and_refused();
+    tape.answer(lost, |end| Event::Unknown(Ended { o: Some(NEW_ORDER), ..end }));
+    let of = |n| {
+        let mut tape = tape.clone();
+        tape.rows.last_mut().expect("a row").key = Some(key_of(tape.key_of(n)));
+        tape
+    };
+    assert_clean("it is its own", &[of(lost)]).await;
+    let of_refused = [of(refused)];
+    assert_found("of the refused one", &of_refused, &[RefusalsLeftNoRow], &[refused]).await;
+}
+
 #[tokio::test]
 async fn an_order_under_a_key_that_its_user_never_sent_is_found() {
     let (mut tape, _) = timed_out_and_refused();

@@ -1,7 +1,8 @@
 //! The work on one voucher's queue: entries are taken as long as there is room for them, and those
 //! that have ended are acknowledged, many at a time. Twice a second, however long the taking waits,
 //! the replica shows that it is still at work on what takes longer; once a second it takes over
-//! what nobody shows that for.
+//! what nobody shows that for. A replica whose database does not answer takes nothing new and shows
+//! nothing: what it has goes to those whose database does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -144,7 +145,8 @@ impl Pump {
             let has_room = timeout(LONG, self.work.places.acquire()).await.is_ok();
             // What was acknowledged together makes room together.
             let _much_or_little = timeout(GATHER, self.work.room_for_batch()).await;
-            let taken = self.take(&done, Take::New).await;
+            let taken =
+                if self.desk.can_write() { self.take(&done, Take::New).await } else { Ok(0) };
             if end.is_cancelled() {
                 let since = *ending.get_or_insert_with(Instant::now);
                 let is_done = has_room && !matches!(taken, Ok(1..));
@@ -173,14 +175,21 @@ impl Pump {
     /// Shows what is under way until it is aborted, and takes over what nobody shows until the end.
     /// Who could not show its own work takes over nothing, since that might be its own.
     async fn keep_all(self, done: mpsc::Sender<Done>, end: CancellationToken) {
-        for sign in 1_u32.. {
+        let mut signs = 0_u32;
+        loop {
             sleep(SIGN).await;
+            if !self.desk.can_write() {
+                // Once it answers again, all others may show their work before any is taken over.
+                signs = 0;
+                continue;
+            }
             if let Err(error) = self.keep().await {
                 let voucher = self.voucher;
                 tracing::debug!(%error, %voucher, "others may take over its entries");
                 continue;
             }
-            if end.is_cancelled() || !sign.is_multiple_of(SIGNS_A_LOOK) {
+            signs = signs.wrapping_add(1);
+            if end.is_cancelled() || !signs.is_multiple_of(SIGNS_A_LOOK) {
                 continue;
             }
             if let Ok(taken @ 1..) = self.take(&done, Take::Idle(IDLE)).await {

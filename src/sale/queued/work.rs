@@ -14,7 +14,7 @@
 //! - the order is committed, or the ticket turns out to have ended: that is its end;
 //! - the user has bought otherwise, or nothing is left: an end without an order is written;
 //! - the database is away, or there is too much to do: it is tried again, for a minute, then an end
-//!   without an order is written;
+//!   without an order is written; meanwhile a replica whose database answers may take it over;
 //! - a defect, of ours or of the entry: it is left in the stream, comes again after three seconds,
 //!   and is a dead letter when five tries have ended so;
 //! - the process dies of it: so does that.
@@ -190,9 +190,14 @@ impl Desk {
         counted.inspect_err(|error| tracing::debug!(%error, "a try could not be counted")).ok()
     }
 
+    /// Whether the database is not known to be away.
+    pub(super) fn can_write(&self) -> bool {
+        !self.health.down().contains(&"database")
+    }
+
     /// What is written for an entry; or why nothing is now.
     async fn ticket(&self, order: &QueuedOrder, way: Way) -> Result<Arc<Ticket>, Next> {
-        if self.health.down().contains(&"database") {
+        if !self.can_write() {
             return Err(Next::Later);
         }
         let voucher = order.ticket.voucher();

@@ -154,7 +154,7 @@ const SETTINGS: &str = "\
 skip-name-resolve
 skip-log-bin
 loose-mysqlx = OFF
-max_connections = 500
+max_connections = 1000
 character-set-server = utf8mb4
 performance_schema = OFF
 innodb_buffer_pool_size = 256M

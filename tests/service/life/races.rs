@@ -25,7 +25,8 @@ async fn replicas(flags: &[&str]) -> [Service; 2] {
     [Service::start_at(place.clone(), flags).await, Service::start_at(place, flags).await]
 }
 
-/// Pays and cancels an order twice each, at both replicas at once, about when its time is over.
+/// Pays and cancels an order twice each, at both replicas, about when its time is over: some at
+/// once, and some with up to 75 ms between paying, which takes more steps, and cancelling.
 async fn race(urls: [String; 2], order: String, user: u64) -> (String, u64, Vec<(String, String)>) {
     // From 200 ms before the first look that may find it late, to 800 ms after it.
     tokio::time::sleep(Duration::from_millis(800 + user * 37 % 1000)).await;
@@ -33,7 +34,9 @@ async fn race(urls: [String; 2], order: String, user: u64) -> (String, u64, Vec<
     for (number, action) in ["pay", "cancel", "cancel", "pay"].into_iter().enumerate() {
         let url = urls[number % 2].clone();
         let path = format!("/api/orders/{order}/{action}");
+        let after = if action == "cancel" { 25 * (user % 4) } else { 0 };
         tries.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(after)).await;
             let answer = post(&url, &path, user, None).await;
             (action.to_owned(), words(&answer))
         });

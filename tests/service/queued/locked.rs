@@ -17,7 +17,11 @@ const LOCKED: [u64; 5] = [12, 19, 20, 31, 38];
 const STOCK: u32 = 50;
 
 /// Orders of these users that are not committed: nobody knows whether the users have bought.
-async fn begin_orders(place: &Place, voucher: &str, users: &[u64]) -> Transaction<'static, MySql> {
+pub(super) async fn begin_orders(
+    place: &Place,
+    voucher: &str,
+    users: &[u64],
+) -> Transaction<'static, MySql> {
     let database = MySqlPool::connect(&place.database_url).await.expect("the database");
     let mut tx = database.begin().await.expect("a transaction");
     for user in users {

@@ -7,12 +7,14 @@ use crate::queued::buyer::{
     Left, QUEUED, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left, lock_stock,
     redis, ticket_of,
 };
+use crate::queued::taken_over::redis_through_proxy;
 use crate::support::{Place, Service, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_of_before_the_loss_is_not_written_once_the_sale_is_rebuilt() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.database_through_proxy();
+    let (queue, through) = redis_through_proxy(&through);
     let flags = |name| [&QUEUED[..], &["--replica-id", name]].concat();
     let slow = Service::start_at(through, &flags("slow")).await;
     let voucher = slow.voucher(3).await;
@@ -20,6 +22,8 @@ async fn an_order_of_before_the_loss_is_not_written_once_the_sale_is_rebuilt() {
     let held = proxy.arm(Command::sql("SELECT epoch"), Action::HoldRequest, Times::Always);
     let ticket = ticket_of(buy(&slow.url, &voucher, 5).await);
     eventually("its order is on the way", async || held.fired() > 0).await;
+    // It takes no order of the others, which it would hold up as well.
+    queue.start_outage();
     let mut database = redis(&place).await;
     redis::cmd("FLUSHDB").exec_async(&mut database).await.expect("an answer");
     // Others open the sale anew, with all its units, and sell them.
@@ -35,6 +39,7 @@ async fn an_order_of_before_the_loss_is_not_written_once_the_sale_is_rebuilt() {
     assert!(books.of(5).is_empty(), "{:?}", books.orders);
     assert_eq!(ended(&place, &voucher).await, [("bought".to_owned(), 3)].into());
     assert_eq!(end_of(&other.url, &ticket, 5).await.0, "lost");
+    queue.end_outage();
     slow.stop().await;
     other.stop().await;
 }

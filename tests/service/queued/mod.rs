@@ -12,3 +12,4 @@ mod refill;
 mod refusals;
 mod stream;
 mod taken_over;
+mod tries;

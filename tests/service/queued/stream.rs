@@ -155,6 +155,54 @@ async fn an_idle_entry_is_taken_over_however_many_before_it_are_being_worked_on(
     assert_eq!(over.iter().map(|entry| &entry.id).collect::<Vec<_>>(), [last]);
 }
 
+/// Whoever takes more than it has places for waits for them, and shows no sign of life meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_idle_entries_are_taken_over_than_were_asked_for_in_however_many_looks() {
+    let table = Table::lay().await;
+    table.open(1, 50).await;
+    for user in 1..=40 {
+        assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
+    }
+    let taken = table.stream.take(VOUCHER, "another", (Take::New, 50)).await;
+    let taken: Vec<_> = taken.expect("an answer").expect("a queue");
+    let ids: Vec<_> = taken.into_iter().map(|entry| entry.id).collect();
+    // One is found at the first look, which is at twenty, and more than enough at the second.
+    let idle = [&ids[..1], &ids[36..]].concat();
+    let mut claim = redis::cmd("XCLAIM");
+    claim.arg("{v:9}:stream").arg("sale").arg("another").arg(0).arg(&idle);
+    claim.arg(&["IDLE", "3600000"]);
+    claim.exec_async(&mut redis(&table.place).await).await.expect("an answer");
+    let over = table.stream.take(VOUCHER, "me", (Take::Idle(HOUR / 2), 2)).await;
+    let over = over.expect("an answer").expect("a queue");
+    assert_eq!(over.iter().map(|entry| &entry.id).collect::<Vec<_>>(), [&ids[0], &ids[36]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_somebody_deleted_is_nobodys_and_no_tries_outlive_the_sale() {
+    let table = Table::lay().await;
+    table.open(1, 5).await;
+    for user in [1, 2] {
+        assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
+    }
+    let taken = table.take(Take::New).await;
+    let mut connection = redis(&table.place).await;
+    let mut delete = redis::cmd("XDEL");
+    delete.arg("{v:9}:stream").arg(&taken[0].id);
+    delete.exec_async(&mut connection).await.expect("an answer");
+    let own = table.take(Take::Own("0")).await;
+    assert_eq!(own.iter().map(|entry| &entry.id).collect::<Vec<_>>(), [&taken[1].id]);
+    let mut pending = redis::cmd("XPENDING");
+    pending.arg("{v:9}:stream").arg(&["sale", "-", "+", "9"]);
+    let pending: Vec<redis::Value> = pending.query_async(&mut connection).await.expect("an answer");
+    assert_eq!(pending.len(), 1, "{pending:?}");
+
+    redis::cmd("DEL").arg("{v:9}:sale").exec_async(&mut connection).await.expect("an answer");
+    let counted = table.stream.count_try(VOUCHER, &taken[1].id, 1).await.expect("an answer");
+    let exists: bool =
+        redis::cmd("EXISTS").arg("{v:9}:tries").query_async(&mut connection).await.expect("one");
+    assert_eq!((counted, exists), (0, false));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_counts_until_it_is_taken_back_or_its_entry_has_ended() {
     let table = Table::lay().await;

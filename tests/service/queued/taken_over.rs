@@ -16,7 +16,7 @@ const USERS: std::ops::Range<u64> = 1..6;
 const STOCK: u32 = 9;
 
 /// A voucher of a sale that nobody works on yet.
-async fn sale() -> (Place, String) {
+pub(super) async fn sale() -> (Place, String) {
     let clerk = Service::start(&[]).await;
     let voucher = clerk.voucher(STOCK).await;
     let place = clerk.place.clone();
@@ -24,7 +24,7 @@ async fn sale() -> (Place, String) {
     (place, voucher)
 }
 
-fn replica(place: &Place, name: &str, flags: &[&str]) -> Replica {
+pub(super) fn replica(place: &Place, name: &str, flags: &[&str]) -> Replica {
     let flags = [&QUEUED[..], &["--drain-delay-ms", "0"], flags].concat();
     let spec = spec(place, name, &flags);
     block_in_place(|| servers().bed.replica(spec)).expect("a replica")
@@ -226,6 +226,29 @@ async fn a_replica_that_cannot_show_its_work_takes_over_nothing() {
     eventually("it takes over again", async || takeovers.matched() > before).await;
     tx.rollback().await.expect("a ROLLBACK");
     assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_of_a_replica_that_is_cut_off_from_the_database_are_bought_by_another() {
+    let (place, voucher) = sale().await;
+    let (proxy, through) = place.database_through_proxy();
+    let cut_off = Service::start_at(through, &[&QUEUED[..], &["--replica-id", "a"]].concat()).await;
+    let (tickets, tx) = taken(&place, &voucher, &cut_off.url).await;
+    proxy.start_outage();
+    tx.rollback().await.expect("a ROLLBACK");
+    let other = other(&place).await;
+    // It lives, and can be asked, and has not given up: its own patience lasts a minute.
+    let began = Instant::now();
+    assert_all_bought(&place, &voucher, &other.url, &tickets).await;
+    let took = began.elapsed();
+    println!("all had ended {took:?} after the cut");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    // And it takes nothing that comes later.
+    let ticket = ticket_of(buy(&other.url, &voucher, USERS.end).await);
+    assert_eq!(end_of(&other.url, &ticket, USERS.end).await.0, "bought");
+    proxy.end_outage();
+    cut_off.stop().await;
     other.stop().await;
 }
 

@@ -91,18 +91,20 @@ async fn assert_quiet(browser: &Browser) {
     assert!(requested.iter().any(is_own), "what is asked for is seen: {requested:?}");
 }
 
-/// Whether a stretch of the course is shaded: several points in a row, on a line across it, are
-/// reddish and nearly transparent, which no curve is. How long the stretch is depends on how long
-/// the load took.
+/// Whether a stretch of the course is shaded: several points in a row, on most of five lines across
+/// it, are reddish and nearly transparent, which no curve is. (One of them may lie on the grid.)
+/// How long the stretch is depends on how long the load took.
 const IS_SHADED: &str = "const canvas = document.querySelector('details[open] .course canvas'); \
-    const line = canvas.getContext('2d')\
-    .getImageData(0, Math.round(canvas.height / 4), canvas.width, 1).data; \
+    const { width, height } = canvas; \
+    const all = canvas.getContext('2d').getImageData(0, 0, width, height).data; \
+    const isShaded = (part) => { const from = Math.round(height * part) * width * 4; \
     let row = 0, longest = 0; \
-    for (let at = 0; at < line.length; at += 4) { \
-    const [red, green, , alpha] = line.slice(at, at + 4); \
+    for (let at = from; at < from + width * 4; at += 4) { \
+    const [red, green, , alpha] = all.slice(at, at + 4); \
     row = alpha > 0 && alpha < 100 && red > green + 60 ? row + 1 : 0; \
     longest = Math.max(longest, row); } \
-    return longest >= 5";
+    return longest >= 5; }; \
+    return [.13, .22, .31, .4, .49].filter(isShaded).length >= 3";
 
 async fn assert_shows_what_was_measured(report: &Report) {
     let browser = Browser::start().await;
@@ -243,6 +245,9 @@ async fn on_a_phone_and_in_the_dark_nothing_sticks_out_and_headings_are_in_order
     assert!(levels.windows(2).all(|pair| pair[1] <= pair[0] + 1), "{levels:?}");
     let nameless = "return [...document.querySelectorAll('th')].filter((it) => !it.scope).length";
     assert_eq!(browser.run(nameless).await, 0, "every header says what it heads");
+    let empty = "return [...document.querySelectorAll('thead :is(th, td)')] \
+                 .filter((it) => !it.textContent.trim()).length";
+    assert_eq!(browser.run(empty).await, 0, "and none is empty");
     let dark = "return getComputedStyle(document.body).backgroundColor";
     assert_eq!(browser.run(dark).await, "rgb(20, 17, 13)");
     assert_quiet(&browser).await;

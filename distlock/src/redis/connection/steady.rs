@@ -42,6 +42,8 @@ const LOOK: Duration = Duration::from_secs(5);
 pub(super) struct Steady(Arc<Shared>);
 
 struct Shared {
+    /// What it is called where there is no other: it needs no name, and is asked for it often.
+    name: Arc<str>,
     client: Client,
     config: ConnectionManagerConfig,
     current: Mutex<Current>,
@@ -79,7 +81,11 @@ impl Steady {
             look_at: now,
             pause: PAUSE.0,
         };
-        Self(Arc::new(Shared { client, config, current: Mutex::new(current) }))
+        Self(Arc::new(Shared { name: "".into(), client, config, current: Mutex::new(current) }))
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.0.name
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -96,12 +102,16 @@ impl Steady {
         &self,
         send: impl FnOnce(ConnectionManager) -> F,
     ) -> RedisResult<T> {
-        Shared::look(&self.0);
-        let (manager, number) = self.0.before_sending();
+        let (manager, number, may_look) = self.0.before_sending();
+        if may_look {
+            Shared::look(&self.0);
+        }
         let answer = send(manager).await;
         // An error that the server or the system told is a sign of life, or of an end.
         if answer.as_ref().is_err_and(RedisError::is_timeout) {
-            Shared::look(&self.0);
+            if self.0.current().may_look() {
+                Shared::look(&self.0);
+            }
         } else {
             self.0.answered(number);
         }
@@ -115,13 +125,15 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn before_sending(&self) -> (ConnectionManager, u64) {
+    /// Also says what [`Current::may_look`] does: one visit for both, since everybody comes here.
+    fn before_sending(&self) -> (ConnectionManager, u64, bool) {
         let mut current = self.current();
+        let may_look = current.may_look();
         if current.unanswered == 0 {
             current.since = Instant::now();
         }
         current.unanswered = current.unanswered.saturating_add(1);
-        (current.manager.clone(), current.number)
+        (current.manager.clone(), current.number, may_look)
     }
 
     fn answered(&self, number: u64) {
@@ -131,19 +143,7 @@ impl Shared {
         }
     }
 
-    /// Whether it is time for the caller, and nobody else, to look for another connection.
-    fn may_look(&self) -> bool {
-        let (mut current, now) = (self.current(), Instant::now());
-        let is_silent = current.unanswered >= UNANSWERED && now >= current.since + SILENCE;
-        let may = is_silent && !current.looking && now >= current.look_at;
-        current.looking |= may;
-        may
-    }
-
     fn look(shared: &Arc<Self>) {
-        if !shared.may_look() {
-            return;
-        }
         let looking = Looking(Arc::downgrade(shared));
         let (client, config) = (shared.client.clone(), shared.config.clone());
         // Without a runtime nothing could have been sent.
@@ -163,6 +163,18 @@ impl Shared {
         current.number += 1;
         current.unanswered = 0;
         std::mem::replace(&mut current.manager, manager)
+    }
+}
+
+impl Current {
+    /// Whether it is time for the caller, and nobody else, to look for another connection.
+    fn may_look(&mut self) -> bool {
+        if self.unanswered < UNANSWERED || self.looking {
+            return false;
+        }
+        let now = Instant::now();
+        self.looking = now >= self.since + SILENCE && now >= self.look_at;
+        self.looking
     }
 }
 

@@ -23,9 +23,11 @@ pub(super) struct Channel {
     /// Another server has it now.
     moved: AtomicBool,
     /// Who had the lock lately: how often it was passed on, how often that had been at this
-    /// process's last release, and how many processes took part in it.
+    /// process's last release, how often it will have been with that one, if it was told of it, and
+    /// how many processes took part in it.
     passed_on: AtomicU64,
     released_at: AtomicU64,
+    with_own: AtomicU64,
     processes: AtomicU64,
 }
 
@@ -39,6 +41,7 @@ impl Channel {
             moved: AtomicBool::new(false),
             passed_on: AtomicU64::new(0),
             released_at: AtomicU64::new(0),
+            with_own: AtomicU64::new(0),
             processes: AtomicU64::new(0),
         })
     }
@@ -48,6 +51,17 @@ impl Channel {
         let released_at = self.released_at.load(Ordering::Relaxed);
         let since = self.passed_on.load(Ordering::Relaxed).saturating_sub(released_at);
         self.processes.load(Ordering::Relaxed).saturating_sub(since.max(1))
+    }
+
+    /// How many messages say nothing to whoever looks now: this process has released the lock
+    /// since, and may be told of it later.
+    pub(super) fn heard(&self) -> u64 {
+        self.with_own.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last message was one of so many.
+    pub(super) fn has_only_heard(&self, heard: u64) -> bool {
+        self.passed_on.load(Ordering::Relaxed) <= heard
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -217,7 +231,10 @@ impl Table {
         for entry in self.channels.values_mut() {
             entry.state = State::Wanted;
             entry.queued = false;
-            entry.channel.live.store(false, Ordering::Relaxed);
+            let Channel { live, passed_on, with_own, .. } = &*entry.channel;
+            live.store(false, Ordering::Relaxed);
+            // The message of its own release, if that is under way, does not come any more.
+            with_own.fetch_min(passed_on.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.idle.clear();
         self.wanted = self.channels.keys().cloned().collect();
@@ -265,14 +282,31 @@ impl Table {
         }
     }
 
-    /// This process has passed the lock on, and so many processes were told, itself perhaps
-    /// included.
-    pub(super) fn released(&mut self, name: &str, told: u64) {
+    /// This process is about to pass the lock on. It is noted now, because its own message may
+    /// come before the answer to the release or after it.
+    pub(super) fn releasing(&self, name: &str) {
+        if let Some(Entry { channel, .. }) = self.channels.get(name) {
+            let passed_on = channel.passed_on.load(Ordering::Relaxed);
+            channel.released_at.store(passed_on, Ordering::Relaxed);
+        }
+    }
+
+    /// It has, and so many processes were told, itself included if it has subscribed.
+    pub(super) fn released(&self, name: &str, told: u64) {
         let Some(Entry { channel, .. }) = self.channels.get(name) else { return };
-        let itself = u64::from(!channel.is_live());
-        let passed_on = channel.passed_on.fetch_add(itself, Ordering::Relaxed);
-        channel.released_at.store(passed_on, Ordering::Relaxed);
-        channel.processes.store(told + itself, Ordering::Relaxed);
+        if channel.is_live() {
+            let with_own = channel.released_at.load(Ordering::Relaxed) + 1;
+            channel.with_own.store(with_own, Ordering::Relaxed);
+            channel.processes.store(told, Ordering::Relaxed);
+        } else {
+            channel.passed_on.fetch_add(1, Ordering::Relaxed);
+            channel.processes.store(told + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there is but one subscriber.
+    pub(super) fn is_alone(&self, name: &str) -> bool {
+        self.channels.get(name).is_some_and(|entry| entry.subscribers == 1)
     }
 
     /// Whether the task may end, because nobody has needed the connection for long enough. If so,

@@ -235,3 +235,58 @@ async fn what_the_server_takes_back_before_its_yes_was_noted_is_known_to_be_take
     table.answered(b"a");
     assert!(table.is_live(b"a"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_message_of_a_release_of_its_own_wakes_no_waiter_who_has_looked_since() {
+    let server = Server::start().await;
+    let mut waiter = server.live("a").await;
+    let release = async || {
+        server.signals.releasing("a");
+        let told = server.send("a", WAKE_ONE).await;
+        server.signals.released("a", told as u64);
+    };
+    for _ in 0..3 {
+        release().await;
+        waiter.looks_now();
+        is_quiet(&mut waiter).await;
+        server.send("a", WAKE_ONE).await;
+        comes(&mut waiter).await;
+    }
+    release().await;
+    comes(&mut waiter).await;
+    // It may be for another one, who has not looked.
+    let _another = server.live("a").await;
+    release().await;
+    waiter.looks_now();
+    comes(&mut waiter).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_gives_way_until_the_other_has_had_the_lock_wherever_its_own_message_overtakes() {
+    let server = Server::start().await;
+    let waiter = server.live("a").await;
+    let others = Signals::new(&server.connection);
+    comes(&mut others.subscribe("a")).await;
+
+    server.signals.releasing("a");
+    let told = server.send("a", WAKE_ONE).await;
+    eventually("its own message came", async || !waiter.channel.has_only_heard(0)).await;
+    server.signals.released("a", told as u64);
+    assert_eq!(waiter.channel.others_before(), 1);
+    server.send("a", WAKE_ONE).await;
+    eventually("it is its turn", async || waiter.channel.others_before() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_its_own_that_was_lost_with_the_connection_hides_no_other() {
+    let server = Server::start().await;
+    let mut waiter = server.live("a").await;
+    // It has released the lock and was told, and the message does not come any more.
+    server.signals.releasing("a");
+    server.signals.released("a", 1);
+    server.kill_connections().await;
+    comes(&mut waiter).await;
+    waiter.looks_now();
+    server.send("a", WAKE_ONE).await;
+    comes(&mut waiter).await;
+}

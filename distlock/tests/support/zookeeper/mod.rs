@@ -4,11 +4,11 @@
 // Each test program compiles this file and uses a part of it.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
+#[path = "../dropped.rs"]
+pub(crate) mod dropped;
 pub(crate) mod line;
 
-use std::pin::pin;
 use std::sync::OnceLock;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::{
@@ -208,19 +208,4 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
         assert!(Instant::now() < deadline, "not within 30 s: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// Polls a future until it is done, or has been pending that many times; then it is dropped.
-pub(crate) async fn up_to<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left == 1 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
 }

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
@@ -25,9 +26,11 @@ const PATIENCE_MS: u64 = 40;
 const PAUSE: Duration = Duration::from_millis(15);
 /// How long a client looks for a replica that takes his connection.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
-/// Of each replica's clients in turn, one goes in his request and one as soon as it is sent; the
-/// others have patience.
+/// Of each replica's clients in turn, one goes in his request and one as soon as it may have been
+/// read; the others have patience.
 const WAYS: usize = 4;
+/// How long it may take to be read, in microseconds. A ticket has come after two milliseconds.
+const READ_US: (u64, u64) = (50, 300);
 /// Fewest who must have gone before their answer.
 const MIN_BEFORE_ANSWER: usize = 3;
 
@@ -98,7 +101,7 @@ impl HangUps {
         let sent_ns = self.clock.now();
         // One that cannot be sent has no answer either, and is not counted as silent.
         let _gone = stream.write_all(&request.as_bytes()[..to.part_of(request.len())]).await;
-        sleep(to.patience).await;
+        to.wait().await;
         let left = match (to.is_whole, is_silent(stream)) {
             (false, _) => Left::InRequest,
             (true, true) => Left::BeforeAnswer,
@@ -122,10 +125,22 @@ struct To<'a> {
 impl<'a> To<'a> {
     /// Replicas in turn, and on each of them the ways to go.
     fn of(scene: &'a Scene<'a>, number: usize, dice: &mut Dice) -> Self {
-        let (cut, patience_ms) = (dice.next(), dice.between(0, PATIENCE_MS));
         let way = number / scene.deployment.replicas().len() % WAYS;
-        let patience = Duration::from_millis(if way == 1 { 0 } else { patience_ms });
+        let cut = dice.next();
+        let patience = match way {
+            1 => Duration::from_micros(dice.between(READ_US.0, READ_US.1)),
+            _ => Duration::from_millis(dice.between(0, PATIENCE_MS)),
+        };
         Self { scene, replica: number, is_whole: way != 0, cut, patience }
+    }
+
+    async fn wait(&self) {
+        // The runtime's clock goes by the millisecond.
+        if self.patience < Duration::from_millis(1) {
+            thread::sleep(self.patience);
+        } else {
+            sleep(self.patience).await;
+        }
     }
 
     /// So many bytes of a request of that length are sent.

@@ -77,9 +77,7 @@ async fn lose(
     commands: impl Fn() -> Vec<Command>,
 ) -> Result<String> {
     let deployment = scene.deployment;
-    let actions = [Action::LoseAnswer, Action::CutAnswer, Action::ResetAnswer];
-    let choice = usize::try_from(scene.schedule.variation % 3).unwrap_or(0);
-    let action = actions[choice];
+    let (action, instead) = loss(scene.schedule.variation);
     let ways = (0..deployment.replicas().len()).flat_map(|one| deployment.ways(one, link));
     let arm = |way: &testbed::Proxy, command| way.arm(command, action, Times::Next(EACH));
     let rules: Vec<Rule> = ways
@@ -91,5 +89,26 @@ async fn lose(
     tokio::time::sleep(scene.schedule.lasts()).await;
     ways.for_each(testbed::Proxy::heal);
     let lost = fired();
-    witness(lost > 0, format!("{lost} answers to {name} were lost ({action:?})"))
+    witness(lost > 0, format!("{lost} answers to {name} were lost ({instead})"))
+}
+
+/// A kind of loss, and what comes instead of the answer.
+fn loss(variation: u64) -> (Action, &'static str) {
+    match variation % 3 {
+        0 => (Action::LoseAnswer, "the connections fell silent"),
+        1 => (Action::CutAnswer, "the connections were closed instead"),
+        _ => (Action::ResetAnswer, "the connections were reset instead"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_told_by_what_comes_instead_of_the_answer() {
+        assert_eq!(loss(3), (Action::LoseAnswer, "the connections fell silent"));
+        assert_eq!(loss(4), (Action::CutAnswer, "the connections were closed instead"));
+        assert_eq!(loss(5), (Action::ResetAnswer, "the connections were reset instead"));
+    }
 }

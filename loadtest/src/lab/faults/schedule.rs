@@ -13,7 +13,7 @@ use crate::lab::place::Path;
 /// The schedule of one round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Milliseconds from the first request to the fault.
+    /// Milliseconds from the first request to the fault; more if the load is not steady by then.
     pub strike_after_ms: u64,
     /// Milliseconds that the fault lasts, where that is for us to say.
     pub lasts_ms: u64,
@@ -61,19 +61,24 @@ impl Schedule {
         };
         let (after_ms, lasts_ms, victim) =
             (self.strike_after_ms, self.lasts_ms, self.victim_name());
-        format!("{what} after {after_ms} ms, for {lasts_ms} ms, {victim}")
+        format!("{what} {}, for {lasts_ms} ms, {victim}", due(after_ms))
     }
 
     /// The same of a holder that is frozen: until others have written, or cannot.
     pub fn words_of_frozen_holder(&self) -> String {
         let (after_ms, victim) = (self.strike_after_ms, self.victim_name());
-        format!("freeze after {after_ms} ms, until another has bought or cannot, {victim}")
+        format!("freeze {}, until another has bought or cannot, {victim}", due(after_ms))
     }
 
     /// What the replica calls itself that it befalls.
     pub fn victim_name(&self) -> String {
         replica_name(self.victim)
     }
+}
+
+/// From when on: on a busy machine a load may be steady much later.
+fn due(after_ms: u64) -> String {
+    format!("once the load is steady, {after_ms} ms after its first request at the earliest")
 }
 
 /// What the replica of that index calls itself in its answers.
@@ -95,6 +100,16 @@ mod tests {
             let schedule = of(seed);
             assert!(schedule.victim < 3 && (1200..1800).contains(&schedule.lasts_ms));
         }
+    }
+
+    #[test]
+    fn a_plan_says_what_its_time_counts_from_and_that_the_load_may_have_to_be_waited_for() {
+        let schedule = Schedule { strike_after_ms: 1128, ..Schedule::of(1, "a cell", 2) };
+        let due = "once the load is steady, 1128 ms after its first request at the earliest";
+        let words = schedule.words(Some(FaultKind::FreezeReplica));
+        assert!(words.starts_with(&format!("freeze {due}, for ")), "{words}");
+        let words = schedule.words_of_frozen_holder();
+        assert!(words.starts_with(&format!("freeze {due}, until ")), "{words}");
     }
 
     #[test]

@@ -125,11 +125,16 @@ pub(super) async fn trouble(scene: &Scene<'_>, trouble: Trouble, link: Link) -> 
             };
             let (passed, held) =
                 (passed(&last) - passed(&before), passed(&total(ways)) - passed(&last));
-            let text = format!("{passed} bytes passed {half:?} meanwhile, {held} were held back");
-            (passed == 0 && held > 0, text)
+            (passed == 0 && held > 0, silence(half, passed, held))
         }
     };
     witness(happened, format!("{name}: {text}"))
+}
+
+/// Which direction was silent, and what it let through.
+fn silence(half: Direction, passed: u64, held: u64) -> String {
+    let what = if half == Direction::ToServer { "requests" } else { "answers" };
+    format!("{passed} bytes of {what} passed meanwhile, {held} were held back")
 }
 
 /// What has happened on all of them.
@@ -144,4 +149,16 @@ fn total(ways: &[Proxy]) -> Counts {
         total.bytes_to_client += counts.bytes_to_client;
     }
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_direction_is_named_by_what_goes_there() {
+        let words = silence(Direction::ToClient, 0, 42);
+        assert_eq!(words, "0 bytes of answers passed meanwhile, 42 were held back");
+        assert!(silence(Direction::ToServer, 0, 42).contains(" of requests "));
+    }
 }

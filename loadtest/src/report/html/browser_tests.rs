@@ -87,3 +87,26 @@ async fn on_paper_every_cell_and_bug_is_told_in_full_and_there_is_nothing_to_pre
     browser.run("dispatchEvent(new Event('afterprint'))").await;
     assert_eq!(browser.run(closed).await, 0, "as it was before");
 }
+
+/// Of a course whose main load came at 40 answers a second, and whose closing ones at 1500: the top
+/// of its scale, and how its legend is drawn, without colours.
+const COURSE: &str = "return (async () => { const place = document.createElement('div'); \
+    place.style.width = '400px'; document.body.append(place); \
+    const answers = {}; \
+    for (const one of Object.keys(NAMES)) answers[one] = [20, 4, 20, 750]; \
+    const plot = course(place, { series: { step_ms: 500, answers }, faults: [], \
+    closing_ns: 1.5e9 }); await new Promise(requestAnimationFrame); \
+    const keys = [...place.querySelectorAll('.u-marker')].map((it) => it.style.background \
+    .replace(/rgb\\([^)]*\\)|#[0-9a-f]+/g, '')); \
+    return [plot.scales.y.max, new Set(keys.slice(-5)).size]; })()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn curves_are_scaled_to_the_main_load_and_told_apart_without_colours() {
+    let (_folder, url) = written(report(vec![full(story()[0].place)]));
+    let browser = Browser::start().await;
+    browser.open(&url).await;
+    let told = browser.run(COURSE).await;
+    let top = told[0].as_f64().expect("a number");
+    assert!((40.0..50.0).contains(&top), "{told}");
+    assert_eq!(told[1], 5, "each outcome has a line of its own: {told}");
+}

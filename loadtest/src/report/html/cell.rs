@@ -90,7 +90,7 @@ pub struct Fact {
 /// What was done to a cell.
 #[derive(Debug, Serialize)]
 pub struct RoundView {
-    /// What was done when, and what was seen of it.
+    /// What was planned, what was done when, and what was seen of it.
     pub strikes: Vec<String>,
     /// Names and values.
     pub facts: Vec<Fact>,
@@ -265,12 +265,12 @@ fn round(round: &Round) -> RoundView {
         let (begin, end) = (seconds(fault.begin_ns), seconds(fault.end_ns));
         format!("{} from {begin:.2} s to {end:.2} s: {}", fault.name.name(), fault.witness)
     };
+    let planned = [format!("Planned: {}", round.plan)];
     let [before, during, after] = round.requests;
     let unmet = if round.unmet.is_empty() { "none".to_owned() } else { round.unmet.join("; ") };
     RoundView {
-        strikes: round.faults.iter().map(words).collect(),
+        strikes: planned.into_iter().chain(round.faults.iter().map(words)).collect(),
         facts: vec![
-            Fact::new("planned", &round.plan),
             Fact::new("in flight when it hit", round.in_flight),
             Fact::new("requests", format!("{before} before, {during} during, {after} after")),
             Fact::new("answers before it", format!("{} per second", rate(round.before_per_s))),

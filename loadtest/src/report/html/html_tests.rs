@@ -150,7 +150,7 @@ fn of_a_cell_that_a_fault_befell_it_is_told_what_was_planned_seen_and_measured()
     for words in [
         "because the lock lapses while its holder stands still",
         "freeze from 1.50 s to 2.50 s: r2 was in state T.",
-        "freeze after ",
+        "<p class=\"strike\">Planned: freeze once the load is steady, ",
         "<dt>in flight when it hit</dt><dd>17</dd>",
         "120 before, 31 during, 400 after",
         "<dt>throughput back</dt><dd>after 230 ms</dd>",

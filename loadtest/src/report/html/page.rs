@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::lab::cell::CellReport;
+use crate::lab::lock::Lock;
 use crate::lab::place::{Load, Plant};
 use crate::lab::round::Strike;
-use crate::lab::trial::Trial;
 use crate::load::cost::Cost;
 use crate::load::outcome::Outcome;
 use crate::load::quantiles::Quantile;
-use crate::report::baseline::{BugChange, Change, Changes, NOTEWORTHY};
+use crate::report::baseline::{BugChange, Change, Changes, NOTEWORTHY, names};
 use crate::report::conclusion::Conclusion;
 use crate::report::html::cell::{Fact, Section, is_brief};
 use crate::report::html::grid::{Grid, Kind};
@@ -23,8 +23,6 @@ use crate::report::{Report, counted};
 
 /// Most cells that are open from the start: each draws its curves then.
 const MAX_OPEN: usize = 8;
-/// Most cells that are named where they are only listed.
-const MAX_NAMED: usize = 5;
 
 /// The whole page.
 #[derive(Debug, Serialize)]
@@ -219,7 +217,14 @@ fn question(report: &Report) -> String {
             counted(load.requests_per_user, "request")
         )
     };
-    format!("{sale} Which lock keeps to the stock, and sells to nobody twice?")
+    let mut locks: Vec<Lock> = report.cells.iter().map(|cell| cell.place.lock).collect();
+    locks.dedup();
+    let asked = match locks[..] {
+        [Lock::None] => "Is the stock kept to, and does nobody buy twice?".to_owned(),
+        [lock] => format!("Does {} keep to the stock, and sell to nobody twice?", lock.name()),
+        _ => "Which lock keeps to the stock, and sells to nobody twice?".to_owned(),
+    };
+    format!("{sale} {asked}")
 }
 
 fn legend(kind: Kind, cells: &[CellReport]) -> Legend {
@@ -245,13 +250,6 @@ fn changes(changes: &Changes) -> ChangesView {
         let (throughput, p99) = (times(change.throughput), times(change.p99));
         ChangeLine { name: change.cell.to_string(), was, is, throughput, p99 }
     };
-    let names = |cells: &[Trial]| {
-        let mut names: Vec<String> = cells.iter().take(MAX_NAMED).map(Trial::to_string).collect();
-        if cells.len() > names.len() {
-            names.push(format!("and {} more", cells.len() - names.len()));
-        }
-        names
-    };
     ChangesView {
         since: moment(&changes.since),
         changed: changes.changed.iter().map(line).collect(),
@@ -274,13 +272,15 @@ fn about(report: &Report) -> Vec<About> {
         Fact::new("HAProxy", &versions.haproxy),
     ];
     ran.extend(versions.zookeeper.as_ref().map(|version| Fact::new("ZooKeeper", version)));
-    let flush = report.settings.innodb_flush_log_at_trx_commit;
     let mut all = Vec::new();
     all.extend(is_used(load, &report.cells).then(|| usual(load)));
     all.extend([
         About {
             title: "Settings of the servers",
-            facts: vec![Fact::new("innodb_flush_log_at_trx_commit", flush)],
+            facts: vec![
+                Fact::new("database", report.settings.database()),
+                Fact::new("Redis", report.settings.redis()),
+            ],
         },
         About { title: "Versions", facts: ran },
         About { title: "The generator itself", facts: generator(&report.cells) },

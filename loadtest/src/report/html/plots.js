@@ -86,17 +86,46 @@ function close(ns) {
   };
 }
 
+// The same dashes for the legend, along a short line.
+function key(outcome) {
+  const ink = colour(outcome);
+  if (!DASHES[outcome].length) return ink;
+  let at = 0;
+  const stops = DASHES[outcome].map((length, index) => {
+    const stop = `${index % 2 ? 'transparent' : ink} ${at}px ${at + length}px`;
+    at += length;
+    return stop;
+  });
+  return `repeating-linear-gradient(to right, ${stops.join(', ')})`;
+}
+
+function legend(outcomes) {
+  return { markers: { width: 0, fill: (_, index) => key(outcomes[index - 1]) } };
+}
+
+// The highest of what came before the loads that close the round, which come as fast as they can:
+// what a fault did would be flat beside them.
+function highest(rates, step, closing) {
+  const until = closing == null ? Infinity : Math.floor(closing / 1e9 / step);
+  return Math.max(0, ...rates.flatMap((one) => one.slice(0, until)));
+}
+
 function course(place, { series, faults, closing_ns: closing }) {
   const outcomes = Object.keys(series.answers);
   const steps = outcomes.length ? series.answers[outcomes[0]].length : 0;
   const step = series.step_ms / 1000;
   const times = Array.from({ length: steps }, (_, index) => (index + 0.5) * step);
   const rates = outcomes.map((one) => series.answers[one].map((count) => count / step));
+  const top = highest(rates, step, closing);
   const rate = (_, value) => (value == null ? '–' : Math.round(value) + '/s');
   const seconds = (_, value) => (value == null ? '–' : value.toFixed(2) + ' s');
   return new uPlot({
     ...size(place),
-    scales: { x: { time: false, range: [0, Math.max(steps, 1) * step] } },
+    scales: {
+      x: { time: false, range: [0, Math.max(steps, 1) * step] },
+      ...(top > 0 && { y: { range: [0, top * 1.1] } }),
+    },
+    legend: legend(outcomes),
     axes: [axis({ values: (_, marks) => marks.map((mark) => mark + ' s') }), axis({ size: 56 })],
     series: [{ label: 'time', value: seconds }, ...outcomes.map((one) => line(one, rate))],
     hooks: { drawClear: [shade(faults), close(closing)] },
@@ -127,6 +156,7 @@ function latency(place, { latency: curves }) {
   return new uPlot({
     ...size(place),
     scales: { x: { time: false, distr: 3, range: [1, last * 2.2] }, y: { distr: 3 } },
+    legend: legend(outcomes),
     axes: [
       axis({ splits: () => marks, values: (_, xs) => xs.map(percent), filter: (_, xs) => xs }),
       axis({ size: 64, values: (_, ys) => ys.map(duration) }),

@@ -21,7 +21,10 @@ fn holds_of_one_lock_at_once_stand_on_the_page_of_their_cell() {
     let overlaps = Overlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 2 };
     cells[0].overlaps = Some(overlaps);
     let html = render(&Page::of(&report(cells))).expect("a page");
-    assert!(html.contains("3 of 9 holds, for 1.5 ms at most; 2 of them for certain"), "{html}");
+    assert!(
+        html.contains("2 of 9 holds for certain; 1 more seem to be, for 1.5 ms at most"),
+        "{html}"
+    );
 }
 
 #[test]
@@ -52,7 +55,7 @@ fn each_cell_tells_its_flags_and_its_load_and_the_usual_load_stands_where_a_cell
         "seckill serve --lab --lock redisson --lock-scope voucher --guards off --work-ms 10",
         "--lease-ms 1000 --fenced",
         "<dt>lease</dt><dd>1000 ms</dd>",
-        "<dt>wait for the lock</dt><dd>the service&#x27;s own</dd>",
+        "<dt>wait for the lock</dt><dd>1000 ms, the service&#x27;s own</dd>",
         "<dt>fenced</dt><dd>yes</dd>",
         "<dt>path</dt><dd>direct</dd>",
         "<dt>users, at most</dt><dd>2500</dd>",
@@ -131,4 +134,13 @@ fn the_whole_answer_stands_above_the_matrix() {
     let way_out = "No lock per user keeps to the stock; a distributed lock per voucher does";
     assert!(above.contains(way_out), "{above}");
     assert!(below.contains("<p class=\"more\">Neither lock per user kept to the stock"), "{below}");
+}
+
+#[test]
+fn where_there_is_one_lock_the_page_does_not_ask_which() {
+    let asked = |cells: &[CellReport]| Page::of(&report(cells.to_vec())).question;
+    assert!(asked(&story()).contains("Which lock keeps to the stock"), "{}", asked(&story()));
+    let redisson = asked(&story()[1..3]);
+    assert!(redisson.ends_with("Does redisson keep to the stock, and sell to nobody twice?"));
+    assert!(asked(&story()[3..]).ends_with("Is the stock kept to, and does nobody buy twice?"));
 }

@@ -3,11 +3,12 @@
 use serde::Serialize;
 
 use crate::lab::cell::CellReport;
-use crate::lab::staged::Setup;
+use crate::lab::lock::Lock;
+use crate::lab::staged::{Setup, USUAL_ON_LOST, USUAL_WAIT_MS};
 use crate::report::html::cell::Fact;
 use crate::report::repeat::command_line;
 
-/// What stands for a setting that the laboratory left to the service.
+/// What stands after a setting that the laboratory left to the service.
 const USUAL: &str = "the service's own";
 
 /// What a cell was started with, in names and values.
@@ -33,9 +34,9 @@ impl SetupView {
             Fact::new("connections", load.connections),
             Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
             Fact::new("path", load.path.name()),
-            Fact::new("lease", milliseconds(setup, "--lease-ms")),
-            Fact::new("wait for the lock", milliseconds(setup, "--lock-wait-ms")),
-            Fact::new("on a lost lock", setup.value("--on-lost").unwrap_or(USUAL)),
+            Fact::new("lease", lease(setup, cell.place.lock)),
+            Fact::new("wait for the lock", wait(setup, cell.place.lock)),
+            Fact::new("on a lost lock", on_lost(setup)),
             Fact::new("fenced", if setup.has("--fenced") { "yes" } else { "no" }),
         ];
         facts.extend(load.plant.map(|plant| Fact::new("planted bug", plant.name())));
@@ -43,6 +44,23 @@ impl SetupView {
     }
 }
 
-fn milliseconds(setup: &Setup, flag: &str) -> String {
-    setup.value(flag).map_or(USUAL.to_owned(), |ms| format!("{ms} ms"))
+fn lease(setup: &Setup, lock: Lock) -> String {
+    match (lock.usual_lease_ms(), setup.value("--lease-ms")) {
+        (None, _) => format!("none: {} has no lease", lock.name()),
+        (Some(_), Some(ms)) => format!("{ms} ms"),
+        (Some(ms), None) => format!("{ms} ms, {USUAL}"),
+    }
+}
+
+fn wait(setup: &Setup, lock: Lock) -> String {
+    match setup.value("--lock-wait-ms") {
+        _ if lock == Lock::None => "none: there is no lock".to_owned(),
+        Some(ms) => format!("{ms} ms"),
+        None => format!("{USUAL_WAIT_MS} ms, {USUAL}"),
+    }
+}
+
+fn on_lost(setup: &Setup) -> String {
+    let told = setup.value("--on-lost").map(str::to_owned);
+    told.unwrap_or_else(|| format!("{USUAL_ON_LOST}, {USUAL}"))
 }

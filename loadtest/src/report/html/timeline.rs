@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::judge::proof::{Asked, Proof};
 use crate::judge::verdict::{Finding, Rule};
 use crate::lab::lock::Lock;
+use crate::lab::overlaps;
 use crate::lab::place::Place;
 use crate::lab::predict::Scope;
 use crate::lab::round::Strike;
@@ -204,16 +205,22 @@ impl Axis {
         let at_once = |one: &Asked| {
             let [begin, _] = one.held_ns?;
             let same = requests.iter().filter(|other| have_one_lock(one, other, scope));
-            let ends = same.filter_map(|other| {
-                other.held_ns.filter(|[from, until]| (*from..*until).contains(&begin))
+            let holds = same.filter_map(|other| {
+                let held = other.held_ns.filter(|[from, until]| (*from..*until).contains(&begin));
+                Some((other.start_ns, held?))
             });
-            let ends: Vec<u64> = ends.map(|[_, until]| until).collect();
-            let until = *ends.iter().min()?;
-            (ends.len() > 1).then_some((ends.len(), [begin, until]))
+            let holds: Vec<(u64, [u64; 2])> = holds.collect();
+            let until = holds.iter().map(|(_, [_, until])| *until).min()?;
+            (holds.len() > 1).then_some((holds, [begin, until]))
         };
-        let most = |(count, [from, until]): &(usize, [u64; 2])| (*count, until - from);
-        let (count, stretch) = requests.iter().filter_map(at_once).max_by_key(most)?;
-        Some(self.overlap(stretch, (count, requests.len()), "held one lock"))
+        let most = |(holds, [from, until]): &(Vec<_>, [u64; 2])| (holds.len(), until - from);
+        let (holds, stretch) = requests.iter().filter_map(at_once).max_by_key(most)?;
+        // As the cell counts them: what late answers can explain is not certain.
+        let are_sure = holds.iter().enumerate().all(|(index, one)| {
+            holds[index + 1..].iter().all(|other| overlaps::surely(*one, *other))
+        });
+        let did = if are_sure { "held one lock" } else { "seem to have held one lock" };
+        Some(self.overlap(stretch, (holds.len(), requests.len()), did))
     }
 
     /// The time in which all of them were under way, if there is one, where no two held their lock

@@ -111,6 +111,10 @@ fn holds_are_drawn_within_their_requests_and_the_time_in_which_two_held_the_lock
     assert_eq!(drawn.bars[0].held, "held 110.0 ms to 150.0 ms");
     let overlap = drawn.overlap.expect("both held it");
     assert_eq!(overlap.stretch, Stretch { from: 40.0, length: 10.0 });
+    let seem = "Both seem to have held one lock at once for 10.0 ms";
+    assert_eq!(overlap.words, seem, "the first may have ended at 140, as its answer came late");
+    let sooner = holding(request(109, Some(200)), 110, 150);
+    let overlap = timeline(vec![sooner, second.clone()]).overlap.expect("both held it");
     assert_eq!(overlap.words, "Both held one lock at once for 10.0 ms");
     let third = holding(request(150, Some(195)), 151, 179);
     let drawn = timeline(vec![first, second, third]);

@@ -1,0 +1,206 @@
+//! Locks that many want or that many hold: what is measured side by side, and what it has to reach.
+
+use std::fmt;
+use std::time::Duration;
+
+use conformance::protocol::Setup;
+use conformance::{promise, setup};
+use distlock::LockKind;
+use loadtest::bench::figure::Bar;
+use loadtest::error::Result;
+
+use crate::cell::{Cell, broken};
+use crate::commands::Commands;
+use crate::contest::{COMMANDS, Contest, HAND_OFF, WAITED};
+use crate::crowd::{COST, TIME, Waiters};
+use crate::groups::{Group, OURS, Stage};
+use crate::held::Held;
+use crate::rows::{Figure, Row};
+use crate::throughput::servers_of;
+
+/// All who contend, in however many processes.
+const CONTENDERS: u32 = 16;
+const PLAIN: &str = "redisson-plain";
+const FAIR: &str = "redisson-fair";
+/// Whoever does not get the lock asks again at once.
+const SPIN: &str = "spin";
+const FEW: &str = "few";
+const MANY: &str = "many";
+
+/// Cells that are measured side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Contended {
+    /// The contenders in so many processes, of this library and of Redisson.
+    Contest(u32),
+    /// What clients send: so many processes, with so many waiters each.
+    Commands(u32, u32),
+    /// Every way to wait: the contenders in two processes.
+    Ways,
+    /// A hundred and ten thousand who wait.
+    Waiters,
+    /// A thousand and a hundred thousand locks that are renewed.
+    Held,
+}
+
+impl fmt::Display for Contended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Contest(processes) => write!(f, "contest-{processes}"),
+            Self::Commands(processes, waiters) => write!(f, "commands-{processes}x{waiters}"),
+            Self::Ways => f.write_str("ways"),
+            Self::Waiters => f.write_str("waiters"),
+            Self::Held => f.write_str("held"),
+        }
+    }
+}
+
+impl Contended {
+    /// Makes one of its cells, and starts what it needs.
+    pub(crate) fn cell(self, cell: &'static str, stage: &Stage) -> Result<Box<dyn Cell>> {
+        let servers = &stage.servers;
+        let ours = || setup(servers, LockKind::Redisson);
+        Ok(match self {
+            Self::Contest(processes) => {
+                let size = (processes, CONTENDERS / processes);
+                let contest = match cell {
+                    OURS => Contest::ours(servers, &ours(), size),
+                    FAIR => {
+                        Contest::redisson(servers, &Setup { kind: "fair".into(), ..ours() }, size)
+                    }
+                    _ => Contest::redisson(servers, &ours(), size),
+                };
+                Box::new(contest.on(&servers_of(servers, LockKind::Redisson)))
+            }
+            Self::Commands(processes, waiters) => {
+                let contest = Contest::ours(servers, &ours(), (processes, waiters));
+                Box::new(contest.counting(Commands::of_redis(servers.redis())?))
+            }
+            Self::Ways => Box::new(way(cell, stage)?),
+            Self::Waiters => {
+                let tasks = stage.many(if cell == FEW { 100 } else { 10_000 });
+                Box::new(stage.runtime.block_on(Waiters::start(servers, tasks))?)
+            }
+            Self::Held => {
+                let (locks, lease_s) = if cell == FEW { (1_000, 1) } else { (100_000, 10) };
+                let lease = Duration::from_secs(lease_s);
+                Box::new(Held::take(servers, stage.many(locks), lease)?)
+            }
+        })
+    }
+}
+
+fn way(cell: &str, stage: &Stage) -> Result<Contest> {
+    let servers = &stage.servers;
+    let size = (2, CONTENDERS / 2);
+    let (kind, is_spin) = match cell {
+        SPIN => (LockKind::LuaRelease, true),
+        kind => (kind.parse().map_err(broken("a kind"))?, false),
+    };
+    let usual = setup(servers, kind);
+    let contest = if is_spin {
+        Contest::ours(servers, &Setup { first_stage: false, ..usual }, size).spinning()
+    } else {
+        Contest::ours(servers, &usual, size)
+    };
+    let contest = contest.on(&servers_of(servers, kind));
+    Ok(match conformance::home(kind) {
+        conformance::Home::Redis => contest.counting(Commands::of_redis(servers.redis())?),
+        conformance::Home::ZooKeeper => {
+            let address = servers.zookeeper().connect_string();
+            contest.counting(Commands::of_zookeeper(address))
+        }
+        _ => contest,
+    })
+}
+
+/// Every row.
+pub(crate) fn rows() -> Vec<Row> {
+    let commands = [1, 2, 4]
+        .into_iter()
+        .flat_map(|processes| [16, 64].map(move |waiters| commands(processes, waiters)));
+    let contests = [1, 2].into_iter().flat_map(contest);
+    contests.chain(commands).chain(crowds()).chain(ways()).collect()
+}
+
+fn contest(processes: u32) -> [Row; 5] {
+    let group = Group::Contended(Contended::Contest(processes));
+    let row = |name: &str, what: &str, figure, beside, most| Row {
+        name: format!("{name}-{processes}"),
+        what: format!("{what}, {CONTENDERS} contenders in {processes} processes"),
+        group,
+        cell: OURS,
+        beside,
+        figure,
+        bar: Some(Bar::AtMost(most)),
+    };
+    let (p50, p99) = (Figure::P50(HAND_OFF), Figure::P99(HAND_OFF));
+    let (waited, ideal) = (Figure::P99(WAITED), Figure::WaitedBesideIdeal(CONTENDERS));
+    [
+        row(
+            "hand-off-p50",
+            "hand-off, median, beside Redisson's plain lock",
+            p50,
+            Some(PLAIN),
+            0.7,
+        ),
+        row("hand-off-p99", "hand-off, 99 %, beside Redisson's plain lock", p99, Some(PLAIN), 0.35),
+        row(
+            "waited-plain",
+            "waited, 99 %, beside Redisson's plain lock",
+            waited,
+            Some(PLAIN),
+            0.15,
+        ),
+        row("waited-fair", "waited, 99 %, beside Redisson's fair lock", waited, Some(FAIR), 1.0),
+        row("waited-ideal", "waited, 99 %, beside turns in turn", ideal, None, 1.5),
+    ]
+}
+
+fn commands(processes: u32, waiters: u32) -> Row {
+    Row {
+        name: format!("commands-{processes}x{waiters}"),
+        what: format!(
+            "sent by clients for each hand-off, {waiters} waiters in each of {processes}"
+        ),
+        group: Group::Contended(Contended::Commands(processes, waiters)),
+        cell: OURS,
+        beside: None,
+        figure: Figure::Each(COMMANDS),
+        bar: Some(Bar::AtMost(f64::from(3 + processes))),
+    }
+}
+
+fn crowds() -> [Row; 3] {
+    let row = |name: &str, what: &str, group, figure, most| Row {
+        name: name.to_owned(),
+        what: what.to_owned(),
+        group: Group::Contended(group),
+        cell: MANY,
+        beside: Some(FEW),
+        figure,
+        bar: Some(Bar::AtMost(most)),
+    };
+    let (waiters, held) = (Contended::Waiters, Contended::Held);
+    let of_10_000 = "of a hand-off with 10,000 waiters beside 100";
+    let renewal = "processor time of a renewal with 100,000 locks beside 1,000";
+    [
+        row("waiters-cost", &format!("processor time {of_10_000}"), waiters, COST, 1.5),
+        row("waiters-time", &format!("time {of_10_000}"), waiters, TIME, 1.5),
+        row("held-cost", renewal, held, COST, 1.2),
+    ]
+}
+
+/// Without a bar. The table of the cells has what each uses and sends.
+fn ways() -> Vec<Row> {
+    let row = |cell: &'static str| Row {
+        name: format!("way-{cell}"),
+        what: format!("`{cell}`: ms of a hand-off, 99 %, {CONTENDERS} contenders in 2 processes"),
+        group: Group::Contended(Contended::Ways),
+        cell,
+        beside: None,
+        figure: Figure::P99(HAND_OFF),
+        bar: None,
+    };
+    let waits = LockKind::ALL.into_iter().filter(|kind| promise(*kind).is_on_a_server());
+    std::iter::once(row(SPIN)).chain(waits.map(|kind| row(kind.as_str()))).collect()
+}

@@ -1,0 +1,134 @@
+//! What is measured side by side.
+
+use std::fmt;
+use std::time::Duration;
+
+use conformance::Servers;
+use distlock::LockKind;
+use loadtest::error::Result;
+use tokio::runtime::Runtime;
+
+use crate::bare::Bare;
+use crate::benchmark::Benchmark;
+use crate::cell::{Cell, broken};
+use crate::contended::Contended;
+use crate::jvm::{Api, Redisson};
+use crate::local::Usual;
+use crate::throughput::{Taking, name};
+
+/// The bare pair of commands.
+pub(crate) const BARE: &str = "bare";
+/// redis-benchmark.
+pub(crate) const BENCHMARK: &str = "redis-benchmark";
+/// This library.
+pub(crate) const OURS: &str = "ours";
+/// The real Redisson.
+pub(crate) const JVM: &str = "jvm";
+/// A sharded map of mutexes.
+pub(crate) const USUAL: &str = "usual";
+
+/// Cells that are measured side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Group {
+    /// Locks of this library and the bare pair, so many tasks with a key each.
+    Pair(usize),
+    /// `redisson` and the real one, the same.
+    Peer(Api, usize),
+    /// `local` and what others write.
+    Local {
+        /// How many.
+        tasks: usize,
+        /// Whether they want one key, or have one each.
+        same: bool,
+    },
+    /// Every kind, so many tasks with a key each.
+    Kinds(usize),
+    /// Locks that many want, or of which many are held.
+    Contended(Contended),
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pair(tasks) => write!(f, "pair-{tasks}"),
+            Self::Peer(_, tasks) => write!(f, "peer-{tasks}"),
+            Self::Local { tasks, same: false } => write!(f, "local-own-{tasks}"),
+            Self::Local { tasks, same: true } => write!(f, "local-same-{tasks}"),
+            Self::Kinds(tasks) => write!(f, "kinds-{tasks}"),
+            Self::Contended(contended) => contended.fmt(f),
+        }
+    }
+}
+
+/// Where cells are made.
+pub(crate) struct Stage {
+    pub(crate) servers: Servers,
+    pub(crate) runtime: Runtime,
+    /// Whether nothing is measured, so that few will do where many are wanted.
+    is_smoke: bool,
+}
+
+impl Stage {
+    pub(crate) fn new(is_smoke: bool) -> Result<Self> {
+        let runtime = Runtime::new().map_err(broken("a runtime"))?;
+        Ok(Self { servers: Servers::start(), runtime, is_smoke })
+    }
+
+    /// So many, if they are measured.
+    pub(crate) fn many(&self, count: usize) -> usize {
+        if self.is_smoke { count.div_ceil(100) } else { count }
+    }
+
+    /// Locks of that kind, a key for each task.
+    fn taking(&self, kind: LockKind, tasks: usize) -> Result<Box<dyn Cell>> {
+        let names = (0..tasks).map(|task| name(kind.as_str(), task)).collect();
+        Ok(Box::new(Taking::of(self, kind, names)?))
+    }
+}
+
+impl Group {
+    /// How long each of its cells works in a round: less where there is no bar to meet.
+    pub(crate) fn seconds(self, of_a_bar: Duration) -> Duration {
+        match self {
+            Self::Kinds(_) | Self::Contended(Contended::Ways) => of_a_bar / 5,
+            _ => of_a_bar,
+        }
+    }
+
+    /// The longest slice of a cell. At the end of a contest nobody asks again, so that those who
+    /// have waited for long are served before they have waited longer: it may not end often.
+    pub(crate) fn slice(self) -> Duration {
+        match self {
+            Self::Contended(Contended::Contest(_)) => Duration::from_secs(5),
+            Self::Contended(Contended::Ways) => Duration::from_secs(2),
+            _ => Duration::from_millis(500),
+        }
+    }
+
+    /// Makes one of its cells, and starts what it needs.
+    pub(crate) fn cell(self, cell: &'static str, stage: &Stage) -> Result<Box<dyn Cell>> {
+        let servers = &stage.servers;
+        Ok(match (self, cell) {
+            (Self::Pair(tasks), BARE) => {
+                Box::new(stage.runtime.block_on(Bare::connect(servers, tasks))?)
+            }
+            (Self::Pair(tasks), BENCHMARK) => Box::new(Benchmark::of(servers, tasks)),
+            (Self::Peer(api, tasks), JVM) => Box::new(Redisson::start(servers, api, tasks)),
+            (Self::Peer(_, tasks), _) => stage.taking(LockKind::Redisson, tasks)?,
+            (Self::Local { tasks, same }, cell) => {
+                let names = (0..tasks).map(|task| name("local", if same { 0 } else { task }));
+                let names = names.collect();
+                if cell == USUAL {
+                    Box::new(Usual::of(names))
+                } else {
+                    Box::new(Taking::of(stage, LockKind::Local, names)?)
+                }
+            }
+            (Self::Contended(contended), cell) => contended.cell(cell, stage)?,
+            (Self::Pair(tasks) | Self::Kinds(tasks), kind) => {
+                let kind = kind.parse().map_err(broken("a kind"))?;
+                stage.taking(kind, tasks)?
+            }
+        })
+    }
+}

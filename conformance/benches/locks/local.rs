@@ -1,0 +1,86 @@
+//! Inside a process: the mutex for each key that people write, beside `local`.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use loadtest::error::Result;
+use tokio::task::coop::consume_budget;
+
+use crate::cell::{Cell, Slice, together};
+
+/// As many as `local` has.
+const SHARDS: usize = 64;
+
+/// Who uses a mutex, and for what it is there, is counted by its `Arc`.
+type Shard = Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>;
+
+/// A map of mutexes in shards. A key that nobody uses any more is removed: whoever takes locks by
+/// user or by order cannot keep them all.
+#[derive(Clone)]
+struct Mutexes(Arc<(RandomState, Vec<Shard>)>);
+
+impl Mutexes {
+    fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| Shard::default()).collect();
+        Self(Arc::new((RandomState::new(), shards)))
+    }
+
+    fn shard(&self, key: &str) -> &Shard {
+        let (hasher, shards) = &*self.0;
+        let hash = hasher.hash_one(key) % SHARDS as u64;
+        &shards[usize::try_from(hash).unwrap_or(0)]
+    }
+
+    fn find(&self, key: &Arc<str>) -> Arc<tokio::sync::Mutex<()>> {
+        let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(shard.entry(Arc::clone(key)).or_default())
+    }
+
+    /// Takes the key and lets it go.
+    async fn pass(&self, key: &Arc<str>) {
+        let mutex = self.find(key);
+        let guard = mutex.clone().lock_owned().await;
+        drop(guard);
+        let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        // The map's and this one: nobody else has it or wants it.
+        if Arc::strong_count(&mutex) == 2 {
+            shard.remove(key);
+        }
+    }
+}
+
+/// Tasks that each take such a mutex and let it go, again and again.
+pub(crate) struct Usual {
+    mutexes: Mutexes,
+    keys: Vec<Arc<str>>,
+}
+
+impl Usual {
+    /// A task for each of these keys, which may be the same.
+    pub(crate) fn of(keys: Vec<String>) -> Self {
+        Self { mutexes: Mutexes::new(), keys: keys.into_iter().map(Arc::from).collect() }
+    }
+}
+
+#[async_trait]
+impl Cell for Usual {
+    async fn slice(&mut self, length: Duration) -> Result<Slice> {
+        let processes = [("us of client", std::process::id())];
+        together(self.keys.len(), length, &processes, |task, over| {
+            let (mutexes, key) = (self.mutexes.clone(), Arc::clone(&self.keys[task]));
+            async move {
+                let mut count = 0;
+                while !over.is_over() {
+                    mutexes.pass(&key).await;
+                    count += 1;
+                    consume_budget().await;
+                }
+                Ok(count)
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,92 @@
+//! Locks of this library that nobody else wants: how many a second, and what each costs.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance::{Addresses, Home, Servers, home, warm_up};
+use distlock::{LockError, LockKind, LockName, LockOptions, Locks, locker};
+use loadtest::bench::processes::Named;
+use loadtest::error::Result;
+use tokio::task::coop::consume_budget;
+
+use crate::cell::{Cell, Slice, broken, together};
+use crate::groups::Stage;
+
+/// What a holder that died would keep a lock for.
+const LEASE: Duration = Duration::from_millis(LEASE_MS);
+pub(crate) const LEASE_MS: u64 = 30_000;
+/// Long enough for whoever stands at the end of a queue of the same process.
+const WAIT: Duration = Duration::from_secs(10);
+/// Connections to the database beyond one for each task.
+const SPARE: u32 = 8;
+
+/// The key that a task takes again and again, and nobody else does: kinds share no names.
+pub(crate) fn name(what: &str, task: usize) -> String {
+    format!("lock:{what}:{task}")
+}
+
+async fn connect(kind: LockKind, addresses: &Addresses) -> std::result::Result<Locks, LockError> {
+    let locks = Locks::new(locker(kind, &addresses.connect().await?)?);
+    warm_up(&locks).await?;
+    Ok(locks)
+}
+
+/// The processes that a lock of that kind lives in.
+pub(crate) fn servers_of(servers: &Servers, kind: LockKind) -> Vec<Named> {
+    match home(kind) {
+        Home::Process => vec![],
+        Home::Redis => vec![("us of redis", servers.redis().pid())],
+        Home::IndependentRedis => {
+            let all = servers.independent_redis().iter();
+            all.map(|redis| ("us of redis", redis.pid())).collect()
+        }
+        Home::Database => vec![("us of database", servers.database().pid())],
+        Home::ZooKeeper => vec![("us of zookeeper", servers.zookeeper().pid())],
+    }
+}
+
+/// Tasks that each take a lock and release it, again and again.
+pub(crate) struct Taking {
+    locks: Locks,
+    names: Vec<LockName>,
+    options: LockOptions,
+    processes: Vec<Named>,
+}
+
+impl Taking {
+    /// A task for each of these keys, for locks of that kind: renewed where the kind renews.
+    /// Starts their servers.
+    pub(crate) fn of(stage: &Stage, kind: LockKind, keys: Vec<String>) -> Result<Self> {
+        let mut addresses = stage.servers.addresses(kind);
+        // Those that keep one for each hold want one for each task.
+        addresses.mysql_connections = Some(u32::try_from(keys.len()).unwrap_or(u32::MAX) + SPARE);
+        let locks = stage.runtime.block_on(connect(kind, &addresses)).map_err(broken("a lock"))?;
+        let names = keys.into_iter().map(|key| LockName::new(key).map_err(broken("a name")));
+        let names = names.collect::<Result<_>>()?;
+        let options = LockOptions::new(WAIT, locks.guarantees().lease(LEASE));
+        let mut processes = servers_of(&stage.servers, kind);
+        processes.push(("us of client", std::process::id()));
+        Ok(Self { locks, names, options, processes })
+    }
+}
+
+#[async_trait]
+impl Cell for Taking {
+    async fn slice(&mut self, length: Duration) -> Result<Slice> {
+        let Self { locks, names, options, processes } = self;
+        together(names.len(), length, processes, |task, over| {
+            let (locks, name, options) = (locks.clone(), names[task].clone(), *options);
+            async move {
+                let mut count = 0;
+                while !over.is_over() {
+                    let guard = locks.lock(&name, &options).await.map_err(broken("a lock"))?;
+                    guard.release().await.map_err(broken("a lock"))?;
+                    count += 1;
+                    consume_budget().await;
+                }
+                Ok(count)
+            }
+        })
+        .await
+    }
+}

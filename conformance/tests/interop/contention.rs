@@ -1,0 +1,108 @@
+//! Many tasks of four processes, two of each side, want the same few locks.
+
+use std::env;
+use std::time::{Duration, Instant};
+
+use conformance::counter::number_in;
+use conformance::protocol::{Contended, Contest, Stay};
+use conformance::{Servers, overlaps};
+
+use crate::Check;
+use crate::scene::{LONG_WAIT, Scene, Side};
+
+pub(crate) const CHECKS: &[Check] = &[(
+    "two_processes_of_each_side_lose_no_increment_and_nobody_starves",
+    two_processes_of_each_side_lose_no_increment_and_nobody_starves,
+)];
+
+/// How often the lock is taken, unless the environment says otherwise.
+const REDISSON: u64 = 100_000;
+const CURATOR: u64 = 5_000;
+/// So many are wanted at once, each beside a counter of its own: what takes long is the way from
+/// one process to the next, and these ways can be gone at the same time.
+const LOCKS: usize = 8;
+const PROCESSES: u64 = 4;
+/// For each lock in each process.
+const TASKS: u32 = 2;
+/// How long it may take at most.
+const LIMIT: Duration = Duration::from_mins(30);
+
+fn two_processes_of_each_side_lose_no_increment_and_nobody_starves(scene: &Scene) {
+    let [ours, theirs] = scene.more();
+    let sides = [&scene.ours, &scene.theirs, &ours, &theirs];
+    let rounds = acquisitions(scene).div_ceil(LOCKS as u64 * PROCESSES * u64::from(TASKS));
+    let contests: Vec<Contest> = (0..LOCKS)
+        .map(|_| {
+            let want = scene.want_fresh().waiting(LONG_WAIT);
+            Contest::new(want, TASKS, rounds, &Servers::shared().fresh_path("counter"))
+        })
+        .collect();
+
+    let begun = Instant::now();
+    let contend =
+        |contest: &Contest| sides.map(|side| side.contender.contend(contest.clone(), LIMIT));
+    let pending: Vec<_> = contests.iter().map(contend).collect();
+    let brought: Vec<[Contended; 4]> = pending
+        .into_iter()
+        .map(|pending| pending.map(|pending| pending.wait().expect("a contest")))
+        .collect();
+    let took = begun.elapsed().as_secs_f64();
+
+    let all = rounds * PROCESSES * u64::from(TASKS);
+    println!("{}: {} acquisitions in {took:.1} s", scene.peer.name(), all * LOCKS as u64);
+    for (contest, brought) in contests.iter().zip(&brought) {
+        for (side, brought) in sides.iter().zip(brought) {
+            assert!(brought.failures.is_empty(), "{side}: {:?}", brought.failures);
+        }
+        let stays: Vec<Stay> = brought.iter().flat_map(|each| &each.stays).copied().collect();
+        assert_eq!(stays.len() as u64, all);
+        assert_eq!(number_in(&contest.counter), all, "increments were lost");
+        assert_eq!(overlaps(&stays), 0);
+    }
+    judge_shares(&sides, &brought);
+}
+
+/// Nobody starves: while all of them were there each process had a tenth of an equal share or more.
+fn judge_shares(sides: &[&Side; 4], brought: &[[Contended; 4]]) {
+    let mut entered = [0; 4];
+    let mut longest = [Duration::ZERO; 4];
+    for brought in brought {
+        for (process, (share, wait)) in shares(brought).into_iter().enumerate() {
+            entered[process] += share;
+            longest[process] = longest[process].max(wait);
+        }
+    }
+    let equal = entered.iter().sum::<usize>() / sides.len();
+    for (side, (entered, longest)) in sides.iter().zip(entered.iter().zip(longest)) {
+        println!("  {side:<10}  {entered:>6} while all were there, longest wait {longest:?}");
+    }
+    for (side, entered) in sides.iter().zip(entered) {
+        assert!(entered * 10 >= equal, "{side} entered {entered} times, {equal} would be equal");
+    }
+}
+
+/// How often each process entered until the first of them had done all its rounds, and its longest
+/// wait.
+fn shares(brought: &[Contended]) -> Vec<(usize, Duration)> {
+    let end = |brought: &Contended| brought.stays.iter().map(|stay| stay.released_ns).max();
+    let first_end = brought.iter().filter_map(end).min().expect("somebody entered");
+    let share = |brought: &Contended| {
+        let wait = |stay: &Stay| Duration::from_nanos(stay.acquired_ns - stay.asked_ns);
+        let longest = brought.stays.iter().map(wait).max().unwrap_or_default();
+        let entered = brought.stays.iter().filter(|stay| stay.acquired_ns <= first_end);
+        (entered.count(), longest)
+    };
+    brought.iter().map(share).collect()
+}
+
+fn acquisitions(scene: &Scene) -> u64 {
+    let (variable, usual) = if scene.is_curator() {
+        ("INTEROP_CURATOR", CURATOR)
+    } else {
+        ("INTEROP_REDISSON", REDISSON)
+    };
+    match env::var(variable) {
+        Ok(told) => told.parse().unwrap_or_else(|error| panic!("{variable}: {error}")),
+        Err(_) => usual,
+    }
+}

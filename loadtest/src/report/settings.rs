@@ -1,0 +1,57 @@
+//! Settings of the servers that figures depend on.
+
+use serde::Serialize;
+
+/// What servers keep, and when it is on disk, as they say themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// 1: every commit is on disk before it is answered.
+    pub innodb_flush_log_at_trx_commit: i64,
+    /// Whether the database writes a binary log.
+    pub log_bin: bool,
+    /// When Redis writes all it has; empty is never.
+    pub redis_save: String,
+    /// Whether Redis writes down each change: `yes` or `no`.
+    pub redis_appendonly: String,
+}
+
+impl Settings {
+    /// Those of the database, in words.
+    pub fn database(&self) -> String {
+        let log = if self.log_bin { "with a binary log" } else { "no binary log" };
+        format!("innodb_flush_log_at_trx_commit={}, {log}", self.innodb_flush_log_at_trx_commit)
+    }
+
+    /// Those of Redis.
+    pub fn redis(&self) -> String {
+        let Self { redis_save, redis_appendonly, .. } = self;
+        if redis_save.is_empty() && redis_appendonly == "no" {
+            "nothing on disk".to_owned()
+        } else {
+            format!("save {redis_save:?}, appendonly {redis_appendonly}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_servers_keep_is_told_and_what_they_do_not_as_well() {
+        let none = Settings {
+            innodb_flush_log_at_trx_commit: 1,
+            redis_appendonly: "no".to_owned(),
+            ..Settings::default()
+        };
+        assert_eq!(none.database(), "innodb_flush_log_at_trx_commit=1, no binary log");
+        assert_eq!(none.redis(), "nothing on disk");
+        let all = Settings { log_bin: true, redis_appendonly: "yes".to_owned(), ..none.clone() };
+        assert_eq!(all.database(), "innodb_flush_log_at_trx_commit=1, with a binary log");
+        assert_eq!(all.redis(), "save \"\", appendonly yes");
+        assert_eq!(
+            Settings { redis_save: "60 1".to_owned(), ..none }.redis(),
+            "save \"60 1\", appendonly no"
+        );
+    }
+}
