@@ -95,6 +95,7 @@ mod options;
 mod owner;
 mod ownership;
 mod pace;
+mod pulse;
 #[cfg(feature = "redis")]
 mod redis;
 mod registry;

@@ -15,6 +15,7 @@ use crate::keyed::{KeyedMutex, Turn};
 use crate::meter::Meter;
 use crate::ownership::Ownerships;
 use crate::pace::Pace;
+use crate::pulse::Pulse;
 use crate::stage::StageTurn;
 use crate::tenure::Tenure;
 use crate::wait::Waiting;
@@ -40,6 +41,7 @@ pub struct Locks {
     background: Background,
     meter: Meter,
     pace: Pace,
+    pulse: Pulse,
 }
 
 impl Locks {
@@ -56,6 +58,7 @@ impl Locks {
             background: Background::here(name),
             meter,
             pace: Pace::default(),
+            pulse: Pulse::here(),
         }
     }
 
@@ -327,7 +330,7 @@ impl Locks {
     ) -> Result<Guard, LockError> {
         let since = Instant::now();
         let until = options.max_hold.map_or(Belief::FOREVER, |most| Belief::until(since + most));
-        let tenure = Tenure::new(hold.belief().earlier(until));
+        let tenure = Tenure::new(hold.belief().earlier(until), &self.pulse);
         let kept = match options.lease {
             Lease::Renewed(_) => hold.upkeep(),
             Lease::Fixed(_) => None,

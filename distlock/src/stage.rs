@@ -61,12 +61,13 @@ mod tests {
 
     use super::*;
     use crate::keyed::KeyedMutex;
+    use crate::pulse::Pulse;
     use crate::{Belief, LockName};
 
     const BELIEF: Duration = Duration::from_secs(10);
 
     fn hung(turn: Turn) -> StageTurn {
-        let tenure = Tenure::new(Belief::until(Instant::now() + BELIEF));
+        let tenure = Tenure::new(Belief::until(Instant::now() + BELIEF), &Pulse::here());
         StageTurn::new(turn, tenure, &Background::here("none"))
     }
 
@@ -89,7 +90,7 @@ mod tests {
         let (queue, wanted) = (keyed.clone(), name.clone());
         let waiter = tokio::spawn(async move { queue.lock(&wanted).await });
         tokio::task::yield_now().await;
-        assert_eq!(tasks(), before + 2, "the waiter, and the timer that it needs");
+        assert_eq!(tasks(), before + 3, "the waiter, the timer that it needs, and the pulse");
         gets_it_when_belief_ends(waiter, began).await;
         drop(hold);
     }

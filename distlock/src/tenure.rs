@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use crate::Belief;
+use crate::pulse::Pulse;
 
 /// Why a lock can no longer be believed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,7 @@ pub enum LossCause {
 pub(crate) struct Tenure {
     standing: Mutex<Standing>,
     changed: Notify,
+    pulse: Pulse,
 }
 
 struct Standing {
@@ -29,9 +31,9 @@ struct Standing {
 }
 
 impl Tenure {
-    pub(crate) fn new(belief: Belief) -> Arc<Self> {
+    pub(crate) fn new(belief: Belief, pulse: &Pulse) -> Arc<Self> {
         let standing = Mutex::new(Standing { belief, lost: None });
-        Arc::new(Self { standing, changed: Notify::new() })
+        Arc::new(Self { standing, changed: Notify::new(), pulse: pulse.clone() })
     }
 
     /// Loss is for ever: once belief has ended, no renewal that comes late brings it back.
@@ -76,6 +78,7 @@ impl Tenure {
             }
             match self.belief().deadline() {
                 Some(deadline) => {
+                    let _waits = self.pulse.wait();
                     tokio::select! {
                         () = changed => {}
                         () = sleep_until(deadline) => {}
@@ -111,7 +114,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_renewal_that_comes_after_the_end_of_belief_does_not_bring_it_back() {
-        let tenure = Tenure::new(until(100));
+        let tenure = Tenure::new(until(100), &Pulse::here());
         assert!(tenure.prolong(until(200)));
         advance(Duration::from_millis(201)).await;
         assert!(!tenure.prolong(until(100)));
@@ -120,7 +123,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn loss_is_told_at_the_end_of_belief_as_it_is_after_renewals_or_at_once() {
-        let tenure = Tenure::new(until(100));
+        let tenure = Tenure::new(until(100), &Pulse::here());
         let told = tokio::spawn({
             let tenure = Arc::clone(&tenure);
             async move {
@@ -134,7 +137,7 @@ mod tests {
         let told = told.await.unwrap();
         assert!(told >= end && told < end + Duration::from_millis(5));
 
-        let tenure = Tenure::new(Belief::FOREVER);
+        let tenure = Tenure::new(Belief::FOREVER, &Pulse::here());
         let waiting = timeout(Duration::from_hours(1), tenure.lost()).await;
         assert!(waiting.is_err(), "a hold without an end is not lost by waiting");
         tenure.lose();

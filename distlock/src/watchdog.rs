@@ -272,6 +272,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::pulse::Pulse;
     use crate::{LockName, Owner};
 
     struct Never;
@@ -292,7 +293,7 @@ mod tests {
             lease: Duration::from_secs(30),
         };
         let upkeep = Upkeep { renewer: Arc::new(Never), request };
-        watchdog.keep(upkeep, Tenure::new(Belief::FOREVER), Belief::FOREVER)
+        watchdog.keep(upkeep, Tenure::new(Belief::FOREVER, &Pulse::here()), Belief::FOREVER)
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,6 +28,7 @@ use super::signal::{Subscription, WAKE_ALL, WAKE_ONE};
 use crate::background::Background;
 use crate::keyed::{KeyedMutex, Turn};
 use crate::meter::Meter;
+use crate::pulse::Pulse;
 use crate::watchdog::Watchdog;
 use crate::{LockError, LockName, LockOptions, Synchronizer};
 
@@ -42,6 +43,7 @@ pub(super) const AFTER_FAILURE: Duration = Duration::from_millis(50);
 pub(crate) struct Synchronizers {
     pub(super) background: Background,
     pub(super) watchdog: Watchdog,
+    pub(super) pulse: Pulse,
     pub(super) renewer: Arc<PermitRenewer>,
     pub(super) scripts: Scripts,
     pub(super) semaphore_meter: Meter,
@@ -58,6 +60,7 @@ impl Synchronizers {
         Self {
             background: Background::here("synchronizers"),
             watchdog: Watchdog::new(expirable_meter.clone()),
+            pulse: Pulse::here(),
             renewer: Arc::new(PermitRenewer::new(server.connection())),
             scripts: Scripts::new(),
             semaphore_meter: Meter::of(Synchronizer::Semaphore.as_str()),

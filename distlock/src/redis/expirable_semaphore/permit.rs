@@ -38,7 +38,7 @@ impl Permit {
         let shared = &semaphore.0.shared;
         let latch = semaphore.latch(&request.id);
         let hold = PermitHold { semaphore: semaphore.clone(), request, belief, latch };
-        let tenure = Tenure::new(belief);
+        let tenure = Tenure::new(belief, &shared.pulse);
         let kept = match taking.lease {
             Lease::Renewed(_) => hold.upkeep(),
             Lease::Fixed(_) => None,
