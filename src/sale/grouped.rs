@@ -2,9 +2,11 @@
 //! committed together, and each caller is told its own outcome afterwards.
 //!
 //! A voucher has a lane while it has orders: a bounded queue, and at most two tasks that each take
-//! what is queued, write it as one group (`group`) and look again. Nobody waits for a timer: who
-//! comes to an empty lane is written at once. A task ends when nothing is queued, so there are
-//! never more lanes than there are purchases under way (`--max-orders`).
+//! what is queued, write it as one group (`group`) and look again. Who comes to an empty lane is
+//! written at once; beside a group that is under way another one begins when it has as many orders,
+//! or when the first is slow: smaller ones cost each order more, and are soon joined anyway. A task
+//! ends when it may not begin a group, so there are never more lanes than there are purchases under
+//! way (`--max-orders`).
 //!
 //! It guarantees what the writer `single` does, order by order, and within a group the outcomes
 //! that `single` would give in the order of arrival. It does not keep the order of arrival between
@@ -21,7 +23,8 @@ use std::time::Duration;
 
 use distlock::Loss;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::task::JoinError;
+use tokio::time::{Instant, timeout};
 
 use super::outcome::{Outcome, Refusal};
 use super::section::Ticket;
@@ -34,6 +37,9 @@ use group::Group;
 /// The most transactions of a voucher under way in a replica: while one waits for the disk, the
 /// next one is with the server.
 const AT_A_TIME: usize = 2;
+/// A group that takes longer, for a row that is locked or a disk that is slow, keeps nobody waiting
+/// for others to join him.
+const SLOW: Duration = Duration::from_millis(20);
 
 /// An order on its way into the database.
 struct Member {
@@ -79,8 +85,24 @@ impl Member {
 struct Lane {
     waiting: VecDeque<Member>,
     tasks: usize,
+    /// Orders in the groups under way, without those that are slow.
+    carried: usize,
     /// Whether the group that ended last left no unit.
     sold_out: bool,
+}
+
+impl Lane {
+    /// Whether what is queued should go now.
+    fn is_ready(&self) -> bool {
+        !self.waiting.is_empty() && self.waiting.len() >= self.carried
+    }
+
+    /// Whether another task should begin, which is counted then.
+    fn wants_another(&mut self) -> bool {
+        let wanted = self.tasks < AT_A_TIME && self.is_ready();
+        self.tasks += usize::from(wanted);
+        wanted
+    }
 }
 
 /// What writing a group needs.
@@ -151,33 +173,61 @@ impl Grouped {
             return false;
         }
         lane.waiting.push_back(member);
-        if lane.tasks < AT_A_TIME {
-            lane.tasks += 1;
-            tokio::spawn(self.clone().work(voucher));
+        let another = lane.wants_another();
+        drop(lanes);
+        if another {
+            self.begin_to_work(voucher);
         }
         true
     }
 
-    /// Writes groups until nothing is queued.
+    fn begin_to_work(&self, voucher: VoucherId) {
+        tokio::spawn(self.clone().work(voucher));
+    }
+
+    /// Writes groups until none may begin.
     async fn work(self, voucher: VoucherId) {
-        while let Some(group) = self.next_group(voucher) {
-            // In a task of its own: a defect in one group must not end the lane.
+        while let Some((group, count)) = self.next_group(voucher) {
             metrics::counter!("seckill_groups_total").increment(1);
-            let Ok(sold_out) = tokio::spawn(group.write()).await else {
+            if let Ok(sold_out) = self.write_group(voucher, group, count).await {
+                self.of_lane(voucher, |lane| lane.sold_out = sold_out);
+            } else {
                 tracing::error!(%voucher, "a group of orders ended in a defect");
-                continue;
-            };
-            if let Some(lane) = self.lanes().get_mut(&voucher) {
-                lane.sold_out = sold_out;
             }
         }
     }
 
-    /// What is queued, at most one group of it; `None` ends the task that asks.
-    fn next_group(&self, voucher: VoucherId) -> Option<Group> {
+    /// Writes a group of so many; whether it left no unit. In a task of its own: a defect in one
+    /// group must not end the lane.
+    async fn write_group(
+        &self,
+        voucher: VoucherId,
+        group: Group,
+        count: usize,
+    ) -> Result<bool, JoinError> {
+        let mut writing = tokio::spawn(group.write());
+        let written = timeout(SLOW, &mut writing).await;
+        self.of_lane(voucher, |lane| lane.carried -= count);
+        if let Ok(written) = written {
+            return written;
+        }
+        if self.of_lane(voucher, Lane::wants_another) {
+            self.begin_to_work(voucher);
+        }
+        writing.await
+    }
+
+    /// What a task of the lane does to it; it is there as long as it has tasks.
+    fn of_lane<T: Default>(&self, voucher: VoucherId, what: impl FnOnce(&mut Lane) -> T) -> T {
+        self.lanes().get_mut(&voucher).map(what).unwrap_or_default()
+    }
+
+    /// What is queued, at most one group of it, and how many orders that are; `None` ends the task
+    /// that asks.
+    fn next_group(&self, voucher: VoucherId) -> Option<(Group, usize)> {
         let mut lanes = self.lanes();
         let lane = lanes.get_mut(&voucher)?;
-        if lane.waiting.is_empty() {
+        if !lane.is_ready() {
             lane.tasks -= 1;
             if lane.tasks == 0 {
                 lanes.remove(&voucher);
@@ -191,7 +241,8 @@ impl Grouped {
             member.queued = member.since.elapsed();
             took(Timed::Queue, member.queued);
         }
-        Some(Group::new(Arc::clone(&self.press), members, lane.sold_out))
+        lane.carried += count;
+        Some((Group::new(Arc::clone(&self.press), members, lane.sold_out), count))
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<VoucherId, Lane>> {

@@ -300,12 +300,13 @@ impl Sale {
             held,
         });
         let sale = self.clone();
-        let task = self.tasks.spawn(async move {
+        // A task's future is moved whole when the task is made, ends and is asked; a box is not.
+        let task = self.tasks.spawn(Box::pin(async move {
             let outcome = count(sale.section.run(&ticket).await, started);
             sale.learn(&ticket, &outcome);
             drop((place, entered));
             outcome
-        });
+        }));
         let aborts = self.rules.plant == Some(Plant::AbortWithClient);
         let leash = aborts.then(|| plant::Leash(task.abort_handle()));
         Ok(async move {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection, MySqlConnection};
 
 use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
-use crate::support::{Service, eventually};
+use crate::support::{Place, Service, eventually};
 
 const STOCK: u32 = 10;
 /// The server's list of transactions is made anew only if nobody has read it for 100 ms.
@@ -15,8 +15,8 @@ const LIST_AGES: Duration = Duration::from_millis(120);
 pub(crate) struct Other(MySqlConnection);
 
 impl Other {
-    pub(crate) async fn connect(service: &Service) -> Self {
-        let connected = MySqlConnection::connect(&service.place.database_url).await;
+    pub(crate) async fn connect(place: &Place) -> Self {
+        let connected = MySqlConnection::connect(&place.database_url).await;
         Self(connected.expect("the database"))
     }
 
@@ -79,7 +79,8 @@ async fn books(service: &Service, voucher: &str) -> Books {
 async fn a_stock_row_that_stays_locked_is_a_definite_refusal_that_leaves_no_half_order() {
     let service = Service::start(&[]).await;
     let voucher = service.voucher(STOCK).await;
-    let (mut holder, mut watch) = (Other::connect(&service).await, Other::connect(&service).await);
+    let (mut holder, mut watch) =
+        (Other::connect(&service.place).await, Other::connect(&service.place).await);
     holder.run("START TRANSACTION; SELECT stock FROM voucher_stock FOR UPDATE").await;
 
     let started = Instant::now();
@@ -110,7 +111,8 @@ async fn a_deadlock_of_three_inserts_of_one_pair_is_tried_again_and_sells_once()
     // Without a lock, so that two purchases of one user reach the database at the same time.
     let service = Service::start(&["--lock", "none"]).await;
     let voucher = service.voucher(STOCK).await;
-    let (mut first, mut watch) = (Other::connect(&service).await, Other::connect(&service).await);
+    let (mut first, mut watch) =
+        (Other::connect(&service.place).await, Other::connect(&service.place).await);
     for user in 1..=5_u64 {
         let before = watch.deadlocks().await;
         first.run("START TRANSACTION").await;
@@ -142,7 +144,7 @@ async fn a_purchase_that_was_the_victim_of_a_deadlock_is_tried_again_also_if_it_
         let service = Service::start(&["--lock", lock]).await;
         let voucher = service.voucher(STOCK).await;
         let (mut other, mut watch) =
-            (Other::connect(&service).await, Other::connect(&service).await);
+            (Other::connect(&service.place).await, Other::connect(&service.place).await);
         let before = watch.deadlocks().await;
         // It has done more than the purchase, so that the purchase is the victim.
         other.run("START TRANSACTION").await;
@@ -175,7 +177,7 @@ async fn an_order_is_written_in_the_very_transaction_that_is_its_lock() {
         let flags = ["--lock", "mysql-row", "--lab", "--work-ms", "2000", "--guards", guards];
         let service = Service::start(&flags).await;
         let voucher = service.voucher(STOCK).await;
-        let mut watch = Other::connect(&service).await;
+        let mut watch = Other::connect(&service.place).await;
         let (url, wanted) = (service.url.clone(), voucher.clone());
         let purchase = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
         eventually("one transaction is open", async || watch.open().await == 1).await;

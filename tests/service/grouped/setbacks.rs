@@ -3,10 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use seckill::domain::VoucherId;
-use seckill::sale::Writer;
+use seckill::sale::{Outcome, Writer};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 
 use super::desk::{Desk, names, place};
+use crate::contention::Other;
+use crate::support::{Place, eventually};
 
 /// Users of a group; the unlucky ones are in its middle.
 const USERS: std::ops::RangeInclusive<u64> = 1..=40;
@@ -51,15 +53,41 @@ async fn an_order_whose_row_stays_locked_gives_up_alone() {
     let desk = Desk::open(&place, Writer::Grouped).await;
     // The voucher that comes next, for the one of the group whose row somebody else writes.
     let next = desk.voucher(1).await.0 + 1;
+    let mut other = locked(&place, 38, next).await;
+    assert_only(&[38], "overloaded", &desk).await;
+    other.execute("ROLLBACK").await.expect("a ROLLBACK");
+}
+
+#[tokio::test]
+async fn who_comes_while_a_group_waits_for_a_row_does_not_wait_for_as_many_as_are_in_it() {
+    let place = place().await;
+    let desk = Desk::open(&place, Writer::Grouped).await;
+    let voucher = desk.voucher(100).await;
+    let mut other = locked(&place, 3, voucher.0).await;
+    let mut watch = Other::connect(&place).await;
+    let group = [1, 2, 3, 4];
+    tokio::select! {
+        biased;
+        _ = desk.buy_together(voucher, &group) => panic!("one of them waits"),
+        () = async {
+            eventually("a row is waited for", async || watch.waiting().await == 1).await;
+            let alone = desk.buy(voucher, 50).await;
+            assert!(matches!(alone, Outcome::Bought(_)));
+        } => {}
+    }
+    other.execute("ROLLBACK").await.expect("a ROLLBACK");
+}
+
+/// A session that writes an order of that user and has not said how that ends.
+async fn locked(place: &Place, user: u64, voucher: u64) -> MySqlConnection {
     let mut other = MySqlConnection::connect(&place.database_url).await.expect("a session");
     other.execute("START TRANSACTION").await.expect("a transaction");
     let row = format!(
         "INSERT INTO orders (id, user_id, voucher_id, price_cents, created_at) \
-         VALUES (1, 38, {next}, 1, UTC_TIMESTAMP(3))"
+         VALUES (1, {user}, {voucher}, 1, UTC_TIMESTAMP(3))"
     );
     other.execute(AssertSqlSafe(row)).await.expect("a row");
-    assert_only(&[38], "overloaded", &desk).await;
-    other.execute("ROLLBACK").await.expect("a ROLLBACK");
+    other
 }
 
 #[tokio::test]

@@ -90,7 +90,7 @@ async fn a_key_that_is_used_for_one_payment_at_this_moment_charges_no_other() {
     let service = Service::start_at(place, &[]).await;
     let vouchers = [service.voucher(9).await, service.voucher(9).await];
     let orders = [service.order(&vouchers[0], 17).await, service.order(&vouchers[1], 17).await];
-    let mut watch = Other::connect(&service).await;
+    let mut watch = Other::connect(&service.place).await;
     // Before the first is charged.
     let rule = proxy.arm(Command::sql("COMMIT"), Action::HoldRequest, Times::Next(1));
     let (url, order) = (slow.url.clone(), orders[0].clone());

@@ -90,7 +90,7 @@ async fn who_cancels_an_order_that_is_timing_out_waits_for_it_and_keeps_nobody_f
     let voucher = service.voucher(9).await;
     let order = service.order(&voucher, 17).await;
     service.order(&voucher, 18).await;
-    let mut watch = Other::connect(&service).await;
+    let mut watch = Other::connect(&service.place).await;
     let before = watch.deadlocks().await;
     // It has the orders, and its way to the stock is long.
     let returns = Command::sql("UPDATE voucher_stock SET stock = stock + 2");
@@ -116,7 +116,7 @@ async fn orders_are_cancelled_while_others_are_bought_and_nobody_meets_a_deadloc
         let replicas = replicas(&flags).await;
         let (service, other) = (&replicas[0], &replicas[1]);
         let voucher = service.voucher(2000).await;
-        let mut watch = Other::connect(service).await;
+        let mut watch = Other::connect(&service.place).await;
         let before = watch.deadlocks().await;
         let mut buyers = JoinSet::new();
         for buyer in 0..16_u64 {
