@@ -63,13 +63,13 @@
 //! server is told), `fence` (tokens), `ownership` (one of them for all holds of an owner), `keyed`
 //! (the queue inside a process), `streak` (when it lets other processes go first), `wait` (when to
 //! look again), `background` (work that outlives its caller), `attempt` (an acquisition on its
-//! way), `pace` (how fast a server answers), `tenure` (what is known of a hold), `watchdog` (keeps
-//! holds alive), `stage` (a turn that ends with belief), `meter` (what is measured), `options`,
-//! `locks` and `guard` (what callers use), `failpoint` (where the laboratory makes processes fail),
-//! `registry` (kind to mechanism), then the mechanisms: `none`, `local`, `multi` (and
-//! `multi_hold`), `redis`, `mysql`, `zookeeper`. `plant` (with the feature `plants`) has locks with
-//! a deliberate bug each, for a laboratory. `synchronizer` names what is no lock: semaphores and a
-//! latch, types of their own in `redis`.
+//! way), `pace` (how fast a server answers), `tenure` (what is known of a hold), `pulse` (keeps the
+//! news of a loss from being late after a freeze), `watchdog` (keeps holds alive), `stage` (a turn
+//! that ends with belief), `meter` (what is measured), `options`, `locks` and `guard` (what callers
+//! use), `failpoint` (where the laboratory makes processes fail), `registry` (kind to mechanism),
+//! then the mechanisms: `none`, `local`, `multi` (and `multi_hold`), `redis`, `mysql`, `zookeeper`.
+//! `plant` (with the feature `plants`) has locks with a deliberate bug each, for a laboratory.
+//! `synchronizer` names what is no lock: semaphores and a latch, types of their own in `redis`.
 
 mod attempt;
 mod background;

@@ -2,13 +2,15 @@
 //!
 //! A runtime that has nothing to do reckons how long it may sleep, and then asks the kernel for a
 //! sleep of that length. A process that is frozen between the two sleeps the whole length after it
-//! is thawed, however late it is by then: up to a third of the lease for a lock that is renewed.
-//! So while anybody waits for the loss of a lock, the runtime is not let sleep for longer than
-//! [`PERIOD`]. Looks at a lock need none of this, for they read the clock. Seen without it, with
-//! other work on the machine: 290 ms from the thaw to the news in three of 1,764 freezes of holders
-//! of `red`, none of 1,728 of others. `conformance/tests/belief` freezes holders.
+//! is thawed, however late it is by then: up to a third of the lease for a lock that is renewed. So
+//! while anybody waits for the loss of a lock, the runtime that the locks were made in is not let
+//! sleep for longer than [`PERIOD`]; whoever waits in another one has no such help. Looks at a lock
+//! need none of this, for they read the clock. Seen without it, with other work on the machine:
+//! about 290 ms from the thaw to the news in three of 1,764 freezes of holders of `red`, none of
+//! 1,728 of others. `conformance/tests/belief` freezes holders.
 //!
-//! Bounds: one task for all that wait, and none [`PERIOD`] after the last of them.
+//! Bounds: for each [`Locks`](crate::Locks) one task for all that wait, and none [`PERIOD`] after
+//! the last of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

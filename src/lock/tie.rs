@@ -15,6 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::{StoreError, Transaction};
 
+/// A process that is frozen as it goes to sleep sleeps on for so long after it is thawed.
+const LONGEST_SLEEP: Duration = Duration::from_millis(25);
+
 /// A held lock, as the run of a command sees it.
 pub(super) struct Tie {
     guard: Guard,
@@ -73,8 +76,8 @@ impl Tie {
             let due = deadline.checked_sub(self.grace).unwrap_or(deadline);
             tokio::select! {
                 biased;
-                () = sleep_until(due) => {
-                    if self.belief() == Some(belief) {
+                () = sleep_until(due.min(Instant::now() + LONGEST_SLEEP)) => {
+                    if Instant::now() >= due && self.belief() == Some(belief) {
                         return End { cause: LossCause::Expired, kill_at: deadline };
                     }
                 }

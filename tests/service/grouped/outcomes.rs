@@ -2,6 +2,8 @@
 //! of arrival.
 
 use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
@@ -10,6 +12,8 @@ use seckill::sale::Writer;
 use testbed::Command;
 
 use super::desk::{Desk, names, place, told};
+
+type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Mixes that are tried.
 const CASES: u32 = 60;
@@ -75,6 +79,35 @@ async fn who_arrives_together_is_written_together() {
     assert_eq!(names(&outcomes), ["bought"; 100]);
     assert_eq!((inserts.matched(), commits.matched()), (1, 1));
     assert_eq!(desk.audit(voucher).await, (0, 100));
+}
+
+#[tokio::test]
+async fn orders_that_are_fewer_than_the_group_under_way_has_gather_until_it_ends() {
+    let (proxy, place) = place().await.database_through_proxy();
+    let desk = Arc::new(Desk::open(&place, Writer::Grouped).await);
+    let voucher = desk.voucher(100).await;
+    let opens = Command::sql("START TRANSACTION").containing("INSERT INTO orders");
+    let inserts = proxy.watch(opens);
+    // Each after the group or the orders before it, and all before anything is written.
+    let together = [(&[1, 2, 3, 4][..], 0), (&[5], 4), (&[6, 7], 8)];
+    let begun = together.map(|(users, turns)| {
+        let desk = Arc::clone(&desk);
+        let work = Box::pin(async move { desk.buy_together(voucher, users).await });
+        tokio::spawn(after(turns, work))
+    });
+    for purchases in begun {
+        let outcomes = purchases.await.expect("purchases");
+        assert!(names(&outcomes).iter().all(|name| *name == "bought"), "{outcomes:?}");
+    }
+    assert_eq!(inserts.matched(), 2);
+}
+
+/// The work, when all tasks that are ready have had so many turns, without a look at any clock.
+fn after<T: Send + 'static>(turns: usize, work: Work<T>) -> Work<T> {
+    if turns == 0 {
+        return work;
+    }
+    Box::pin(async move { tokio::spawn(after(turns - 1, work)).await.expect("its turn") })
 }
 
 #[tokio::test]
