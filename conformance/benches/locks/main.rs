@@ -40,6 +40,10 @@ use loadtest::report::{check_writable, write_json};
 use report::Report;
 use round::Lengths;
 
+/// The service's, for all that is measured in this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures what a lock costs.
 #[derive(Debug, Parser)]
 #[command(after_help = EXIT_CODES)]

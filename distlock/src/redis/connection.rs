@@ -2,6 +2,7 @@
 
 mod address;
 mod cluster;
+mod packets;
 mod slots;
 mod steady;
 
@@ -136,10 +137,7 @@ impl ConnectionLike for RedisConnection {
             if command.is_no_response() {
                 return server.manager().send_packed_command(command).await;
             }
-            let send = |mut manager: ConnectionManager| async move {
-                manager.send_packed_command(command).await
-            };
-            server.send(send).await
+            server.command(command).await
         })
     }
 

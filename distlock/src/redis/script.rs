@@ -43,7 +43,9 @@ impl LuaScript {
 }
 
 fn command(name: &str, script: &str, keys: &[&str], args: impl ToRedisArgs) -> Cmd {
-    let mut command = redis::cmd(name);
+    // Grown word by word it would be moved several times.
+    let mut command = Cmd::with_capacity(16, name.len() + script.len() + 256);
+    command.arg(name);
     command.arg(script).arg(keys.len()).arg(keys).arg(args);
     command
 }

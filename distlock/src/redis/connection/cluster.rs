@@ -207,12 +207,9 @@ impl Cluster {
 
     async fn send_to_all(&self, command: &Cmd) -> RedisResult<Value> {
         let masters = self.masters().await?;
-        let answers = masters.iter().map(|master| async move {
-            let send = |mut manager: ConnectionManager| async move {
-                manager.send_packed_command(command).await?.extract_error()
-            };
-            master.send(send).await
-        });
+        let answers = masters
+            .iter()
+            .map(|master| async move { master.command(command).await?.extract_error() });
         let answers = try_join_all(answers).await?;
         answers.into_iter().next().ok_or_else(|| error("no master of the cluster is known"))
     }
@@ -222,10 +219,10 @@ impl Cluster {
         if command.is_no_response() {
             return node.manager().send_packed_command(command).await;
         }
+        if !asking {
+            return node.command(command).await?.extract_error();
+        }
         let send = |mut manager: ConnectionManager| async move {
-            if !asking {
-                return manager.send_packed_command(command).await?.extract_error();
-            }
             let mut both = redis::pipe();
             both.cmd("ASKING").add_command(command.clone());
             let answers = manager.send_packed_commands(&both, 0, 2).await?;

@@ -8,7 +8,7 @@
 //! the last command on it has timed out. If the server does not answer there either it is not the
 //! connection's fault: the old one stays, because a server that hangs carries out what was sent on
 //! it in the order of sending. The next look comes after a pause that doubles from the first to the
-//! second of [`PAUSE`].
+//! second of [`PAUSE`]. Commands that go together (see `packets`) count as one.
 //!
 //! Guarantees: at most one such task and one additional connection at a time; at most one new
 //! connection per pause; a server that answers on a new connection is in use again within
@@ -19,14 +19,17 @@
 //!
 //! Tests: `tests/half_open.rs`.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, RedisError, RedisResult};
+use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
+
+use super::packets::{Answer, Packet, Packets, Rest};
 
 /// So many commands in a row without an answer make a connection silent,
 const UNANSWERED: u32 = 3;
@@ -47,6 +50,7 @@ struct Shared {
     client: Client,
     config: ConnectionManagerConfig,
     current: Mutex<Current>,
+    packets: Packets,
 }
 
 struct Current {
@@ -81,7 +85,8 @@ impl Steady {
             look_at: now,
             pause: PAUSE.0,
         };
-        Self(Arc::new(Shared { name: "".into(), client, config, current: Mutex::new(current) }))
+        let (current, packets) = (Mutex::new(current), Packets::default());
+        Self(Arc::new(Shared { name: "".into(), client, config, current, packets }))
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -95,6 +100,54 @@ impl Steady {
     /// Sends something that is not answered, and so says nothing about the connection.
     pub(super) fn manager(&self) -> ConnectionManager {
         self.0.current().manager.clone()
+    }
+
+    /// Sends a command, together with others that are sent at about the same time.
+    pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
+        let under_way = self.0.packets.begin();
+        if !under_way.alone
+            && let Some(answer) = self.lay(command)
+            && let Some(answer) = answer.come().await
+        {
+            return answer;
+        }
+        let send = |mut manager: ConnectionManager| async move {
+            manager.send_packed_command(command).await
+        };
+        self.send(send).await
+    }
+
+    /// Has it sent with others of the same runtime, if there is one.
+    fn lay(&self, command: &Cmd) -> Option<Answer> {
+        let runtime = Handle::try_current().ok()?;
+        let (answer, rest) = self.0.packets.lay(command, runtime.id())?;
+        match rest {
+            Rest::Nothing => {}
+            Rest::SendSoon => {
+                let mut waiting = Waiting(Some(self.clone()));
+                runtime.spawn(async move {
+                    after_all_that_is_ready().await;
+                    if let Some(server) = waiting.0.take() {
+                        server.deliver(server.0.packets.take()).await;
+                    }
+                });
+            }
+            Rest::Send(packet) => {
+                let server = self.clone();
+                runtime.spawn(async move { server.deliver(packet).await });
+            }
+        }
+        Some(answer)
+    }
+
+    async fn deliver(&self, packet: Packet) {
+        let send = async |commands: &Pipeline, count| {
+            let send = |mut manager: ConnectionManager| async move {
+                manager.send_packed_commands(commands, 0, count).await
+            };
+            self.send(send).await
+        };
+        packet.deliver(send).await;
     }
 
     /// Sends something that is answered.
@@ -185,6 +238,31 @@ async fn connect(
     let mut manager = ConnectionManager::new_with_config(client, config).await?;
     redis::cmd("PING").exec_async(&mut manager).await?;
     Ok(manager)
+}
+
+/// What is to be sent in a moment; given back to its callers if the runtime ends before.
+struct Waiting(Option<Steady>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(server) = &self.0 {
+            drop(server.0.packets.take());
+        }
+    }
+}
+
+/// Lets the tasks run that are ready. Unlike [`tokio::task::yield_now`], which also looks for what
+/// has arrived, it keeps its place where another thread may take it over.
+async fn after_all_that_is_ready() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// A look that is under way. It ends also if its task is dropped.

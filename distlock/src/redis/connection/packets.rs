@@ -1,0 +1,159 @@
+//! Commands that many tasks send at about the same time, in one packet.
+//!
+//! How it works: a command that finds none under way is sent at once. One that finds some is laid
+//! beside others that are still to be sent. A task that begins with the first of them sends them
+//! when each task that could run has run; if they are [`MOST`] before that, they are sent without
+//! waiting for it, so that the server has work while the next ones are made. Without this each
+//! command is a packet: a runtime runs the task that writes it right after the one that has made
+//! it. That costs client and server a call of the kernel or two for each command.
+//!
+//! Guarantees: what a command on its own does, but for two things. An answer is told when all of
+//! its packet are there (the server writes them together), and a connection that ends before that
+//! leaves the outcome of the whole packet unknown. A command whose caller has gone before it was
+//! sent is not sent. Those of one packet are of one runtime, so none waits for a runtime that
+//! stands still; one whose runtime ends is told that nothing was sent, or that nobody knows.
+//!
+//! Bounds: [`MOST`] commands in a packet, and no more that wait than there are callers.
+//!
+//! Tests: `tests/packets.rs`.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use tokio::runtime::Id;
+use tokio::sync::oneshot;
+
+/// The most commands of a packet. Half as many, or twice, made locks of 64 tasks slower.
+const MOST: usize = 16;
+
+#[derive(Default)]
+pub(super) struct Packets {
+    under_way: AtomicUsize,
+    waiting: Mutex<Packet>,
+}
+
+/// Commands that are sent together, and who waits for their answers.
+#[derive(Default)]
+pub(super) struct Packet {
+    letters: Vec<(Cmd, Caller)>,
+    /// Of the first of them, and so of all.
+    runtime: Option<Id>,
+}
+
+type Caller = oneshot::Sender<RedisResult<Value>>;
+
+/// A command on its way, until this is dropped.
+pub(super) struct UnderWay<'a> {
+    count: &'a AtomicUsize,
+    /// Whether no other was under way when it came.
+    pub(super) alone: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What remains to be done for a command that was laid down.
+pub(super) enum Rest {
+    /// Nothing: somebody sends what waits.
+    Nothing,
+    /// To send what waits in a moment.
+    SendSoon,
+    /// To send this.
+    Send(Packet),
+}
+
+impl Packets {
+    pub(super) fn begin(&self) -> UnderWay<'_> {
+        let others = self.under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay { count: &self.under_way, alone: others == 0 }
+    }
+
+    /// Lays a command beside those that wait, unless they are of another runtime.
+    pub(super) fn lay(&self, command: &Cmd, runtime: Id) -> Option<(Answer, Rest)> {
+        let mut waiting = self.waiting();
+        if *waiting.runtime.get_or_insert(runtime) != runtime {
+            return None;
+        }
+        let (tell, told) = oneshot::channel();
+        waiting.letters.push((command.clone(), tell));
+        let rest = match waiting.letters.len() {
+            1 => Rest::SendSoon,
+            MOST => Rest::Send(std::mem::take(&mut *waiting)),
+            _ => Rest::Nothing,
+        };
+        Some((Answer(told), rest))
+    }
+
+    /// What waits.
+    pub(super) fn take(&self) -> Packet {
+        std::mem::take(&mut *self.waiting())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Packet> {
+        // One more or none cannot be left half done by a panic.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Comes when the packet has been answered.
+pub(super) struct Answer(oneshot::Receiver<RedisResult<Value>>);
+
+impl Answer {
+    /// `None` if the command was not sent.
+    pub(super) async fn come(self) -> Option<RedisResult<Value>> {
+        self.0.await.ok()
+    }
+}
+
+impl Packet {
+    /// Sends it by that, which answers so many commands in their order, and tells the answers.
+    pub(super) async fn deliver(
+        self,
+        send: impl AsyncFnOnce(&Pipeline, usize) -> RedisResult<Vec<Value>>,
+    ) {
+        let mut commands = Pipeline::with_capacity(self.letters.len());
+        let mut callers = Callers(Vec::with_capacity(self.letters.len()));
+        for (command, caller) in self.letters {
+            if !caller.is_closed() {
+                commands.add_command(command);
+                callers.0.push(caller);
+            }
+        }
+        if callers.0.is_empty() {
+            return;
+        }
+        match send(&commands, callers.0.len()).await {
+            Ok(answers) => {
+                for (caller, answer) in callers.0.drain(..).zip(answers) {
+                    let _has_gone = caller.send(Ok(answer));
+                }
+            }
+            Err(failure) => callers.fail(&failure),
+        }
+    }
+}
+
+/// Whoever waits for the answers of a packet that is being sent.
+struct Callers(Vec<Caller>);
+
+impl Callers {
+    fn fail(&mut self, failure: &RedisError) {
+        for caller in self.0.drain(..) {
+            let _has_gone = caller.send(Err(failure.clone()));
+        }
+    }
+}
+
+impl Drop for Callers {
+    /// The runtime ends: what the server has done, nobody knows.
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            self.fail(&io::Error::from(io::ErrorKind::BrokenPipe).into());
+        }
+    }
+}
