@@ -4,7 +4,8 @@
 //! Admission is one script (`lua/sale/admit.lua`): the window, one a user, a unit, a place in the
 //! stream. A replica takes entries of the stream (`pump`), has their orders written in groups by
 //! the writer `grouped` (`work`), and acknowledges those whose tickets have ended. An entry whose
-//! taker has died is taken over by another replica.
+//! taker has died is taken over by another replica. While many ask, one batch is taken at a time,
+//! not two: who asks waits for an answer, and whoever is in the queue has one (`crowd`).
 //!
 //! It guarantees what the path `direct` does, because the database has the last word on everything:
 //!
@@ -34,6 +35,7 @@
 //!
 //! Shown by `tests/service/queued/`.
 
+mod crowd;
 mod opening;
 mod pump;
 mod repeat;
@@ -58,6 +60,7 @@ use super::{Parts, Rules};
 use crate::domain::{Order, RequestKey, TicketId, TicketState, UserId, VoucherId};
 use crate::failpoint::{self, reach};
 use crate::store::{Admission, Health, Orders, Request, SaleStream, StoreError, Tickets};
+use crowd::Crowd;
 use pump::Pump;
 pub use seal::Seal;
 
@@ -126,6 +129,7 @@ struct Desk {
     catalogue: Catalogue,
     grouped: Grouped,
     health: Health,
+    crowd: Crowd,
     /// One opens at a time, and tells the others.
     opening: tokio::sync::Mutex<()>,
     opened: Notify,
@@ -165,6 +169,7 @@ impl Queue {
             catalogue,
             grouped,
             health: parts.health.clone(),
+            crowd: Crowd::default(),
             opening: tokio::sync::Mutex::default(),
             opened: Notify::new(),
             alone: Semaphore::new(ALONE),
@@ -189,7 +194,10 @@ impl Queue {
         };
         let (price_cents, window) = (terms.price_cents, terms.window);
         let request = Request { user, ticket, price_cents, window, key };
-        let admission = match desk.admit(&request).await {
+        let asking = desk.crowd.join();
+        let admission = desk.admit(&request).await;
+        drop(asking);
+        let admission = match admission {
             Ok(admission) => admission,
             Err(error) => return desk.give_up(&request, error).await,
         };

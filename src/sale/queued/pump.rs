@@ -28,6 +28,10 @@ const BATCH: usize = 256;
 /// How long more entries are waited for when few were there, or few have ended. Their buyers have
 /// been answered, and each trip to Redis costs the same for one as for many.
 const GATHER: Duration = Duration::from_millis(4);
+/// While a crowd asks, the next entries are taken when no more than so many are still under way,
+/// or when that takes so long.
+const FEW: usize = 16;
+const CROWDED: Duration = Duration::from_millis(100);
 /// Between two looks into a queue that is empty: at first, and at most.
 const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_millis(400);
@@ -72,10 +76,10 @@ impl Work {
         }
     }
 
-    /// Waits until there is room for all that is taken at once.
-    async fn room_for_batch(&self) {
-        let batch = u32::try_from(BATCH).unwrap_or(u32::MAX);
-        let _room_or_closed = self.places.acquire_many(batch).await;
+    /// Waits until there is room for so many.
+    async fn room_for(&self, entries: usize) {
+        let entries = u32::try_from(entries).unwrap_or(u32::MAX);
+        let _room_or_closed = self.places.acquire_many(entries).await;
     }
 
     /// Waits until nothing is under way.
@@ -144,7 +148,10 @@ impl Pump {
         loop {
             let has_room = timeout(LONG, self.work.places.acquire()).await.is_ok();
             // What was acknowledged together makes room together.
-            let _much_or_little = timeout(GATHER, self.work.room_for_batch()).await;
+            let _much_or_little = timeout(GATHER, self.work.room_for(BATCH)).await;
+            if self.desk.crowd.is_there() {
+                let _few_or_many = timeout(CROWDED, self.work.room_for(UNDER_WAY - FEW)).await;
+            }
             let taken =
                 if self.desk.can_write() { self.take(&done, Take::New).await } else { Ok(0) };
             if end.is_cancelled() {
