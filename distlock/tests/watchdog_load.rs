@@ -28,6 +28,8 @@ const LEASES: u32 = 3;
 const BATCH: usize = 100;
 /// Groups that are due at different times leave a batch that is not full each.
 const NOT_FULL: usize = 12;
+/// The watchdog, and those that send its batches: some at a time, and never one for each lock.
+const TASKS: usize = 1 + HELD / BATCH;
 
 /// The most tasks that were alive at a time, by a thread that looks all the time: one that sent a
 /// batch would live for a round trip.
@@ -146,7 +148,7 @@ fn tell(mut lateness: Vec<f64>) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_one_task() {
+async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_few_tasks() {
     let told = Told::default();
     assert!(set_global_recorder(told.clone()).is_ok(), "the first recorder");
     let own = Own::start();
@@ -182,8 +184,7 @@ async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_one
     assert_eq!(after.senders.len(), 1, "{after:?}");
     // The locks', and the one that looks.
     assert!(after.clients <= 3, "{after:?}");
-    // The watchdog.
-    assert_eq!(tasks, 1, "at a time, besides {idle}");
+    assert!(tasks <= TASKS, "{tasks} at a time, besides {idle}");
 
     give_back(guards).await;
     locks.flush().await;

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use distlock::Loss;
 use tokio::sync::oneshot;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, yield_now};
 use tokio::time::{Instant, timeout};
 
 use super::outcome::{Outcome, Refusal};
@@ -185,9 +185,12 @@ impl Grouped {
         tokio::spawn(self.clone().work(voucher));
     }
 
-    /// Writes groups until none may begin.
+    /// Writes groups until none may begin. Redis grants many locks with one packet, and a task that
+    /// is begun runs before those that are ready: the first of them would be a group by himself.
     async fn work(self, voucher: VoucherId) {
-        while let Some((group, count)) = self.next_group(voucher) {
+        loop {
+            yield_now().await;
+            let Some((group, count)) = self.next_group(voucher) else { return };
             metrics::counter!("seckill_groups_total").increment(1);
             if let Ok(sold_out) = self.write_group(voucher, group, count).await {
                 self.of_lane(voucher, |lane| lane.sold_out = sold_out);

@@ -2,18 +2,17 @@
 //! of arrival.
 
 use std::collections::HashSet;
-use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 use seckill::sale::Writer;
-use testbed::Command;
+use testbed::{Command, Direction};
+use tokio::task::{JoinSet, yield_now};
 
 use super::desk::{Desk, names, place, told};
-
-type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Mixes that are tried.
 const CASES: u32 = 60;
@@ -88,12 +87,17 @@ async fn orders_that_are_fewer_than_the_group_under_way_has_gather_until_it_ends
     let voucher = desk.voucher(100).await;
     let opens = Command::sql("START TRANSACTION").containing("INSERT INTO orders");
     let inserts = proxy.watch(opens);
-    // Each after the group or the orders before it, and all before anything is written.
+    // Each comes after the group or the orders before it, and all before the first answer.
+    proxy.set_latency(Direction::ToClient, Duration::from_millis(15), Duration::ZERO);
     let together = [(&[1, 2, 3, 4][..], 0), (&[5], 4), (&[6, 7], 8)];
     let begun = together.map(|(users, turns)| {
         let desk = Arc::clone(&desk);
-        let work = Box::pin(async move { desk.buy_together(voucher, users).await });
-        tokio::spawn(after(turns, work))
+        tokio::spawn(async move {
+            for _ in 0..turns {
+                yield_now().await;
+            }
+            desk.buy_together(voucher, users).await
+        })
     });
     for purchases in begun {
         let outcomes = purchases.await.expect("purchases");
@@ -102,12 +106,25 @@ async fn orders_that_are_fewer_than_the_group_under_way_has_gather_until_it_ends
     assert_eq!(inserts.matched(), 2);
 }
 
-/// The work, when all tasks that are ready have had so many turns, without a look at any clock.
-fn after<T: Send + 'static>(turns: usize, work: Work<T>) -> Work<T> {
-    if turns == 0 {
-        return work;
-    }
-    Box::pin(async move { tokio::spawn(after(turns - 1, work)).await.expect("its turn") })
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn orders_of_tasks_that_are_ready_at_once_are_one_group() {
+    let (proxy, place) = place().await.database_through_proxy();
+    let desk = Arc::new(Desk::open(&place, Writer::Grouped).await);
+    let voucher = desk.voucher(100).await;
+    let opens = Command::sql("START TRANSACTION").containing("INSERT INTO orders");
+    let inserts = proxy.watch(opens);
+    // Begun in the thread that runs them, so that none runs before all are there.
+    let begin = async move {
+        let mut purchases = JoinSet::new();
+        for user in 1..=16 {
+            let desk = Arc::clone(&desk);
+            purchases.spawn(async move { desk.buy(voucher, user).await });
+        }
+        purchases.join_all().await
+    };
+    let outcomes = tokio::spawn(begin).await.expect("purchases");
+    assert!(names(&outcomes).iter().all(|name| *name == "bought"), "{outcomes:?}");
+    assert_eq!(inserts.matched(), 1);
 }
 
 #[tokio::test]

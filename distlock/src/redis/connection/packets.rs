@@ -1,8 +1,8 @@
 //! Commands that many tasks send at about the same time, in one packet.
 //!
 //! How it works: a command that finds none under way is sent at once. One that finds some is laid
-//! beside others that are still to be sent. A task that begins with the first of them sends them
-//! when each task that could run has run; if they are [`MOST`] before that, they are sent without
+//! beside others that are still to be sent. A task that begins with the first of them, the gatherer,
+//! sends them when each task that could run has run; when they are [`MOST`] they are sent without
 //! waiting for it, so that the server has work while the next ones are made. Without this each
 //! command is a packet: a runtime runs the task that writes it right after the one that has made
 //! it. That costs client and server a call of the kernel or two for each command.
@@ -10,13 +10,14 @@
 //! Guarantees: what a command on its own does, but for two things. An answer is told when all of
 //! its packet are there (the server writes them together), and a connection that ends before that
 //! leaves the outcome of the whole packet unknown. A command whose caller has gone before it was
-//! sent is not sent. Those of one packet are of one runtime, so none waits for a runtime that
-//! stands still; one whose runtime ends is told that nothing was sent, or that nobody knows.
+//! sent is not sent. Those that wait are of the gatherer's runtime, so none waits for a runtime that
+//! stands still; if it ends, nothing was sent, or the outcome is unknown, and they are told which.
 //!
 //! Bounds: [`MOST`] commands in a packet, and no more that wait than there are callers.
 //!
 //! Tests: `tests/packets.rs`.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,16 +32,19 @@ const MOST: usize = 16;
 #[derive(Default)]
 pub(super) struct Packets {
     under_way: AtomicUsize,
-    waiting: Mutex<Packet>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    packet: Packet,
+    /// The runtime of the gatherer, while there is one.
+    gatherer: Option<Id>,
 }
 
 /// Commands that are sent together, and who waits for their answers.
 #[derive(Default)]
-pub(super) struct Packet {
-    letters: Vec<(Cmd, Caller)>,
-    /// Of the first of them, and so of all.
-    runtime: Option<Id>,
-}
+pub(super) struct Packet(Vec<(Cmd, Caller)>);
 
 type Caller = oneshot::Sender<RedisResult<Value>>;
 
@@ -59,10 +63,10 @@ impl Drop for UnderWay<'_> {
 
 /// What remains to be done for a command that was laid down.
 pub(super) enum Rest {
-    /// Nothing: somebody sends what waits.
+    /// Nothing: the gatherer sends it.
     Nothing,
-    /// To send what waits in a moment.
-    SendSoon,
+    /// To begin as the gatherer.
+    Gather,
     /// To send this.
     Send(Packet),
 }
@@ -76,25 +80,28 @@ impl Packets {
     /// Lays a command beside those that wait, unless they are of another runtime.
     pub(super) fn lay(&self, command: &Cmd, runtime: Id) -> Option<(Answer, Rest)> {
         let mut waiting = self.waiting();
-        if *waiting.runtime.get_or_insert(runtime) != runtime {
+        let has_gatherer = waiting.gatherer.is_some();
+        if *waiting.gatherer.get_or_insert(runtime) != runtime {
             return None;
         }
         let (tell, told) = oneshot::channel();
-        waiting.letters.push((command.clone(), tell));
-        let rest = match waiting.letters.len() {
-            1 => Rest::SendSoon,
-            MOST => Rest::Send(std::mem::take(&mut *waiting)),
-            _ => Rest::Nothing,
+        waiting.packet.0.push((command.clone(), tell));
+        let rest = if !has_gatherer {
+            Rest::Gather
+        } else if waiting.packet.0.len() < MOST {
+            Rest::Nothing
+        } else {
+            Rest::Send(std::mem::take(&mut waiting.packet))
         };
         Some((Answer(told), rest))
     }
 
-    /// What waits.
-    pub(super) fn take(&self) -> Packet {
-        std::mem::take(&mut *self.waiting())
+    /// What waits, to the gatherer, who is none any more.
+    pub(super) fn gathered(&self) -> Packet {
+        std::mem::take(&mut *self.waiting()).packet
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Packet> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         // One more or none cannot be left half done by a panic.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,12 +123,12 @@ impl Packet {
         self,
         send: impl AsyncFnOnce(&Pipeline, usize) -> RedisResult<Vec<Value>>,
     ) {
-        let mut commands = Pipeline::with_capacity(self.letters.len());
-        let mut callers = Callers(Vec::with_capacity(self.letters.len()));
-        for (command, caller) in self.letters {
+        let mut commands = Pipeline::with_capacity(self.0.len());
+        let mut callers = Callers(VecDeque::with_capacity(self.0.len()));
+        for (command, caller) in self.0 {
             if !caller.is_closed() {
                 commands.add_command(command);
-                callers.0.push(caller);
+                callers.0.push_back(caller);
             }
         }
         if callers.0.is_empty() {
@@ -129,8 +136,8 @@ impl Packet {
         }
         match send(&commands, callers.0.len()).await {
             Ok(answers) => {
-                for (caller, answer) in callers.0.drain(..).zip(answers) {
-                    let _has_gone = caller.send(Ok(answer));
+                for answer in answers {
+                    let _has_gone = callers.0.pop_front().map(|caller| caller.send(Ok(answer)));
                 }
             }
             Err(failure) => callers.fail(&failure),
@@ -139,7 +146,7 @@ impl Packet {
 }
 
 /// Whoever waits for the answers of a packet that is being sent.
-struct Callers(Vec<Caller>);
+struct Callers(VecDeque<Caller>);
 
 impl Callers {
     fn fail(&mut self, failure: &RedisError) {
@@ -150,7 +157,7 @@ impl Callers {
 }
 
 impl Drop for Callers {
-    /// The runtime ends: what the server has done, nobody knows.
+    /// The runtime ends, or answers are missing: what the server has done, nobody knows.
     fn drop(&mut self) {
         if !self.0.is_empty() {
             self.fail(&io::Error::from(io::ErrorKind::BrokenPipe).into());

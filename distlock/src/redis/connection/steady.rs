@@ -123,12 +123,12 @@ impl Steady {
         let (answer, rest) = self.0.packets.lay(command, runtime.id())?;
         match rest {
             Rest::Nothing => {}
-            Rest::SendSoon => {
-                let mut waiting = Waiting(Some(self.clone()));
+            Rest::Gather => {
+                let mut gatherer = Gatherer(Some(self.clone()));
                 runtime.spawn(async move {
                     after_all_that_is_ready().await;
-                    if let Some(server) = waiting.0.take() {
-                        server.deliver(server.0.packets.take()).await;
+                    if let Some(server) = gatherer.0.take() {
+                        server.deliver(server.0.packets.gathered()).await;
                     }
                 });
             }
@@ -240,13 +240,13 @@ async fn connect(
     Ok(manager)
 }
 
-/// What is to be sent in a moment; given back to its callers if the runtime ends before.
-struct Waiting(Option<Steady>);
+/// Who is to send what waits. If the runtime ends before, the callers have it back.
+struct Gatherer(Option<Steady>);
 
-impl Drop for Waiting {
+impl Drop for Gatherer {
     fn drop(&mut self) {
         if let Some(server) = &self.0 {
-            drop(server.0.packets.take());
+            drop(server.0.packets.gathered());
         }
     }
 }
