@@ -1,17 +1,17 @@
 //! Commands that many tasks send at about the same time, in one packet.
 //!
 //! How it works: a command that finds none under way is sent at once. One that finds some is laid
-//! beside others that are still to be sent. A task that begins with the first of them, the gatherer,
-//! sends them when each task that could run has run; when they are [`MOST`] they are sent without
-//! waiting for it, so that the server has work while the next ones are made. Without this each
-//! command is a packet: a runtime runs the task that writes it right after the one that has made
-//! it. That costs client and server a call of the kernel or two for each command.
+//! beside others that are still to be sent. A task that begins with the first of them, the
+//! gatherer, sends them when each task that could run has run; when they are [`MOST`] they are sent
+//! without waiting for it, so that the server has work while the next ones are made. Without this
+//! each command is a packet: a runtime runs the task that writes it right after the one that has
+//! made it. That costs client and server a call of the kernel or two for each command.
 //!
 //! Guarantees: what a command on its own does, but for two things. An answer is told when all of
 //! its packet are there (the server writes them together), and a connection that ends before that
 //! leaves the outcome of the whole packet unknown. A command whose caller has gone before it was
-//! sent is not sent. Those that wait are of the gatherer's runtime, so none waits for a runtime that
-//! stands still; if it ends, nothing was sent, or the outcome is unknown, and they are told which.
+//! sent is not sent. Those that wait are of the gatherer's runtime, so none waits for a runtime
+//! that stands still; if it ends, they are told whether nothing was sent or nobody knows.
 //!
 //! Bounds: [`MOST`] commands in a packet, and no more that wait than there are callers.
 //!
