@@ -10,16 +10,19 @@ use std::time::Duration;
 
 use distlock::RedisConnection;
 use redis::RedisResult;
+use redis::aio::ConnectionManagerConfig;
 use support::redisson::Own;
 use support::{connect, eventually, fresh_name, server};
 use testbed::Direction;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 const TASKS: usize = 64;
 /// For what must come.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For those who go to be under way.
+const SHORT: Duration = Duration::from_millis(50);
 
 async fn connection() -> RedisConnection {
     connect(server().url()).await.connection()
@@ -28,6 +31,12 @@ async fn connection() -> RedisConnection {
 /// The answer to INCR.
 async fn count(connection: &RedisConnection, key: &str) -> RedisResult<i64> {
     redis::cmd("INCR").arg(key).query_async(&mut connection.clone()).await
+}
+
+/// How many have counted.
+async fn counted(connection: &RedisConnection, key: &str) -> usize {
+    let count = redis::cmd("GET").arg(key).query_async(&mut connection.clone()).await;
+    count.map(Option::unwrap_or_default).expect("an answer")
 }
 
 /// All at once, in a runtime of one thread, so that nobody sends before all are there.
@@ -105,25 +114,54 @@ fn each_is_told_the_answer_to_its_own_command_and_each_error_to_whoever_made_it(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_connection_that_ends_is_told_to_all_whose_commands_were_on_it() {
+async fn a_connection_that_ends_is_told_to_all_whose_commands_were_on_it_and_none_is_sent_again() {
     let own = Own::start();
     let url = own.proxy.instead_of(own.redis.addr(), own.redis.url());
     let connection = connect(&url).await.connection();
-    own.proxy.set_swallowing(Direction::Both, true);
+    let witness = connect(own.redis.url()).await.connection();
+    own.proxy.set_swallowing(Direction::ToClient, true);
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
         let connection = connection.clone();
         tasks.spawn(async move { count(&connection, "lost").await });
     }
-    tokio::task::yield_now().await;
+    let all = async || counted(&witness, "lost").await == TASKS;
+    eventually("all of them have arrived", all).await;
+    // Who sends it again is answered.
+    own.proxy.set_swallowing(Direction::ToClient, false);
     own.proxy.cut();
     for answer in timeout(PATIENCE, tasks.join_all()).await.expect("all are told") {
-        let error = answer.expect_err("nothing arrived");
+        let error = answer.expect_err("nothing came back");
         assert!(error.code().is_none(), "the server said nothing: {error}");
     }
-    own.proxy.set_swallowing(Direction::Both, false);
-    let counts = async || count(&connection, "lost").await.is_ok();
-    eventually("another connection is there", counts).await;
+    let another = async || count(&connection, "another").await.is_ok();
+    eventually("another connection is there", another).await;
+    assert_eq!(counted(&witness, "lost").await, TASKS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_asked_of_a_connection_that_is_not_there_yet_goes_with_its_caller() {
+    let own = Own::start();
+    let url = own.proxy.instead_of(own.redis.addr(), own.redis.url());
+    own.proxy.hold(Direction::ToServer);
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let connection = RedisConnection::later(url.as_str(), config).expect("an address");
+    let (mut stay, mut go) = (JoinSet::new(), JoinSet::new());
+    for _ in 0..TASKS / 2 {
+        for (tasks, key) in [(&mut stay, "stays"), (&mut go, "goes")] {
+            let connection = connection.clone();
+            tasks.spawn(async move { count(&connection, key).await });
+        }
+    }
+    sleep(SHORT).await;
+    go.shutdown().await;
+    own.proxy.release(Direction::ToServer);
+    let answers = timeout(PATIENCE, stay.join_all()).await.expect("all are told");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(counted(&connection, "stays").await, TASKS / 2);
+    assert_eq!(counted(&connection, "goes").await, 0);
 }
 
 #[tokio::test]
@@ -167,4 +205,27 @@ fn a_runtime_that_stands_still_or_ends_holds_up_no_other() {
         let (alone, waiting) = told.expect("both are told");
         assert_eq!((alone.expect("an answer"), waiting.expect("an answer")), (1, 1));
     });
+}
+
+#[test]
+fn a_runtime_that_ends_with_a_packet_on_its_way_tells_so_and_it_is_not_sent_again() {
+    let ends = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (own, stays) = (Own::start(), one_thread());
+    let url = own.proxy.instead_of(own.redis.addr(), own.redis.url());
+    let connection = stays.block_on(async { connect(&url).await.connection() });
+    let witness = stays.block_on(async { connect(own.redis.url()).await.connection() });
+    own.proxy.set_swallowing(Direction::ToClient, true);
+    let mut alone = Box::pin(count(&connection, "alone"));
+    let mut beside = Box::pin(count(&connection, "beside"));
+    ends.block_on(async {
+        assert!(poll(alone.as_mut()).is_pending());
+        assert!(poll(beside.as_mut()).is_pending());
+        let has_arrived = async || counted(&witness, "beside").await == 1;
+        eventually("its packet has arrived", has_arrived).await;
+    });
+    drop(ends);
+    let told = async { timeout(PATIENCE, beside).await.expect("it is told") };
+    let error = stays.block_on(told).expect_err("nobody knows");
+    assert!(error.is_io_error() && !error.is_timeout(), "{error}");
+    assert_eq!(stays.block_on(counted(&witness, "beside")), 1);
 }

@@ -4,8 +4,8 @@
 //! Admission is one script (`lua/sale/admit.lua`): the window, one a user, a unit, a place in the
 //! stream. A replica takes entries of the stream (`pump`), has their orders written in groups by
 //! the writer `grouped` (`work`), and acknowledges those whose tickets have ended. An entry whose
-//! taker has died is taken over by another replica. While many ask, one batch is taken at a time,
-//! not two: who asks waits for an answer, and whoever is in the queue has one (`crowd`).
+//! taker has died is taken over by another replica. While many ask and are admitted, the queue has a
+//! quarter of the time: who asks waits for an answer, and whoever is in the queue has one (`crowd`).
 //!
 //! It guarantees what the path `direct` does, because the database has the last word on everything:
 //!
@@ -195,12 +195,14 @@ impl Queue {
         let (price_cents, window) = (terms.price_cents, terms.window);
         let request = Request { user, ticket, price_cents, window, key };
         let asking = desk.crowd.join();
-        let admission = desk.admit(&request).await;
-        drop(asking);
-        let admission = match admission {
+        let admission = match desk.admit(&request).await {
             Ok(admission) => admission,
-            Err(error) => return desk.give_up(&request, error).await,
+            Err(error) => {
+                drop(asking);
+                return desk.give_up(&request, error).await;
+            }
         };
+        asking.answered(matches!(admission, Admission::SoldOut | Admission::Full));
         Requested::Refused(match admission {
             Admission::Admitted => {
                 reach(failpoint::QUEUE_ADMITTED);

@@ -24,6 +24,9 @@ use steady::Steady;
 /// falls silent. Cheap to clone; clones use the same sockets.
 ///
 /// On a cluster a command goes to the master that has its key, and one without a key to all.
+///
+/// Commands that are begun before the earlier ones are answered may arrive in another order; those
+/// of a pipeline arrive in theirs.
 #[derive(Clone)]
 pub struct RedisConnection(Way);
 
@@ -134,9 +137,6 @@ impl ConnectionLike for RedisConnection {
                 Way::Server(server) => server,
                 Way::Cluster(cluster) => return cluster.send(command).await,
             };
-            if command.is_no_response() {
-                return server.manager().send_packed_command(command).await;
-            }
             server.command(command).await
         })
     }

@@ -2,7 +2,8 @@
 //! that have ended are acknowledged, many at a time. Twice a second, however long the taking waits,
 //! the replica shows that it is still at work on what takes longer; once a second it takes over
 //! what nobody shows that for. A replica whose database does not answer takes nothing new and shows
-//! nothing: what it has goes to those whose database does.
+//! nothing: what it has goes to those whose database does. While many ask to buy and are admitted,
+//! less is taken (see `crowd`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,9 +29,10 @@ const BATCH: usize = 256;
 /// How long more entries are waited for when few were there, or few have ended. Their buyers have
 /// been answered, and each trip to Redis costs the same for one as for many.
 const GATHER: Duration = Duration::from_millis(4);
-/// While a crowd asks, the next entries are taken when no more than so many are still under way,
-/// or when that takes so long.
+/// While a crowd comes first, the next entries are taken when no more than so many are still under
+/// way, and so many times as long later as that took. Neither wait is longer than that.
 const FEW: usize = 16;
+const TIMES_AS_LONG: u32 = 3;
 const CROWDED: Duration = Duration::from_millis(100);
 /// Between two looks into a queue that is empty: at first, and at most.
 const SHORT: Duration = Duration::from_millis(5);
@@ -145,13 +147,15 @@ impl Pump {
         }
         let mut pause = SHORT;
         let mut ending = None;
+        let mut taken_at = Instant::now();
         loop {
             let has_room = timeout(LONG, self.work.places.acquire()).await.is_ok();
             // What was acknowledged together makes room together.
             let _much_or_little = timeout(GATHER, self.work.room_for(BATCH)).await;
-            if self.desk.crowd.is_there() {
-                let _few_or_many = timeout(CROWDED, self.work.room_for(UNDER_WAY - FEW)).await;
+            if self.desk.crowd.comes_first() && !end.is_cancelled() {
+                self.leave_time_to_the_crowd(taken_at).await;
             }
+            taken_at = Instant::now();
             let taken =
                 if self.desk.can_write() { self.take(&done, Take::New).await } else { Ok(0) };
             if end.is_cancelled() {
@@ -177,6 +181,12 @@ impl Pump {
                 () = end.cancelled(), if ending.is_none() => {}
             }
         }
+    }
+
+    /// Waits until what was taken then is written but for a few, and for a while.
+    async fn leave_time_to_the_crowd(&self, taken_at: Instant) {
+        let _few_or_many = timeout(CROWDED, self.work.room_for(UNDER_WAY - FEW)).await;
+        sleep((taken_at.elapsed() * TIMES_AS_LONG).min(CROWDED)).await;
     }
 
     /// Shows what is under way until it is aborted, and takes over what nobody shows until the end.

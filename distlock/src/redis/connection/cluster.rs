@@ -216,9 +216,6 @@ impl Cluster {
 
     async fn send_to(&self, node: &str, command: &Cmd, asking: bool) -> RedisResult<Value> {
         let node = self.node(node)?;
-        if command.is_no_response() {
-            return node.manager().send_packed_command(command).await;
-        }
         if !asking {
             return node.command(command).await?.extract_error();
         }

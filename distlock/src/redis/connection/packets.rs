@@ -7,13 +7,21 @@
 //! each command is a packet: a runtime runs the task that writes it right after the one that has
 //! made it. That costs client and server a call of the kernel or two for each command.
 //!
-//! Guarantees: what a command on its own does, but for two things. An answer is told when all of
+//! Guarantees: what a command on its own does, but for three things. An answer is told when all of
 //! its packet are there (the server writes them together), and a connection that ends before that
-//! leaves the outcome of the whole packet unknown. A command whose caller has gone before it was
-//! sent is not sent. Those that wait are of the gatherer's runtime, so none waits for a runtime
-//! that stands still; if it ends, they are told whether nothing was sent or nobody knows.
+//! leaves the outcome of the whole packet unknown. Commands that are begun before the earlier ones
+//! are answered may arrive in another order. And what is laid is sent with others whose callers may
+//! have gone: so nothing is laid unless the connection has answered the latest command, so that it
+//! is sent at once and not whenever there is a connection again. A command whose caller has gone
+//! before its packet is made is not sent, and none of a packet whose callers have all gone before
+//! it could be written.
 //!
-//! Bounds: [`MOST`] commands in a packet, and no more that wait than there are callers.
+//! Those that wait are of the gatherer's runtime, so none waits for another one that stands still;
+//! if it ends, they are told whether nothing was sent or nobody knows. Whoever begins a command in
+//! one runtime and awaits it in another waits for the first one to run.
+//!
+//! Bounds: [`MOST`] commands in a packet, and no more that wait than there are callers; each is
+//! copied until it is answered.
 //!
 //! Tests: `tests/packets.rs`.
 
@@ -134,7 +142,12 @@ impl Packet {
         if callers.0.is_empty() {
             return;
         }
-        match send(&commands, callers.0.len()).await {
+        let count = callers.0.len();
+        let outcome = tokio::select! {
+            outcome = send(&commands, count) => outcome,
+            () = callers.all_gone() => return callers.0.clear(),
+        };
+        match outcome {
             Ok(answers) => {
                 for answer in answers {
                     let _has_gone = callers.0.pop_front().map(|caller| caller.send(Ok(answer)));
@@ -149,6 +162,12 @@ impl Packet {
 struct Callers(VecDeque<Caller>);
 
 impl Callers {
+    async fn all_gone(&mut self) {
+        for caller in &mut self.0 {
+            caller.closed().await;
+        }
+    }
+
     fn fail(&mut self, failure: &RedisError) {
         for caller in self.0.drain(..) {
             let _has_gone = caller.send(Err(failure.clone()));
@@ -162,5 +181,34 @@ impl Drop for Callers {
         if !self.0.is_empty() {
             self.fail(&io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::time::Duration;
+
+    use tokio::runtime::Handle;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_packet_that_cannot_be_sent_yet_goes_with_the_last_of_its_callers() {
+        let (packets, runtime) = (Packets::default(), Handle::current().id());
+        let mut callers: Vec<_> =
+            (0..3).map(|_| packets.lay(&redis::cmd("PING"), runtime).expect("laid").0).collect();
+        let never = async |_: &Pipeline, count| {
+            assert_eq!(count, 3);
+            pending().await
+        };
+        let mut delivery = tokio::spawn(packets.gathered().deliver(never));
+        tokio::task::yield_now().await;
+        drop(callers.split_off(1));
+        let one_is_left = timeout(Duration::from_millis(50), &mut delivery).await;
+        assert!(one_is_left.is_err(), "somebody still waits");
+        drop(callers);
+        timeout(Duration::from_secs(10), delivery).await.expect("it ends").expect("no panic");
     }
 }

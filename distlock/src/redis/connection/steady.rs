@@ -20,6 +20,7 @@
 //! Tests: `tests/half_open.rs`.
 
 use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -51,6 +52,8 @@ struct Shared {
     config: ConnectionManagerConfig,
     current: Mutex<Current>,
     packets: Packets,
+    /// Whether the latest command was answered.
+    answers: AtomicBool,
 }
 
 struct Current {
@@ -86,7 +89,8 @@ impl Steady {
             pause: PAUSE.0,
         };
         let (current, packets) = (Mutex::new(current), Packets::default());
-        Self(Arc::new(Shared { name: "".into(), client, config, current, packets }))
+        let (name, answers) = ("".into(), AtomicBool::new(false));
+        Self(Arc::new(Shared { name, client, config, current, packets, answers }))
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -97,15 +101,16 @@ impl Steady {
         &self.0.client
     }
 
-    /// Sends something that is not answered, and so says nothing about the connection.
-    pub(super) fn manager(&self) -> ConnectionManager {
-        self.0.current().manager.clone()
-    }
-
     /// Sends a command, together with others that are sent at about the same time.
     pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
+        if command.is_no_response() {
+            // It says nothing about the connection.
+            let mut manager = self.0.current().manager.clone();
+            return manager.send_packed_command(command).await;
+        }
         let under_way = self.0.packets.begin();
         if !under_way.alone
+            && self.0.answers.load(Ordering::Relaxed)
             && let Some(answer) = self.lay(command)
             && let Some(answer) = answer.come().await
         {
@@ -160,6 +165,7 @@ impl Steady {
             Shared::look(&self.0);
         }
         let answer = send(manager).await;
+        self.0.has_answered(answer.is_ok());
         // An error that the server or the system told is a sign of life, or of an end.
         if answer.as_ref().is_err_and(RedisError::is_timeout) {
             if self.0.current().may_look() {
@@ -187,6 +193,13 @@ impl Shared {
         }
         current.unanswered = current.unanswered.saturating_add(1);
         (current.manager.clone(), current.number, may_look)
+    }
+
+    fn has_answered(&self, is_answer: bool) {
+        // Everybody comes here, and hardly anybody with news.
+        if self.answers.load(Ordering::Relaxed) != is_answer {
+            self.answers.store(is_answer, Ordering::Relaxed);
+        }
     }
 
     fn answered(&self, number: u64) {
