@@ -1,12 +1,13 @@
 //! What a caller holds.
 
-use std::future::ready;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::future::{pending, ready};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use crate::background::{Background, Timer};
+use crate::keyed::Turn;
 use crate::meter::Meter;
 use crate::ownership::Share;
 use crate::stage::StageTurn;
@@ -22,7 +23,28 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(50);
 /// A held lock. Release it with [`Guard::release`]; a guard that is merely dropped is released
 /// in the background, and so is one whose holder panics.
 #[must_use = "dropping the guard releases the lock"]
-pub struct Guard {
+pub struct Guard(Kind);
+
+enum Kind {
+    Turn(HeldTurn),
+    Hold(HeldHold),
+}
+
+/// The turn is the whole lock: nothing can end it, and nobody has to wait for its release.
+struct HeldTurn {
+    owner: OnceLock<Owner>,
+    meter: Meter,
+    since: Instant,
+    _turn: Turn,
+}
+
+impl Drop for HeldTurn {
+    fn drop(&mut self) {
+        self.meter.ended(self.since.elapsed(), false);
+    }
+}
+
+struct HeldHold {
     /// Away once it was released, by the caller or because it had lasted for as long as it may.
     held: Arc<Mutex<Option<Held>>>,
     owner: Owner,
@@ -86,6 +108,11 @@ impl Held {
 }
 
 impl Guard {
+    /// The turn that somebody has had since then, and nothing else.
+    pub(crate) fn of_turn(turn: Turn, meter: Meter, since: Instant) -> Self {
+        Self(Kind::Turn(HeldTurn { owner: OnceLock::new(), meter, since, _turn: turn }))
+    }
+
     /// Frees the lock at `most` if it is held until then, whatever the holder does.
     pub(crate) fn new(
         held: Held,
@@ -99,56 +126,71 @@ impl Guard {
             let end = free_after(most, Arc::clone(&held), Arc::clone(&tenure), background.clone());
             background.timer(end)
         });
-        Self { held, owner, token: None, tenure, background, _end: end }
+        Self(Kind::Hold(HeldHold { held, owner, token: None, tenure, background, _end: end }))
     }
 
     pub(crate) fn with_token(mut self, token: Option<Token>) -> Self {
-        self.token = token;
+        if let Kind::Hold(hold) = &mut self.0 {
+            hold.token = token;
+        }
         self
     }
 
     /// Whether the lock can no longer be believed in. Work looks at this before each effect.
     pub fn is_lost(&self) -> bool {
-        self.tenure.is_lost()
+        self.tenure().is_some_and(|tenure| tenure.is_lost())
     }
 
     /// Resolves when the lock is lost; never for a lock that cannot be.
     pub async fn lost(&self) -> LossCause {
-        self.tenure.lost().await
+        self.loss().lost().await
     }
 
     /// A handle that the work can carry, to notice the loss.
     pub fn loss(&self) -> Loss {
-        Loss(Arc::clone(&self.tenure))
+        Loss(self.tenure().cloned())
     }
 
     /// Until when the lock may be believed in, as of now; the watchdog moves it on.
     pub fn belief(&self) -> Belief {
-        self.tenure.belief()
+        self.loss().belief()
     }
 
     /// Who holds it: to be passed to [`Locks::lock_as`](crate::Locks::lock_as) for re-entry.
     pub fn owner(&self) -> &Owner {
-        &self.owner
+        match &self.0 {
+            Kind::Turn(turn) => turn.owner.get_or_init(Owner::fresh),
+            Kind::Hold(hold) => &hold.owner,
+        }
     }
 
     /// The fencing token, where the kind has one or the options asked for one.
     pub fn token(&self) -> Option<Token> {
-        self.token
+        match &self.0 {
+            Kind::Turn(_) => None,
+            Kind::Hold(hold) => hold.token,
+        }
     }
 
     /// Takes out the database transaction that the lock lives in (`mysql-row`); its end is the
     /// end of the lock. `None` for every other kind, and the second time.
     #[cfg(feature = "mysql")]
     pub fn lend(&mut self) -> Option<crate::mysql::LentTransaction> {
-        lock(&self.held).as_mut()?.hold.lend()
+        match &self.0 {
+            Kind::Turn(_) => None,
+            Kind::Hold(hold) => lock(&hold.held).as_mut()?.hold.lend(),
+        }
     }
 
     /// Frees the lock and says how that ended; [`Release::Gone`] if that was done already, because
     /// it had been held for as long as it may. The release goes on if the future is dropped.
     pub async fn release(self) -> Result<Release, LockError> {
-        let Some(held) = take(&self.held) else { return Ok(Release::Gone) };
-        self.background
+        let hold = match &self.0 {
+            Kind::Turn(_) => return Ok(Release::Released),
+            Kind::Hold(hold) => hold,
+        };
+        let Some(held) = take(&hold.held) else { return Ok(Release::Gone) };
+        hold.background
             .finish(held.release(), |outcome| {
                 note(outcome);
                 Box::pin(ready(()))
@@ -160,8 +202,18 @@ impl Guard {
     /// everybody out until the lease ends. For a holder that does not know what it has done. A
     /// lock without a lease is freed.
     pub fn leave_to_lease(self) {
-        if let Some(held) = take(&self.held) {
+        if let Kind::Hold(hold) = &self.0
+            && let Some(held) = take(&hold.held)
+        {
             held.meter.ended(held.since.elapsed(), held.tenure.is_lost());
+        }
+    }
+
+    /// `None` if nothing can end the lock.
+    fn tenure(&self) -> Option<&Arc<Tenure>> {
+        match &self.0 {
+            Kind::Turn(_) => None,
+            Kind::Hold(hold) => Some(&hold.tenure),
         }
     }
 }
@@ -169,14 +221,14 @@ impl Guard {
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guard")
-            .field("owner", &self.owner)
-            .field("token", &self.token)
-            .field("loss", &self.tenure.loss())
+            .field("owner", self.owner())
+            .field("token", &self.token())
+            .field("loss", &self.loss().cause())
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for Guard {
+impl Drop for HeldHold {
     fn drop(&mut self) {
         let Some(held) = take(&self.held) else { return };
         self.background.spawn(async move { note(held.release().await) });
@@ -216,28 +268,31 @@ fn note(outcome: Result<Release, LockError>) {
 
 /// Tells when a lock is lost.
 #[derive(Clone)]
-pub struct Loss(Arc<Tenure>);
+pub struct Loss(Option<Arc<Tenure>>);
 
 impl Loss {
     /// Whether the lock can no longer be believed in. Looks at the clock, so a process that was
     /// frozen knows at its first instruction.
     pub fn is_lost(&self) -> bool {
-        self.0.is_lost()
+        self.0.as_ref().is_some_and(|tenure| tenure.is_lost())
     }
 
     /// Why, if it is.
     pub fn cause(&self) -> Option<LossCause> {
-        self.0.loss()
+        self.0.as_ref()?.loss()
     }
 
     /// Until when the lock may be believed in, as of now.
     pub fn belief(&self) -> Belief {
-        self.0.belief()
+        self.0.as_ref().map_or(Belief::FOREVER, |tenure| tenure.belief())
     }
 
     /// Resolves at that moment; never for a lock that cannot be lost.
     pub async fn lost(&self) -> LossCause {
-        self.0.lost().await
+        match &self.0 {
+            Some(tenure) => tenure.lost().await,
+            None => pending().await,
+        }
     }
 }
 

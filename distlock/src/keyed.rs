@@ -2,43 +2,118 @@
 //!
 //! It is the whole of the kind `local`, and the first stage of the kinds that live on a server:
 //! of all tasks of a process that want one name, one goes to the server and the others queue here,
-//! first come first served. Entries are counted, so that a key nobody uses is forgotten; only how
-//! long the last few keys of a shard had been used without a break is remembered a little longer,
-//! for a task that comes again and again (see `streak`).
+//! first come first served. A turn that ends is handed to the next waiter, so that nobody gets in
+//! between. An entry goes with its last turn, so that a key nobody uses is forgotten; only how long
+//! the last few keys of a shard had been used without a break is remembered a little longer, for a
+//! task that comes again and again (see `streak`).
+//!
+//! Bounds: an entry keeps no more waiters, with those that have given up, than twice as many as
+//! have waited for it at the same time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::OwnedMutexGuard;
+use hashbrown::HashTable;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::streak::Streak;
 use crate::{LockName, Owner};
 
-/// Shards keep the map's own mutex from becoming the contended one.
+/// Shards keep their own mutexes from becoming the contended ones.
 const SHARDS: usize = 64;
 /// The most streaks that a shard remembers of keys nobody uses.
 const REMEMBERED: usize = 8;
 
+/// Cheap to clone; clones have the same keys.
 #[derive(Clone)]
-pub(crate) struct KeyedMutex {
-    keys: Arc<Keys>,
-}
+pub struct KeyedMutex(Arc<Keys>);
 
 struct Keys {
     hasher: RandomState,
-    shards: Vec<Mutex<Shard>>,
+    /// Each behind a pointer of its own: turns of different keys share no count of references.
+    shards: Vec<Arc<Shard>>,
 }
 
 #[derive(Default)]
-struct Shard {
-    entries: HashMap<LockName, Entry>,
+struct Shard(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// One for each key that somebody has the turn of.
+    entries: HashTable<Entry>,
+    /// How many there have been.
+    number: u64,
     /// Of keys that nobody uses any more, the latest last.
     remembered: VecDeque<(LockName, Streak)>,
 }
 
+struct Entry {
+    place: Place,
+    name: LockName,
+    streak: Streak,
+    /// Those that have given up are among them until their turn would come.
+    waiters: VecDeque<oneshot::Sender<Turn>>,
+    /// For whom the turn is used, where it says so.
+    owner: Option<Owner>,
+    /// What is to be done when somebody comes who has to wait for this turn.
+    expected: Option<Expected>,
+}
+
+/// Done once, without a lock of this file held.
+type Expected = Box<dyn FnOnce() + Send>;
+
+/// Where an entry is in its shard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    hash: u64,
+    number: u64,
+}
+
+/// The right to be in the section of one key; dropping it lets the next one in.
+pub(crate) struct Turn {
+    place: Place,
+    /// Away once it was handed on.
+    shard: Option<Arc<Shard>>,
+    /// When it was handed on, if it was.
+    since: Option<Instant>,
+}
+
+/// How it went for somebody who wants a turn.
+enum Came {
+    /// Nobody had it.
+    In(Turn),
+    /// Somebody has it, and that is to be done now.
+    Busy(Option<Expected>),
+}
+
 impl Shard {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic cannot leave the maps half changed, so a poisoned mutex is still good.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn at(&mut self, place: Place) -> Option<&mut Entry> {
+        self.entries.find_mut(place.hash, |entry| entry.place == place)
+    }
+
+    fn of(&mut self, name: &LockName, hash: u64) -> Option<&mut Entry> {
+        self.entries.find_mut(hash, |entry| entry.name == *name)
+    }
+
+    fn add(&mut self, name: &LockName, hash: u64) -> Place {
+        self.number += 1;
+        let place = Place { hash, number: self.number };
+        let (name, streak) = (name.clone(), self.recall(name));
+        let waiters = VecDeque::new();
+        let entry = Entry { place, name, streak, waiters, owner: None, expected: None };
+        self.entries.insert_unique(hash, entry, |entry| entry.place.hash);
+        place
+    }
+
     fn remember(&mut self, name: &LockName, streak: Streak) {
         if self.remembered.len() == REMEMBERED {
             self.remembered.pop_front();
@@ -53,229 +128,173 @@ impl Shard {
     }
 }
 
-struct Entry {
-    mutex: Arc<tokio::sync::Mutex<Streak>>,
-    /// Holders and waiters; the entry goes with the last.
-    places: usize,
-    /// For whom the turn is used, where it says so.
-    owner: Option<Owner>,
-    /// What is to be done when somebody comes who has to wait for this turn.
-    expected: Option<Expected>,
-}
+impl Entry {
+    /// Has it wait for its turn.
+    fn queue(&mut self, waiter: oneshot::Sender<Turn>) {
+        if self.waiters.len() == self.waiters.capacity() {
+            self.waiters.retain(|waiter| !waiter.is_closed());
+        }
+        self.waiters.push_back(waiter);
+    }
 
-/// Done once, without a lock of this file held.
-type Expected = Box<dyn FnOnce() + Send>;
-
-/// The right to be in the section of one key; dropping it lets the next one in.
-pub(crate) struct Turn {
-    // Dropped in this order: let the next one in, then give up the place.
-    streak: OwnedMutexGuard<Streak>,
-    place: Place,
+    fn is_waited_for(&self) -> bool {
+        self.waiters.iter().any(|waiter| !waiter.is_closed())
+    }
 }
 
 impl Turn {
+    fn with<T>(&self, what: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.shard.as_ref()?.state().at(self.place).map(what)
+    }
+
     /// Says for whom the turn is used.
     pub(crate) fn belongs_to(&self, owner: &Owner) {
-        let mut shard = self.place.keys.shard_of(&self.place.name);
-        if let Some(entry) = shard.entries.get_mut(&self.place.name) {
-            entry.owner = Some(owner.clone());
-        }
+        self.with(|entry| entry.owner = Some(owner.clone()));
     }
 
     /// Where to say what is to be done when somebody has to wait for this turn.
     pub(crate) fn expected(&self) -> Expectation {
-        Expectation { name: self.place.name.clone(), keys: Arc::clone(&self.place.keys) }
+        Expectation { place: self.place, shard: self.shard.clone() }
     }
 
-    /// When the turn before it ended; now if there was none.
+    /// When the turn before it ended; now if nobody had it.
     pub(crate) fn free_since(&self) -> Instant {
-        self.streak.ended_at().unwrap_or_else(Instant::now)
+        self.since.unwrap_or_else(Instant::now)
     }
 
-    /// How long this process has had the key.
-    pub(crate) fn streak(&mut self) -> &mut Streak {
-        &mut self.streak
+    /// How long this process has had the key. `None` cannot be while the turn lasts.
+    pub(crate) fn streak<T>(&self, what: impl FnOnce(&mut Streak) -> T) -> Option<T> {
+        self.with(|entry| what(&mut entry.streak))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let place = self.place;
+        while let Some(shard) = self.shard.take() {
+            let mut state = shard.state();
+            let Ok(mut found) = state.entries.find_entry(place.hash, |entry| entry.place == place)
+            else {
+                return;
+            };
+            let entry = found.get_mut();
+            let Some(next) = entry.waiters.pop_front() else {
+                let (mut left, _) = found.remove();
+                if left.streak.goes_on() {
+                    left.streak.ended();
+                    state.remember(&left.name, left.streak);
+                }
+                drop(state);
+                // What was still expected may be anything, and is dropped without the lock.
+                drop(left);
+                return;
+            };
+            let since = Instant::now();
+            entry.streak.ended();
+            entry.owner = None;
+            let expected = entry.expected.take();
+            drop(state);
+            drop(expected);
+            // Who has given up hands it back.
+            let handed_on = next.send(Self { place, shard: Some(shard), since: Some(since) });
+            self.shard = handed_on.err().and_then(|mut turn| turn.shard.take());
+        }
     }
 }
 
 /// See [`Turn::expected`].
 pub(crate) struct Expectation {
-    name: LockName,
-    keys: Arc<Keys>,
+    place: Place,
+    shard: Option<Arc<Shard>>,
 }
 
 impl Expectation {
     /// Does that once somebody waits for the turn, which may be now. What was said of an earlier
     /// turn is forgotten.
     pub(crate) fn when_somebody_waits(self, then: Expected) {
-        let mut shard = self.keys.shard_of(&self.name);
-        let Some(entry) = shard.entries.get_mut(&self.name) else { return };
-        if entry.places == 1 {
+        let Some(shard) = &self.shard else { return };
+        let mut state = shard.state();
+        let Some(entry) = state.at(self.place) else { return };
+        if !entry.is_waited_for() {
             entry.expected = Some(then);
             return;
         }
         entry.expected = None;
-        drop(shard);
+        drop(state);
         then();
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.streak.ended();
     }
 }
 
 impl KeyedMutex {
     pub(crate) fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { keys: Arc::new(Keys { hasher: RandomState::new(), shards }) }
+        let shards = (0..SHARDS).map(|_| Arc::default()).collect();
+        Self(Arc::new(Keys { hasher: RandomState::new(), shards }))
     }
 
     /// The turn, if nobody has it.
     pub(crate) fn try_lock(&self, name: &LockName) -> Option<Turn> {
-        let place = self.place(name);
-        let streak = Arc::clone(&place.mutex).try_lock_owned().ok()?;
-        Some(Turn { streak, place })
+        loop {
+            match self.enter(name, None) {
+                Came::In(turn) => return Some(turn),
+                // That may be the end of the turn.
+                Came::Busy(Some(expected)) => expected(),
+                Came::Busy(None) => return None,
+            }
+        }
     }
 
     /// Queues for the turn; dropping the future leaves the queue.
     pub(crate) async fn lock(&self, name: &LockName) -> Turn {
-        let place = self.place(name);
-        let streak = Arc::clone(&place.mutex).lock_owned().await;
-        Turn { streak, place }
+        loop {
+            let (waiter, turn) = oneshot::channel();
+            match self.enter(name, Some(waiter)) {
+                Came::In(turn) => return turn,
+                Came::Busy(Some(expected)) => expected(),
+                Came::Busy(None) => {}
+            }
+            // An entry is not dropped before its waiters, so it comes.
+            if let Ok(turn) = turn.await {
+                return turn;
+            }
+        }
     }
 
     /// Whether the turn is that owner's.
     pub(crate) fn is_turn_of(&self, name: &LockName, owner: &Owner) -> bool {
-        let shard = self.keys.shard_of(name);
-        shard.entries.get(name).is_some_and(|entry| entry.owner.as_ref() == Some(owner))
+        let (shard, hash) = self.shard(name);
+        let mut state = shard.state();
+        state.of(name, hash).is_some_and(|entry| entry.owner.as_ref() == Some(owner))
     }
 
-    fn place(&self, name: &LockName) -> Place {
-        let mut shard = self.keys.shard_of(name);
-        let mut expected = None;
-        let mutex = if let Some(entry) = shard.entries.get_mut(name) {
-            entry.places += 1;
-            expected = entry.expected.take();
-            Arc::clone(&entry.mutex)
-        } else {
-            let mutex = Arc::new(tokio::sync::Mutex::new(shard.recall(name)));
-            let own = Arc::clone(&mutex);
-            let entry = Entry { mutex: own, places: 1, owner: None, expected: None };
-            shard.entries.insert(name.clone(), entry);
-            mutex
-        };
-        drop(shard);
-        if let Some(expected) = expected {
-            expected();
+    /// Takes the turn if nobody has it; else waits for it, if there is somebody to be told.
+    fn enter(&self, name: &LockName, waiter: Option<oneshot::Sender<Turn>>) -> Came {
+        let (shard, hash) = self.shard(name);
+        let mut state = shard.state();
+        if let Some(entry) = state.of(name, hash) {
+            if let Some(waiter) = waiter {
+                entry.queue(waiter);
+            }
+            return Came::Busy(entry.expected.take());
         }
-        Place { mutex, name: name.clone(), keys: Arc::clone(&self.keys) }
+        let place = state.add(name, hash);
+        Came::In(Turn { place, shard: Some(Arc::clone(shard)), since: None })
+    }
+
+    fn shard(&self, name: &LockName) -> (&Arc<Shard>, u64) {
+        let hash = self.0.hasher.hash_one(name);
+        // The table of a shard goes by other bits.
+        let number = usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0);
+        (&self.0.shards[number], hash)
     }
 
     /// How many keys are in use, and how many streaks are remembered.
     #[cfg(test)]
     fn sizes(&self) -> (usize, usize) {
-        let shards = || self.keys.shards.iter().map(|shard| shard.lock().unwrap());
-        let used = shards().map(|shard| shard.entries.len()).sum();
-        (used, shards().map(|shard| shard.remembered.len()).sum())
-    }
-}
-
-impl Keys {
-    fn shard_of(&self, name: &LockName) -> MutexGuard<'_, Shard> {
-        let hash = usize::try_from(self.hasher.hash_one(name) % SHARDS as u64).unwrap_or(0);
-        // A panic cannot leave the maps half changed, so a poisoned mutex is still good.
-        self.shards[hash].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A counted interest in one key.
-struct Place {
-    mutex: Arc<tokio::sync::Mutex<Streak>>,
-    name: LockName,
-    keys: Arc<Keys>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut shard = self.keys.shard_of(&self.name);
-        let Some(entry) = shard.entries.get_mut(&self.name) else { return };
-        entry.places -= 1;
-        if entry.places > 0 {
-            return;
-        }
-        shard.entries.remove(&self.name);
-        // Nobody else can have it.
-        if let Ok(streak) = self.mutex.try_lock()
-            && streak.goes_on()
-        {
-            shard.remember(&self.name, *streak);
-        }
+        let shards = || self.0.shards.iter().map(|shard| shard.0.lock().unwrap());
+        let used = shards().map(|state| state.entries.len()).sum();
+        (used, shards().map(|state| state.remembered.len()).sum())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(text: &str) -> LockName {
-        LockName::new(text).unwrap()
-    }
-
-    #[tokio::test]
-    async fn one_turn_per_key_and_first_come_first_served() {
-        let keyed = KeyedMutex::new();
-        let first = keyed.try_lock(&name("a")).unwrap();
-        assert!(keyed.try_lock(&name("a")).is_none());
-        assert!(keyed.try_lock(&name("b")).is_some());
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let mut tasks = Vec::new();
-        for number in 0..10 {
-            let (keyed, order) = (keyed.clone(), Arc::clone(&order));
-            tasks.push(tokio::spawn(async move {
-                let _turn = keyed.lock(&name("a")).await;
-                order.lock().unwrap().push(number);
-            }));
-            tokio::task::yield_now().await;
-        }
-        drop(first);
-        for task in tasks {
-            task.await.unwrap();
-        }
-        assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
-    }
-
-    #[tokio::test]
-    async fn no_key_is_left_behind_by_holders_or_by_waiters_that_gave_up() {
-        let keyed = KeyedMutex::new();
-        let turn = keyed.lock(&name("a")).await;
-        let key = name("a");
-        let mut waiter = Box::pin(keyed.lock(&key));
-        let waiting = std::future::poll_fn(|cx| {
-            std::task::Poll::Ready(waiter.as_mut().poll(cx).is_pending())
-        });
-        assert!(waiting.await);
-        drop(waiter);
-        assert_eq!(keyed.sizes(), (1, 0));
-        drop(turn);
-        assert_eq!(keyed.sizes(), (0, 0));
-        assert!(keyed.try_lock(&name("a")).is_some(), "the waiter that gave up holds nothing");
-    }
-
-    #[tokio::test]
-    async fn a_streak_is_remembered_between_turns_and_of_few_keys_only() {
-        let keyed = KeyedMutex::new();
-        for number in 0..10_000 {
-            let mut turn = keyed.try_lock(&name(&number.to_string())).unwrap();
-            turn.streak().entered();
-        }
-        let (used, remembered) = keyed.sizes();
-        assert_eq!(used, 0);
-        assert!(remembered <= SHARDS * REMEMBERED, "{remembered}");
-        let mut turn = keyed.try_lock(&name("9999")).unwrap();
-        assert!(turn.streak().goes_on(), "the latest is among them");
-        drop(turn);
-        assert_eq!(keyed.sizes(), (0, remembered), "and is remembered once");
-    }
-}
+mod tests;

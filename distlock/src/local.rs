@@ -5,12 +5,16 @@
 //! Flaw: two replicas do not see each other, so each lets one in. Shown by
 //! `conformance/tests/flaws/nobody_shares.rs` and `loadtest compare`.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
+use tokio::time::{Instant, timeout_at};
 
 use crate::keyed::{KeyedMutex, Turn};
+use crate::meter::Meter;
 use crate::{
-    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, LockName, Locker, Release, Request,
-    Wake, Woken, guarantees,
+    Acquisition, Belief, Guarantees, Guard, Hold, LockError, LockKind, LockName, Locker, Release,
+    Request, Wake, Woken, guarantees,
 };
 
 pub(crate) struct Local {
@@ -32,11 +36,51 @@ impl Locker for Local {
         guarantees(LockKind::Local)
     }
 
+    fn turns(&self) -> Option<&KeyedMutex> {
+        Some(&self.names)
+    }
+
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         Box::new(LocalAcquisition { names: self.names.clone(), name: request.name })
     }
 }
 
+/// Takes the turn, which is the whole lock, if nobody has it.
+pub(crate) fn try_turn(
+    turns: &KeyedMutex,
+    name: &LockName,
+    asked: Instant,
+    meter: &Meter,
+) -> Option<Guard> {
+    meter.attempt();
+    let turn = turns.try_lock(name)?;
+    meter.acquired(Duration::ZERO);
+    Some(Guard::of_turn(turn, meter.clone(), asked))
+}
+
+/// Waits for it, at most so long since it was asked for.
+pub(crate) async fn await_turn(
+    turns: &KeyedMutex,
+    name: &LockName,
+    (wait, asked): (Duration, Instant),
+    meter: &Meter,
+) -> Result<Guard, LockError> {
+    meter.busy();
+    if !wait.is_zero()
+        && let Ok(turn) = timeout_at(asked + wait, turns.lock(name)).await
+    {
+        let now = Instant::now();
+        meter.hand_off(now - turn.free_since());
+        meter.acquired(now - asked);
+        return Ok(Guard::of_turn(turn, meter.clone(), now));
+    }
+    let waited = asked.elapsed();
+    meter.timed_out(waited);
+    Err(LockError::TimedOut { waited, is_endless: false })
+}
+
+/// The same behind what stands above all mechanisms: for a lock that is held no longer than it may
+/// be, and as a member of others.
 struct LocalAcquisition {
     names: KeyedMutex,
     name: LockName,
@@ -72,5 +116,48 @@ impl Hold for LocalHold {
 
     async fn release(&mut self) -> Result<Release, LockError> {
         Ok(if self.0.take().is_some() { Release::Released } else { Release::Gone })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Lease, LockOptions, Locks};
+
+    const LEASE: Lease = Lease::Fixed(Duration::from_secs(1));
+
+    #[tokio::test]
+    async fn a_guard_is_the_turn_free_at_once_and_never_lost() {
+        let (locks, name) = (Locks::new(Arc::new(Local::new())), LockName::new("a").unwrap());
+        let guard = locks.try_lock(&name, LEASE).await.unwrap().unwrap();
+        assert_eq!(guard.owner(), guard.owner());
+        assert!(!guard.is_lost() && guard.loss().cause().is_none() && guard.token().is_none());
+        assert_eq!((guard.belief(), guard.loss().belief()), (Belief::FOREVER, Belief::FOREVER));
+        let lost = tokio::time::timeout(Duration::from_millis(20), guard.lost()).await;
+        assert!(lost.is_err(), "nothing can end it");
+        assert!(locks.try_lock(&name, LEASE).await.unwrap().is_none());
+        let owner = guard.owner().clone();
+        drop(guard);
+        let next = locks.try_lock(&name, LEASE).await.unwrap().expect("free at once");
+        assert_ne!(*next.owner(), owner);
+        assert_eq!(next.release().await.unwrap(), Release::Released);
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_is_held_no_longer_than_it_may_be_is_freed_although_its_guard_is_there() {
+        let (locks, name) = (Locks::new(Arc::new(Local::new())), LockName::new("a").unwrap());
+        let wait = Duration::from_secs(10);
+        let short = LockOptions { max_hold: Some(LockOptions::MIN_LEASE), ..options(wait) };
+        let guard = locks.lock(&name, &short).await.unwrap();
+        let next = locks.lock(&name, &options(wait)).await.expect("the same turns");
+        assert!(guard.is_lost() && !next.is_lost());
+        assert_eq!(guard.release().await.unwrap(), Release::Gone);
+        assert!(locks.try_lock(&name, LEASE).await.unwrap().is_none(), "it is the next one's");
+    }
+
+    fn options(wait: Duration) -> LockOptions {
+        LockOptions::new(wait, LEASE)
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
+use crate::keyed::KeyedMutex;
 use crate::{Belief, Guarantees, LockError, LockName, Owner, Token, Wake};
 
 /// One acquisition, described.
@@ -79,6 +80,13 @@ pub trait Locker: Send + Sync + 'static {
     /// Waits until nothing is under way that the mechanism itself has left to the background.
     /// Mechanisms that do not say otherwise leave nothing there.
     async fn flush(&self) {}
+
+    /// The turns that are the whole lock, where there is nothing else to it: nothing that can fail,
+    /// end by itself or be left behind, and so nothing of what stands above mechanisms is needed.
+    #[doc(hidden)]
+    fn turns(&self) -> Option<&KeyedMutex> {
+        None
+    }
 
     /// Starts an acquisition. Asks no server yet.
     fn begin(&self, request: Request) -> Box<dyn Acquisition>;

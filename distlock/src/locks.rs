@@ -17,12 +17,13 @@ use crate::ownership::Ownerships;
 use crate::pace::Pace;
 use crate::pulse::Pulse;
 use crate::stage::StageTurn;
+use crate::streak::Streak;
 use crate::tenure::Tenure;
 use crate::wait::Waiting;
 use crate::watchdog::Watchdog;
 use crate::{
     Answer, Belief, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
-    Loss, Mint, Owner, OwnerCheck, Request, WakeKind, Woken, failpoint,
+    Loss, Mint, Owner, OwnerCheck, Request, WakeKind, Woken, failpoint, local,
 };
 
 /// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and the
@@ -30,10 +31,9 @@ use crate::{
 #[derive(Clone)]
 pub struct Locks {
     locker: Arc<dyn Locker>,
+    guarantees: Guarantees,
     /// One task per process and name goes to the server; the others queue here.
     first_stage: Option<KeyedMutex>,
-    /// Waiters of other processes poll: this one must let them in now and then.
-    gives_way: bool,
     /// And what it has minted for the owners there are.
     mint: Option<(Arc<dyn Mint>, Ownerships)>,
     watchdog: Watchdog,
@@ -51,7 +51,7 @@ impl Locks {
         let meter = Meter::of(name);
         Self {
             first_stage: locker.has_first_stage().then(KeyedMutex::new),
-            gives_way: locker.guarantees().wake == WakeKind::Poll,
+            guarantees: locker.guarantees(),
             locker,
             mint: None,
             watchdog: Watchdog::new(meter.clone()),
@@ -85,7 +85,7 @@ impl Locks {
 
     /// What the mechanism promises.
     pub fn guarantees(&self) -> Guarantees {
-        self.locker.guarantees()
+        self.guarantees
     }
 
     /// Whether the mechanism's servers answer, as far as an acquisition needs them: one round trip,
@@ -122,7 +122,7 @@ impl Locks {
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
         // To a mechanism that promises no re-entry the same owner twice is an answer that was lost.
-        let owner = self.guarantees().reentrant.is_yes().then_some(owner);
+        let owner = self.guarantees.reentrant.is_yes().then_some(owner);
         self.lock_for(owner, name, options).await
     }
 
@@ -135,6 +135,14 @@ impl Locks {
         self.check(options)?;
         self.check_reentry(owner.as_ref(), name, options)?;
         let started = Instant::now();
+        if let Some(turns) = self.locker.turns()
+            && options.max_hold.is_none()
+        {
+            if let Some(guard) = local::try_turn(turns, name, started, &self.meter) {
+                return Ok(guard);
+            }
+            return local::await_turn(turns, name, (options.wait, started), &self.meter).await;
+        }
         let outcome = self.acquire(owner, name, options, started).await;
         match &outcome {
             Ok(_) => self.meter.acquired(started.elapsed()),
@@ -182,8 +190,8 @@ impl Locks {
     }
 
     fn check(&self, options: &LockOptions) -> Result<(), LockError> {
-        let guarantees = self.locker.guarantees();
-        options.check(&guarantees, self.pace.round_trip())?;
+        let guarantees = &self.guarantees;
+        options.check(guarantees, self.pace.round_trip())?;
         match guarantees.fencing {
             _ if !options.fenced => Ok(()),
             Fencing::Optional if self.mint.is_some() => Ok(()),
@@ -200,7 +208,7 @@ impl Locks {
         name: &LockName,
         options: &LockOptions,
     ) -> Result<(), LockError> {
-        let is_minted = options.fenced && self.locker.guarantees().fencing == Fencing::Optional;
+        let is_minted = options.fenced && self.guarantees.fencing == Fencing::Optional;
         match (owner, &self.mint) {
             (Some(owner), Some((_, all))) if is_minted && !all.knows(name, owner) => {
                 let limit = "must hold the lock by these locks, for its token to be known";
@@ -224,7 +232,7 @@ impl Locks {
             .await
             .map_err(|Late| timed_out(false))?;
         let mut wait = Waiting::new(deadline, turn);
-        if self.gives_way {
+        if self.gives_way() {
             wait.give_way().await;
         }
         loop {
@@ -294,10 +302,10 @@ impl Locks {
     }
 
     /// The turn has brought the lock.
-    fn used(&self, mut turn: Turn, owner: &Owner) -> Turn {
+    fn used(&self, turn: Turn, owner: &Owner) -> Turn {
         turn.belongs_to(owner);
-        if self.gives_way {
-            turn.streak().entered();
+        if self.gives_way() {
+            turn.streak(Streak::entered);
         }
         turn
     }
@@ -338,7 +346,7 @@ impl Locks {
         .map(|upkeep| self.watchdog.keep(upkeep, Arc::clone(&tenure), until));
         let turn = turn.map(|turn| StageTurn::new(turn, Arc::clone(&tenure), &self.background));
         let own_token = hold.token();
-        let idempotent = self.locker.guarantees().idempotent == Answer::Yes;
+        let idempotent = self.guarantees.idempotent == Answer::Yes;
         let meter = self.meter.clone();
         let mint = self.mint.as_ref().filter(|_| own_token.is_none());
         let key = (request.name.clone(), request.owner.clone());
@@ -363,9 +371,14 @@ impl Locks {
         Ok(guard)
     }
 
+    /// Waiters of other processes poll: this one must let them in now and then.
+    fn gives_way(&self) -> bool {
+        self.guarantees.wake == WakeKind::Poll
+    }
+
     /// Whether a release that comes late cannot free somebody else's lock.
     fn frees_only_its_own(&self) -> bool {
-        match self.locker.guarantees().owner_checked {
+        match self.guarantees.owner_checked {
             OwnerCheck::Atomic | OwnerCheck::Yes => true,
             OwnerCheck::NotApplicable | OwnerCheck::No | OwnerCheck::Racy => false,
         }

@@ -78,11 +78,6 @@ impl Streak {
         self.ended = Some(Instant::now());
     }
 
-    /// When the last one was.
-    pub(crate) fn ended_at(&self) -> Option<Instant> {
-        self.ended
-    }
-
     /// Whether the next turn would go on with it.
     pub(crate) fn goes_on(&self) -> bool {
         self.since.is_some()

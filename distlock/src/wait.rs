@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
 use crate::keyed::Turn;
+use crate::streak::Streak;
 use crate::{Hold, LockError};
 
 /// What a waiter is told.
@@ -89,7 +90,8 @@ impl Waiting {
     /// Leaves the lock to other processes for a moment if this one has had it for long.
     pub(crate) async fn give_way(&mut self) {
         if self.left() >= Self::TO_SPARE
-            && let Some(pause) = self.turn.as_mut().and_then(|turn| turn.streak().pause())
+            && let Some(pause) =
+                self.turn.as_ref().and_then(|turn| turn.streak(Streak::pause).flatten())
         {
             sleep(pause).await;
             // And does not come back before those who have waited for longer.
@@ -100,8 +102,8 @@ impl Waiting {
     /// Somebody else holds the lock.
     pub(crate) fn found_busy(&mut self) {
         self.was_busy = true;
-        if let Some(turn) = &mut self.turn {
-            turn.streak().found_busy();
+        if let Some(turn) = &self.turn {
+            turn.streak(Streak::found_busy);
         }
     }
 
@@ -147,8 +149,8 @@ mod tests {
     async fn whoever_may_wait_for_100_ms_gives_way_after_a_streak_and_whoever_has_less_does_not() {
         let (name, ms) = (LockName::new("a").unwrap(), Duration::from_millis);
         for (wait, gives_way) in [(ms(99), false), (ms(100), true)] {
-            let mut turn = KeyedMutex::new().try_lock(&name).unwrap();
-            turn.streak().entered();
+            let turn = KeyedMutex::new().try_lock(&name).unwrap();
+            turn.streak(Streak::entered);
             tokio::time::advance(Duration::from_secs(2)).await;
             let started = Instant::now();
             let mut waiting = Waiting::new(started + wait, Some(turn));

@@ -177,9 +177,9 @@ fn answer_limit(lease: Duration) -> Duration {
 impl Nodes {
     /// Asks all servers at once, until their answers are enough. Every server that there is a
     /// connection to has been sent the command by then, or is about to be, with others: each is
-    /// asked before the first answer is looked at. The others are listened to in the background, each for no longer than an answer
-    /// may take: also a server that is being connected to again shall hear of it, and one that is
-    /// always the slowest shall not be taken for silent.
+    /// asked before the first answer is looked at. The others are listened to in the background,
+    /// each for no longer than an answer may take: also a server that is being connected to again
+    /// shall hear of it, and one that is always the slowest shall not be taken for silent.
     async fn ask(
         &self,
         limit: Duration,

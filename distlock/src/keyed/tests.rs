@@ -1,0 +1,122 @@
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
+use super::*;
+
+fn name(text: &str) -> LockName {
+    LockName::new(text).unwrap()
+}
+
+/// Whether it does not have its turn yet.
+fn waits(waiter: Pin<&mut impl Future<Output = Turn>>) -> bool {
+    waiter.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+#[tokio::test]
+async fn one_turn_per_key_and_first_come_first_served() {
+    let keyed = KeyedMutex::new();
+    let first = keyed.try_lock(&name("a")).unwrap();
+    assert!(keyed.try_lock(&name("a")).is_none());
+    assert!(keyed.try_lock(&name("b")).is_some());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..10 {
+        let (keyed, order) = (keyed.clone(), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let _turn = keyed.lock(&name("a")).await;
+            order.lock().unwrap().push(number);
+        }));
+        tokio::task::yield_now().await;
+    }
+    drop(first);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn no_key_is_left_behind_by_holders_or_by_waiters_that_gave_up() {
+    let keyed = KeyedMutex::new();
+    let turn = keyed.lock(&name("a")).await;
+    let key = name("a");
+    let mut waiter = Box::pin(keyed.lock(&key));
+    assert!(waits(waiter.as_mut()));
+    drop(waiter);
+    assert_eq!(keyed.sizes(), (1, 0));
+    drop(turn);
+    assert_eq!(keyed.sizes(), (0, 0));
+    assert!(keyed.try_lock(&name("a")).is_some(), "the waiter that gave up holds nothing");
+}
+
+#[tokio::test]
+async fn a_streak_is_remembered_between_turns_and_of_few_keys_only() {
+    let keyed = KeyedMutex::new();
+    for number in 0..10_000 {
+        let turn = keyed.try_lock(&name(&number.to_string())).unwrap();
+        turn.streak(Streak::entered);
+    }
+    let (used, remembered) = keyed.sizes();
+    assert_eq!(used, 0);
+    assert!(remembered <= SHARDS * REMEMBERED, "{remembered}");
+    let turn = keyed.try_lock(&name("9999")).unwrap();
+    let goes_on = turn.streak(|streak| streak.goes_on());
+    assert_eq!(goes_on, Some(true), "the latest is among them");
+    drop(turn);
+    assert_eq!(keyed.sizes(), (0, remembered), "and is remembered once");
+}
+
+#[tokio::test]
+async fn waiters_that_give_up_leave_no_more_behind_than_have_waited_at_once() {
+    let (keyed, key) = (KeyedMutex::new(), name("a"));
+    let turn = keyed.try_lock(&key).unwrap();
+    let mut last = Box::pin(keyed.lock(&key));
+    assert!(waits(last.as_mut()));
+    for _ in 0..10_000 {
+        let mut waiter = Box::pin(keyed.lock(&key));
+        assert!(waits(waiter.as_mut()));
+    }
+    let kept = turn.with(|entry| entry.waiters.len()).unwrap();
+    assert!(kept <= 8, "{kept}");
+    drop(turn);
+    drop(last.await);
+    assert_eq!(keyed.sizes(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_turn_that_is_given_to_somebody_who_then_gives_up_goes_on_to_the_next() {
+    let (keyed, key) = (KeyedMutex::new(), name("a"));
+    let turn = keyed.try_lock(&key).unwrap();
+    let mut waiters: Vec<_> = (0..10_000).map(|_| Box::pin(keyed.lock(&key))).collect();
+    for waiter in &mut waiters {
+        assert!(waits(waiter.as_mut()));
+    }
+    drop(turn);
+    let last = waiters.pop().unwrap();
+    // Each in its turn, which it has and has not seen.
+    drop(waiters);
+    drop(last.await);
+    assert_eq!(keyed.sizes(), (0, 0));
+}
+
+#[tokio::test]
+async fn what_is_expected_is_done_once_for_the_turn_that_said_it_and_for_no_other() {
+    let (keyed, key) = (KeyedMutex::new(), name("a"));
+    let done = Arc::new(Mutex::new(Vec::new()));
+    let say = |turn: &Turn, what: &'static str| {
+        let done = Arc::clone(&done);
+        turn.expected().when_somebody_waits(Box::new(move || done.lock().unwrap().push(what)));
+    };
+    let first = keyed.try_lock(&key).unwrap();
+    say(&first, "first");
+    assert!(keyed.try_lock(&key).is_none());
+    assert!(keyed.try_lock(&key).is_none());
+    assert_eq!(*done.lock().unwrap(), ["first"]);
+    say(&first, "said and not waited for");
+    drop(first);
+    let second = keyed.try_lock(&key).unwrap();
+    let mut waiter = Box::pin(keyed.lock(&key));
+    assert!(waits(waiter.as_mut()));
+    say(&second, "second");
+    assert_eq!(*done.lock().unwrap(), ["first", "second"]);
+}
