@@ -185,12 +185,13 @@ impl Guard {
     /// Frees the lock and says how that ended; [`Release::Gone`] if that was done already, because
     /// it had been held for as long as it may. The release goes on if the future is dropped.
     pub async fn release(self) -> Result<Release, LockError> {
-        let hold = match &self.0 {
+        let served = match &self.0 {
             Kind::Turn(_) => return Ok(Release::Released),
-            Kind::Hold(hold) => hold,
+            Kind::Hold(served) => served,
         };
-        let Some(held) = take(&hold.held) else { return Ok(Release::Gone) };
-        hold.background
+        let Some(held) = take(&served.held) else { return Ok(Release::Gone) };
+        served
+            .background
             .finish(held.release(), |outcome| {
                 note(outcome);
                 Box::pin(ready(()))

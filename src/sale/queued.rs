@@ -5,7 +5,7 @@
 //! stream. A replica takes entries of the stream (`pump`), has their orders written in groups by
 //! the writer `grouped` (`work`), and acknowledges those whose tickets have ended. An entry whose
 //! taker has died is taken over by another replica. While many ask and are admitted, the queue has
-//! a quarter of the time: who asks waits for an answer, and whoever is in the queue has one
+//! an eighth of the time: who asks waits for an answer, and whoever is in the queue has one
 //! (`crowd`).
 //!
 //! It guarantees what the path `direct` does, because the database has the last word on everything:

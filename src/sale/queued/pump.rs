@@ -30,10 +30,12 @@ const BATCH: usize = 256;
 /// been answered, and each trip to Redis costs the same for one as for many.
 const GATHER: Duration = Duration::from_millis(4);
 /// While a crowd comes first, the next entries are taken when no more than so many are still under
-/// way, and so many times as long later as that took. Neither wait is longer than that.
+/// way, or when that takes so long; and then so many times as long later as that took, at most so
+/// much later.
 const FEW: usize = 16;
-const TIMES_AS_LONG: u32 = 3;
 const CROWDED: Duration = Duration::from_millis(100);
+const TIMES_AS_LONG: u32 = 7;
+const LATER: Duration = Duration::from_millis(200);
 /// Between two looks into a queue that is empty: at first, and at most.
 const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_millis(400);
@@ -186,7 +188,7 @@ impl Pump {
     /// Waits until what was taken then is written but for a few, and for a while.
     async fn leave_time_to_the_crowd(&self, taken_at: Instant) {
         let _few_or_many = timeout(CROWDED, self.work.room_for(UNDER_WAY - FEW)).await;
-        sleep((taken_at.elapsed() * TIMES_AS_LONG).min(CROWDED)).await;
+        sleep((taken_at.elapsed() * TIMES_AS_LONG).min(LATER)).await;
     }
 
     /// Shows what is under way until it is aborted, and takes over what nobody shows until the end.
