@@ -4,7 +4,8 @@
 //! SIGKILL does; each time that one is reached is counted. Without the feature a point is an empty
 //! function, and nothing of this is in the program. Actions are those of the crate `fail`
 //! (`panic`, `sleep(ms)`, `off`, each with `3*` for three times, `10%` for a chance and `->` for
-//! what comes then), and `return(kill)`. They block the thread, as a long pause does.
+//! what comes then), and `return(kill)`. They block the thread, as a long pause does. A lock of
+//! `local` reaches none of them.
 
 /// Before a server is asked for a lock.
 pub const BEFORE_ACQUIRE: &str = "lock-before-acquire";

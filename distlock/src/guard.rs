@@ -21,7 +21,7 @@ const RELEASE_TRIES: u32 = 3;
 const RELEASE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A held lock. Release it with [`Guard::release`]; a guard that is merely dropped is released
-/// in the background, and so is one whose holder panics.
+/// in the background, and so is one whose holder panics (a lock of `local` at once).
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard(Kind);
 
@@ -34,13 +34,18 @@ enum Kind {
 struct HeldTurn {
     owner: OnceLock<Owner>,
     meter: Meter,
-    since: Instant,
-    _turn: Turn,
+    /// By the meter's clock.
+    since: Option<Instant>,
+    turn: Turn,
 }
 
 impl Drop for HeldTurn {
     fn drop(&mut self) {
-        self.meter.ended(self.since.elapsed(), false);
+        let now = self.meter.now();
+        if let Some((since, now)) = self.since.zip(now) {
+            self.meter.ended(now - since, false);
+        }
+        self.turn.end(now);
     }
 }
 
@@ -108,9 +113,10 @@ impl Held {
 }
 
 impl Guard {
-    /// The turn that somebody has had since then, and nothing else.
-    pub(crate) fn of_turn(turn: Turn, meter: Meter, since: Instant) -> Self {
-        Self(Kind::Turn(HeldTurn { owner: OnceLock::new(), meter, since, _turn: turn }))
+    /// The turn, which has just come, and nothing else.
+    pub(crate) fn of_turn(turn: Turn, meter: &Meter) -> Self {
+        let (owner, meter) = (OnceLock::new(), meter.clone());
+        Self(Kind::Turn(HeldTurn { owner, since: meter.now(), meter, turn }))
     }
 
     /// Frees the lock at `most` if it is held until then, whatever the holder does.

@@ -7,8 +7,8 @@
 //! the last few keys of a shard had been used without a break is remembered a little longer, for a
 //! task that comes again and again (see `streak`).
 //!
-//! Bounds: an entry keeps no more waiters, with those that have given up, than twice as many as
-//! have waited for it at the same time.
+//! Bounds: an entry keeps no more waiters, with those that have given up, than four times as many
+//! as have waited for it at the same time.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -76,16 +76,31 @@ pub(crate) struct Turn {
     place: Place,
     /// Away once it was handed on.
     shard: Option<Arc<Shard>>,
-    /// When it was handed on, if it was.
+    /// When the turn before it ended, where that one said so.
     since: Option<Instant>,
 }
 
-/// How it went for somebody who wants a turn.
-enum Came {
-    /// Nobody had it.
-    In(Turn),
-    /// Somebody has it, and that is to be done now.
-    Busy(Option<Expected>),
+/// A place in the queue for the turn of a key; dropping it leaves the queue.
+pub(crate) struct Queued<'a> {
+    keys: &'a KeyedMutex,
+    name: &'a LockName,
+    turn: oneshot::Receiver<Turn>,
+}
+
+impl Queued<'_> {
+    /// Waits for the turn.
+    pub(crate) async fn turn(mut self) -> Turn {
+        loop {
+            // An entry is not dropped before its waiters, so it comes.
+            if let Ok(turn) = self.turn.await {
+                return turn;
+            }
+            match self.keys.ask(self.name) {
+                Ok(turn) => return turn,
+                Err(queued) => self = queued,
+            }
+        }
+    }
 }
 
 impl Shard {
@@ -129,12 +144,18 @@ impl State {
 }
 
 impl Entry {
-    /// Has it wait for its turn.
-    fn queue(&mut self, waiter: oneshot::Sender<Turn>) {
+    /// Where the turn will come.
+    fn queue(&mut self) -> oneshot::Receiver<Turn> {
         if self.waiters.len() == self.waiters.capacity() {
             self.waiters.retain(|waiter| !waiter.is_closed());
+            // Or the next ones would look at all of them again, each for the one place it needs.
+            if self.waiters.len() > self.waiters.capacity() / 2 {
+                self.waiters.reserve(self.waiters.capacity());
+            }
         }
+        let (waiter, turn) = oneshot::channel();
         self.waiters.push_back(waiter);
+        turn
     }
 
     fn is_waited_for(&self) -> bool {
@@ -157,9 +178,10 @@ impl Turn {
         Expectation { place: self.place, shard: self.shard.clone() }
     }
 
-    /// When the turn before it ended; now if nobody had it.
-    pub(crate) fn free_since(&self) -> Instant {
-        self.since.unwrap_or_else(Instant::now)
+    /// When the turn before it ended, if that one was handed on with [`Turn::end`]. Told once: who
+    /// has heard it has the turn.
+    pub(crate) fn free_since(&mut self) -> Option<Instant> {
+        self.since.take()
     }
 
     /// How long this process has had the key. `None` cannot be while the turn lasts.
@@ -170,7 +192,15 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let place = self.place;
+        self.end(None);
+    }
+}
+
+impl Turn {
+    /// Lets the next one in, who may want to know since when he could have been: what the turn
+    /// itself was told, if nobody has had it.
+    pub(crate) fn end(&mut self, at: Option<Instant>) {
+        let (place, since) = (self.place, at.or(self.since));
         while let Some(shard) = self.shard.take() {
             let mut state = shard.state();
             let Ok(mut found) = state.entries.find_entry(place.hash, |entry| entry.place == place)
@@ -189,14 +219,13 @@ impl Drop for Turn {
                 drop(left);
                 return;
             };
-            let since = Instant::now();
             entry.streak.ended();
             entry.owner = None;
             let expected = entry.expected.take();
             drop(state);
             drop(expected);
             // Who has given up hands it back.
-            let handed_on = next.send(Self { place, shard: Some(shard), since: Some(since) });
+            let handed_on = next.send(Self { place, shard: Some(shard), since });
             self.shard = handed_on.err().and_then(|mut turn| turn.shard.take());
         }
     }
@@ -234,28 +263,33 @@ impl KeyedMutex {
     /// The turn, if nobody has it.
     pub(crate) fn try_lock(&self, name: &LockName) -> Option<Turn> {
         loop {
-            match self.enter(name, None) {
-                Came::In(turn) => return Some(turn),
+            match self.enter(name, |entry| entry.expected.take()) {
+                Ok(turn) => return Some(turn),
                 // That may be the end of the turn.
-                Came::Busy(Some(expected)) => expected(),
-                Came::Busy(None) => return None,
+                Err(Some(expected)) => expected(),
+                Err(None) => return None,
             }
         }
     }
 
+    /// The turn if nobody has it, else a place in the queue.
+    pub(crate) fn ask<'a>(&'a self, name: &'a LockName) -> Result<Turn, Queued<'a>> {
+        let (turn, expected) =
+            match self.enter(name, |entry| (entry.queue(), entry.expected.take())) {
+                Ok(turn) => return Ok(turn),
+                Err(busy) => busy,
+            };
+        if let Some(expected) = expected {
+            expected();
+        }
+        Err(Queued { keys: self, name, turn })
+    }
+
     /// Queues for the turn; dropping the future leaves the queue.
     pub(crate) async fn lock(&self, name: &LockName) -> Turn {
-        loop {
-            let (waiter, turn) = oneshot::channel();
-            match self.enter(name, Some(waiter)) {
-                Came::In(turn) => return turn,
-                Came::Busy(Some(expected)) => expected(),
-                Came::Busy(None) => {}
-            }
-            // An entry is not dropped before its waiters, so it comes.
-            if let Ok(turn) = turn.await {
-                return turn;
-            }
+        match self.ask(name) {
+            Ok(turn) => turn,
+            Err(queued) => queued.turn().await,
         }
     }
 
@@ -266,18 +300,15 @@ impl KeyedMutex {
         state.of(name, hash).is_some_and(|entry| entry.owner.as_ref() == Some(owner))
     }
 
-    /// Takes the turn if nobody has it; else waits for it, if there is somebody to be told.
-    fn enter(&self, name: &LockName, waiter: Option<oneshot::Sender<Turn>>) -> Came {
+    /// Takes the turn if nobody has it, else does that.
+    fn enter<T>(&self, name: &LockName, busy: impl FnOnce(&mut Entry) -> T) -> Result<Turn, T> {
         let (shard, hash) = self.shard(name);
         let mut state = shard.state();
         if let Some(entry) = state.of(name, hash) {
-            if let Some(waiter) = waiter {
-                entry.queue(waiter);
-            }
-            return Came::Busy(entry.expected.take());
+            return Err(busy(entry));
         }
         let place = state.add(name, hash);
-        Came::In(Turn { place, shard: Some(Arc::clone(shard)), since: None })
+        Ok(Turn { place, shard: Some(Arc::clone(shard)), since: None })
     }
 
     fn shard(&self, name: &LockName) -> (&Arc<Shard>, u64) {

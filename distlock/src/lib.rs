@@ -56,7 +56,8 @@
 //! - [`Guard`], what callers get from [`Locks::lock`]: owns a hold, tells of its loss, releases it.
 //!
 //! A mechanism is one file and one line in the registry. Waiting, the queue inside the process,
-//! cancellation, loss and release are written once, in [`Locks`] and [`Guard`], above all of them.
+//! cancellation, loss and release are written once, in [`Locks`] and [`Guard`], above all of them;
+//! `local`, whose turn in the process is the whole lock, needs little of that.
 //!
 //! Reading order: `kind` (the names), `guarantees` and `table` (what each promises), `locker` (the
 //! interface of a mechanism), `lease` (how long a hold may be believed), `owner` and `name` (what a

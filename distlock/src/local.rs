@@ -45,34 +45,37 @@ impl Locker for Local {
     }
 }
 
-/// Takes the turn, which is the whole lock, if nobody has it.
-pub(crate) fn try_turn(
+/// Takes the turn, which is the whole lock; waits for it at most so long.
+pub(crate) async fn take(
     turns: &KeyedMutex,
     name: &LockName,
-    asked: Instant,
-    meter: &Meter,
-) -> Option<Guard> {
-    meter.attempt();
-    let turn = turns.try_lock(name)?;
-    meter.acquired(Duration::ZERO);
-    Some(Guard::of_turn(turn, meter.clone(), asked))
-}
-
-/// Waits for it, at most so long since it was asked for.
-pub(crate) async fn await_turn(
-    turns: &KeyedMutex,
-    name: &LockName,
-    (wait, asked): (Duration, Instant),
+    wait: Duration,
     meter: &Meter,
 ) -> Result<Guard, LockError> {
+    meter.attempt();
+    let asked = if wait.is_zero() {
+        turns.try_lock(name).ok_or(None)
+    } else {
+        turns.ask(name).map_err(Some)
+    };
+    let queued = match asked {
+        Ok(turn) => {
+            meter.acquired(Duration::ZERO);
+            return Ok(Guard::of_turn(turn, meter));
+        }
+        Err(queued) => queued,
+    };
     meter.busy();
-    if !wait.is_zero()
-        && let Ok(turn) = timeout_at(asked + wait, turns.lock(name)).await
+    let asked = Instant::now();
+    if let Some(queued) = queued
+        && let Ok(mut turn) = timeout_at(asked + wait, queued.turn()).await
     {
-        let now = Instant::now();
-        meter.hand_off(now - turn.free_since());
-        meter.acquired(now - asked);
-        return Ok(Guard::of_turn(turn, meter.clone(), now));
+        let since = turn.free_since();
+        if let Some(now) = meter.now() {
+            meter.hand_off(now - since.unwrap_or(now));
+            meter.acquired(now - asked);
+        }
+        return Ok(Guard::of_turn(turn, meter));
     }
     let waited = asked.elapsed();
     meter.timed_out(waited);
@@ -95,8 +98,8 @@ impl Acquisition for LocalAcquisition {
 
     fn wake(&mut self) -> Wake<'_> {
         Wake::Signal(Box::pin(async {
-            let turn = self.names.lock(&self.name).await;
-            let since = turn.free_since();
+            let mut turn = self.names.lock(&self.name).await;
+            let since = turn.free_since().unwrap_or_else(Instant::now);
             Ok(Woken::Held { hold: Box::new(LocalHold(Some(turn))), since })
         }))
     }
@@ -115,7 +118,9 @@ impl Hold for LocalHold {
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {
-        Ok(if self.0.take().is_some() { Release::Released } else { Release::Gone })
+        let Some(mut turn) = self.0.take() else { return Ok(Release::Gone) };
+        turn.end(Some(Instant::now()));
+        Ok(Release::Released)
     }
 }
 

@@ -134,15 +134,12 @@ impl Locks {
     ) -> Result<Guard, LockError> {
         self.check(options)?;
         self.check_reentry(owner.as_ref(), name, options)?;
-        let started = Instant::now();
         if let Some(turns) = self.locker.turns()
             && options.max_hold.is_none()
         {
-            if let Some(guard) = local::try_turn(turns, name, started, &self.meter) {
-                return Ok(guard);
-            }
-            return local::await_turn(turns, name, (options.wait, started), &self.meter).await;
+            return local::take(turns, name, options.wait, &self.meter).await;
         }
+        let started = Instant::now();
         let outcome = self.acquire(owner, name, options, started).await;
         match &outcome {
             Ok(_) => self.meter.acquired(started.elapsed()),

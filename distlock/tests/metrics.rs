@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use distlock::{Backends, LockKind, Locks, locker};
+use distlock::{Backends, Lease, LockKind, Locks, locker};
 use metrics::with_local_recorder;
 use support::redisson::kept;
 use support::told::{LATE, Told};
@@ -50,4 +50,32 @@ async fn a_hand_off_and_the_renewals_of_a_lock_are_measured() {
     assert_eq!(hand_offs.len(), 1, "{hand_offs:?}");
     assert!((0.0..=freed.elapsed().as_secs_f64()).contains(&hand_offs[0]), "{hand_offs:?}");
     guard.release().await.expect("a release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_in_the_process_is_measured_as_well() {
+    let mechanism = locker(LockKind::Local, &Backends::default()).expect("a locker");
+    let told = Told::default();
+    let locks = with_local_recorder(&told, || Locks::new(mechanism));
+    let (name, patient) = (fresh_name(), kept(Duration::from_secs(20), LEASE));
+    let held = locks.lock(&name, &patient).await.expect("it is free");
+    let waiter = tokio::spawn({
+        let (locks, name) = (locks.clone(), name.clone());
+        async move { locks.lock(&name, &patient).await }
+    });
+    let second = Duration::from_secs(1);
+    tokio::time::sleep(second).await;
+    assert!(locks.try_lock(&name, Lease::Fixed(LEASE)).await.expect("no error").is_none());
+    held.release().await.expect("a release");
+    let guard = waiter.await.expect("no panic").expect("it was released");
+    tokio::time::sleep(2 * second).await;
+    guard.release().await.expect("a release");
+
+    assert_eq!(told.of("distlock_attempts_total").len(), 3);
+    assert_eq!(told.of("distlock_busy_total").len(), 2);
+    assert_eq!(told.of("distlock_acquired_total").len(), 2);
+    assert_eq!(told.of("distlock_timed_out_total").len(), 1);
+    assert_eq!(told.of("distlock_hand_off_seconds"), [0.0]);
+    assert_eq!(told.of("distlock_wait_seconds"), [0.0, 0.0, 1.0]);
+    assert_eq!(told.of("distlock_hold_seconds"), [1.0, 2.0]);
 }

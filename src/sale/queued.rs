@@ -4,8 +4,8 @@
 //! Admission is one script (`lua/sale/admit.lua`): the window, one a user, a unit, a place in the
 //! stream. A replica takes entries of the stream (`pump`), has their orders written in groups by
 //! the writer `grouped` (`work`), and acknowledges those whose tickets have ended. An entry whose
-//! taker has died is taken over by another replica. While many ask and are admitted, the queue has
-//! an eighth of the time: who asks waits for an answer, and whoever is in the queue has one
+//! taker has died is taken over by another replica. While many ask and are admitted, each queue has
+//! about an eighth of the time: who asks waits for an answer, and whoever is in the queue has one
 //! (`crowd`).
 //!
 //! It guarantees what the path `direct` does, because the database has the last word on everything:
@@ -203,7 +203,7 @@ impl Queue {
                 return desk.give_up(&request, error).await;
             }
         };
-        asking.answered(matches!(admission, Admission::SoldOut | Admission::Full));
+        asking.answered(matches!(admission, Admission::Admitted));
         Requested::Refused(match admission {
             Admission::Admitted => {
                 reach(failpoint::QUEUE_ADMITTED);

@@ -1,5 +1,10 @@
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::*;
 
@@ -119,4 +124,51 @@ async fn what_is_expected_is_done_once_for_the_turn_that_said_it_and_for_no_othe
     assert!(waits(waiter.as_mut()));
     say(&second, "second");
     assert_eq!(*done.lock().unwrap(), ["first", "second"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_turn_is_one_persons_and_is_not_lost_by_those_who_give_up_in_other_threads() {
+    const PATIENCE: Duration = Duration::from_mins(1);
+    let keyed = KeyedMutex::new();
+    let keys: Vec<_> =
+        (0..4).map(|number| (name(&number.to_string()), AtomicUsize::new(0))).collect();
+    let keys = Arc::new(keys);
+    let mut tasks = JoinSet::new();
+    for task in 0..64 {
+        let (keyed, keys) = (keyed.clone(), Arc::clone(&keys));
+        tasks.spawn(async move {
+            for pass in 0..2_000 {
+                let (key, inside) = &keys[(task * 7 + pass) % 4];
+                let turn = match (task + pass) % 4 {
+                    0 => keyed.try_lock(key),
+                    1 => timeout(Duration::from_micros(200), keyed.lock(key)).await.ok(),
+                    2 => soon(keyed.lock(key), pass % 5).await,
+                    _ => Some(keyed.lock(key).await),
+                };
+                let Some(turn) = turn else { continue };
+                assert_eq!(inside.fetch_add(1, SeqCst), 0, "two have the turn");
+                if pass % 3 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                inside.fetch_sub(1, SeqCst);
+                drop(turn);
+            }
+        });
+    }
+    timeout(PATIENCE, tasks.join_all()).await.expect("no turn is lost");
+    assert_eq!(keyed.sizes().0, 0);
+}
+
+/// What comes before others have run so often.
+async fn soon<T>(future: impl Future<Output = T>, often: usize) -> Option<T> {
+    let late = async {
+        for _ in 0..often {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        came = future => Some(came),
+        () = late => None,
+    }
 }

@@ -31,11 +31,12 @@ const BATCH: usize = 256;
 const GATHER: Duration = Duration::from_millis(4);
 /// While a crowd comes first, the next entries are taken when no more than so many are still under
 /// way, or when that takes so long; and then so many times as long later as that took, at most so
-/// much later.
+/// much later. Whether it still does is seen again and again meanwhile.
 const FEW: usize = 16;
 const CROWDED: Duration = Duration::from_millis(100);
 const TIMES_AS_LONG: u32 = 7;
 const LATER: Duration = Duration::from_millis(200);
+const AGAIN: Duration = Duration::from_millis(5);
 /// Between two looks into a queue that is empty: at first, and at most.
 const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_millis(400);
@@ -149,17 +150,18 @@ impl Pump {
         }
         let mut pause = SHORT;
         let mut ending = None;
-        let mut taken_at = Instant::now();
+        let mut taken_at = None;
         loop {
             let has_room = timeout(LONG, self.work.places.acquire()).await.is_ok();
             // What was acknowledged together makes room together.
             let _much_or_little = timeout(GATHER, self.work.room_for(BATCH)).await;
-            if self.desk.crowd.comes_first() && !end.is_cancelled() {
-                self.leave_time_to_the_crowd(taken_at).await;
+            if let Some(taken_at) = taken_at {
+                self.leave_time_to_the_crowd(taken_at, &end).await;
             }
-            taken_at = Instant::now();
+            let now = Instant::now();
             let taken =
                 if self.desk.can_write() { self.take(&done, Take::New).await } else { Ok(0) };
+            taken_at = matches!(taken, Ok(1..)).then_some(now);
             if end.is_cancelled() {
                 let since = *ending.get_or_insert_with(Instant::now);
                 let is_done = has_room && !matches!(taken, Ok(1..));
@@ -185,10 +187,18 @@ impl Pump {
         }
     }
 
-    /// Waits until what was taken then is written but for a few, and for a while.
-    async fn leave_time_to_the_crowd(&self, taken_at: Instant) {
+    /// Waits until what was taken then is written but for a few, and for a while, if there is one.
+    async fn leave_time_to_the_crowd(&self, taken_at: Instant, end: &CancellationToken) {
+        let comes_first = || self.desk.crowd.comes_first() && !end.is_cancelled();
+        if !comes_first() {
+            return;
+        }
         let _few_or_many = timeout(CROWDED, self.work.room_for(UNDER_WAY - FEW)).await;
-        sleep((taken_at.elapsed() * TIMES_AS_LONG).min(LATER)).await;
+        let since = Instant::now();
+        let later = ((since - taken_at) * TIMES_AS_LONG).min(LATER);
+        while comes_first() && since.elapsed() < later {
+            sleep(AGAIN).await;
+        }
     }
 
     /// Shows what is under way until it is aborted, and takes over what nobody shows until the end.

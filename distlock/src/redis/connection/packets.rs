@@ -11,8 +11,9 @@
 //! its packet are there (the server writes them together), and a connection that ends before that
 //! leaves the outcome of the whole packet unknown. Commands that are begun before the earlier ones
 //! are answered may arrive in another order. And what is laid is sent with others whose callers may
-//! have gone: so nothing is laid unless the connection has answered the latest command, so that it
-//! is sent at once and not whenever there is a connection again. A command whose caller has gone
+//! have gone: so nothing is laid, and nothing that was laid is sent, unless the connection has
+//! answered the latest command, so that it goes at once and not whenever there is a connection
+//! again. A command whose caller has gone
 //! before its packet is made is not sent, and none of a packet whose callers have all gone before
 //! it could be written.
 //!
@@ -20,8 +21,8 @@
 //! if it ends, they are told whether nothing was sent or nobody knows. Whoever begins a command in
 //! one runtime and awaits it in another waits for the first one to run.
 //!
-//! Bounds: [`MOST`] commands in a packet, and no more that wait than there are callers; each is
-//! copied until it is answered.
+//! Bounds: [`MOST`] commands in a packet, which lasts as long as one of its callers: so no more than
+//! [`MOST`] copies for each of those there are.
 //!
 //! Tests: `tests/packets.rs`.
 
@@ -205,10 +206,11 @@ mod tests {
         };
         let mut delivery = tokio::spawn(packets.gathered().deliver(never));
         tokio::task::yield_now().await;
-        drop(callers.split_off(1));
+        let last = callers.pop();
+        drop(callers);
         let one_is_left = timeout(Duration::from_millis(50), &mut delivery).await;
         assert!(one_is_left.is_err(), "somebody still waits");
-        drop(callers);
+        drop(last);
         timeout(Duration::from_secs(10), delivery).await.expect("it ends").expect("no panic");
     }
 }

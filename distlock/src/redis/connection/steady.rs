@@ -20,7 +20,7 @@
 //! Tests: `tests/half_open.rs`.
 
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -52,8 +52,37 @@ struct Shared {
     config: ConnectionManagerConfig,
     current: Mutex<Current>,
     packets: Packets,
-    /// Whether the latest command was answered.
-    answers: AtomicBool,
+    answers: Answers,
+}
+
+/// Whether the latest command was answered: the number of those that were not, and in the lowest
+/// bit whether one was since. Outcomes may be noted in another order than they had: an answer that
+/// came before the connection ended says nothing about the next one.
+#[derive(Default)]
+struct Answers(AtomicU64);
+
+impl Answers {
+    fn come(&self) -> bool {
+        self.0.load(Relaxed) & 1 == 1
+    }
+
+    /// To be noted with the outcome of what is sent from now on.
+    fn failures(&self) -> u64 {
+        self.0.load(Relaxed) >> 1
+    }
+
+    fn note(&self, is_answer: bool, failures: u64) {
+        if !is_answer {
+            let one_more = |now| Some((now | 1) + 1);
+            let _always = self.0.fetch_update(Relaxed, Relaxed, one_more);
+            return;
+        }
+        // Everybody comes here, and hardly anybody with news.
+        let unheard = failures << 1;
+        if self.0.load(Relaxed) == unheard {
+            let _news = self.0.compare_exchange(unheard, unheard | 1, Relaxed, Relaxed);
+        }
+    }
 }
 
 struct Current {
@@ -89,7 +118,7 @@ impl Steady {
             pause: PAUSE.0,
         };
         let (current, packets) = (Mutex::new(current), Packets::default());
-        let (name, answers) = ("".into(), AtomicBool::new(false));
+        let (name, answers) = ("".into(), Answers::default());
         Self(Arc::new(Shared { name, client, config, current, packets, answers }))
     }
 
@@ -110,7 +139,7 @@ impl Steady {
         }
         let under_way = self.0.packets.begin();
         if !under_way.alone
-            && self.0.answers.load(Ordering::Relaxed)
+            && self.0.answers.come()
             && let Some(answer) = self.lay(command)
             && let Some(answer) = answer.come().await
         {
@@ -145,7 +174,12 @@ impl Steady {
         Some(answer)
     }
 
+    /// Or gives it back to its callers, who send each its own: what is laid is sent at once or not
+    /// at all.
     async fn deliver(&self, packet: Packet) {
+        if !self.0.answers.come() {
+            return;
+        }
         let send = async |commands: &Pipeline, count| {
             let send = |mut manager: ConnectionManager| async move {
                 manager.send_packed_commands(commands, 0, count).await
@@ -160,12 +194,13 @@ impl Steady {
         &self,
         send: impl FnOnce(ConnectionManager) -> F,
     ) -> RedisResult<T> {
+        let failures = self.0.answers.failures();
         let (manager, number, may_look) = self.0.before_sending();
         if may_look {
             Shared::look(&self.0);
         }
         let answer = send(manager).await;
-        self.0.has_answered(answer.is_ok());
+        self.0.answers.note(answer.is_ok(), failures);
         // An error that the server or the system told is a sign of life, or of an end.
         if answer.as_ref().is_err_and(RedisError::is_timeout) {
             if self.0.current().may_look() {
@@ -193,13 +228,6 @@ impl Shared {
         }
         current.unanswered = current.unanswered.saturating_add(1);
         (current.manager.clone(), current.number, may_look)
-    }
-
-    fn has_answered(&self, is_answer: bool) {
-        // Everybody comes here, and hardly anybody with news.
-        if self.answers.load(Ordering::Relaxed) != is_answer {
-            self.answers.store(is_answer, Ordering::Relaxed);
-        }
     }
 
     fn answered(&self, number: u64) {
@@ -288,5 +316,27 @@ impl Drop for Looking {
         current.looking = false;
         current.look_at = Instant::now() + current.pause;
         current.pause = (current.pause * 2).min(PAUSE.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_to_what_was_sent_before_a_failure_says_nothing_after_it() {
+        let answers = Answers::default();
+        assert!(!answers.come(), "nothing was asked yet");
+        let (first, second) = (answers.failures(), answers.failures());
+        answers.note(true, first);
+        assert!(answers.come());
+        let late = answers.failures();
+        answers.note(false, second);
+        assert!(!answers.come());
+        answers.note(true, late);
+        assert!(!answers.come(), "it came on the connection that has ended");
+        let third = answers.failures();
+        answers.note(true, third);
+        assert!(answers.come());
     }
 }
