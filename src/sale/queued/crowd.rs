@@ -26,8 +26,13 @@ impl Crowd {
 
     /// Whether many ask, and not in vain.
     pub(super) fn comes_first(&self) -> bool {
-        let many = self.asking.load(Relaxed) >= MANY;
-        many && self.in_vain.load(Relaxed) < MANY
+        self.asking.load(Relaxed) >= MANY && !self.is_over()
+    }
+
+    /// Whether a crowd that came first has gone, or asks in vain. How many ask at a moment goes up
+    /// and down, since they are answered many at a time.
+    pub(super) fn is_over(&self) -> bool {
+        self.asking.load(Relaxed) == 0 || self.in_vain.load(Relaxed) >= MANY
     }
 }
 
@@ -70,12 +75,13 @@ mod tests {
         for _ in 0..3 * MANY {
             crowd.join().answered(false);
         }
-        assert!(!crowd.comes_first(), "what they ask for is gone");
+        assert!(!crowd.comes_first() && crowd.is_over(), "what they ask for is gone");
         crowd.join().answered(true);
         assert!(crowd.comes_first());
         drop(last);
-        assert!(!crowd.comes_first());
+        assert!(!crowd.comes_first() && !crowd.is_over());
         drop(few);
+        assert!(crowd.is_over());
         assert_eq!(crowd.asking.into_inner(), 0);
     }
 }

@@ -31,7 +31,7 @@ const BATCH: usize = 256;
 const GATHER: Duration = Duration::from_millis(4);
 /// While a crowd comes first, the next entries are taken when no more than so many are still under
 /// way, or when that takes so long; and then so many times as long later as that took, at most so
-/// much later. Whether it still does is seen again and again meanwhile.
+/// much later. Whether there still is one is seen again and again meanwhile.
 const FEW: usize = 16;
 const CROWDED: Duration = Duration::from_millis(100);
 const TIMES_AS_LONG: u32 = 7;
@@ -155,7 +155,7 @@ impl Pump {
             let has_room = timeout(LONG, self.work.places.acquire()).await.is_ok();
             // What was acknowledged together makes room together.
             let _much_or_little = timeout(GATHER, self.work.room_for(BATCH)).await;
-            if let Some(taken_at) = taken_at {
+            if let Some(taken_at) = taken_at.filter(|_| !end.is_cancelled()) {
                 self.leave_time_to_the_crowd(taken_at, &end).await;
             }
             let now = Instant::now();
@@ -189,14 +189,14 @@ impl Pump {
 
     /// Waits until what was taken then is written but for a few, and for a while, if there is one.
     async fn leave_time_to_the_crowd(&self, taken_at: Instant, end: &CancellationToken) {
-        let comes_first = || self.desk.crowd.comes_first() && !end.is_cancelled();
-        if !comes_first() {
+        let crowd = &self.desk.crowd;
+        if !crowd.comes_first() {
             return;
         }
         let _few_or_many = timeout(CROWDED, self.work.room_for(UNDER_WAY - FEW)).await;
         let since = Instant::now();
         let later = ((since - taken_at) * TIMES_AS_LONG).min(LATER);
-        while comes_first() && since.elapsed() < later {
+        while since.elapsed() < later && !crowd.is_over() && !end.is_cancelled() {
             sleep(AGAIN).await;
         }
     }

@@ -21,8 +21,8 @@
 //! if it ends, they are told whether nothing was sent or nobody knows. Whoever begins a command in
 //! one runtime and awaits it in another waits for the first one to run.
 //!
-//! Bounds: [`MOST`] commands in a packet, which lasts as long as one of its callers: so no more than
-//! [`MOST`] copies for each of those there are.
+//! Bounds: [`MOST`] commands in a packet, which lasts as long as one of its callers: so no more
+//! than [`MOST`] copies for each of those there are.
 //!
 //! Tests: `tests/packets.rs`.
 
