@@ -27,6 +27,7 @@ use crate::lab::predict::{Guards, Scope};
 use crate::lab::runner::Parts;
 use crate::load::cost::THREADS;
 use crate::report::COMPARISON;
+use crate::say::tell;
 use crate::up::Up;
 
 /// How long what still runs may take to end after a command.
@@ -210,7 +211,7 @@ pub fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("loadtest: {}", error.sentence());
+            tell(format_args!("loadtest: {}", error.sentence()));
             ExitCode::from(error.exit_code())
         }
     }

@@ -44,4 +44,5 @@ pub mod lab;
 pub mod load;
 pub mod report;
 pub mod run;
+pub mod say;
 pub mod up;

@@ -17,6 +17,7 @@ use crate::lab::deployment::{Deployment, Spec};
 use crate::lab::place::Path as SalePath;
 use crate::load::client::{Connection, Target};
 use crate::report::counted;
+use crate::say::say;
 
 /// The page's port unless another one is asked for.
 const USUAL_PORT: u16 = 8080;
@@ -51,10 +52,10 @@ impl Up {
         };
         let (cluster, deployment, text) = begun;
         let replicas = counted(self.replicas.into(), "replica");
-        println!("\nThe service runs with {replicas}; Ctrl-C takes it down.{remark}\n");
-        println!("{text}");
+        say(format_args!("\nThe service runs with {replicas}; Ctrl-C takes it down.{remark}\n"));
+        say(text);
         stop.cancelled().await;
-        println!("Taking everything down.");
+        say("Taking everything down.");
         deployment.end().await;
         drop(cluster);
         Ok(())

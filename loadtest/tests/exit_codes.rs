@@ -207,3 +207,20 @@ fn help_names_every_command_and_the_exit_codes() {
         assert!(help.contains(word), "{word} in {help}");
     }
 }
+
+#[test]
+fn a_reader_who_goes_before_the_end_changes_no_exit_code() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let errors = writer.try_clone().expect("a pipe");
+    drop(reader);
+    for arguments in [&["matrix", "--list"][..], &["bench", "--list"], &["plants", "--list"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_loadtest"));
+        let (writer, errors) = (writer.try_clone(), errors.try_clone());
+        command.stdout(writer.expect("a pipe")).stderr(errors.expect("a pipe"));
+        let status = command.args(arguments).status().expect("the built program");
+        assert_eq!(status.code(), Some(0), "{arguments:?}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loadtest"));
+    let status = command.arg("--no-such-flag").stderr(errors).status().expect("the built program");
+    assert_eq!(status.code(), Some(2));
+}

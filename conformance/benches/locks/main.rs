@@ -37,6 +37,7 @@ use loadtest::bench::choice::{Choice, EXIT_CODES};
 use loadtest::error::Result;
 use loadtest::report::{check_writable, write_json};
 
+use loadtest::say::{say, tell};
 use report::Report;
 use round::Lengths;
 
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("{}", error.sentence());
+            tell(error.sentence());
             ExitCode::from(error.exit_code())
         }
     }
@@ -75,7 +76,7 @@ fn run(args: &Args) -> Result<bool> {
     let rows = choice.of(rows::all(), |row| &row.name)?;
     if choice.list {
         for row in rows {
-            println!("{}: {}", row.name, row.what);
+            say(format_args!("{}: {}", row.name, row.what));
         }
         return Ok(true);
     }
@@ -87,9 +88,9 @@ fn run(args: &Args) -> Result<bool> {
     } else {
         Lengths::of(choice.rounds, Duration::from_secs(choice.seconds))
     };
-    let samples = round::measure(&rows, lengths, &|line| eprintln!("{line}"))?;
+    let samples = round::measure(&rows, lengths, &|line| tell(line))?;
     let report = Report::of(rows, samples, lengths);
-    println!("{}", report.text());
+    say(report.text());
     if let Some(path) = &choice.json {
         write_json(path, &report)?;
     }

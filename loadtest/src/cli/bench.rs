@@ -8,6 +8,7 @@ use crate::bench::choice::{Choice, EXIT_CODES};
 use crate::bench::rows::ROWS;
 use crate::error::Result;
 use crate::report::{check_writable, write_json};
+use crate::say::{say, tell};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -24,7 +25,7 @@ pub(super) async fn run(args: BenchArgs) -> Result<bool> {
     let rows = choice.of(ROWS.iter().collect(), |row| row.name)?;
     if choice.list {
         for row in rows {
-            println!("{}: {}", row.name, row.what);
+            say(format_args!("{}: {}", row.name, row.what));
         }
         return Ok(true);
     }
@@ -34,8 +35,8 @@ pub(super) async fn run(args: BenchArgs) -> Result<bool> {
         check_writable(path)?;
     }
     let stop = stop_on_signal()?;
-    let report = bench.run(&stop, &|line| eprintln!("{line}")).await?;
-    println!("{}", report.text());
+    let report = bench.run(&stop, &|line| tell(line)).await?;
+    say(report.text());
     if let Some(path) = &choice.json {
         write_json(path, &report)?;
     }

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::judge::check::Check;
 use crate::report::check_text;
 use crate::report::{check_writable, write_json};
+use crate::say::say;
 
 /// The value of `--database` that stands for [`DATABASE_URL`].
 const IN_ENVIRONMENT: &str = "env";
@@ -41,7 +42,7 @@ pub(super) async fn check(args: CheckArgs) -> Result<bool> {
     let deadline = Duration::from_secs(args.timeout_s);
     let database = args.database.map(named_or_in_environment).transpose()?;
     let judgement = Check { file: args.file, database, deadline }.run().await?;
-    println!("{}", check_text::text(&judgement));
+    say(check_text::text(&judgement));
     if let Some(path) = &args.json {
         write_json(path, &judgement)?;
     }

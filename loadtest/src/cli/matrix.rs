@@ -16,6 +16,7 @@ use crate::lab::planting::{MAX_SEEDS, Planting, rows};
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::presets::Preset;
 use crate::report::MATRIX;
+use crate::say::say;
 
 /// What `--faults` is.
 const FAULTS: &str = "What happens to the deployment; `none` is no fault, `all` each that any \
@@ -125,13 +126,17 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
     if args.list {
         for trial in &trials {
             if let Ok(expected) = trial.expectation() {
-                println!("{trial}: {}, because {}", expected.prediction.words(), expected.because);
+                say(format_args!(
+                    "{trial}: {}, because {}",
+                    expected.prediction.words(),
+                    expected.because
+                ));
             }
         }
         for one in &not_generated {
-            println!("not generated, {}: {}", one.combinations, one.because);
+            say(format_args!("not generated, {}: {}", one.combinations, one.because));
         }
-        println!("{} cells", trials.len());
+        say(format_args!("{} cells", trials.len()));
         if !planting.rows.is_empty() {
             super::plants::list(&planting.rows);
         }

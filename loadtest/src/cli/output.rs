@@ -10,6 +10,7 @@ use crate::lab::histories::Histories;
 use crate::report::baseline::Baseline;
 use crate::report::table::Look;
 use crate::report::{Report, check_writable};
+use crate::say::say;
 
 #[derive(Debug, Args)]
 pub(super) struct OutputArgs {
@@ -59,13 +60,13 @@ impl Output {
         if let Some(baseline) = &self.baseline {
             report.compare_with(baseline);
         }
-        println!("{}", report.text(Look::of_stdout()));
+        say(report.text(Look::of_stdout()));
         if let Some(path) = &self.args.json {
             report.write_json(path)?;
         }
         if let Some(folder) = &self.args.report_dir {
             report.write_folder(folder)?;
-            println!("\nReport: {}", folder.join("index.html").display());
+            say(format_args!("\nReport: {}", folder.join("index.html").display()));
         }
         if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.ok) }
     }

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::lab::planting::{MAX_SEEDS, Planting, SEEDS, rows};
 use crate::lab::plants::Row;
 use crate::report::{check_writable, counted, write_json};
+use crate::say::say;
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -46,7 +47,7 @@ pub(super) async fn run(args: PlantsArgs) -> Result<bool> {
     }
     let stop = stop_on_signal()?;
     let report = Planting { rows, seeds: args.seeds }.run_alone(parts, &stop).await?;
-    println!("{}", report.text());
+    say(report.text());
     if let Some(path) = &args.json {
         write_json(path, &report)?;
     }
@@ -56,7 +57,7 @@ pub(super) async fn run(args: PlantsArgs) -> Result<bool> {
 /// Prints each with what it breaks and where it must show.
 pub(super) fn list(rows: &[Row]) {
     for row in rows {
-        println!("{}: {}; {}", row.bug.name(), row.breaks, row.trial);
+        say(format_args!("{}: {}; {}", row.bug.name(), row.breaks, row.trial));
     }
-    println!("{}", counted(rows.len(), "planted bug"));
+    say(format_args!("{}", counted(rows.len(), "planted bug")));
 }

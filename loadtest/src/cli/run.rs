@@ -15,6 +15,7 @@ use crate::load::tokens::{self, User};
 use crate::report::run_text;
 use crate::report::{check_writable, write_json};
 use crate::run::{self, AuditSource};
+use crate::say::say;
 
 /// Simultaneous requests of each user, unless the command line says otherwise.
 const PER_USER: usize = 3;
@@ -233,7 +234,7 @@ pub(super) async fn run(args: RunArgs) -> Result<bool> {
     let plan = args.plan()?;
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let report = run::run(&plan, audit.as_ref(), args.history.as_deref()).await?;
-    println!("{}", run_text::text(&report));
+    say(run_text::text(&report));
     if let Some(path) = &args.json {
         write_json(path, &report)?;
     }

@@ -24,6 +24,7 @@ use crate::lab::staged::Wanted;
 use crate::lab::trial::Trial;
 use crate::report::conclusion::{Conclusion, conclusion};
 use crate::report::{Report, counted};
+use crate::say::tell;
 
 /// Most replicas in one cell.
 pub const MAX_REPLICAS: u16 = 16;
@@ -218,7 +219,10 @@ impl Comparison {
 /// One line a cell on standard error, so that a long run shows that it lives, also in a log.
 fn announce(report: &CellReport, number: usize, of: usize) {
     let (verdict, _) = crate::report::table::verdict(report);
-    eprintln!("{number:>3}/{of} {:<50} {verdict:<12} {:>5.1} s", report.place, report.took_s);
+    tell(format_args!(
+        "{number:>3}/{of} {:<50} {verdict:<12} {:>5.1} s",
+        report.place, report.took_s
+    ));
 }
 
 /// What must be said of a path that is not the usual one.

@@ -32,6 +32,7 @@ use crate::lab::trial::Trial;
 use crate::report::Report;
 use crate::report::conclusion::{self, Conclusion};
 use crate::report::matrix::{Selection, line, summary};
+use crate::say::tell;
 
 /// Most cells of one run.
 pub const MAX_CELLS: usize = 10_000;
@@ -166,7 +167,7 @@ impl Matrix {
             }
             let cell = self.until_shown(trial, &mut runner, stop).await;
             if !stop.is_cancelled() {
-                eprintln!("{:>3}/{} {}", cells.len() + 1, self.trials.len(), line(&cell));
+                tell(format_args!("{:>3}/{} {}", cells.len() + 1, self.trials.len(), line(&cell)));
                 if says_something(&cell) {
                     state.remember_cell(&key, &cell)?;
                 }

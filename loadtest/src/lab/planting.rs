@@ -16,6 +16,7 @@ use crate::lab::plants::{Bug, Found, ROWS, Row};
 use crate::lab::runner::{Parts, Runner};
 use crate::lab::state::{Key, State};
 use crate::lab::trial::Trial;
+use crate::say::tell;
 
 /// Most rounds until a bug must have been caught.
 pub const ROUNDS: u64 = 5;
@@ -224,7 +225,7 @@ impl Planting {
                 if stop.is_cancelled() {
                     break;
                 }
-                eprintln!("{}", crate::report::plants::line(row.bug.name(), &attempt));
+                tell(crate::report::plants::line(row.bug.name(), &attempt));
                 if attempt.says_something() {
                     state.remember_attempt(&key, &attempt)?;
                 }
