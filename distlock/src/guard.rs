@@ -33,19 +33,18 @@ enum Kind {
 /// The turn is the whole lock: nothing can end it, and nobody has to wait for its release.
 struct HeldTurn {
     owner: OnceLock<Owner>,
-    meter: Meter,
-    /// By the meter's clock.
-    since: Option<Instant>,
+    /// Who wants to know how long it lasts, and since when it does. All guards count their
+    /// references to one meter, so there is none for nobody.
+    timed: Option<(Meter, Instant)>,
     turn: Turn,
 }
 
 impl Drop for HeldTurn {
     fn drop(&mut self) {
-        let now = self.meter.now();
-        if let Some((since, now)) = self.since.zip(now) {
-            self.meter.ended(now - since, false);
-        }
-        self.turn.end(now);
+        let Some((meter, since)) = &self.timed else { return };
+        let now = Instant::now();
+        meter.ended(now - *since, false);
+        self.turn.end(Some(now));
     }
 }
 
@@ -115,8 +114,8 @@ impl Held {
 impl Guard {
     /// The turn, which has just come, and nothing else.
     pub(crate) fn of_turn(turn: Turn, meter: &Meter) -> Self {
-        let (owner, meter) = (OnceLock::new(), meter.clone());
-        Self(Kind::Turn(HeldTurn { owner, since: meter.now(), meter, turn }))
+        let timed = meter.now().map(|since| (meter.clone(), since));
+        Self(Kind::Turn(HeldTurn { owner: OnceLock::new(), timed, turn }))
     }
 
     /// Frees the lock at `most` if it is held until then, whatever the holder does.

@@ -70,11 +70,10 @@ pub(crate) async fn take(
     if let Some(queued) = queued
         && let Ok(mut turn) = timeout_at(asked + wait, queued.turn()).await
     {
-        let since = turn.free_since();
-        if let Some(now) = meter.now() {
-            meter.hand_off(now - since.unwrap_or(now));
-            meter.acquired(now - asked);
-        }
+        // Without a clock there is nobody to be told how long it took, but only that it did.
+        let now = meter.now().unwrap_or(asked);
+        meter.hand_off(now - turn.free_since().unwrap_or(now));
+        meter.acquired(now - asked);
         return Ok(Guard::of_turn(turn, meter));
     }
     let waited = asked.elapsed();

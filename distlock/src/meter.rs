@@ -9,10 +9,8 @@ use std::time::Duration;
 use metrics::{Counter, Histogram, IntoF64, counter, histogram};
 use tokio::time::Instant;
 
-/// Without instruments if nobody has installed a recorder: then all clones of it need not count
-/// their references to them, and the clock need not be read.
 #[derive(Clone)]
-pub(crate) struct Meter(Option<Arc<Instruments>>);
+pub(crate) struct Meter(Arc<Instruments>);
 
 struct Instruments {
     attempts: Counter,
@@ -25,87 +23,84 @@ struct Instruments {
     hold: Histogram,
     hand_off: Histogram,
     renewal_late: Histogram,
+    /// Whether anybody wants to know how long something takes.
+    is_timed: bool,
 }
 
 impl Meter {
     pub(crate) fn of(kind: &'static str) -> Self {
-        let instruments = Instruments {
-            attempts: counter!("distlock_attempts_total", "kind" => kind),
-            acquired: counter!("distlock_acquired_total", "kind" => kind),
-            busy: counter!("distlock_busy_total", "kind" => kind),
-            timed_out: counter!("distlock_timed_out_total", "kind" => kind),
-            failed: counter!("distlock_failed_total", "kind" => kind),
-            lost: counter!("distlock_lost_total", "kind" => kind),
-            wait: histogram!("distlock_wait_seconds", "kind" => kind),
-            hold: histogram!("distlock_hold_seconds", "kind" => kind),
-            hand_off: histogram!("distlock_hand_off_seconds", "kind" => kind),
-            renewal_late: histogram!("distlock_renewal_late_seconds", "kind" => kind),
-        };
-        Self(is_heard(&instruments.hold).then(|| Arc::new(instruments)))
+        let counted = |name| counter!(name, "kind" => kind);
+        let timed = |name| histogram!(name, "kind" => kind);
+        let wait = timed("distlock_wait_seconds");
+        let hold = timed("distlock_hold_seconds");
+        let hand_off = timed("distlock_hand_off_seconds");
+        let is_timed = is_heard(&wait) || is_heard(&hold) || is_heard(&hand_off);
+        Self(Arc::new(Instruments {
+            is_timed,
+            attempts: counted("distlock_attempts_total"),
+            acquired: counted("distlock_acquired_total"),
+            busy: counted("distlock_busy_total"),
+            timed_out: counted("distlock_timed_out_total"),
+            failed: counted("distlock_failed_total"),
+            lost: counted("distlock_lost_total"),
+            wait,
+            hold,
+            hand_off,
+            renewal_late: timed("distlock_renewal_late_seconds"),
+        }))
     }
 
-    /// The time, if anybody wants to know how long something takes.
+    /// The time, for what is so short that reading the clock counts; `None` if nobody has installed
+    /// a recorder that would be told.
     pub(crate) fn now(&self) -> Option<Instant> {
-        self.0.as_ref().map(|_| Instant::now())
-    }
-
-    fn note(&self, what: impl FnOnce(&Instruments)) {
-        if let Some(instruments) = &self.0 {
-            what(instruments);
-        }
+        self.0.is_timed.then(Instant::now)
     }
 
     /// A server was asked.
     pub(crate) fn attempt(&self) {
-        self.note(|to| to.attempts.increment(1));
+        self.0.attempts.increment(1);
     }
 
     /// It said that somebody else holds the lock.
     pub(crate) fn busy(&self) {
-        self.note(|to| to.busy.increment(1));
+        self.0.busy.increment(1);
     }
 
     /// The lock was taken, after so long.
     pub(crate) fn acquired(&self, waited: Duration) {
-        self.note(|to| {
-            to.acquired.increment(1);
-            to.wait.record(waited);
-        });
+        self.0.acquired.increment(1);
+        self.0.wait.record(waited.as_secs_f64());
     }
 
     /// Nobody got the lock in time.
     pub(crate) fn timed_out(&self, waited: Duration) {
-        self.note(|to| {
-            to.timed_out.increment(1);
-            to.wait.record(waited);
-        });
+        self.0.timed_out.increment(1);
+        self.0.wait.record(waited.as_secs_f64());
     }
 
     /// The server failed.
     pub(crate) fn failed(&self) {
-        self.note(|to| to.failed.increment(1));
+        self.0.failed.increment(1);
     }
 
     /// Somebody who had to wait holds the lock, so long after the moment at which he could first
     /// have known: the message, watch or look that said it may be free; where the lock comes with
     /// the news, the answer that brought it, or the release by the holder in the same process.
     pub(crate) fn hand_off(&self, took: Duration) {
-        self.note(|to| to.hand_off.record(took));
+        self.0.hand_off.record(took.as_secs_f64());
     }
 
     /// A hold has ended; `lost` if belief in it ended before it was released.
     pub(crate) fn ended(&self, held: Duration, lost: bool) {
-        self.note(|to| {
-            to.hold.record(held);
-            if lost {
-                to.lost.increment(1);
-            }
-        });
+        self.0.hold.record(held.as_secs_f64());
+        if lost {
+            self.0.lost.increment(1);
+        }
     }
 
     /// A renewal was begun so long after it was due.
     pub(crate) fn renewal_late(&self, late: Duration) {
-        self.note(|to| to.renewal_late.record(late));
+        self.0.renewal_late.record(late.as_secs_f64());
     }
 }
 

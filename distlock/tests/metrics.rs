@@ -3,13 +3,18 @@
 
 mod support;
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use distlock::{Backends, Lease, LockKind, Locks, locker};
-use metrics::with_local_recorder;
+use metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    with_local_recorder,
+};
 use support::redisson::kept;
 use support::told::{LATE, Told};
 use support::{connect, eventually, fresh_name, server};
+use tokio::time::timeout;
 
 /// A third of it is the rhythm of renewal.
 const LEASE: Duration = Duration::from_millis(900);
@@ -78,4 +83,41 @@ async fn a_turn_in_the_process_is_measured_as_well() {
     assert_eq!(told.of("distlock_hand_off_seconds"), [0.0]);
     assert_eq!(told.of("distlock_wait_seconds"), [0.0, 0.0, 1.0]);
     assert_eq!(told.of("distlock_hold_seconds"), [1.0, 2.0]);
+}
+
+/// A recorder of counters and of nothing else.
+struct Counters(Told);
+
+impl Recorder for Counters {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        self.0.register_counter(key, metadata)
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[tokio::test]
+async fn whoever_wants_no_times_is_told_the_numbers() {
+    let mechanism = locker(LockKind::Local, &Backends::default()).expect("a locker");
+    let told = Told::default();
+    let locks = with_local_recorder(&Counters(told.clone()), || Locks::new(mechanism));
+    let (name, patient) = (fresh_name(), kept(Duration::from_secs(20), LEASE));
+    let held = locks.lock(&name, &patient).await.expect("it is free");
+    let mut waiter = pin!(locks.lock(&name, &patient));
+    assert!(timeout(Duration::from_millis(1), waiter.as_mut()).await.is_err());
+    drop(held);
+    waiter.await.expect("it was released").release().await.expect("a release");
+    for (name, times) in [("attempts", 2), ("busy", 1), ("acquired", 2), ("timed_out", 0)] {
+        assert_eq!(told.of(&format!("distlock_{name}_total")).len(), times, "{name}");
+    }
 }
