@@ -226,12 +226,14 @@ fn an_entry_ends(arena: &Arena) {
     let outer = holder.lock(&at_once(&name)).expect("nobody has it");
     let again = at_once(&name).again_as(&outer.owner).held_at_most(MOST);
     let inner = holder.lock(&again).expect("its owner may enter");
-    let _lost = holder.lost(inner.handle, LONG);
-    holder.flush();
-    assert_busy(&other, &name);
-    assert_eq!(holder.release(inner.handle), Ok(Outcome::Gone));
+    let lost = holder.lost(inner.handle, LONG);
     assert!(!holder.is_lost(outer.handle));
     assert_busy(&other, &name);
     assert_eq!(holder.release(outer.handle), Ok(Outcome::Released));
-    assert_free(&other, &name);
+    // Its end and the news of it come at the same moment, in any order.
+    let then = other.lock(&patiently(&name)).expect("the entry ends by itself");
+    let took = between(lost.believed_until_ns.expect("an end"), then.acquired_ns);
+    assert!(took <= SLACK, "{took:?} after it should have ended");
+    assert_eq!(holder.release(inner.handle), Ok(Outcome::Gone));
+    assert_eq!(other.release(then.handle), Ok(Outcome::Released));
 }
