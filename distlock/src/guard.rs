@@ -1,6 +1,7 @@
 //! What a caller holds.
 
 use std::future::{pending, ready};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -80,9 +81,19 @@ impl Held {
         drop(self.share.take());
         self.meter.ended(self.since.elapsed(), self.tenure.is_lost());
         failpoint::reach(failpoint::BEFORE_RELEASE);
-        let outcome = self.send_release().await;
+        let (mut turn, early) = (self.turn.take(), self.hold.hands_on_early());
+        let mut sending = pin!(self.send_release());
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut sending => outcome,
+            // It is on its way, and what the next one sends comes behind it.
+            () = ready(()), if early => {
+                drop(turn.take());
+                sending.await
+            }
+        };
         failpoint::reach(failpoint::RELEASE_ANSWERED);
-        drop(self.turn);
+        drop(turn);
         outcome
     }
 

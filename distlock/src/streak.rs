@@ -28,7 +28,7 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// The quantum where nobody else is known to want it.
 const LONGEST: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Streak {
     /// Since when the lock was this process's again and again.
     since: Option<Instant>,
@@ -75,7 +75,10 @@ impl Streak {
 
     /// The turn is over.
     pub(crate) fn ended(&mut self) {
-        self.ended = Some(Instant::now());
+        // Where nobody has said anything of a streak there is none.
+        if *self != Self::default() {
+            self.ended = Some(Instant::now());
+        }
     }
 
     /// Whether the next turn would go on with it.

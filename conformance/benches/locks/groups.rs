@@ -14,7 +14,7 @@ use crate::cell::{Cell, broken};
 use crate::contended::Contended;
 use crate::jvm::{Api, Redisson};
 use crate::local::Usual;
-use crate::throughput::{Taking, name};
+use crate::throughput::{Taking, WAIT, name};
 
 /// The bare pair of commands.
 pub(crate) const BARE: &str = "bare";
@@ -26,6 +26,8 @@ pub(crate) const OURS: &str = "ours";
 pub(crate) const JVM: &str = "jvm";
 /// A sharded map of mutexes.
 pub(crate) const USUAL: &str = "usual";
+/// The same, with a bound on each wait.
+pub(crate) const BOUNDED: &str = "bounded";
 
 /// Cells that are measured side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,10 +120,10 @@ impl Group {
             (Self::Local { tasks, same }, cell) => {
                 let names = (0..tasks).map(|task| name("local", if same { 0 } else { task }));
                 let names = names.collect();
-                if cell == USUAL {
-                    Box::new(Usual::of(names))
-                } else {
-                    Box::new(Taking::of(stage, LockKind::Local, names)?)
+                match cell {
+                    USUAL => Box::new(Usual::of(names, None)),
+                    BOUNDED => Box::new(Usual::of(names, Some(WAIT))),
+                    _ => Box::new(Taking::of(stage, LockKind::Local, names)?),
                 }
             }
             (Self::Contended(contended), cell) => contended.cell(cell, stage)?,

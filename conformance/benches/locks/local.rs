@@ -8,8 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use loadtest::error::Result;
 use tokio::task::coop::consume_budget;
+use tokio::time::timeout;
 
-use crate::cell::{Cell, Slice, together};
+use crate::cell::{Cell, Slice, broken, together};
 
 /// As many as `local` has.
 const SHARDS: usize = 64;
@@ -39,16 +40,21 @@ impl Mutexes {
         Arc::clone(shard.entry(Arc::clone(key)).or_default())
     }
 
-    /// Takes the key and lets it go.
-    async fn pass(&self, key: &Arc<str>) {
+    /// Takes the key and lets it go; whoever waits at most so long needs a timer.
+    async fn pass(&self, key: &Arc<str>, wait: Option<Duration>) -> Result<()> {
         let mutex = self.find(key);
-        let guard = mutex.clone().lock_owned().await;
+        let locked = mutex.clone().lock_owned();
+        let guard = match wait {
+            None => locked.await,
+            Some(wait) => timeout(wait, locked).await.map_err(broken("a wait"))?,
+        };
         drop(guard);
         let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         // The map's and this one: nobody else has it or wants it.
         if Arc::strong_count(&mutex) == 2 {
             shard.remove(key);
         }
+        Ok(())
     }
 }
 
@@ -56,12 +62,14 @@ impl Mutexes {
 pub(crate) struct Usual {
     mutexes: Mutexes,
     keys: Vec<Arc<str>>,
+    wait: Option<Duration>,
 }
 
 impl Usual {
-    /// A task for each of these keys, which may be the same.
-    pub(crate) fn of(keys: Vec<String>) -> Self {
-        Self { mutexes: Mutexes::new(), keys: keys.into_iter().map(Arc::from).collect() }
+    /// A task for each of these keys, which may be the same; waits for ever, or so long.
+    pub(crate) fn of(keys: Vec<String>, wait: Option<Duration>) -> Self {
+        let keys = keys.into_iter().map(Arc::from).collect();
+        Self { mutexes: Mutexes::new(), keys, wait }
     }
 }
 
@@ -71,10 +79,11 @@ impl Cell for Usual {
         let processes = [("us of client", std::process::id())];
         together(self.keys.len(), length, &processes, |task, over| {
             let (mutexes, key) = (self.mutexes.clone(), Arc::clone(&self.keys[task]));
+            let wait = self.wait;
             async move {
                 let mut count = 0;
                 while !over.is_over() {
-                    mutexes.pass(&key).await;
+                    mutexes.pass(&key, wait).await?;
                     count += 1;
                     consume_budget().await;
                 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cell::Sample;
 use crate::contended;
 use crate::contest::{HAND_OFF, HELD, WAITED};
-use crate::groups::{BARE, BENCHMARK, Group, JVM, OURS, USUAL};
+use crate::groups::{BARE, BENCHMARK, BOUNDED, Group, JVM, OURS, USUAL};
 use crate::jvm::Api;
 
 /// How many tasks the bare pair and the locks beside it are asked for by.
@@ -86,7 +86,13 @@ pub(crate) fn all() -> Vec<Row> {
     let pairs = TASKS.into_iter().flat_map(pairs);
     let local = [(1, false), (64, false), (64, true)].map(|(tasks, same)| local(tasks, same));
     let kinds = [1, 64].into_iter().flat_map(|tasks| LockKind::ALL.map(|kind| cost(kind, tasks)));
-    pairs.chain(peers()).chain(local).chain(kinds).chain(contended::rows()).collect()
+    pairs
+        .chain(peers())
+        .chain(local)
+        .chain([bounded()])
+        .chain(kinds)
+        .chain(contended::rows())
+        .collect()
 }
 
 fn keys(tasks: usize) -> String {
@@ -125,6 +131,13 @@ fn local(tasks: usize, same: bool) -> Row {
     let what = format!("`local`, {keys}, beside a sharded map of mutexes");
     let name = (format!("local-{how}-{tasks}"), what);
     Row::rate(name, (Group::Local { tasks, same }, OURS), Some(USUAL), Some(0.8))
+}
+
+/// What people write who want no wait to last for ever, as none of this library does.
+fn bounded() -> Row {
+    let what = "`local`, 64 tasks, one key, beside such a map with a bound on each wait";
+    let name = ("local-bounded-64".to_owned(), what.to_owned());
+    Row::rate(name, (Group::Local { tasks: 64, same: true }, OURS), Some(BOUNDED), None)
 }
 
 fn cost(kind: LockKind, tasks: usize) -> Row {

@@ -16,7 +16,7 @@ use crate::groups::Stage;
 const LEASE: Duration = Duration::from_millis(LEASE_MS);
 pub(crate) const LEASE_MS: u64 = 30_000;
 /// Long enough for whoever stands at the end of a queue of the same process.
-const WAIT: Duration = Duration::from_secs(10);
+pub(crate) const WAIT: Duration = Duration::from_secs(10);
 /// Connections to the database beyond one for each task.
 const SPARE: u32 = 8;
 

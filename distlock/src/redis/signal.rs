@@ -116,6 +116,11 @@ impl Signals {
         Some(self.subscription(line, name, entry))
     }
 
+    /// Whether other processes wanted the lock at this one's last release.
+    pub(crate) fn is_contended(&self, channel: &str) -> bool {
+        self.line(channel).table().is_contended(channel)
+    }
+
     /// This process is about to release the lock.
     pub(crate) fn releasing(&self, channel: &str) {
         self.line(channel).table().releasing(channel);

@@ -304,6 +304,12 @@ impl Table {
         }
     }
 
+    /// Whether other processes were told of the last release.
+    pub(super) fn is_contended(&self, name: &str) -> bool {
+        let entry = self.channels.get(name);
+        entry.is_some_and(|entry| entry.channel.processes.load(Ordering::Relaxed) > 1)
+    }
+
     /// Whether there is but one subscriber.
     pub(super) fn is_alone(&self, name: &str) -> bool {
         self.channels.get(name).is_some_and(|entry| entry.subscribers == 1)
