@@ -28,16 +28,19 @@ const WAIT: Duration = Duration::from_secs(30);
 const ROUNDS: u64 = 1_000_000_000;
 /// Before the first round.
 const WARM_UP: Duration = Duration::from_secs(5);
-/// What the JVM's compilers need for work that comes 400 times a second: in the half minute after
-/// 5 s its hand-offs took three times as long as later.
+/// What the JVM's compilers need for work that comes 400 times a second, and twice as long where
+/// two share it: in the half minute after 5 s its hand-offs took three times as long as later.
 const JVM_WARM_UP: Duration = Duration::from_secs(40);
 
-/// From the end of one's work, when the release is called, to the entry of the next one.
+/// From the end of one's work, when the release is called, to the entry of the next one, if that is
+/// one who was waiting, and nobody who has asked since. (Where nobody waits: of any.)
 pub(crate) const HAND_OFF: &str = "hand-off";
 /// From asking to entering.
 pub(crate) const WAITED: &str = "waited";
 /// From entering to the end of the work.
 pub(crate) const HELD: &str = "held";
+/// How many entries were of one who was waiting when the one before released.
+const WAITER_NEXT: &str = "a waiter next";
 /// What clients have sent.
 pub(crate) const COMMANDS: &str = "commands";
 
@@ -65,7 +68,7 @@ impl Contest {
     ) -> Self {
         let start = |_| Contender::start_usual_peer(servers, Peer::Redisson4, setup);
         let contest = Self::of(servers, (0..processes).map(start).collect(), waiters);
-        Self { warm_up: JVM_WARM_UP, ..contest }
+        Self { warm_up: JVM_WARM_UP * processes, ..contest }
     }
 
     fn of(servers: &Servers, contenders: Vec<Contender>, waiters: u32) -> Self {
@@ -109,7 +112,7 @@ impl Contest {
             stays.extend(brought.stays);
         }
         match overlaps(&stays) {
-            0 => Ok(slice(stays, end_ns, length)),
+            0 => Ok(slice(stays, (end_ns, length), plan.want.wait_ms > 0)),
             overlaps => Err(wrong(&format!("{overlaps} times two held the lock"))),
         }
     }
@@ -123,7 +126,7 @@ impl Cell for Contest {
         }
         let before = Times::of(&self.processes);
         let mut slice = self.contend(length)?;
-        slice.used = Times::of(&self.processes).for_each(&before, 1.0);
+        slice.used.extend(Times::of(&self.processes).for_each(&before, 1.0));
         if let Some(commands) = &mut self.commands {
             slice.used.insert(COMMANDS, commands.end()?);
         }
@@ -135,13 +138,19 @@ impl Cell for Contest {
     }
 }
 
-fn slice(mut stays: Vec<Stay>, end_ns: u64, length: Duration) -> Slice {
+fn slice(mut stays: Vec<Stay>, (end_ns, length): (u64, Duration), is_waited: bool) -> Slice {
     stays.sort_unstable_by_key(|stay| stay.acquired_ns);
     // Afterwards there are fewer and fewer who want it.
     let crowded = stays.partition_point(|stay| stay.acquired_ns < end_ns);
-    let hand_off = |pair: &[Stay]| ms(pair[0].believed_until_ns, pair[1].acquired_ns);
+    let pairs = stays[..crowded].windows(2).map(|pair| (&pair[0], &pair[1]));
+    let handed_on =
+        pairs.filter(|(before, next)| !is_waited || next.asked_ns < before.believed_until_ns);
+    let hand_off = |(before, next): (&Stay, &Stay)| ms(before.believed_until_ns, next.acquired_ns);
+    let hand_offs: Vec<_> = handed_on.map(hand_off).collect();
+    #[allow(clippy::cast_precision_loss)]
+    let used = BTreeMap::from([(WAITER_NEXT, hand_offs.len() as f64)]);
     let times_ms = BTreeMap::from([
-        (HAND_OFF, stays[..crowded].windows(2).map(hand_off).collect()),
+        (HAND_OFF, hand_offs),
         (WAITED, stays.iter().map(|stay| ms(stay.asked_ns, stay.acquired_ns)).collect()),
         (HELD, stays.iter().map(|stay| ms(stay.acquired_ns, stay.believed_until_ns)).collect()),
     ]);
@@ -150,7 +159,7 @@ fn slice(mut stays: Vec<Stay>, end_ns: u64, length: Duration) -> Slice {
     // With those who were served afterwards.
     let last_ns = stays.iter().map(|stay| stay.believed_until_ns).max().unwrap_or(end_ns);
     let seconds = (length + between(end_ns, last_ns.max(end_ns))).as_secs_f64();
-    Slice { count, seconds, used: BTreeMap::new(), times_ms }
+    Slice { count, seconds, used, times_ms }
 }
 
 fn ms(from_ns: u64, to_ns: u64) -> f64 {

@@ -250,14 +250,14 @@ impl Subscription {
         self.channel.has_only_heard(self.heard) && self.line.table().is_alone(&self.name)
     }
 
-    /// A process that had the lock lately asks a little later than the others who want it, one
-    /// round trip for each that has waited longer: else the quickest would have it again and
-    /// again. The rounds are looks at the lock, and end with one that finds it taken.
+    /// A process that had the lock lately asks a little later than the others who want it: else the
+    /// quickest would have it again and again. Meanwhile it looks at the lock, a round trip each
+    /// time, until it finds it taken.
     pub(crate) async fn give_way<T, F: Future<Output = RedisResult<Option<T>>>>(
         &self,
         look: impl Fn() -> F,
     ) -> Option<T> {
-        for _ in 0..self.channel.others_before().min(MOST_LOOKS) {
+        for _ in 0..self.channel.looks() {
             match look().await {
                 Ok(None) => {}
                 Ok(taken) => return taken,

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::{BATCH, CLOSE_AFTER, LINGER, WAKE_ALL};
+use super::{BATCH, CLOSE_AFTER, LINGER, MOST_LOOKS, WAKE_ALL};
 
 /// What the waiters of a channel share.
 pub(super) struct Channel {
@@ -46,11 +46,15 @@ impl Channel {
         })
     }
 
-    /// How many of the other processes that take part have not had the lock since this one had it.
-    pub(super) fn others_before(&self) -> u64 {
+    /// How often this process looks at the lock before it asks for it: once for each of the others
+    /// that take part and have not had it since; twice for the only other one, who has been told
+    /// for certain, and may have to be given a processor first.
+    pub(super) fn looks(&self) -> u64 {
         let released_at = self.released_at.load(Ordering::Relaxed);
         let since = self.passed_on.load(Ordering::Relaxed).saturating_sub(released_at);
-        self.processes.load(Ordering::Relaxed).saturating_sub(since.max(1))
+        let processes = self.processes.load(Ordering::Relaxed);
+        let others = processes.saturating_sub(since.max(1));
+        if processes == 2 { others * MOST_LOOKS } else { others.min(MOST_LOOKS) }
     }
 
     /// How many messages say nothing to whoever looks now: this process has released the lock

@@ -272,9 +272,26 @@ async fn a_process_gives_way_until_the_other_has_had_the_lock_wherever_its_own_m
     let told = server.send("a", WAKE_ONE).await;
     eventually("its own message came", async || !waiter.channel.has_only_heard(0)).await;
     server.signals.released("a", told as u64);
-    assert_eq!(waiter.channel.others_before(), 1);
+    assert_eq!(waiter.channel.looks(), 2, "twice for the only other one");
     server.send("a", WAKE_ONE).await;
-    eventually("it is its turn", async || waiter.channel.others_before() == 0).await;
+    eventually("it is its turn", async || waiter.channel.looks() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_others_it_looks_once_for_each_that_has_not_had_the_lock_since() {
+    let server = Server::start().await;
+    let waiter = server.live("a").await;
+    let others = [(); 2].map(|()| Signals::new(&server.connection));
+    for other in &others {
+        comes(&mut other.subscribe("a")).await;
+    }
+    server.signals.releasing("a");
+    let told = server.send("a", WAKE_ONE).await;
+    server.signals.released("a", told as u64);
+    for looks in [2, 1, 0] {
+        eventually("so often", async || waiter.channel.looks() == looks).await;
+        server.send("a", WAKE_ONE).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
