@@ -10,6 +10,7 @@ use sqlx::{Connection, Executor, MySqlConnection};
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::task::JoinHandle;
 
+use crate::breakable::until_ready;
 use crate::crowd::{Books, Fate, Try, buy_at, buy_together, buy_with_key};
 use crate::redis_side::RedisSide;
 use crate::support::{Answer, Place, Service, eventually, token};
@@ -193,6 +194,8 @@ async fn while_the_outcome_is_unknown_nobody_is_answered_and_the_lock_is_kept() 
         assert_eq!(table.books().await.orders.len(), usize::from(action.is_executed()));
         table.proxy.end_outage();
         let one = purchase.await.expect("the purchase");
+        // Until the next look at the database everybody who comes is refused.
+        until_ready(&table.service, None).await;
         if action.is_executed() {
             table.assert_bought(&one).await;
         } else {
