@@ -1,7 +1,6 @@
 //! What a caller holds.
 
 use std::future::{pending, ready};
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -28,22 +27,22 @@ pub struct Guard(Kind);
 
 enum Kind {
     Turn(HeldTurn),
-    Hold(HeldHold),
+    Hold(Box<HeldHold>),
 }
 
 /// The turn is the whole lock: nothing can end it, and nobody has to wait for its release.
 struct HeldTurn {
-    owner: OnceLock<Owner>,
+    turn: Turn,
     /// Who wants to know how long it lasts, and since when it does. All guards count their
     /// references to one meter, so there is none for nobody.
-    timed: Option<(Meter, Instant)>,
-    turn: Turn,
+    timed: Option<Box<(Meter, Instant)>>,
+    owner: OnceLock<Box<Owner>>,
 }
 
 impl Drop for HeldTurn {
     fn drop(&mut self) {
-        let Some((meter, since)) = &self.timed else { return };
-        let now = Instant::now();
+        let Some(timed) = &self.timed else { return };
+        let ((meter, since), now) = (&**timed, Instant::now());
         meter.ended(now - *since, false);
         self.turn.end(Some(now));
     }
@@ -81,19 +80,9 @@ impl Held {
         drop(self.share.take());
         self.meter.ended(self.since.elapsed(), self.tenure.is_lost());
         failpoint::reach(failpoint::BEFORE_RELEASE);
-        let (mut turn, early) = (self.turn.take(), self.hold.hands_on_early());
-        let mut sending = pin!(self.send_release());
-        let outcome = tokio::select! {
-            biased;
-            outcome = &mut sending => outcome,
-            // It is on its way, and what the next one sends comes behind it.
-            () = ready(()), if early => {
-                drop(turn.take());
-                sending.await
-            }
-        };
+        let outcome = self.send_release().await;
         failpoint::reach(failpoint::RELEASE_ANSWERED);
-        drop(turn);
+        drop(self.turn);
         outcome
     }
 
@@ -125,7 +114,7 @@ impl Held {
 impl Guard {
     /// The turn, which has just come, and nothing else.
     pub(crate) fn of_turn(turn: Turn, meter: &Meter) -> Self {
-        let timed = meter.now().map(|since| (meter.clone(), since));
+        let timed = meter.now().map(|since| Box::new((meter.clone(), since)));
         Self(Kind::Turn(HeldTurn { owner: OnceLock::new(), timed, turn }))
     }
 
@@ -142,7 +131,8 @@ impl Guard {
             let end = free_after(most, Arc::clone(&held), Arc::clone(&tenure), background.clone());
             background.timer(end)
         });
-        Self(Kind::Hold(HeldHold { held, owner, token: None, tenure, background, _end: end }))
+        let served = HeldHold { held, owner, token: None, tenure, background, _end: end };
+        Self(Kind::Hold(Box::new(served)))
     }
 
     pub(crate) fn with_token(mut self, token: Option<Token>) -> Self {
@@ -175,7 +165,7 @@ impl Guard {
     /// Who holds it: to be passed to [`Locks::lock_as`](crate::Locks::lock_as) for re-entry.
     pub fn owner(&self) -> &Owner {
         match &self.0 {
-            Kind::Turn(turn) => turn.owner.get_or_init(Owner::fresh),
+            Kind::Turn(turn) => turn.owner.get_or_init(|| Box::new(Owner::fresh())),
             Kind::Hold(hold) => &hold.owner,
         }
     }

@@ -144,12 +144,6 @@ pub trait Hold: Send + 'static {
     /// the answer was lost.
     async fn release(&mut self) -> Result<Release, LockError>;
 
-    /// Whether the next one in this process may ask for the lock as soon as the release is sent:
-    /// the server carries out the release first, and nobody else is known to want the lock.
-    fn hands_on_early(&self) -> bool {
-        false
-    }
-
     /// Hands out the database transaction that the hold lives in; from then on its end is the end
     /// of the hold.
     #[cfg(feature = "mysql")]

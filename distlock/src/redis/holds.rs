@@ -232,9 +232,8 @@ impl Hold for SetHold {
 
     async fn release(&mut self) -> Result<Release, LockError> {
         let Call { scripts, terms, .. } = &self.call;
-        if terms.is_shared {
-            scripts.server.signals().releasing(&terms.channel);
-        }
+        let releasing = || scripts.server.signals().releasing(&terms.channel);
+        let before = terms.is_shared.then(releasing);
         let answer = self.call.release(false).await?;
         if !self.repeated {
             let Call { scripts, terms, .. } = &self.call;
@@ -244,9 +243,9 @@ impl Hold for SetHold {
         }
         let Call { scripts, terms, .. } = &self.call;
         if let Ok(told @ 1..) = u64::try_from(answer - 1)
-            && terms.is_shared
+            && let Some(before) = before
         {
-            scripts.server.signals().released(&terms.channel, told);
+            scripts.server.signals().released(&terms.channel, told, before);
         }
         Ok(match answer {
             1.. => Release::Released,

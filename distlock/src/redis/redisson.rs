@@ -5,9 +5,7 @@
 //! ends with its lease; a watchdog renews it. Who finds it taken subscribes to its channel, tries
 //! again, and then waits for the message of the release, for the end of the lease, or for
 //! [`LOOK`], whichever comes first: that is all a lost message can cost. Scripts take, leave and
-//! renew it; whoever sends one again gets the first one's answer. As long as no other process
-//! waits for it, the next task of this one mostly asks for it as soon as the release is sent,
-//! behind it on the same connection, so that the lock goes on within one round trip.
+//! renew it; whoever sends one again gets the first one's answer.
 //!
 //! Guarantees exclusion among the processes of one Redis while the holder heeds the loss of its
 //! lock; re-entry by the owner, counted once per acquisition; release by the owner only. Unlike
@@ -21,9 +19,8 @@
 //! On a Redis Cluster all keys of a lock are in one slot, and so are its messages, which are sent
 //! by SPUBLISH there, as Redisson does from Redis 7 on. Source: Redisson 4.7, `RedissonLock`,
 //! `RedissonBaseLock`, `LockPubSub`. Tests: `tests/redisson.rs`, `tests/redisson_scripts.rs`,
-//! `tests/redisson_waiting.rs`, `tests/redisson_passing_on.rs`, `tests/redisson_faults.rs`,
-//! `tests/redisson_watchdog.rs`, `tests/redisson_replication.rs`, `tests/cluster.rs`,
-//! `tests/cluster_changes.rs`.
+//! `tests/redisson_waiting.rs`, `tests/redisson_faults.rs`, `tests/redisson_watchdog.rs`,
+//! `tests/redisson_replication.rs`, `tests/cluster.rs`, `tests/cluster_changes.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -296,13 +293,6 @@ impl Hold for RedissonHold {
         Some(Upkeep { renewer, request: self.request.clone() })
     }
 
-    /// One in ten waits for the answer, or whoever asks now and then without waiting for a message
-    /// would never find the lock free between two tasks of this process.
-    fn hands_on_early(&self) -> bool {
-        let is_tenth = self.request.owner.as_str().ends_with('0');
-        !is_tenth && !self.inner.server.signals().is_contended(&self.channel)
-    }
-
     async fn release(&mut self) -> Result<Release, LockError> {
         let request = &self.request;
         let keys = [request.name.as_str(), &self.channel, &self.latch];
@@ -312,10 +302,10 @@ impl Hold for RedissonHold {
         let mut connection = self.inner.server.connection();
         let is_sent = std::mem::replace(&mut self.is_sent, true);
         let signals = self.inner.server.signals();
-        signals.releasing(&self.channel);
+        let before = signals.releasing(&self.channel);
         let answer: i64 = self.inner.release.call(&mut connection, &keys, args).await?;
         if let Ok(told @ 1..) = u64::try_from(answer - 1) {
-            signals.released(&self.channel, told);
+            signals.released(&self.channel, told, before);
         }
         Ok(match answer {
             0.. => {

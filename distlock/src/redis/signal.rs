@@ -116,22 +116,18 @@ impl Signals {
         Some(self.subscription(line, name, entry))
     }
 
-    /// Whether other processes wanted the lock at this one's last release.
-    pub(crate) fn is_contended(&self, channel: &str) -> bool {
-        self.line(channel).table().is_contended(channel)
-    }
-
-    /// This process is about to release the lock.
-    pub(crate) fn releasing(&self, channel: &str) {
-        self.line(channel).table().releasing(channel);
+    /// This process is about to release the lock; what it says is for [`Signals::released`].
+    #[must_use]
+    pub(crate) fn releasing(&self, channel: &str) -> u64 {
+        self.line(channel).table().releasing(channel)
     }
 
     /// It has, and the message reached so many processes. If others want it, it follows what they
     /// do for a while, to give way to them.
-    pub(crate) fn released(&self, channel: &str, told: u64) {
+    pub(crate) fn released(&self, channel: &str, told: u64, before: u64) {
         if told > 0 {
             let subscription = self.join(channel).unwrap_or_else(|| self.subscribe(channel));
-            subscription.line.table().released(channel, told);
+            subscription.line.table().released(channel, told, before);
         }
     }
 

@@ -286,32 +286,26 @@ impl Table {
         }
     }
 
-    /// This process is about to pass the lock on. It is noted now, because its own message may
-    /// come before the answer to the release or after it.
-    pub(super) fn releasing(&self, name: &str) {
-        if let Some(Entry { channel, .. }) = self.channels.get(name) {
-            let passed_on = channel.passed_on.load(Ordering::Relaxed);
-            channel.released_at.store(passed_on, Ordering::Relaxed);
-        }
+    /// This process is about to pass the lock on. Says how often that had been done, because its
+    /// own message may come before the answer to the release or after it, and another task may
+    /// release the lock again before this one has heard the answer.
+    pub(super) fn releasing(&self, name: &str) -> u64 {
+        let Some(Entry { channel, .. }) = self.channels.get(name) else { return 0 };
+        let before = channel.passed_on.load(Ordering::Relaxed);
+        channel.released_at.store(before, Ordering::Relaxed);
+        before
     }
 
     /// It has, and so many processes were told, itself included if it has subscribed.
-    pub(super) fn released(&self, name: &str, told: u64) {
+    pub(super) fn released(&self, name: &str, told: u64, before: u64) {
         let Some(Entry { channel, .. }) = self.channels.get(name) else { return };
         if channel.is_live() {
-            let with_own = channel.released_at.load(Ordering::Relaxed) + 1;
-            channel.with_own.store(with_own, Ordering::Relaxed);
+            channel.with_own.store(before + 1, Ordering::Relaxed);
             channel.processes.store(told, Ordering::Relaxed);
         } else {
             channel.passed_on.fetch_add(1, Ordering::Relaxed);
             channel.processes.store(told + 1, Ordering::Relaxed);
         }
-    }
-
-    /// Whether other processes were told of the last release.
-    pub(super) fn is_contended(&self, name: &str) -> bool {
-        let entry = self.channels.get(name);
-        entry.is_some_and(|entry| entry.channel.processes.load(Ordering::Relaxed) > 1)
     }
 
     /// Whether there is but one subscriber.

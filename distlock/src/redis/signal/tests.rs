@@ -241,9 +241,9 @@ async fn the_message_of_a_release_of_its_own_wakes_no_waiter_who_has_looked_sinc
     let server = Server::start().await;
     let mut waiter = server.live("a").await;
     let release = async || {
-        server.signals.releasing("a");
+        let before = server.signals.releasing("a");
         let told = server.send("a", WAKE_ONE).await;
-        server.signals.released("a", told as u64);
+        server.signals.released("a", told as u64, before);
     };
     for _ in 0..3 {
         release().await;
@@ -262,16 +262,32 @@ async fn the_message_of_a_release_of_its_own_wakes_no_waiter_who_has_looked_sinc
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_heard_after_the_next_release_was_begun_hides_no_message_but_its_own() {
+    let server = Server::start().await;
+    let mut waiter = server.live("a").await;
+    let first = server.signals.releasing("a");
+    let told = server.send("a", WAKE_ONE).await;
+    comes(&mut waiter).await;
+    // Other locks of this process had it meanwhile, and their release is on its way.
+    let _second = server.signals.releasing("a");
+    server.signals.released("a", told as u64, first);
+    waiter.looks_now();
+    is_quiet(&mut waiter).await;
+    server.send("a", WAKE_ONE).await;
+    comes(&mut waiter).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_gives_way_until_the_other_has_had_the_lock_wherever_its_own_message_overtakes() {
     let server = Server::start().await;
     let waiter = server.live("a").await;
     let others = Signals::new(&server.connection);
     comes(&mut others.subscribe("a")).await;
 
-    server.signals.releasing("a");
+    let before = server.signals.releasing("a");
     let told = server.send("a", WAKE_ONE).await;
     eventually("its own message came", async || !waiter.channel.has_only_heard(0)).await;
-    server.signals.released("a", told as u64);
+    server.signals.released("a", told as u64, before);
     assert_eq!(waiter.channel.looks(), 2, "twice for the only other one");
     server.send("a", WAKE_ONE).await;
     eventually("it is its turn", async || waiter.channel.looks() == 0).await;
@@ -285,9 +301,9 @@ async fn of_several_others_it_looks_once_for_each_that_has_not_had_the_lock_sinc
     for other in &others {
         comes(&mut other.subscribe("a")).await;
     }
-    server.signals.releasing("a");
+    let before = server.signals.releasing("a");
     let told = server.send("a", WAKE_ONE).await;
-    server.signals.released("a", told as u64);
+    server.signals.released("a", told as u64, before);
     for looks in [2, 1, 0] {
         eventually("so often", async || waiter.channel.looks() == looks).await;
         server.send("a", WAKE_ONE).await;
@@ -299,8 +315,8 @@ async fn a_message_of_its_own_that_was_lost_with_the_connection_hides_no_other()
     let server = Server::start().await;
     let mut waiter = server.live("a").await;
     // It has released the lock and was told, and the message does not come any more.
-    server.signals.releasing("a");
-    server.signals.released("a", 1);
+    let before = server.signals.releasing("a");
+    server.signals.released("a", 1, before);
     server.kill_connections().await;
     comes(&mut waiter).await;
     waiter.looks_now();
