@@ -7,15 +7,14 @@
 //! the last few keys of a shard had been used without a break is remembered a little longer, for a
 //! task that comes again and again (see `streak`).
 //!
-//! Bounds: an entry keeps no more waiters, with those that have given up, than four times as many
-//! as have waited for it at the same time.
+//! Bounds: see `queue` and `watch`.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use hashbrown::HashTable;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::streak::Streak;
@@ -23,8 +22,18 @@ use crate::{LockName, Owner};
 
 /// Shards keep their own mutexes from becoming the contended ones.
 const SHARDS: usize = 64;
+/// The most waiters that a tick calls without letting others in between.
+const CALLED_AT_ONCE: usize = 256;
 /// The most streaks that a shard remembers of keys nobody uses.
 const REMEMBERED: usize = 8;
+
+mod queue;
+mod waiting;
+mod watch;
+
+use queue::{Queue, Waiter};
+use waiting::{Queued, Waiting};
+use watch::Watch;
 
 /// Cheap to clone; clones have the same keys.
 #[derive(Clone)]
@@ -34,6 +43,7 @@ struct Keys {
     hasher: RandomState,
     /// Each behind a pointer of its own: turns of different keys share no count of references.
     shards: Vec<Arc<Shard>>,
+    watch: Watch,
 }
 
 #[derive(Default)]
@@ -53,8 +63,16 @@ struct Entry {
     place: Place,
     name: LockName,
     streak: Streak,
-    /// Those that have given up are among them until their turn would come.
-    waiters: VecDeque<oneshot::Sender<Turn>>,
+    waiters: Queue,
+    /// Up to which of them all have been called because they had waited for a while.
+    late: u64,
+    /// Up to which of them had come when that was looked at last, and when that was; `None` if
+    /// nobody looks.
+    seen: Option<(u64, std::time::Instant)>,
+    /// The turn is on its way to the waiter of that number, who has been woken for it.
+    given: Option<u64>,
+    /// When the turn before it ended, where that one said so and nobody has asked.
+    free_since: Option<Instant>,
     /// For whom the turn is used, where it says so.
     owner: Option<Owner>,
     /// What is to be done when somebody comes who has to wait for this turn.
@@ -76,37 +94,77 @@ pub(crate) struct Turn {
     place: Place,
     /// Away once it was handed on.
     shard: Option<Arc<Shard>>,
-    /// When the turn before it ended, where that one said so.
-    since: Option<Instant>,
-}
-
-/// A place in the queue for the turn of a key; dropping it leaves the queue.
-pub(crate) struct Queued<'a> {
-    keys: &'a KeyedMutex,
-    name: &'a LockName,
-    turn: oneshot::Receiver<Turn>,
-}
-
-impl Queued<'_> {
-    /// Waits for the turn.
-    pub(crate) async fn turn(mut self) -> Turn {
-        loop {
-            // An entry is not dropped before its waiters, so it comes.
-            if let Ok(turn) = self.turn.await {
-                return turn;
-            }
-            match self.keys.ask(self.name) {
-                Ok(turn) => return turn,
-                Err(queued) => self = queued,
-            }
-        }
-    }
 }
 
 impl Shard {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic cannot leave the maps half changed, so a poisoned mutex is still good.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the turn if nobody has it, else does that.
+    fn enter<T>(
+        self: &Arc<Self>,
+        name: &LockName,
+        hash: u64,
+        busy: impl FnOnce(&mut Entry) -> T,
+    ) -> Result<Turn, T> {
+        let mut state = self.state();
+        if let Some(entry) = state.of(name, hash) {
+            return Err(busy(entry));
+        }
+        let place = state.add(name, hash);
+        Ok(Turn { place, shard: Some(Arc::clone(self)) })
+    }
+
+    /// Calls those who had come at the last tick and still wait. Whether there are others.
+    fn tick(&self, place: Place, call: impl Fn(Waker)) -> bool {
+        loop {
+            let mut state = self.state();
+            let Some(entry) = state.at(place) else { return false };
+            let Some((seen, at)) = entry.seen else { return false };
+            let due = entry.waiters.between(entry.late, seen).take(CALLED_AT_ONCE);
+            let (numbers, wakers): (Vec<_>, Vec<_>) =
+                due.map(|(number, waiter)| (number, waiter.is_late(at))).unzip();
+            if let Some(last) = numbers.last() {
+                entry.late = *last;
+                drop(state);
+                wakers.into_iter().for_each(&call);
+                continue;
+            }
+            let last = entry.waiters.last();
+            let goes_on = entry.waiters.between(seen, last).next().is_some();
+            (entry.late, entry.seen) = (seen, goes_on.then(|| (last, std::time::Instant::now())));
+            return goes_on;
+        }
+    }
+
+    /// Gives the turn to whoever has waited for it longest, or forgets the key.
+    fn pass_on(&self, place: Place, note: impl FnOnce(&mut Entry)) {
+        let mut state = self.state();
+        let Ok(mut found) = state.entries.find_entry(place.hash, |entry| entry.place == place)
+        else {
+            return;
+        };
+        let entry = found.get_mut();
+        let Some((number, waiter)) = entry.waiters.pop() else {
+            let (mut left, _) = found.remove();
+            if left.streak.goes_on() {
+                left.streak.ended();
+                state.remember(&left.name, left.streak);
+            }
+            drop(state);
+            // What was still expected may be anything, and is dropped without the lock.
+            return drop(left);
+        };
+        entry.given = Some(number);
+        note(entry);
+        entry.streak.ended();
+        entry.owner = None;
+        let expected = entry.expected.take();
+        drop(state);
+        waiter.waker.wake();
+        drop(expected);
     }
 }
 
@@ -123,8 +181,18 @@ impl State {
         self.number += 1;
         let place = Place { hash, number: self.number };
         let (name, streak) = (name.clone(), self.recall(name));
-        let waiters = VecDeque::new();
-        let entry = Entry { place, name, streak, waiters, owner: None, expected: None };
+        let entry = Entry {
+            place,
+            name,
+            streak,
+            waiters: Queue::default(),
+            late: 0,
+            seen: None,
+            given: None,
+            free_since: None,
+            owner: None,
+            expected: None,
+        };
         self.entries.insert_unique(hash, entry, |entry| entry.place.hash);
         place
     }
@@ -140,26 +208,6 @@ impl State {
         let position = self.remembered.iter().position(|(known, _)| known == name);
         let remembered = position.and_then(|position| self.remembered.remove(position));
         remembered.map(|(_, streak)| streak).unwrap_or_default()
-    }
-}
-
-impl Entry {
-    /// Where the turn will come.
-    fn queue(&mut self) -> oneshot::Receiver<Turn> {
-        if self.waiters.len() == self.waiters.capacity() {
-            self.waiters.retain(|waiter| !waiter.is_closed());
-            // Or the next ones would look at all of them again, each for the one place it needs.
-            if self.waiters.len() > self.waiters.capacity() / 2 {
-                self.waiters.reserve(self.waiters.capacity());
-            }
-        }
-        let (waiter, turn) = oneshot::channel();
-        self.waiters.push_back(waiter);
-        turn
-    }
-
-    fn is_waited_for(&self) -> bool {
-        self.waiters.iter().any(|waiter| !waiter.is_closed())
     }
 }
 
@@ -180,8 +228,13 @@ impl Turn {
 
     /// When the turn before it ended, if that one was handed on with [`Turn::end`]. Told once: who
     /// has heard it has the turn.
-    pub(crate) fn free_since(&mut self) -> Option<Instant> {
-        self.since.take()
+    pub(crate) fn free_since(&self) -> Option<Instant> {
+        self.with(|entry| entry.free_since.take()).flatten()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waited_for(&self) -> u64 {
+        self.with(|entry| entry.waiters.last()).unwrap_or(0)
     }
 
     /// How long this process has had the key. `None` cannot be while the turn lasts.
@@ -197,36 +250,10 @@ impl Drop for Turn {
 }
 
 impl Turn {
-    /// Lets the next one in, who may want to know since when he could have been: what the turn
-    /// itself was told, if nobody has had it.
+    /// Lets the next one in, who may want to know since when he could have been.
     pub(crate) fn end(&mut self, at: Option<Instant>) {
-        let (place, since) = (self.place, at.or(self.since));
-        while let Some(shard) = self.shard.take() {
-            let mut state = shard.state();
-            let Ok(mut found) = state.entries.find_entry(place.hash, |entry| entry.place == place)
-            else {
-                return;
-            };
-            let entry = found.get_mut();
-            let Some(next) = entry.waiters.pop_front() else {
-                let (mut left, _) = found.remove();
-                if left.streak.goes_on() {
-                    left.streak.ended();
-                    state.remember(&left.name, left.streak);
-                }
-                drop(state);
-                // What was still expected may be anything, and is dropped without the lock.
-                drop(left);
-                return;
-            };
-            entry.streak.ended();
-            entry.owner = None;
-            let expected = entry.expected.take();
-            drop(state);
-            drop(expected);
-            // Who has given up hands it back.
-            let handed_on = next.send(Self { place, shard: Some(shard), since });
-            self.shard = handed_on.err().and_then(|mut turn| turn.shard.take());
+        if let Some(shard) = self.shard.take() {
+            shard.pass_on(self.place, |entry| entry.free_since = at);
         }
     }
 }
@@ -244,7 +271,7 @@ impl Expectation {
         let Some(shard) = &self.shard else { return };
         let mut state = shard.state();
         let Some(entry) = state.at(self.place) else { return };
-        if !entry.is_waited_for() {
+        if entry.waiters.is_empty() {
             entry.expected = Some(then);
             return;
         }
@@ -257,13 +284,14 @@ impl Expectation {
 impl KeyedMutex {
     pub(crate) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| Arc::default()).collect();
-        Self(Arc::new(Keys { hasher: RandomState::new(), shards }))
+        Self(Arc::new(Keys { hasher: RandomState::new(), shards, watch: Watch::default() }))
     }
 
     /// The turn, if nobody has it.
     pub(crate) fn try_lock(&self, name: &LockName) -> Option<Turn> {
+        let (shard, hash) = self.shard(name);
         loop {
-            match self.enter(name, |entry| entry.expected.take()) {
+            match shard.enter(name, hash, |entry| entry.expected.take()) {
                 Ok(turn) => return Some(turn),
                 // That may be the end of the turn.
                 Err(Some(expected)) => expected(),
@@ -272,25 +300,34 @@ impl KeyedMutex {
         }
     }
 
+    /// Queues for the turn.
+    pub(crate) fn lock<'a>(&'a self, name: &'a LockName) -> Waiting<'a> {
+        Waiting { keys: self, name, wants_watch: false, is_watched: false, queued: None }
+    }
+
     /// The turn if nobody has it, else a place in the queue.
-    pub(crate) fn ask<'a>(&'a self, name: &'a LockName) -> Result<Turn, Queued<'a>> {
-        let (turn, expected) =
-            match self.enter(name, |entry| (entry.queue(), entry.expected.take())) {
-                Ok(turn) => return Ok(turn),
-                Err(busy) => busy,
-            };
+    fn ask(&self, name: &LockName, waker: &Waker, is_watched: bool) -> Result<Turn, Queued<'_>> {
+        let (shard, hash) = self.shard(name);
+        let queue = |entry: &mut Entry| {
+            let number = entry.waiters.push(Waiter::new(waker.clone()));
+            let is_first = is_watched && entry.seen.is_none();
+            if is_first {
+                // Nobody new: they have waited for less than a tick when the next one comes.
+                entry.seen = Some((entry.late, std::time::Instant::now()));
+            }
+            (entry.place, number, is_first, entry.expected.take())
+        };
+        let (place, number, is_first, expected) = match shard.enter(name, hash, queue) {
+            Ok(turn) => return Ok(turn),
+            Err(queued) => queued,
+        };
+        if is_first {
+            self.0.watch.add(shard, place);
+        }
         if let Some(expected) = expected {
             expected();
         }
-        Err(Queued { keys: self, name, turn })
-    }
-
-    /// Queues for the turn; dropping the future leaves the queue.
-    pub(crate) async fn lock(&self, name: &LockName) -> Turn {
-        match self.ask(name) {
-            Ok(turn) => turn,
-            Err(queued) => queued.turn().await,
-        }
+        Err(Queued { shard, place, number, late_since: None })
     }
 
     /// Whether the turn is that owner's.
@@ -298,17 +335,6 @@ impl KeyedMutex {
         let (shard, hash) = self.shard(name);
         let mut state = shard.state();
         state.of(name, hash).is_some_and(|entry| entry.owner.as_ref() == Some(owner))
-    }
-
-    /// Takes the turn if nobody has it, else does that.
-    fn enter<T>(&self, name: &LockName, busy: impl FnOnce(&mut Entry) -> T) -> Result<Turn, T> {
-        let (shard, hash) = self.shard(name);
-        let mut state = shard.state();
-        if let Some(entry) = state.of(name, hash) {
-            return Err(busy(entry));
-        }
-        let place = state.add(name, hash);
-        Ok(Turn { place, shard: Some(Arc::clone(shard)), since: None })
     }
 
     fn shard(&self, name: &LockName) -> (&Arc<Shard>, u64) {

@@ -9,7 +9,9 @@ use crate::{Guarantees, HoldKind, Lease, LockError, RenewalKind};
 pub struct LockOptions {
     /// Zero is the classic `tryLock()`, which fails at once. At most [`LockOptions::MAX`]. With
     /// kinds whose waiters poll, whoever waits for less than 100 ms does not give way to other
-    /// processes: with such waits a busy one may have more than its share of a lock.
+    /// processes: with such waits a busy one may have more than its share of a lock. A wait for
+    /// `local` of 100 ms or more may last 10 ms longer, which are those of the machine: a paused
+    /// clock of tokio's does not see it begin.
     pub wait: Duration,
     /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`], and
     /// more than two round trips to the server, as far as some were measured.

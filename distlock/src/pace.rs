@@ -53,9 +53,12 @@ impl Pace {
     /// The round trip that has to be reckoned with; zero if too few were seen, or none within a
     /// second.
     pub(crate) fn round_trip(&self) -> Duration {
+        // First, since a kind without servers never sees one, and has no time for the clock.
+        if self.0.answers.load(Ordering::Relaxed) < ENOUGH {
+            return Duration::ZERO;
+        }
         let at = Duration::from_micros(self.0.at_us.load(Ordering::Relaxed));
-        let is_old = self.0.since.elapsed().saturating_sub(at) > FRESH;
-        if is_old || self.0.answers.load(Ordering::Relaxed) < ENOUGH {
+        if self.0.since.elapsed().saturating_sub(at) > FRESH {
             return Duration::ZERO;
         }
         Duration::from_micros(self.0.shortest_us.load(Ordering::Relaxed))

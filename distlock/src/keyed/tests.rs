@@ -1,10 +1,10 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Waker};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::*;
 
@@ -81,8 +81,8 @@ async fn waiters_that_give_up_leave_no_more_behind_than_have_waited_at_once() {
         let mut waiter = Box::pin(keyed.lock(&key));
         assert!(waits(waiter.as_mut()));
     }
-    let kept = turn.with(|entry| entry.waiters.len()).unwrap();
-    assert!(kept <= 8, "{kept}");
+    let kept = turn.with(|entry| entry.waiters.places()).unwrap();
+    assert!(kept <= 16, "{kept}");
     drop(turn);
     drop(last.await);
     assert_eq!(keyed.sizes(), (0, 0));
@@ -126,6 +126,87 @@ async fn what_is_expected_is_done_once_for_the_turn_that_said_it_and_for_no_othe
     assert_eq!(*done.lock().unwrap(), ["first", "second"]);
 }
 
+/// How often somebody was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_watched_is_woken_once_when_he_has_waited_for_a_while_and_the_watch_ends() {
+    let (keyed, key) = (KeyedMutex::new(), name("a"));
+    let turn = keyed.try_lock(&key).unwrap();
+    // The first one to wait has to see to himself.
+    let mut first = keyed.lock(&key).watched();
+    assert!(waits(Pin::new(&mut first)) && first.late().is_some());
+    drop(first);
+    let watched = || {
+        let (began, woken) = (Instant::now(), Arc::new(Woken::default()));
+        let (mut waiter, waker) = (keyed.lock(&key).watched(), Waker::from(Arc::clone(&woken)));
+        let mut context = Context::from_waker(&waker);
+        assert!(Pin::new(&mut waiter).poll(&mut context).is_pending() && waiter.late().is_none());
+        (began, woken, waiter)
+    };
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        let (began, woken, mut waiter) = watched();
+        let until = async {
+            while woken.0.load(SeqCst) == 0 {
+                sleep(watch::TICK / 5).await;
+            }
+        };
+        timeout(Duration::from_secs(10), until).await.expect("it is woken");
+        assert!(began.elapsed() >= watch::TICK, "{:?}", began.elapsed());
+        assert!(waits(Pin::new(&mut waiter)) && waiter.late().is_some());
+        waiters.push((woken, waiter));
+    }
+    assert!(waiters.iter().all(|(woken, _)| woken.0.load(SeqCst) == 1));
+    for _ in 0..1_000 {
+        drop(watched());
+    }
+    assert!(keyed.0.watch.keys() <= 1, "a key is watched once");
+    let rests = async {
+        while keyed.0.watch.keys() > 0 {
+            sleep(watch::TICK).await;
+        }
+    };
+    timeout(Duration::from_secs(10), rests).await.expect("nobody new waits");
+    drop(waiters);
+    drop(turn);
+    assert_eq!(keyed.sizes(), (0, 0));
+}
+
+#[tokio::test]
+async fn somebody_whose_waker_panics_keeps_nobody_else_from_being_called() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    let (keyed, key) = (KeyedMutex::new(), name("a"));
+    let turn = keyed.try_lock(&key).unwrap();
+    let mut waiters: Vec<_> = (0..3).map(|_| keyed.lock(&key).watched()).collect();
+    assert!(waits(Pin::new(&mut waiters[0])));
+    let bad = Waker::from(Arc::new(Panics));
+    assert!(Pin::new(&mut waiters[1]).poll(&mut Context::from_waker(&bad)).is_pending());
+    let woken = Arc::new(Woken::default());
+    let good = Waker::from(Arc::clone(&woken));
+    assert!(Pin::new(&mut waiters[2]).poll(&mut Context::from_waker(&good)).is_pending());
+    let until = async {
+        while woken.0.load(SeqCst) == 0 {
+            sleep(watch::TICK).await;
+        }
+    };
+    timeout(Duration::from_secs(10), until).await.expect("it is woken");
+    drop(waiters);
+    drop(turn);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_turn_is_one_persons_and_is_not_lost_by_those_who_give_up_in_other_threads() {
     const PATIENCE: Duration = Duration::from_mins(1);
@@ -142,7 +223,7 @@ async fn a_turn_is_one_persons_and_is_not_lost_by_those_who_give_up_in_other_thr
                 let turn = match (task + pass) % 4 {
                     0 => keyed.try_lock(key),
                     1 => timeout(Duration::from_micros(200), keyed.lock(key)).await.ok(),
-                    2 => soon(keyed.lock(key), pass % 5).await,
+                    2 => soon(keyed.lock(key).watched(), pass % 5).await,
                     _ => Some(keyed.lock(key).await),
                 };
                 let Some(turn) = turn else { continue };
