@@ -125,7 +125,7 @@ impl Shard {
             let Some((seen, at)) = entry.seen else { return false };
             let due = entry.waiters.between(entry.late, seen).take(CALLED_AT_ONCE);
             let (numbers, wakers): (Vec<_>, Vec<_>) =
-                due.map(|(number, waiter)| (number, waiter.is_late(at))).unzip();
+                due.map(|(number, waiter)| (number, waiter.mark_late(at))).unzip();
             if let Some(last) = numbers.last() {
                 entry.late = *last;
                 drop(state);

@@ -20,8 +20,8 @@ impl Waiter {
         Self { waker, late_since: None }
     }
 
-    /// Whom to call.
-    pub(super) fn is_late(&mut self, since: Instant) -> Waker {
+    /// Notes by when it had come, as it has waited for a while; whom to call.
+    pub(super) fn mark_late(&mut self, since: Instant) -> Waker {
         self.late_since = Some(since);
         self.waker.clone()
     }

@@ -37,7 +37,7 @@ use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use self::bare::Bare;
-use self::figure::{Bar, Figure, Outcome, ROUNDS, SECONDS, Sample, Verdict};
+use self::figure::{Bar, DATABASE, Figure, Outcome, ROUNDS, SECONDS, Sample, Verdict};
 use self::rows::{Cell, PARTS, Row, Setup, What, cells_of};
 use self::service::Stage;
 use self::turns::Turns;
@@ -209,7 +209,7 @@ impl Bench {
         let name = format!("bare_{connections}");
         let cluster = &stage.cluster;
         let url = cluster.schema(&name, false).await?;
-        let bare = Bare::new(cluster.folder(), &url, ("database", cluster.database_pid()))?;
+        let bare = Bare::new(cluster.folder(), &url, (DATABASE, cluster.database_pid()))?;
         bare.prepare(0).await?;
         let sample = bare.measure(connections, (stage.warm_up, stage.seconds), &mut turn).await;
         cluster.drop_schema(&name).await?;

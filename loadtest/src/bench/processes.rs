@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::{SysconfVar, sysconf};
 
+use super::figure::DATABASE;
 use crate::lab::deployment::Deployment;
 
 /// A process, and what it is for; several may be for the same.
@@ -37,7 +38,7 @@ impl Times {
 /// The processes that serve a deployment.
 pub fn servers_of(deployment: &Deployment) -> Vec<Named> {
     let mut all = vec![
-        ("database", deployment.database().pid()),
+        (DATABASE, deployment.database().pid()),
         ("redis", deployment.main_redis().pid()),
         ("proxy", deployment.proxy_pid()),
     ];

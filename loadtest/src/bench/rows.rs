@@ -204,7 +204,7 @@ const fn of(figure: Figure, row: Row) -> Row {
 }
 
 /// All rows. One that is new needs a cell above, unless there is one, and a line here.
-pub const ROWS: [Row; 25] = [
+pub const ROWS: [Row; 28] = [
     row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
     row(
         "grouped-256",
@@ -244,6 +244,28 @@ pub const ROWS: [Row; 25] = [
     of(
         Figure::ServerTime,
         row("cpu", "processor time of all servers", ("grouped:64", USUAL), Some(at_most(0.5))),
+    ),
+    of(
+        Figure::DatabaseTime,
+        row(
+            "database-cpu-64",
+            "processor time of the database, grouped",
+            ("grouped:64", BARE),
+            Some([Bar::AtMost(1.0 / 2.5), Bar::AtMost(1.0 / 5.0)]),
+        ),
+    ),
+    of(
+        Figure::DatabaseTime,
+        row(
+            "database-cpu-256",
+            "the same, 256 connections",
+            ("grouped:256", BARE),
+            Some([Bar::AtMost(1.0 / 2.5), Bar::AtMost(1.0 / 5.0)]),
+        ),
+    ),
+    of(
+        Figure::ServerTime,
+        row("replicas-cpu", "processor time: 3 replicas", ("grouped:64 x3", GATHERED), None),
     ),
     of(
         Figure::Memory,

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::bare::Bare;
-use super::figure::{GENERATOR, Sample};
+use super::figure::{DATABASE, GENERATOR, Sample};
 use super::parts::Parts;
 use super::processes::{Times, memory_mib, servers_of};
 use super::rows::Setup;
@@ -131,7 +131,7 @@ impl Stage {
         };
         let deployment = self.cluster.deploy(spec).await?;
         if setup.filled > 0 {
-            let server = ("database", deployment.database().pid());
+            let server = (DATABASE, deployment.database().pid());
             let folder = self.cluster.folder();
             let bare = Bare::new(folder, deployment.database_url(), server)?;
             bare.prepare(setup.filled).await?;

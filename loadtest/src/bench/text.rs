@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::figure::{Figure, GENERATOR, ROUNDS, SECONDS, Sample, Verdict, median, spread};
+use super::figure::{
+    DATABASE, Figure, GENERATOR, ROUNDS, SECONDS, Sample, Verdict, median, spread,
+};
 use super::{BenchReport, RowReport};
 
 /// What serves, in the order of the columns.
-const SERVERS: [&str; 5] = ["replicas", "redis", "database", "proxy", "zookeeper"];
+const SERVERS: [&str; 5] = ["replicas", "redis", DATABASE, "proxy", "zookeeper"];
 /// Parts of an order's way, in its order.
 const PARTS: [&str; 7] =
     ["token", "lock", "queue", "transaction", "release", "purchase", "request"];
