@@ -28,8 +28,9 @@ async fn replicas(flags: &[&str]) -> [Service; 2] {
 /// Pays and cancels an order twice each, at both replicas, about when its time is over: some at
 /// once, and some with up to 75 ms between paying, which takes more steps, and cancelling.
 async fn race(urls: [String; 2], order: String, user: u64) -> (String, u64, Vec<(String, String)>) {
-    // From 200 ms before the first look that may find it late, to 800 ms after it.
-    tokio::time::sleep(Duration::from_millis(800 + user * 37 % 1000)).await;
+    // From 200 ms before its time is over, which is looked for once a second, to 200 ms after the
+    // look that finds it so.
+    tokio::time::sleep(Duration::from_millis(800 + user * 37 % 1400)).await;
     let mut tries = JoinSet::new();
     for (number, action) in ["pay", "cancel", "cancel", "pay"].into_iter().enumerate() {
         let url = urls[number % 2].clone();
