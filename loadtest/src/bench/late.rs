@@ -12,9 +12,10 @@ use tokio::process::{Child, Command};
 use super::figure::{GENERATOR, Sample};
 use super::processes::{Named, Times, servers_of};
 use super::rows::Setup;
-use super::service::{DEADLINE, LISTENING, Stage, load};
+use super::service::{DEADLINE, LISTENING, Stage, load, worker_threads};
 use super::turns::{Turn, slices, together};
 use crate::error::{Error, Result};
+use crate::lab::deployment::WORKER_THREADS;
 use crate::load::client::Target;
 use crate::load::mix::Mix;
 use crate::load::outcome::Outcome;
@@ -115,6 +116,7 @@ async fn start(program: &Path) -> Result<(Child, String)> {
         Error::Setup(format!("{}: {why}; {how}", program.display()))
     };
     let mut command = Command::new(program);
+    command.env(WORKER_THREADS, worker_threads().to_string());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;
     let output = child.stdout.take().ok_or_else(|| wrong("it has no output".to_owned()))?;

@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use self::bare::Bare;
 use self::figure::{Bar, DATABASE, Figure, Outcome, ROUNDS, SECONDS, Sample, Verdict};
 use self::rows::{Cell, PARTS, Row, Setup, What, cells_of};
-use self::service::Stage;
+use self::service::{Stage, worker_threads};
 use self::turns::Turns;
 use crate::error::{Error, Result};
 use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS};
@@ -301,8 +301,10 @@ fn judge(
 }
 
 fn remarks(cells: &BTreeMap<&'static str, Vec<Sample>>) -> Vec<String> {
-    let mut all = Vec::new();
-    let processors = processors();
+    let (processors, threads) = (processors(), worker_threads());
+    let mut all = vec![format!(
+        "a replica, and the handler beside it, runs its tasks in {threads} of its threads"
+    )];
     if processors < MANY_PROCESSORS {
         all.push(format!(
             "generator, proxy, replicas, Redis and database share {processors} processors: orders \

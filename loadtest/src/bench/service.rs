@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
@@ -21,7 +22,7 @@ use crate::api::{self, NewVoucher};
 use crate::error::{Error, Result};
 use crate::judge::audit::Reader;
 use crate::lab::cluster::Cluster;
-use crate::lab::deployment::{Deployment, Spec};
+use crate::lab::deployment::{Deployment, Spec, WORKER_THREADS};
 use crate::lab::predict::Guards;
 use crate::load::arrival::Arrival;
 use crate::load::client::{Connection, Target};
@@ -126,6 +127,7 @@ impl Stage {
             number,
             replicas: setup.replicas,
             flags: setup.flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            worker_threads: Some(worker_threads()),
             needs: setup.needs,
             ..Spec::default()
         };
@@ -227,6 +229,12 @@ impl Round<'_> {
     }
 }
 
+/// Threads of a service that run its tasks: half of the processors, as Redis, the database and the
+/// generator want their part as well.
+pub(super) fn worker_threads() -> usize {
+    (available_parallelism().map_or(1, usize::from) / 2).max(1)
+}
+
 /// Runs a load whose history nobody will read.
 pub(super) async fn load(plan: &Plan) -> Result<Figures> {
     load_seen(plan, &Arc::new(Live::new(plan))).await
@@ -303,6 +311,7 @@ async fn start(deployment: &Deployment, setup: &Setup) -> Result<Duration> {
     let wrong = |why: String| Error::Setup(format!("a replica cannot be started: {why}"));
     let mut command = Command::from(deployment.command());
     command.args(["serve", "--no-migrate", "--bind", "127.0.0.1:0", "--replica-id", "start"]);
+    command.env(WORKER_THREADS, worker_threads().to_string());
     command.args(setup.flags).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     let began = Instant::now();
     let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;

@@ -281,6 +281,7 @@ pub async fn run(cluster: &Cluster, number: u16, staged: &Staged) -> CellReport 
         number,
         replicas: place.replicas,
         flags: staged.flags.clone(),
+        worker_threads: None,
         needs: place.lock.needs(),
         equipment: trial.equipment(schedule),
         page_port: None,

@@ -18,7 +18,8 @@ use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::lab::deployment::{Deployment, Spec, run_seckill};
+use crate::lab::command::run_seckill;
+use crate::lab::deployment::{Deployment, Spec};
 use crate::lab::faults::Equipment;
 use crate::lab::lock::Needs;
 use crate::lab::machine::{first_version, version_of};

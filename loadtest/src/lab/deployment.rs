@@ -4,25 +4,25 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use testbed::{Database, Haproxy, Proxy, Redis, Replica, ReplicaSpec, ZooKeeper};
-use tokio::process::Command;
 
 use crate::error::{Error, Result};
 use crate::lab::cluster::{Cluster, RedisServers, blocking};
+use crate::lab::command::run_seckill;
 use crate::lab::faults::{Equipment, Link, replica_name};
 use crate::lab::lock::Needs;
 use crate::load::tokens::{self, User};
 
-/// How long `seckill migrate` or `seckill token` may take.
-const COMMAND_DEADLINE: Duration = Duration::from_mins(1);
 /// Lines of each log that an error shows.
 const LOG_LINES: usize = 15;
 /// Empties a logical database of Redis. ARGV: its number.
 const EMPTY: &str = "redis.call('select', ARGV[1]) redis.call('flushdb')";
+
+/// Tells tokio's runtime how many threads run tasks.
+pub(crate) const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
 
 /// What a deployment is to be like.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub struct Spec {
     pub replicas: u16,
     /// Flags of `seckill serve` besides address and name.
     pub flags: Vec<String>,
+    /// Threads of each replica that run its tasks; `None` is one for each processor.
+    pub worker_threads: Option<usize>,
     /// What its lock needs; the cluster must have been started with it.
     pub needs: Needs,
     /// What a fault needs.
@@ -51,6 +53,7 @@ impl Default for Spec {
             number: 0,
             replicas: 1,
             flags: Vec::new(),
+            worker_threads: None,
             needs: Needs::Nothing,
             equipment: Equipment::default(),
             page_port: None,
@@ -342,6 +345,9 @@ impl Parts<'_> {
         for (key, value) in self.secrets {
             replica = replica.env(key, value);
         }
+        if let Some(threads) = self.spec.worker_threads {
+            replica = replica.env(WORKER_THREADS, threads.to_string());
+        }
         if let Some(way) = ways.database.first() {
             let server = &self.cluster.database;
             let url = server.url(&format!("sale_{}", self.spec.number));
@@ -371,29 +377,4 @@ fn redis_urls(redis: &RedisServers, number: u16, ways: &[Proxy]) -> Vec<(String,
         named.push(("RED_URLS".to_owned(), independent));
     }
     named
-}
-
-/// Runs `seckill` to its end; an error holds the last line that it wrote to stderr.
-pub(super) async fn run_seckill(
-    program: &Path,
-    arguments: &[&str],
-    secrets: &[(String, String)],
-) -> Result<Output> {
-    let shown = format!("{} {}", program.display(), arguments.first().unwrap_or(&""));
-    let child = Command::new(program)
-        .args(arguments)
-        .envs(secrets.iter().map(|(key, value)| (key, value)))
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(COMMAND_DEADLINE, child)
-        .await
-        .map_err(|_| Error::Setup(format!("`{shown}` took longer than {COMMAND_DEADLINE:?}")))?
-        .map_err(|error| Error::Setup(format!("`{shown}` cannot be run: {error}")))?;
-    if output.status.success() {
-        return Ok(output);
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
-    Err(Error::Setup(format!("`{shown}` failed ({}): {last}", output.status)))
 }

@@ -2,6 +2,7 @@
 
 pub mod cell;
 pub mod cluster;
+mod command;
 pub mod compare;
 pub mod deployment;
 mod dice;
