@@ -112,7 +112,7 @@ pub enum Timed {
     Transaction,
     /// Releasing its lock.
     Release,
-    /// All of it.
+    /// All of it up to its answer, and so mostly without the release.
     Purchase,
     /// A request, whatever it asks for.
     Request,

@@ -25,10 +25,11 @@ use std::time::{Duration, Instant};
 
 use distlock::{Guard, LockKind, LockOptions, Locks};
 use grouped::Grouped;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
 use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
+use crate::failpoint::{self, reach};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
 use crate::telemetry::{Timed, ended, took};
@@ -40,7 +41,7 @@ use life::Life;
 pub use outcome::{Outcome, Refusal, Settled};
 pub use plant::Plant;
 pub use queued::{Queue, QueueParts, Requested, Seal};
-use section::{Section, Ticket};
+use section::{Section, Ticket, release};
 use twins::{Entered, Request, Twins};
 
 /// What the lock's name is made of.
@@ -300,18 +301,23 @@ impl Sale {
             held,
         });
         let sale = self.clone();
+        let (tell, told) = oneshot::channel();
         // A task's future is moved whole when the task is made, ends and is asked; a box is not.
         let task = self.tasks.spawn(Box::pin(async move {
-            let outcome = count(sale.section.run(&ticket).await, started);
+            let (outcome, guard) = sale.section.run(&ticket).await;
+            let outcome = count(outcome, started);
             sale.learn(&ticket, &outcome);
-            drop((place, entered));
-            outcome
+            drop(entered);
+            reach(failpoint::BEFORE_ANSWER);
+            let _has_gone = tell.send(outcome);
+            release(guard, &ticket).await;
+            drop(place);
         }));
         let aborts = self.rules.plant == Some(Plant::AbortWithClient);
         let leash = aborts.then(|| plant::Leash(task.abort_handle()));
         Ok(async move {
             let _leash = leash;
-            task.await.unwrap_or(Outcome::Failed)
+            told.await.unwrap_or(Outcome::Failed)
         })
     }
 

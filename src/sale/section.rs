@@ -1,8 +1,8 @@
 //! The locked section: one order, one transaction, one answer.
 //!
-//! Order of events: lock, BEGIN, the writer's statements, COMMIT, release. The lock is looked at
-//! before each trip to the database; once it is lost the transaction is rolled back. A COMMIT whose
-//! answer is lost is found out before anybody is answered and before the release.
+//! Order of events: lock, BEGIN, the writer's statements, COMMIT, answer, release. The lock is
+//! looked at before each trip to the database; once it is lost the transaction is rolled back. A
+//! COMMIT whose answer is lost is found out before anybody is answered and before the release.
 //!
 //! A lock that is a database transaction lends it to the writer, so it begins and ends with each
 //! try: one that was rolled back has lost the lock, and the next one takes it again.
@@ -126,27 +126,34 @@ impl Section {
         &self.locks
     }
 
-    /// Runs the section to its end.
-    pub(super) async fn run(&self, ticket: &Arc<Ticket>) -> Outcome {
+    /// Runs the section, all but the release: that of the guard which comes with the outcome is
+    /// still to be done, and nobody has to wait for it.
+    pub(super) async fn run(&self, ticket: &Arc<Ticket>) -> (Outcome, Option<Guard>) {
         reach(failpoint::ADMITTED);
         let mut guard = None;
         if self.rules.lock_order == LockOrder::Outside && !self.lock_is_transaction {
             guard = match self.lock(ticket).await {
                 Ok(guard) => Some(guard),
-                Err(refusal) => return Outcome::Refused(refusal),
+                Err(refusal) => return (Outcome::Refused(refusal), None),
             };
         }
         let outcome = self.write_order(ticket, &mut guard).await;
-        match (guard, &outcome) {
-            // Whoever came next could not know whether this order exists.
-            (Some(guard), Outcome::Unknown(_) | Outcome::Failed) => {
-                ticket.gives_back();
-                guard.leave_to_lease();
-            }
-            (guard, _) => release(guard, ticket).await,
+        if guard.is_some() {
+            ticket.gives_back();
         }
-        reach(failpoint::BEFORE_ANSWER);
-        outcome
+        match guard {
+            // Whoever came next could not know whether this order exists.
+            Some(guard) if matches!(outcome, Outcome::Unknown(_) | Outcome::Failed) => {
+                guard.leave_to_lease();
+                (outcome, None)
+            }
+            // Whoever asks again at once waits for the end of the release, unless nobody waits.
+            guard if self.rules.lock.wait.is_zero() => {
+                release(guard, ticket).await;
+                (outcome, None)
+            }
+            guard => (outcome, guard),
+        }
     }
 
     /// The lock of a purchase.

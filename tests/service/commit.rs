@@ -83,7 +83,7 @@ impl Table {
     async fn assert_bought(&self, one: &Try) {
         let Fate::Bought(order) = one.fate() else { panic!("{}", one.words()) };
         assert_eq!(self.books().await.of(USER), [order]);
-        assert!(!self.redis.has_lock(USER).await, "the lock is still there");
+        self.redis.until_given_back(USER).await;
         let again = self.buy().await.answer.expect("an answer");
         assert_eq!(again.problem(409), "already_ordered");
         assert_eq!(again.body["order_id"], order.to_string());
@@ -94,7 +94,7 @@ impl Table {
     async fn assert_refused(&self, one: &Try) {
         assert_not_executed(one.answer.as_ref().expect("an answer"));
         assert!(self.books().await.of(USER).is_empty());
-        assert!(!self.redis.has_lock(USER).await, "the lock is still there");
+        self.redis.until_given_back(USER).await;
         let Fate::Bought(order) = self.buy().await.fate() else { panic!("not healed") };
         assert_eq!(self.books().await.of(USER), [order]);
     }
@@ -203,7 +203,7 @@ async fn while_the_outcome_is_unknown_nobody_is_answered_and_the_lock_is_kept() 
             let bought = async || matches!(table.buy().await.fate(), Fate::Bought(_));
             eventually("the caller can buy", bought).await;
         }
-        assert!(!table.redis.has_lock(USER).await, "the lock is still there");
+        table.redis.until_given_back(USER).await;
         assert_eq!(table.books().await.of(USER).len(), 1);
     }
 }

@@ -9,7 +9,7 @@ use testbed::{Action, Command, Proxy, Rule, Times};
 
 use crate::crowd::{Books, Fate, buy_at};
 use crate::queued::buyer::ticket_of;
-use crate::support::{Answer, Place, Service, client, eventually, servers, token};
+use crate::support::{Answer, Place, Service, client, eventually, token};
 
 /// How long what a replica knows may be told.
 const LIFE: Duration = Duration::from_secs(1);
@@ -31,9 +31,8 @@ impl Watched {
     }
 
     async fn start_at(place: &Place, flags: &[&str]) -> Self {
-        let (database, mut through) = place.database_through_proxy();
-        let redis = Proxy::before(servers().redis.addr()).expect("a proxy");
-        through.redis_url = redis.instead_of(servers().redis.addr(), &place.redis_url);
+        let (database, through) = place.database_through_proxy();
+        let (redis, through) = through.redis_through_proxy();
         let transactions = database.watch(Command::sql("START TRANSACTION"));
         let reads = database.watch(Command::sql("SELECT v.id"));
         let scripts = redis.watch(Command::redis("EVALSHA"));

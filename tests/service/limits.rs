@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use seckill::domain::Role;
 use serde_json::json;
-use testbed::{Action, Command, Proxy, Times};
+use testbed::{Action, Command, Times};
 use tokio::task::JoinSet;
 
-use crate::support::{Answer, Place, Service, client, eventually, servers, token};
+use crate::support::{Answer, Service, client, eventually, token};
 
 /// The purchase of that user, with such a header.
 async fn buy(url: &str, voucher: &str, user: u64, forwarded: Option<&str>) -> Answer {
@@ -151,23 +151,13 @@ async fn an_address_gets_so_many_login_codes_for_all_of_its_phones() {
     assert_eq!(codes.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
 }
 
-/// A service whose way to Redis is watched.
-async fn through_redis_proxy(flags: &[&str]) -> (Proxy, Service) {
-    let mut place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-    let redis = servers().redis.addr();
-    let proxy = Proxy::before(redis).expect("a proxy");
-    place.redis_url = proxy.instead_of(redis, &place.redis_url);
-    let service = Service::start_at(place, flags).await;
-    (proxy, service)
-}
-
 fn counting() -> Command {
     Command::redis("EVALSHA").containing("limit:")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_cost_nothing_where_there_are_none_and_one_round_trip_where_there_are_two() {
-    let (proxy, service) = through_redis_proxy(&[]).await;
+    let (proxy, service) = Service::start_through_redis_proxy(&[]).await;
     let counts = proxy.watch(counting());
     let voucher = service.voucher(10).await;
     service.buy(&voucher, 1).await.expect(201);
@@ -175,7 +165,7 @@ async fn limits_cost_nothing_where_there_are_none_and_one_round_trip_where_there
     assert_eq!(counts.matched(), 0);
 
     let flags = ["--limit-orders-user", "9", "--limit-orders-address", "99"];
-    let (proxy, service) = through_redis_proxy(&flags).await;
+    let (proxy, service) = Service::start_through_redis_proxy(&flags).await;
     let voucher = service.voucher(50).await;
     eventually("it sells", async || service.buy(&voucher, 1).await.status != 503).await;
     let mut user = 1;
@@ -196,7 +186,7 @@ async fn limits_cost_nothing_where_there_are_none_and_one_round_trip_where_there
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_limited_is_refused_while_redis_is_away() {
     let flags = ["--limit-orders-user", "9", "--limit-codes-address", "9"];
-    let (proxy, service) = through_redis_proxy(&flags).await;
+    let (proxy, service) = Service::start_through_redis_proxy(&flags).await;
     let voucher = service.voucher(10).await;
     proxy.start_outage();
     let refused = service.buy(&voucher, 1).await;

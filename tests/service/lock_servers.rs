@@ -159,7 +159,7 @@ async fn without_the_replicas_that_must_confirm_nothing_is_sold_and_no_lock_is_l
     blocking(|| replica.freeze());
     assert_refused(&service.buy(&voucher, 2).await);
     let redis = RedisSide::connect(master.url()).await;
-    eventually("no lock is left", async || !redis.has_lock(2).await).await;
+    redis.until_given_back(2).await;
     let books = Books::read(&place.database_url, &voucher).await;
     books.add_up_to(10);
     assert_eq!((books.of(1).len(), books.of(2)), (1, vec![]));

@@ -33,6 +33,7 @@ mod purchase;
 mod queued;
 mod redis_side;
 mod redis_urls;
+mod released;
 mod replicas;
 mod report;
 mod security;

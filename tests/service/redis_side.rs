@@ -5,6 +5,8 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
+use crate::support::eventually;
+
 /// A connection of the test's own.
 pub(crate) struct RedisSide(MultiplexedConnection);
 
@@ -17,6 +19,11 @@ impl RedisSide {
     /// Whether the lock of that user's purchases is there.
     pub(crate) async fn has_lock(&self, user: u64) -> bool {
         self.0.clone().exists(lock_of(user)).await.expect("an answer")
+    }
+
+    /// Waits until the lock of that user's purchases is given back, which may be after the answer.
+    pub(crate) async fn until_given_back(&self, user: u64) {
+        eventually("the lock is given back", async || !self.has_lock(user).await).await;
     }
 
     /// How long the lock of that user's purchases is there; `None` if it is not.

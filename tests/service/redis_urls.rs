@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::json;
-use testbed::{Direction, Proxy, Redis, RedisOptions};
+use testbed::{Direction, Redis, RedisOptions};
 
 use crate::fleet::SECKILL;
 use crate::support::{Place, Service, servers};
@@ -137,11 +137,7 @@ async fn dead_letters_are_replayed_into_the_redis_that_the_service_may_use() {
 /// The connection that is half open is the one for locks, login codes and order numbers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_whose_connection_is_half_open_is_reached_on_another_one() {
-    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-    let redis = servers().redis.addr();
-    let proxy = Proxy::before(redis).expect("a proxy");
-    let redis_url = proxy.instead_of(redis, &place.redis_url);
-    let service = Service::start_at(Place { redis_url, ..place }, &[]).await;
+    let (proxy, service) = Service::start_through_redis_proxy(&[]).await;
     let voucher = service.voucher(10).await;
     service.buy(&voucher, 1).await.expect(201);
     // Neither side hears anything more, though nobody has closed anything.

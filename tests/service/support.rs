@@ -67,6 +67,14 @@ impl Place {
         let database_url = proxy.instead_of(database, &self.database_url);
         (proxy, Self { database_url, redis_url: self.redis_url.clone() })
     }
+
+    /// The same with a proxy on the way to Redis.
+    pub(crate) fn redis_through_proxy(&self) -> (Proxy, Self) {
+        let redis = servers().redis.addr();
+        let proxy = Proxy::before(redis).expect("a proxy");
+        let redis_url = proxy.instead_of(redis, &self.redis_url);
+        (proxy, Self { database_url: self.database_url.clone(), redis_url })
+    }
 }
 
 /// A service in this process, with its real router and server.
@@ -91,6 +99,13 @@ impl Service {
         let end = CancellationToken::new();
         let task = tokio::spawn(app.run(end.clone().cancelled_owned()));
         Self { url, place, end, task }
+    }
+
+    /// The same at a place of its own, with a proxy on its way to Redis.
+    pub(crate) async fn start_through_redis_proxy(flags: &[&str]) -> (Proxy, Self) {
+        let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+        let (proxy, through) = place.redis_through_proxy();
+        (proxy, Self::start_at(through, flags).await)
     }
 
     /// Ends it as SIGTERM does.
