@@ -1,5 +1,5 @@
 //! What the cheapest answer costs: a handler that answers a constant, served with the same HTTP
-//! settings as the service. `make bench` measures "sold out" beside it.
+//! settings as the service, and with its allocator. `make bench` measures "sold out" beside it.
 
 use std::time::Duration;
 
@@ -11,6 +11,10 @@ use seckill::http::{Limits, serve};
 use seckill::readiness::Readiness;
 use seckill::store::Health;
 use tokio::net::TcpListener;
+
+/// The service's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// As long as the answer that it stands beside.
 const BODY: &str = concat!(

@@ -30,7 +30,8 @@ pub(crate) const COMMIT_IN_DOUBT: &str = "sale-commit-in-doubt";
 pub(crate) const BEFORE_ROLLBACK: &str = "sale-before-rollback";
 /// It is rolled back, and the lock is still held.
 pub(crate) const ROLLED_BACK: &str = "sale-rolled-back";
-/// Its outcome is known, and nobody has been answered.
+/// Its outcome is known, and nobody has been answered. The lock is still held, unless nobody waits
+/// for one.
 pub(crate) const BEFORE_ANSWER: &str = "sale-before-answer";
 
 /// Path `queued`: the purchase is admitted, and its client does not know.

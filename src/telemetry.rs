@@ -112,7 +112,7 @@ pub enum Timed {
     Transaction,
     /// Releasing its lock.
     Release,
-    /// All of it up to its answer, and so mostly without the release.
+    /// All of it up to its outcome, and so without the release.
     Purchase,
     /// A request, whatever it asks for.
     Request,
@@ -173,7 +173,11 @@ pub fn ended(outcome: &'static str) {
 fn describe() {
     use metrics::{describe_counter, describe_histogram};
     describe_counter!(ORDERS, "Purchases by outcome");
-    describe_histogram!("seckill_order_seconds", Unit::Seconds, "Time of a purchase");
+    describe_histogram!(
+        "seckill_order_seconds",
+        Unit::Seconds,
+        "Time of a purchase up to its outcome"
+    );
     describe_histogram!(PART, Unit::Seconds, "Time of each part of a purchase");
     describe_counter!("seckill_groups_total", "Groups of orders that were begun");
     describe_counter!("seckill_group_setbacks_total", "Tries of groups that failed, by cause");

@@ -53,6 +53,10 @@ export function outcomeWords({ kind, code, waitS, order, answer }, voucher) {
     return calm('One order at a time.', 'Another order of yours is still being worked on. '
       + `This click bought nothing. ${again}`);
   }
+  if (code === 'too_many_requests') {
+    return calm('Not so often.', 'You asked more often than this sale allows. '
+      + `Nothing was bought. ${again}`);
+  }
   if (code === 'ticket_refused') {
     return bad('Not this time.', 'Your order waited in the queue and could not be written in time. '
       + `Nothing was bought. ${again}`);

@@ -36,7 +36,7 @@ use tokio::time::sleep;
 
 use crate::crowd::{Books, Fate, Try, buy_at};
 use crate::redis_side::RedisSide;
-use crate::support::{Place, SECRET, Service, app, client, servers};
+use crate::support::{Place, SECRET, Service, app, client, eventually, servers};
 
 /// Renewed at every third of it.
 const LEASE_MS: &str = "900";
@@ -225,9 +225,12 @@ impl Round {
         assert!(broken.is_running(), "{what} at {}: {}", self.point, broken.log_tail(50));
         let reached = format!("distlock_failpoints_reached_total{{point=\"{}\"}}", self.point);
         let url = format!("{}/metrics", broken.base_url());
-        let page = client().get(url).send().await.expect("an answer").text().await;
-        let page = page.expect("a page");
-        assert!(page.contains(&reached), "{what}: {} was not reached", self.point);
+        // What comes after the answer may be still to come.
+        eventually("the point is reached", async || {
+            let page = client().get(&url).send().await.expect("an answer").text().await;
+            page.expect("a page").contains(&reached)
+        })
+        .await;
         if what == "panic" {
             let said = format!("{said} panic");
             assert!(broken.log_tail(400).contains(&said), "{}", broken.log_tail(400));

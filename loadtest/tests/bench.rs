@@ -64,7 +64,8 @@ fn a_short_run_measures_what_it_says_and_meets_no_bar() {
     assert!(report["cells"]["queued, admitted"][0]["per_s"].as_f64() > Some(1.0), "{said}");
     let parts = report["cells"]["grouped:64"][0]["parts_ms"].as_object().expect(&said);
     let parts: Vec<&str> = parts.keys().map(String::as_str).collect();
-    let expected = ["lock", "purchase", "queue", "release", "request", "token", "transaction"];
+    let expected =
+        ["http", "lock", "purchase", "queue", "release", "request", "token", "transaction"];
     assert_eq!(parts, expected, "{said}");
     assert!(report["cells"]["start"][0]["ready_ms"].as_f64() > Some(1.0), "{said}");
     assert!(said.contains("innodb_flush_log_at_trx_commit=1"), "{said}");

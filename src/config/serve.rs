@@ -85,8 +85,8 @@ pub struct Serve {
     /// answered 503 at once [default: 512]
     #[arg(long, env = "GROUP_QUEUE", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub group_queue: Option<u32>,
-    /// How long a purchase waits for its lock, in ms; 0 fails at once, as `tryLock()` does. Kinds
-    /// that poll share a lock fairly between replicas from 100 on.
+    /// How long a purchase waits for its lock, in ms; 0 fails at once, as `tryLock()` does. From
+    /// 100 on a lock is given back after the answer, and kinds that poll share it fairly.
     #[arg(long, env = "LOCK_WAIT_MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(0..=60_000))]
     pub lock_wait_ms: u32,

@@ -95,7 +95,7 @@ async fn buy(
 }
 
 /// The same answer, which also tells how many microseconds ago the purchase was given its lock and
-/// gave it back.
+/// had no more use for it.
 fn telling(mut answer: Response, [acquired, released]: [Duration; 2]) -> Response {
     let text = format!("{}-{}", acquired.as_micros(), released.as_micros());
     if let Ok(text) = HeaderValue::try_from(text) {

@@ -28,7 +28,7 @@ impl Held {
         *self.hold() = Some(Hold { acquired: Instant::now(), released: None });
     }
 
-    /// It is about to be given back, or left to its lease.
+    /// It is to be given back now, or left to its lease.
     pub(super) fn end(&self) {
         if let Some(hold) = &mut *self.hold() {
             hold.released.get_or_insert_with(Instant::now);

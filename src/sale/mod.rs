@@ -15,17 +15,18 @@ mod naive;
 mod outcome;
 mod plant;
 mod queued;
+mod rules;
 mod section;
 mod single;
 mod stepwise;
 mod twins;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use distlock::{Guard, LockKind, LockOptions, Locks};
+use distlock::{Guard, LockKind, Locks};
 use grouped::Grouped;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
 use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
@@ -41,108 +42,9 @@ use life::Life;
 pub use outcome::{Outcome, Refusal, Settled};
 pub use plant::Plant;
 pub use queued::{Queue, QueueParts, Requested, Seal};
+pub use rules::{GroupLimits, Guards, LockOrder, OnLost, Path, Rules, Scope, Writer};
 use section::{Section, Ticket, release};
 use twins::{Entered, Request, Twins};
-
-/// What the lock's name is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// `lock:order:<userId>`: one purchase of a user at a time, whatever the voucher.
-    User,
-    /// `lock:voucher:<voucherId>`: one purchase of a voucher at a time.
-    Voucher,
-}
-
-/// Whether the database has the last word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guards {
-    /// Unique key and conditional stock update.
-    On,
-    /// The textbook's naive code, in tables of its own.
-    Off,
-}
-
-/// Where the lock is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockOrder {
-    /// Around the transaction, and freed after its commit.
-    Outside,
-    /// Inside it, and freed before its commit: the classic mistake, for the laboratory.
-    Inside,
-}
-
-/// What writes the orders.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Writer {
-    /// One transaction for each order.
-    Single,
-    /// Orders of a voucher that arrive while a transaction is on its way are committed together.
-    Grouped,
-}
-
-/// When a purchase is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Path {
-    /// When its order is committed.
-    Direct,
-    /// When it is admitted, with a ticket; its order is written from a stream in Redis.
-    Queued,
-}
-
-/// How many orders the writer `grouped` takes.
-#[derive(Debug, Clone, Copy)]
-pub struct GroupLimits {
-    /// The most in one transaction.
-    pub size: usize,
-    /// The most of one voucher that wait for a transaction; more are refused at once.
-    pub queue: usize,
-}
-
-/// What a purchase does whose lock is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum OnLost {
-    /// It is rolled back.
-    Stop,
-    /// It works on as if it held the lock, and releases it in the end: what naive code does, for
-    /// the laboratory.
-    Ignore,
-}
-
-/// How purchases are made.
-#[derive(Debug, Clone)]
-pub struct Rules {
-    /// What the lock's name is made of.
-    pub scope: Scope,
-    /// Whether the database has the last word.
-    pub guards: Guards,
-    /// What writes the orders.
-    pub writer: Writer,
-    /// How many at a time, if they are written in groups.
-    pub groups: GroupLimits,
-    /// Where the lock is taken.
-    pub lock_order: LockOrder,
-    /// What a purchase does whose lock is lost.
-    pub on_lost: OnLost,
-    /// How long to wait for the lock, and how long it lives without its holder.
-    pub lock: LockOptions,
-    /// Extra time inside the section (laboratory).
-    pub work: Duration,
-    /// A deliberate bug (laboratory).
-    pub plant: Option<Plant>,
-    /// A bug whose way through the code purchases take without having it (laboratory).
-    pub control: Option<Plant>,
-    /// The most purchases at a time; more are refused at once.
-    pub max_orders: usize,
-}
-
-impl Rules {
-    /// Whether those who come too late are answered from memory. Not where the laboratory asks what
-    /// a purchase is worth that nothing guards, nor where its bugs have to show.
-    fn remember_the_late(&self) -> bool {
-        let sound = self.plant.or(self.control).is_none_or(|plant| plant == Plant::SoldOutForEver);
-        self.guards == Guards::On && sound
-    }
-}
 
 /// What purchases need.
 pub struct Parts {
@@ -177,7 +79,10 @@ pub struct Sale {
     catalogue: Catalogue,
     /// What those are told from memory who come too late, if anything.
     late: Option<Late>,
+    /// Places for purchases until they are answered.
     admission: Arc<Semaphore>,
+    /// As many for those that are answered, until their locks are given back.
+    releasing: Arc<Semaphore>,
     section: Arc<Section>,
     queue: Option<Queue>,
     life: Arc<Life>,
@@ -204,6 +109,7 @@ impl Sale {
             catalogue,
             late,
             admission: Arc::new(Semaphore::new(rules.max_orders)),
+            releasing: Arc::new(Semaphore::new(rules.max_orders)),
             life: Arc::new(Life {
                 orders: parts.orders.clone(),
                 pool: parts.pool.clone(),
@@ -304,21 +210,36 @@ impl Sale {
         let (tell, told) = oneshot::channel();
         // A task's future is moved whole when the task is made, ends and is asked; a box is not.
         let task = self.tasks.spawn(Box::pin(async move {
-            let (outcome, guard) = sale.section.run(&ticket).await;
+            let (outcome, mut guard) = sale.section.run(&ticket).await;
             let outcome = count(outcome, started);
             sale.learn(&ticket, &outcome);
-            drop(entered);
+            let aside = sale.step_aside();
+            if aside.is_none() {
+                release(guard.take(), &ticket).await;
+            }
+            // Whoever hears the answer may come again at once.
+            drop((place, entered));
             reach(failpoint::BEFORE_ANSWER);
             let _has_gone = tell.send(outcome);
             release(guard, &ticket).await;
-            drop(place);
+            drop(aside);
         }));
         let aborts = self.rules.plant == Some(Plant::AbortWithClient);
-        let leash = aborts.then(|| plant::Leash(task.abort_handle()));
+        let leash = aborts.then(|| plant::Leash(Some(task.abort_handle())));
         Ok(async move {
-            let _leash = leash;
-            told.await.unwrap_or(Outcome::Failed)
+            let outcome = told.await.unwrap_or(Outcome::Failed);
+            if let Some(leash) = leash {
+                leash.let_go();
+            }
+            outcome
         })
+    }
+
+    /// A place for a purchase that is answered and has to give back its lock; `None` if it is to do
+    /// so before it is answered.
+    fn step_aside(&self) -> Option<OwnedSemaphorePermit> {
+        let place = || Arc::clone(&self.releasing).try_acquire_owned().ok();
+        self.rules.may_answer_first().then(place).flatten()
     }
 
     /// The terms of a voucher that is on sale now, unless this user comes too late.

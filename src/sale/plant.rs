@@ -101,11 +101,20 @@ impl Plant {
 }
 
 /// Aborts a task when it is dropped.
-pub(super) struct Leash(pub(super) AbortHandle);
+pub(super) struct Leash(pub(super) Option<AbortHandle>);
+
+impl Leash {
+    /// Leaves the task alone.
+    pub(super) fn let_go(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Leash {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
     }
 }
 

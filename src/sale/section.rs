@@ -147,11 +147,6 @@ impl Section {
                 guard.leave_to_lease();
                 (outcome, None)
             }
-            // Whoever asks again at once waits for the end of the release, unless nobody waits.
-            guard if self.rules.lock.wait.is_zero() => {
-                release(guard, ticket).await;
-                (outcome, None)
-            }
             guard => (outcome, guard),
         }
     }

@@ -299,5 +299,5 @@ async fn connections_cut_in_the_middle_of_their_commit_never_make_anybody_wrong(
     println!("{cut} of {commits} commits cut, {bought} of {} bought", tries.len());
     assert!(cut >= 20, "only {cut} of {commits} were cut");
     assert!(bought >= 50, "only {bought} bought");
-    assert_eq!(table.redis.locks().await, [""; 0]);
+    eventually("all locks are free", async || table.redis.locks().await.is_empty()).await;
 }

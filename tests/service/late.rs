@@ -9,6 +9,7 @@ use testbed::{Action, Command, Proxy, Rule, Times};
 
 use crate::crowd::{Books, Fate, buy_at};
 use crate::queued::buyer::ticket_of;
+use crate::redis_side::RedisSide;
 use crate::support::{Answer, Place, Service, client, eventually, token};
 
 /// How long what a replica knows may be told.
@@ -60,7 +61,14 @@ impl Watched {
         let voucher = self.service.voucher(1).await;
         self.service.buy(&voucher, 1).await.expect(201);
         assert_eq!(self.service.buy(&voucher, 2).await.problem(409), "sold_out");
+        self.until_given_back(1).await;
+        self.until_given_back(2).await;
         voucher
+    }
+
+    async fn until_given_back(&self, user: u64) {
+        let redis = RedisSide::connect(&self.service.place.redis_url).await;
+        redis.until_given_back(user).await;
     }
 }
 
@@ -148,7 +156,7 @@ async fn who_comes_too_early_costs_neither_a_lock_nor_a_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn added_stock_is_for_sale_within_a_second_at_every_replica() {
+async fn units_that_come_back_are_for_sale_within_a_second_at_every_replica() {
     let one = Service::start(&[]).await;
     let others = [
         Service::start_at(one.place.clone(), &[]).await,
@@ -156,7 +164,8 @@ async fn added_stock_is_for_sale_within_a_second_at_every_replica() {
     ];
     let voucher = one.voucher(1).await;
     one.buy(&voucher, 1).await.expect(201);
-    for round in 1..=3 {
+    let mut bought: Vec<(String, u64)> = Vec::new();
+    for (round, back) in (1..).zip(["added", "cancelled", "added", "cancelled"]) {
         // Everybody knows, and has just looked.
         for (number, service) in (10..).zip([&one, &others[0], &others[1]]) {
             eventually("it is sold out here", async || {
@@ -165,7 +174,12 @@ async fn added_stock_is_for_sale_within_a_second_at_every_replica() {
             })
             .await;
         }
-        add_stock(&one, &voucher, 3).await;
+        if back == "added" {
+            add_stock(&one, &voucher, 3).await;
+        }
+        for (order, user) in bought.drain(..).filter(|_| back == "cancelled") {
+            one.cancel(&order, user).await.expect(200);
+        }
         let added = Instant::now();
         for (number, service) in (1..).zip([&one, &others[0], &others[1]]) {
             let mut user = round * 10_000 + number * 1000;
@@ -173,14 +187,17 @@ async fn added_stock_is_for_sale_within_a_second_at_every_replica() {
                 user += 1;
                 let one = buy_at(&service.url, &voucher, user).await;
                 match one.fate() {
-                    Fate::Bought(_) => break one,
+                    Fate::Bought(order) => {
+                        bought.push((order.to_string(), user));
+                        break one;
+                    }
                     Fate::Refused => {}
                     Fate::Unknown => panic!("{}", one.words()),
                 }
                 let late = one.sent.saturating_duration_since(added);
                 assert!(late < LIFE, "told {} when asked after {late:?}", one.words());
             };
-            println!("round {round}: sold after {:?}", sold.sent.duration_since(added));
+            println!("{back}: sold after {:?}", sold.sent.duration_since(added));
         }
     }
 }
@@ -250,6 +267,7 @@ async fn who_has_bought_is_told_so_from_memory_while_units_are_left() {
     let watched = Watched::start(&[]).await;
     let voucher = watched.service.voucher(100).await;
     watched.service.buy(&voucher, 1).await.expect(201);
+    watched.until_given_back(1).await;
     let before = watched.work();
     for _ in 0..20 {
         assert_eq!(watched.service.buy(&voucher, 1).await.problem(409), "already_ordered");

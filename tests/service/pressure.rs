@@ -111,8 +111,10 @@ async fn a_purchase_that_ignores_the_loss_of_its_lock_still_releases_what_is_not
     let url = other.url.clone();
     let second = tokio::spawn(async move { buy_at(&url, &also_wanted, 1).await });
     assert!(is_bought(&first.await.expect("a purchase")));
+    let answered = Instant::now();
     // Its lease ended 0.3 s ago, and that of the second has 0.7 s left.
     redis.until_given_back(1).await;
+    assert!(answered.elapsed() < Duration::from_millis(500), "the lease of the second has ended");
     assert!(!second.is_finished(), "the second was not under way");
     assert!(is_bought(&second.await.expect("a purchase")));
 }

@@ -59,7 +59,7 @@ async fn without_guards_only_a_lock_keeps_one_user_from_buying_twice() {
     }
 }
 
-/// How many microseconds before the answer a purchase was given its lock, and gave it back.
+/// How many microseconds before the answer a purchase was given its lock, and was done with it.
 fn held(answer: &Answer) -> Option<[u64; 2]> {
     let (granted, given_back) = answer.headers.get("x-lab-held")?.to_str().ok()?.split_once('-')?;
     Some([granted, given_back].map(|micros| micros.parse().expect("a number")))

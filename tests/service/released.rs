@@ -1,60 +1,117 @@
 //! When the lock of a purchase is given back: after the answer, since nobody has to wait for that,
-//! but before it where nobody waits for a lock.
+//! but before it where the same user might not wait for the lock.
 
 use std::time::Duration;
 
 use testbed::{Action, Command, Proxy, Rule, Times};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
-use crate::crowd::{Books, Fate, buy_at};
+use crate::crowd::{Books, Fate, Try, buy_at};
 use crate::redis_side::RedisSide;
 use crate::support::{Service, eventually};
 
-/// Keeps the release of the lock of user 1 on its way, and what follows it to Redis.
-fn hold_release(proxy: &Proxy) -> Rule {
-    let release = Command::redis("").containing("redisson_unlock_latch:{lock:order:1}");
-    proxy.arm(release, Action::HoldRequest, Times::Next(1))
+/// Longer than any of these locks is held.
+const PATIENT: [&str; 2] = ["--lock-wait-ms", "10000"];
+/// For what must not happen meanwhile.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// A service whose release of the lock of user 1 is kept on its way, and what it sends to Redis
+/// behind it.
+struct Held {
+    service: Service,
+    release: Rule,
+    redis: RedisSide,
+    _proxy: Proxy,
+}
+
+impl Held {
+    async fn start(flags: &[&str]) -> Self {
+        let (proxy, service) = Service::start_through_redis_proxy(flags).await;
+        let release = Command::redis("").containing("redisson_unlock_latch:{lock:order:1}");
+        let release = proxy.arm(release, Action::HoldRequest, Times::Next(1));
+        // On another connection than the service's.
+        let redis = RedisSide::connect(&service.place.redis_url).await;
+        Self { service, release, redis, _proxy: proxy }
+    }
+
+    /// Begins to buy the voucher for that user.
+    fn buy(&self, voucher: &str, user: u64) -> JoinHandle<Try> {
+        let (url, voucher) = (self.service.url.clone(), voucher.to_owned());
+        tokio::spawn(async move { buy_at(&url, &voucher, user).await })
+    }
+
+    async fn until_on_its_way(&self) {
+        eventually("the release is on its way", async || self.release.fired() == 1).await;
+        assert!(self.redis.has_lock(1).await, "it has arrived");
+    }
+}
+
+async fn assert_bought(purchase: JoinHandle<Try>, context: &str) {
+    let one = purchase.await.expect("a purchase");
+    assert!(matches!(one.fate(), Fate::Bought(_)), "{context}: {}", one.words());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_buyer_is_told_before_the_lock_is_given_back_and_buys_again_when_it_is() {
     for writer in ["single", "grouped"] {
-        let (proxy, service) = Service::start_through_redis_proxy(&["--writer", writer]).await;
-        let redis = RedisSide::connect(&service.place.redis_url).await;
-        let (voucher, another) = (service.voucher(10).await, service.voucher(10).await);
-        let held = hold_release(&proxy);
-        let one = buy_at(&service.url, &voucher, 1).await;
-        assert!(matches!(one.fate(), Fate::Bought(_)), "{writer}: {}", one.words());
-        eventually("the release is on its way", async || held.fired() == 1).await;
-        let url = service.url.clone();
-        let again = tokio::spawn(async move { buy_at(&url, &another, 1).await });
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let held = Held::start(&[&PATIENT[..], &["--writer", writer]].concat()).await;
+        let (voucher, another) = (held.service.voucher(10).await, held.service.voucher(10).await);
+        assert_bought(held.buy(&voucher, 1), writer).await;
+        held.until_on_its_way().await;
+        let again = held.buy(&another, 1);
+        sleep(MOMENT).await;
         assert!(!again.is_finished(), "{writer}: who asks again waits for the lock");
-        held.release();
-        let again = again.await.expect("a purchase");
-        assert!(matches!(again.fate(), Fate::Bought(_)), "{writer}: {}", again.words());
-        redis.until_given_back(1).await;
-        service.stop().await;
+        held.release.release();
+        assert_bought(again, writer).await;
+        held.redis.until_given_back(1).await;
+        held.service.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nobody_waits_for_a_lock_it_is_given_back_before_the_answer() {
-    let flags = ["--lock-wait-ms", "0"];
-    let (proxy, service) = Service::start_through_redis_proxy(&flags).await;
-    let voucher = service.voucher(10).await;
-    let held = hold_release(&proxy);
-    let (url, wanted) = (service.url.clone(), voucher.clone());
-    let purchase = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
-    eventually("the release is on its way", async || held.fired() == 1).await;
-    let books = Books::read(&service.place.database_url, &voucher).await;
-    assert_eq!(books.of(1).len(), 1, "it is committed");
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(!purchase.is_finished(), "answered with the lock held");
-    held.release();
-    let one = purchase.await.expect("a purchase");
-    assert!(matches!(one.fate(), Fate::Bought(_)), "{}", one.words());
-    let another = service.voucher(10).await;
-    let again = buy_at(&service.url, &another, 1).await;
-    assert!(matches!(again.fate(), Fate::Bought(_)), "{}", again.words());
-    service.stop().await;
+async fn where_a_user_might_not_wait_for_his_lock_it_is_given_back_before_the_answer() {
+    for wait in ["0", "99"] {
+        let held = Held::start(&["--lock-wait-ms", wait]).await;
+        let voucher = held.service.voucher(10).await;
+        let purchase = held.buy(&voucher, 1);
+        held.until_on_its_way().await;
+        let books = Books::read(&held.service.place.database_url, &voucher).await;
+        assert_eq!(books.of(1).len(), 1, "{wait}: it is committed");
+        sleep(MOMENT).await;
+        assert!(!purchase.is_finished(), "{wait}: answered with the lock held");
+        held.release.release();
+        assert_bought(purchase, wait).await;
+        assert!(!held.redis.has_lock(1).await, "{wait}: the lock is still held");
+        held.service.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purchase_that_is_answered_takes_nobodys_place() {
+    let held = Held::start(&[&PATIENT[..], &["--max-orders", "1"]].concat()).await;
+    let voucher = held.service.voucher(10).await;
+    assert_bought(held.buy(&voucher, 1), "the first").await;
+    held.until_on_its_way().await;
+    let other = held.buy(&voucher, 2);
+    sleep(MOMENT).await;
+    assert!(!other.is_finished(), "what he sends to Redis is behind the release");
+    held.release.release();
+    assert_bought(other, "the other").await;
+    held.service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_waits_for_locks_that_are_being_given_back() {
+    let held = Held::start(&PATIENT).await;
+    let voucher = held.service.voucher(10).await;
+    assert_bought(held.buy(&voucher, 1), "a purchase").await;
+    held.until_on_its_way().await;
+    let Held { service, release, redis, _proxy } = held;
+    let ending = tokio::spawn(service.stop());
+    sleep(MOMENT).await;
+    assert!(!ending.is_finished(), "it ended with a lock held");
+    release.release();
+    ending.await.expect("the end");
+    assert!(!redis.has_lock(1).await, "the lock was left to its lease");
 }

@@ -100,7 +100,9 @@ async fn the_lock_of_a_killed_replica_ends_with_its_lease_and_another_one_sells(
     let books = Books::read(&place.database_url, &voucher).await;
     books.add_up_to(10);
     assert_eq!(books.of(1), [order], "what the dead one had begun was rolled back");
+    let answered = Instant::now();
     redis.until_given_back(1).await;
+    assert!(answered.elapsed() < Duration::from_millis(1500), "it was left to its lease");
 }
 
 #[tokio::test(flavor = "multi_thread")]

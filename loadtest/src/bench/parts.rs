@@ -16,6 +16,9 @@ const PARTS: &str = "seckill_order_part_seconds";
 const WHOLE: [(&str, &str); 2] =
     [("seckill_order_seconds", "purchase"), ("seckill_http_request_seconds", "request")];
 
+/// What is neither the purchase nor its token: routing, reading, writing.
+pub(super) const HTTP: &str = "http";
+
 /// Sum and count of each histogram so far.
 #[derive(Debug, Default)]
 pub struct Parts(BTreeMap<String, [f64; 2]>);
@@ -43,14 +46,20 @@ impl Parts {
         }
     }
 
-    /// The mean of each since then, in milliseconds.
+    /// The mean of each since then, in milliseconds, and what is left for HTTP.
     pub fn since(&self, earlier: &Self) -> BTreeMap<String, f64> {
         let mean = |(part, [sum, count]): (&String, &[f64; 2])| {
             let [sum_before, count_before] = earlier.0.get(part).copied().unwrap_or_default();
             let count = count - count_before;
             (count > 0.0).then(|| (part.clone(), (sum - sum_before) / count * 1000.0))
         };
-        self.0.iter().filter_map(mean).collect()
+        let mut means: BTreeMap<_, _> = self.0.iter().filter_map(mean).collect();
+        let [request, purchase, token] = ["request", "purchase", "token"].map(|of| means.get(of));
+        if let (Some(request), Some(purchase)) = (request, purchase) {
+            let http = request - purchase - token.copied().unwrap_or_default();
+            means.insert(HTTP.to_owned(), http);
+        }
+        means
     }
 }
 
@@ -95,6 +104,7 @@ mod tests {
         assert!((means["purchase"] - 500.0).abs() < 1e-9);
         let request = means["request"];
         assert!((request - 1000.0).abs() < 1e-9, "{request}");
-        assert_eq!(means.len(), 3, "nothing of other histograms: {means:?}");
+        assert!((means[HTTP] - 500.0).abs() < 1e-9, "no token was looked at: {means:?}");
+        assert_eq!(means.len(), 4, "nothing of other histograms: {means:?}");
     }
 }

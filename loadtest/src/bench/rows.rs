@@ -73,7 +73,7 @@ pub enum What {
     SoldOut(Setup),
     /// The same requests to a handler that answers a constant, over so many connections.
     Constant(usize),
-    /// A replica's memory after a million requests; once a run.
+    /// A replica's memory after a million requests.
     Memory(Setup),
     /// A replica's start.
     Start(Setup),
@@ -91,11 +91,6 @@ impl What {
             Self::AtHalfOf(..) => Part::AtRates,
             Self::Drained(_) | Self::Memory(_) | Self::Start(_) => Part::Whole,
         }
-    }
-
-    /// Whether it is measured in that round.
-    pub fn is_due(&self, round: usize) -> bool {
-        round == 1 || !matches!(self, Self::Memory(_))
     }
 }
 
@@ -117,7 +112,7 @@ const fn locked(flags: &'static [&'static str], needs: Needs) -> What {
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 27] = [
+pub const CELLS: [Cell; 29] = [
     cell("bare:1", What::Bare(1)),
     cell("bare:8", What::Bare(8)),
     cell("bare:32", What::Bare(32)),
@@ -126,6 +121,8 @@ pub const CELLS: [Cell; 27] = [
     cell("grouped:64", What::Orders(GROUPED)),
     cell("grouped:256", What::Orders(Setup { connections: 256, ..GROUPED })),
     cell("grouped:64 x3", What::Orders(Setup { replicas: 3, ..GROUPED })),
+    cell("grouped:192 x3", What::Orders(Setup { connections: 192, replicas: 3, ..GROUPED })),
+    cell("grouped:256 x3", What::Orders(Setup { connections: 256, replicas: 3, ..GROUPED })),
     cell("queued, admitted", What::Admitted(QUEUED)),
     cell("queued, drained", What::Drained(QUEUED)),
     cell("million orders", What::Orders(Setup { filled: 1_000_000, ..GROUPED })),
@@ -204,7 +201,7 @@ const fn of(figure: Figure, row: Row) -> Row {
 }
 
 /// All rows. One that is new needs a cell above, unless there is one, and a line here.
-pub const ROWS: [Row; 28] = [
+pub const ROWS: [Row; 30] = [
     row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
     row(
         "grouped-256",
@@ -220,6 +217,14 @@ pub const ROWS: [Row; 28] = [
         ("grouped:64 x3", GATHERED),
         Some(at_least(0.8, 0.8)),
     ),
+    row(
+        "replicas-256",
+        "the same, 256 connections",
+        ("grouped:256 x3", &["grouped:256"]),
+        Some(at_least(0.8, 0.8)),
+    ),
+    // Each has as many as the one.
+    row("replicas-each", "3 replicas, 192 connections", ("grouped:192 x3", GATHERED), None),
     row("admitted", "queued, admitted/s", ("queued, admitted", BARE), Some(at_least(4.0, 4.0))),
     row(
         "drained",

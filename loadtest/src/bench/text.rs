@@ -7,13 +7,14 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use super::figure::{
     DATABASE, Figure, GENERATOR, ROUNDS, SECONDS, Sample, Verdict, median, spread,
 };
+use super::parts::HTTP;
 use super::{BenchReport, RowReport};
 
 /// What serves, in the order of the columns.
 const SERVERS: [&str; 5] = ["replicas", "redis", DATABASE, "proxy", "zookeeper"];
 /// Parts of an order's way, in its order.
-const PARTS: [&str; 7] =
-    ["token", "lock", "queue", "transaction", "release", "purchase", "request"];
+const PARTS: [&str; 8] =
+    [HTTP, "token", "lock", "queue", "transaction", "release", "purchase", "request"];
 
 /// One cell of one round, while a run goes on.
 pub fn line(round: usize, cell: &str, sample: &Sample) -> String {
@@ -54,13 +55,14 @@ impl BenchReport {
         let versions = &self.versions;
         let _ = writeln!(
             text,
-            "\n{} rounds of {} s; {}, Redis {}, HAProxy {}{}; {}; {} processors: {}",
+            "\n{} rounds of {} s; {}, Redis {}, HAProxy {}{}{}; {}; {} processors: {}",
             self.rounds,
             self.seconds,
             versions.database,
             versions.redis,
             versions.haproxy,
             self.sysbench.as_ref().map_or(String::new(), |version| format!(", sysbench {version}")),
+            versions.zookeeper.as_ref().map_or(String::new(), |of| format!(", ZooKeeper {of}")),
             self.durability,
             self.machine.cpus,
             self.machine.cpu,

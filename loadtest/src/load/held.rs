@@ -1,11 +1,13 @@
 //! When the service held the lock of a purchase, as the laboratory's header `x-lab-held` tells.
 //!
-//! `1500-200` says: granted 1,500 µs before the answer, given back 200 µs before it. So no clocks
-//! have to agree. What the answer takes to come makes the hold look as much later than it was.
+//! `1500-200` says: granted 1,500 µs before the answer, of no more use from 200 µs before it on,
+//! and given back then or right after. So no clocks have to agree. What the answer takes to come
+//! makes the hold look as much later than it was.
 
 use std::time::{Duration, Instant};
 
-/// How long before the answer the lock was granted and given back; `None` if it says anything else.
+/// How long before the answer the lock was granted, and of no more use; `None` if it says anything
+/// else.
 pub(super) fn parse(value: &[u8]) -> Option<[Duration; 2]> {
     let (granted, given_back) = std::str::from_utf8(value).ok()?.split_once('-')?;
     let micros = |text: &str| text.parse().ok().map(Duration::from_micros);

@@ -190,6 +190,16 @@ async fn an_order_that_somebody_else_has_settled_is_told_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_buys_too_often_is_told_so_and_when_to_try_again() {
+    let visit = Visit::without_order(&["--limit-orders-user", "1"]).await;
+    let other = visit.service.voucher(1).await;
+    visit.service.buy(&other, visit.user).await.expect(201);
+    visit.click(&format!("#buy-{}", visit.voucher)).await;
+    visit.wait_for_text(".slip", "Not so often.").await;
+    visit.wait_for_text(".slip", "Nothing was bought. Try again in").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn orders_fit_on_a_phone_and_are_legible_in_the_dark() {
     let visit = Visit::begin(&["--unpaid-timeout-s", "600"]).await;
     for (width, dark) in [(1280, false), (1280, true), (360, false), (360, true), (320, true)] {

@@ -1,5 +1,7 @@
 //! A Redis that loses its data in the middle of a sale.
 
+use std::time::{Duration, Instant};
+
 use testbed::{Action, Command, Times};
 
 use crate::breakable::Breakable;
@@ -57,7 +59,10 @@ async fn a_ticket_that_was_told_to_be_lost_is_not_written_by_a_slow_replica() {
     let mut forget = redis::cmd("HDEL");
     forget.arg(format!("{{v:{voucher}}}:tickets")).arg(&ticket);
     forget.exec_async(&mut redis(&place).await).await.expect("an answer");
+    let forgotten = Instant::now();
     assert_eq!(end_of(&slow.url, &ticket, 5).await.0, "lost");
+    let took = forgotten.elapsed();
+    assert!(took < Duration::from_secs(10), "lost only after {took:?}");
     held.disarm();
     held.release();
     eventually("its entry is acknowledged", async || {

@@ -37,12 +37,19 @@ async fn a_poisonous_entry_holds_up_nobody_ends_dead_and_can_be_replayed() {
     let voucher = service.voucher(20).await;
     poison(&place, POISONED).await;
     let ticket = ticket_of(buy(&url, &voucher, POISONED).await);
-    let others = crowd(std::slice::from_ref(&url), &voucher, (10..22).filter(|u| *u != POISONED));
-    let others = others.await;
+    let crowd_of = async |voucher: &str| {
+        let began = Instant::now();
+        let users = (10..22).filter(|user| *user != POISONED);
+        (crowd(std::slice::from_ref(&url), voucher, users).await, began.elapsed())
+    };
+    let (others, took) = crowd_of(&voucher).await;
     assert!(others.iter().all(|(_, story)| story.bought().len() == 1), "{others:?}");
     // All others have ended while the poisonous one is still tried.
     let state = ask(&url, &ticket, POISONED).await.expect(200);
     assert_eq!(state["ticket"]["status"], "pending");
+    let (_, undisturbed) = crowd_of(&service.voucher(20).await).await;
+    let late = took.saturating_sub(undisturbed);
+    assert!(late < Duration::from_secs(1), "{took:?}, and without the poison {undisturbed:?}");
     assert_eq!(end_of(&url, &ticket, POISONED).await, ("dead".to_owned(), None));
     assert_settled(&place, &voucher, &others, 20).await;
     // Its unit and its user's mark are given back, once.
