@@ -36,7 +36,7 @@ use tokio::time::sleep;
 
 use crate::crowd::{Books, Fate, Try, buy_at};
 use crate::redis_side::RedisSide;
-use crate::support::{Place, SECRET, Service, app, client, eventually, servers};
+use crate::support::{Place, SECRET, Service, app, client, servers};
 
 /// Renewed at every third of it.
 const LEASE_MS: &str = "900";
@@ -226,11 +226,15 @@ impl Round {
         let reached = format!("distlock_failpoints_reached_total{{point=\"{}\"}}", self.point);
         let url = format!("{}/metrics", broken.base_url());
         // What comes after the answer may be still to come.
-        eventually("the point is reached", async || {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
             let page = client().get(&url).send().await.expect("an answer").text().await;
-            page.expect("a page").contains(&reached)
-        })
-        .await;
+            if page.expect("a page").contains(&reached) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{what}: {} was not reached", self.point);
+            sleep(Duration::from_millis(2)).await;
+        }
         if what == "panic" {
             let said = format!("{said} panic");
             assert!(broken.log_tail(400).contains(&said), "{}", broken.log_tail(400));

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::error::{Error, Result};
 
 /// Most users one file may hold: what a load of this program can use at most.
-pub const MAX_USERS: usize = 700_000;
+pub const MAX_USERS: usize = 900_000;
 /// Longest line, in bytes; a JWT of this service has about 300.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 /// Largest file, in bytes, that is read at all.
