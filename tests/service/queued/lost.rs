@@ -9,14 +9,13 @@ use crate::queued::buyer::{
     Left, QUEUED, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left, lock_stock,
     redis, ticket_of,
 };
-use crate::queued::taken_over::redis_through_proxy;
 use crate::support::{Place, Service, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_of_before_the_loss_is_not_written_once_the_sale_is_rebuilt() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.database_through_proxy();
-    let (queue, through) = redis_through_proxy(&through);
+    let (queue, through) = through.redis_through_proxy();
     let flags = |name| [&QUEUED[..], &["--replica-id", name]].concat();
     let slow = Service::start_at(through, &flags("slow")).await;
     let voucher = slow.voucher(3).await;

@@ -10,7 +10,7 @@ use crate::crowd::Books;
 use crate::queued::buyer::{
     Left, QUEUED, assert_settled, buy, end_of, ended, left, lock_stock, ticket_of,
 };
-use crate::queued::taken_over::{entries_of, redis_through_proxy};
+use crate::queued::taken_over::entries_of;
 use crate::support::{Place, Service, eventually, token};
 
 const STOCK: u32 = 6;
@@ -22,7 +22,7 @@ const LIFE: Duration = Duration::from_secs(1);
 #[tokio::test(flavor = "multi_thread")]
 async fn units_added_while_a_queue_drains_are_sold_and_nobody_is_told_sold_out_for_longer() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-    let (proxy, through) = redis_through_proxy(&place);
+    let (proxy, through) = place.redis_through_proxy();
     let flags = |name| [&QUEUED[..], &["--replica-id", name]].concat();
     let slow = Service::start_at(through, &flags("slow")).await;
     let voucher = slow.voucher(STOCK).await;

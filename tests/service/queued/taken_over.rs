@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection, MySqlConnection};
-use testbed::{Action, Command, Proxy, Replica, Times};
+use testbed::{Action, Command, Replica, Times};
 use tokio::task::{JoinSet, block_in_place};
 
 use crate::queued::buyer::{
@@ -127,13 +127,6 @@ async fn handed_out(place: &Place, voucher: &str) -> i64 {
     pending.into_iter().map(|(.., times)| times).min().expect("entries")
 }
 
-/// The place as seen through a proxy in front of its Redis.
-pub(super) fn redis_through_proxy(place: &Place) -> (Proxy, Place) {
-    let proxy = Proxy::before(servers().redis.addr()).expect("a proxy");
-    let redis_url = proxy.instead_of(servers().redis.addr(), &place.redis_url);
-    (proxy, Place { redis_url, ..place.clone() })
-}
-
 /// What takes over entries.
 fn takeovers() -> Command {
     Command::redis("EVALSHA").when(|parts| parts.contains(&&b"idle"[..]))
@@ -147,7 +140,7 @@ async fn entries_that_were_handed_out_six_times_and_never_tried_are_bought() {
     let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
     block_in_place(|| victim.kill()).expect("it can be killed");
     tx.rollback().await.expect("a ROLLBACK");
-    let (proxy, through) = redis_through_proxy(&place);
+    let (proxy, through) = place.redis_through_proxy();
     let lost = proxy.arm(takeovers(), Action::CutAnswer, Times::Always);
     let other = other(&through).await;
     let began = Instant::now();
@@ -213,7 +206,7 @@ async fn a_replica_that_has_all_it_may_have_still_takes_over_those_of_a_dead_one
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_cannot_show_its_work_takes_over_nothing() {
     let (place, voucher) = sale().await;
-    let (proxy, through) = redis_through_proxy(&place);
+    let (proxy, through) = place.redis_through_proxy();
     let other = other(&through).await;
     let (tickets, tx) = taken(&place, &voucher, &other.url).await;
     let takeovers = proxy.watch(takeovers());

@@ -6,7 +6,7 @@ use tokio::task::block_in_place;
 
 use crate::queued::buyer::{Left, buy, end_of, left, redis, ticket_of};
 use crate::queued::locked::begin_orders;
-use crate::queued::taken_over::{entries_of, redis_through_proxy, replica, sale};
+use crate::queued::taken_over::{entries_of, replica, sale};
 use crate::support::{Place, client, eventually};
 
 const BUYER: u64 = 7;
@@ -47,7 +47,7 @@ async fn tries(place: &Place, voucher: &str) -> Option<u32> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_has_ended_five_processes_in_the_middle_of_a_try_is_a_dead_letter() {
     let (place, voucher) = sale().await;
-    let (proxy, through) = redis_through_proxy(&place);
+    let (proxy, through) = place.redis_through_proxy();
     let victim = replica(&through, "victim", &[]);
     let (ticket, rows) = held_up(&place, &voucher, &victim).await;
     // None of them lives to say that its try has come back.
