@@ -7,10 +7,10 @@ use tokio::process::Command;
 
 use crate::fleet::SECKILL;
 use crate::queued::buyer::{
-    Left, ask, assert_settled, buy, crowd, end_of, ended, heal, left, lock_stock, poison, redis,
+    Left, QUEUED, ask, assert_settled, buy, crowd, end_of, ended, heal, left, poison, redis,
     service, ticket_of,
 };
-use crate::support::{Place, eventually};
+use crate::support::{Place, Service, eventually};
 
 const POISONED: u64 = 3;
 
@@ -127,22 +127,30 @@ async fn an_entry_that_nobody_can_read_holds_up_nobody_and_is_kept_for_an_operat
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_whose_entry_nobody_can_read_ends_dead_and_gives_back_what_it_had() {
-    let service = service(&[]).await;
-    let (place, url) = (service.place.clone(), service.url.clone());
-    let voucher = service.voucher(5).await;
+    let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
+    let mut connection = redis(&place).await;
     // Nothing is taken from the stream before its entry is spoilt.
-    let tx = lock_stock(&place.database_url, &voucher).await;
+    let user = "buys-and-does-not-take";
+    let mut may = redis::cmd("ACL");
+    may.arg("SETUSER").arg(user).arg(&["on", "nopass", "~*", "&*", "+@all", "-xreadgroup"]);
+    may.exec_async(&mut connection).await.expect("an answer");
+    let redis_url = place.redis_url.replace("://:", &format!("://{user}:"));
+    assert_ne!(redis_url, place.redis_url);
+    let service = Service::start_at(Place { redis_url, ..place.clone() }, &QUEUED).await;
+    let url = service.url.clone();
+    let voucher = service.voucher(5).await;
     let ticket = ticket_of(buy(&url, &voucher, 7).await);
     let stream = format!("{{v:{voucher}}}:stream");
-    let mut connection = redis(&place).await;
     let spoil = "redis.call('DEL', KEYS[1]) \
                  redis.call('XGROUP', 'CREATE', KEYS[1], 'sale', '0', 'MKSTREAM') \
                  redis.call('XADD', KEYS[1], '*', 'user', '7', 'ticket', ARGV[1], 'at', 'x')";
     let mut eval = redis::cmd("EVAL");
     eval.arg(spoil).arg(1).arg(&stream).arg(&ticket);
     eval.exec_async(&mut connection).await.expect("an answer");
+    let mut may = redis::cmd("ACL");
+    may.arg("SETUSER").arg(user).arg("+xreadgroup");
+    may.exec_async(&mut connection).await.expect("an answer");
     assert_eq!(end_of(&url, &ticket, 7).await, ("dead".to_owned(), None));
-    tx.rollback().await.expect("a ROLLBACK");
     let given_back = Left { stock: 5, entries: 0, users: 0 };
     eventually("it is given back", async || left(&place, &voucher).await == given_back).await;
     let (told, all) = letters(&place, &["replay", &ticket]).await;
