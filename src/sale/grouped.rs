@@ -41,6 +41,9 @@ const AT_A_TIME: usize = 2;
 /// for others to join him.
 const SLOW: Duration = Duration::from_millis(20);
 
+/// How often a group lets others in before it goes, at most.
+const LETS_IN: usize = 3;
+
 /// An order on its way into the database.
 struct Member {
     ticket: Arc<Ticket>,
@@ -185,11 +188,10 @@ impl Grouped {
         tokio::spawn(self.clone().work(voucher));
     }
 
-    /// Writes groups until none may begin. Redis grants many locks with one packet, and a task that
-    /// is begun runs before those that are ready: the first of them would be a group by himself.
+    /// Writes groups until none may begin.
     async fn work(self, voucher: VoucherId) {
         loop {
-            yield_now().await;
+            self.let_in(voucher).await;
             let Some((group, count)) = self.next_group(voucher) else { return };
             metrics::counter!("seckill_groups_total").increment(1);
             if let Ok(sold_out) = self.write_group(voucher, group, count).await {
@@ -197,6 +199,22 @@ impl Grouped {
             } else {
                 tracing::error!(%voucher, "a group of orders ended in a defect");
             }
+        }
+    }
+
+    /// Lets those come first who are ready. Redis grants many locks with one packet, and a task that
+    /// is begun runs before the others: the first of them would be a group by himself. The runtime
+    /// may come back amid them, so as long as some have come they are let in again.
+    async fn let_in(&self, voucher: VoucherId) {
+        let waiting = || self.of_lane(voucher, |lane| lane.waiting.len());
+        let mut before = waiting();
+        for _ in 0..LETS_IN {
+            yield_now().await;
+            let now = waiting();
+            if now == before {
+                return;
+            }
+            before = now;
         }
     }
 
