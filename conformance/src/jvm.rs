@@ -1,4 +1,5 @@
-//! A JVM that measures, for the bench: it answers each line that it is told with one of its own.
+//! A JVM that answers each line that it is told with one of its own: for the bench, where it
+//! measures, and for what a contender cannot be told.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::ChildStdin;
@@ -8,13 +9,13 @@ use std::time::Duration;
 
 use testbed::Program;
 
-use crate::peer::Peer;
+use crate::peer::{Peer, SMALL};
 use crate::servers::Servers;
 
 /// How long an answer may take beyond what was asked for: a JVM takes its time to start.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// It runs as a JVM usually does, with 512 MiB, and ends with this value.
+/// It ends with this value.
 pub struct Jvm {
     program: Program,
     stdin: ChildStdin,
@@ -22,11 +23,22 @@ pub struct Jvm {
 }
 
 impl Jvm {
-    /// Starts that class of `conformance/interop` with these arguments, and the real Redisson 4.
+    /// Starts that class of `conformance/interop` with these arguments, and the real Redisson 4. It
+    /// runs as a JVM usually does, with 512 MiB.
     pub fn start(servers: &Servers, class: &str, args: &[&str]) -> Self {
-        let class_and_args = [&[class], args].concat();
         let name = format!("jvm-{class}");
-        let program = Peer::Redisson4.program(servers, &name, &["-Xmx512m"], &class_and_args);
+        let class_and_args = [&[class], args].concat();
+        Self::of(Peer::Redisson4.program(servers, &name, &["-Xmx512m"], &class_and_args))
+    }
+
+    /// The same with the peer's library, for what is not timed.
+    pub fn start_small(servers: &Servers, peer: Peer, class: &str, args: &[&str]) -> Self {
+        let name = format!("jvm-{}", peer.name());
+        let class_and_args = [&[class], args].concat();
+        Self::of(peer.program(servers, &name, &SMALL, &class_and_args))
+    }
+
+    fn of(program: Program) -> Self {
         let (stdin, stdout) = program.pipes().expect("nobody else takes them");
         let (said, lines) = channel();
         thread::spawn(move || {

@@ -35,7 +35,9 @@ pub use mint::FileMint;
 pub use patience::{PATIENCE, eventually};
 pub use peer::Peer;
 pub use replica::Replica;
-pub use servers::{Home, Servers, busy_until_queued, home, promise, warm_up, with_tables};
+pub use servers::{
+    Home, Servers, Started, ZOOKEEPER_SYNC, busy_until_queued, home, promise, warm_up, with_tables,
+};
 pub use spread::Spread;
 pub use want::{fresh_name, overlaps, overtaken};
 pub use witness::{Sample, Unproven, Witness, judge};

@@ -12,6 +12,10 @@ use crate::driver::Contender;
 use crate::protocol::{Failure, Inspected, Order, Setup, Word};
 use crate::servers::Servers;
 
+/// How a JVM, and Redisson in it, starts fast and needs little.
+pub(crate) const SMALL: [&str; 4] =
+    ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-Dinterop.small=true"];
+
 /// Whose locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
@@ -62,9 +66,7 @@ impl Contender {
     /// is asked for.
     pub fn start_peer(servers: &Servers, peer: Peer, setup: &Setup, renewed: Duration) -> Self {
         let watchdog = format!("-Dinterop.watchdog_ms={}", renewed.as_millis());
-        // It shall start fast and need little.
-        let small = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"];
-        let options = [&small[..], &["-Dinterop.small=true", &watchdog]].concat();
+        let options = [&SMALL[..], &[&watchdog]].concat();
         let name = format!("contender-{}", peer.name());
         let program = peer.program(servers, &name, &options, &["interop.Main"]);
         Self::set_up(program, setup)

@@ -27,6 +27,9 @@ const WARM_UP_LEASE: Duration = Duration::from_secs(2);
 /// The database of the `mysql` kinds.
 const DATABASE: &str = "locks";
 
+/// What is timed is the lock: a disk that others keep busy makes each write wait.
+pub const ZOOKEEPER_SYNC: &str = "forceSync=no";
+
 /// What a kind lives on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Home {
@@ -126,6 +129,16 @@ pub struct Servers {
     zookeeper: OnceLock<ZooKeeper>,
 }
 
+/// Those that were needed so far, one of each.
+pub struct Started<'a> {
+    /// The one Redis, or one of the five.
+    pub redis: Option<&'a Redis>,
+    /// The database server.
+    pub database: Option<&'a Database>,
+    /// The `ZooKeeper`.
+    pub zookeeper: Option<&'a ZooKeeper>,
+}
+
 impl Servers {
     /// Servers of one's own, for those who do something to them.
     pub fn start() -> Self {
@@ -174,12 +187,21 @@ impl Servers {
         let options = ZooKeeperOptions {
             tick_time_ms: 50,
             min_session_timeout_ms: 100,
-            // What is timed is the lock: a disk that others keep busy makes each write wait.
-            extra: vec!["forceSync=no".into()],
+            extra: vec![ZOOKEEPER_SYNC.into()],
             ..ZooKeeperOptions::default()
         };
         let start = || self.bed.zookeeper(options);
         self.zookeeper.get_or_init(|| start().expect("a ZooKeeper"))
+    }
+
+    /// What has been started.
+    pub fn started(&self) -> Started<'_> {
+        let one_of_five = || self.independent_redis.get().and_then(|all| all.first());
+        Started {
+            redis: self.redis.get().or_else(one_of_five),
+            database: self.database.get(),
+            zookeeper: self.zookeeper.get(),
+        }
     }
 
     /// Where a process finds what the kind lives on; starts it if need be.

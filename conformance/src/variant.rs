@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use distlock::{
-    Backends, LockError, LockKind, Locker, Multi, MySqlServer, OwnerCheckLock, Red, RedisServer,
-    Replication, SetnxExpire, locker, mysql,
+    Acquisition, Backends, Guarantees, LockError, LockKind, LockName, Locker, Multi, MySqlServer,
+    Owner, OwnerCheckLock, Red, RedisServer, Replication, Request, SetnxExpire, locker, mysql,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,8 @@ pub enum Variant {
     OfAnyServer,
     /// `multi` of the same name as a row, a node and a key.
     OfThreeKinds,
+    /// `multi` of the `redisson` locks of one server whose names stand in its own, with commas.
+    OfNames,
 }
 
 /// The members of [`Variant::OfThreeKinds`].
@@ -72,6 +75,7 @@ impl Variant {
                 let members = THREE_KINDS.into_iter().map(|member| locker(member, servers));
                 Arc::new(Multi::same_name(members.collect::<Result<_, _>>()?)?)
             }
+            Self::OfNames => Arc::new(OfNames::new(locker(LockKind::Redisson, servers)?)?),
         })
     }
 
@@ -79,6 +83,7 @@ impl Variant {
     pub fn lives_as(self, kind: LockKind) -> Vec<LockKind> {
         match self {
             Self::OfThreeKinds => THREE_KINDS.into(),
+            Self::OfNames => vec![LockKind::Redisson],
             _ => vec![kind],
         }
     }
@@ -90,4 +95,40 @@ fn redis(servers: &Backends) -> Result<&RedisServer, LockError> {
 
 fn database(servers: &Backends) -> Result<&MySqlServer, LockError> {
     servers.mysql.as_ref().ok_or(LockError::Unsupported("a MySQL server"))
+}
+
+/// The mechanism of [`Variant::OfNames`].
+struct OfNames {
+    member: Arc<dyn Locker>,
+    /// Of a single member: it speaks for all of them.
+    one: Multi,
+}
+
+impl OfNames {
+    fn new(member: Arc<dyn Locker>) -> Result<Self, LockError> {
+        let one = Multi::same_name(vec![Arc::clone(&member)])?;
+        Ok(Self { member, one })
+    }
+}
+
+#[async_trait]
+impl Locker for OfNames {
+    fn name(&self) -> &'static str {
+        self.one.name()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.one.guarantees()
+    }
+
+    fn fresh_owner(&self) -> Owner {
+        self.one.fresh_owner()
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        let name = |name| LockName::new(name).expect("a part of a name is one, unless it is empty");
+        let names = request.name.as_str().split(',').map(name);
+        let members = names.map(|name| (Arc::clone(&self.member), name)).collect();
+        Multi::of(members).expect("a name has a part").begin(request)
+    }
 }

@@ -17,11 +17,14 @@ use crate::groups::{Group, OURS, Stage};
 use crate::held::Held;
 use crate::rows::{Figure, Row};
 use crate::throughput::servers_of;
+use crate::trip::Trip;
 
 /// All who contend, in however many processes.
 const CONTENDERS: u32 = 16;
 const PLAIN: &str = "redisson-plain";
 const FAIR: &str = "redisson-fair";
+/// What no hand-off by the server can take less than.
+const TRIP: &str = "trip";
 /// Whoever does not get the lock asks again at once.
 const SPIN: &str = "spin";
 const FEW: &str = "few";
@@ -34,7 +37,7 @@ pub(crate) enum Contended {
     Contest(u32),
     /// What clients send: so many processes, with so many waiters each.
     Commands(u32, u32),
-    /// Every way to wait: the contenders in two processes.
+    /// Every way to wait: the contenders in two processes, those of `local` in one.
     Ways,
     /// A hundred and ten thousand who wait.
     Waiters,
@@ -60,6 +63,7 @@ impl Contended {
         let servers = &stage.servers;
         let ours = || setup(servers, LockKind::Redisson);
         Ok(match self {
+            Self::Contest(_) if cell == TRIP => Box::new(Trip::connect(servers)?),
             Self::Contest(processes) => {
                 let size = (processes, CONTENDERS / processes);
                 let contest = match cell {
@@ -91,11 +95,12 @@ impl Contended {
 
 fn way(cell: &str, stage: &Stage) -> Result<Contest> {
     let servers = &stage.servers;
-    let size = (2, CONTENDERS / 2);
     let (kind, is_spin) = match cell {
         SPIN => (LockKind::LuaRelease, true),
         kind => (kind.parse().map_err(broken("a kind"))?, false),
     };
+    let processes = processes_of(kind);
+    let size = (processes, CONTENDERS / processes);
     let usual = setup(servers, kind);
     let contest = if is_spin {
         Contest::ours(servers, &Setup { first_stage: false, ..usual }, size).spinning()
@@ -113,6 +118,11 @@ fn way(cell: &str, stage: &Stage) -> Result<Contest> {
     })
 }
 
+/// Two, for a kind that keeps them apart.
+fn processes_of(kind: LockKind) -> u32 {
+    if promise(kind).is_on_a_server() { 2 } else { 1 }
+}
+
 /// Every row.
 pub(crate) fn rows() -> Vec<Row> {
     let commands = [1, 2, 4]
@@ -122,7 +132,7 @@ pub(crate) fn rows() -> Vec<Row> {
     contests.chain(commands).chain(crowds()).chain(ways()).collect()
 }
 
-fn contest(processes: u32) -> [Row; 5] {
+fn contest(processes: u32) -> [Row; 6] {
     let group = Group::Contended(Contended::Contest(processes));
     let row = |name: &str, what: &str, figure, beside, most| Row {
         name: format!("{name}-{processes}"),
@@ -153,6 +163,13 @@ fn contest(processes: u32) -> [Row; 5] {
         ),
         row("waited-fair", "waited, 99 %, beside Redisson's fair lock", waited, Some(FAIR), 1.0),
         row("waited-ideal", "waited, 99 %, beside turns in turn", ideal, None, 1.5),
+        Row {
+            what: "one script after a rest, 99 %, beside the hand-off of Redisson's plain lock"
+                .to_owned(),
+            cell: TRIP,
+            bar: None,
+            ..row("trip-p99", "", p99, Some(PLAIN), 1.0)
+        },
     ]
 }
 
@@ -192,15 +209,18 @@ fn crowds() -> [Row; 3] {
 
 /// Without a bar. The table of the cells has what each uses and sends.
 fn ways() -> Vec<Row> {
-    let row = |cell: &'static str| Row {
+    let row = |cell: &'static str, processes: u32| Row {
         name: format!("way-{cell}"),
-        what: format!("`{cell}`: ms of a hand-off, 99 %, {CONTENDERS} contenders in 2 processes"),
+        what: format!(
+            "`{cell}`: ms of a hand-off, 99 %, {CONTENDERS} contenders, processes: {processes}"
+        ),
         group: Group::Contended(Contended::Ways),
         cell,
         beside: None,
         figure: Figure::P99(HAND_OFF),
         bar: None,
     };
-    let waits = LockKind::ALL.into_iter().filter(|kind| promise(*kind).is_on_a_server());
-    std::iter::once(row(SPIN)).chain(waits.map(|kind| row(kind.as_str()))).collect()
+    let waits = LockKind::ALL.into_iter().filter(|kind| *kind != LockKind::None);
+    let waits = waits.map(|kind| row(kind.as_str(), processes_of(kind)));
+    std::iter::once(row(SPIN, 2)).chain(waits).collect()
 }

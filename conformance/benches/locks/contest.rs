@@ -19,7 +19,7 @@ use crate::cell::{Cell, Slice};
 use crate::commands::Commands;
 
 /// What each holds the lock for.
-const HOLD: Duration = Duration::from_millis(2);
+pub(crate) const HOLD: Duration = Duration::from_millis(2);
 /// Renewed: what Redisson has if nobody says otherwise.
 const LEASE: Duration = Duration::from_secs(30);
 /// A wait that is over only if somebody starves.

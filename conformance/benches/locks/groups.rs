@@ -29,6 +29,9 @@ pub(crate) const USUAL: &str = "usual";
 /// The same, with a bound on each wait.
 pub(crate) const BOUNDED: &str = "bounded";
 
+/// A round of a group without a bar (`kinds`, `ways`) is so many times shorter.
+pub(crate) const LESS: u32 = 5;
+
 /// Cells that are measured side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
@@ -92,9 +95,14 @@ impl Group {
     /// How long each of its cells works in a round: less where there is no bar to meet.
     pub(crate) fn seconds(self, of_a_bar: Duration) -> Duration {
         match self {
-            Self::Kinds(_) | Self::Contended(Contended::Ways) => of_a_bar / 5,
+            Self::Kinds(_) | Self::Contended(Contended::Ways) => of_a_bar / LESS,
             _ => of_a_bar,
         }
+    }
+
+    /// Whether cells of the real Redisson are among its own.
+    pub(crate) fn is_beside_redisson(self) -> bool {
+        matches!(self, Self::Peer(..) | Self::Contended(Contended::Contest(_)))
     }
 
     /// The longest slice of a cell. At the end of a contest nobody asks again, so that those who

@@ -7,11 +7,11 @@
 //!
 //! - [`rows`]: what is measured and what it has to reach; [`groups`]: what side by side;
 //!   [`cell`]: how slices become a sample; [`round`]: cells in turn; [`report`]: the table and the
-//!   JSON.
+//!   JSON; [`versions`]: what took part.
 //! - [`throughput`]: locks of this library; [`bare`]: the bare pair; [`benchmark`]:
 //!   redis-benchmark; [`jvm`]: the real Redisson; [`local`]: what others use inside a process.
-//! - [`contended`]: locks that many want: [`contest`], by processes; [`commands`], what clients
-//!   send; [`crowd`], by very many; and many that are [`held`].
+//! - [`contended`]: locks that many want: [`contest`], by processes, beside one [`trip`] to the
+//!   server; [`commands`], what clients send; [`crowd`], by very many; and many that are [`held`].
 
 mod bare;
 mod benchmark;
@@ -28,6 +28,8 @@ mod report;
 mod round;
 mod rows;
 mod throughput;
+mod trip;
+mod versions;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -88,8 +90,8 @@ fn run(args: &Args) -> Result<bool> {
     } else {
         Lengths::of(choice.rounds, Duration::from_secs(choice.seconds))
     };
-    let samples = round::measure(&rows, lengths, &|line| tell(line))?;
-    let report = Report::of(rows, samples, lengths);
+    let (samples, versions) = round::measure(&rows, lengths, &|line| tell(line))?;
+    let report = Report::of(rows, samples, (lengths, versions));
     say(report.text());
     if let Some(path) = &choice.json {
         write_json(path, &report)?;

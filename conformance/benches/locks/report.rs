@@ -9,14 +9,17 @@ use loadtest::lab::machine::Machine;
 use serde::Serialize;
 
 use crate::cell::Sample;
+use crate::groups::LESS;
 use crate::round::{Lengths, Samples};
 use crate::rows::{Figure, Row};
+use crate::versions::Versions;
 
 /// The whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     lengths: Lengths,
     machine: Machine,
+    versions: Versions,
     rows: Vec<RowReport>,
     /// All that was measured: of each group each cell's rounds.
     cells: BTreeMap<String, BTreeMap<&'static str, Vec<Sample>>>,
@@ -38,10 +41,15 @@ struct RowReport {
 }
 
 impl Report {
-    pub(crate) fn of(rows: Vec<Row>, samples: Samples, lengths: Lengths) -> Self {
+    pub(crate) fn of(
+        rows: Vec<Row>,
+        samples: Samples,
+        (lengths, versions): (Lengths, Versions),
+    ) -> Self {
         Self {
             lengths,
             machine: Machine::read(),
+            versions,
             rows: rows.into_iter().map(|row| judge(row, &samples, lengths)).collect(),
             cells: samples.into_iter().map(|(group, cells)| (group.to_string(), cells)).collect(),
         }
@@ -68,7 +76,12 @@ impl Report {
         let Lengths { rounds, seconds, .. } = self.lengths;
         let Machine { cpus, cpu, .. } = &self.machine;
         let mut text = format!("{rows}\n\nmedians of the cells:\n{}\n", self.cells_text());
-        let _ = writeln!(text, "{rounds} rounds of {seconds:?}; {cpus} processors: {cpu}");
+        let _ = writeln!(
+            text,
+            "{rounds} rounds of {seconds:?} (kinds and ways: 1/{LESS} of it); {}; {cpus} \
+             processors: {cpu}",
+            self.versions.text(),
+        );
         if !self.lengths.are_long_enough() {
             let _ = writeln!(
                 text,

@@ -12,6 +12,7 @@ use crate::cell::{Cell, Sample, Slice};
 use crate::groups::{Group, Stage};
 use crate::report::line;
 use crate::rows::Row;
+use crate::versions::Versions;
 
 /// What a slice may take beyond its length, before the run is given up.
 const BEYOND: Duration = Duration::from_mins(1);
@@ -44,8 +45,12 @@ impl Lengths {
 /// A group's cells by name: of each every round.
 pub(crate) type Samples = BTreeMap<Group, BTreeMap<&'static str, Vec<Sample>>>;
 
-/// Measures what these rows need; `tell` hears of each cell.
-pub(crate) fn measure(rows: &[Row], lengths: Lengths, tell: &dyn Fn(&str)) -> Result<Samples> {
+/// Measures what these rows need, and says by what; `tell` hears of each cell.
+pub(crate) fn measure(
+    rows: &[Row],
+    lengths: Lengths,
+    tell: &dyn Fn(&str),
+) -> Result<(Samples, Versions)> {
     let stage = Stage::new(!lengths.warm_up)?;
     let mut needed = BTreeMap::<Group, BTreeSet<&'static str>>::new();
     for row in rows {
@@ -58,7 +63,9 @@ pub(crate) fn measure(rows: &[Row], lengths: Lengths, tell: &dyn Fn(&str)) -> Re
         let measured = stage.runtime.block_on(rounds(group, &mut cells, lengths, tell))?;
         samples.insert(group, measured);
     }
-    Ok(samples)
+    let with_redisson = samples.keys().any(|group| group.is_beside_redisson());
+    let versions = stage.runtime.block_on(Versions::read(&stage.servers, with_redisson))?;
+    Ok((samples, versions))
 }
 
 async fn rounds(

@@ -5,6 +5,8 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.atomic.LongAdder;
@@ -22,6 +24,8 @@ final class Bench {
     private final RedissonClient client;
     private final boolean blocks;
     private final int tasks;
+    /** They stay from one slice to the next. */
+    private final ExecutorService threads = Executors.newCachedThreadPool();
 
     private Bench(String mode, String url, int tasks) {
         var config = new Config();
@@ -51,7 +55,7 @@ final class Bench {
             RLock lock = client.getLock("lock:bench:" + task);
             long number = task + 1;
             if (blocks) {
-                new Thread(() -> slice.block(lock)).start();
+                threads.execute(() -> slice.block(lock));
             } else {
                 slice.chain(lock, number);
             }

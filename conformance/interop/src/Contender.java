@@ -89,7 +89,7 @@ final class Contender {
         return Speech.word("inspected", seen.put("left_ms", peer.left(name)));
     }
 
-    private JsonNode forceUnlock(String name) {
+    private JsonNode forceUnlock(String name) throws Exception {
         return Speech.word("freed", Speech.object().put("was_held", peer.forceUnlock(name)));
     }
 

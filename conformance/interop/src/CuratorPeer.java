@@ -6,14 +6,22 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
+import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryNTimes;
 
-/** Curator's InterProcessMutex; a name is the path of its znode. It has sessions, and no leases. */
+/** Curator's locks of one kind; a name is the path of a znode. A session is all they have. */
 final class CuratorPeer implements Peer {
     private final CuratorFramework client;
+    private final String kind;
     private final ConcurrentHashMap<String, InterProcessMutex> mutexes = new ConcurrentHashMap<>();
+    /** What a semaphore gave. */
+    private final ConcurrentHashMap<String, Lease> leases = new ConcurrentHashMap<>();
 
-    CuratorPeer(JsonNode addresses) throws InterruptedException {
+    CuratorPeer(String kind, JsonNode addresses) throws InterruptedException {
+        this.kind = kind;
         JsonNode session = addresses.get("zookeeper_session_ms");
         client = CuratorFrameworkFactory.builder()
             .connectString(addresses.get("zookeeper").textValue())
@@ -29,12 +37,24 @@ final class CuratorPeer implements Peer {
 
     @Override
     public boolean lock(String name, long waitMs, long leaseMs) throws Exception {
-        return find(name).acquire(waitMs, TimeUnit.MILLISECONDS);
+        if (!isSemaphore()) {
+            return find(name).acquire(waitMs, TimeUnit.MILLISECONDS);
+        }
+        var semaphore = new InterProcessSemaphoreV2(client, name, 1);
+        Lease lease = semaphore.acquire(waitMs, TimeUnit.MILLISECONDS);
+        if (lease != null) {
+            leases.put(name, lease);
+        }
+        return lease != null;
     }
 
     @Override
     public void unlock(String name) throws Exception {
-        find(name).release();
+        if (isSemaphore()) {
+            leases.remove(name).close();
+        } else {
+            find(name).release();
+        }
     }
 
     @Override
@@ -52,12 +72,26 @@ final class CuratorPeer implements Peer {
         return !find(name).getParticipantNodes().isEmpty();
     }
 
+    /** Curator only asks whoever holds it to leave. */
     @Override
-    public boolean forceUnlock(String name) {
-        throw new UnsupportedOperationException("Curator has no such call");
+    public boolean forceUnlock(String name) throws Exception {
+        var nodes = find(name).getParticipantNodes();
+        for (String node : nodes) {
+            Revoker.attemptRevoke(client, node);
+        }
+        return !nodes.isEmpty();
+    }
+
+    private boolean isSemaphore() {
+        return kind.equals("zookeeper-semaphore");
     }
 
     private InterProcessMutex find(String name) {
-        return mutexes.computeIfAbsent(name, path -> new InterProcessMutex(client, path));
+        return mutexes.computeIfAbsent(name, path -> switch (kind) {
+            case "zookeeper" -> new InterProcessMutex(client, path);
+            case "zookeeper-write" -> new InterProcessReadWriteLock(client, path).writeLock();
+            case "zookeeper-read" -> new InterProcessReadWriteLock(client, path).readLock();
+            default -> throw new IllegalArgumentException(kind);
+        });
     }
 }

@@ -10,8 +10,8 @@ interface Peer {
     static Peer of(JsonNode setup) throws Exception {
         String kind = setup.get("kind").textValue();
         JsonNode addresses = setup.get("addresses");
-        return kind.equals("zookeeper")
-            ? new CuratorPeer(addresses)
+        return kind.startsWith("zookeeper")
+            ? new CuratorPeer(kind, addresses)
             : new RedissonPeer(kind, addresses.get("redis").textValue());
     }
 
@@ -29,6 +29,6 @@ interface Peer {
 
     boolean isLocked(String name) throws Exception;
 
-    /** Frees it whoever holds it; whether anybody did. */
-    boolean forceUnlock(String name);
+    /** Frees it whoever holds it, or asks for that; whether anybody did. */
+    boolean forceUnlock(String name) throws Exception;
 }

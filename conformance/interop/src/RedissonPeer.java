@@ -23,7 +23,7 @@ final class RedissonPeer implements Peer {
         unlock(unwanted);
     }
 
-    private static Config config(String url) {
+    static Config config(String url) {
         var config = new Config();
         config.setLockWatchdogTimeout(Long.getLong("interop.watchdog_ms", 30_000));
         var server = config.useSingleServer();
@@ -74,6 +74,8 @@ final class RedissonPeer implements Peer {
         return switch (kind) {
             case "redisson" -> client.getLock(name);
             case "fair" -> client.getFairLock(name);
+            case "spin" -> client.getSpinLock(name);
+            case "fenced" -> client.getFencedLock(name);
             case "write" -> client.getReadWriteLock(name).writeLock();
             case "read" -> client.getReadWriteLock(name).readLock();
             case "multi" -> client.getMultiLock(

@@ -7,9 +7,12 @@
 mod contention;
 mod ends;
 mod formats;
+mod holds;
 mod looks;
 mod nodes;
+mod recipes;
 mod scene;
+mod synchronizers;
 mod waking;
 
 use std::process::ExitCode;
@@ -38,9 +41,10 @@ fn main() -> ExitCode {
 
 fn checks(peer: Peer) -> Vec<Check> {
     let of_the_peer = if peer == Peer::Curator {
-        [looks::OF_CURATOR, ends::OF_CURATOR].concat()
+        [looks::OF_CURATOR, ends::OF_CURATOR, recipes::CHECKS].concat()
     } else {
-        [looks::OF_REDISSON, ends::OF_REDISSON, formats::OF_REDISSON].concat()
+        let others = [formats::OF_REDISSON, holds::CHECKS, synchronizers::CHECKS].concat();
+        [looks::OF_REDISSON, ends::OF_REDISSON, &others].concat()
     };
     [contention::CHECKS, waking::CHECKS, &of_the_peer, ends::OF_BOTH].concat()
 }

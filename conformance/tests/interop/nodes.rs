@@ -30,6 +30,12 @@ pub(crate) fn children(path: &str) -> Vec<String> {
     children
 }
 
+/// What is in a node.
+pub(crate) fn data(path: &str) -> Vec<u8> {
+    let read = EYE.runtime.block_on(EYE.client.get_data(path));
+    read.unwrap_or_else(|error| panic!("{path}: {error}")).0
+}
+
 /// Removes a node, whosever it is.
 pub(crate) fn remove(path: &str) {
     let removed = EYE.runtime.block_on(EYE.client.delete(path, None));

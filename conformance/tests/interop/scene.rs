@@ -113,14 +113,25 @@ pub(crate) fn another_of_ours(kind: LockKind) -> Contender {
     Contender::start_as(Servers::shared(), &setup(kind.as_str()))
 }
 
+/// The same with locks that are several of one Redis: their names, with commas.
+pub(crate) fn another_multi_of_ours() -> Contender {
+    let multi = Setup { variant: Variant::OfNames, ..setup(LockKind::Multi.as_str()) };
+    Contender::start_as(Servers::shared(), &multi)
+}
+
 /// A process of the JVM with locks of that kind, which may be one that this library has not.
 pub(crate) fn another_of(peer: Peer, kind: &str) -> Contender {
     Contender::start_peer(Servers::shared(), peer, &setup(kind), RENEWED)
 }
 
+/// Why that lock is not to be had.
+pub(crate) fn refusal(contender: &Contender, want: &Want) -> String {
+    contender.lock(want).expect_err("it is not to be had").code
+}
+
 fn setup(kind: &str) -> Setup {
     let mut addresses = Addresses::default();
-    if kind == LockKind::Zookeeper.as_str() {
+    if kind.starts_with(LockKind::Zookeeper.as_str()) {
         addresses.zookeeper = Some(zookeeper().connect_string().to_owned());
         addresses.zookeeper_session_ms = u64::try_from(RENEWED.as_millis()).ok();
     } else {

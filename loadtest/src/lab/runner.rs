@@ -146,20 +146,7 @@ impl Cluster {
     pub async fn settings(&self) -> Result<(Server, Settings)> {
         let server =
             Reader::connect(&self.database_url("information_schema")).await?.server().await?;
-        let redis = self.redis().clone();
-        let asked = move |name: &str| {
-            let told = redis.command(&["CONFIG", "GET", name])?;
-            Ok(told.lines().nth(1).unwrap_or_default().to_owned())
-        };
-        let settings = Settings {
-            innodb_flush_log_at_trx_commit: server.flush_log_at_trx_commit,
-            log_bin: server.log_bin,
-            ..Settings::default()
-        };
-        blocking(move || {
-            let (redis_save, redis_appendonly) = (asked("save")?, asked("appendonly")?);
-            Ok((server, Settings { redis_save, redis_appendonly, ..settings }))
-        })
-        .await
+        let (redis, settings) = (self.redis().clone(), Settings::default().with_database(&server));
+        blocking(move || Ok((server, settings.with_redis(&redis)?))).await
     }
 }

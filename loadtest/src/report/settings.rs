@@ -1,6 +1,9 @@
 //! Settings of the servers that figures depend on.
 
 use serde::Serialize;
+use testbed::Redis;
+
+use crate::judge::audit::Server;
 
 /// What servers keep, and when it is on disk, as they say themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -16,6 +19,22 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The same with those of a database.
+    #[must_use]
+    pub fn with_database(self, server: &Server) -> Self {
+        let Server { flush_log_at_trx_commit, log_bin, .. } = *server;
+        Self { innodb_flush_log_at_trx_commit: flush_log_at_trx_commit, log_bin, ..self }
+    }
+
+    /// The same with those that a Redis tells; blocks until it has.
+    pub fn with_redis(self, redis: &Redis) -> testbed::Result<Self> {
+        let asked = |name: &str| {
+            let told = redis.command(&["CONFIG", "GET", name])?;
+            Ok(told.lines().nth(1).unwrap_or_default().to_owned())
+        };
+        Ok(Self { redis_save: asked("save")?, redis_appendonly: asked("appendonly")?, ..self })
+    }
+
     /// Those of the database, in words.
     pub fn database(&self) -> String {
         let log = if self.log_bin { "with a binary log" } else { "no binary log" };

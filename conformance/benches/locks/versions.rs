@@ -1,0 +1,71 @@
+//! What took part, and when it has what it is told on disk.
+
+use conformance::{Servers, Started, ZOOKEEPER_SYNC};
+use loadtest::error::Result;
+use loadtest::judge::audit::Reader;
+use loadtest::lab::machine::first_version;
+use loadtest::report::settings::Settings;
+use serde::Serialize;
+
+use crate::cell::broken;
+
+/// What Maven builds the JVM's programs with.
+const POM: &str = include_str!("../../interop/pom.xml");
+
+/// Versions, with the settings that figures depend on; none of what no row needed.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Versions {
+    distlock: &'static str,
+    redis: Option<String>,
+    database: Option<String>,
+    zookeeper: Option<String>,
+    redisson: Option<&'static str>,
+}
+
+impl Versions {
+    /// Those of the servers that run, and Redisson's if it has been measured.
+    pub(crate) async fn read(servers: &Servers, with_redisson: bool) -> Result<Self> {
+        let Started { redis, database, zookeeper } = servers.started();
+        let mut versions = Self { distlock: env!("CARGO_PKG_VERSION"), ..Self::default() };
+        if let Some(redis) = redis {
+            let told = redis.command(&["INFO", "server"]).map_err(broken("Redis"))?;
+            let version = told.lines().find_map(|line| line.strip_prefix("redis_version:"));
+            let settings = Settings::default().with_redis(redis).map_err(broken("Redis"))?;
+            versions.redis = Some(format!("{} ({})", version.unwrap_or("?"), settings.redis()));
+        }
+        if let Some(database) = database {
+            let url = database.url("information_schema");
+            let server = Reader::connect(&url).await?.server().await?;
+            let settings = Settings::default().with_database(&server).database();
+            versions.database = Some(format!("{} ({settings})", server.version));
+        }
+        if let Some(zookeeper) = zookeeper {
+            let told = zookeeper.four_letter_word("srvr").map_err(broken("ZooKeeper"))?;
+            let version = first_version(&told).unwrap_or_default();
+            let number = version.split('-').next().unwrap_or_default();
+            versions.zookeeper = Some(format!("{number} ({ZOOKEEPER_SYNC})"));
+        }
+        versions.redisson = redisson().filter(|_| with_redisson);
+        Ok(versions)
+    }
+
+    /// In words.
+    pub(crate) fn text(&self) -> String {
+        let peers = [
+            ("Redis", self.redis.as_deref()),
+            ("Redisson", self.redisson),
+            ("the database", self.database.as_deref()),
+            ("ZooKeeper", self.zookeeper.as_deref()),
+        ];
+        let told = peers.into_iter().filter_map(|(name, told)| Some((name, told?)));
+        told.fold(format!("distlock {}", self.distlock), |text, (name, told)| {
+            format!("{text}, {name} {told}")
+        })
+    }
+}
+
+/// The version that is built unless a profile says otherwise.
+fn redisson() -> Option<&'static str> {
+    let (_, rest) = POM.split_once("<redisson.version>")?;
+    rest.split_once('<').map(|(version, _)| version)
+}
