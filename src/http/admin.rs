@@ -16,6 +16,7 @@ use super::auth::Admin;
 use super::error::{ApiError, ProblemView, created, no_content};
 use super::extract::{JsonBody, NoBody, PathId};
 use super::views::{VoucherAnswer, VoucherView};
+use super::words::{LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_CENTS, MOST_UNITS};
 use crate::domain::{VoucherId, Window};
 use crate::sale::Refusal;
 use crate::store::{Audit, Change, Draft, Edit};
@@ -36,13 +37,13 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 #[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewVoucher {
-    #[garde(length(chars, min = 1, max = 100), custom(printable))]
+    #[garde(length(chars, min = 1, max = LONGEST_TITLE), custom(printable))]
     title: String,
-    #[garde(length(chars, max = 1000), custom(printable))]
+    #[garde(length(chars, max = LONGEST_DESCRIPTION), custom(printable))]
     description: String,
-    #[garde(range(max = 10_000_000_000))]
+    #[garde(range(max = MOST_CENTS))]
     price_cents: u64,
-    #[garde(range(max = 10_000_000_000))]
+    #[garde(range(max = MOST_CENTS))]
     face_value_cents: u64,
     #[serde(with = "time::serde::rfc3339")]
     #[garde(custom(moment))]
@@ -50,7 +51,7 @@ struct NewVoucher {
     #[serde(with = "time::serde::rfc3339")]
     #[garde(custom(moment))]
     ends_at: OffsetDateTime,
-    #[garde(range(min = 1, max = 1_000_000))]
+    #[garde(range(min = 1, max = MOST_UNITS))]
     stock: u32,
 }
 
@@ -58,13 +59,13 @@ struct NewVoucher {
 #[derive(Default, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct VoucherChange {
-    #[garde(inner(length(chars, min = 1, max = 100), custom(printable)))]
+    #[garde(inner(length(chars, min = 1, max = LONGEST_TITLE), custom(printable)))]
     title: Option<String>,
-    #[garde(inner(length(chars, max = 1000), custom(printable)))]
+    #[garde(inner(length(chars, max = LONGEST_DESCRIPTION), custom(printable)))]
     description: Option<String>,
-    #[garde(inner(range(max = 10_000_000_000)))]
+    #[garde(inner(range(max = MOST_CENTS)))]
     price_cents: Option<u64>,
-    #[garde(inner(range(max = 10_000_000_000)))]
+    #[garde(inner(range(max = MOST_CENTS)))]
     face_value_cents: Option<u64>,
     #[serde(with = "time::serde::rfc3339::option")]
     #[garde(inner(custom(moment)))]
@@ -78,7 +79,7 @@ struct VoucherChange {
 #[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct MoreStock {
-    #[garde(range(min = 1, max = 1_000_000))]
+    #[garde(range(min = 1, max = MOST_UNITS))]
     units: u32,
 }
 

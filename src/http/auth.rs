@@ -10,7 +10,7 @@ use super::Shared;
 use super::error::ApiError;
 use crate::domain::{Role, UserId};
 use crate::telemetry::{Timed, took};
-use crate::token::Identity;
+use crate::token::{BadToken, Identity};
 
 /// Somebody with a valid token.
 pub(super) struct Caller(pub(super) UserId);
@@ -52,8 +52,10 @@ impl FromRequestParts<Shared> for Admin {
 
 fn identity(parts: &Parts, api: &Shared) -> Result<Identity, ApiError> {
     let mut given = parts.headers.get_all(AUTHORIZATION).iter();
-    let (Some(header), None) = (given.next(), given.next()) else {
-        return Err(ApiError::Unauthorized);
+    let header = match (given.next(), given.next()) {
+        (Some(header), None) => header,
+        (Some(_), Some(_)) => return Err(ApiError::BadToken(BadToken::Invalid)),
+        (None, _) => return Err(ApiError::Unauthorized),
     };
     let (scheme, token) = header
         .to_str()
@@ -64,7 +66,7 @@ fn identity(parts: &Parts, api: &Shared) -> Result<Identity, ApiError> {
         return Err(ApiError::Unauthorized);
     }
     let began = Instant::now();
-    let verified = api.tokens.verify(token.trim());
+    let judged = api.tokens.judge(token.trim());
     took(Timed::Token, began.elapsed());
-    verified.ok_or(ApiError::Unauthorized)
+    judged.map_err(ApiError::BadToken)
 }

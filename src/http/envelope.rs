@@ -24,6 +24,7 @@ use tracing::Instrument;
 
 use super::Shared;
 use super::error::{self, ApiError, Problem};
+use super::rest::Rest;
 use crate::sale::Refusal;
 use crate::telemetry::{Timed, took};
 
@@ -118,6 +119,7 @@ impl Wrapping {
         let route = route.as_ref().map_or("other", MatchedPath::as_str);
         let span = tracing::info_span!("request", %id, %method, route);
         let has_body = !request.body().is_end_stream();
+        let (request, rest) = Rest::of(request);
         let mut last = false;
         let admitted = async {
             let _place = match self.admit(route) {
@@ -133,6 +135,9 @@ impl Wrapping {
         secure(response.headers_mut());
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
             last |= has_body && problem.may_leave_body_unread();
+            if let Some(rest) = rest.filter(|_| problem.awaits_rest()) {
+                rest.discard().await;
+            }
             problem.fill(&mut response, &id);
         }
         let status = response.status().as_u16();

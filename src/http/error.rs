@@ -7,14 +7,17 @@ use axum::Json;
 use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+pub(super) use super::problem::ProblemView;
+use super::problem::{Body, Kind};
 use crate::domain::{OrderId, TicketId};
 use crate::sale::Refusal;
-use crate::store::StoreError;
+use crate::store::{CODES_A_DAY, StoreError};
+use crate::token::BadToken;
 
 /// Everything that a request can end in but success.
 #[derive(Debug)]
@@ -28,7 +31,9 @@ pub(super) enum ApiError {
     BodyTooLarge,
     BodyTooSlow,
     NotJson,
+    /// There is no token.
     Unauthorized,
+    BadToken(BadToken),
     Forbidden,
     WrongCode,
     TooManyCodes {
@@ -56,25 +61,6 @@ pub(super) enum ApiError {
     Internal,
 }
 
-/// The shape of every error (RFC 9457), for the description of the API.
-#[derive(Serialize, utoipa::ToSchema)]
-pub(super) struct ProblemView {
-    #[serde(rename = "type")]
-    kind: String,
-    title: String,
-    status: u16,
-    /// Stable; what programs go by.
-    code: String,
-    detail: String,
-    request_id: String,
-    /// `false` proves that a 503 had no effect.
-    executed: Option<bool>,
-    /// The field that was wrong.
-    field: Option<String>,
-    /// The order in question.
-    order_id: Option<String>,
-}
-
 /// What a client is told; the body is written by the envelope.
 #[derive(Clone)]
 pub(super) struct Problem {
@@ -84,33 +70,12 @@ pub(super) struct Problem {
     detail: Cow<'static, str>,
     more: Map<String, Value>,
     retry_after_s: Option<u64>,
+    /// What a 401 says of how to log in.
+    challenge: &'static str,
 }
 
-/// The body of a problem. It is written as it stands, without a tree of its members: "sold out" is
-/// one, and is what most are told.
-#[derive(Serialize)]
-struct Body<'a> {
-    #[serde(rename = "type")]
-    kind: Kind,
-    title: &'static str,
-    status: u16,
-    code: &'static str,
-    detail: &'a str,
-    request_id: &'a str,
-    #[serde(flatten)]
-    more: &'a Map<String, Value>,
-}
-
-struct Kind(&'static str);
-
-impl Serialize for Kind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("/problems/{}", self.0))
-    }
-}
-
-/// Longer than most problems are.
-const BODY_BYTES: usize = 256;
+const CHALLENGE: &str = "Bearer";
+const BAD_TOKEN: &str = r#"Bearer error="invalid_token""#;
 
 impl Problem {
     fn new(
@@ -121,7 +86,7 @@ impl Problem {
     ) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let (detail, more) = (detail.into(), Map::new());
-        Self { status, code, title, detail, more, retry_after_s: None }
+        Self { status, code, title, detail, more, retry_after_s: None, challenge: CHALLENGE }
     }
 
     fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
@@ -145,6 +110,11 @@ impl Problem {
         [401, 403, 404, 405, 408, 413, 415, 429, 503].contains(&self.status.as_u16())
     }
 
+    /// Whether what is left of the body is still awaited: not if it came too slowly.
+    pub(super) fn awaits_rest(&self) -> bool {
+        self.status != StatusCode::REQUEST_TIMEOUT
+    }
+
     /// Writes the answer's body.
     pub(super) fn fill(self, response: &mut Response, request_id: &str) {
         let body = Body {
@@ -156,15 +126,12 @@ impl Problem {
             request_id,
             more: &self.more,
         };
-        let mut bytes = Vec::with_capacity(BODY_BYTES);
-        // Text and numbers can always be written to memory.
-        let _always = serde_json::to_writer(&mut bytes, &body);
-        *response.body_mut() = bytes.into();
+        *response.body_mut() = body.written().into();
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(self.challenge));
         }
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, seconds.into());
@@ -189,17 +156,16 @@ impl From<ApiError> for Problem {
             E::NotJson => {
                 Self::new(415, "not_json", "Not JSON", "Content-Type: must be application/json")
             }
-            E::Unauthorized => {
-                let detail = "A valid token is needed: Authorization: Bearer <token>.";
-                Self::new(401, "unauthorized", "Not logged in", detail)
-            }
+            E::Unauthorized => not_logged_in(None),
+            E::BadToken(bad) => not_logged_in(Some(bad)),
             E::Forbidden => Self::new(403, "forbidden", "Forbidden", "This is for admins."),
             E::WrongCode => {
                 let detail = "The code is wrong, was used, or has ended. Ask for a new one.";
                 Self::new(401, "wrong_code", "Wrong code", detail)
             }
             E::TooManyCodes { retry_after_s } => {
-                let detail = "This phone had its login codes for today.";
+                let detail =
+                    format!("A phone gets {CODES_A_DAY} login codes a day, and this one had them.");
                 let problem = Self::new(429, "too_many_codes", "Too many codes", detail);
                 problem.retry_after(retry_after_s)
             }
@@ -219,7 +185,10 @@ impl From<ApiError> for Problem {
                               5 minutes.";
                 Self::new(403, "bad_signature", "Bad signature", detail)
             }
-            E::TicketNotFound => Self::new(404, "ticket_not_found", "No such ticket", "Not yours."),
+            E::TicketNotFound => {
+                let detail = "You have no such ticket.";
+                Self::new(404, "ticket_not_found", "No such ticket", detail)
+            }
             E::AdmissionUnknown(ticket) => admission_unknown(ticket),
             E::MethodNotAllowed => {
                 let detail = "This address does not take that method.";
@@ -240,6 +209,16 @@ impl From<ApiError> for Problem {
             E::Internal => Self::new(500, "internal", "Internal error", "This is our fault."),
         }
     }
+}
+
+/// RFC 6750: who has a token that is no good is told so, and who has none is not.
+fn not_logged_in(bad: Option<BadToken>) -> Problem {
+    let (challenge, detail) = match bad {
+        None => (CHALLENGE, "A token is needed: Authorization: Bearer <token>."),
+        Some(BadToken::Expired) => (BAD_TOKEN, "The token has expired; log in again."),
+        Some(BadToken::Invalid) => (BAD_TOKEN, "The token is not valid; log in again."),
+    };
+    Problem { challenge, ..Problem::new(401, "unauthorized", "Not logged in", detail) }
 }
 
 fn admission_unknown(ticket: TicketId) -> Problem {

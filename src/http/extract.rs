@@ -15,10 +15,11 @@ use tokio::time::timeout;
 
 use super::BODY_BYTES;
 use super::error::ApiError;
+use super::words::{ONCE, explain, must_be, shortened};
 use crate::domain::RequestKey;
 
 /// How long a body may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A JSON body that was parsed and checked. Unknown and repeated fields are refused.
 pub(super) struct JsonBody<T>(pub(super) T);
@@ -67,7 +68,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 async fn read(body: Body) -> Result<Bytes, ApiError> {
-    // What is declared to be too large is refused before it is sent.
+    // What is declared to be too large is refused before it is read.
     if HttpBody::size_hint(&body).lower() > BODY_BYTES as u64 {
         return Err(ApiError::BodyTooLarge);
     }
@@ -91,15 +92,31 @@ fn parse<T: DeserializeOwned + Validate<Context = ()>>(bytes: &[u8]) -> Result<T
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value: T = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let field = Some(error.path().to_string()).filter(|path| path != ".");
-        invalid_body(field.as_deref().unwrap_or("body"), &error.inner().to_string())
+        let said = error.inner();
+        // A number that no machine has is well-formed all the same.
+        let is_number = said.to_string().starts_with("number out of range");
+        if said.is_data() || is_number {
+            let (field, limit) = explain(&error.path().to_string(), &said.to_string());
+            return invalid_body(&field, &limit);
+        }
+        no_json(said)
     })?;
-    json.end().map_err(|error| invalid_body("body", &error.to_string()))?;
+    json.end().map_err(|error| no_json(&error))?;
     value.validate().map_err(|report| match report.iter().next() {
-        Some((path, error)) => invalid_body(&path.to_string(), error.message()),
+        Some((path, error)) => {
+            let (field, said) = (path.to_string(), error.message());
+            // Our own checks say what must be; the library's, what is not.
+            let words = must_be(&field).filter(|_| !said.starts_with("must"));
+            invalid_body(&field, words.as_deref().unwrap_or(said))
+        }
         None => invalid_body("body", "is not valid"),
     })?;
     Ok(value)
+}
+
+fn no_json(error: &serde_json::Error) -> ApiError {
+    let (line, column) = (error.line(), error.column());
+    invalid_body("body", &format!("is not valid JSON (line {line}, column {column})"))
 }
 
 fn invalid_body(field: &str, limit: &str) -> ApiError {
@@ -126,18 +143,29 @@ where
     }
 }
 
-/// The query string. Unknown parameters are refused.
+/// The query string, as texts. Unknown and repeated parameters are refused.
 pub(super) struct Params<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let params = Query::<T>::from_request_parts(parts, state).await;
-        params.map(|Query(params)| Self(params)).map_err(|rejection| ApiError::Invalid {
-            code: "invalid_query",
-            field: "query".to_owned(),
-            limit: rejection.body_text(),
+        let invalid = |field, limit| ApiError::Invalid { code: "invalid_query", field, limit };
+        let pairs = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let Query(pairs) = pairs.map_err(|_| {
+            invalid("query".to_owned(), "must be of the form name=value&name=value".to_owned())
+        })?;
+        let mut params = serde_json::Map::new();
+        for (name, value) in pairs {
+            if params.contains_key(&name) {
+                return Err(invalid(shortened(&name), ONCE.to_owned()));
+            }
+            params.insert(name, value.into());
+        }
+        let params = serde_path_to_error::deserialize(serde_json::Value::Object(params));
+        params.map(Self).map_err(|error| {
+            let (field, limit) = explain(&error.path().to_string(), &error.inner().to_string());
+            invalid(field, limit)
         })
     }
 }

@@ -21,9 +21,10 @@ use super::error::{ApiError, ProblemView, accepted};
 use super::extract::JsonBody;
 use super::limits::MayAskForCode;
 use super::views::UserView;
+use super::words::CODE_LENGTH;
 use crate::domain::Phone;
 use crate::store::{CODE_LIFE, Issued};
-use crate::token::Identity;
+use crate::token::{BadToken, Identity};
 
 /// How a login code reaches its person.
 pub enum CodeDelivery {
@@ -55,7 +56,7 @@ struct CodeRequest {
 struct LoginRequest {
     #[garde(skip)]
     phone: String,
-    #[garde(length(chars, min = 6, max = 6))]
+    #[garde(length(chars, min = CODE_LENGTH, max = CODE_LENGTH))]
     code: String,
 }
 
@@ -185,6 +186,7 @@ async fn login(
 #[utoipa::path(get, path = "/api/me", tag = "login", security(("bearer" = [])),
     responses((status = 200, body = UserView), (status = 401, body = ProblemView)))]
 async fn me(State(api): State<Shared>, Caller(user): Caller) -> Result<Json<UserView>, ApiError> {
-    let (phone, role) = api.users.find(user).await?.ok_or(ApiError::Unauthorized)?;
+    let known = api.users.find(user).await?;
+    let (phone, role) = known.ok_or(ApiError::BadToken(BadToken::Invalid))?;
     Ok(Json(UserView::new(user, &phone, role)))
 }

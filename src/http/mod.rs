@@ -1,8 +1,9 @@
 //! HTTP: extract, call, answer. No rule of the business stands here.
 //!
-//! `error` is the only table from errors to status codes, `envelope` what every answer gets,
-//! `extract` how input is checked, `server` how connections are served and drained; the other
-//! files are the routes, one subject each.
+//! `error` is the only table from errors to status codes, `problem` how they are written,
+//! `envelope` what every answer gets, `rest` what happens to a body that nobody wants, `extract`
+//! how input is checked, `words` what is said of it, `server` how connections are served and
+//! drained; the other files are the routes, one subject each.
 
 mod admin;
 mod auth;
@@ -16,11 +17,14 @@ mod ops;
 mod orders;
 mod page;
 mod payments;
+mod problem;
+mod rest;
 mod server;
 mod streams;
 mod tickets;
 mod views;
 mod vouchers;
+mod words;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -114,8 +114,8 @@ fn bought(api: &Shared, order: Order) -> Response {
 #[serde(deny_unknown_fields)]
 struct Page {
     /// 1 to 100; 20 if it is left out.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u32>,
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
+    limit: Option<String>,
     /// The `next_cursor` of the page before.
     cursor: Option<String>,
 }
@@ -134,10 +134,13 @@ async fn list(
         field: field.to_owned(),
         limit,
     };
-    let limit = page.limit.unwrap_or(PAGE);
-    if !(1..=LONGEST_PAGE).contains(&limit) {
-        return Err(invalid("limit", format!("must be 1 to {LONGEST_PAGE}")));
-    }
+    let limit = match page.limit {
+        Some(limit) => limit.parse().ok().filter(|limit| (1..=LONGEST_PAGE).contains(limit)),
+        None => Some(PAGE),
+    };
+    let limit = limit.ok_or_else(|| {
+        invalid("limit", format!("must be a whole number from 1 to {LONGEST_PAGE}"))
+    })?;
     let before = match page.cursor {
         Some(cursor) => cursor
             .parse()

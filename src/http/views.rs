@@ -24,15 +24,16 @@ pub(super) struct VoucherView {
     #[schema(value_type = String, example = "on_sale")]
     status: Status,
     stock: i64,
-    #[schema(value_type = String, example = "open")]
-    phase: Phase,
+    /// `not_on_sale` (a draft), `not_started`, `open` or `ended`.
+    #[schema(example = "open")]
+    phase: &'static str,
 }
 
 impl VoucherView {
     pub(super) fn new(voucher: Voucher, now: OffsetDateTime) -> Self {
         Self {
             id: voucher.id,
-            phase: voucher.window.phase(now),
+            phase: phase(&voucher, now),
             title: voucher.title,
             description: voucher.description,
             price_cents: voucher.price_cents,
@@ -42,6 +43,15 @@ impl VoucherView {
             status: voucher.status,
             stock: voucher.stock,
         }
+    }
+}
+
+fn phase(voucher: &Voucher, now: OffsetDateTime) -> &'static str {
+    match (voucher.status, voucher.window.phase(now)) {
+        (Status::Draft, _) => "not_on_sale",
+        (Status::OnSale, Phase::NotStarted) => "not_started",
+        (Status::OnSale, Phase::Open) => "open",
+        (Status::OnSale, Phase::Ended) => "ended",
     }
 }
 

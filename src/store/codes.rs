@@ -10,7 +10,8 @@ use crate::domain::Phone;
 /// How long a code is good for.
 pub const CODE_LIFE: Duration = Duration::from_mins(5);
 const TRIES: u32 = 5;
-const CODES_A_DAY: u32 = 10;
+/// How many codes a phone gets a day.
+pub const CODES_A_DAY: u32 = 10;
 
 /// Whether a code was issued.
 #[derive(Debug, PartialEq, Eq)]

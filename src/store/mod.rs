@@ -30,7 +30,7 @@ mod users;
 mod vouchers;
 
 pub use audit::Audit;
-pub use codes::{CODE_LIFE, Codes, Issued};
+pub use codes::{CODE_LIFE, CODES_A_DAY, Codes, Issued};
 pub use effects::leave_effect;
 pub use error::{Duplicate, StoreError};
 pub use groups::Survey;

@@ -4,6 +4,7 @@ mod verified;
 
 use std::time::Duration;
 
+use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,15 @@ pub fn strong(name: &'static str, secret: &SecretString) -> Result<(), WeakSecre
         return Err(WeakSecret(name));
     }
     Ok(())
+}
+
+/// Why a token speaks for nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadToken {
+    /// It is one of ours, and has ended.
+    Expired,
+    /// It is none of ours, or not yet good.
+    Invalid,
 }
 
 /// Who a token speaks for.
@@ -107,25 +117,38 @@ impl Tokens {
 
     /// Who the token speaks for, if it is one of ours and has not ended.
     pub fn verify(&self, token: &str) -> Option<Identity> {
+        self.judge(token).ok()
+    }
+
+    /// The same, and why not. A token whose signature is wrong has never expired.
+    pub fn judge(&self, token: &str) -> Result<Identity, BadToken> {
         let now = OffsetDateTime::now_utc().unix_timestamp();
         let place = Place::of(token);
         let known = place.as_ref().and_then(|place| self.known.find(place, now));
-        known.or_else(|| self.verify_anew(token, place.as_ref()))
+        known.map_or_else(|| self.judge_anew(token, place.as_ref()), Ok)
     }
 
-    fn verify_anew(&self, text: &str, place: Option<&Place>) -> Option<Identity> {
-        let token = decode::<Claims>(text, &self.verifying, &self.validation).ok()?;
+    fn judge_anew(&self, text: &str, place: Option<&Place>) -> Result<Identity, BadToken> {
+        // The library looks at the claims once the signature is right.
+        let token =
+            decode::<Claims>(text, &self.verifying, &self.validation).map_err(
+                |error| match error.kind() {
+                    ErrorKind::ExpiredSignature => BadToken::Expired,
+                    _ => BadToken::Invalid,
+                },
+            )?;
         // Keys, compression, types: what we never write is not ours.
         if token.header != Header::new(Algorithm::HS256) {
-            return None;
+            return Err(BadToken::Invalid);
         }
         let claims = token.claims;
-        let user = claims.sub.parse().ok()?;
-        let identity = Identity { user, role: Role::from_name(&claims.role)? };
+        let user = claims.sub.parse().map_err(|_| BadToken::Invalid)?;
+        let role = Role::from_name(&claims.role).ok_or(BadToken::Invalid)?;
+        let identity = Identity { user, role };
         if let Some(place) = place {
             self.known.remember(place, identity, claims.exp);
         }
-        Some(identity)
+        Ok(identity)
     }
 }
 
@@ -146,6 +169,14 @@ mod tests {
         assert_eq!(tokens().verify(&ended), None, "no leeway");
         let other = Tokens::new(&"0123456789abcdef0123456789abcdeF".into()).unwrap();
         assert_eq!(other.verify(&token), None, "another secret");
+        assert_eq!(tokens().judge(&ended), Err(BadToken::Expired));
+        assert_eq!(other.judge(&ended), Err(BadToken::Invalid), "nobody knows whether it ended");
+        // Remembered by the one that verified it, and ended all the same.
+        let (tokens, now) = (tokens(), OffsetDateTime::now_utc().unix_timestamp());
+        assert_eq!(tokens.judge(&token), Ok(identity));
+        let place = Place::of(&token).unwrap();
+        tokens.known.remember(&place, identity, now);
+        assert_eq!(tokens.known.find(&place, now), None);
     }
 
     #[test]

@@ -4,4 +4,5 @@ mod admin;
 mod envelope;
 mod openapi;
 mod orders;
+mod refusals;
 mod vouchers;

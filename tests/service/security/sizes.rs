@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 use crate::caller::{Caller, bearer, contents};
 use crate::fleet::{Fleet, fleet};
 use crate::support::{Service, token};
-use crate::wire::{Heard, connect, exchange, listen};
+use crate::wire::{Heard, SILENCE, connect, exchange, listen};
 
 /// The longest body that is taken, in bytes.
 const LIMIT: usize = 16 * 1024;
@@ -161,5 +161,64 @@ async fn a_compressed_bomb_is_not_unpacked() {
         let request = caller.raw((Method::POST, "/api/login/codes"), bomb.clone());
         let answer = caller.refused(encoding, request.header("content-encoding", encoding)).await;
         assert_eq!(answer.problem(400), "invalid_body", "{encoding}");
+    }
+}
+
+/// So many of each, for an answer that is lost now and then.
+const OFTEN: usize = 40;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_sends_far_too_much_is_answered_each_time_also_through_the_proxy() {
+    let fleet = fleet().await;
+    let json = "Host: x\r\nConnection: close\r\nContent-Type: application/json";
+    let login = format!("POST /api/login HTTP/1.1\r\n{json}");
+    let nobody = format!("POST /api/vouchers/1/orders HTTP/1.1\r\n{json}");
+    let mut lost = Vec::new();
+    for url in [fleet.proxy.url(), fleet.replicas[0].base_url()] {
+        for (head, bytes, status, code) in [
+            (&login, 200_000, 413, "body_too_large"),
+            (&login, 3_000_000, 413, "body_too_large"),
+            (&nobody, 3_000_000, 401, "unauthorized"),
+        ] {
+            let body = " ".repeat(bytes);
+            let sized = format!("{head}\r\nContent-Length: {bytes}\r\n\r\n{body}");
+            let chunked = format!(
+                "{head}\r\nTransfer-Encoding: chunked\r\n\r\n{bytes:x}\r\n{body}\r\n0\r\n\r\n"
+            );
+            for request in [sized, chunked] {
+                for _ in 0..OFTEN {
+                    let heard = exchange(url, request.as_bytes(), FAST).await;
+                    let told = heard.text.contains(&format!(r#""code":"{code}""#));
+                    if heard.statuses() != [status] || !told || !heard.closed {
+                        lost.push(format!("{url} {head} {bytes}: {}", heard.text));
+                    }
+                }
+            }
+        }
+    }
+    assert!(lost.is_empty(), "{} without a good answer: {}", lost.len(), lost.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_before_sending_too_much_is_not_told_to_send_it() {
+    let service = Service::start(&[]).await;
+    let question = "POST /api/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+                Expect: 100-continue\r\nContent-Length: 200000\r\n\r\n";
+    let started = Instant::now();
+    let heard = exchange(&service.url, question.as_bytes(), FAST).await;
+    assert_eq!(heard.statuses(), [413], "{}", heard.text);
+    assert!(heard.closed && started.elapsed() < FAST, "{:?}", started.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_headers_are_refused_by_the_proxy_with_a_problem() {
+    let fleet = fleet().await;
+    for (count, status) in [(90, 200), (101, 431), (150, 431), (600, 431)] {
+        let headers = "X-Many: a, b\r\n".repeat(count);
+        let request = format!("GET /api/vouchers HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+        let heard = exchange(fleet.proxy.url(), request.as_bytes(), SILENCE).await;
+        assert_eq!(heard.statuses(), [status], "{count}: {}", heard.text);
+        let problem = heard.text.contains("content-type: application/problem+json");
+        assert_eq!(problem, status == 431, "{count}: {}", heard.text);
     }
 }

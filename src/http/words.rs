@@ -1,0 +1,93 @@
+//! What a field must be, in words of this API: parsers speak of `u64` and of lines.
+
+use crate::domain::BadPhone;
+
+/// The highest price, in cents.
+pub(super) const MOST_CENTS: u64 = 10_000_000_000;
+/// The most units at a time.
+pub(super) const MOST_UNITS: u32 = 1_000_000;
+/// The longest title and description, in characters.
+pub(super) const LONGEST_TITLE: usize = 100;
+pub(super) const LONGEST_DESCRIPTION: usize = 1000;
+/// A login code has so many digits.
+pub(super) const CODE_LENGTH: usize = 6;
+
+/// The longest name of a field that is repeated to whoever sent it.
+const LONGEST_NAME: usize = 64;
+
+/// What the field of that name must be; in all bodies it is the same.
+pub(super) fn must_be(field: &str) -> Option<String> {
+    Some(match field {
+        "phone" => BadPhone.to_string(),
+        "code" => format!("must be text of {CODE_LENGTH} characters"),
+        "title" => format!("must be text of 1 to {LONGEST_TITLE} characters"),
+        "description" => format!("must be text of at most {LONGEST_DESCRIPTION} characters"),
+        "price_cents" | "face_value_cents" => {
+            format!("must be a whole number from 0 to {MOST_CENTS}")
+        }
+        "stock" | "units" => format!("must be a whole number from 1 to {MOST_UNITS}"),
+        "starts_at" | "ends_at" => {
+            "must be a moment as in RFC 3339, such as 2026-11-11T20:00:00+08:00".to_owned()
+        }
+        _ => return None,
+    })
+}
+
+/// The field and what is wrong with it, from what serde says and where it says so.
+pub(super) fn explain(path: &str, said: &str) -> (String, String) {
+    if let Some(field) = said.strip_prefix("missing field ") {
+        return (quoted(field).next().unwrap_or("body").to_owned(), "is missing".to_owned());
+    }
+    if let Some(field) = said.strip_prefix("duplicate field ") {
+        return (quoted(field).next().unwrap_or("body").to_owned(), ONCE.to_owned());
+    }
+    if let Some(rest) = said.strip_prefix("unknown field `") {
+        let (name, known) = rest.rsplit_once("`, expected ").unwrap_or_else(|| {
+            (rest.rsplit_once("`, there are ").map_or(rest, |(name, _)| name), "")
+        });
+        let known: Vec<&str> = quoted(known).collect();
+        let known = match &known[..] {
+            [] => "there are no fields".to_owned(),
+            [one] => format!("known is {one}"),
+            all => format!("known are {}", all.join(", ")),
+        };
+        return (shortened(name), format!("is unknown; {known}"));
+    }
+    let limit = must_be(path).unwrap_or_else(|| "has the wrong type".to_owned());
+    // So the path is written where it has no names.
+    let field = if matches!(path, "." | "?") { "body" } else { path };
+    (shortened(field), limit)
+}
+
+/// What is said of something that stands there twice.
+pub(super) const ONCE: &str = "must be given once";
+
+/// What stands between back quotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+pub(super) fn shortened(name: &str) -> String {
+    name.chars().take(LONGEST_NAME).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strange_name_of_a_field_is_told_as_it_is_and_not_at_length() {
+        for name in ["x", "", "a`b", "`, expected ", "missing field `y`"] {
+            let said = format!("unknown field `{name}`, expected `phone` or `code` at line 1");
+            let (field, limit) = explain("?", &said);
+            assert_eq!(
+                (field.as_str(), limit.as_str()),
+                (name, "is unknown; known are phone, code")
+            );
+        }
+        let long = "\u{fc}".repeat(20_000);
+        let (field, limit) = explain("?", &format!("unknown field `{long}`, there are no fields"));
+        assert_eq!(field.chars().count(), LONGEST_NAME);
+        assert_eq!(limit, "is unknown; there are no fields");
+    }
+}
