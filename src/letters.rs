@@ -9,8 +9,12 @@
 //! An entry that could not be read is evidence only: nobody knows what to admit. It is kept until
 //! an operator drops it; the end of a ticket that it names stays.
 
+use std::time::Duration;
+
 use anyhow::{Context, anyhow};
 use serde_json::json;
+use sqlx::{ConnectOptions, Connection, MySqlPool};
+use tokio::time::timeout;
 
 use crate::config::{Database, DeadLettersDrop, DeadLettersList, DeadLettersReplay, Letter};
 use crate::domain::VoucherId;
@@ -26,7 +30,7 @@ const UNKNOWN: &str = "there is no such dead letter";
 /// A line of JSON for each dead letter.
 pub async fn list(config: &DeadLettersList) -> anyhow::Result<Vec<String>> {
     config.check().map_err(|sentence| anyhow!(sentence))?;
-    let tickets = tickets(&config.database)?;
+    let tickets = tickets(&config.database).await?;
     let (letters, entries) = read(&tickets, config.voucher).await?;
     let letters = letters.iter().map(|letter| (letter.died_at, line(letter)));
     let entries = entries.iter().map(|entry| (entry.died_at, line_of_entry(entry)));
@@ -81,7 +85,7 @@ fn is_meant(wanted: &Letter, entry: &PutAside) -> bool {
 /// there.
 pub async fn drop_entries(config: &DeadLettersDrop) -> anyhow::Result<(Vec<String>, bool)> {
     config.check().map_err(|sentence| anyhow!(sentence))?;
-    let tickets = tickets(&config.database)?;
+    let tickets = tickets(&config.database).await?;
     let (letters, entries) = read(&tickets, None).await?;
     let names = || entries.iter().map(name).collect();
     let wanted = if config.all { names() } else { config.letters.clone() };
@@ -109,7 +113,7 @@ pub async fn drop_entries(config: &DeadLettersDrop) -> anyhow::Result<(Vec<Strin
 /// Admits dead letters again. A sentence for each; and whether all of them were.
 pub async fn replay(config: &DeadLettersReplay) -> anyhow::Result<(Vec<String>, bool)> {
     config.check().map_err(|sentence| anyhow!(sentence))?;
-    let tickets = tickets(&config.database)?;
+    let tickets = tickets(&config.database).await?;
     let redis = lock::redis(&config.redis_url, &config.redis).await?;
     let stream = SaleStream::new(redis, config.queue_length);
     let (letters, entries) = read(&tickets, None).await?;
@@ -158,10 +162,26 @@ async fn replay_one(
     }
 }
 
-fn tickets(database: &Database) -> anyhow::Result<Tickets> {
+async fn tickets(database: &Database) -> anyhow::Result<Tickets> {
+    Ok(Tickets::new(connect(database).await?))
+}
+
+/// How long a database may take to welcome a command.
+const WELCOME: Duration = Duration::from_secs(5);
+
+/// A pool for a command. A first connection is made outside it: whoever waits for one of the pool
+/// is told only that none came, and not why.
+pub async fn connect(database: &Database) -> anyhow::Result<MySqlPool> {
     let address = &database.database_url;
     let url = address.expose().to_owned();
     let options = DatabaseOptions { url, pool_size: 2, naive: false, silence: None };
-    let pool = store::database(&options);
-    Ok(Tickets::new(pool.with_context(|| format!("{} is not usable", address.given_as()))?))
+    let pool = store::database(&options)
+        .with_context(|| format!("{} is not usable", address.given_as()))?;
+    let first = async { pool.connect_options().connect().await?.close().await };
+    let connected = match timeout(WELCOME, first).await {
+        Ok(connected) => connected.map_err(anyhow::Error::from),
+        Err(_) => Err(anyhow!("the database does not answer")),
+    };
+    connected.with_context(|| format!("cannot connect to {}", address.given_as()))?;
+    Ok(pool)
 }

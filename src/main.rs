@@ -15,7 +15,7 @@ use seckill::config::{
     Cli, Command, DeadLettersCommand, LockCommand, Migrate, Probe, Serve, Token,
 };
 use seckill::domain::{Phone, Role};
-use seckill::store::{self, DatabaseOptions, Users};
+use seckill::store::{self, Users};
 use seckill::telemetry;
 use seckill::token::{Identity, Tokens};
 use seckill::{letters, lock};
@@ -118,10 +118,7 @@ async fn migrate(config: &Migrate) -> anyhow::Result<()> {
 
 async fn token(config: &Token) -> anyhow::Result<()> {
     let tokens = Tokens::new(&config.jwt_secret)?;
-    let address = &config.database.database_url;
-    let url = address.expose().to_owned();
-    let pool = store::database(&DatabaseOptions { url, pool_size: 2, naive: false, silence: None })
-        .with_context(|| format!("{} is not usable", address.given_as()))?;
+    let pool = letters::connect(&config.database).await?;
     let file = open_private(&config.out)
         .with_context(|| format!("cannot write {}", config.out.display()))?;
     let role = if config.admin { Role::Admin } else { Role::Buyer };
@@ -136,7 +133,8 @@ async fn token(config: &Token) -> anyhow::Result<()> {
         writeln!(out, r#"{{"user_id":"{user}","token":"{token}"}}"#)?;
     }
     out.flush().context("cannot write the tokens")?;
-    say(&format!("{} tokens written to {}", config.users, config.out.display()))
+    let noun = if config.users == 1 { "token" } else { "tokens" };
+    say(&format!("{} {noun} written to {}", config.users, config.out.display()))
 }
 
 /// Whether all was done that was asked for.

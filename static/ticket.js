@@ -9,6 +9,14 @@ const LABEL = { soon: 'Opens soon', open: 'Open now', ...STAMP };
 // From here on the countdown is emphasised.
 const NEAR_MS = 10_000;
 const FEW = 10;
+// An amount of more characters is set smaller, so that it stays in one line.
+const LONG = 8;
+
+function setAmount(node, cents) {
+  const text = money(cents);
+  setText(node, text);
+  node.classList.toggle('long', text.length > LONG);
+}
 
 export class Ticket {
   /** @param onBuy called with the ticket when its live button is pressed */
@@ -39,12 +47,12 @@ export class Ticket {
     this.startMs = parseTime(voucher.starts_at);
     this.endMs = parseTime(voucher.ends_at);
     const { parts } = this;
-    setText(parts.face, money(voucher.face_value_cents));
+    setAmount(parts.face, voucher.face_value_cents);
     setText(parts.title, voucher.title);
     setText(parts.description, voucher.description ?? '');
     setText(parts.serial, `No. ${String(voucher.id).padStart(6, '0')}`);
     setText(parts.window, timeWindow(this.startMs, this.endMs));
-    setText(parts.price, money(voucher.price_cents));
+    setAmount(parts.price, voucher.price_cents);
     const off = Math.round((1 - voucher.price_cents / voucher.face_value_cents) * 100);
     setText(parts.saving, off > 0 ? `${off} % off` : '');
   }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::locks::{RedisArgs, check_database, check_redis};
 use super::path::QUEUE_LENGTH;
 use super::{Address, Database};
-use crate::domain::{BadTicket, TicketId, VoucherId};
+use crate::domain::{TicketId, VoucherId};
 
 /// `seckill dead-letters`.
 #[derive(Debug, Subcommand)]
@@ -37,6 +37,7 @@ pub struct DeadLettersList {
 
 /// `seckill dead-letters replay`.
 #[derive(Debug, Args)]
+#[command(group = which())]
 pub struct DeadLettersReplay {
     /// The database.
     #[command(flatten)]
@@ -52,23 +53,28 @@ pub struct DeadLettersReplay {
     #[arg(long, env = "QUEUE_LENGTH", default_value_t = QUEUE_LENGTH)]
     pub queue_length: usize,
     /// These: tickets, or entries (`7/1712345678901-0`), which are refused with the reason.
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub letters: Vec<Letter>,
     /// All that `list` shows.
     #[arg(long)]
     pub all: bool,
 }
 
+/// Some by name, or all.
+fn which() -> ArgGroup {
+    ArgGroup::new("which").args(["letters", "all"]).required(true)
+}
+
 /// `seckill dead-letters drop`.
 #[derive(Debug, Args)]
+#[command(group = which())]
 pub struct DeadLettersDrop {
     /// The database.
     #[command(flatten)]
     pub database: Database,
-    /// These: entries (`7/1712345678901-0`), or tickets that they name.
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    /// These: entries (`7/1712345678901-0`), or tickets that they name. A purchase that can be
+    /// replayed is refused.
     pub letters: Vec<Letter>,
-    /// All entries that `list` shows.
+    /// All entries that nobody could read; purchases, which `list` shows as well, stay.
     #[arg(long)]
     pub all: bool,
 }
@@ -91,15 +97,25 @@ impl fmt::Display for Letter {
     }
 }
 
-impl FromStr for Letter {
-    type Err = BadTicket;
+/// Text that names no dead letter.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "must be a ticket (a UUID of version 7) or an entry (<voucher>/<entry>, such as \
+     7/1712345678901-0)"
+)]
+pub struct BadLetter;
 
-    fn from_str(text: &str) -> Result<Self, BadTicket> {
+impl FromStr for Letter {
+    type Err = BadLetter;
+
+    fn from_str(text: &str) -> Result<Self, BadLetter> {
         let Some((voucher, entry)) = text.split_once('/') else {
-            return text.parse().map(Self::Ticket);
+            return text.parse().map(Self::Ticket).map_err(|_| BadLetter);
         };
-        let voucher = voucher.parse().map_err(|_| BadTicket)?;
-        Ok(Self::Entry(voucher, entry.to_owned()))
+        match voucher.parse() {
+            Ok(voucher) if !entry.is_empty() => Ok(Self::Entry(voucher, entry.to_owned())),
+            _ => Err(BadLetter),
+        }
     }
 }
 

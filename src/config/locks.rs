@@ -221,7 +221,8 @@ Example:
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
 pub struct LockRun {
-    /// The lock.
+    /// What kind of lock it is. All who share a name must use the same kind: two kinds do not
+    /// always keep each other out.
     #[arg(long, default_value = "redisson", value_parser = shared_kind())]
     pub kind: LockKind,
     /// Its name: 1 to 512 bytes.

@@ -202,9 +202,9 @@ impl Grouped {
         }
     }
 
-    /// Lets those come first who are ready. Redis grants many locks with one packet, and a task that
-    /// is begun runs before the others: the first of them would be a group by himself. The runtime
-    /// may come back amid them, so as long as some have come they are let in again.
+    /// Lets those come first who are ready. Redis grants many locks with one packet, and a task
+    /// that is begun runs before the others: the first of them would be a group by himself. The
+    /// runtime may come back amid them, so as long as some have come they are let in again.
     async fn let_in(&self, voucher: VoucherId) {
         let waiting = || self.of_lane(voucher, |lane| lane.waiting.len());
         let mut before = waiting();

@@ -18,8 +18,9 @@ pub enum Duplicate {
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// No connection became free in time: there is more to do than the database can take.
-    #[error("no database connection became free in time")]
+    /// No connection was to be had in time: there is more to do than the database can take, or
+    /// none can be made.
+    #[error("no database connection was to be had in time: overloaded, or not reachable")]
     Busy,
     /// The server did not answer in time; the call may still take effect there.
     #[error("{server} did not answer in time")]

@@ -87,22 +87,17 @@ impl Overlaps {
         (found.holds > 0).then_some(Self { longest_ms, ..found })
     }
 
-    /// `1 of 120 holds for certain, for 12.4 ms at most`, and how many more only seem so.
+    /// How many there were for certain, how many more there may have been, and for how long.
     pub fn words(&self) -> String {
         let Self { holds, at_once, longest_ms, certain } = self;
-        let only_seem = at_once - certain;
-        let sure = match certain {
-            0 => format!("none of {holds} holds for certain"),
-            some => format!("{some} of {holds} holds for certain"),
+        let perhaps = at_once - certain;
+        let sure = match (certain, perhaps) {
+            (0, 0) => return format!("none of {holds} holds"),
+            (0, _) => format!("none of {holds} holds for certain, but perhaps {perhaps}"),
+            (_, 0) => format!("{certain} of {holds} holds for certain"),
+            _ => format!("{certain} of {holds} holds for certain, and perhaps {perhaps} more"),
         };
-        match (certain, only_seem) {
-            (0, 0) => format!("none of {holds} holds"),
-            (_, 0) => format!("{sure}, for {longest_ms:.1} ms at most"),
-            _ => format!(
-                "{sure}; {only_seem} more seem to be, for {longest_ms:.1} ms at most, as holds \
-                 do whose answers came late"
-            ),
-        }
+        format!("{sure}, for {longest_ms:.1} ms at most")
     }
 }
 
@@ -165,13 +160,10 @@ mod tests {
         let it = overlaps(Scope::Voucher, &frozen).expect("holds");
         assert_eq!((it.holds, it.at_once, it.longest_ms, it.certain), (4, 3, 50.0, 3));
         assert_eq!(it.words(), "3 of 4 holds for certain, for 50.0 ms at most");
-        let none = Overlaps { certain: 0, ..it };
-        assert!(none.words().starts_with("none of 4 holds for certain; 3 more seem"), "{none:?}");
-        let some = Overlaps { certain: 1, ..it }.words();
-        assert!(
-            some.starts_with("1 of 4 holds for certain; 2 more seem to be, for 50.0"),
-            "{some}"
-        );
+        let words = |certain| Overlaps { certain, ..it }.words();
+        assert_eq!(words(0), "none of 4 holds for certain, but perhaps 3, for 50.0 ms at most");
+        let one = "1 of 4 holds for certain, and perhaps 2 more, for 50.0 ms at most";
+        assert_eq!(words(1), one);
         assert_eq!(Overlaps { at_once: 0, certain: 0, ..it }.words(), "none of 4 holds");
     }
 }

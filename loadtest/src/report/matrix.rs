@@ -10,7 +10,7 @@ use crate::lab::matrix::NotGenerated;
 use crate::lab::presets::Preset;
 use crate::report::baseline::Changes;
 use crate::report::table::{Look, Of, footnote, problems, table, verdict};
-use crate::report::{LEGEND, Report, counted, wrapped};
+use crate::report::{Report, counted, legend, wrapped};
 
 /// Longest time for the smoke run, which is part of `make test`.
 const SMOKE_WITHIN_S: f64 = 300.0;
@@ -74,7 +74,9 @@ pub fn summary(cells: &[CellReport]) -> Summary {
 /// All that is printed.
 pub(super) fn text(report: &Report, selection: &Selection, look: Look) -> String {
     let columns = look.columns();
-    let mut parts = vec![table(&report.cells, Of::Matrix, look), wrapped(LEGEND, columns)];
+    let table = table(&report.cells, Of::Matrix, look);
+    let legend = wrapped(&legend(&table), columns);
+    let mut parts = vec![table, legend];
     parts.extend(footnote(&report.cells));
     let wrong = super::wrong(&report.cells);
     if !wrong.is_empty() {

@@ -77,12 +77,17 @@ pub const COMPARISON: &str = "comparison";
 /// The same of a matrix.
 pub const MATRIX: &str = "matrix";
 
-/// What the columns mean.
-const LEGEND: &str = "\
-oversold: orders beyond the stock. duplicates: users who bought more than once.
-lost: acknowledged orders that do not exist. orders/s: acknowledged orders until the last one.
-p50, p99: of all answers, refusals included. guards: unique key and stock condition of the database;
-off, the lock is all there is.";
+/// What the columns of that table mean.
+fn legend(table: &str) -> String {
+    let percentiles = if table.contains("p50 ms") { "p50, p99" } else { "p99" };
+    format!(
+        "oversold: orders beyond the stock. duplicates: users who bought more than once. \
+         lost: acknowledged orders that do not exist. \
+         orders/s: acknowledged orders until the last one. \
+         {percentiles}: of all answers, refusals included. \
+         guards: unique key and stock condition of the database; off, the lock is all there is."
+    )
+}
 
 /// So many of them: `1 cell`, `2 cells`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
@@ -142,12 +147,14 @@ impl Report {
     /// Table, legend, what is wrong, conclusion.
     fn comparison(&self, look: Look) -> String {
         let columns = look.columns();
-        let mut parts = vec![table(&self.cells, Of::Comparison, look)];
+        let table = table(&self.cells, Of::Comparison, look);
+        let legend = wrapped(&legend(&table), columns);
+        let mut parts = vec![table];
         if !self.not_applicable.is_empty() {
             let none = self.not_applicable.iter().map(ToString::to_string);
             parts.push(none.collect::<Vec<_>>().join("\n"));
         }
-        parts.push(wrapped(LEGEND, columns));
+        parts.push(legend);
         parts.extend(footnote(&self.cells));
         let wrong = wrong(&self.cells);
         if !wrong.is_empty() {

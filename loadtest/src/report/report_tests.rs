@@ -341,6 +341,13 @@ fn a_matrix_is_printed_with_its_legend_and_conclusion_as_a_comparison_is() {
         assert!(text.contains("oversold: orders beyond the stock. duplicates: users"), "{text}");
         assert!(text.contains(&report.conclusion.to_string()), "{text}");
     }
+    let told = |report: Report, width| {
+        let text = report.text(Look::Plain { colours: false, width });
+        (text.contains("p50 ms"), text.contains("p50, p99: of all"), text.contains("p99: of all"))
+    };
+    assert_eq!(told(report(story()), None), (true, true, true));
+    assert_eq!(told(report(story()), Some(80)), (false, false, true), "it has no such column");
+    assert_eq!(told(matrix_report(), None), (false, false, true), "it has no such column");
     let narrow = Look::Plain { colours: false, width: Some(80) };
     let text = matrix_report().text(narrow);
     let prose = text.split_once("oversold: ").expect("the legend").1;

@@ -73,7 +73,8 @@ fn an_older_token_file_is_replaced_whole_and_closed_to_others() {
     fs::write(&out, "x".repeat(100_000)).unwrap();
     fs::set_permissions(&out, Permissions::from_mode(0o644)).unwrap();
     run(&["migrate"], &env(&place)[..1]).fine();
-    make_tokens(&place, "1", &out, &[]).fine();
+    let said = make_tokens(&place, "1", &out, &[]).fine();
+    assert_eq!(said, format!("1 token written to {}\n", out.display()));
     assert_eq!((read(&out).len(), mode(&out)), (1, 0o600));
 }
 
@@ -85,7 +86,7 @@ fn tokens_that_cannot_be_made_or_written_are_told_and_leave_an_older_file_as_it_
     fs::write(&out, "precious").unwrap();
     make_tokens(&place, "1", &out, &[]).refused(Some(&place), "cannot create users");
     let dead = Place { database_url: "mysql://u:hush-1@127.0.0.1:1/d".into(), ..Place::fresh() };
-    make_tokens(&dead, "1", &out, &[]).refused(Some(&dead), "cannot create users");
+    make_tokens(&dead, "1", &out, &[]).refused(Some(&dead), "cannot connect to DATABASE_URL");
     let weak = [("DATABASE_URL", place.database_url.as_str()), ("JWT_SECRET", "weak")];
     let args = ["token", "--out", out.to_str().unwrap()];
     run(&args, &weak).refused(Some(&place), "JWT_SECRET must have at least 32 bytes");

@@ -8,6 +8,7 @@ use sqlx::{Connection, MySqlConnection};
 use super::lock_run::{Bench, STUBBORN, times};
 use super::run;
 use crate::every_kind::servers_of;
+use crate::fleet::SECKILL;
 
 /// Every kind that lives on such servers, and the flags that name it and them.
 fn flags(kind: LockKind) -> Vec<String> {
@@ -46,6 +47,17 @@ fn runs_of_every_kind_exclude_each_other_and_hand_the_exit_code_through() {
         assert!(ids.chunks(3).all(alone), "{kind}: {log}");
         let free = bench.run(&[&flags[..], &["--wait", "0"]].concat(), "exit 0");
         assert_eq!(free.code, Some(0), "{kind} was not released: {free:?}");
+    }
+}
+
+/// Why the help asks for one kind a name.
+#[test]
+fn a_run_of_some_other_kinds_is_let_in_beside_a_holder_of_the_same_name() {
+    let bench = migrated();
+    for kind in ["fair", "read-write", "mysql-named", "mysql-table"] {
+        let other = format!("'{SECKILL}' lock run --name '{}' --kind {kind}", bench.name);
+        let inside = bench.run(&["--kind", "redisson"], &format!("{other} --wait 0 -- echo in"));
+        assert_eq!(inside.fine(), "in\n", "{kind}");
     }
 }
 

@@ -1,6 +1,13 @@
 //! The command line itself.
 
+use std::path::Path;
+
+use tempfile::TempDir;
+
 use super::run;
+use crate::support::SECRET;
+
+const REDIS: &str = "redis://127.0.0.1:1";
 
 #[test]
 fn the_help_lists_every_command_and_where_each_setting_comes_from() {
@@ -72,6 +79,58 @@ fn a_wrong_command_line_is_one_sentence() {
     run(&["migrate"], &[]).refused(None, "--database-url");
     run(&["token", "--users", "0"], &[]).refused(None, "0 is not in 1..=1000000");
     run(&["probe", "--address", "nowhere"], &[]).refused(None, "'nowhere' for '--address");
+}
+
+/// Of different kinds two may be in at once under one name.
+#[test]
+fn the_help_of_a_command_under_a_lock_says_that_a_name_belongs_to_one_kind() {
+    for help in ["--help", "-h"] {
+        let help = run(&["lock", "run", help], &[]).fine();
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let rule = "All who share a name must use the same kind";
+        assert!(words.contains(rule), "{words}");
+    }
+}
+
+#[test]
+fn what_dead_letters_can_be_called_is_told_whoever_names_none_or_a_wrong_one() {
+    let database = ["--database-url", "mysql://u:p@127.0.0.1:1/d"];
+    let redis = ["--redis-url", REDIS];
+    for (verb, servers) in [("drop", &database[..]), ("replay", &[database, redis].concat())] {
+        let letters =
+            |which: &[&str]| run(&[&["dead-letters", verb], which, servers].concat(), &[]);
+        letters(&[]).refused(None, "<LETTERS|--all>");
+        for wrong in ["foo", "shop/1-0", "7/", "/"] {
+            letters(&[wrong]).refused(None, "must be a ticket (a UUID of version 7) or an entry");
+        }
+        letters(&["7/1712345678901-0", "--all"]).refused(None, "cannot be used with");
+    }
+}
+
+/// What is down must not look as if it had too much to do.
+#[test]
+fn a_command_says_why_it_cannot_reach_the_database() {
+    let address = "mysql://seckill:hush-1@127.0.0.1:1/shop";
+    let env = [("DATABASE_URL", address), ("JWT_SECRET", SECRET), ("REDIS_URL", REDIS)];
+    let folder = TempDir::new().expect("a folder");
+    let out = folder.path().join("tokens");
+    let out = out.to_str().expect("UTF-8");
+    let commands: [&[&str]; 5] = [
+        &["migrate"],
+        &["token", "--out", out],
+        &["dead-letters", "list"],
+        &["dead-letters", "replay", "--all"],
+        &["dead-letters", "drop", "--all"],
+    ];
+    for command in commands {
+        let ended = run(command, &env);
+        for secret in ["hush-1", address] {
+            assert!(!ended.stderr.contains(secret), "{ended:?}");
+        }
+        assert!(ended.stderr.contains(" DATABASE_URL: "), "{ended:?}");
+        ended.refused(None, "Connection refused");
+    }
+    assert!(!Path::new(out).exists(), "nothing to write, nothing written");
 }
 
 #[test]

@@ -218,6 +218,34 @@ async fn orders_fit_on_a_phone_and_are_legible_in_the_dark() {
     visit.assert_quiet().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_price_of_any_length_stands_in_one_line_on_its_ticket() {
+    let visit = Visit::without_order(&[]).await;
+    let mut dear = crate::support::voucher_body(1);
+    dear["price_cents"] = json!(99_999_999);
+    dear["face_value_cents"] = json!(100_000_000);
+    let admin = token(1, Role::Admin);
+    let voucher = visit.service.post("/api/admin/vouchers", &admin, dear).await.expect(201);
+    let id = voucher["voucher"]["id"].as_str().expect("an id");
+    let path = format!("/api/admin/vouchers/{id}/on-sale");
+    visit.service.post(&path, &admin, json!({})).await.expect(200);
+    visit.browser.run("location.reload(); return 1").await;
+    visit.wait_for(&format!("#buy-{id}")).await;
+    for width in [1200, 900, 740, 360] {
+        visit.browser.look(Screen { width, dark: false }).await;
+        let seen = format!(
+            "const price = document.querySelector('#buy-{id}').closest('.ticket')\
+               .querySelector('[data-part=price]'); \
+             const words = document.createRange(); words.selectNodeContents(price); \
+             const stub = price.closest('.stub').getBoundingClientRect(); \
+             return [price.innerText, words.getClientRects().length, \
+               words.getBoundingClientRect().right <= stub.right]"
+        );
+        let seen = visit.browser.run(&seen).await;
+        assert_eq!(seen, json!(["¥999,999.99", 1, true]), "{width}");
+    }
+}
+
 /// The contrast of a part's text to what is behind it (WCAG 2), as a function's body.
 fn contrast_of(part: &str) -> String {
     format!(

@@ -10,6 +10,7 @@ use crate::load::outcome::Outcome;
 use crate::load::stats::{Figures, Latency};
 use crate::report::detail::Work;
 use crate::report::html::grid::{Kind, id, milliseconds, rate, surprise};
+use crate::report::html::holds;
 use crate::report::html::setup::SetupView;
 use crate::report::html::timeline::{Timeline, timelines};
 use crate::report::repeat;
@@ -231,7 +232,7 @@ fn facts(cell: &CellReport) -> Vec<Fact> {
         Fact::new("acknowledged and lost", cell.lost),
         Fact::new("the cell took", format!("{:.1} s with its servers", cell.took_s)),
     ]);
-    facts.extend(cell.overlaps.map(|it| Fact::new("holds of one lock at once", it.words())));
+    facts.extend(cell.overlaps.map(|it| Fact::new("holds of one lock at once", holds::words(&it))));
     facts
 }
 

@@ -11,6 +11,7 @@
 
 pub mod cell;
 pub mod grid;
+pub mod holds;
 pub mod page;
 pub mod plants;
 pub mod setup;
@@ -23,10 +24,11 @@ use minijinja::{AutoEscape, Environment, context};
 use crate::error::{Error, Result};
 use crate::report::html::page::Page;
 
-const TEMPLATES: [(&str, &str); 4] = [
+const TEMPLATES: [(&str, &str); 5] = [
     ("page.html", include_str!("page.html")),
     ("square.html", include_str!("square.html")),
     ("cell.html", include_str!("cell.html")),
+    ("fact.html", include_str!("fact.html")),
     ("about.html", include_str!("about.html")),
 ];
 const STYLE: [&str; 2] = [include_str!("vendor/uPlot.min.css"), include_str!("style.css")];

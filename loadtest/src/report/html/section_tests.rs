@@ -10,7 +10,9 @@ use crate::lab::trial::Trial;
 use crate::load::stats::Figures;
 use crate::report::html::grid::Grid;
 use crate::report::html::tests::{full, page};
-use crate::report::tests::{cell, figures, frozen, place, report, story, verdict_of};
+use crate::report::tests::{
+    cell, figures, frozen, matrix_report, place, report, story, verdict_of,
+};
 
 #[test]
 fn holds_of_one_lock_at_once_stand_on_the_page_of_their_cell() {
@@ -21,10 +23,22 @@ fn holds_of_one_lock_at_once_stand_on_the_page_of_their_cell() {
     let overlaps = Overlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 2 };
     cells[0].overlaps = Some(overlaps);
     let html = render(&Page::of(&report(cells))).expect("a page");
-    assert!(
-        html.contains("2 of 9 holds for certain; 1 more seem to be, for 1.5 ms at most"),
-        "{html}"
-    );
+    let words = "2 of 9 holds for certain, and perhaps 1 more, ";
+    assert!(html.contains(words), "{html}");
+    // Beside others it would have a column of single words.
+    assert!(html.contains("<div class=\"long\"><dt>holds of one lock at once</dt>"), "{html}");
+    assert!(html.contains("<div><dt>oversold</dt>"), "{html}");
+}
+
+#[test]
+fn the_figure_at_a_lock_in_which_something_happens_is_explained_whatever_it_is() {
+    let html = page(matrix_report().cells);
+    assert!(html.contains("redisson × 3"), "{html}");
+    let (_, below) = html.split_once("class=\"grids\"").expect("the matrix");
+    let (hint, _) = below.split_once("When things go wrong").expect("what goes wrong");
+    let words = hint.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Below, the number after × says how many replicas"), "{words}");
+    assert!(!words.contains("× 2"), "{words}");
 }
 
 #[test]
