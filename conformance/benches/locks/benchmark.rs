@@ -12,6 +12,8 @@ use crate::cell::{Cell, Slice, broken};
 
 /// Requests of the first slice, which says how many fill the next.
 const FIRST: f64 = 1000.0;
+/// It has ended well without a line of figures before.
+const TRIES: u32 = 3;
 
 /// Keys, of which one is drawn for each command. Each ends soon, so nearly all are free.
 const KEYS: &str = "1000000000";
@@ -31,10 +33,9 @@ impl Benchmark {
     }
 }
 
-#[async_trait]
-impl Cell for Benchmark {
-    async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let requests = self.per_s.map_or(FIRST, |per_s| (per_s * length.as_secs_f64()).max(1.0));
+impl Benchmark {
+    /// What it makes of so many requests, a second; or what it says instead.
+    async fn ask(&self, requests: f64) -> Result<std::result::Result<f64, String>> {
         let said = Command::new("redis-benchmark")
             .args(["-u", &self.url, "-c", "1", "--csv"])
             .args(["-n", &format!("{requests:.0}")])
@@ -48,9 +49,23 @@ impl Cell for Benchmark {
         // A line of titles, then one of figures, of which the second is the rate.
         let figures = said.lines().nth(1).and_then(|line| line.split(',').nth(1));
         let per_s = figures.and_then(|rate| rate.trim_matches('"').parse::<f64>().ok());
-        let Some(per_s) = per_s.filter(|per_s| *per_s > 0.0) else {
-            return Err(Error::Setup(format!("redis-benchmark says no rate: {said}")));
-        };
+        Ok(per_s.filter(|per_s| *per_s > 0.0).ok_or_else(|| said.into_owned()))
+    }
+}
+
+#[async_trait]
+impl Cell for Benchmark {
+    async fn slice(&mut self, length: Duration) -> Result<Slice> {
+        let requests = self.per_s.map_or(FIRST, |per_s| (per_s * length.as_secs_f64()).max(1.0));
+        let mut told = self.ask(requests).await?;
+        for _ in 1..TRIES {
+            if told.is_ok() {
+                break;
+            }
+            told = self.ask(requests).await?;
+        }
+        let no_rate = |said| Error::Setup(format!("redis-benchmark says no rate: {said}"));
+        let per_s = told.map_err(no_rate)?;
         self.per_s = Some(per_s);
         let seconds = requests / per_s;
         Ok(Slice { count: requests, seconds, used: BTreeMap::new(), times_ms: BTreeMap::new() })
