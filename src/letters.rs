@@ -9,17 +9,14 @@
 //! An entry that could not be read is evidence only: nobody knows what to admit. It is kept until
 //! an operator drops it; the end of a ticket that it names stays.
 
-use std::time::Duration;
-
 use anyhow::{Context, anyhow};
 use serde_json::json;
-use sqlx::{ConnectOptions, Connection, MySqlPool};
-use tokio::time::timeout;
 
 use crate::config::{Database, DeadLettersDrop, DeadLettersList, DeadLettersReplay, Letter};
+use crate::database::connect;
 use crate::domain::VoucherId;
 use crate::lock;
-use crate::store::{self, DatabaseOptions, DeadLetter, PutAside, SaleStream, StoreError, Tickets};
+use crate::store::{DeadLetter, PutAside, SaleStream, StoreError, Tickets};
 
 /// Why an entry is not admitted.
 const UNREADABLE: &str = "not admitted: the entry cannot be read; its user may buy again";
@@ -164,24 +161,4 @@ async fn replay_one(
 
 async fn tickets(database: &Database) -> anyhow::Result<Tickets> {
     Ok(Tickets::new(connect(database).await?))
-}
-
-/// How long a database may take to welcome a command.
-const WELCOME: Duration = Duration::from_secs(5);
-
-/// A pool for a command. A first connection is made outside it: whoever waits for one of the pool
-/// is told only that none came, and not why.
-pub async fn connect(database: &Database) -> anyhow::Result<MySqlPool> {
-    let address = &database.database_url;
-    let url = address.expose().to_owned();
-    let options = DatabaseOptions { url, pool_size: 2, naive: false, silence: None };
-    let pool = store::database(&options)
-        .with_context(|| format!("{} is not usable", address.given_as()))?;
-    let first = async { pool.connect_options().connect().await?.close().await };
-    let connected = match timeout(WELCOME, first).await {
-        Ok(connected) => connected.map_err(anyhow::Error::from),
-        Err(_) => Err(anyhow!("the database does not answer")),
-    };
-    connected.with_context(|| format!("cannot connect to {}", address.given_as()))?;
-    Ok(pool)
 }

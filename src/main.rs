@@ -18,7 +18,7 @@ use seckill::domain::{Phone, Role};
 use seckill::store::{self, Users};
 use seckill::telemetry;
 use seckill::token::{Identity, Tokens};
-use seckill::{letters, lock};
+use seckill::{database, letters, lock};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The C library's own took a sixth of a purchase's processor time.
@@ -118,7 +118,7 @@ async fn migrate(config: &Migrate) -> anyhow::Result<()> {
 
 async fn token(config: &Token) -> anyhow::Result<()> {
     let tokens = Tokens::new(&config.jwt_secret)?;
-    let pool = letters::connect(&config.database).await?;
+    let pool = database::connect(&config.database).await?;
     let file = open_private(&config.out)
         .with_context(|| format!("cannot write {}", config.out.display()))?;
     let role = if config.admin { Role::Admin } else { Role::Buyer };

@@ -126,7 +126,7 @@ impl Locker for OfNames {
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
-        let name = |name| LockName::new(name).expect("a part of a name is one, unless it is empty");
+        let name = |name| LockName::new(name).expect("no part of the name is empty");
         let names = request.name.as_str().split(',').map(name);
         let members = names.map(|name| (Arc::clone(&self.member), name)).collect();
         Multi::of(members).expect("a name has a part").begin(request)

@@ -24,7 +24,7 @@ use tracing::Instrument;
 
 use super::Shared;
 use super::error::{self, ApiError, Problem};
-use super::rest::Rest;
+use super::rest::{self, Rest};
 use crate::sale::Refusal;
 use crate::telemetry::{Timed, took};
 
@@ -52,6 +52,8 @@ pub(super) struct Envelope {
     counts: Counts,
     /// More than the process can work on is refused at once.
     places: Semaphore,
+    /// Those who read what is left of a refused request.
+    discarding: Semaphore,
 }
 
 impl Envelope {
@@ -59,7 +61,8 @@ impl Envelope {
         let replica = HeaderValue::from_str(&api.replica).ok();
         let lab = api.lab.as_deref().and_then(|lab| HeaderValue::from_str(lab).ok());
         let places = Semaphore::new(api.max_requests);
-        Self { api, replica, lab, counts: Counts::default(), places }
+        let discarding = Semaphore::new(rest::AT_A_TIME);
+        Self { api, replica, lab, counts: Counts::default(), places, discarding }
     }
 }
 
@@ -130,18 +133,19 @@ impl Wrapping {
             answer.into_response()
         };
         let mut response = admitted.instrument(span.clone()).await;
+        // What a client takes to send what nobody wants is not ours.
+        let time = started.elapsed();
         // Room for all that are set here and by hyper, at once.
         response.headers_mut().reserve(HEADERS);
         secure(response.headers_mut());
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
             last |= has_body && problem.may_leave_body_unread();
             if let Some(rest) = rest.filter(|_| problem.awaits_rest()) {
-                rest.discard().await;
+                rest.discard(&envelope.discarding).await;
             }
             problem.fill(&mut response, &id);
         }
         let status = response.status().as_u16();
-        let time = started.elapsed();
         let seconds = time.as_secs_f64();
         span.in_scope(|| tracing::debug!(status, seconds, "answered"));
         envelope.counts.count(route, (label(&method), status));

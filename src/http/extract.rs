@@ -19,7 +19,7 @@ use super::words::{ONCE, explain, must_be, shortened};
 use crate::domain::RequestKey;
 
 /// How long a body may take to arrive.
-pub(super) const BODY_PATIENCE: Duration = Duration::from_secs(10);
+const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A JSON body that was parsed and checked. Unknown and repeated fields are refused.
 pub(super) struct JsonBody<T>(pub(super) T);

@@ -15,14 +15,15 @@ use axum::http::header::EXPECT;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// What comes with the head at once, so that hyper has read it by itself.
-const SMALL: u64 = 1024;
 /// More than people send by mistake. Whoever sends more may miss the answer.
 const MOST: u64 = 4 << 20;
-/// As long as a body that is wanted may take.
-const PATIENCE: Duration = super::extract::BODY_PATIENCE;
+/// And longer than that takes, but for those who send slowly on purpose.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// So many at a time; others are answered at once.
+pub(super) const AT_A_TIME: usize = 64;
 
 /// A body that its request reads, and that can be read on when the request has ended.
 #[derive(Clone)]
@@ -35,9 +36,9 @@ struct Lent {
 }
 
 impl Rest {
-    /// The same request, and what will be left of its body; `None` if that is not worth it.
+    /// The same request, and what will be left of its body; `None` if it has none.
     pub(super) fn of(request: Request) -> (Request, Option<Self>) {
-        if request.body().size_hint().upper().is_some_and(|bytes| bytes <= SMALL) {
+        if request.body().is_end_stream() {
             return (request, None);
         }
         let waits = request.headers().contains_key(EXPECT);
@@ -46,12 +47,14 @@ impl Rest {
         (Request::from_parts(parts, Body::new(rest.clone())), Some(rest))
     }
 
-    /// Reads the rest, unless that would ask for it, or it is known to be too much.
-    pub(super) async fn discard(mut self) {
+    /// Reads the rest, unless that would ask for it, it is known to be too much, or there is no
+    /// place.
+    pub(super) async fn discard(mut self, places: &Semaphore) {
         let waits = self.lent().waits;
         if waits || self.size_hint().lower() > MOST {
             return;
         }
+        let Ok(_place) = places.try_acquire() else { return };
         let reading = async {
             let mut read = 0;
             while let Some(Ok(frame)) = self.frame().await {

@@ -42,9 +42,10 @@ pub(super) fn explain(path: &str, said: &str) -> (String, String) {
         return (quoted(field).next().unwrap_or("body").to_owned(), ONCE.to_owned());
     }
     if let Some(rest) = said.strip_prefix("unknown field `") {
-        let (name, known) = rest.rsplit_once("`, expected ").unwrap_or_else(|| {
-            (rest.rsplit_once("`, there are ").map_or(rest, |(name, _)| name), "")
-        });
+        // The name is the sender's, so what stands last counts.
+        let fieldless = rest.rsplit_once("`, there are no fields").map(|(name, _)| (name, ""));
+        let (name, known) =
+            fieldless.or_else(|| rest.rsplit_once("`, expected ")).unwrap_or((rest, ""));
         let known: Vec<&str> = quoted(known).collect();
         let known = match &known[..] {
             [] => "there are no fields".to_owned(),
@@ -84,6 +85,9 @@ mod tests {
                 (field.as_str(), limit.as_str()),
                 (name, "is unknown; known are phone, code")
             );
+            let said = format!("unknown field `{name}`, there are no fields at line 1");
+            let (field, limit) = explain("?", &said);
+            assert_eq!((field.as_str(), limit.as_str()), (name, "is unknown; there are no fields"));
         }
         let long = "\u{fc}".repeat(20_000);
         let (field, limit) = explain("?", &format!("unknown field `{long}`, there are no fields"));

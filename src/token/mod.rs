@@ -41,7 +41,7 @@ pub fn strong(name: &'static str, secret: &SecretString) -> Result<(), WeakSecre
 /// Why a token speaks for nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadToken {
-    /// It is one of ours, and has ended.
+    /// It is signed with our secret, and has ended.
     Expired,
     /// It is none of ours, or not yet good.
     Invalid,

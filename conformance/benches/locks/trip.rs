@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use conformance::Servers;
-use loadtest::error::Result;
+use loadtest::error::{Error, Result};
 use redis::{Client, Connection, Script};
 use tokio::task::block_in_place;
 
@@ -14,6 +14,8 @@ use crate::cell::{Cell, Slice, broken};
 use crate::contest::{HAND_OFF, HOLD};
 use crate::throughput::name;
 
+/// As for the bare pair.
+const ANSWER: Duration = Duration::from_secs(1);
 const RELEASE: &str = include_str!("../../../lua/lock/release_if_owner.lua");
 
 /// A thread and its connection, with nobody else about: it rests for as long as contenders hold
@@ -26,7 +28,9 @@ pub(crate) struct Trip {
 impl Trip {
     pub(crate) fn connect(servers: &Servers) -> Result<Self> {
         let client = Client::open(servers.redis().url()).map_err(broken("a trip"))?;
-        let connection = client.get_connection().map_err(broken("a trip"))?;
+        let connection = client.get_connection_with_timeout(ANSWER).map_err(broken("a trip"))?;
+        connection.set_read_timeout(Some(ANSWER)).map_err(broken("a trip"))?;
+        connection.set_write_timeout(Some(ANSWER)).map_err(broken("a trip"))?;
         Ok(Self { connection, script: Script::new(RELEASE) })
     }
 
@@ -35,8 +39,10 @@ impl Trip {
         let asked = Instant::now();
         let mut release = self.script.key(name("trip", 0));
         let freed: i64 = release.arg(0).invoke(&mut self.connection).map_err(broken("a trip"))?;
-        assert_eq!(freed, -1, "nobody has it");
-        Ok(asked.elapsed())
+        match freed {
+            -1 => Ok(asked.elapsed()),
+            other => Err(Error::Setup(format!("a trip: nobody has its lock, but {other} came"))),
+        }
     }
 }
 

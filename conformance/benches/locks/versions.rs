@@ -6,6 +6,7 @@ use loadtest::judge::audit::Reader;
 use loadtest::lab::machine::first_version;
 use loadtest::report::settings::Settings;
 use serde::Serialize;
+use testbed::{Database, Redis, ZooKeeper};
 
 use crate::cell::broken;
 
@@ -13,7 +14,7 @@ use crate::cell::broken;
 const POM: &str = include_str!("../../interop/pom.xml");
 
 /// Versions, with the settings that figures depend on; none of what no row needed.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Versions {
     distlock: &'static str,
     redis: Option<String>,
@@ -24,29 +25,19 @@ pub(crate) struct Versions {
 
 impl Versions {
     /// Those of the servers that run, and Redisson's if it has been measured.
-    pub(crate) async fn read(servers: &Servers, with_redisson: bool) -> Result<Self> {
+    pub(crate) async fn read(servers: &Servers, with_redisson: bool) -> Self {
         let Started { redis, database, zookeeper } = servers.started();
-        let mut versions = Self { distlock: env!("CARGO_PKG_VERSION"), ..Self::default() };
-        if let Some(redis) = redis {
-            let told = redis.command(&["INFO", "server"]).map_err(broken("Redis"))?;
-            let version = told.lines().find_map(|line| line.strip_prefix("redis_version:"));
-            let settings = Settings::default().with_redis(redis).map_err(broken("Redis"))?;
-            versions.redis = Some(format!("{} ({})", version.unwrap_or("?"), settings.redis()));
+        let database = match database {
+            Some(database) => Some(database_says(database).await),
+            None => None,
+        };
+        Self {
+            distlock: env!("CARGO_PKG_VERSION"),
+            redis: redis.map(redis_says).map(or_unknown),
+            database: database.map(or_unknown),
+            zookeeper: zookeeper.map(zookeeper_says).map(or_unknown),
+            redisson: redisson().filter(|_| with_redisson),
         }
-        if let Some(database) = database {
-            let url = database.url("information_schema");
-            let server = Reader::connect(&url).await?.server().await?;
-            let settings = Settings::default().with_database(&server).database();
-            versions.database = Some(format!("{} ({settings})", server.version));
-        }
-        if let Some(zookeeper) = zookeeper {
-            let told = zookeeper.four_letter_word("srvr").map_err(broken("ZooKeeper"))?;
-            let version = first_version(&told).unwrap_or_default();
-            let number = version.split('-').next().unwrap_or_default();
-            versions.zookeeper = Some(format!("{number} ({ZOOKEEPER_SYNC})"));
-        }
-        versions.redisson = redisson().filter(|_| with_redisson);
-        Ok(versions)
     }
 
     /// In words.
@@ -62,6 +53,31 @@ impl Versions {
             format!("{text}, {name} {told}")
         })
     }
+}
+
+/// What was measured is worth having without it.
+fn or_unknown(told: Result<String>) -> String {
+    told.unwrap_or_else(|error| format!("of an unknown version ({})", error.sentence()))
+}
+
+fn redis_says(redis: &Redis) -> Result<String> {
+    let told = redis.command(&["INFO", "server"]).map_err(broken("Redis"))?;
+    let version = told.lines().find_map(|line| line.strip_prefix("redis_version:"));
+    let settings = Settings::default().with_redis(redis).map_err(broken("Redis"))?;
+    Ok(format!("{} ({})", version.unwrap_or("?").trim(), settings.redis()))
+}
+
+async fn database_says(database: &Database) -> Result<String> {
+    let url = database.url("information_schema");
+    let server = Reader::connect(&url).await?.server().await?;
+    let settings = Settings::default().with_database(&server).database();
+    Ok(format!("{} ({settings})", server.version))
+}
+
+fn zookeeper_says(zookeeper: &ZooKeeper) -> Result<String> {
+    let told = zookeeper.four_letter_word("srvr").map_err(broken("ZooKeeper"))?;
+    let version = first_version(&told).unwrap_or_default();
+    Ok(format!("{} ({ZOOKEEPER_SYNC})", version.split('-').next().unwrap_or_default()))
 }
 
 /// The version that is built unless a profile says otherwise.

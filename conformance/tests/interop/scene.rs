@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use conformance::protocol::{Setup, Want};
 use conformance::variant::Variant;
-use conformance::{Addresses, Contender, Peer, Servers};
+use conformance::{Addresses, Contender, Peer, Servers, ZOOKEEPER_SYNC};
 use distlock::LockKind;
 use testbed::{Redis, ZooKeeper, ZooKeeperOptions};
 use uuid::Uuid;
@@ -156,8 +156,7 @@ pub(crate) fn zookeeper() -> &'static ZooKeeper {
     static ZOOKEEPER: LazyLock<ZooKeeper> = LazyLock::new(|| {
         let options = ZooKeeperOptions {
             tick_time_ms: 200,
-            // What is timed is the lock: a disk that others keep busy makes each write wait.
-            extra: vec!["forceSync=no".into()],
+            extra: vec![ZOOKEEPER_SYNC.into()],
             ..ZooKeeperOptions::default()
         };
         Servers::shared().bed().zookeeper(options).expect("a ZooKeeper")
