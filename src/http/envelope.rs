@@ -133,19 +133,17 @@ impl Wrapping {
             answer.into_response()
         };
         let mut response = admitted.instrument(span.clone()).await;
-        // What a client takes to send what nobody wants is not ours.
-        let time = started.elapsed();
         // Room for all that are set here and by hyper, at once.
         response.headers_mut().reserve(HEADERS);
         secure(response.headers_mut());
+        let mut unread = None;
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
             last |= has_body && problem.may_leave_body_unread();
-            if let Some(rest) = rest.filter(|_| problem.awaits_rest()) {
-                rest.discard(&envelope.discarding).await;
-            }
+            unread = rest.filter(|_| problem.awaits_rest());
             problem.fill(&mut response, &id);
         }
         let status = response.status().as_u16();
+        let time = started.elapsed();
         let seconds = time.as_secs_f64();
         span.in_scope(|| tracing::debug!(status, seconds, "answered"));
         envelope.counts.count(route, (label(&method), status));
@@ -161,6 +159,10 @@ impl Wrapping {
         }
         if last || envelope.api.readiness.is_draining() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        // Last: it takes a client's time, and one that hangs up meanwhile is counted all the same.
+        if let Some(rest) = unread {
+            rest.discard(&envelope.discarding).await;
         }
         response
     }

@@ -31,9 +31,7 @@ impl Benchmark {
         let url = servers.redis().url().replacen("//:", "//default:", 1);
         Self { url, tasks, per_s: None }
     }
-}
 
-impl Benchmark {
     /// What it makes of so many requests, a second; or what it says instead.
     async fn ask(&self, requests: f64) -> Result<std::result::Result<f64, String>> {
         let said = Command::new("redis-benchmark")

@@ -3,7 +3,7 @@
 use conformance::{Servers, Started, ZOOKEEPER_SYNC};
 use loadtest::error::Result;
 use loadtest::judge::audit::Reader;
-use loadtest::lab::machine::first_version;
+use loadtest::lab::machine::{version_of, zookeeper_version};
 use loadtest::report::settings::Settings;
 use serde::Serialize;
 use testbed::{Database, Redis, ZooKeeper};
@@ -27,13 +27,17 @@ impl Versions {
     /// Those of the servers that run, and Redisson's if it has been measured.
     pub(crate) async fn read(servers: &Servers, with_redisson: bool) -> Self {
         let Started { redis, database, zookeeper } = servers.started();
+        let redis = match redis {
+            Some(redis) => Some(redis_says(redis).await),
+            None => None,
+        };
         let database = match database {
             Some(database) => Some(database_says(database).await),
             None => None,
         };
         Self {
             distlock: env!("CARGO_PKG_VERSION"),
-            redis: redis.map(redis_says).map(or_unknown),
+            redis: redis.map(or_unknown),
             database: database.map(or_unknown),
             zookeeper: zookeeper.map(zookeeper_says).map(or_unknown),
             redisson: redisson().filter(|_| with_redisson),
@@ -60,11 +64,10 @@ fn or_unknown(told: Result<String>) -> String {
     told.unwrap_or_else(|error| format!("of an unknown version ({})", error.sentence()))
 }
 
-fn redis_says(redis: &Redis) -> Result<String> {
-    let told = redis.command(&["INFO", "server"]).map_err(broken("Redis"))?;
-    let version = told.lines().find_map(|line| line.strip_prefix("redis_version:"));
+async fn redis_says(redis: &Redis) -> Result<String> {
+    let version = version_of(redis.pid(), "redis-server", "--version").await;
     let settings = Settings::default().with_redis(redis).map_err(broken("Redis"))?;
-    Ok(format!("{} ({})", version.unwrap_or("?").trim(), settings.redis()))
+    Ok(format!("{version} ({})", settings.redis()))
 }
 
 async fn database_says(database: &Database) -> Result<String> {
@@ -76,8 +79,7 @@ async fn database_says(database: &Database) -> Result<String> {
 
 fn zookeeper_says(zookeeper: &ZooKeeper) -> Result<String> {
     let told = zookeeper.four_letter_word("srvr").map_err(broken("ZooKeeper"))?;
-    let version = first_version(&told).unwrap_or_default();
-    Ok(format!("{} ({ZOOKEEPER_SYNC})", version.split('-').next().unwrap_or_default()))
+    Ok(format!("{} ({ZOOKEEPER_SYNC})", zookeeper_version(&told)))
 }
 
 /// The version that is built unless a profile says otherwise.

@@ -22,7 +22,7 @@ use crate::lab::command::run_seckill;
 use crate::lab::deployment::{Deployment, Spec};
 use crate::lab::faults::Equipment;
 use crate::lab::lock::Needs;
-use crate::lab::machine::{first_version, version_of};
+use crate::lab::machine::{version_of, zookeeper_version};
 
 /// Logical databases of the private Redis, hence deployments in one run.
 pub const MAX_DEPLOYMENTS: u16 = 256;
@@ -205,10 +205,7 @@ impl Cluster {
             Ok((zookeeper, said))
         })
         .await?;
-        // `Zookeeper version: 3.8.0-...`
-        let version = first_version(&said).unwrap_or_default();
-        let number = version.split('-').next().unwrap_or_default();
-        self.zookeeper_version.get_or_init(|| number.to_owned());
+        self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
         Ok(zookeeper)
     }
 }

@@ -131,11 +131,17 @@ pub async fn version_of(pid: u32, name: &str, flag: &str) -> String {
 }
 
 /// The first word that looks like a version: digits, a dot, and what follows up to the next space.
-pub fn first_version(text: &str) -> Option<String> {
+fn first_version(text: &str) -> Option<String> {
     text.split_whitespace()
         .map(|word| word.trim_start_matches("v="))
         .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
         .map(str::to_owned)
+}
+
+/// The number in what a `ZooKeeper` answers to `srvr`: `Zookeeper version: 3.8.0-...`.
+pub fn zookeeper_version(said: &str) -> String {
+    let version = first_version(said).unwrap_or_default();
+    version.split('-').next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
