@@ -20,7 +20,8 @@ export RUST_TEST_THREADS ?= 4
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak plants kill-rounds up test test-mysql interop interop-short peers \
+.PHONY: help demo compare soak demo-soak plants kill-rounds up test test-mysql interop \
+  interop-short peers \
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose \
   install-servers install-all clean-report
@@ -43,6 +44,12 @@ soak: install-servers kill-rounds ## Run the kill rounds, every cell and all pla
 	$(build-release)
 	mkdir -p $(report)
 	target/release/loadtest matrix --full --resume $(report)/soak.jsonl --report-dir $(report) $(ARGS)
+
+# 100 stories take an hour and a half; N=10 COMPARE=0 SMOKE=0 PLANTS=0 is a short form.
+N ?= 100
+demo-soak: install-servers ## Run story, comparison, smoke and bugs again and again, busy
+	$(build-release)
+	STORY=$(N) loadtest/demo_soak.sh $(report)/soak
 
 plants: install-servers ## Plant known bugs in the service and see each of them caught
 	$(build-release)

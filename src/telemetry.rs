@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use metrics::{counter, histogram};
+use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::EnvFilter;
 
@@ -170,8 +170,23 @@ pub fn ended(outcome: &'static str) {
     KNOWN.write().unwrap_or_else(PoisonError::into_inner).push((outcome, counter));
 }
 
+/// Counts a purchase that begins (1) or has ended (-1), its release included. One whose task is
+/// aborted stays counted.
+pub fn purchase_in_progress(change: i8) {
+    static IN_PROGRESS: OnceLock<Gauge> = OnceLock::new();
+    let gauge = IN_PROGRESS.get_or_init(|| {
+        metrics();
+        gauge!("seckill_purchases_in_progress")
+    });
+    gauge.increment(f64::from(change));
+}
+
 fn describe() {
-    use metrics::{describe_counter, describe_histogram};
+    use metrics::{describe_counter, describe_gauge, describe_histogram};
+    describe_gauge!(
+        "seckill_purchases_in_progress",
+        "Purchases that were begun and have not ended"
+    );
     describe_counter!(ORDERS, "Purchases by outcome");
     describe_histogram!(
         "seckill_order_seconds",

@@ -112,7 +112,7 @@ fn histories_that_were_asked_for_and_those_of_red_cells_can_be_judged_again() {
     assert!(said.contains(&format!("(history: {kept})")), "{said}");
     let (judged, code) = check_the_only_history_in(&red.join("histories"));
     assert_eq!(code, Some(1), "{judged}");
-    assert!(judged.contains("not so: the service's audit agrees with the judge"), "{judged}");
+    assert!(judged.contains("rule broken: the service's audit agrees with the judge"), "{judged}");
 }
 
 /// One cell, and after it a bug that shows without a fault.

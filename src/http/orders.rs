@@ -1,7 +1,7 @@
 //! The purchase, one's own orders, and what becomes of them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
@@ -19,7 +19,7 @@ use super::extract::{Key, NoBody, Params, PathId};
 use super::tickets::{TicketAnswer, admitted};
 use super::views::{OrderAnswer, OrderPage, OrderView, TimedOrder};
 use crate::domain::{Order, OrderId, VoucherId};
-use crate::sale::{Held, Outcome, Requested, Settled};
+use crate::sale::{HoldReport, LockHoldTimes, Outcome, Requested, Settled};
 
 /// When a purchase held its lock, if the laboratory is served.
 const LAB_HELD: HeaderName = HeaderName::from_static("x-lab-held");
@@ -81,24 +81,26 @@ async fn buy(
             Requested::Unknown(ticket) => Err(ApiError::AdmissionUnknown(ticket)),
         };
     }
-    let held = api.tells_holds.then(Arc::<Held>::default);
-    let answer = match Box::pin(api.sale.purchase(user, voucher, key, held.clone())).await {
+    let times = api.tells_holds.then(|| Arc::new(LockHoldTimes::begin(Instant::now())));
+    let answer = match Box::pin(api.sale.purchase(user, voucher, key, times.clone())).await {
         Outcome::Bought(order) | Outcome::Replayed(order) => Ok(bought(&api, order)),
         Outcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
         Outcome::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),
         Outcome::Failed => Err(ApiError::Internal),
     };
-    match held.and_then(|held| held.ago()) {
-        Some(ago) => Ok(telling(answer.into_response(), ago)),
+    match times.and_then(|times| times.report(Instant::now)) {
+        Some(report) => Ok(telling(answer.into_response(), report)),
         None => answer,
     }
 }
 
-/// The same answer, which also tells how many microseconds ago the purchase was given its lock and
-/// had no more use for it.
-fn telling(mut answer: Response, [acquired, released]: [Duration; 2]) -> Response {
-    let text = format!("{}-{}", acquired.as_micros(), released.as_micros());
-    if let Ok(text) = HeaderValue::try_from(text) {
+/// The same answer with the hold of its lock in whole microseconds, each rounded down: waited,
+/// held, and since then; with `-lost` if belief in the lock had ended by then.
+fn telling(mut answer: Response, report: HoldReport) -> Response {
+    let [waited, held, since] =
+        [report.waited, report.held, report.since].map(|time| time.as_micros());
+    let lost = if report.lost { "-lost" } else { "" };
+    if let Ok(text) = HeaderValue::try_from(format!("{waited}-{held}-{since}{lost}")) {
         answer.headers_mut().insert(LAB_HELD, text);
     }
     answer

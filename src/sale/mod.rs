@@ -7,7 +7,7 @@
 mod catalogue;
 mod charge;
 mod grouped;
-mod held;
+mod hold_times;
 mod housekeeping;
 mod late;
 mod life;
@@ -33,9 +33,9 @@ use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
 use crate::failpoint::{self, reach};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
-use crate::telemetry::{Timed, ended, took};
+use crate::telemetry::{Timed, ended, purchase_in_progress, took};
 use catalogue::{Catalogue, Remembering, Terms};
-pub use held::Held;
+pub use hold_times::{HoldReport, LockHoldTimes};
 pub use housekeeping::Housekeeping;
 use late::{Late, Turned};
 use life::Life;
@@ -130,14 +130,13 @@ impl Sale {
 
     /// Sells one unit of the voucher to the user, or says why not. Every refusal is definite: no
     /// order was written and none will be. A request with the key of an earlier one that had an
-    /// effect is told what that one was told. Whoever wants to know when it held its lock hands in
-    /// where that is noted.
+    /// effect is told what that one was told. `hold_times` takes note of when it holds its lock.
     pub async fn purchase(
         &self,
         user: UserId,
         voucher: VoucherId,
         key: Option<RequestKey>,
-        held: Option<Arc<Held>>,
+        hold_times: Option<Arc<LockHoldTimes>>,
     ) -> Outcome {
         let started = Instant::now();
         let wish = Wish::Purchase(voucher);
@@ -146,7 +145,7 @@ impl Sale {
             Ok(entered) => entered,
             Err(refusal) => return count(Outcome::Refused(refusal), started),
         };
-        match (self.admit((user, voucher), request, entered, held).await, request) {
+        match (self.admit((user, voucher), request, entered, hold_times).await, request) {
             (Ok(work), _) => work.await,
             (Err(turned), Some(request)) if turned.may_repeat() => {
                 count(Box::pin(self.replay_or(turned.refusal, &request)).await, started)
@@ -190,7 +189,7 @@ impl Sale {
         (user, voucher): (UserId, VoucherId),
         request: Option<Request>,
         entered: Option<Entered>,
-        held: Option<Arc<Held>>,
+        hold_times: Option<Arc<LockHoldTimes>>,
     ) -> Result<impl Future<Output = Outcome> + use<>, Turned> {
         let started = Instant::now();
         let key = request.map(|request| request.key);
@@ -204,10 +203,11 @@ impl Sale {
             terms,
             key,
             pass: None,
-            held,
+            hold_times,
         });
         let sale = self.clone();
         let (tell, told) = oneshot::channel();
+        purchase_in_progress(1);
         // A task's future is moved whole when the task is made, ends and is asked; a box is not.
         let task = self.tasks.spawn(Box::pin(async move {
             let (outcome, mut guard) = sale.section.run(&ticket).await;
@@ -223,6 +223,7 @@ impl Sale {
             let _has_gone = tell.send(outcome);
             release(guard, &ticket).await;
             drop(aside);
+            purchase_in_progress(-1);
         }));
         let aborts = self.rules.plant == Some(Plant::AbortWithClient);
         let leash = aborts.then(|| plant::Leash(Some(task.abort_handle())));

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::catalogue::Terms;
 use super::grouped::Grouped;
-use super::held::Held;
+use super::hold_times::LockHoldTimes;
 use super::outcome::{Outcome, Refusal};
 use super::twins::Request;
 use super::{LockOrder, OnLost, Parts, Plant, Rules, Scope};
@@ -41,8 +41,8 @@ pub(super) struct Ticket {
     pub(super) key: Option<RequestKey>,
     /// The ticket that was given for it on the path `queued`.
     pub(super) pass: Option<Pass>,
-    /// Where it is noted when it holds its lock, if somebody wants to know.
-    pub(super) held: Option<Arc<Held>>,
+    /// When it holds its lock, if the laboratory asks for it.
+    pub(super) hold_times: Option<Arc<LockHoldTimes>>,
 }
 
 impl Ticket {
@@ -58,10 +58,10 @@ impl Ticket {
         }
     }
 
-    /// Its lock is about to be free.
-    fn gives_back(&self) {
-        if let Some(held) = &self.held {
-            held.end();
+    /// Notes that its lock is about to be given back.
+    fn note_release(&self, guard: &Guard) {
+        if let Some(times) = &self.hold_times {
+            times.release(Instant::now(), || guard.loss().is_lost());
         }
     }
 }
@@ -138,8 +138,8 @@ impl Section {
             };
         }
         let outcome = self.write_order(ticket, &mut guard).await;
-        if guard.is_some() {
-            ticket.gives_back();
+        if let Some(guard) = &guard {
+            ticket.note_release(guard);
         }
         match guard {
             // Whoever came next could not know whether this order exists.
@@ -165,10 +165,10 @@ impl Section {
         let taken = self.locks.lock(&self.lock_of(ticket), &self.rules.lock).await;
         took(Timed::Lock, asked.elapsed());
         let guard = taken.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
-        if let Some(held) = &ticket.held
+        if let Some(times) = &ticket.hold_times
             && !matches!(self.locks.guarantees().hold, HoldKind::Nothing | HoldKind::Transaction)
         {
-            held.begin();
+            times.grant(Instant::now());
         }
         reach(failpoint::LOCKED);
         Ok(guard)
@@ -321,7 +321,7 @@ pub(super) fn still_held(loss: Option<&Loss>) -> Result<(), Stop> {
 /// The order is settled by now: a release that fails only leaves the lock to its lease.
 pub(super) async fn release(guard: Option<Guard>, ticket: &Ticket) {
     let Some(guard) = guard else { return };
-    ticket.gives_back();
+    ticket.note_release(&guard);
     let asked = Instant::now();
     let released = guard.release().await;
     took(Timed::Release, asked.elapsed());

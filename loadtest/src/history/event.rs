@@ -94,7 +94,7 @@ impl Begin {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// Its id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub id: u64,
     /// Units that were there to be sold when the load began; `None` if nobody told.
     pub offered: Option<i64>,
@@ -108,10 +108,10 @@ pub struct Invoke {
     /// Its number.
     pub n: u32,
     /// The user's id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub u: u64,
     /// The voucher's id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub v: u64,
     /// The idempotency key it carries.
     pub k: Uuid,
@@ -128,7 +128,7 @@ pub struct Ended<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub c: Option<Cow<'a, str>>,
     /// The order that the answer names.
-    #[serde(with = "maybe_id", default, skip_serializing_if = "Option::is_none")]
+    #[serde(with = "crate::history::maybe_id", default, skip_serializing_if = "Option::is_none")]
     pub o: Option<u64>,
     /// The replica that answered.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -136,9 +136,21 @@ pub struct Ended<'a> {
     /// The HTTP status, if there was an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s: Option<u16>,
-    /// From when until when the replica held the lock for it, if that was told.
+    /// From when until when the replica held the lock for it, if that was told: the latest moment
+    /// at which the hold can have begun, and the end that belongs to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub h: Option<[u64; 2]>,
+    /// How long after the request's sending the hold began at the earliest; 0 in older histories.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub w: u64,
+    /// Whether belief in the lock had ended before it was given back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub l: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The sort of marks that tell of a fault.
@@ -183,7 +195,7 @@ pub struct Grant {
     /// When that was acknowledged.
     pub t: u64,
     /// The voucher's id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub v: u64,
     /// How many.
     pub units: i64,
@@ -205,13 +217,13 @@ pub struct Condition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// The voucher's id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub v: u64,
     /// Its own id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub o: u64,
     /// The id of the user it belongs to.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub u: u64,
     /// Whether it is cancelled.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -225,10 +237,10 @@ pub struct Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Earlier {
     /// The voucher's id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub v: u64,
     /// Its own id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub o: u64,
 }
 
@@ -246,7 +258,7 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// The voucher's id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub v: u64,
     /// Units granted in total, if it could be read.
     pub granted: Option<i64>,
@@ -275,7 +287,7 @@ pub enum When {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
     /// The voucher's id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub v: u64,
     /// When it was read.
     pub when: When,
@@ -287,7 +299,7 @@ pub struct Said {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect<'a> {
     /// The voucher's id.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub v: u64,
     /// What the lock protects; tokens of different resources are not comparable.
     #[serde(borrow)]
@@ -297,7 +309,7 @@ pub struct Effect<'a> {
     /// The fencing token under which it was made.
     pub token: u64,
     /// The order that was written.
-    #[serde(with = "id")]
+    #[serde(with = "crate::history::id")]
     pub o: u64,
 }
 
@@ -349,52 +361,4 @@ fn kind_of(line: &[u8]) -> Result<String, String> {
         e: String,
     }
     serde_json::from_slice::<Kind>(line).map(|kind| kind.e).map_err(|error| error.to_string())
-}
-
-/// A 64-bit id as a string.
-mod id {
-    use serde::{Deserializer, Serializer, de};
-
-    #[allow(clippy::trivially_copy_pass_by_ref)]
-    pub(super) fn serialize<S: Serializer>(id: &u64, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(id)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-        from.deserialize_str(Digits)
-    }
-
-    struct Digits;
-
-    impl de::Visitor<'_> for Digits {
-        type Value = u64;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an id, which is a string of digits")
-        }
-
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
-            text.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
-        }
-    }
-}
-
-/// An id that may be absent.
-mod maybe_id {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    #[derive(Deserialize)]
-    struct Id(#[serde(with = "super::id")] u64);
-
-    #[allow(clippy::ref_option)]
-    pub(super) fn serialize<S: Serializer>(id: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
-        match id {
-            Some(id) => to.collect_str(id),
-            None => to.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-        Ok(Option::<Id>::deserialize(from)?.map(|id| id.0))
-    }
 }

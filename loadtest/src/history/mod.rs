@@ -11,7 +11,9 @@
 
 pub mod event;
 pub mod finals;
+mod id;
 pub mod key;
+mod maybe_id;
 pub mod past;
 pub mod reader;
 pub mod writer;
@@ -26,3 +28,7 @@ pub use writer::{Recorder, Written};
 
 /// The header's setting, of any value, that says that each order was to leave a fencing token.
 pub const FENCED: &str = "fenced";
+/// The header's setting that says for what one request at a time holds a lock: `user`, `voucher`.
+pub const ONE_HOLDER_PER: &str = "one_holder_per";
+/// The header's setting that names the rules on faults that the run demands, separated by commas.
+pub const DEMANDS: &str = "demands";

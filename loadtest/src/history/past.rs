@@ -11,7 +11,8 @@ use crate::history::event::{
 };
 use crate::history::key::key_of;
 use crate::history::{ReadError, Reader};
-use crate::judge::evidence::{Audit, Effect, NO_END, Names, OrderRow, Protects, Record};
+use crate::judge::evidence::{Audit, Effect, LockHold, NO_END, Names, OrderRow, Protects, Record};
+use crate::judge::terms::Terms;
 use crate::load::outcome::{ADMITTED, Outcome, SAME_TICKET};
 
 /// Different names of one sort that are told apart; further ones share the last index.
@@ -40,6 +41,8 @@ pub struct Past {
     pub conditions: Vec<Condition>,
     /// What happened besides requests, at most `MAX_MARKS`.
     pub marks: Vec<Mark<'static>>,
+    /// What the run says of itself.
+    pub terms: Terms,
     /// Lines of the file.
     pub events: u64,
 }
@@ -167,7 +170,9 @@ impl Gathering {
         let lot_list = begin.vouchers.iter().map(lot).collect();
         let names = Names { codes: vec![NO_END_CODE.to_owned()], ..Names::default() };
         let (records, conditions, marks) = (Vec::new(), Vec::new(), Vec::new());
-        let past = Past { begin, records, names, lots: lot_list, conditions, marks, events: 0 };
+        let terms = Terms::default();
+        let past =
+            Past { begin, records, names, lots: lot_list, conditions, marks, terms, events: 0 };
         Ok(Self { past, open: HashMap::new(), lots, resources: HashMap::new() })
     }
 
@@ -272,11 +277,12 @@ impl Gathering {
             return Err(format!("request {} ends before it is sent", ended.n));
         }
         if let Some([from, until]) = ended.h {
-            if !(record.start_ns <= from && from <= until && until <= ended.t) {
+            let earliest = record.start_ns.saturating_add(ended.w);
+            if !(earliest <= from && from <= until && until <= ended.t) {
                 return Err(format!("request {} held its lock while it was not there", ended.n));
             }
             if names.holds.len() < MAX_HOLDS {
-                names.holds.insert(ended.n, [from, until]);
+                names.holds.insert(ended.n, LockHold { earliest, from, until, lost: ended.l });
             }
         }
         let order = ended.o.and_then(NonZeroU64::new);
@@ -314,6 +320,8 @@ impl Gathering {
 
     fn finish(mut self, events: u64) -> Result<Past, ReadError> {
         self.past.events = events;
+        let terms = Terms::of(&self.past.begin.settings, &self.past.marks);
+        self.past.terms = terms.map_err(|why| broken(1, why))?;
         let records = &mut self.past.records;
         let mut numbers: Vec<u32> = records.iter().map(|record| record.n).collect();
         numbers.sort_unstable();

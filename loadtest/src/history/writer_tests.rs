@@ -32,6 +32,8 @@ fn one_of_each() -> Vec<Event<'static>> {
         r: Some(Cow::from("r\"1")),
         s: Some(409),
         h: Some([3, 8]),
+        w: 2,
+        l: true,
     };
     let tables = BTreeMap::from([("orders".to_owned(), "lab_orders".to_owned())]);
     let account = Account {

@@ -12,10 +12,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::history::{Condition, FENCED, Lot, Mark, Past, ReadError, Source};
+use crate::history::{Condition, Lot, Mark, Past, ReadError, Source};
 use crate::judge::audit::Reader;
 use crate::judge::conditions;
 use crate::judge::evidence::{AuditCheck, Evidence};
+use crate::judge::terms::Terms;
 use crate::judge::verdict::{Finding, Rule, Verdict, judge};
 use crate::lab::predict::Guards;
 use crate::load::outcome::Outcome;
@@ -83,7 +84,7 @@ impl Judged {
         let failure = |finding: &Finding| {
             let Finding { rule, held, detail, .. } = finding;
             let what = match held {
-                Some(false) => "not so",
+                Some(false) => "rule broken",
                 None if self.demanded.contains(rule) => "could not be judged",
                 Some(true) | None => return None,
             };
@@ -170,7 +171,7 @@ impl Judgement {
         let requests = past.records.len() as u64;
         let nothing = (requests == 0).then(|| "the history has no requests".to_owned());
         let unmet = conditions.iter().filter(|condition| !condition.met);
-        let unmet = unmet.map(|one| format!("not so: {} ({})", one.what, one.detail));
+        let unmet = unmet.map(|one| format!("condition not met: {} ({})", one.what, one.detail));
         let failures = vouchers.iter().flat_map(Judged::failures);
         let failed_because: Vec<String> =
             nothing.into_iter().chain(unmet).chain(failures).collect();
@@ -196,10 +197,10 @@ impl Judgement {
 /// The verdict on each voucher of a history.
 pub fn judge_all(past: &Past) -> Vec<Judged> {
     let elsewhere = shared_ids(past);
-    past.lots.iter().map(|lot| judge_lot(past, lot, &elsewhere)).collect()
+    past.lots.iter().map(|lot| judge_lot(past, lot, &past.terms, &elsewhere)).collect()
 }
 
-fn judge_lot(past: &Past, lot: &Lot, elsewhere: &HashSet<u64>) -> Judged {
+fn judge_lot(past: &Past, lot: &Lot, terms: &Terms, elsewhere: &HashSet<u64>) -> Judged {
     let (voucher, offered) = (lot.offer.id.to_string(), lot.offered());
     let Some(account) = &lot.account else {
         let verdict = Verdict::unjudged("the voucher was not read in the end");
@@ -226,9 +227,10 @@ fn judge_lot(past: &Past, lot: &Lot, elsewhere: &HashSet<u64>) -> Judged {
         left: account.left,
         effects: &lot.effects,
         audit,
+        terms,
+        marks: &past.marks,
     });
-    let fenced = past.begin.settings.contains_key(FENCED);
-    let demanded = verdict.demanded(rows_are_all, audited, fenced);
+    let demanded = verdict.demanded(rows_are_all, audited, terms);
     Judged { voucher, offered, demanded, verdict }
 }
 

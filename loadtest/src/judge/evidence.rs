@@ -5,7 +5,9 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::Grant;
+use crate::history::{Grant, Mark};
+use crate::judge::terms::Terms;
+use crate::load::client::HUNG_UP;
 use crate::load::outcome::Outcome;
 
 /// One request as its client saw it. There are millions of them, so it is kept to 48 bytes.
@@ -252,10 +254,14 @@ pub struct Evidence<'a> {
     pub effects: &'a [Effect],
     /// The service's own account.
     pub audit: AuditCheck<'a>,
+    /// What the run says of itself.
+    pub terms: &'a Terms,
+    /// What happened besides requests.
+    pub marks: &'a [Mark<'static>],
 }
 
 /// How old a replica's knowledge of the stock may be.
-const KNOWLEDGE_NS: u64 = 1_000_000_000;
+pub(super) const KNOWLEDGE_NS: u64 = 1_000_000_000;
 
 impl Evidence<'_> {
     /// Units that whoever was asked then need not have known of.
@@ -273,11 +279,37 @@ pub struct Names {
     pub replicas: Vec<String>,
     /// Status and code of answers: `409 sold_out`.
     pub codes: Vec<String>,
-    /// From when until when a request had its lock, in nanoseconds since the load began, by its
-    /// number; of those that told, and not of all of very many.
-    pub holds: HashMap<u32, [u64; 2]>,
+    /// When a request had its lock, by the request's number; of those that told, and not of all of
+    /// very many.
+    pub holds: HashMap<u32, LockHold>,
 }
 
+impl Names {
+    /// Status and code of a request's answer, or why there is none.
+    pub fn code(&self, record: &Record) -> &str {
+        self.codes.get(usize::from(record.code)).map_or("", String::as_str)
+    }
+}
+
+/// Whether a request has no known outcome, or was refused because something was down.
+pub fn has_failed(record: &Record, names: &Names) -> bool {
+    let code = names.code(record);
+    code != HUNG_UP && (record.outcome == Outcome::Unknown || code.starts_with('5'))
+}
+
+/// When a request had its lock, in nanoseconds since the load began. Its length is the replica's
+/// own; where it stands is known up to the time that request and answer were on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockHold {
+    /// The earliest moment at which it can have begun.
+    pub earliest: u64,
+    /// The latest.
+    pub from: u64,
+    /// The end that belongs to the latest.
+    pub until: u64,
+    /// Whether belief in the lock had ended before it was given back.
+    pub lost: bool,
+}
 /// A count as the database's integers.
 pub(crate) fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
@@ -299,5 +331,26 @@ mod tests {
     #[test]
     fn ten_million_records_fit_into_half_a_gibibyte() {
         assert!(size_of::<Record>() <= 48, "{}", size_of::<Record>());
+    }
+
+    fn names() -> Names {
+        let codes = ["201", "504 gateway_timeout", "503 overloaded", "hung_up"];
+        Names { codes: codes.map(str::to_owned).into(), ..Names::default() }
+    }
+
+    fn record(outcome: Outcome, code: u8) -> Record {
+        Record { code, ..Record::that_ended(outcome) }
+    }
+
+    #[test]
+    fn a_request_has_failed_if_its_outcome_is_unknown_or_a_server_was_down_unless_it_hung_up() {
+        for (outcome, code, failed) in [
+            (Outcome::Bought, 0, false),
+            (Outcome::Unknown, 1, true),
+            (Outcome::Refused, 2, true),
+            (Outcome::Unknown, 3, false),
+        ] {
+            assert_eq!(has_failed(&record(outcome, code), &names()), failed, "{code}");
+        }
     }
 }

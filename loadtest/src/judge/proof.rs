@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::judge::evidence::{Evidence, NO_END, Names, Record};
+use crate::judge::evidence::{Evidence, LockHold, NO_END, Names, Record};
 
 /// Proofs that are kept for a rule.
 pub const MAX_PROOFS: usize = 10;
@@ -30,9 +30,16 @@ pub struct Asked {
     pub start_ns: u64,
     /// When it ended, unless nobody saw that.
     pub end_ns: Option<u64>,
-    /// From when until when it had its lock, if that is known.
+    /// From when until when it had its lock, if that is known: the latest moment at which the hold
+    /// can have begun, and the end that belongs to it.
     #[serde(default)]
     pub held_ns: Option<[u64; 2]>,
+    /// The earliest moment at which that hold can have begun.
+    #[serde(default)]
+    pub earliest_hold_ns: Option<u64>,
+    /// Whether belief in the lock had ended before it was given back.
+    #[serde(default)]
+    pub lost: bool,
     /// The replica that answered.
     pub replica: Option<String>,
     /// Status and code of the answer, or why there was none.
@@ -45,17 +52,28 @@ impl Asked {
     /// The request of a record that refers to these names.
     pub fn of(names: &Names, record: &Record) -> Self {
         let name = |list: &[String], index: u8| list.get(usize::from(index)).cloned();
+        let hold = names.holds.get(&record.n);
         Self {
             n: record.n,
             user: record.user.to_string(),
             start_ns: record.start_ns,
             end_ns: (record.end_ns != NO_END).then_some(record.end_ns),
-            held_ns: names.holds.get(&record.n).copied(),
+            held_ns: hold.map(|hold| [hold.from, hold.until]),
+            earliest_hold_ns: hold.map(|hold| hold.earliest),
+            lost: hold.is_some_and(|hold| hold.lost),
             replica: record.replica.and_then(|index| name(&names.replicas, index)),
             answer: name(&names.codes, record.code)
                 .unwrap_or_else(|| record.outcome.name().to_owned()),
             order: record.order_id().map(|id| id.to_string()),
         }
+    }
+
+    /// The hold of its lock. If its earliest moment is not known, it may have begun with the
+    /// request.
+    pub fn hold(&self) -> Option<LockHold> {
+        let [from, until] = self.held_ns?;
+        let earliest = self.earliest_hold_ns.unwrap_or(self.start_ns);
+        Some(LockHold { earliest, from, until, lost: self.lost })
     }
 
     /// `request 17 of user 5, 0.10 s to 0.25 s: 201 from r2, order 9; its lock 0.11 s to 0.24 s`.

@@ -5,11 +5,11 @@
 
 use std::collections::HashSet;
 
-use crate::judge::effects;
 use crate::judge::evidence::{AuditCheck, Evidence, OrderRow, Record, signed};
 use crate::judge::proof::{Breaches, MAX_PROOFS, seconds};
 use crate::judge::users::Users;
 use crate::judge::verdict::{Finding, Rule, Verdict};
+use crate::judge::{effects, holds, recovery};
 use crate::load::outcome::Outcome;
 
 /// Judges every rule.
@@ -75,9 +75,18 @@ impl Judging<'_> {
             Rule::OrdersWithinStock => self.within_stock(&mut breaches),
             Rule::SoldOutIsTrue => self.sold_out(&mut breaches),
             Rule::TokensRise => effects::judge(self.evidence, &mut breaches),
+            Rule::OneHolderAtATime => holds::judge(self.evidence, &mut breaches),
             Rule::StockAsOrdered => self.stock_as_ordered(),
             Rule::StockAddsUp => self.stock_adds_up(),
             Rule::AuditAgrees => self.audit_agrees(),
+            Rule::ServedAfterFault
+            | Rule::AnsweredAfterFault
+            | Rule::EachReplicaServes
+            | Rule::LocksAreHandedOn
+            | Rule::NoFailureInRestart
+            | Rule::TicketsEnd
+            | Rule::PurchasesEnd
+            | Rule::SoldOutStaysSoldOut => recovery::judge(self.evidence, rule, &mut breaches),
         };
         let broken = breaches.count.max(u64::from(held == Some(false)));
         Finding { rule, held, detail, broken, proofs: breaches.proofs }
@@ -121,8 +130,8 @@ impl Judging<'_> {
 
     /// A "sold out" needs as many orders as units, or requests that may have become some, sent
     /// before the answer came. What a replica knows of the stock may be a second old: units that
-    /// were added count from the requests on that were sent a second later. What became of requests
-    /// with unknown outcomes the final read tells: see [`crate::judge::claims`].
+    /// were added count from the requests on that were sent a second later. Which units count as
+    /// taken: see [`crate::judge::claims`].
     fn sold_out(&mut self, breaches: &mut Breaches) -> Answer {
         let told = self.with(Outcome::SoldOut).count();
         if told == 0 {
@@ -134,12 +143,12 @@ impl Judging<'_> {
         let claims = &self.users.claims;
         let unknown_to = |record: &Record| self.evidence.added_too_late_for(record.start_ns);
         let known = |record: &Record| offered.saturating_sub(unknown_to(record));
-        let is_false = |record: &&Record| claims.before(record.end_ns) < known(record);
+        let is_false = |record: &&Record| claims.taken(record) < known(record);
         let mut falsely: Vec<_> = self.with(Outcome::SoldOut).filter(is_false).collect();
         falsely.sort_unstable_by_key(|record| (record.end_ns, record.n));
         for record in falsely.iter().take(MAX_PROOFS) {
             let why = || {
-                let (at, taken) = (seconds(record.end_ns), claims.before(record.end_ns));
+                let (at, taken) = (seconds(record.end_ns), claims.taken(record));
                 let known = known(record);
                 format!("at {at} only {taken} of {known} units were sold or being asked for")
             };

@@ -32,6 +32,8 @@ pub(super) struct Users {
     /// When units may have been taken: by orders, those whose request is not known at their user's
     /// first, and by requests with unknown outcomes.
     pub(super) claims: Claims,
+    /// Whether requests were given tickets.
+    has_tickets: bool,
 }
 
 /// What one user asked for and holds.
@@ -53,7 +55,8 @@ impl Users {
     pub(super) fn walk(evidence: &Evidence<'_>) -> Self {
         let mut rows = evidence.rows.to_vec();
         rows.sort_unstable_by_key(|row| (row.user_id, row.id));
-        let mut found = Self::default();
+        let has_tickets = evidence.records.iter().any(|record| record.admitted);
+        let mut found = Self { has_tickets, ..Self::default() };
         let mut held = rows.chunk_by(|a, b| a.user_id == b.user_id).peekable();
         let mut asked = evidence.records.chunk_by(|a, b| a.user == b.user).peekable();
         loop {
@@ -86,7 +89,11 @@ impl Users {
             self.duplicates.add(evidence, why, || named);
         }
         let unknown = user.asked.iter().filter(|record| record.outcome == Outcome::Unknown);
-        self.claims.unknown(unknown, user.unclaimed.len() - user.excess);
+        if self.has_tickets {
+            self.claims.may_have_tickets(unknown);
+        } else {
+            self.claims.unknown(unknown, user.unclaimed.len() - user.excess);
+        }
         let ended = |record: &&Record| record.admitted && record.outcome.is_definite_refusal();
         user.asked.iter().filter(ended).for_each(|record| self.claims.given_back(record));
         let first = user.asked.first().map_or(0, |record| record.start_ns);

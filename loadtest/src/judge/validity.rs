@@ -24,6 +24,9 @@ pub const MAX_UNKNOWN_SHARE: f64 = 0.01;
 /// flight when it hits, and of what comes while it lasts. More than a fifth of a round is no load
 /// that a fault befell, but one that nobody answered.
 pub const MAX_UNKNOWN_SHARE_OF_ROUND: f64 = 0.2;
+/// Largest part of a run for which the generator itself may stand still: of the 8 s after which a
+/// request is given up, more than the 5 s of a hang must count.
+pub const MAX_STALLED_SHARE: f64 = 1.0 / 3.0;
 /// Fewest requests in flight at one moment where the work is long: there are too few in all for a
 /// mean over the time the load was full.
 pub const MIN_PEAK_OF_LONG_WORK: u64 = 32;
@@ -117,6 +120,13 @@ pub fn of_round(records: &[Record], names: &Names, replicas: u16) -> Vec<String>
     let mut reasons = of_replicas(replicas, share);
     reasons.extend(of_unknown(unknown, MAX_UNKNOWN_SHARE_OF_ROUND));
     reasons
+}
+
+/// A generator that stood still for a large part of its run.
+pub fn of_stalls(stalled_ns: u64, run_ns: u64) -> Option<String> {
+    let share = crate::judge::conditions::share(stalled_ns, run_ns);
+    let words = || format!("the load generator stood still for {:.0} % of the run", share * 100.0);
+    (share > MAX_STALLED_SHARE).then(words)
 }
 
 /// Requests that were to be sent and were not.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::judge::proof::Proof;
 pub use crate::judge::rules::judge;
+use crate::judge::terms::Terms;
 
 /// What must hold after every run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -31,13 +32,31 @@ pub enum Rule {
     IdsAreUnique,
     /// No effect under a lower fencing token after one under a higher.
     TokensRise,
+    /// No two hold a lock at once that lets one in at a time.
+    OneHolderAtATime,
+    /// Requests that come after a fault are served within 5 s.
+    ServedAfterFault,
+    /// No request that comes a second after a fault takes more than 5 s.
+    AnsweredAfterFault,
+    /// Each replica serves after a fault.
+    EachReplicaServes,
+    /// A lock that is free is handed on within 3 s, also if messages are lost.
+    LocksAreHandedOn,
+    /// No request fails while replicas are restarted in turn.
+    NoFailureInRestart,
+    /// Every ticket ends.
+    TicketsEnd,
+    /// Every purchase that was begun ends, also if its client has gone.
+    PurchasesEnd,
+    /// Of what was sold out nothing is left.
+    SoldOutStaysSoldOut,
     /// The service's audit says what the judge sees.
     AuditAgrees,
 }
 
 impl Rule {
     /// All rules, in the order of reports.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 21] = [
         Self::OrdersWithinStock,
         Self::OneOrderPerUser,
         Self::StockAsOrdered,
@@ -49,8 +68,48 @@ impl Rule {
         Self::AlreadyOrderedIsTrue,
         Self::IdsAreUnique,
         Self::TokensRise,
+        Self::OneHolderAtATime,
+        Self::ServedAfterFault,
+        Self::AnsweredAfterFault,
+        Self::EachReplicaServes,
+        Self::LocksAreHandedOn,
+        Self::NoFailureInRestart,
+        Self::TicketsEnd,
+        Self::PurchasesEnd,
+        Self::SoldOutStaysSoldOut,
         Self::AuditAgrees,
     ];
+
+    /// What can be demanded only of some runs, which say so themselves.
+    pub fn is_of_some_runs(self) -> bool {
+        self == Self::TokensRise || self == Self::OneHolderAtATime || self.is_of_faults()
+    }
+
+    /// What a service owes after a fault.
+    pub fn is_of_faults(self) -> bool {
+        matches!(
+            self,
+            Self::ServedAfterFault
+                | Self::AnsweredAfterFault
+                | Self::EachReplicaServes
+                | Self::LocksAreHandedOn
+                | Self::NoFailureInRestart
+                | Self::TicketsEnd
+                | Self::PurchasesEnd
+                | Self::SoldOutStaysSoldOut
+        )
+    }
+
+    /// Its name in JSON and in histories.
+    pub fn name(self) -> String {
+        let name = serde_json::to_value(self).ok();
+        name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// The rule of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rule| rule.name() == name)
+    }
 
     /// The rule in words.
     pub fn words(self) -> &'static str {
@@ -66,6 +125,15 @@ impl Rule {
             Self::AlreadyOrderedIsTrue => "nobody was told \"already ordered\" without an order",
             Self::IdsAreUnique => "order ids are unique",
             Self::TokensRise => "no effect under a lower token after a higher one",
+            Self::OneHolderAtATime => "one at a time holds a lock",
+            Self::ServedAfterFault => "requests are served soon after the fault",
+            Self::AnsweredAfterFault => "no request hangs after the fault",
+            Self::EachReplicaServes => "each replica serves after the fault",
+            Self::LocksAreHandedOn => "a free lock is handed on in time",
+            Self::NoFailureInRestart => "no request fails in a rolling restart",
+            Self::TicketsEnd => "every ticket ends",
+            Self::PurchasesEnd => "every purchase that was begun ends",
+            Self::SoldOutStaysSoldOut => "nothing is left of what was sold out",
             Self::AuditAgrees => "the service's audit agrees with the judge",
         }
     }
@@ -87,6 +155,11 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Whether the rule concerns its run: one on faults does so where it is demanded.
+    pub fn concerns_run(&self, demanded: &[Rule]) -> bool {
+        self.held.is_some() || demanded.contains(&self.rule) || !self.rule.is_of_faults()
+    }
+
     /// A rule that nothing could be said about.
     pub fn unjudged(rule: Rule, why: &str) -> Self {
         Self { rule, held: None, detail: why.to_owned(), broken: 0, proofs: Vec::new() }
@@ -109,19 +182,26 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Whether the rule was judged.
+    pub fn is_judged(&self, rule: Rule) -> bool {
+        self.finding(rule).is_some_and(|finding| finding.held.is_some())
+    }
+
     /// Whether there were fenced holders.
     pub fn fenced(&self) -> bool {
-        self.finding(Rule::TokensRise).is_some_and(|finding| finding.held.is_some())
+        self.is_judged(Rule::TokensRise)
     }
 
     /// The rules that must be judged and hold: all that can be with what the judge was given, and
-    /// that on tokens where holders were said to be `fenced`, whether or not they left some.
-    pub fn demanded(&self, rows_are_all: bool, audited: bool, fenced: bool) -> Vec<Rule> {
+    /// those that the run's terms demand. Tokens are judged as well where there are some.
+    pub fn demanded(&self, rows_are_all: bool, audited: bool, terms: &Terms) -> Vec<Rule> {
         let wanted = |rule: &Rule| match rule {
             // Only the database shows what stock was ordered, and rows of strangers.
             Rule::StockAsOrdered | Rule::NoRowWithoutRequest => rows_are_all,
             Rule::AuditAgrees => audited,
-            Rule::TokensRise => fenced || self.fenced(),
+            Rule::TokensRise => terms.fenced || self.fenced(),
+            Rule::OneHolderAtATime => terms.one_holder_per.is_some(),
+            rule if rule.is_of_faults() => terms.demands.contains(rule),
             _ => true,
         };
         Rule::ALL.into_iter().filter(wanted).collect()

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::judge::evidence::Audit;
+use crate::judge::holds::HoldOverlaps;
 use crate::judge::validity;
 use crate::judge::verdict::{Rule, Verdict};
 use crate::lab::cluster::Cluster;
 use crate::lab::deployment::{Deployment, Spec};
 use crate::lab::faults::{FaultKind, slow_down_commits, slow_down_some_writes};
-use crate::lab::overlaps::Overlaps;
 use crate::lab::place::Place;
 use crate::lab::predict::{Circumstance, Prediction};
 use crate::lab::round::{self, Round};
@@ -100,7 +100,7 @@ pub struct CellReport {
     pub detail: Option<Detail>,
     /// How often two held one lock at once, if replicas told of holds.
     #[serde(default)]
-    pub overlaps: Option<Overlaps>,
+    pub overlaps: Option<HoldOverlaps>,
     /// What it was started with, if it came so far.
     #[serde(default)]
     pub setup: Option<Setup>,
@@ -183,14 +183,16 @@ impl CellReport {
         let blank = Self::blank(trial, stock);
         let observed =
             Prediction { oversells: verdict.oversold > 0, duplicates: verdict.duplicate_users > 0 };
-        let mut demanded = demanded(blank.predicted);
-        demanded.retain(|rule| *rule != Rule::TokensRise || verdict.fenced());
+        let demanded = demanded(blank.predicted, &verdict);
         let broken_rules: Vec<Rule> =
             verdict.broken(&demanded).map(|finding| finding.rule).collect();
         let mut invalid_because = why_invalid(trial, &figures, stock, verdict.orders);
         // The fence would be believed without having been seen.
         if trial.is_fenced() && !verdict.fenced() {
             invalid_because.push("the tokens' order was not recorded".to_owned());
+        }
+        if trial.keeps_apart() && !verdict.is_judged(Rule::OneHolderAtATime) {
+            invalid_because.push("no replica told when it held a lock".to_owned());
         }
         invalid_because.extend(validity::of_dropped(&figures));
         Self {
@@ -213,28 +215,12 @@ impl CellReport {
         }
     }
 
-    /// The same with what replicas told of their holds, which must not overlap where nothing
-    /// happens to the lock.
-    #[must_use]
-    pub fn with_overlaps(mut self, overlaps: Option<Overlaps>) -> Self {
-        self.overlaps = overlaps;
-        self.as_predicted &= self.shared().is_none();
-        self
-    }
-
-    /// How a lock was held by two at once that had to keep them apart; `None` if it was not.
-    pub fn shared(&self) -> Option<String> {
-        let overlaps = self.overlaps.filter(|it| it.certain > 0 && self.trial().keeps_apart())?;
-        Some(format!("not so: one at a time holds a lock ({})", overlaps.words()))
-    }
-
-    /// The same with what is known of its round, which may make it invalid, or break a promise.
+    /// The same with what is known of its round, which may make it invalid.
     #[must_use]
     pub fn with_round(mut self, round: Round) -> Self {
         self.invalid_because.extend(round.why_invalid());
         self.spoiled = round.ok_after == 0 && self.orders >= self.stock;
         self.valid = self.invalid_because.is_empty();
-        self.as_predicted &= round.unmet.is_empty();
         self.round = Some(round);
         self
     }
@@ -261,12 +247,14 @@ fn why_invalid(trial: Trial, figures: &Figures, stock: u64, orders: u64) -> Vec<
 /// The rules that a cell must keep. What it is predicted to break is not demanded, nor that the
 /// stock adds up where naive code overwrites it; that nothing acknowledged is lost, no refusal
 /// leaves an order and the audit tells the truth is demanded everywhere. So is a true "sold out":
-/// even a stock that loses updates falls by at most one for each order.
-pub fn demanded(predicted: Prediction) -> Vec<Rule> {
+/// even a stock that loses updates falls by at most one for each order. Rules of some runs are
+/// judged where they are demanded.
+pub fn demanded(predicted: Prediction, verdict: &Verdict) -> Vec<Rule> {
     let hangs_on_it = |rule: &Rule| match rule {
         Rule::OrdersWithinStock => predicted.oversells,
         Rule::OneOrderPerUser => predicted.duplicates,
         Rule::StockAddsUp => !predicted.holds(),
+        rule if rule.is_of_some_runs() => !verdict.is_judged(*rule),
         _ => false,
     };
     Rule::ALL.into_iter().filter(|rule| !hangs_on_it(rule)).collect()

@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 use super::*;
 use crate::history::{Begin, Lot, Offer, Past, finals};
 use crate::judge::audit::Reading;
-use crate::judge::evidence::{Effect, Names, OrderRow, Protects, Record};
+use crate::judge::evidence::{Effect, LockHold, Names, OrderRow, Protects, Record};
+use crate::judge::terms::Terms;
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Guards, Scope};
 use crate::lab::sale::verdict;
@@ -47,6 +48,7 @@ fn sale(granted: u32) -> Past {
         lots: vec![lot],
         conditions: Vec::new(),
         marks: Vec::new(),
+        terms: Terms::default(),
         events: 0,
     }
 }
@@ -86,20 +88,6 @@ fn report(guards: Guards, granted: u32) -> CellReport {
 }
 
 #[test]
-fn a_unit_that_is_left_after_all_were_sold_is_told_of() {
-    let left = |units| {
-        let mut past = sale(100);
-        if let Some(account) = &mut past.lots[0].account {
-            account.left = units;
-        }
-        crate::lab::rest::returned(&past)
-    };
-    assert_eq!(left(Some(0)), None);
-    assert_eq!(left(Some(1)), Some("1 units are left though all had been sold".to_owned()));
-    assert!(left(None).is_some(), "nobody knows");
-}
-
-#[test]
 fn a_service_that_puts_150_units_on_sale_for_100_is_red_in_every_cell() {
     assert_eq!(report(Guards::On, 100).broken_rules, []);
     let guarded = report(Guards::On, 150);
@@ -117,24 +105,31 @@ fn a_service_that_puts_fewer_units_on_sale_is_red_as_well() {
 }
 
 #[test]
-fn two_who_held_one_lock_at_once_for_certain_are_red_where_it_had_to_keep_them_apart() {
-    let overlaps = Overlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 1 };
+fn two_holders_at_once_for_certain_break_a_rule_of_the_run_that_promises_one() {
     let place = Place { lock: Lock::Redisson, scope: Scope::User, guards: Guards::On, replicas: 2 };
     let plain = Trial::plain(place);
-    let of = |trial, overlaps| {
-        let report = CellReport::of(trial, 100, Figures::default(), verdict(&sale(100)));
-        report.with_overlaps(Some(overlaps))
+    let of = |trial: Trial, until: Option<u64>| {
+        let mut past = sale(100);
+        past.terms.one_holder_per = trial.keeps_apart().then_some(Scope::Voucher);
+        for (n, until) in until.into_iter().flat_map(|until| [(0, 10), (1, until)]) {
+            let hold = LockHold { earliest: until - 5, from: until - 5, until, lost: false };
+            past.names.holds.insert(n, hold);
+        }
+        CellReport::of(trial, 100, Figures::default(), verdict(&past))
     };
-    let red = of(plain, overlaps);
-    assert!(
-        !red.as_predicted && red.shared().expect("a reason").contains("1 of 9 holds for certain")
-    );
-    assert!(of(plain, Overlaps { certain: 0, ..overlaps }).as_predicted, "answers came late");
+    let red = of(plain, Some(14));
+    assert_eq!(red.broken_rules, [Rule::OneHolderAtATime]);
+    assert!(!red.as_predicted);
+    assert!(of(plain, Some(15)).as_predicted, "one after the other");
+    let silent = of(plain, None);
+    assert!(silent.as_predicted, "nothing was seen");
+    let why = "no replica told when it held a lock".to_owned();
+    assert!(silent.invalid_because.contains(&why));
     let fault = Some(FaultKind::FreezeReplica);
-    assert!(of(Trial { fault, ..plain }, overlaps).as_predicted, "a lock may be lost of it");
+    assert!(of(Trial { fault, ..plain }, Some(14)).as_predicted, "its lock may be lost");
     for (replicas, as_predicted) in [(2, true), (1, false)] {
         let local = Trial::plain(Place { lock: Lock::Local, replicas, ..place });
-        assert_eq!(of(local, overlaps).as_predicted, as_predicted, "{replicas}");
+        assert_eq!(of(local, Some(14)).as_predicted, as_predicted, "{replicas}");
     }
 }
 

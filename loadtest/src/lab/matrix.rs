@@ -249,9 +249,7 @@ fn may_be_shown(report: &CellReport) -> bool {
 fn has_found(report: &CellReport) -> bool {
     let breaks_more = report.observed.oversells && !report.predicted.oversells
         || report.observed.duplicates && !report.predicted.duplicates;
-    let unmet = report.round.as_ref().is_some_and(|round| !round.unmet.is_empty());
-    let breaks_rule = !report.broken_rules.is_empty() || report.shared().is_some();
-    breaks_more || breaks_rule || unmet || report.died
+    breaks_more || !report.broken_rules.is_empty() || report.died
 }
 
 /// Whether a cell is finished: another run of it could only say the same, or would hide what this

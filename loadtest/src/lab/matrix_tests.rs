@@ -1,8 +1,8 @@
 use clap::ValueEnum as _;
 
 use super::*;
+use crate::judge::verdict::Rule;
 use crate::lab::predict::Prediction;
-use crate::lab::round::Round;
 
 fn axes() -> Axes {
     Axes {
@@ -122,11 +122,10 @@ fn only_a_cell_that_showed_too_little_has_another_try() {
     assert!(!may_be_shown(&CellReport { observed: P::BREAKS, ..spoiled }), "it broke all the same");
 }
 
-/// A round whose load did not come as far as planned, with these promises that were not kept.
-fn with_unmet(report: CellReport, unmet: &[&str]) -> CellReport {
-    let round = crate::report::tests::frozen(Circumstance::FrozenFenced, 0).round.expect("one");
-    let unmet = unmet.iter().copied().map(str::to_owned).collect();
-    CellReport { round: Some(Round { unmet, ..round }), ..report }
+/// A round whose load did not come as far as planned, in which these rules were broken.
+fn with_broken(report: CellReport, broken: &[Rule]) -> CellReport {
+    let round = crate::report::tests::frozen(Circumstance::FrozenFenced, 0).round;
+    CellReport { round, broken_rules: broken.to_vec(), ..report }
 }
 
 #[test]
@@ -136,8 +135,8 @@ fn a_round_that_has_found_something_is_not_run_again_though_it_is_invalid_beside
     let frozen = || CellReport { circumstance: Circumstance::FrozenFenced, ..invalid() };
     let spoiled = || CellReport { spoiled: true, ..invalid() };
     for missed in [frozen(), spoiled()] {
-        assert!(may_be_shown(&with_unmet(missed.clone(), &[])));
-        let found = with_unmet(missed, &["3 units are left though all had been sold"]);
+        assert!(may_be_shown(&with_broken(missed.clone(), &[])));
+        let found = with_broken(missed, &[Rule::SoldOutStaysSoldOut]);
         assert!(!may_be_shown(&found));
     }
     assert!(!may_be_shown(&CellReport { died: true, ..frozen() }), "a replica died");
@@ -149,7 +148,7 @@ fn a_cell_is_finished_if_it_is_valid_or_has_found_something() {
     let cell = |valid| CellReport { error: None, ..report(P::HOLDS, P::HOLDS, valid) };
     assert!(says_something(&cell(true)));
     assert!(!says_something(&cell(false)), "it shows nothing");
-    assert!(says_something(&with_unmet(cell(false), &["r1 did not serve user 7"])));
+    assert!(says_something(&with_broken(cell(false), &[Rule::EachReplicaServes])));
     let failed = report(P::HOLDS, P::HOLDS, false);
     assert!(!says_something(&failed), "it could not be run");
     assert!(says_something(&CellReport { died: true, ..failed }), "its replica died");

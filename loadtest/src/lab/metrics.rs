@@ -19,6 +19,8 @@ use crate::load::client::{Connection, Target};
 
 /// How long one replica may take to tell.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// The gauge of purchases that were begun and have not ended.
+const PURCHASES_IN_PROGRESS: &str = "seckill_purchases_in_progress ";
 
 /// What the locks of all replicas did together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -70,6 +72,20 @@ pub async fn read(replicas: &[SocketAddr], kind: &str) -> Option<LockMetrics> {
     let pages = futures_util::future::join_all(asked).await;
     let pages: Vec<String> = pages.into_iter().flatten().collect();
     (!pages.is_empty()).then(|| LockMetrics::of(&pages, kind))
+}
+
+/// Purchases that these replicas have begun and not ended; `None` if one of them does not tell.
+pub async fn purchases_in_progress(replicas: &[SocketAddr]) -> Option<u64> {
+    let mut all = 0.0;
+    for address in replicas {
+        let target = Target::parse(&format!("http://{address}")).ok()?;
+        let page = api::metrics(&mut Connection::new(target, DEADLINE)).await.ok()?;
+        // A replica that has had no purchase does not name it.
+        let line = page.lines().find_map(|line| line.strip_prefix(PURCHASES_IN_PROGRESS));
+        all += line.map_or(Some(0.0), |value| value.trim().parse::<f64>().ok())?;
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
+    Some(all.max(0.0) as u64)
 }
 
 impl LockMetrics {

@@ -24,15 +24,6 @@ pub enum Bug {
     Forgetful,
 }
 
-/// By what a bug is caught.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
-    /// A rule of the sale is broken.
-    Broken(Rule),
-    /// Somebody waited longer than the round allows.
-    Waited,
-}
-
 /// A planted bug.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -48,8 +39,8 @@ pub struct Row {
     pub flags: &'static [(&'static str, &'static str)],
     /// How long the fault lasts in milliseconds, if it is not as long as in such cells.
     pub lasts_ms: Option<u64>,
-    /// By what it is caught: any of these.
-    pub signs: &'static [Sign],
+    /// By what it is caught: any of these rules is broken.
+    pub signs: &'static [Rule],
 }
 
 /// What a run of a row brought to light.
@@ -112,21 +103,14 @@ impl Row {
         found.witness.extend(strikes.map(|strike| {
             format!("{} ms: {}", (strike.end_ns - strike.begin_ns) / 1_000_000, strike.witness)
         }));
-        found.wrong.extend(report.round.iter().flat_map(|round| round.unmet.clone()));
-        if self.signs.contains(&Sign::Waited) {
-            found.signs.extend(found.wrong.iter().cloned());
-        }
         if report.died { &mut found.wrong } else { &mut found.invalid }.extend(error);
-        let is_fenced = self.flags.iter().any(|(flag, _)| *flag == "--fenced");
-        let demanded = demanded(self.prediction());
-        for finding in report.verdict.iter().flat_map(|verdict| verdict.broken(&demanded)) {
-            if finding.rule == Rule::TokensRise && finding.held.is_none() {
-                let why = "the tokens' order was not recorded";
-                found.invalid.extend(is_fenced.then(|| why.to_owned()));
-                continue;
-            }
+        let Some(verdict) = &report.verdict else { return found };
+        if self.flags.iter().any(|(flag, _)| *flag == "--fenced") && !verdict.fenced() {
+            found.invalid.push("the tokens' order was not recorded".to_owned());
+        }
+        for finding in verdict.broken(&demanded(self.prediction(), verdict)) {
             let text = format!("{}: {}", finding.rule.words(), finding.detail);
-            if self.signs.contains(&Sign::Broken(finding.rule)) {
+            if self.signs.contains(&finding.rule) {
                 found.signs.push(text.clone());
             }
             found.wrong.push(text);
@@ -136,10 +120,15 @@ impl Row {
 }
 
 /// The sale itself is wrong.
-const SOLD_WRONG: &[Sign] = &[
-    Sign::Broken(Rule::OrdersWithinStock),
-    Sign::Broken(Rule::OneOrderPerUser),
-    Sign::Broken(Rule::StockAddsUp),
+const SOLD_WRONG: &[Rule] = &[Rule::OrdersWithinStock, Rule::OneOrderPerUser, Rule::StockAddsUp];
+
+/// A buyer waited longer than the round allows.
+const WAITED: &[Rule] = &[
+    Rule::ServedAfterFault,
+    Rule::AnsweredAfterFault,
+    Rule::EachReplicaServes,
+    Rule::LocksAreHandedOn,
+    Rule::TicketsEnd,
 ];
 
 const fn at(lock: Lock, scope: Scope, guards: Guards) -> Place {
@@ -151,7 +140,7 @@ const fn row(
     breaks: &'static str,
     (place, circumstance): (Place, Circumstance),
     fault: Option<FaultKind>,
-    signs: &'static [Sign],
+    signs: &'static [Rule],
 ) -> Row {
     let trial = Trial { place, circumstance, fault };
     Row { bug, breaks, trial, load: None, flags: &[], lasts_ms: None, signs }
@@ -205,7 +194,7 @@ pub const ROWS: [Row; 22] = [
         "the lock of a holder that dies stays for ever",
         (at(L::SetNx, PER_VOUCHER, Guards::On), ShortWork),
         Some(F::Aimed(Aim::KillAtWork)),
-        &[Sign::Waited],
+        WAITED,
     ),
     row(
         S(Plant::DelWithoutOwnerCheck),
@@ -239,7 +228,7 @@ pub const ROWS: [Row; 22] = [
         "a short outage of Redis costs a lock that should outlive it",
         (at(L::Redisson, PER_USER, Guards::Off), ShortWork),
         Some(F::CUT_REDIS),
-        &[Sign::Broken(Rule::OneOrderPerUser)],
+        &[Rule::OneOrderPerUser],
     )
     // The sound one has half of the lease to get through on a new connection; work outlasts the
     // lease by so much that the next holder comes in also if the second renewal was the last one.
@@ -265,7 +254,7 @@ pub const ROWS: [Row; 22] = [
         "a failover sets the counter back, and a later holder has a lower token",
         (at(L::Redisson, PER_VOUCHER, Guards::On), ShortWork),
         Some(F::FailOverRedis),
-        &[Sign::Broken(Rule::TokensRise)],
+        &[Rule::TokensRise],
     )
     .with(&[("--fenced", "")]),
     row(
@@ -280,42 +269,42 @@ pub const ROWS: [Row; 22] = [
         "an order is committed whose unit was not taken",
         GUARDED,
         Some(F::Aimed(Aim::LateCommit)),
-        &[Sign::Broken(Rule::StockAddsUp)],
+        &[Rule::StockAddsUp],
     ),
     row(
         S(Plant::RetryWithFreshId),
         "who has bought is told that somebody else's request has",
         GUARDED,
         Some(F::LoseCommit),
-        &[Sign::Broken(Rule::RefusalsLeftNoRow)],
+        &[Rule::RefusalsLeftNoRow],
     ),
     row(
         Bug::Forgetful,
         "a killed database forgets orders that were acknowledged",
         GUARDED,
         Some(F::RestartDatabase),
-        &[Sign::Broken(Rule::AcknowledgedExist)],
+        &[Rule::AcknowledgedExist],
     ),
     row(
         S(Plant::NoStockCondition),
         "units are sold that are not there",
         GUARDED,
         None,
-        &[Sign::Broken(Rule::OrdersWithinStock)],
+        &[Rule::OrdersWithinStock],
     ),
     row(
         S(Plant::AnswerBeforeCommit),
         "orders are acknowledged whose COMMIT never arrives",
         GUARDED,
         Some(F::Aimed(Aim::CommitsNeverArrive)),
-        &[Sign::Broken(Rule::AcknowledgedExist)],
+        &[Rule::AcknowledgedExist],
     ),
     row(
         S(Plant::LostWakeUp),
         "who misses a message waits on for a lock that is free",
         GUARDED,
         Some(F::Aimed(Aim::DropMessages)),
-        &[Sign::Waited],
+        WAITED,
     )
     .with(&[("--lock-wait-ms", "6000")])
     .lasting(2500),
@@ -324,7 +313,7 @@ pub const ROWS: [Row; 22] = [
         "a lock counts as confirmed that no replica has, and a failover forgets it",
         (at(L::Redisson, PER_USER, Guards::Off), ShortWork),
         Some(F::Aimed(Aim::FailOverAndFollow)),
-        &[Sign::Broken(Rule::OneOrderPerUser)],
+        &[Rule::OneOrderPerUser],
     )
     // The work outlasts what the successor needs to have a replica of its own, and no renewal tells
     // its holder meanwhile that the lock is gone.
@@ -365,21 +354,21 @@ pub const ROWS: [Row; 22] = [
         "the service's own account hides what it has done",
         (at(L::Redisson, PER_USER, Guards::Off), ShortWork),
         None,
-        &[Sign::Broken(Rule::AuditAgrees)],
+        &[Rule::AuditAgrees],
     ),
     row(
         S(Plant::AbortWithClient),
         "a purchase ends with its client, and the next one commits what it had written",
         GUARDED,
         Some(F::HangUp),
-        &[Sign::Broken(Rule::StockAddsUp)],
+        &[Rule::StockAddsUp],
     ),
     row(
         S(Plant::SoldOutForEver),
         "units that are added to a voucher that was sold out are never sold",
         GUARDED,
         Some(F::Aimed(Aim::AddStock)),
-        &[Sign::Broken(Rule::SoldOutIsTrue)],
+        &[Rule::SoldOutIsTrue],
     )
     .load(2500, 60, 0, 3),
     // A queue that is rebuilt does not know who has bought, and admits whoever asks again.
@@ -388,7 +377,7 @@ pub const ROWS: [Row; 22] = [
         "who was admitted and cannot buy holds a ticket that never ends",
         (at(L::None, PER_USER, Guards::On), ShortWork),
         Some(F::FlushRedis),
-        &[Sign::Waited],
+        WAITED,
     )
     .queued(1000, 400),
 ];

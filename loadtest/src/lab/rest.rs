@@ -14,7 +14,6 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
-use crate::history::Past;
 use crate::lab::sale::Sale;
 use crate::lab::whole::Whole;
 use crate::load::client::Target;
@@ -64,16 +63,6 @@ async fn cancel_at(deadline: Instant, stop: &CancellationToken) {
     sleep_until(deadline).await;
     stop.cancel();
     std::future::pending::<()>().await;
-}
-
-/// What is left in the end of a voucher that was sold out; nothing if nothing is, as it must be.
-pub(super) fn returned(past: &Past) -> Option<String> {
-    let account = past.lots.first().and_then(|lot| lot.account.as_ref());
-    match account.and_then(|account| account.left) {
-        Some(0) => None,
-        Some(left) => Some(format!("{left} units are left though all had been sold")),
-        None => Some("nobody read what is left though all had been sold".to_owned()),
-    }
 }
 
 #[cfg(test)]

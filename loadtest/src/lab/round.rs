@@ -7,7 +7,6 @@
 //! lock that will never be free); what is left is sold out; then everything is read and judged.
 //! A round that lacks any of this shows nothing.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,29 +16,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::history::Past;
-use crate::judge::evidence::Record;
+use crate::judge::evidence::has_failed;
 use crate::judge::validity;
+use crate::judge::verdict::Rule;
 use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::{
-    Aim, FaultKind, HangUps, Others, Scene, Schedule, freeze_the_holder, replica_name,
+    FaultKind, HangUps, Others, Scene, Schedule, freeze_the_holder, replica_name,
 };
-use crate::lab::liveness;
+use crate::lab::metrics;
 use crate::lab::pace::{AFTER, Pace, SAMPLE, Samples};
 use crate::lab::place::{Load, Path};
-use crate::lab::predict::{Circumstance as C, Family, Scope};
+use crate::lab::predict::{Circumstance as C, Family};
 use crate::lab::rest::{self, SOLD_OUT_WITHIN};
-use crate::lab::sale::{Sale, TICKET_DEADLINE};
+use crate::lab::sale::Sale;
 use crate::lab::staged::Staged;
-use crate::lab::trial::{FAULT_WORK_MS, Trial};
-use crate::lab::whole::{Whole, has_failed};
+use crate::lab::trial::Trial;
+use crate::lab::whole::Whole;
 use crate::load::arrival::Arrival;
 use crate::load::client::Target;
 use crate::load::live::Live;
 use crate::load::mix::Mix;
-use crate::load::outcome::{Outcome, TICKET_PENDING};
+use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 use crate::load::progress::Progress;
+use crate::load::stall_monitor::StallMonitor;
 use crate::load::stats::Figures;
 use crate::load::tokens::User;
 use crate::report::crossing::Thaw;
@@ -49,9 +50,9 @@ const MIN_REQUESTS: u64 = 200;
 const MIN_REQUESTS_BEFORE: u64 = 30;
 /// How long a new buyer may take to be served by each replica.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
-/// How long a purchase may take when nothing is lost but the messages that a lock is free: a waiter
-/// that has heard nothing looks after a second.
-const HANDED_ON_WITHIN_NS: u64 = 3_000_000_000;
+/// How long a purchase may take at most: longer than the 30 s in which it finds out how a COMMIT
+/// ended, with the waits before.
+const PURCHASES_END_WITHIN: Duration = Duration::from_secs(40);
 /// Longer than any main load.
 const LONGEST: Duration = Duration::from_mins(5);
 /// Users who are there to hang up, and to be new after the fault.
@@ -87,8 +88,6 @@ pub struct Round {
     pub failed_requests: u64,
     /// New buyers, and those who asked again, whom replicas served afterwards.
     pub served_after: u64,
-    /// Promises that the round demands besides the rules, and that were not kept.
-    pub unmet: Vec<String>,
 }
 
 /// One fault of a round.
@@ -154,10 +153,12 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
     let clerk = sale.clerk(whole.clock());
     let (lock, path) = (trial.place.lock, load.path);
     let scene = Scene { deployment, schedule, lock, path, hang_ups: &hang_ups, clerk: &clerk };
+    let monitor = StallMonitor::start();
     let (figures, mut round) = hit.with_load(&scene, &plan, &mut whole).await?;
-    round.served_after = hit.serve(&scene, rest, (&mut whole, &mut round)).await?;
-    // Where somebody is not served, the rest could not be sold either, and the round is red anyway.
-    let is_to_sell_out = round.unmet.is_empty() && wants_more_than_there_is(load);
+    let (served, all_served) = hit.serve(&scene, rest, (&mut whole, &monitor, &round)).await?;
+    round.served_after = served;
+    // Where a buyer is not served, the rest could not be sold either, and the round is red anyway.
+    let is_to_sell_out = all_served && wants_more_than_there_is(load);
     let strangers = &rest[(rest.len() / 2 + FRESH).min(rest.len())..];
     // Where much is left there are fewer of those than units, and the others come once more.
     let buyers = [strangers, rest].concat();
@@ -167,20 +168,18 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
     for strike in &round.faults {
         whole.mark(strike).await;
     }
+    if sold_out {
+        whole.saw(Rule::SoldOutStaysSoldOut, true, "all had been sold".to_owned()).await;
+    }
+    if trial.demands(load).contains(&Rule::PurchasesEnd)
+        && let Some(left) = purchases_left(deployment).await
+    {
+        let detail = format!("{left} had not ended {PURCHASES_END_WITHIN:?} after the load");
+        whole.saw(Rule::PurchasesEnd, left == 0, detail).await;
+    }
+    whole.add_stalls(&monitor.stalls()).await;
     let (mut report, past) = sale.judge(whole.into_recorded(), figures).await?;
-    round.count(&past, fault);
-    // A crowd whose work is longer waits on purpose.
-    if load.work_ms <= FAULT_WORK_MS {
-        let healed_ns = round.faults.first().map_or(0, |fault| fault.end_ns);
-        let since = (healed_ns, round.before_per_s);
-        round.unmet.extend(liveness::unmet(&past.records, &past.names, since));
-    }
-    // Elsewhere a purchase may be refused that nobody aborts: a voucher's lock may not be free in
-    // time, a request for a ticket may end before it was admitted, and all may be sold by then.
-    let goes_on = path == Path::Direct && trial.place.scope == Scope::User && round.ok_after > 0;
-    if fault == FaultKind::HangUp && goes_on {
-        round.unmet.extend(past.lots.first().and_then(|lot| hang_ups.given_up(&lot.rows)));
-    }
+    round.count(&past);
     let sold_twice = trial.circumstance.is_frozen() && report.oversold > 0;
     if let (true, Some(detail)) = (sold_twice, &mut report.detail) {
         detail.thaw = round.thaw(&past);
@@ -191,10 +190,24 @@ pub async fn run(deployment: &Deployment, staged: &Staged) -> Result<CellReport>
         let within = SOLD_OUT_WITHIN;
         report.invalid_because.push(format!("what was left could not be sold within {within:?}"));
     }
-    if sold_out && report.predicted.holds() {
-        round.unmet.extend(rest::returned(&past));
-    }
+    let lasted = past.records.iter().map(|record| record.start_ns).max().unwrap_or(0);
+    report.invalid_because.extend(validity::of_stalls(past.terms.stalls.total(), lasted));
     Ok(report.with_round(round))
+}
+
+/// How many purchases that were begun have not ended in time; `None` if a replica does not tell.
+/// The last look begins after the deadline, so a late look sees what has ended meanwhile.
+async fn purchases_left(deployment: &Deployment) -> Option<u64> {
+    let replicas: Vec<_> = deployment.replicas().iter().map(|replica| replica.addr()).collect();
+    let deadline = Instant::now() + PURCHASES_END_WITHIN;
+    loop {
+        let is_last = Instant::now() >= deadline;
+        let left = metrics::purchases_in_progress(&replicas).await;
+        if is_last || left == Some(0) {
+            return left;
+        }
+        sleep(SAMPLE).await;
+    }
 }
 
 /// Whether all units are to be sold in the end. Some planted bugs have a unit for every user,
@@ -275,7 +288,6 @@ impl Hit<'_> {
             back_after_ms,
             failed_requests: 0,
             served_after: 0,
-            unmet: Vec::new(),
         };
         Ok((figures?, round))
     }
@@ -292,13 +304,14 @@ impl Hit<'_> {
         }
     }
 
-    /// Each replica has to serve somebody new, and some of those who were on their way.
+    /// Each replica has to serve a new buyer, and some of those who were on their way: how many
+    /// were served, and whether all were.
     async fn serve(
         &self,
         scene: &Scene<'_>,
         users: &[User],
-        (whole, round): (&mut Whole, &mut Round),
-    ) -> Result<u64> {
+        (whole, monitor, round): (&mut Whole, &StallMonitor, &Round),
+    ) -> Result<(u64, bool)> {
         let hit_ns = round.faults.first().map_or(0, |fault| fault.begin_ns);
         let again = whole.on_their_way((hit_ns, ASKED_AGAIN), users).await?;
         let mut fresh = users[users.len() / 2..].iter().take(FRESH);
@@ -306,37 +319,44 @@ impl Hit<'_> {
         for (index, replica) in scene.deployment.replicas().iter().enumerate() {
             let target = Target::parse(replica.base_url())?;
             for buyer in fresh.next().into_iter().chain(&again) {
-                let deadline = Instant::now() + SERVED_WITHIN;
-                loop {
-                    let plan = self.sale.plan(std::slice::from_ref(buyer), target.clone(), 1);
-                    let plan = Plan { connections: 1, ..plan };
-                    let live = Arc::new(Live::new(&plan));
-                    match whole.run(&plan, &live, &CancellationToken::new()).await {
-                        Ok(_) => {}
-                        Err(_) if Instant::now() < deadline => {
-                            sleep(SAMPLE).await;
-                            continue;
-                        }
-                        Err(error) => return Err(error),
-                    }
-                    if live.decided() > 0 {
-                        served += 1;
-                        break;
-                    }
-                    if Instant::now() >= deadline {
-                        round.unmet.push(format!(
-                            "{} did not serve user {} within {SERVED_WITHIN:?} of the fault's end",
-                            replica_name(index),
-                            buyer.id
-                        ));
-                        // One is enough, and others would wait as long.
-                        return Ok(served);
-                    }
-                    sleep(SAMPLE).await;
+                if !self.serve_one(buyer, &target, whole, monitor).await? {
+                    let name = replica_name(index);
+                    let detail =
+                        format!("{name} did not serve user {} within {SERVED_WITHIN:?}", buyer.id);
+                    whole.saw(Rule::EachReplicaServes, false, detail).await;
+                    // One is enough, and others would wait as long.
+                    return Ok((served, false));
                 }
+                served += 1;
             }
         }
-        Ok(served)
+        whole.saw(Rule::EachReplicaServes, true, format!("{served} buyers were served")).await;
+        Ok((served, true))
+    }
+
+    /// Whether that replica serves the buyer in time, not counting the generator's own stalls.
+    async fn serve_one(
+        &self,
+        buyer: &User,
+        target: &Arc<Target>,
+        whole: &mut Whole,
+        monitor: &StallMonitor,
+    ) -> Result<bool> {
+        let began = Instant::now();
+        let is_late = || began.elapsed() >= SERVED_WITHIN + monitor.stalled_since(began);
+        loop {
+            let plan = self.sale.plan(std::slice::from_ref(buyer), target.clone(), 1);
+            let plan = Plan { connections: 1, ..plan };
+            let live = Arc::new(Live::new(&plan));
+            // The last request leaves after the deadline: its answer may come as late as it likes.
+            let is_last = is_late();
+            match whole.run(&plan, &live, &CancellationToken::new()).await {
+                Ok(_) if live.decided() > 0 => return Ok(true),
+                Ok(_) if is_last => return Ok(false),
+                Err(error) if is_last => return Err(error),
+                Ok(_) | Err(_) => sleep(SAMPLE).await,
+            }
+        }
     }
 }
 
@@ -349,41 +369,16 @@ impl Round {
     }
 
     /// What is counted once all requests are known.
-    fn count(&mut self, past: &Past, fault: FaultKind) {
+    fn count(&mut self, past: &Past) {
         let (begin_ns, end_ns) =
             self.faults.first().map_or((0, 0), |fault| (fault.begin_ns, fault.end_ns));
-        let (mut failed_with, mut pending) = (BTreeSet::new(), 0);
         for record in &past.records {
             let phase =
                 usize::from(record.start_ns >= begin_ns) + usize::from(record.start_ns >= end_ns);
             self.requests[phase] += 1;
             let is_after = record.end_ns >= end_ns;
             self.ok_after += u64::from(is_after && record.outcome == Outcome::Bought);
-            if has_failed(record, &past.names) {
-                self.failed_requests += 1;
-                let code = past.names.codes.get(usize::from(record.code));
-                let code = code.map_or("no answer", String::as_str);
-                pending += u64::from(code.ends_with(TICKET_PENDING));
-                failed_with.insert(code);
-            }
-        }
-        if pending > 0 {
-            // Said first: that somebody was not served may come of it.
-            let text = format!("{pending} tickets had not ended after {TICKET_DEADLINE:?}");
-            self.unmet.insert(0, text);
-        }
-        if fault == FaultKind::Aimed(Aim::DropMessages) {
-            let waited = |record: &&Record| record.end_ns - record.start_ns > HANDED_ON_WITHIN_NS;
-            let waited = past.records.iter().filter(waited).count();
-            if waited > 0 {
-                let what = "requests took longer than 3 s, though every lock was soon free";
-                self.unmet.push(format!("{waited} {what}"));
-            }
-        }
-        if fault == FaultKind::RollingRestart && self.failed_requests > 0 {
-            let failed = self.failed_requests;
-            let with = failed_with.into_iter().collect::<Vec<_>>().join(", ");
-            self.unmet.push(format!("{failed} requests failed in a rolling restart: {with}"));
+            self.failed_requests += u64::from(has_failed(record, &past.names));
         }
     }
 }

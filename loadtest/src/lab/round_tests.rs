@@ -19,7 +19,6 @@ fn round() -> Round {
         back_after_ms: None,
         failed_requests: 0,
         served_after: 2,
-        unmet: Vec::new(),
     }
 }
 

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use crate::api::{self, NewVoucher};
+use crate::api::{self, ApiError, NewVoucher};
 use crate::error::{Error, Result};
-use crate::history::{FENCED, FinalRead, Past, Recorder};
+use crate::history::{DEMANDS, FENCED, FinalRead, ONE_HOLDER_PER, Past, Recorder};
 use crate::judge::audit::{Reader, Reading};
 use crate::judge::check::judge_all;
-use crate::judge::verdict::Verdict;
+use crate::judge::evidence::Audit;
+use crate::judge::holds::HoldOverlaps;
+use crate::judge::verdict::{Rule, Verdict};
 use crate::lab::cell::CellReport;
 use crate::lab::deployment::Deployment;
 use crate::lab::faults::Clerk;
 use crate::lab::metrics;
-use crate::lab::overlaps::Overlaps;
 use crate::lab::place::Load;
-use crate::lab::predict::Guards;
 use crate::lab::staged::Staged;
 use crate::lab::trial::Trial;
 use crate::load::client::{Connection, Target};
@@ -37,7 +37,7 @@ const FAULT_REQUEST_DEADLINE: Duration = Duration::from_secs(8);
 pub(super) const TICKET_DEADLINE: Duration = Duration::from_secs(20);
 /// How long a call besides the load may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// How often the database is read again, [`SETTLE_PAUSE`] apart, until two readings are equal.
+/// How often the database is read again until two readings are equal.
 const SETTLE_READINGS: u32 = 25;
 const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 
@@ -107,8 +107,15 @@ impl<'a> Sale<'a> {
     /// A history of what is to be sent.
     pub(super) fn record(&self, plan: &Plan) -> Result<Recorded> {
         let file = self.deployment.history();
-        let settings: &[_] = if self.fenced { &[(FENCED, "on")] } else { &[] };
-        Recorded::begin_with(plan, file, &[i64::try_from(self.load.stock).ok()], settings)
+        let demands = self.trial.demands(self.load);
+        let demands: Vec<String> = demands.into_iter().map(Rule::name).collect();
+        let demands = demands.join(",");
+        let mut settings = vec![(DEMANDS, demands.as_str())];
+        settings.extend(self.fenced.then_some((FENCED, "on")));
+        settings.extend(
+            self.trial.keeps_apart().then(|| (ONE_HOLDER_PER, self.trial.place.scope.name())),
+        );
+        Recorded::begin_with(plan, file, &[i64::try_from(self.load.stock).ok()], &settings)
     }
 
     /// Reads what became of the voucher, ends the history and judges it. The figures are those of
@@ -119,11 +126,7 @@ impl<'a> Sale<'a> {
         figures: Figures,
     ) -> Result<(CellReport, Past)> {
         let quiet = self.trial.fault.is_none() && figures.count(Outcome::Unknown) == 0;
-        let (guards, id) = (self.trial.place.guards, self.voucher.to_string());
-        let reading = read(self.deployment, &id, (guards, quiet)).await?;
-        let operator = Target::parse(self.deployment.operator_url())?;
-        let mut operator = Connection::new(operator, CALL_DEADLINE);
-        let said = api::audit(&mut operator, &self.admin, &id).await;
+        let (reading, said) = self.read(quiet).await?;
         let dead = self.deployment.dead();
         if !dead.is_empty() {
             return Err(Error::Died(dead.join(" and ")));
@@ -145,37 +148,40 @@ impl<'a> Sale<'a> {
             report.error = Some(error.to_string());
         }
         report.audit = said.ok();
-        let overlaps = Overlaps::of(&past.records, &past.names, self.trial.place.scope);
-        Ok((report.with_overlaps(overlaps), past))
+        report.overlaps = HoldOverlaps::of(&past.records, &past.names, self.trial.place.scope);
+        Ok((report, past))
+    }
+
+    /// The judge's own reading of the voucher and the service's audit, which were made of the same
+    /// orders: the audit stands between two equal readings. Unless all is `quiet`, a request whose
+    /// outcome is unknown may still be at work, so these are [`SETTLE_PAUSE`] apart at least.
+    async fn read(&self, quiet: bool) -> Result<(Reading, Said)> {
+        let (guards, id) = (self.trial.place.guards, self.voucher.to_string());
+        let mut reader = Reader::connect(self.deployment.database_url()).await?;
+        let operator = Target::parse(self.deployment.operator_url())?;
+        let mut operator = Connection::new(operator, CALL_DEADLINE);
+        let mut last = reader.read(&id, guards).await?;
+        for _ in 0..SETTLE_READINGS {
+            if !quiet {
+                tokio::time::sleep(SETTLE_PAUSE).await;
+            }
+            let said = api::audit(&mut operator, &self.admin, &id).await;
+            let next = reader.read(&id, guards).await?;
+            if next.account == last.account {
+                return Ok((next, said));
+            }
+            last = next;
+        }
+        Err(Error::Setup("the orders still changed after the load had ended".to_owned()))
     }
 }
+
+/// The service's audit, if it can be read.
+type Said = std::result::Result<Audit, ApiError>;
 
 /// The verdict on a history with one voucher. It is judged by the stock that was asked for,
 /// whatever the service made of it.
 pub(super) fn verdict(past: &Past) -> Verdict {
     let judged = judge_all(past).pop();
     judged.map_or_else(|| Verdict::unjudged("nothing was on sale"), |judged| judged.verdict)
-}
-
-/// Reads the voucher; unless all is `quiet`, until two readings are equal, because a request whose
-/// outcome is unknown may still be at work.
-async fn read(
-    deployment: &Deployment,
-    voucher: &str,
-    (guards, quiet): (Guards, bool),
-) -> Result<Reading> {
-    let mut reader = Reader::connect(deployment.database_url()).await?;
-    let mut last = reader.read(voucher, guards).await?;
-    if quiet {
-        return Ok(last);
-    }
-    for _ in 0..SETTLE_READINGS {
-        tokio::time::sleep(SETTLE_PAUSE).await;
-        let next = reader.read(voucher, guards).await?;
-        if next.account == last.account {
-            return Ok(next);
-        }
-        last = next;
-    }
-    Err(Error::Setup("the orders still changed after the load had ended".to_owned()))
 }

@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::lab::faults::{Equipment, FaultKind, Link, Schedule};
+use crate::judge::verdict::Rule;
+use crate::lab::faults::{Aim, Equipment, FaultKind, Link, Schedule};
 use crate::lab::lock::{Lock, Needs};
 use crate::lab::place::{Load, Path, Place};
 use crate::lab::predict::{Case, Circumstance, Family, Guards, Prediction, Scope, expectation};
@@ -65,12 +66,35 @@ impl Trial {
     }
 
     /// Whether its lock lets one in at a time, as replicas tell: without a fault, and with work
-    /// that ends long before the lease. Who has lost a lock goes on as its holder until he looks.
+    /// that ends long before the lease. Of a lock that is the transaction they tell nothing.
     pub fn keeps_apart(self) -> bool {
         let Place { lock, replicas, .. } = self.place;
-        let excludes = lock.is_distributed() || lock == Lock::Local && replicas == 1;
+        let excludes = lock.is_distributed() && lock.family() != Family::Transaction
+            || lock == Lock::Local && replicas == 1;
         let is_calm = matches!(self.circumstance, Circumstance::ShortWork | Circumstance::Inside);
         excludes && is_calm && self.fault.is_none()
+    }
+
+    /// The rules on faults that it has to keep under this load.
+    pub fn demands(self, load: &Load) -> Vec<Rule> {
+        let Some(fault) = self.fault else { return Vec::new() };
+        let mut rules = vec![Rule::EachReplicaServes, Rule::TicketsEnd];
+        // A crowd whose work is longer waits on purpose.
+        if load.work_ms <= FAULT_WORK_MS {
+            rules.extend([Rule::ServedAfterFault, Rule::AnsweredAfterFault]);
+        }
+        if self.expectation().is_ok_and(|it| it.prediction.holds()) {
+            rules.push(Rule::SoldOutStaysSoldOut);
+        }
+        match fault {
+            FaultKind::Aimed(Aim::DropMessages) => rules.push(Rule::LocksAreHandedOn),
+            FaultKind::RollingRestart if self.place.replicas > 1 => {
+                rules.push(Rule::NoFailureInRestart);
+            }
+            FaultKind::HangUp if load.path == Path::Direct => rules.push(Rule::PurchasesEnd),
+            _ => {}
+        }
+        rules
     }
 
     /// The name of what tells it from the comparison's cell at its place.

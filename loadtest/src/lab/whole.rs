@@ -7,15 +7,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
 use crate::history::{Ended, Event, FAULT, Grant, Invoke, Mark, Recorder};
-use crate::judge::evidence::{Names, Record};
+use crate::judge::recovery::{BROKEN, KEPT, SEEN};
+use crate::judge::stalls::STALL;
+use crate::judge::verdict::Rule;
 use crate::lab::faults::Gone;
 use crate::lab::round::Strike;
 use crate::load::client::HUNG_UP;
 use crate::load::drive;
 use crate::load::live::Live;
-use crate::load::outcome::Outcome;
 use crate::load::plan::Plan;
 use crate::load::recorded::Recorded;
+use crate::load::stall_monitor::Stall;
 use crate::load::stats::Figures;
 use crate::load::tokens::User;
 
@@ -91,6 +93,33 @@ impl Whole {
         }
     }
 
+    /// What was seen of a rule.
+    pub(super) async fn saw(&self, rule: Rule, kept: bool, detail: String) {
+        let mark = Mark {
+            t: self.recorded.recorder().now(),
+            what: SEEN.into(),
+            name: rule.name().into(),
+            phase: if kept { KEPT } else { BROKEN }.into(),
+            detail: detail.into(),
+        };
+        self.recorded.recorder().record(Event::Mark(mark)).await;
+    }
+
+    /// When the generator stood still.
+    pub(super) async fn add_stalls(&self, stalls: &[Stall]) {
+        let recorder = self.recorded.recorder();
+        for [from, until] in stalls.iter().map(|stall| stall.map(|moment| recorder.since(moment))) {
+            let mark = Mark {
+                t: until,
+                what: STALL.into(),
+                name: "generator".into(),
+                phase: "over".into(),
+                detail: until.saturating_sub(from).to_string().into(),
+            };
+            recorder.record(Event::Mark(mark)).await;
+        }
+    }
+
     /// At most so many of these users who had a request in flight at that time.
     pub(super) async fn on_their_way(
         &self,
@@ -115,12 +144,6 @@ impl Whole {
     }
 }
 
-/// Whether nobody knows what became of a request, or it was refused because something was down.
-pub(super) fn has_failed(record: &Record, names: &Names) -> bool {
-    let code = names.codes.get(usize::from(record.code)).map_or("", String::as_str);
-    code != HUNG_UP && (record.outcome == Outcome::Unknown || code.starts_with('5'))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -134,6 +157,7 @@ mod tests {
     use crate::lab::faults::Left;
     use crate::load::arrival::Arrival;
     use crate::load::client::Target;
+    use crate::load::outcome::Outcome;
     use crate::load::tokens;
 
     #[tokio::test]
@@ -215,27 +239,5 @@ mod tests {
         }
         let past = whole.into_recorded().end().await.expect("no number comes twice");
         assert_eq!(past.records.len() as u64, sent);
-    }
-
-    fn names() -> Names {
-        let codes = ["201", "504 gateway_timeout", "503 overloaded", "hung_up"];
-        Names { codes: codes.map(str::to_owned).into(), ..Names::default() }
-    }
-
-    fn record(outcome: Outcome, code: u8) -> Record {
-        Record { code, ..Record::that_ended(outcome) }
-    }
-
-    #[test]
-    fn a_request_has_failed_if_its_outcome_is_unknown_or_something_was_down_but_not_if_it_hung_up()
-    {
-        for (outcome, code, failed) in [
-            (Outcome::Bought, 0, false),
-            (Outcome::Unknown, 1, true),
-            (Outcome::Refused, 2, true),
-            (Outcome::Unknown, 3, false),
-        ] {
-            assert_eq!(has_failed(&record(outcome, code), &names()), failed, "{code}");
-        }
     }
 }

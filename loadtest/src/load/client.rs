@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use crate::error::{Error, Result};
+use crate::load::hold_report::HoldReport;
 use crate::load::wire::{Reply, Wire};
 
 /// The code of a request whose client hung up.
@@ -81,8 +82,8 @@ pub struct Answer<'a> {
     pub status: u16,
     /// The `X-Replica` header, if it is text.
     pub replica: Option<&'a str>,
-    /// How long before it the lock was granted and given back, if a laboratory's service tells.
-    pub held_ago: Option<[Duration; 2]>,
+    /// When its lock was held, if a laboratory's service tells.
+    pub hold: Option<HoldReport>,
     /// Whether the body says that it is a problem document.
     pub is_problem: bool,
     /// The body, at most 1 MiB.

@@ -30,7 +30,6 @@ use crate::history::{Event, Invoke, Recorder};
 use crate::load::client::Connection;
 use crate::load::cost::Meter;
 use crate::load::follow::{self, Admitted, NOT_FOLLOWED, Taken, Tickets};
-use crate::load::held;
 use crate::load::live::{Live, Seen};
 use crate::load::mix::Fate;
 use crate::load::outcome::SAME_TICKET;
@@ -299,9 +298,9 @@ impl Load {
         };
         let ended = Instant::now();
         let replica = result.as_ref().ok().and_then(|answer| answer.replica);
-        let held_ago = result.as_ref().ok().and_then(|answer| answer.held_ago);
-        let held = held_ago.and_then(|ago| held::within(ago, [flight.sent, ended]));
-        let held = held.map(|held| held.map(|moment| self.recorder.since(moment)));
+        let hold = result.as_ref().ok().and_then(|answer| answer.hold);
+        let hold = hold.and_then(|report| report.placed([flight.sent, ended]));
+        let hold = hold.map(|hold| hold.told(|moment| self.recorder.since(moment)));
         let reading = match reading::ticket(&result) {
             None => Reading::of(&result),
             Some(ticket) => {
@@ -328,7 +327,7 @@ impl Load {
             ended,
         });
         let replica = replica.map(str::to_owned);
-        let event = reading::event(reading, replica, (self.recorder.since(ended), number), held);
+        let event = reading::event(reading, replica, (self.recorder.since(ended), number), hold);
         self.recorder.record(event).await;
         flight.connection
     }

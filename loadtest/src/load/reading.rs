@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::history::{Ended, Event};
 use crate::load::client::{Answer, CallError};
+use crate::load::hold_report::ToldHold;
 use crate::load::outcome::{ADMITTED, Outcome, Problem, SAME_TICKET, classify};
 
 /// The code of an answer that is neither a 201 nor a problem document.
@@ -139,16 +140,20 @@ fn bought(body: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Bought<'_>>(body).ok()?.order.id.parse().ok()
 }
 
-/// The line that the history gets; `(t, n)` are its moment and the request's number, `h` when its
-/// lock was held.
+/// The line that the history gets; `(t, n)` are its moment and the request's number, `hold` when
+/// its lock was held.
 pub(super) fn event(
     reading: Reading,
     replica: Option<String>,
     (t, n): (u64, u32),
-    h: Option<[u64; 2]>,
+    hold: Option<ToldHold>,
 ) -> Event<'static> {
     let Reading { outcome, order, status, code } = reading;
-    let ended = Ended { t, n, c: code, o: order, r: replica.map(Cow::Owned), s: status, h };
+    let mut ended = Ended { t, n, c: code, o: order, s: status, ..Ended::default() };
+    ended.r = replica.map(Cow::Owned);
+    if let Some(hold) = hold {
+        (ended.h, ended.w, ended.l) = (Some(hold.h), hold.w, hold.l);
+    }
     match outcome {
         Outcome::Bought => Event::Ok(ended),
         Outcome::SoldOut | Outcome::AlreadyOrdered | Outcome::Refused => Event::Fail(ended),
@@ -161,7 +166,7 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, is_problem: bool, body: &str) -> Answer<'_> {
-        Answer { status, replica: None, held_ago: None, is_problem, body: body.as_bytes() }
+        Answer { status, replica: None, hold: None, is_problem, body: body.as_bytes() }
     }
 
     fn read(status: u16, is_problem: bool, body: &str) -> Reading {

@@ -8,13 +8,12 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::load::client::Answer;
-use crate::load::held;
+use crate::load::hold_report::HoldReport;
 
 /// Largest head of an answer, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -46,7 +45,7 @@ pub(super) struct Reply {
     status: u16,
     is_problem: bool,
     replica: Option<Range<usize>>,
-    held_ago: Option<[Duration; 2]>,
+    hold: Option<HoldReport>,
     body: Range<usize>,
 }
 
@@ -67,7 +66,7 @@ struct Head {
     keeps_alive: bool,
     is_problem: bool,
     replica: Option<Range<usize>>,
-    held_ago: Option<[Duration; 2]>,
+    hold: Option<HoldReport>,
 }
 
 fn odd(why: &str) -> io::Error {
@@ -150,15 +149,15 @@ impl Wire {
             return Err(odd("the body is too large"));
         }
         self.reusable = head.keeps_alive && self.filled == end;
-        let Head { status, is_problem, replica, held_ago, .. } = head;
-        Ok(Reply { status, is_problem, replica, held_ago, body })
+        let Head { status, is_problem, replica, hold, .. } = head;
+        Ok(Reply { status, is_problem, replica, hold, body })
     }
 
     /// The answer whose parts lie there.
     pub(super) fn answer(&self, reply: Reply) -> Answer<'_> {
         let replica = reply.replica.and_then(|range| std::str::from_utf8(&self.buffer[range]).ok());
-        let Reply { status, is_problem, held_ago, body, .. } = reply;
-        Answer { status, replica, held_ago, is_problem, body: &self.buffer[body] }
+        let Reply { status, is_problem, hold, body, .. } = reply;
+        Answer { status, replica, hold, is_problem, body: &self.buffer[body] }
     }
 
     async fn read_head(&mut self) -> io::Result<Head> {
@@ -278,7 +277,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         keeps_alive: response.version == Some(1),
         is_problem: false,
         replica: None,
-        held_ago: None,
+        hold: None,
     };
     let (mut declared, mut is_chunked) = (None, false);
     for header in response.headers.iter() {
@@ -295,7 +294,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
             let from = value.as_ptr().addr() - bytes.as_ptr().addr();
             head.replica = Some(from..from + value.len());
         } else if name.eq_ignore_ascii_case("x-lab-held") {
-            head.held_ago = held::parse(value);
+            head.hold = HoldReport::parse(value);
         }
     }
     head.framing = match (status, is_chunked, declared) {

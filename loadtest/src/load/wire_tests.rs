@@ -105,12 +105,13 @@ async fn status_replica_and_problem_are_known_by_the_head() {
 
 #[tokio::test]
 async fn when_a_lock_was_held_is_known_by_the_head_if_it_says_so_in_full() {
-    for (value, expected) in [("1500-200", Some([1500, 200])), ("1500", None)] {
+    for (value, expected) in [("300-1500-200", Some([300, 1500, 200])), ("1500", None)] {
         let text = format!("HTTP/1.1 204 No Content\r\nX-Lab-Held: {value}\r\n\r\n");
         let mut connection = Server::answering(&[text.as_bytes()], false).await.connection();
         connection.request().extend_from_slice(REQUEST);
-        let told = connection.call().await.expect("an answer").held_ago;
-        assert_eq!(told, expected.map(|ago| ago.map(Duration::from_micros)), "{value}");
+        let told = connection.call().await.expect("an answer").hold;
+        let told = told.map(|told| [told.waited, told.held, told.since]);
+        assert_eq!(told, expected.map(|times| times.map(Duration::from_micros)), "{value}");
     }
 }
 

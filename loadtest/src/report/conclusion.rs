@@ -7,8 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
 use crate::lab::predict::{Circumstance, Guards, Scope};
-use crate::report::table::problems;
-use crate::report::{capitalized, counted};
+use crate::report::{capitalized, headline};
 
 /// The comparison in prose. As text and in JSON it is all of it, one sentence after the other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,24 +80,9 @@ const NO_PAIR: &str = "This run does not hold the pair that the comparison is fo
                        or none, and a distributed lock, per user, several replicas, guards off), \
                        so it does not show what a distributed lock is good for.";
 
-/// What makes the run red, of which the first is named: cells that came out otherwise than
-/// predicted, or else those that show nothing.
+/// What makes the run red, if it is.
 fn red_sentence(cells: &[CellReport]) -> Option<String> {
-    let surprises: Vec<_> = cells.iter().filter(|one| one.valid && !one.as_predicted).collect();
-    let (what, red) = if surprises.is_empty() {
-        ("No real load", cells.iter().filter(|one| !one.valid).collect())
-    } else {
-        ("Not as predicted", surprises)
-    };
-    let (first, others) = red.split_first()?;
-    // A sentence ends where its point is.
-    let why = problems(first).first().map_or(String::new(), |why| format!(": {why}"));
-    let why = why.replace(". ", "; ").replace('\n', " ");
-    let others = match others.len() {
-        0 => String::new(),
-        more => format!(" (and {} more)", counted(more, "cell")),
-    };
-    Some(format!("{what}: {}{why}{others}.", first.trial()))
+    headline::of_cells(cells).map(|(text, ..)| text)
 }
 
 /// The cell with the most replicas, per user and unguarded, that has a local lock, or else none,

@@ -27,15 +27,16 @@ fn the_first_sentence_changes_if_the_pair_came_out_otherwise() {
     let mut cells = story();
     cells[0] = cell(cells[0].place, 310, 0);
     let text = conclusion(&cells);
-    let surprise = "Not as predicted: local per user, guards off, replicas 3: predicted oversells, \
-                    duplicates, observed oversells. With JVM-style";
+    let surprise = "Red: local per user, guards off, replicas 3: predicted oversells, duplicates, \
+                    observed oversells. The measurement is in doubt: what was predicted did not \
+                    show. With JVM-style";
     assert!(text.starts_with(surprise) && text.contains("to nobody"), "{text}");
     assert!(text.ends_with("3 of 4 cells are valid and as predicted, so this comparison fails."));
 
     let mut cells = story();
     cells[1] = cell(cells[1].place, 290, 4);
     let text = conclusion(&cells);
-    assert!(text.starts_with("Not as predicted") && text.contains("to 4 users"), "{text}");
+    assert!(text.starts_with("Red: ") && text.contains("to 4 users"), "{text}");
 
     let mut cells = story();
     cells[0].valid = false;
@@ -62,7 +63,7 @@ fn several_distributed_locks_are_told_of_together_and_one_that_fails_by_its_name
     cells[4] = cell(cells[4].place, 250, 3);
     cells[5] = cell(cells[5].place, 0, 2);
     let text = conclusion(&cells);
-    assert!(text.starts_with("Not as predicted"), "{text}");
+    assert!(text.starts_with("Red: "), "{text}");
     assert!(text.contains("but with the lock zookeeper they still do so to 3 users"), "{text}");
     assert!(
         text.contains("did not hold (zookeeper per voucher, guards off, replicas 3)"),
@@ -116,8 +117,8 @@ fn what_came_out_otherwise_comes_before_all_that_came_out_well() {
     let guarded = cell(place(Lock::None, Scope::User, Guards::On, 2), 3, 0);
     let mut cells = story();
     cells.extend([guarded.clone(), guarded]);
-    let first = "Not as predicted: none per user, guards on, replicas 2: predicted holds, observed \
-                 oversells (and 1 cell more). With JVM-style local locks";
+    let first = "Red: none per user, guards on, replicas 2: predicted holds, observed oversells \
+                 (and 1 cell more). The product is in doubt: the load was real. With JVM-style";
     for text in [conclusion(&cells), of_matrix(&cells)] {
         assert!(text.starts_with(first), "{text}");
     }
@@ -131,11 +132,11 @@ fn a_cell_that_shows_nothing_comes_first_unless_one_came_out_otherwise() {
     let mut cells = story();
     cells[3].valid = false;
     cells[3].invalid_because = vec!["too little. Far too little".to_owned()];
-    let first = "No real load: none per user, guards on, replicas 3: too little; Far too little. \
-                 With JVM-style local locks";
+    let first = "Red: none per user, guards on, replicas 3: too little; Far too little. The \
+                 measurement is in doubt, not the product: this was no real load. With JVM-style";
     assert!(conclusion(&cells).starts_with(first), "{}", conclusion(&cells));
     cells.push(cell(place(Lock::None, Scope::User, Guards::On, 2), 3, 0));
-    assert!(of_matrix(&cells).starts_with("Not as predicted: none"), "{}", of_matrix(&cells));
+    assert!(of_matrix(&cells).starts_with("Red: none"), "{}", of_matrix(&cells));
 }
 
 #[test]

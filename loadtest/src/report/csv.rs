@@ -95,7 +95,7 @@ pub fn csv(cells: &[CellReport]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::overlaps::Overlaps;
+    use crate::judge::holds::HoldOverlaps;
     use crate::report::tests::matrix_report;
 
     #[test]
@@ -116,7 +116,8 @@ mod tests {
     #[test]
     fn holds_of_one_lock_at_once_have_columns_that_are_empty_where_nothing_was_told() {
         let mut cells = matrix_report().cells;
-        let overlaps = Overlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 2 };
+        let overlaps =
+            HoldOverlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 2, resolution_ms: 2.0 };
         cells[0].overlaps = Some(overlaps);
         let text = csv(&cells).expect("CSV");
         let mut reader = csv::Reader::from_reader(text.as_bytes());

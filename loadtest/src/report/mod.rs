@@ -6,6 +6,7 @@ pub mod conclusion;
 pub mod crossing;
 pub mod csv;
 pub mod detail;
+pub mod headline;
 pub mod html;
 pub mod matrix;
 pub mod plants;
@@ -28,6 +29,7 @@ use crate::lab::place::Load;
 use crate::lab::planting::Plants;
 use crate::report::baseline::{Baseline, Changes};
 use crate::report::conclusion::Conclusion;
+use crate::report::headline::Headline;
 use crate::report::html::page::Page;
 use crate::report::matrix::Selection;
 use crate::report::repeat::Flag;
@@ -138,9 +140,13 @@ fn wrong(cells: &[CellReport]) -> Vec<String> {
 impl Report {
     /// All that is printed.
     pub fn text(&self, look: Look) -> String {
-        match &self.selection {
+        let text = match &self.selection {
             Some(selection) => matrix::text(self, selection, look),
             None => self.comparison(look),
+        };
+        match Headline::of(self) {
+            Some(headline) => format!("{}\n\n{text}", headline.lines()),
+            None => text,
         }
     }
 
@@ -207,7 +213,14 @@ impl Report {
 
     /// Writes the JSON to a file.
     pub fn write_json(&self, path: &Path) -> Result<()> {
-        write_json(path, self)
+        #[derive(Serialize)]
+        struct Written<'a> {
+            /// What makes it red, if it is.
+            headline: Option<Headline>,
+            #[serde(flatten)]
+            report: &'a Report,
+        }
+        write_json(path, &Written { headline: Headline::of(self), report: self })
     }
 
     /// Writes `index.html`, and the same as JSON, CSV, text and Markdown, into a folder, which is

@@ -144,7 +144,6 @@ pub(crate) fn frozen(circumstance: Circumstance, oversold: u64) -> CellReport {
         back_after_ms: Some(230),
         failed_requests: 2,
         served_after: 6,
-        unmet: Vec::new(),
     };
     CellReport { seed: 9, tries: 3, ..report.with_round(round) }
 }
@@ -267,13 +266,21 @@ fn each_way_to_fail_is_red_and_has_its_own_word() {
 #[test]
 fn what_a_cell_is_predicted_to_break_is_not_demanded_but_all_else_is() {
     use crate::lab::cell::demanded;
-    assert_eq!(demanded(Prediction::HOLDS), Rule::ALL);
-    let left = demanded(Prediction::BREAKS);
+    let mut verdict = verdict_of(100, 0);
+    assert_eq!(demanded(Prediction::HOLDS, &verdict), Rule::ALL);
+    let left = demanded(Prediction::BREAKS, &verdict);
     for rule in [Rule::OrdersWithinStock, Rule::OneOrderPerUser, Rule::StockAddsUp] {
         assert!(!left.contains(&rule), "{rule:?}");
     }
     assert_eq!(left.len(), Rule::ALL.len() - 3);
-    assert!(demanded(Prediction::OVERSELLS).contains(&Rule::OneOrderPerUser));
+    assert!(demanded(Prediction::OVERSELLS, &verdict).contains(&Rule::OneOrderPerUser));
+    let not_judged = [Rule::OneHolderAtATime, Rule::AuditAgrees];
+    verdict.findings.iter_mut().for_each(|finding| {
+        finding.held = finding.held.filter(|_| !not_judged.contains(&finding.rule));
+    });
+    let left = demanded(Prediction::HOLDS, &verdict);
+    assert!(!left.contains(&Rule::OneHolderAtATime), "only some runs have such a lock");
+    assert!(left.contains(&Rule::AuditAgrees), "it has to be judged");
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn details(load: &Figures) -> String {
 /// Every rule, and of each that was broken some of the requests that prove it.
 pub(super) fn findings(verdict: &Verdict, demanded: &[Rule]) -> String {
     let mut lines = Vec::new();
-    for finding in &verdict.findings {
+    for finding in verdict.findings.iter().filter(|one| one.concerns_run(demanded)) {
         let (words, detail) = (finding.rule.words(), &finding.detail);
         lines.push(if finding.held.is_none() && demanded.contains(&finding.rule) {
             line(Some(false), words, &format!("could not be judged: {detail}"))
@@ -174,7 +174,7 @@ impl Tally {
         let mut tally = Self::default();
         for Judged { demanded: wanted, verdict, .. } in all {
             tally.demanded += wanted.len();
-            for finding in &verdict.findings {
+            for finding in verdict.findings.iter().filter(|one| one.concerns_run(wanted)) {
                 match finding.held {
                     Some(true) => {}
                     Some(false) => tally.broken += 1,

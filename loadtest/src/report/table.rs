@@ -234,7 +234,7 @@ pub fn verdict(cell: &CellReport) -> (&'static str, Color) {
         ("BROKEN", Color::Red)
     } else if cell.observed != cell.predicted {
         ("NOT SHOWN", Color::Red)
-    } else if cell.round.as_ref().is_some_and(|round| !round.unmet.is_empty()) {
+    } else if cell.broken_rules.iter().all(|rule| rule.is_of_faults()) {
         ("NOT HEALED", Color::Red)
     } else {
         ("RULE BROKEN", Color::Red)
@@ -254,11 +254,9 @@ pub fn problems(cell: &CellReport) -> Vec<String> {
     if let Some(verdict) = &cell.verdict {
         because.extend(cell.broken_rules.iter().filter_map(|rule| {
             let finding = verdict.finding(*rule)?;
-            Some(format!("not so: {} ({})", rule.words(), finding.detail))
+            Some(format!("rule broken: {} ({})", rule.words(), finding.detail))
         }));
     }
-    because.extend(cell.shared());
-    because.extend(cell.round.iter().flat_map(|round| round.unmet.iter().cloned()));
     if cell.error.is_none() {
         because.extend(cell.invalid_because.iter().cloned());
     }

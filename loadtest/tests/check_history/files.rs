@@ -149,7 +149,11 @@ async fn a_history_in_which_nobody_reached_the_sale_shows_nothing_and_is_bad() {
     }
     write(&[tape], &path).await;
     let why = why_bad(&path).await;
-    assert_eq!(why.split(" (").next(), Some("not so: requests reached the sale"), "{why}");
+    assert_eq!(
+        why.split(" (").next(),
+        Some("condition not met: requests reached the sale"),
+        "{why}"
+    );
 }
 
 #[tokio::test]
@@ -164,7 +168,7 @@ async fn a_history_of_a_voucher_without_units_shows_nothing_and_is_bad() {
     }
     write(&[tape], &path).await;
     let why = why_bad(&path).await;
-    assert_eq!(why, "not so: it had units to sell (voucher 1: 0 units)");
+    assert_eq!(why, "condition not met: it had units to sell (voucher 1: 0 units)");
 }
 
 #[tokio::test]
@@ -181,7 +185,11 @@ async fn a_history_with_many_unknown_outcomes_is_bad_unless_clients_hung_up_or_a
     let mut struck = lost.clone();
     write(&[lost], &path).await;
     let why = why_bad(&path).await;
-    assert_eq!(why.split(" (").next(), Some("not so: few outcomes are unknown"), "{why}");
+    assert_eq!(
+        why.split(" (").next(),
+        Some("condition not met: few outcomes are unknown"),
+        "{why}"
+    );
     write(&[left], &path).await;
     assert!(check(&path).await.ok);
     let mark = Mark { t: 1, what: "fault".into(), name: "kill".into(), ..Mark::default() };

@@ -196,12 +196,15 @@ async fn a_sold_out_may_be_told_on_account_of_a_request_that_came_to_nothing_a_m
     bought.ends_late(3, 1 << 40);
     assert_clean("on account of one that left an order, for ever", &[bought]).await;
     tape.drops_row(72);
-    for (told_at, holds) in [(1_000_000_500, true), (1_000_000_501, false)] {
+    let mut slow = tape.clone();
+    slow.ends_late(3, 1 << 40);
+    assert_clean("decided then, and answered late", &[slow]).await;
+    for (asked_at, holds) in [(1_000_000_500, true), (1_000_000_501, false)] {
         let mut tape = tape.clone();
-        tape.ends_late(3, told_at - 10_000);
+        tape.comes_late(3, asked_at);
         let judgement = judge(std::slice::from_ref(&tape)).await;
         let expected: &[Rule] = if holds { &[] } else { &[Rule::SoldOutIsTrue] };
-        assert_eq!(broken(&judgement), expected, "{told_at}");
+        assert_eq!(broken(&judgement), expected, "{asked_at}");
         let ended = |event: &Event<'_>| matches!(event, Event::Unknown(end) if end.n == 2);
         tape.events.retain(|event| !ended(event));
         let judgement = judge(&[tape]).await;
@@ -211,7 +214,8 @@ async fn a_sold_out_may_be_told_on_account_of_a_request_that_came_to_nothing_a_m
 
 #[tokio::test]
 async fn a_unit_may_have_been_gone_since_a_lost_request_whose_repetition_was_acknowledged() {
-    let mut tape = three_units(2_000_000_000);
+    let mut tape = three_units(10_000);
+    tape.comes_late(3, 1_990_000_000);
     let Event::Invoke(first) = tape.events[tape.places(2).0] else { unreachable!() };
     tape.hangs_up(2);
     let (n, t) = (4, 3_000_000_000);

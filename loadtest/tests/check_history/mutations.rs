@@ -256,7 +256,7 @@ async fn a_false_sold_out_is_found() {
             tape.hangs_up(n);
         }
         let told = a_latecomer(tape);
-        tape.ends_late(told, 2_000_000_000);
+        tape.comes_late(told, 2_000_000_000);
         vec![told]
     })
     .await;

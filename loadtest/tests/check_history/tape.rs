@@ -271,6 +271,15 @@ impl Tape {
         }
     }
 
+    /// Puts off a whole request, so far that nothing of the sale is still under way.
+    pub(crate) fn comes_late(&mut self, n: u32, by_ns: u64) {
+        let (left, _) = self.places(n);
+        if let Event::Invoke(invoke) = &mut self.events[left] {
+            invoke.t += by_ns;
+        }
+        self.ends_late(n, by_ns);
+    }
+
     pub(crate) fn adds_row(&mut self, id: u64, user_id: u64) {
         self.rows.push(OrderRow::new(id, user_id));
     }

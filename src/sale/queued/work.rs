@@ -213,7 +213,7 @@ impl Desk {
             created_at: order.at,
             key: order.key,
             pass: Some(Pass { ticket: order.ticket, epoch: order.epoch, patience: way.patience() }),
-            held: None,
+            hold_times: None,
         }))
     }
 

@@ -16,7 +16,6 @@ use uuid::Uuid;
 use super::{Scene, unseen, witness};
 use crate::error::Result;
 use crate::history::Recorder;
-use crate::judge::evidence::OrderRow;
 use crate::lab::dice::Dice;
 use crate::load::tokens::User;
 
@@ -79,18 +78,6 @@ impl HangUps {
     /// Those of them who have asked and gone.
     pub fn gone(&self) -> Vec<Gone> {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// What is wrong if purchases end with their clients: one that was asked for goes on, whoever
-    /// goes. These are the orders that there are in the end.
-    pub fn given_up(&self, rows: &[OrderRow]) -> Option<String> {
-        let gone = self.gone();
-        let early: Vec<_> = gone.iter().filter(|one| one.left == Left::BeforeAnswer).collect();
-        let has_order = |one: &&&Gone| rows.iter().any(|row| row.user_id == one.user);
-        let bought = early.iter().filter(has_order).count();
-        // Some had gone before a replica looked at what they asked for.
-        let text = format!("only {bought} of {} bought who went before the answer", early.len());
-        (2 * bought < early.len()).then_some(text)
     }
 
     /// One of them asks there and goes.
@@ -206,7 +193,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::history::{Begin, Offer};
 
     /// A connection, and what stands at its other end.
     async fn connected() -> (TcpStream, TcpStream) {
@@ -229,26 +215,5 @@ mod tests {
         drop(far);
         near.readable().await.expect("it ended");
         assert!(!is_silent(near), "the replica was the first to go");
-    }
-
-    #[tokio::test]
-    async fn purchases_were_given_up_if_most_of_those_have_no_order_who_went_before_the_answer() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let offers = vec![Offer { id: 1, offered: Some(9) }];
-        let begin = Begin::now("http://127.0.0.1:1".into(), 1, 9, offers);
-        let clock = Recorder::create(&folder.path().join("history"), &begin).expect("created");
-        let clients = HangUps::new(1, Vec::new(), clock);
-        let (key, sent_ns, end_ns) = (Uuid::nil(), 1, 2);
-        let gone = |(user, left)| Gone { user, key, sent_ns, end_ns, left };
-        let early = [1, 2, 3, 4].map(|user| gone((user, Left::BeforeAnswer)));
-        let others = [(5, Left::InRequest), (6, Left::AfterAnswer)].map(gone);
-        clients.gone.lock().expect("whole").extend(early.into_iter().chain(others));
-        let with = |users: &[u64]| {
-            let rows: Vec<_> = users.iter().map(|&user| OrderRow::new(user + 70, user)).collect();
-            clients.given_up(&rows)
-        };
-        assert_eq!(with(&[1, 3]), None);
-        let text = "only 1 of 4 bought who went before the answer";
-        assert_eq!(with(&[3, 5, 6]).as_deref(), Some(text), "of the others nothing is asked");
     }
 }

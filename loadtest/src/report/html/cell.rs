@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::judge::verdict::Finding;
 use crate::lab::cell::CellReport;
 use crate::lab::metrics::{LockMetrics, Spread};
 use crate::lab::predict::Scope;
@@ -268,7 +269,6 @@ fn round(round: &Round) -> RoundView {
     };
     let planned = [format!("Planned: {}", round.plan)];
     let [before, during, after] = round.requests;
-    let unmet = if round.unmet.is_empty() { "none".to_owned() } else { round.unmet.join("; ") };
     RoundView {
         strikes: planned.into_iter().chain(round.faults.iter().map(words)).collect(),
         facts: vec![
@@ -279,7 +279,6 @@ fn round(round: &Round) -> RoundView {
             Fact::new("requests that failed", round.failed_requests),
             Fact::new("bought after it", round.ok_after),
             Fact::new("served by each replica after", round.served_after),
-            Fact::new("promises not kept", unmet),
         ],
     }
 }
@@ -362,8 +361,9 @@ fn drawn(cell: &CellReport) -> Vec<Timeline> {
 }
 
 fn rules(cell: &CellReport) -> Vec<RuleLine> {
-    let demanded = crate::lab::cell::demanded(cell.predicted);
-    let line = |finding: &crate::judge::verdict::Finding| {
+    let Some(verdict) = &cell.verdict else { return Vec::new() };
+    let demanded = crate::lab::cell::demanded(cell.predicted, verdict);
+    let line = |finding: &Finding| {
         let (held, mark) = match finding.held {
             Some(true) => ("held", "✓"),
             Some(false) => ("broken", "✗"),
@@ -377,7 +377,7 @@ fn rules(cell: &CellReport) -> Vec<RuleLine> {
             detail: finding.detail.clone(),
         }
     };
-    cell.verdict.iter().flat_map(|verdict| &verdict.findings).map(line).collect()
+    verdict.findings.iter().filter(|one| one.concerns_run(&demanded)).map(line).collect()
 }
 
 fn codes(figures: &Figures) -> Vec<Fact> {

@@ -283,7 +283,7 @@ pub fn surprise(cell: &CellReport) -> String {
     let what = if observed != predicted {
         format!("{}; predicted: {}", observed.words(), predicted.words())
     } else if let Some(rule) = cell.broken_rules.first() {
-        format!("not so: {}", rule.words())
+        format!("rule broken: {}", rule.words())
     } else {
         verdict(cell).0.to_lowercase()
     };

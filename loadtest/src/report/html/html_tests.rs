@@ -38,6 +38,8 @@ fn asked(n: u32) -> Asked {
         start_ns: 60_000_000_000 + u64::from(n),
         end_ns: Some(61_000_000_000 + u64::from(n)),
         held_ns: Some([60_500_000_000, 60_900_000_000]),
+        earliest_hold_ns: None,
+        lost: false,
     }
 }
 

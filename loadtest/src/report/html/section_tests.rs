@@ -1,8 +1,8 @@
 use super::*;
+use crate::judge::holds::HoldOverlaps;
 use crate::judge::verdict::Rule;
 use crate::lab::cell::CellReport;
 use crate::lab::lock::Lock;
-use crate::lab::overlaps::Overlaps;
 use crate::lab::place::Load;
 use crate::lab::predict::{Circumstance, Guards, Scope};
 use crate::lab::staged::{Setup, Staged, Wanted};
@@ -20,7 +20,8 @@ fn holds_of_one_lock_at_once_stand_on_the_page_of_their_cell() {
     assert!(
         !render(&Page::of(&report(cells.clone()))).expect("a page").contains("holds of one lock")
     );
-    let overlaps = Overlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 2 };
+    let (longest_ms, resolution_ms) = (1.5, 2.0);
+    let overlaps = HoldOverlaps { holds: 9, at_once: 3, longest_ms, certain: 2, resolution_ms };
     cells[0].overlaps = Some(overlaps);
     let html = render(&Page::of(&report(cells))).expect("a page");
     let words = "2 of 9 holds for certain, and perhaps 1 more, ";
@@ -105,7 +106,7 @@ fn a_surprise_says_in_its_square_what_came_out_and_its_section_is_open_from_the_
         }
     }
     let lost = CellReport::of(Trial::plain(guarded), 100, figures(), lost);
-    assert_eq!(words(lost), "surprise: not so: every acknowledged order exists");
+    assert_eq!(words(lost), "surprise: rule broken: every acknowledged order exists");
     let mut cells = story();
     cells.extend((4..20).map(|replicas| {
         let guarded = place(Lock::None, Scope::User, Guards::On, replicas);

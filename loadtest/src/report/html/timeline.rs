@@ -9,10 +9,10 @@
 
 use serde::Serialize;
 
+use crate::judge::evidence::LockHold;
 use crate::judge::proof::{Asked, Proof};
 use crate::judge::verdict::{Finding, Rule};
 use crate::lab::lock::Lock;
-use crate::lab::overlaps;
 use crate::lab::place::Place;
 use crate::lab::predict::Scope;
 use crate::lab::round::Strike;
@@ -205,20 +205,19 @@ impl Axis {
         let at_once = |one: &Asked| {
             let [begin, _] = one.held_ns?;
             let same = requests.iter().filter(|other| have_one_lock(one, other, scope));
-            let holds = same.filter_map(|other| {
-                let held = other.held_ns.filter(|[from, until]| (*from..*until).contains(&begin));
-                Some((other.start_ns, held?))
-            });
-            let holds: Vec<(u64, [u64; 2])> = holds.collect();
-            let until = holds.iter().map(|(_, [_, until])| *until).min()?;
+            let holds = same.filter_map(Asked::hold);
+            let holds: Vec<LockHold> =
+                holds.filter(|hold| (hold.from..hold.until).contains(&begin)).collect();
+            let until = holds.iter().map(|hold| hold.until).min()?;
             (holds.len() > 1).then_some((holds, [begin, until]))
         };
         let most = |(holds, [from, until]): &(Vec<_>, [u64; 2])| (holds.len(), until - from);
         let (holds, stretch) = requests.iter().filter_map(at_once).max_by_key(most)?;
-        // As the cell counts them: what late answers can explain is not certain.
-        let are_sure = holds.iter().enumerate().all(|(index, one)| {
-            holds[index + 1..].iter().all(|other| overlaps::surely(*one, *other))
-        });
+        // As the rule counts them: what late answers can explain is not certain.
+        let are_sure = holds
+            .iter()
+            .enumerate()
+            .all(|(index, one)| holds[index + 1..].iter().all(|other| one.surely_overlaps(*other)));
         let did = if are_sure { "held one lock" } else { "seem to have held one lock" };
         Some(self.overlap(stretch, (holds.len(), requests.len()), did))
     }

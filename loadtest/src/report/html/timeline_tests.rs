@@ -11,6 +11,8 @@ fn request(start_ms: u64, end_ms: Option<u64>) -> Asked {
         order: Some("1".to_owned()),
         start_ns: start_ms * 1_000_000,
         held_ns: None,
+        earliest_hold_ns: None,
+        lost: false,
         end_ns: end_ms.map(|ms| ms * 1_000_000),
     }
 }

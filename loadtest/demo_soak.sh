@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Runs the laboratory again and again while other processes keep the processors busy, and counts the
+# runs that end red. Usage: loadtest/demo_soak.sh FOLDER
+#   STORY   runs of `matrix --story`, with seeds 1 to STORY                   (default 100)
+#   COMPARE runs of `compare`                                                 (default 30)
+#   SMOKE   runs of `matrix --smoke`, with seeds 1 to SMOKE                   (default 10)
+#   PLANTS  seeds of `plants`: every injected bug must be caught with each    (default 3)
+#   BUSY    processes that spin meanwhile                                     (default 4)
+# A red run leaves its report and what it printed in FOLDER. The summary counts surprises (the
+# product is in doubt, or what was predicted did not show) and invalid runs (no real load), and
+# names each.
+# Exit codes: 0 no surprise and at most 2 invalid runs in 100, 1 otherwise, 2 it could not be run.
+set -u
+folder=${1:?the folder for reports is missing}
+story=${STORY:-100} compare=${COMPARE:-30} smoke=${SMOKE:-10} plants=${PLANTS:-3} busy=${BUSY:-4}
+loadtest=${LOADTEST:-target/release/loadtest}
+# No run takes longer, and no spinning process outlives all of them.
+longest_run_s=1800 longest_s=86400
+[ -x "$loadtest" ] || { echo "there is no $loadtest" >&2; exit 2; }
+mkdir -p "$folder" || exit 2
+
+spinning=()
+for _ in $(seq "$busy"); do
+    timeout "$longest_s" sh -c 'while :; do :; done' &
+    spinning+=($!)
+done
+trap 'kill "${spinning[@]}" 2>/dev/null' EXIT
+trap 'exit 130' INT TERM
+
+runs=0 surprises=0 invalid=0
+declare -a red=()
+
+# run NAME FLAGS...: one run; what is red is kept and counted.
+run() {
+    local name=$1 status=0 first began=$SECONDS
+    shift
+    timeout "$longest_run_s" "$loadtest" "$@" >"$folder/$name.txt" 2>&1 || status=$?
+    runs=$((runs + 1))
+    printf '%s  %-14s exit %s, %s s\n' "$(date -u +%H:%M:%S)" "$name" "$status" $((SECONDS - began))
+    if [ "$status" = 0 ]; then
+        rm -rf "${folder:?}/$name" "$folder/$name.txt"
+        return
+    fi
+    first=$(grep -m 1 '^Red: ' "$folder/$name.txt" || tail -n 1 "$folder/$name.txt")
+    case $first in
+        *"this was no real load"*) invalid=$((invalid + 1)) ;;
+        *) surprises=$((surprises + 1)) ;;
+    esac
+    red+=("$name: $first")
+}
+
+for seed in $(seq "$story"); do
+    run "story-$seed" matrix --story --seed "$seed" --report-dir "$folder/story-$seed"
+done
+for number in $(seq "$compare"); do
+    run "compare-$number" compare --report-dir "$folder/compare-$number"
+done
+for seed in $(seq "$smoke"); do
+    run "smoke-$seed" matrix --smoke --seed "$seed" --report-dir "$folder/smoke-$seed"
+done
+[ "$plants" = 0 ] || run plants plants --seeds "$plants" --json "$folder/plants.json"
+
+echo
+[ ${#red[@]} = 0 ] || printf '%s\n' "${red[@]}"
+echo "$runs runs beside $busy busy processes in $SECONDS s: $surprises surprises, $invalid invalid"
+[ "$surprises" = 0 ] && [ $((invalid * 50)) -le "$runs" ]

@@ -1,0 +1,136 @@
+//! When a purchase held its lock, as its replica saw it. The laboratory draws and judges it.
+//!
+//! Four readings of the monotonic clock: the request has arrived, the lock is granted, the lock is
+//! about to be given back, the answer is written. Each stands inside what it bounds: `granted` is
+//! read after the grant and `released` before the release. So a thread that the kernel takes away
+//! at any point makes the told hold shorter than the real one, or leaves it as it is, and never
+//! makes it longer. Each moment is read once: a length is the difference of two readings.
+//!
+//! Nothing is told of a lock that holds nothing, nor of one that is the transaction: it ends in the
+//! middle of COMMIT.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The readings of one purchase, shared by the purchase and its handler. If the lock was taken more
+/// than once, they are those of the last time.
+#[derive(Debug)]
+pub struct LockHoldTimes {
+    arrived: Instant,
+    hold: Mutex<Option<Hold>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    granted: Instant,
+    released: Option<Instant>,
+    lost: bool,
+}
+
+/// What a replica tells of a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldReport {
+    /// From the arrival of the request to the grant.
+    pub waited: Duration,
+    /// From the grant to the release, or to the answer if that comes first.
+    pub held: Duration,
+    /// From the release to the answer.
+    pub since: Duration,
+    /// Whether belief in the lock had ended by the release: another holder may have had it then.
+    pub lost: bool,
+}
+
+impl LockHoldTimes {
+    /// Of a request that has arrived.
+    pub fn begin(arrived: Instant) -> Self {
+        Self { arrived, hold: Mutex::default() }
+    }
+
+    fn hold(&self) -> MutexGuard<'_, Option<Hold>> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the lock was granted before `granted`.
+    pub(super) fn grant(&self, granted: Instant) {
+        *self.hold() = Some(Hold { granted, released: None, lost: false });
+    }
+
+    /// Notes that the lock is given back after `released`. `is_lost` is asked after that reading:
+    /// a lock that is not lost then was held at `released`. Only the first call counts.
+    pub(super) fn release(&self, released: Instant, is_lost: impl FnOnce() -> bool) {
+        if let Some(hold) = &mut *self.hold()
+            && hold.released.is_none()
+        {
+            (hold.released, hold.lost) = (Some(released), is_lost());
+        }
+    }
+
+    /// The report for an answer that is written now, by `clock`; `None` if no lock was taken.
+    pub fn report(&self, clock: impl FnOnce() -> Instant) -> Option<HoldReport> {
+        let Hold { granted, released, lost } = (*self.hold())?;
+        let now = clock();
+        let released = released.unwrap_or(now);
+        Some(HoldReport {
+            waited: granted.saturating_duration_since(self.arrived),
+            held: released.saturating_duration_since(granted),
+            since: now.saturating_duration_since(released),
+            lost,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_hold_ends_once_and_a_second_grant_begins_another() {
+        let began = Instant::now();
+        let at = |ms: u64| began + Duration::from_millis(ms);
+        let times = LockHoldTimes::begin(at(0));
+        times.release(at(1), || false);
+        assert_eq!(times.report(|| at(2)), None, "no lock was taken");
+        times.grant(at(3));
+        let told = |ms| times.report(|| at(ms)).expect("a hold");
+        let report = |waited, held, since, lost| HoldReport {
+            waited: Duration::from_millis(waited),
+            held: Duration::from_millis(held),
+            since: Duration::from_millis(since),
+            lost,
+        };
+        assert_eq!(told(9), report(3, 6, 0, false), "it is still held");
+        times.release(at(10), || true);
+        times.release(at(11), || false);
+        assert_eq!(told(12), report(3, 7, 2, true), "the first release counts");
+        times.grant(at(20));
+        assert_eq!(told(21), report(20, 1, 0, false));
+    }
+
+    proptest! {
+        /// The clock of the report stands for a thread that is taken away at each of its readings:
+        /// every call comes `stall` later than the one before.
+        #[test]
+        fn a_thread_taken_away_between_readings_never_makes_a_hold_longer(
+            [waited, held, since, stall] in prop::array::uniform4(0..1_000_000_u64),
+        ) {
+            let micros = Duration::from_micros;
+            let arrived = Instant::now();
+            let granted = arrived + micros(waited);
+            let released = granted + micros(held);
+            let times = LockHoldTimes::begin(arrived);
+            times.grant(granted);
+            times.release(released, || false);
+            let mut now = released + micros(since);
+            let report = times.report(|| {
+                now += micros(stall);
+                now
+            });
+            let report = report.expect("a hold");
+            prop_assert_eq!(report.held, micros(held));
+            prop_assert_eq!(report.waited, micros(waited));
+            prop_assert_eq!(report.since, micros(since + stall));
+        }
+    }
+}
