@@ -6,12 +6,13 @@ mod matrix;
 mod output;
 mod plants;
 mod run;
+mod up;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +29,6 @@ use crate::lab::runner::Parts;
 use crate::load::cost::THREADS;
 use crate::report::COMPARISON;
 use crate::say::tell;
-use crate::up::Up;
 
 /// How long what still runs may take to end after a command.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -91,9 +91,9 @@ enum Command {
     /// Start a private cluster for a person and leave it running until Ctrl-C
     ///
     /// Starts a private database server, Redis, replicas in development mode and HAProxy, puts two
-    /// vouchers on sale (one open, one a minute later), prints where everything is, and takes it
-    /// all down on Ctrl-C.
-    Up(UpArgs),
+    /// vouchers on sale (one open, one a minute later), prints the address of everything with lines
+    /// to paste into a shell, reports each replica that ends, and takes all down on Ctrl-C.
+    Up(up::UpArgs),
 }
 
 #[derive(Debug, Args)]
@@ -147,23 +147,6 @@ struct CompareArgs {
     plant: Option<Plant>,
     #[command(flatten)]
     output: OutputArgs,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
-struct UpArgs {
-    #[command(flatten)]
-    private: PrivateArgs,
-    /// Replicas
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
-    replicas: u16,
-    /// When replicas answer a purchase
-    #[arg(long, value_name = "PATH", default_value = "direct")]
-    path: Path,
-    /// Port of the page [default: 8080, or another one if that is in use]
-    #[arg(long, value_name = "PORT")]
-    port: Option<u16>,
 }
 
 #[derive(Debug, Args)]
@@ -233,8 +216,17 @@ fn parse() -> Result<Cli> {
         let paragraph = text.split("\n\n").next().unwrap_or_default();
         let words: Vec<&str> = paragraph.split_whitespace().collect();
         let sentence = words.join(" ");
-        Error::Usage(format!("{} (see --help)", sentence.trim_start_matches("error: ")))
+        let sentence = sentence.trim_start_matches("error: ");
+        Error::Usage(format!("{sentence}{} (see --help)", suggestion(&error)))
     })
+}
+
+/// The value, flag or command that was probably meant.
+fn suggestion(error: &clap::Error) -> String {
+    let kinds =
+        [ContextKind::SuggestedValue, ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
+    let meant = kinds.into_iter().find_map(|kind| error.get(kind));
+    meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"))
 }
 
 /// Carries the command out on a runtime of its own; whether all checks passed.
@@ -260,16 +252,7 @@ async fn carry_out(command: Command) -> Result<bool> {
         Command::Matrix(args) => matrix::run(args).await,
         Command::Plants(args) => plants::run(args).await,
         Command::Bench(args) => bench::run(args).await,
-        Command::Up(args) => {
-            let up = Up {
-                flavor: args.private.flavor(),
-                program: find_program(args.private.seckill.as_deref())?,
-                replicas: args.replicas,
-                path: args.path,
-                port: args.port,
-            };
-            up.run(&stop_on_signal()?).await.map(|()| true)
-        }
+        Command::Up(args) => up::run(args).await,
     }
 }
 

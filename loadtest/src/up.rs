@@ -1,68 +1,122 @@
-//! A private cluster for a person: three replicas behind the proxy, two vouchers, and nothing left
-//! afterwards.
+//! A private cluster for a person: replicas behind the proxy, two vouchers, a crowd if one is
+//! asked for, and nothing left afterwards.
 
-use std::fmt::Write as _;
+mod banner;
+
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use testbed::Flavor;
+use http::HeaderValue;
+use testbed::{Flavor, ZooKeeper};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
+use self::banner::StartupBanner;
 use crate::api::{self, NewVoucher, rfc3339};
 use crate::error::{Error, Result};
 use crate::lab::cluster::Cluster;
 use crate::lab::deployment::{Deployment, Spec};
-use crate::lab::place::Path as SalePath;
+use crate::lab::faults::replica_name;
+use crate::lab::lock::{Lock, Needs};
+use crate::lab::place::{Path as SalePath, Place};
+use crate::lab::predict::{Guards, Scope};
 use crate::load::client::{Connection, Target};
-use crate::report::counted;
-use crate::say::say;
+use crate::load::plan::Plan;
+use crate::load::tokens::User;
+use crate::report::{counted, run_text};
+use crate::run::{self, AuditSource, RunReport};
+use crate::say::{say, tell};
 
 /// The page's port unless another one is asked for.
 const USUAL_PORT: u16 = 8080;
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// Users whose tokens are there for a load.
+/// Users whose tokens are there for a load if no crowd is asked for.
 const LOAD_USERS: usize = 700;
+/// Simultaneous requests of each buyer of a crowd.
+const REQUESTS_PER_BUYER: usize = 3;
+/// Connections that a crowd keeps busy.
+const CROWD_CONNECTIONS: usize = 96;
 /// Seconds until the second voucher opens.
 const OPENS_IN_S: i64 = 60;
 
-/// What is to be started.
+/// What to start.
 #[derive(Debug, Clone)]
 pub struct Up {
     /// Which database server.
     pub flavor: Flavor,
     /// The `seckill` program.
     pub program: PathBuf,
-    /// Replicas.
-    pub replicas: u16,
+    /// Lock, scope, guards, and the number of replicas.
+    pub place: Place,
     /// When replicas answer a purchase.
     pub path: SalePath,
+    /// Whether to start a `ZooKeeper` that the lock of the replicas does not need.
+    pub zookeeper: bool,
     /// The page's port: one that was asked for must be free.
     pub port: Option<u16>,
+    /// Buyers to send when everything runs.
+    pub crowd: Option<usize>,
+}
+
+/// The service that was started. Fields are dropped in this order.
+struct RunningService {
+    deployment: Deployment,
+    _zookeeper: Option<ZooKeeper>,
+    _cluster: Cluster,
+    /// The voucher that is open.
+    voucher: u64,
+    admin: HeaderValue,
+    buyers: Vec<User>,
+    banner: String,
 }
 
 impl Up {
-    /// Starts everything, says where it is, and takes it down when `stop` is cancelled.
+    /// Starts everything, prints where it is, and takes it down when `stop` is cancelled.
     pub async fn run(&self, stop: &CancellationToken) -> Result<()> {
+        self.check()?;
+        let children = signal(SignalKind::child())
+            .map_err(|error| Error::Setup(format!("signals cannot be awaited: {error}")))?;
         let (port, remark) = self.choose_port().await?;
-        let begun = tokio::select! {
-            begun = self.begin(port) => begun?,
+        let service = tokio::select! {
+            service = self.start(port) => service?,
             () = stop.cancelled() => return Err(Error::Interrupted),
         };
-        let (cluster, deployment, text) = begun;
-        let replicas = counted(self.replicas.into(), "replica");
-        say(format_args!("\nThe service runs with {replicas}; Ctrl-C takes it down.{remark}\n"));
-        say(text);
-        stop.cancelled().await;
+        say(format_args!("\nThe service runs: {}. Ctrl-C takes it down.{remark}\n", self.place));
+        say(&service.banner);
+        let crowd = async {
+            if self.crowd.is_some()
+                && let Err(error) = service.send_crowd().await
+            {
+                tell(format_args!("loadtest: no crowd was sent: {}", error.sentence()));
+            }
+        };
+        let watch = watch_replicas(&service.deployment, children);
+        let _stopped = stop.run_until_cancelled(async { tokio::join!(watch, crowd) }).await;
         say("Taking everything down.");
-        deployment.end().await;
-        drop(cluster);
+        service.deployment.end().await;
         Ok(())
     }
 
-    /// The page's port, and what is to be said about it: the one that was asked for, or the usual
-    /// one, or if that is in use any free one (`None`). Looked at before anything is started.
+    /// Refuses what the service would refuse, before any server is started.
+    fn check(&self) -> Result<()> {
+        let Place { lock, scope, guards, .. } = self.place;
+        let has_lock = !matches!(lock, Lock::None | Lock::Redisson) || scope == Scope::Voucher;
+        if self.path == SalePath::Queued && (has_lock || guards == Guards::Off) {
+            return Err(Error::Usage(
+                "--path queued takes no lock and needs the database's guards; leave out --lock, \
+                 --scope and --guards"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The page's port, and a remark for the user: the port that was asked for, or the usual one,
+    /// or any free one (`None`) if that is in use.
     async fn choose_port(&self) -> Result<(Option<u16>, String)> {
         let port = self.port.unwrap_or(USUAL_PORT);
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
@@ -74,88 +128,131 @@ impl Up {
         }
     }
 
-    async fn begin(&self, page_port: Option<u16>) -> Result<(Cluster, Deployment, String)> {
-        let cluster = Cluster::start(self.flavor, self.program.clone(), &[]).await?;
-        let flags = std::iter::once("--dev".to_owned()).chain(self.path.flags()).collect();
-        let spec = Spec { replicas: self.replicas, flags, page_port, ..Spec::default() };
+    /// Flags of `seckill serve`.
+    fn flags(&self) -> Vec<String> {
+        let Place { lock, scope, guards, .. } = self.place;
+        let mut flags = vec!["--dev", "--lock", lock.name(), "--lock-scope", scope.name()];
+        if guards == Guards::Off {
+            flags.extend(["--lab", "--guards", guards.name()]);
+        }
+        flags.into_iter().map(str::to_owned).chain(self.path.flags()).collect()
+    }
+
+    async fn start(&self, page_port: Option<u16>) -> Result<RunningService> {
+        let needs = self.place.lock.needs();
+        let cluster = Cluster::start(self.flavor, self.program.clone(), &[needs]).await?;
+        let (replicas, flags) = (self.place.replicas, self.flags());
+        let spec = Spec { replicas, flags, needs, page_port, ..Spec::default() };
+        let zookeeper = if self.zookeeper && needs != Needs::ZooKeeper {
+            Some(cluster.start_zookeeper().await?)
+        } else {
+            None
+        };
         let deployment = cluster.deploy(spec).await?;
-        let ((admins, admin_file), (_, buyers_file)) =
-            tokio::try_join!(deployment.users(1, true), deployment.users(LOAD_USERS, false))?;
+        let buyers = self.crowd.unwrap_or(LOAD_USERS);
+        let ((admins, admin_file), (buyers, buyers_file)) =
+            tokio::try_join!(deployment.users(1, true), deployment.users(buyers, false))?;
+        let admin = admins[0].authorization.clone();
         let mut connection = Connection::new(Target::parse(deployment.url())?, CALL_DEADLINE);
         let [open, later] = vouchers(time::OffsetDateTime::now_utc());
         let mut ids = Vec::new();
         for voucher in [&open, &later] {
-            let id = api::put_on_sale(&mut connection, &admins[0].authorization, voucher).await;
+            let id = api::put_on_sale(&mut connection, &admin, voucher).await;
             ids.push(id.map_err(|error| Error::Setup(error.to_string()))?);
         }
-        let shown = Shown {
+        let own_zookeeper = zookeeper
+            .as_ref()
+            .map(|it| ("ZOOKEEPER_URL".to_owned(), it.connect_string().to_owned()));
+        let banner = StartupBanner {
             page: deployment.url(),
             operators: deployment.operator_url(),
+            replicas: deployment.replicas().iter().map(|replica| replica.base_url()).collect(),
+            servers: deployment.server_urls().chain(&own_zookeeper).cloned().collect(),
+            seckill: &self.program,
             admin_file: &admin_file,
             buyers_file: &buyers_file,
             open: (ids[0], &open),
             later: &later,
         };
-        let text = shown.text();
-        Ok((cluster, deployment, text))
+        let banner = banner.text();
+        Ok(RunningService {
+            deployment,
+            _zookeeper: zookeeper,
+            _cluster: cluster,
+            voucher: ids[0],
+            admin,
+            buyers,
+            banner,
+        })
     }
 }
 
-/// What a person is told.
-struct Shown<'a> {
-    page: &'a str,
-    operators: &'a str,
-    admin_file: &'a Path,
-    buyers_file: &'a Path,
-    /// The id of the voucher that is open, and what it is.
-    open: (u64, &'a NewVoucher),
-    later: &'a NewVoucher,
-}
-
-impl Shown<'_> {
-    fn text(&self) -> String {
-        let (open_id, open) = self.open;
-        let (later, page, operators) = (self.later, self.page, self.operators);
-        let (admin, buyers) = (self.admin_file.display(), self.buyers_file.display());
-        let mut text = String::new();
-        let mut line = |label: &str, value: String| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "  {label:<10} {value}");
+impl RunningService {
+    /// Sends all buyers for the open voucher, each with [`REQUESTS_PER_BUYER`] requests at once,
+    /// and prints the report.
+    async fn send_crowd(&self) -> Result<()> {
+        let target = Target::parse(self.deployment.url())?;
+        let plan = Plan {
+            connections: CROWD_CONNECTIONS,
+            seed: Uuid::new_v4().as_u64_pair().0,
+            ..Plan::closed(target, self.voucher, self.buyers.clone().into(), REQUESTS_PER_BUYER)
         };
-        let loadtest = std::env::current_exe().unwrap_or_else(|_| "loadtest".into());
-        let loadtest = quoted(&loadtest.display().to_string());
-        line("page", page.to_owned());
-        line("log in", "any phone number, say 13800000001; the page shows the code".to_owned());
-        line("open now", format!("{} ({} units)", open.title, open.stock));
-        let when = format!("a minute from now: {}", later.starts_at);
-        line("soon open", format!("{} ({} units), {when}", later.title, later.stock));
-        line("admin", format!("a token is in {admin}"));
-        line("operators", format!("{operators} (/metrics, /readyz, audits)"));
-        line(
-            "a load",
-            format!(
-                "{loadtest} run --voucher {open_id} --target {page} --tokens {buyers} --audit-url \
-                 {operators} --admin-token-file {admin}"
-            ),
-        );
-        // Without an indent and each a command of its own, so that they can be pasted.
-        let admin = quoted(&self.admin_file.display().to_string());
-        let token = r#"'s/.*"token":"\([^"]*\)".*/\1/'"#;
-        let _ = write!(
-            text,
-            "\nFor the shell:\n\nBASE={page}\nOPERATORS={operators}\nADMIN=$(sed {token} {admin})\n"
-        );
-        text
+        say(format_args!(
+            "A crowd of {} comes, {REQUESTS_PER_BUYER} simultaneous requests each.\n",
+            counted(self.buyers.len(), "buyer")
+        ));
+        let operators = Target::parse(self.deployment.operator_url())?;
+        let source = AuditSource { target: operators, admin: self.admin.clone() };
+        let report = run::run(&plan, Some(&source), None).await?;
+        say(format_args!("{}\n\n{}", run_text::text(&report), crowd_summary(&report)));
+        Ok(())
     }
 }
 
-/// A word of a shell: as it is where that is safe, or else in single quotes.
-fn quoted(word: &str) -> String {
-    let safe = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if !word.is_empty() && word.chars().all(safe) {
-        return word.to_owned();
+/// What came of a crowd, a sentence for each voucher.
+fn crowd_summary(report: &RunReport) -> String {
+    let sentence = |one: &run::VoucherReport| {
+        let (verdict, offered) = (&one.judged.verdict, one.judged.offered);
+        let units = offered.map_or("an unknown number of".to_owned(), |units| units.to_string());
+        format!(
+            "The crowd: {} buyers wanted {units} units of {}; orders: {}; users who bought twice: \
+             {}; units oversold: {}.",
+            report.load.users, one.title, verdict.orders, verdict.duplicate_users, verdict.oversold
+        )
+    };
+    report.vouchers.iter().map(sentence).collect::<Vec<_>>().join("\n")
+}
+
+/// Reaps each replica that ends, and prints how it ended. Runs until it is dropped.
+async fn watch_replicas(deployment: &Deployment, mut children: Signal) {
+    let replicas = deployment.replicas();
+    let mut ends: Vec<Option<ExitStatus>> = vec![None; replicas.len()];
+    loop {
+        for (index, replica) in replicas.iter().enumerate() {
+            if ends[index].is_some() {
+                continue;
+            }
+            ends[index] = replica.exit_status();
+            if let Some(status) = ends[index] {
+                let left = ends.iter().filter(|end| end.is_none()).count();
+                let name = format!("{} ({})", replica_name(index), replica.base_url());
+                let log = replica.log_path().display();
+                say(format_args!("{}; its log: {log}", replica_end(&name, status, left)));
+            }
+        }
+        if children.recv().await.is_none() {
+            return std::future::pending().await;
+        }
     }
-    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// How a replica ended, and what that means for requests.
+fn replica_end(name: &str, status: ExitStatus, left: usize) -> String {
+    let rest = match left {
+        0 => "no replica is left, so HAProxy answers 503".to_owned(),
+        left => format!("HAProxy goes on with {}", counted(left, "replica")),
+    };
+    format!("{name} ended ({status}); {rest}")
 }
 
 /// One voucher that can be bought at once, and one that opens a minute later.
@@ -182,36 +279,4 @@ fn vouchers(now: time::OffsetDateTime) -> [NewVoucher; 2] {
             stock: 50,
         },
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::*;
-
-    #[test]
-    fn the_lines_for_the_shell_can_be_pasted_and_set_what_the_examples_need() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let admin_file = folder.path().join("it's an admin.jsonl");
-        std::fs::write(&admin_file, r#"{"user_id":"1","token":"a.b-c_d.e"}"#).expect("written");
-        let [open, later] = vouchers(time::OffsetDateTime::UNIX_EPOCH);
-        let shown = Shown {
-            page: "http://127.0.0.1:8080",
-            operators: "http://127.0.0.1:24403",
-            admin_file: &admin_file,
-            buyers_file: Path::new("buyers.jsonl"),
-            open: (1, &open),
-            later: &later,
-        };
-        let text = shown.text();
-        let names = ["BASE=", "OPERATORS=", "ADMIN="];
-        let pasted = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
-        let script = pasted.collect::<Vec<_>>().join("\n");
-        let printed = r#"printf '%s|' "$BASE" "$OPERATORS" "$ADMIN""#;
-        let shell = Command::new("sh").arg("-c").arg(format!("{script}\n{printed}")).output();
-        let output = String::from_utf8(shell.expect("a shell").stdout).expect("text");
-        assert_eq!(output, "http://127.0.0.1:8080|http://127.0.0.1:24403|a.b-c_d.e|", "{text}");
-        assert!(text.contains("  page       http://127.0.0.1:8080\n"), "{text}");
-    }
 }

@@ -65,6 +65,11 @@ fn a_wrong_flag_or_value_is_bad_usage() {
             "http://a",
         ],
         &["up", "--replicas", "0"],
+        &["up", "--lock", "padlock"],
+        &["up", "--scope", "planet"],
+        &["up", "--guards", "maybe"],
+        &["up", "--crowd", "0"],
+        &["up", "--crowd", "100001"],
         &["bench", "--rows", "tulips"],
         &["bench", "--rounds", "0"],
         &["bench", "--seconds", "many"],
@@ -150,6 +155,17 @@ fn a_port_in_use_is_one_sentence_that_names_it() {
     let program = env!("CARGO_BIN_EXE_loadtest");
     let sentence = one_sentence(&["up", "--port", &port, "--seckill", program]);
     assert!(sentence.contains(&port), "{sentence}");
+}
+
+#[test]
+fn a_queue_with_a_lock_or_without_guards_is_refused_before_any_server_starts() {
+    let program = env!("CARGO_BIN_EXE_loadtest");
+    for wrong in [["--lock", "zookeeper"], ["--scope", "voucher"], ["--guards", "off"]] {
+        let mut arguments = vec!["up", "--path", "queued", "--seckill", program];
+        arguments.extend(wrong);
+        let sentence = one_sentence(&arguments);
+        assert!(sentence.contains("--path queued takes no lock"), "{sentence}");
+    }
 }
 
 #[test]

@@ -74,6 +74,14 @@ impl Process {
         matches!(self.slot.look(), Ok(Life::Running))
     }
 
+    /// How it ended, unless it runs, or ended by [`Process::kill`].
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        match self.slot.look() {
+            Ok(Life::Ended(status)) => Some(status),
+            Ok(Life::Running | Life::Gone) | Err(_) => None,
+        }
+    }
+
     /// The log: stdout and stderr of all starts; only stderr of a program that is talked to.
     pub fn log_path(&self) -> &Path {
         &self.log

@@ -197,7 +197,8 @@ impl Cluster {
             .await
     }
 
-    async fn start_zookeeper(&self) -> Result<ZooKeeper> {
+    /// Starts a ZooKeeper.
+    pub(crate) async fn start_zookeeper(&self) -> Result<ZooKeeper> {
         let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
         let (zookeeper, said) = blocking(move || {
             let zookeeper = bed.zookeeper(options)?;

@@ -21,6 +21,9 @@ const LOG_LINES: usize = 15;
 /// Empties a logical database of Redis. ARGV: its number.
 const EMPTY: &str = "redis.call('select', ARGV[1]) redis.call('flushdb')";
 
+/// The variable that `seckill` takes the secret of its tokens from.
+const JWT_SECRET: &str = "JWT_SECRET";
+
 /// Tells tokio's runtime how many threads run tasks.
 pub(crate) const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
 
@@ -105,7 +108,7 @@ impl Deployment {
         let database = cluster.schema(&name, lab).await?;
         let mut secrets = vec![
             ("DATABASE_URL".to_owned(), database.clone()),
-            ("JWT_SECRET".to_owned(), cluster.jwt_secret.clone()),
+            (JWT_SECRET.to_owned(), cluster.jwt_secret.clone()),
         ];
         if let Some(zookeeper) = &zookeeper {
             secrets.push(("ZOOKEEPER_URL".to_owned(), zookeeper.connect_string().to_owned()));
@@ -161,6 +164,12 @@ impl Deployment {
     /// The address of its database, password included: for the judge only.
     pub fn database_url(&self) -> &str {
         &self.database
+    }
+
+    /// The addresses of its servers, passwords included, each after the variable that `seckill`
+    /// takes it from.
+    pub fn server_urls(&self) -> impl Iterator<Item = &(String, String)> {
+        self.secrets.iter().filter(|(variable, _)| variable != JWT_SECRET)
     }
 
     /// Where the history of its sale goes, if it is to stay.

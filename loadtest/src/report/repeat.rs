@@ -79,7 +79,7 @@ pub(super) fn command_line(name: &str, flags: &[String]) -> String {
 }
 
 /// A word as a shell takes it for one.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@,=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()

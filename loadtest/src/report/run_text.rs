@@ -21,7 +21,7 @@ pub fn text(report: &RunReport) -> String {
     );
     let conditions = conditions(&report.conditions);
     let mut parts = vec![head, outcomes(load), details(load), cost(report), conditions];
-    parts.extend(report.vouchers.iter().map(voucher));
+    parts.extend(report.vouchers.iter().map(|one| voucher(one, &report.target)));
     parts.push(summary(report));
     parts.join("\n\n")
 }
@@ -32,10 +32,19 @@ pub(super) fn conditions(all: &[Condition]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn voucher(one: &VoucherReport) -> String {
+fn voucher(one: &VoucherReport, target: &str) -> String {
     let Judged { voucher, offered, demanded, verdict } = &one.judged;
     let units = offered.map_or("unknown".to_owned(), |units| units.to_string());
-    format!("voucher {voucher} ({}), {units} units\n{}", one.title, findings(verdict, demanded))
+    let hint = match offered {
+        Some(..=0) => format!(
+            "\nNothing was left to sell. `curl -s {target}/api/admin/vouchers/{voucher}/stock \
+             -H \"Authorization: Bearer $ADMIN\" --json '{{\"units\":100}}'` adds some; ADMIN is \
+             the token of an admin."
+        ),
+        Some(_) | None => String::new(),
+    };
+    let findings = findings(verdict, demanded);
+    format!("voucher {voucher} ({}), {units} units{hint}\n{findings}", one.title)
 }
 
 /// What the generator took, and whether the figures on speed are the service's.
