@@ -6,6 +6,9 @@ use crate::lab::planting::{Attempt, Planted, Plants, PlantsReport};
 use crate::report::table::Look;
 use crate::report::wrapped;
 
+/// Columns of the table where its reader's terminal is not known.
+const FILE_COLUMNS: u16 = 100;
+
 /// What came of a bug and a seed, in a line.
 pub fn line(name: &str, attempt: &Attempt) -> String {
     format!("{name:<26} {}", words(attempt))
@@ -39,7 +42,8 @@ impl Plants {
     pub fn text(&self, look: Look) -> String {
         let mut table = Table::new();
         table.load_style(look.style());
-        if let Look::Plain { width: Some(width), .. } = look {
+        if let Look::Plain { width, .. } = look {
+            let width = width.unwrap_or(FILE_COLUMNS);
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
         table.force_no_tty().set_header(["bug", "breaks", "where", "caught by", "rounds", "sound"]);
@@ -131,4 +135,27 @@ fn cells(bug: &Planted) -> [String; 6] {
         bug.rounds(),
         bug.sound().to_owned(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::plants::ROWS;
+    use crate::report::tests::planted;
+
+    #[test]
+    fn the_table_of_all_bugs_fits_a_terminal_and_a_file() {
+        let mut plants = planted(&ROWS.map(|row| row.bug.name()), 3);
+        for (bug, row) in plants.bugs.iter_mut().zip(ROWS) {
+            (bug.breaks, bug.shown_by) = (row.breaks, row.trial.to_string());
+        }
+        for (width, most) in [(Some(80), 80), (Some(132), 132), (None, 100)] {
+            let text = plants.text(Look::Plain { colours: false, width });
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(most), "{widest:?} of {most}: {text}");
+        }
+        let markdown = plants.text(Look::Markdown);
+        let rows = markdown.lines().filter(|line| line.starts_with('|')).count();
+        assert_eq!(rows, ROWS.len() + 2, "a line each: {markdown}");
+    }
 }
