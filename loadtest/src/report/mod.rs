@@ -14,6 +14,7 @@ pub mod repeat;
 pub mod run_text;
 pub mod series;
 pub mod settings;
+mod summary;
 pub mod table;
 pub mod unknown;
 
@@ -138,16 +139,16 @@ fn wrong(cells: &[CellReport]) -> Vec<String> {
 }
 
 impl Report {
-    /// All that is printed.
+    /// All that is printed: first what makes it red, then the summary, if its cells were run.
     pub fn text(&self, look: Look) -> String {
-        let text = match &self.selection {
+        let headline = Headline::of(self).map(|headline| headline.lines());
+        let whole = match &self.selection {
             Some(selection) => matrix::text(self, selection, look),
             None => self.comparison(look),
         };
-        match Headline::of(self) {
-            Some(headline) => format!("{}\n\n{text}", headline.lines()),
-            None => text,
-        }
+        let summary = summary::summary(&self.cells, &self.load, look);
+        let parts = headline.into_iter().chain(summary).chain([whole]);
+        parts.collect::<Vec<_>>().join("\n\n")
     }
 
     /// Table, legend, what is wrong, conclusion.
