@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Runs what the build stages of the Dockerfile run, without an engine: their RUN lines, in a folder
+# with the files that their COPY lines name and .dockerignore lets through. So a file that cargo
+# wants and that the image lacks is found. PROFILE is dev, and the libraries that are compiled in
+# target/ are used again.
+#
+#   deploy/try/check-image.sh [FOLDER]    of a checkout; default: this one
+#
+# Known of the Dockerfile's language: what this Dockerfile uses of it. Anything else is an error.
+# Exit codes: 0 the commands succeed, 1 one does not, 2 the Dockerfile cannot be read.
+set -eu -o pipefail
+cd "$(dirname "$0")/../.."
+own=$PWD
+cd "${1:-.}"
+folder=$own/target/check-image
+
+die() {
+  echo "check-image: $*" >&2
+  exit 2
+}
+
+# The lines of stages that stand on the rust image, continued ones joined and comments left out.
+instructions() {
+  sed -E '/^ *#/d' Dockerfile | sed -E ':a; /\\$/ { N; s/\\\n/ /; ba }' | awk '
+    $1 == "FROM" { builds = $2 ~ /^rust:/ || $2 in names; if (builds) names[$4] }
+    builds && NF'
+}
+
+# Of the paths on stdin those that .dockerignore lets through: the last pattern that fits a path or
+# a folder above it decides.
+let_through() {
+  awk '
+    NR == FNR {
+      if ($0 == "" || $0 ~ /^#/) next
+      keep[++n] = sub(/^!/, "")
+      gsub(/\./, "\\."); gsub(/\*\*\//, "\001"); gsub(/\*/, "[^/]*"); gsub(/\?/, "[^/]")
+      gsub("\001", "(.*/)?")
+      pattern[n] = "^" $0 "(/.*)?$"
+      next
+    }
+    {
+      kept = 1
+      for (i = 1; i <= n; i++) if ($0 ~ pattern[i]) kept = keep[i]
+      if (kept) print
+    }' .dockerignore -
+}
+
+# COPY, of the files in the list.
+copy() { # SOURCE... TARGET
+  local target=${*: -1} source file found
+  for source in "${@:1:$#-1}"; do
+    source=${source#./} found=
+    while IFS= read -r file; do
+      case $source:$file in
+        .:*) to=$target/$file ;;
+        "$file:$file") case $target in */ | .) to=$target/${file##*/} ;; *) to=$target ;; esac ;;
+        "$source:${source%/}/"*) to=$target/${file#"${source%/}/"} ;;
+        *) continue ;;
+      esac
+      found=1
+      mkdir -p "$(dirname "$folder/$to")"
+      cp -Pp "$file" "$folder/$to"
+    done <"$folder.files"
+    [ -n "$found" ] || { echo "check-image: no file for COPY $source" >&2; exit 1; }
+  done
+}
+
+# RUN, without its mounts.
+run() { # COMMAND
+  echo "check-image: $1"
+  (cd "$folder" && PROFILE=dev CARGO_TARGET_DIR=$own/target bash -eu -c "$1") ||
+    { echo "check-image: that fails in a folder with the image's files only" >&2; exit 1; }
+}
+
+rm -rf "$folder"
+# `target/$PROFILE` is `target/debug` for the profile dev.
+mkdir -p "$folder/target"
+ln -s "$own/target/debug" "$folder/target/dev"
+git ls-files --cached --others --exclude-standard | let_through >"$folder.files"
+instructions >"$folder.instructions"
+ran=
+while read -r instruction rest; do
+  case $instruction in
+    FROM | ARG | WORKDIR) ;;
+    COPY)
+      # shellcheck disable=SC2086  # a list of words
+      case $rest in *--*) die "not known: COPY $rest" ;; *) copy $rest ;; esac
+      ;;
+    RUN)
+      while [[ $rest == --mount=* ]]; do rest=${rest#* }; rest=${rest#"${rest%%[! ]*}"}; done
+      run "$rest" </dev/null
+      run "$rest" </dev/null
+      ran=1
+      ;;
+    *) die "not known: $instruction $rest" ;;
+  esac
+done <"$folder.instructions"
+[ -n "$ran" ] || die "the Dockerfile has no RUN on the rust image"
+
+channel=$(sed -nE 's/^channel *= *"(.*)"/\1/p' rust-toolchain.toml)
+grep -q "^FROM rust:$channel-" "$own/Dockerfile" 2>/dev/null || grep -q "^FROM rust:$channel-" Dockerfile ||
+  { echo "check-image: the Dockerfile has another Rust than rust-toolchain.toml, $channel" >&2; exit 1; }
