@@ -1,19 +1,20 @@
-# The image of the service (the last stage, and so the default), and that of the laboratory (--target
-# lab). docs/compose.md says how long they build; `make check-image` runs the build stages' commands
-# without an engine.
+# The image of the service (the last stage, and so the default), and that of the laboratory
+# (--target lab). docs/compose.md says how long they build; `make check-image` runs the build
+# stages' commands without an engine.
 
 FROM rust:1.95.0-bookworm AS source
 WORKDIR /build
-# What .dockerignore lets through. Not rust-toolchain.toml: it asks for rustfmt and clippy, and these
-# images have no use for them.
+# What .dockerignore lets through. Not rust-toolchain.toml: it asks for rustfmt and clippy, and
+# these images have no use for them.
 COPY . .
 
-# The caches outlive a build but are no part of the image: the program is copied out of them.
+# The caches outlive a build but are no part of the image: the program is copied out of them. Both
+# packages are named, here too, so that libraries have the features that they have in `make bench`.
 FROM source AS build
 ARG PROFILE=release
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target,sharing=locked \
-    cargo build --profile $PROFILE --locked --package seckill --bin seckill \
+    cargo build --profile $PROFILE --locked --package seckill --package loadtest --bin seckill \
     && mkdir out \
     && cp target/$PROFILE/seckill out/ \
     && strip out/seckill

@@ -23,7 +23,8 @@ failpoints := seckill/failpoints
 .PHONY: help demo compare soak demo-soak plants kill-rounds up test test-mysql interop \
   interop-short peers \
   bench bench-check bench-load bench-locks bench-mysql \
-  fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose \
+  fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose check-image \
+  try-compose \
   install-servers install-all clean-report
 
 help: ## Print this list
@@ -66,7 +67,7 @@ up: install-servers ## Start a private cluster and print the web page's address;
 	$(build-release)
 	target/release/loadtest up $(ARGS)
 
-tests := unit failpoints interop-short docs check-compose
+tests := unit failpoints interop-short docs check-image check-compose
 test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs
 
 # Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
@@ -157,11 +158,18 @@ docs: ## Build the documentation of the code
 
 check-compose: ## Check docker-compose.yml, where docker compose exists
 	@if docker compose version >/dev/null 2>&1; then \
-	  MYSQL_ROOT_PASSWORD=x MYSQL_PASSWORD=x REDIS_PASSWORD=x JWT_SECRET=x \
-	    docker compose --env-file .env.example config -q; \
+	  docker compose --env-file .env.example --profile demo --profile lab config -q; \
 	else \
 	  echo "docker compose is not installed here: docker-compose.yml was not checked"; \
 	fi
+
+# The programs in target/debug/ are built anew at the end: the tests start those.
+check-image: ## Run what builds the images without an engine, with the images' files only
+	deploy/try/check-image.sh
+	cargo build --workspace --bins --locked
+
+try-compose: ## Build the images, run docker-compose.yml as a user would, and give a verdict
+	deploy/try/try.sh
 
 install-servers: ## Install what is missing of the servers for the tests (NO_INSTALL=1: refuse)
 	@deploy/install-servers.sh

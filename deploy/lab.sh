@@ -6,6 +6,7 @@ set -eu
 case ${1-} in
     demo)
         shift
+        echo "lab: the report goes to /report, with docker compose to target/report here"
         set -- matrix --story --report-dir /report "$@"
         ;;
 esac

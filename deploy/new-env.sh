@@ -1,21 +1,25 @@
 #!/bin/sh
-# Writes .env from .env.example, each secret in it a random one. An .env that is there is left alone.
+# Writes .env from .env.example, each secret in it a random one. A file that is there is left alone.
+# Usage: deploy/new-env.sh [FILE], instead of .env
 # Exit codes: 0 it was written, 2 it was not.
 set -eu
-cd "$(dirname "$0")/.."
+example=$(dirname "$0")/../.env.example
+file=${1:-$(dirname "$0")/../.env}
 
 die() {
     echo "new-env: $*" >&2
     exit 2
 }
 
-[ ! -e .env ] || die ".env exists already; remove it to get new secrets (of empty volumes only)"
+[ ! -e "$file" ] || die "$file exists already; its passwords are those of the volumes"
 umask 077
 while IFS= read -r line; do
     case $line in
-        [A-Z]*_PASSWORD= | [A-Z]*_SECRET=) line=$line$(openssl rand -hex 32) || die "openssl gave no secret" ;;
+        [A-Z]*_PASSWORD= | [A-Z]*_SECRET=)
+            line=$line$(openssl rand -hex 32) || die "openssl gave no secret"
+            ;;
     esac
     printf '%s\n' "$line"
-done <.env.example >.env.new
-mv .env.new .env
-echo "new-env: .env was written"
+done <"$example" >"$file.new"
+mv "$file.new" "$file"
+echo "new-env: $file was written"

@@ -57,6 +57,7 @@ copy() { # SOURCE... TARGET
         "$source:${source%/}/"*) to=$target/${file#"${source%/}/"} ;;
         *) continue ;;
       esac
+      [ -e "$file" ] || continue
       found=1
       mkdir -p "$(dirname "$folder/$to")"
       cp -Pp "$file" "$folder/$to"
@@ -89,7 +90,6 @@ while read -r instruction rest; do
     RUN)
       while [[ $rest == --mount=* ]]; do rest=${rest#* }; rest=${rest#"${rest%%[! ]*}"}; done
       run "$rest" </dev/null
-      run "$rest" </dev/null
       ran=1
       ;;
     *) die "not known: $instruction $rest" ;;
@@ -98,5 +98,7 @@ done <"$folder.instructions"
 [ -n "$ran" ] || die "the Dockerfile has no RUN on the rust image"
 
 channel=$(sed -nE 's/^channel *= *"(.*)"/\1/p' rust-toolchain.toml)
-grep -q "^FROM rust:$channel-" "$own/Dockerfile" 2>/dev/null || grep -q "^FROM rust:$channel-" Dockerfile ||
-  { echo "check-image: the Dockerfile has another Rust than rust-toolchain.toml, $channel" >&2; exit 1; }
+grep -q "^FROM rust:$channel-" Dockerfile || {
+  echo "check-image: the Dockerfile has another Rust than rust-toolchain.toml, $channel" >&2
+  exit 1
+}

@@ -10,6 +10,7 @@ mod commit;
 mod comparison;
 mod contention;
 mod crowd;
+mod demo_vouchers;
 mod every_kind;
 mod faults;
 mod fence;
