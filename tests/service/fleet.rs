@@ -12,23 +12,30 @@ use crate::support::{Place, SECRET, servers};
 pub(crate) const SECKILL: &str = env!("CARGO_BIN_EXE_seckill");
 const REPLICAS: usize = 3;
 
-/// One fleet for all tests that need one; the bed takes it down with the other servers.
+/// Replicas and their proxy; the bed takes them down with the other servers.
 pub(crate) struct Fleet {
     pub(crate) replicas: Vec<Replica>,
     pub(crate) proxy: Haproxy,
     pub(crate) place: Place,
 }
 
-/// The fleet, started by the first test that asks: all replicas at once, on an empty database.
+/// One fleet for all tests that need one. The first that asks starts it: all replicas at once, on an
+/// empty database.
 pub(crate) async fn fleet() -> &'static Fleet {
     static FLEET: OnceLock<Fleet> = OnceLock::new();
-    let starting = tokio::task::spawn_blocking(|| FLEET.get_or_init(start));
+    let starting = tokio::task::spawn_blocking(|| FLEET.get_or_init(|| start("replica")));
     starting.await.expect("three replicas that start at once, and a proxy")
 }
 
-fn start() -> Fleet {
+/// A fleet of one test, which takes from its replicas what other tests rely on.
+pub(crate) async fn fleet_of_its_own(name: &'static str) -> Fleet {
+    let starting = tokio::task::spawn_blocking(move || start(name));
+    starting.await.expect("three replicas that start at once, and a proxy")
+}
+
+fn start(name: &str) -> Fleet {
     let place = Place::fresh();
-    let spec = |number| replica(&place, &format!("replica-{number}"));
+    let spec = |number| replica(&place, &format!("{name}-{number}"));
     let replicas = start_together((1..=REPLICAS).map(spec));
     let addresses: Vec<_> = replicas.iter().map(Replica::addr).collect();
     let proxy = servers().bed.haproxy(&addresses).expect("HAProxy is installed");
