@@ -4,10 +4,10 @@
 //! when; it can be frozen, thawed and killed. [`Servers`] are the real servers that the processes
 //! meet on. The suite is `tests/conformance`: a line in distlock's registry brings a kind all of
 //! it; `tests/flaws` shows what kinds are known to get wrong. Reading order: `protocol` (what is
-//! said to a contender), `failure`, `addresses`, `servers`, `driver` (how it is said), `variant`
-//! (mechanisms that the registry does not make), `clock`, `counter`, `mint`, `want`, `spread`,
-//! `witness`, `patience`, `replica`, `column`, `peer`, `jvm`; then
-//! `main.rs`, the contender itself.
+//! said to a contender), `stay`, `failure`, `addresses`, `servers`, `driver` (how it is said),
+//! `looks`, `variant` (mechanisms that the registry does not make), `clock`, `counter`, `mint`,
+//! `want`, `spread`, `witness`, `patience`, `replica`, `column`, `peer`, `jvm`; then `main.rs`, the
+//! contender itself.
 
 mod addresses;
 pub mod clock;
@@ -16,6 +16,7 @@ pub mod counter;
 mod driver;
 mod failure;
 mod jvm;
+mod looks;
 mod mint;
 mod patience;
 mod peer;
@@ -23,6 +24,7 @@ pub mod protocol;
 mod replica;
 mod servers;
 mod spread;
+mod stay;
 pub mod variant;
 mod want;
 mod witness;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::Addresses;
 pub use crate::failure::Failure;
+pub use crate::stay::Stay;
 use crate::variant::Variant;
 
 /// The first line in.
@@ -79,6 +80,11 @@ pub enum Order {
     },
     /// Look whether it is lost: [`Word::Looked`].
     IsLost {
+        /// The hold.
+        handle: u64,
+    },
+    /// Say until when it is believed in: [`Word::Believed`].
+    Belief {
         /// The hold.
         handle: u64,
     },
@@ -181,46 +187,6 @@ pub struct Contest {
     pub ignore_loss: bool,
 }
 
-/// One stay in the section. Written as an array.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Row", into = "Row")]
-pub struct Stay {
-    /// Which task.
-    pub task: u32,
-    /// When the lock was asked for.
-    pub asked_ns: u64,
-    /// When the mechanism first and when it next said that somebody else holds it; 0 if it did not.
-    pub busy_ns: (u64, u64),
-    /// When it was there.
-    pub acquired_ns: u64,
-    /// When the work was done or, if that was earlier, belief in the lock ended.
-    pub believed_until_ns: u64,
-    /// When the release was answered.
-    pub released_ns: u64,
-    /// Whether the number was written.
-    pub wrote: bool,
-    /// The fencing token; 0 if there is none.
-    pub token: u64,
-}
-
-type Row = (u32, u64, (u64, u64), u64, u64, u64, bool, u64);
-
-impl From<Row> for Stay {
-    fn from(row: Row) -> Self {
-        let (task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token) =
-            row;
-        Self { task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token }
-    }
-}
-
-impl From<Stay> for Row {
-    fn from(stay: Stay) -> Self {
-        let Stay { task, asked_ns, busy_ns, acquired_ns, .. } = stay;
-        let Stay { believed_until_ns, released_ns, wrote, token, .. } = stay;
-        (task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token)
-    }
-}
-
 /// A line from a contender.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Line {
@@ -253,6 +219,8 @@ pub enum Word {
         /// Whether it is.
         lost: bool,
     },
+    /// Until when it is believed in.
+    Believed(Believed),
     /// What became of an effect.
     Effected {
         /// False if the lock was lost.
@@ -300,6 +268,15 @@ pub struct Held {
     pub acquired_ns: u64,
     /// Until when it may be believed in unless it is renewed; none if that never ends.
     pub believed_until_ns: Option<u64>,
+}
+
+/// The belief in a hold.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Believed {
+    /// Its end, unless it is renewed; none if it never ends.
+    pub until_ns: Option<u64>,
+    /// An instant at which that was known.
+    pub looked_ns: u64,
 }
 
 /// A lock, seen from outside.

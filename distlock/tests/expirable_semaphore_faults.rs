@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock::{ExpirableSemaphore, Lease, LockError, Owner, Release};
 use support::synchronizers::{ACCIDENTS, Client, LOOK, Own, PATIENT, SLACK};
 use support::{LONG, eventually, fresh_name};
-use testbed::{Action, Command, Dropping, RedisOptions, Times};
+use testbed::{Action, Command, Direction, Dropping, RedisOptions, Times};
 
 /// It does not end in a test.
 const FIXED: Lease = Lease::Fixed(LONG);
@@ -114,6 +114,31 @@ async fn renewals_without_an_answer_are_tried_again_and_lose_nothing() {
     assert!(!permit.is_lost());
     assert_eq!(permit.release().await.expect("an answer"), Release::Released);
     assert_eq!(seen.free().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn belief_counts_from_the_sending_of_an_acquisition_and_a_renewal_less_the_margin() {
+    let seen = Seen::with(1, RedisOptions::default()).await;
+    let (delay, length) = (Duration::from_millis(200), Duration::from_secs(9));
+    seen.own.proxy.set_latency(Direction::ToClient, delay, Duration::ZERO);
+    let permit = seen.broken.acquire(PATIENT, Lease::Renewed(length)).await.expect("a permit");
+    let worth = length - length / 100 - Duration::from_millis(2);
+    let look = || {
+        let end = permit.belief().deadline().expect("an end");
+        // What is known by now was sent before that.
+        let sent = tokio::time::Instant::now() - delay;
+        assert!(end <= sent + worth, "believed in for {:?} too long", end - (sent + worth));
+        end
+    };
+    let mut end = look();
+    for _ in 0..2 {
+        eventually("it is renewed", async || {
+            let before = std::mem::replace(&mut end, look());
+            end > before
+        })
+        .await;
+    }
+    assert_eq!(permit.release().await.expect("an answer"), Release::Released);
 }
 
 #[tokio::test(flavor = "multi_thread")]

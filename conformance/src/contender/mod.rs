@@ -17,7 +17,7 @@ use std::time::Duration;
 use conformance::FileMint;
 use conformance::clock::{at_ns, now_ns};
 use conformance::counter::Counter;
-use conformance::protocol::{Failure, Held, Lost, MintAt, Order, Setup, Want, Word};
+use conformance::protocol::{Believed, Failure, Held, Lost, MintAt, Order, Setup, Want, Word};
 use distlock::mysql::{LentTransaction, MySqlTokens};
 use distlock::{
     Guard, Lease, LockError, LockName, LockOptions, Locks, Loss, MySqlServer, Owner, RedisServer,
@@ -101,6 +101,10 @@ impl Contender {
                 Word::Done
             }
             Order::IsLost { handle } => Word::Looked { lost: self.loss(handle)?.is_lost() },
+            Order::Belief { handle } => {
+                let until_ns = self.loss(handle)?.belief().deadline().map(at_ns);
+                Word::Believed(Believed { until_ns, looked_ns: now_ns() })
+            }
             Order::Effect { handle, file } => {
                 let done = !self.loss(handle)?.is_lost();
                 if done {

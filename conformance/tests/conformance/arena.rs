@@ -80,6 +80,24 @@ pub(crate) fn of_servers(subject: &Subject) -> Asked {
     Asked::of_those_that(subject.promise.is_on_a_server(), "lives in no server")
 }
 
+/// Of kinds whose holds end when nothing more is heard of their holders.
+pub(crate) fn of_ending(subject: &Subject) -> Asked {
+    match subject.promise.hold {
+        HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember => Asked::Yes,
+        HoldKind::Transaction => Asked::No("keeps out everybody for as long as it is frozen"),
+        HoldKind::Nothing | HoldKind::Process => Asked::No("lives in no server"),
+    }
+}
+
+/// Of kinds whose holds are kept alive.
+pub(crate) fn of_renewed(subject: &Subject) -> Asked {
+    match subject.promise.renewal {
+        RenewalKind::Yes | RenewalKind::Heartbeat => Asked::Yes,
+        RenewalKind::No => Asked::No("renews nothing"),
+        RenewalKind::NotApplicable => Asked::No("has no lease"),
+    }
+}
+
 /// Whether holds end at a time that the server knows.
 pub(crate) fn has_lease(promise: &Guarantees) -> bool {
     let ends = matches!(promise.hold, HoldKind::Lease | HoldKind::WeakestMember);
@@ -111,14 +129,19 @@ impl Arena {
         Self { kind, variant, promise, servers: Servers::shared() }
     }
 
+    /// The kinds on whose servers it lives.
+    pub(crate) fn lives_as(&self) -> Vec<LockKind> {
+        self.variant.lives_as(self.kind)
+    }
+
     /// Whether that is among what it lives on.
     pub(crate) fn lives_on(&self, place: Home) -> bool {
-        self.variant.lives_as(self.kind).into_iter().any(|kind| home(kind) == place)
+        self.lives_as().into_iter().any(|kind| home(kind) == place)
     }
 
     /// Where a process finds what it lives on.
     fn addresses(&self) -> Addresses {
-        self.servers.addresses_of(&self.variant.lives_as(self.kind))
+        self.servers.addresses_of(&self.lives_as())
     }
 
     /// With connections of their own.

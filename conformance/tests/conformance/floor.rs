@@ -17,13 +17,14 @@ pub(crate) const fn of(kind: LockKind) -> usize {
         LockKind::None => 9,
         LockKind::Local => 21,
         LockKind::MysqlRow => 24,
-        LockKind::GetsetTimestamp | LockKind::Zookeeper => 26,
-        LockKind::SetnxExpire | LockKind::SetNx | LockKind::OwnerCheck | LockKind::MysqlNamed => 27,
-        LockKind::LuaRelease | LockKind::Reentrant => 29,
-        LockKind::Red => 30,
-        LockKind::MysqlTable => 33,
-        LockKind::Redisson | LockKind::ReadWrite | LockKind::Multi => 34,
-        LockKind::Fair => 35,
+        LockKind::GetsetTimestamp => 27,
+        LockKind::SetnxExpire | LockKind::SetNx | LockKind::OwnerCheck | LockKind::Zookeeper => 28,
+        LockKind::MysqlNamed => 29,
+        LockKind::LuaRelease | LockKind::Reentrant => 30,
+        LockKind::Red => 32,
+        LockKind::MysqlTable => 35,
+        LockKind::Redisson | LockKind::ReadWrite | LockKind::Multi => 36,
+        LockKind::Fair => 37,
     }
 }
 

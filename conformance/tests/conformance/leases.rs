@@ -5,12 +5,12 @@ use std::time::Duration;
 use conformance::clock::{between, now_ns};
 use conformance::protocol::{Cause, Outcome, Setup, Want};
 use conformance::{Contender, fresh_name};
-use distlock::{Guarantees, HoldKind, OwnerCheck, RenewalKind};
+use distlock::{Guarantees, OwnerCheck};
 use testbed::Direction;
 
 use crate::arena::{
     Arena, Asked, Check, LONG, SHORT, SLACK, Subject, assert_busy, assert_free, at_once,
-    await_busy, eventually, has_lease, of_servers, patiently,
+    await_busy, eventually, has_lease, of_ending, of_renewed, of_servers, patiently,
 };
 
 /// How long a hold may last in a check, far from every lease.
@@ -26,12 +26,12 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "belief_of_a_frozen_holder_ends_before_the_next_one_enters",
-        asked: ends_by_itself,
+        asked: of_ending,
         run: a_frozen_holder_does_not_believe,
     },
     Check {
         name: "belief_of_a_holder_that_is_cut_off_ends_before_the_next_one_enters",
-        asked: ends_by_itself,
+        asked: of_ending,
         run: a_holder_that_is_cut_off_does_not_believe,
     },
     Check {
@@ -46,11 +46,7 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "a_renewed_hold_outlives_three_leases",
-        asked: |subject| match subject.promise.renewal {
-            RenewalKind::Yes | RenewalKind::Heartbeat => Asked::Yes,
-            RenewalKind::No => Asked::No("renews nothing"),
-            RenewalKind::NotApplicable => Asked::No("has no lease"),
-        },
+        asked: of_renewed,
         run: a_renewed_hold_stays,
     },
     Check {
@@ -77,14 +73,6 @@ pub(crate) const CHECKS: &[Check] = &[
         run: an_entry_ends,
     },
 ];
-
-fn ends_by_itself(subject: &Subject) -> Asked {
-    match subject.promise.hold {
-        HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember => Asked::Yes,
-        HoldKind::Transaction => Asked::No("keeps out everybody for as long as it is frozen"),
-        HoldKind::Nothing | HoldKind::Process => Asked::No("lives in no server"),
-    }
-}
 
 fn with_lease(subject: &Subject) -> Asked {
     Asked::of_those_that(has_lease(&subject.promise), "has no lease")

@@ -9,6 +9,7 @@
 
 mod arena;
 mod bad_input;
+mod belief;
 mod cancellation;
 mod exclusion;
 mod fencing;
@@ -92,6 +93,7 @@ fn checks() -> Vec<Check> {
         release::CHECKS,
         lost_answers::CHECKS,
         leases::CHECKS,
+        belief::CHECKS,
         reentry::CHECKS,
         queueing::CHECKS,
         fencing::CHECKS,

@@ -130,7 +130,7 @@ impl Connection {
     }
 
     /// The socket of that side can be read or written.
-    pub(super) fn wake(&mut self, side: Side, world: &mut World, now: Instant) {
+    pub(super) fn wake(&mut self, side: Side, world: &mut World) {
         let (socket, from, to) = match side {
             Side::Client => (&self.client, &self.to_server, &mut self.to_client),
             Side::Server => (&self.server, &self.to_client, &mut self.to_server),
@@ -141,7 +141,10 @@ impl Connection {
         }
         let mut buffer = [0; 16 * 1024];
         let mut socket: &TcpStream = socket;
-        match socket.read(&mut buffer) {
+        let read = socket.read(&mut buffer);
+        // Not before: what is told to be late is late by no less than that.
+        let now = Instant::now();
+        match read {
             Ok(0) => self.finish(side, Item::End, world, now),
             Ok(count) => self.hear(side, &buffer[..count], world, now),
             Err(error) if is_passing(&error) => {}

@@ -100,11 +100,10 @@ impl Shared {
             while matches!((&self.woken).read(&mut [0; 64]), Ok(1..)) {}
             let mut engine = self.lock();
             engine.accept(listener);
-            let now = Instant::now();
             for (connection, side) in ready {
-                engine.wake(connection, side, now);
+                engine.wake(connection, side);
             }
-            engine.deliver(now);
+            engine.deliver(Instant::now());
         }
     }
 
@@ -175,9 +174,9 @@ impl Engine {
         }
     }
 
-    fn wake(&mut self, connection: u64, side: Side, now: Instant) {
+    fn wake(&mut self, connection: u64, side: Side) {
         if let Some(connection) = self.connections.get_mut(&connection) {
-            connection.wake(side, &mut self.world, now);
+            connection.wake(side, &mut self.world);
         }
     }
 

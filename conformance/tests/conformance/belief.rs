@@ -1,0 +1,124 @@
+//! Until when a holder believes: it counts from the sending of what was answered, and stops a margin
+//! for the clocks earlier.
+//!
+//! Each answer of a server is [`DELAY`] late, by a proxy. So whatever is known by now was sent at
+//! least that long ago, and a look at the belief in a hold bounds it: by the instant after the look,
+//! less the delay, and what a lease is worth. A thread that is taken away between any two of these
+//! instants makes the bound wider, never narrower. Only a defect that takes less time than such a
+//! thread was away is overlooked.
+
+use std::time::Duration;
+
+use conformance::clock::between;
+use conformance::protocol::{Believed, Held, Setup, Want};
+use conformance::{Contender, fresh_name};
+use distlock::HoldKind;
+use testbed::{Direction, Proxy};
+
+use crate::arena::{Arena, Check, LONG, await_busy, eventually, of_ending, of_renewed, patiently};
+
+/// How late every answer is: less than the 500 ms for which `red` waits for one.
+const DELAY: Duration = Duration::from_millis(200);
+/// A lease whose margin is long: 602 ms.
+const LEASE: Duration = Duration::from_secs(60);
+/// A lease that is renewed in a check, and whose margin is still longer than a look takes: 92 ms.
+const RENEWED: Duration = Duration::from_secs(9);
+/// An instant of a process is known to the others with that error.
+const CLOCK_NS: u64 = 1_000;
+
+pub(crate) const CHECKS: &[Check] = &[
+    Check {
+        name: "an_answer_to_an_acquisition_that_is_late_shortens_belief_by_its_delay",
+        asked: of_ending,
+        run: an_acquisition_is_answered_late,
+    },
+    Check {
+        name: "an_answer_to_a_renewal_that_is_late_shortens_belief_by_its_delay",
+        asked: of_renewed,
+        run: renewals_are_answered_late,
+    },
+];
+
+/// A process with ways of its own to its servers, all of which know a hold for that long.
+fn by_ways(arena: &Arena, lease: Duration) -> (Vec<Proxy>, Contender) {
+    let (ways, mut addresses) = arena.ways();
+    // For those whose lease is their session's.
+    addresses.zookeeper_session_ms = u64::try_from(lease.as_millis()).ok();
+    let setup = Setup { addresses, ..arena.setup() };
+    (ways, Contender::start_as(arena.servers, &setup))
+}
+
+fn make_late(ways: &[Proxy], by: Duration) {
+    for way in ways {
+        way.set_latency(Direction::ToClient, by, Duration::ZERO);
+    }
+}
+
+/// What a lease is worth to its holder, from the sending on.
+fn worth_ns(lease: Duration) -> u64 {
+    let worth = lease - lease / 100 - Duration::from_millis(2);
+    u64::try_from(worth.as_nanos()).expect("a minute")
+}
+
+fn delay_ns() -> u64 {
+    u64::try_from(DELAY.as_nanos()).expect("a moment")
+}
+
+/// A look at the belief in a hold of which nothing is known that was sent less than [`DELAY`] ago.
+fn look(holder: &Contender, held: &Held, lease: Duration) -> Believed {
+    let believed = holder.belief(held.handle);
+    let until_ns = believed.until_ns.expect("an end");
+    let latest_ns = believed.looked_ns - delay_ns() + worth_ns(lease) + CLOCK_NS;
+    let too_long = between(latest_ns, until_ns);
+    assert!(until_ns <= latest_ns, "believed in for {too_long:?} too long: {believed:?} {held:?}");
+    believed
+}
+
+/// The same right after an acquisition, whose first request was sent after it was asked for.
+fn look_at_first(holder: &Contender, held: &Held) {
+    let believed = look(holder, held, LEASE);
+    let earliest_ns = held.asked_ns + worth_ns(LEASE) - CLOCK_NS;
+    let until_ns = believed.until_ns.expect("an end");
+    let too_short = between(until_ns, earliest_ns);
+    assert!(until_ns >= earliest_ns, "believed in for {too_short:?} too short: {held:?}");
+}
+
+/// At once, and after a wait. A composite of which no member may be missing is as late as each of
+/// them, so of its ways one at a time is.
+fn an_acquisition_is_answered_late(arena: &Arena) {
+    let (ways, holder) = by_ways(arena, LEASE);
+    let other = arena.contender();
+    let at_a_time = if arena.promise.hold == HoldKind::WeakestMember { 1 } else { ways.len() };
+    for late in ways.chunks(at_a_time) {
+        make_late(late, DELAY);
+        let at_once = holder.insist(&Want::new(&fresh_name(), LEASE));
+        look_at_first(&holder, &at_once);
+
+        let name = fresh_name();
+        let others = other.lock(&patiently(&name)).expect("nobody has it");
+        let before = holder.busy();
+        let waiting = holder.lock_later(&Want::new(&name, LEASE).waiting(LONG));
+        await_busy(&holder, before);
+        // If it was lost meanwhile, it is free as well.
+        let _outcome = other.release(others.handle);
+        let waited = waiting.wait().expect("it is free");
+        look_at_first(&holder, &waited);
+        make_late(late, Duration::ZERO);
+    }
+}
+
+fn renewals_are_answered_late(arena: &Arena) {
+    let (ways, holder) = by_ways(arena, RENEWED);
+    make_late(&ways, DELAY);
+    let held = holder.insist(&Want::new(&fresh_name(), RENEWED));
+    let mut until_ns = look(&holder, &held, RENEWED).until_ns;
+    // The second one follows a renewal that was answered late.
+    for _ in 0..2 {
+        eventually("it is renewed", || {
+            let before_ns = until_ns;
+            until_ns = look(&holder, &held, RENEWED).until_ns;
+            until_ns > before_ns
+        });
+    }
+    assert!(!holder.is_lost(held.handle));
+}
