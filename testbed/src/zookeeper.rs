@@ -12,6 +12,7 @@ use crate::ports;
 use crate::probe::{Probe, four_letter_word};
 use crate::process::{Process, Recipe, start_on_free_port};
 use crate::shim::{Dial, Shim};
+use crate::zookeeper_wire::end_session;
 
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
 
@@ -131,6 +132,16 @@ impl ZooKeeper {
     pub fn four_letter_word(&self, word: &str) -> Result<String> {
         let answer = four_letter_word(self.address, word).map_err(std::io::Error::other);
         answer.map_err(Error::io(format!("ask {} for {word}", self.name())))
+    }
+
+    /// Ends the session of that id from outside: its ephemeral nodes go, and its client learns of it
+    /// at its next request.
+    ///
+    /// # Errors
+    /// If there is no such session, or no answer within five seconds.
+    pub fn end_session(&self, session: i64) -> Result<()> {
+        let ended = end_session(self.address, session);
+        ended.map_err(Error::io(format!("end session {session:#x} of {}", self.name())))
     }
 }
 

@@ -21,11 +21,13 @@ const CONTAINER: u32 = 4;
 const PERSISTENT_WITH_TTL: u32 = 5;
 
 const NO_NODE: i32 = -101;
+const SESSION_EXPIRED: i32 = -112;
 
 /// A session of the protocol's few words that are needed here.
 struct Session {
     stream: TcpStream,
     timeout_ms: u32,
+    id: i64,
 }
 
 impl Session {
@@ -37,7 +39,8 @@ impl Session {
         hello.extend([0; 8]);
         hello.extend(string("\0".repeat(16).as_str()));
         let answer = exchange(&mut stream, &hello)?;
-        Ok(Self { stream, timeout_ms: u32::try_from(number(&answer, 4)).unwrap() })
+        let id = i64::from_be_bytes(answer[8..16].try_into().unwrap());
+        Ok(Self { stream, timeout_ms: u32::try_from(number(&answer, 4)).unwrap(), id })
     }
 
     /// The error code of the answer.
@@ -115,6 +118,21 @@ fn a_session_of_400_ms_is_legal_and_ends_in_its_time() {
     await_that("the end of the session", Duration::from_secs(5), || !watcher.exists("/lock"));
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_session_that_is_ended_from_outside_takes_its_nodes_along_and_no_other_session() {
+    let bed = Bed::start().unwrap();
+    let zookeeper = bed.zookeeper(ZooKeeperOptions::default()).unwrap();
+    let [mut ended, mut other] = [(); 2].map(|()| open(&zookeeper, 60_000));
+    assert_eq!(ended.create(CREATE, "/of-the-ended", EPHEMERAL), 0);
+    assert_eq!(other.create(CREATE, "/of-the-other", EPHEMERAL), 0);
+    zookeeper.end_session(ended.id).unwrap();
+    assert!(other.exists("/of-the-other") && !other.exists("/of-the-ended"));
+    let is_refused = ended.request(EXISTS, &[string("/"), vec![0]].concat());
+    assert!(matches!(is_refused, Err(_) | Ok(SESSION_EXPIRED)), "{is_refused:?}");
+    let error = zookeeper.end_session(ended.id).unwrap_err().to_string();
+    assert!(error.ends_with("there is no such session"), "{error}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! that was begun after it, whatever the delay of the news. One test, so that nothing else runs;
 //! which of the measured times count is said in `witness`.
 
+#[path = "../support/removal.rs"]
 mod removal;
 
 use std::time::Duration;

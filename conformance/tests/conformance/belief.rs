@@ -1,5 +1,5 @@
 //! Until when a holder believes: it counts from the sending of what was answered, and stops a margin
-//! for the clocks earlier.
+//! for the clocks earlier; and it is told when its server has ended the hold.
 //!
 //! Each answer of a server is [`DELAY`] late, by a proxy. So whatever is known by now was sent at
 //! least that long ago, and a look at the belief in a hold bounds it: by the instant after the look,
@@ -10,12 +10,13 @@
 use std::time::Duration;
 
 use conformance::clock::between;
-use conformance::protocol::{Believed, Held, Setup, Want};
+use conformance::protocol::{Believed, Cause, Held, Setup, Want};
 use conformance::{Contender, fresh_name};
 use distlock::HoldKind;
 use testbed::{Direction, Proxy};
 
 use crate::arena::{Arena, Check, LONG, await_busy, eventually, of_ending, of_renewed, patiently};
+use crate::removal::removals;
 
 /// How late every answer is: less than the 500 ms for which `red` waits for one.
 const DELAY: Duration = Duration::from_millis(200);
@@ -23,6 +24,8 @@ const DELAY: Duration = Duration::from_millis(200);
 const LEASE: Duration = Duration::from_secs(60);
 /// A lease that is renewed in a check, and whose margin is still longer than a look takes: 92 ms.
 const RENEWED: Duration = Duration::from_secs(9);
+/// A lease of which two thirds are longer than a busy machine stands still.
+const ENDED: Duration = Duration::from_secs(12);
 /// An instant of a process is known to the others with that error.
 const CLOCK_NS: u64 = 1_000;
 
@@ -36,6 +39,11 @@ pub(crate) const CHECKS: &[Check] = &[
         name: "an_answer_to_a_renewal_that_is_late_shortens_belief_by_its_delay",
         asked: of_renewed,
         run: renewals_are_answered_late,
+    },
+    Check {
+        name: "a_hold_that_its_server_has_ended_is_lost_by_a_renewal_and_not_by_its_time",
+        asked: of_renewed,
+        run: the_server_ends_a_hold,
     },
 ];
 
@@ -121,4 +129,17 @@ fn renewals_are_answered_late(arena: &Arena) {
         });
     }
     assert!(!holder.is_lost(held.handle));
+}
+
+fn the_server_ends_a_hold(arena: &Arena) {
+    let (_ways, holder) = by_ways(arena, ENDED);
+    let name = fresh_name();
+    let held = holder.insist(&Want::new(&name, ENDED));
+    for kind in arena.lives_as() {
+        let (how, remove) = removals(kind)[0];
+        println!("{kind}: {how}");
+        remove(kind, std::slice::from_ref(&name));
+    }
+    let lost = holder.lost(held.handle, LONG);
+    assert_eq!(lost.cause, Cause::Taken, "it was told by its clock: {lost:?}");
 }

@@ -18,13 +18,13 @@ pub(crate) const fn of(kind: LockKind) -> usize {
         LockKind::Local => 21,
         LockKind::MysqlRow => 24,
         LockKind::GetsetTimestamp => 27,
-        LockKind::SetnxExpire | LockKind::SetNx | LockKind::OwnerCheck | LockKind::Zookeeper => 28,
-        LockKind::MysqlNamed => 29,
-        LockKind::LuaRelease | LockKind::Reentrant => 30,
-        LockKind::Red => 32,
-        LockKind::MysqlTable => 35,
-        LockKind::Redisson | LockKind::ReadWrite | LockKind::Multi => 36,
-        LockKind::Fair => 37,
+        LockKind::SetnxExpire | LockKind::SetNx | LockKind::OwnerCheck => 28,
+        LockKind::Zookeeper => 29,
+        LockKind::MysqlNamed | LockKind::LuaRelease | LockKind::Reentrant => 30,
+        LockKind::Red => 33,
+        LockKind::MysqlTable => 36,
+        LockKind::Redisson | LockKind::ReadWrite | LockKind::Multi => 37,
+        LockKind::Fair => 38,
     }
 }
 

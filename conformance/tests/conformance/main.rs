@@ -22,6 +22,8 @@ mod other_kinds;
 mod queueing;
 mod reentry;
 mod release;
+#[path = "../support/removal.rs"]
+mod removal;
 mod residue;
 mod waiting;
 
