@@ -1,4 +1,4 @@
-//! What else a contender can be asked about a hold.
+//! What else a contender can be asked: about one hold, or of the database's locks.
 
 use std::time::Duration;
 
@@ -13,5 +13,15 @@ impl Contender {
             _ => None,
         });
         believed.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
+    /// Has it take away rows of the database's locks that were free for so long; how many it took.
+    pub fn reap(&self, unused: Duration) -> u64 {
+        let unused_ms = u64::try_from(unused.as_millis()).unwrap_or(u64::MAX);
+        let reaped = self.send(Order::Reap { unused_ms }, Duration::ZERO, |word| match word {
+            Word::Reaped { rows } => Some(rows),
+            _ => None,
+        });
+        reaped.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 }

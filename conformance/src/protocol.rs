@@ -134,6 +134,11 @@ pub enum Order {
         /// Its name.
         name: String,
     },
+    /// Take away rows of the database's locks that were free for so long: [`Word::Reaped`].
+    Reap {
+        /// For how long.
+        unused_ms: u64,
+    },
     /// Let tasks contend: [`Word::Contended`].
     Contend(Contest),
     /// Say how often a lock was busy: [`Word::Counted`].
@@ -237,6 +242,11 @@ pub enum Word {
     Freed {
         /// Whether somebody held it.
         was_held: bool,
+    },
+    /// So many rows were taken away.
+    Reaped {
+        /// Of all tables.
+        rows: u64,
     },
     /// News: the end of a watch.
     Watched(Watched),

@@ -108,8 +108,12 @@ pub async fn warm_up(locks: &Locks) -> Result<(), LockError> {
 
 /// Makes the tables of the locks in a fresh database server; where they are.
 pub fn with_tables(database: &Database) -> String {
-    database.create_database(DATABASE).expect("a fresh server takes a database");
-    let url = database.url(DATABASE);
+    tables_in(database, DATABASE)
+}
+
+fn tables_in(database: &Database, name: &str) -> String {
+    database.create_database(name).expect("nobody else has made it");
+    let url = database.url(name);
     let addresses = Addresses { mysql: Some(url.clone()), ..Addresses::nowhere() };
     let made = in_a_runtime(async {
         let server = addresses.connect().await?.mysql;
@@ -179,6 +183,11 @@ impl Servers {
             with_tables(&database);
             database
         })
+    }
+
+    /// Tables of the locks that nobody else uses, on that server; where they are.
+    pub fn fresh_tables(&self) -> String {
+        tables_in(self.database(), &format!("locks_{}", Uuid::new_v4().simple()))
     }
 
     /// The `ZooKeeper`.

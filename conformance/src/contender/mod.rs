@@ -32,6 +32,9 @@ use self::speech::say;
 use self::stock::Stock;
 use self::watch::Watch;
 
+/// How many rows of each table a reaper looks at: more than a test makes.
+const REAPED: u32 = 256;
+
 pub(crate) struct Contender {
     locks: Locks,
     /// Where locks are looked at from outside.
@@ -139,6 +142,11 @@ impl Contender {
             Order::Inspect { name } => outside::inspect(&self.redisson(name)?).await?,
             Order::ForceUnlock { name } => {
                 Word::Freed { was_held: self.redisson(name)?.force_unlock().await? }
+            }
+            Order::Reap { unused_ms } => {
+                let server = self.database.as_ref().ok_or_else(no_database)?;
+                let unused = Duration::from_millis(unused_ms);
+                Word::Reaped { rows: server.reap(unused, REAPED).await? }
             }
             Order::Contend(contest) => {
                 Word::Contended(contest::contend(&self.locks, contest).await?)

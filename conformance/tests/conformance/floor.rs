@@ -16,15 +16,14 @@ pub(crate) const fn of(kind: LockKind) -> usize {
     match kind {
         LockKind::None => 9,
         LockKind::Local => 21,
-        LockKind::MysqlRow => 24,
+        LockKind::MysqlRow => 26,
         LockKind::GetsetTimestamp => 27,
-        LockKind::SetnxExpire | LockKind::SetNx | LockKind::OwnerCheck => 28,
-        LockKind::Zookeeper => 29,
-        LockKind::MysqlNamed | LockKind::LuaRelease | LockKind::Reentrant => 30,
-        LockKind::Red => 33,
-        LockKind::MysqlTable => 36,
-        LockKind::Redisson | LockKind::ReadWrite | LockKind::Multi => 37,
-        LockKind::Fair => 38,
+        LockKind::SetnxExpire | LockKind::SetNx | LockKind::OwnerCheck => 29,
+        LockKind::Zookeeper => 30,
+        LockKind::MysqlNamed | LockKind::LuaRelease | LockKind::Reentrant => 31,
+        LockKind::Red => 34,
+        LockKind::MysqlTable | LockKind::Redisson | LockKind::ReadWrite | LockKind::Multi => 38,
+        LockKind::Fair => 39,
     }
 }
 

@@ -11,6 +11,7 @@ mod arena;
 mod bad_input;
 mod belief;
 mod cancellation;
+mod clocks;
 mod exclusion;
 mod fencing;
 mod floor;
@@ -96,6 +97,7 @@ fn checks() -> Vec<Check> {
         lost_answers::CHECKS,
         leases::CHECKS,
         belief::CHECKS,
+        clocks::CHECKS,
         reentry::CHECKS,
         queueing::CHECKS,
         fencing::CHECKS,
