@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use seckill::app::App;
 use seckill::config::{
     Cli, Command, DeadLettersCommand, LockCommand, Migrate, Probe, Serve, Token,
@@ -72,7 +72,16 @@ fn bad_usage(error: &clap::Error) -> String {
     let text = error.to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let paragraph = paragraph.trim_start_matches("error: ");
-    format!("{} (see --help)", paragraph.split_whitespace().collect::<Vec<_>>().join(" "))
+    let words = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{words}{} (see --help)", suggestion(error))
+}
+
+/// The value, flag or command that was probably meant.
+fn suggestion(error: &clap::Error) -> String {
+    let kinds =
+        [ContextKind::SuggestedValue, ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
+    let meant = kinds.into_iter().find_map(|kind| error.get(kind));
+    meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"))
 }
 
 /// The contexts and the cause in one line. Errors that only wrap their cause repeat its text; of

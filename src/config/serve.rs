@@ -162,8 +162,8 @@ pub struct Laboratory {
     /// A deliberate bug, to see it caught.
     #[arg(long, value_enum)]
     pub plant: Option<Plant>,
-    /// Take the way through the code that purchases take with this bug, without the bug.
-    #[arg(long, value_enum)]
+    /// Take the way through the code that purchases take with this bug of --plant, without the bug.
+    #[arg(long, value_enum, hide_possible_values = true)]
     pub plant_control: Option<Plant>,
     /// Fail at these points, as `sale-committed=return(kill);lock-busy=1*sleep(900)`; only in a
     /// program that was built for it.

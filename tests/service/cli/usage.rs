@@ -134,6 +134,29 @@ fn a_command_says_why_it_cannot_reach_the_database() {
 }
 
 #[test]
+fn a_slip_of_the_pen_is_answered_with_the_word_that_was_meant() {
+    let lock_run = ["lock", "run", "--name", "a"];
+    let cases: [(&[&str], &str); 4] = [
+        (&["--kind", "redison", "--", "true"], "; did you mean redisson? (see --help)"),
+        (&["--kin", "redisson", "--", "true"], "; did you mean --kind? (see --help)"),
+        (&["--kind", "padlock", "--", "true"], "zookeeper] (see --help)"),
+        (&["--frob", "--", "true"], "'--frob' found (see --help)"),
+    ];
+    for (args, why) in cases {
+        run(&[&lock_run[..], args].concat(), &[]).refused(None, why);
+    }
+    run(&["migrat"], &[]).refused(None, "; did you mean migrate? (see --help)");
+}
+
+#[test]
+fn the_help_of_serve_lists_each_planted_bug_once() {
+    let help = run(&["serve", "--help"], &[]).fine();
+    for bug in ["release-before-commit", "get-then-del", "lying-audit"] {
+        assert_eq!(help.matches(&format!("- {bug}:")).count(), 1, "{bug} in {help}");
+    }
+}
+
+#[test]
 fn a_probe_of_nobody_fails_with_a_sentence() {
     let ended = run(&["probe", "--address", "127.0.0.1:1"], &[]);
     assert_eq!(ended.code, Some(1));
