@@ -66,6 +66,7 @@ impl App {
         let address = listener.local_addr()?;
         let servers = Servers::open(config).await?;
         let replica = config.replica_name(address);
+        telemetry::name_replica(&replica);
         let settings = config.settings(lock::fingerprint(config.lock, &config.lock_servers));
         let surroundings = Surroundings {
             replicas: Replicas::new(servers.side_pool.clone(), replica.clone(), settings.clone()),

@@ -23,6 +23,8 @@ const LOCK_SECONDS: [f64; 15] = [
 ];
 /// How long the parts of a purchase take.
 const PART: &str = "seckill_order_part_seconds";
+/// Which replica the page is of.
+const REPLICA: &str = "seckill_replica_info";
 /// How purchases end.
 const ORDERS: &str = "seckill_orders_total";
 
@@ -97,6 +99,11 @@ impl Recorder for Recording {
         let is_lock = key.name().starts_with("distlock_") || key.name() == PART;
         self.histograms.of(key, if is_lock { &LOCK_SECONDS } else { &SECONDS })
     }
+}
+
+/// Puts the replica's name on the page: behind a proxy nothing else says whose page it is.
+pub fn name_replica(name: &str) {
+    gauge!(REPLICA, "replica" => name.to_owned()).set(1.0);
 }
 
 /// What is timed of every purchase.
@@ -187,6 +194,7 @@ fn describe() {
         "seckill_purchases_in_progress",
         "Purchases that were begun and have not ended"
     );
+    describe_gauge!(REPLICA, "Always 1; its label is the name of the replica");
     describe_counter!(ORDERS, "Purchases by outcome");
     describe_histogram!(
         "seckill_order_seconds",

@@ -170,4 +170,12 @@ async fn the_proxy_spreads_the_requests_of_one_connection_and_publishes_only_pub
         assert_eq!(ask(public).await.problem(404), "not_found", "{path}");
         assert_eq!(ask(operators).await.status, 200, "{path}");
     }
+    // Each time another replica answers, and its page says which.
+    let operators = Caller::new(operators);
+    for _ in NAMES {
+        let metrics = operators.send(operators.request(Method::GET, "/metrics")).await;
+        let named = format!("\nseckill_replica_info{{replica=\"{}\"}} 1\n", replica_of(&metrics));
+        let page = metrics.expect(200);
+        assert!(page.as_str().is_some_and(|page| page.contains(&named)), "{named} {page}");
+    }
 }
