@@ -32,9 +32,9 @@ pub enum LockError {
     /// there is given back in the background, and otherwise ends with its lease.
     #[error("the lock's server failed: {0}")]
     Backend(String),
-    /// There was no connection to the lock's server in time: the pool is dry, or the server cannot
-    /// be reached. Nothing was asked.
-    #[error("no connection to the lock's server in time: {0}")]
+    /// There was no connection to the lock's server: the pool is dry, or none can be made. Nothing
+    /// was asked.
+    #[error("no connection to the lock's server: {0}")]
     NoConnection(String),
     /// The request was refused before a server was asked.
     #[error("{field}: {limit}")]

@@ -203,8 +203,9 @@ Exit codes:
   71   this machine failed: the command could not be started or watched
   75   somebody else held the lock for as long as --wait; the command did not run
   76   the lock was lost; the command was ended
-  78   the lock's server answers, and trying again does not help: it may evict locks, or the name is
-       that of a lock of another kind; the command did not run
+  78   the lock's server answers, and trying again does not help: it denies access (a wrong
+       password, say), it may evict locks, or the name is that of a lock of another kind; the
+       command did not run
   126  the command cannot be executed
   127  there is no such command
 Numbers that a command uses itself say nothing of the lock: with each of its own from 2 to 127 \
@@ -277,8 +278,7 @@ impl LockRun {
         if let (Backend::Redis, Some(url)) = (kind.backend(), &self.redis_url) {
             check_redis(url)?;
         }
-        let needs_database = kind.backend() == Backend::MySql || self.token;
-        if let Some(url) = self.database_url.as_ref().filter(|_| needs_database) {
+        if let Some(url) = self.database_url.as_ref().filter(|_| self.needs_database()) {
             check_database(url)?;
         }
         self.servers.check(kind, self.lease)?;
@@ -293,6 +293,11 @@ impl LockRun {
             return Err("--grace must be at most half of --lease".to_owned());
         }
         Ok(())
+    }
+
+    /// Whether the database holds the lock, or makes its tokens.
+    pub fn needs_database(&self) -> bool {
+        self.kind.backend() == Backend::MySql || self.token
     }
 
     /// How long the command has between SIGTERM and SIGKILL.

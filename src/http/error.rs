@@ -318,7 +318,9 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Busy | StoreError::Conflict | StoreError::LockWait => Self::Overloaded,
-            StoreError::Unavailable { server, .. } | StoreError::NoAnswer { server } => {
+            StoreError::Unavailable { server, .. }
+            | StoreError::AccessDenied { server, .. }
+            | StoreError::NoAnswer { server } => {
                 tracing::warn!(%error, "a request was refused");
                 Self::Refused(Refusal::Unavailable(server))
             }

@@ -133,8 +133,13 @@ pub async fn redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnec
     let connected = store::redis(address).await;
     let redis = connected.with_context(|| format!("cannot connect to {given_as}"))?;
     if !how.allow_eviction {
-        let refused = store::refuse_eviction(&redis).await;
-        refused.with_context(|| format!("{given_as} (--allow-eviction ignores it)"))?;
+        store::refuse_eviction(&redis).await.map_err(|error| {
+            let what = match &error {
+                StoreError::Unexpected(_) => format!("{given_as} (--allow-eviction ignores it)"),
+                _ => format!("cannot use {given_as}"),
+            };
+            anyhow::Error::new(error).context(what)
+        })?;
     }
     Ok(redis)
 }
@@ -143,7 +148,7 @@ pub async fn redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnec
 async fn refuse_eviction(servers: &[(String, RedisConnection)]) -> anyhow::Result<()> {
     for (place, connection) in servers {
         match store::refuse_eviction(connection).await {
-            Err(error @ StoreError::Unexpected(_)) => {
+            Err(error @ (StoreError::Unexpected(_) | StoreError::AccessDenied { .. })) => {
                 return Err(error).with_context(|| place.clone());
             }
             Err(error) => tracing::warn!(%error, place, "one of several servers does not answer"),

@@ -17,6 +17,7 @@ use super::group::{Group, exit_code};
 use super::tie::Tie;
 use super::{Places, Wanted, open, redis};
 use crate::config::LockRun;
+use crate::database;
 use crate::store::StoreError;
 
 /// Bad usage, as everywhere in this program; the codes below are those of sysexits.h.
@@ -108,6 +109,9 @@ fn code_of(signal: Signal) -> u8 {
 
 async fn connect(config: &LockRun) -> Result<Locks, Failure> {
     let opened = async {
+        if let Some(url) = config.database_url.as_ref().filter(|_| config.needs_database()) {
+            database::check_access(url).await?;
+        }
         let redis = match &config.redis_url {
             Some(url) if config.kind.backend() == Backend::Redis => {
                 Some(redis(url, &config.servers.redis).await?)
@@ -136,7 +140,7 @@ fn code_of_opening(error: &anyhow::Error) -> u8 {
     }
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(error), _) => code_of_error(error),
-        (None, Some(StoreError::Unexpected(_))) => UNFIT,
+        (None, Some(StoreError::Unexpected(_) | StoreError::AccessDenied { .. })) => UNFIT,
         (None, _) => SERVER_FAILED,
     }
 }

@@ -226,9 +226,9 @@ impl Catalogue {
 fn unread(error: &StoreError) -> Refusal {
     match error {
         StoreError::Busy => Refusal::Overloaded,
-        StoreError::NoAnswer { server } | StoreError::Unavailable { server, .. } => {
-            Refusal::Unavailable(server)
-        }
+        StoreError::NoAnswer { server }
+        | StoreError::Unavailable { server, .. }
+        | StoreError::AccessDenied { server, .. } => Refusal::Unavailable(server),
         error => {
             tracing::error!(%error, "a voucher could not be read");
             Refusal::Defect

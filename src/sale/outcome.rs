@@ -153,7 +153,9 @@ impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Busy | StoreError::Conflict | StoreError::LockWait => Self::Overloaded,
-            StoreError::NoAnswer { server } | StoreError::Unavailable { server, .. } => {
+            StoreError::NoAnswer { server }
+            | StoreError::Unavailable { server, .. }
+            | StoreError::AccessDenied { server, .. } => {
                 tracing::warn!(%error, "a purchase was refused");
                 Self::Unavailable(server)
             }

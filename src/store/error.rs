@@ -36,6 +36,14 @@ pub enum StoreError {
         /// What was seen, for the log.
         reason: String,
     },
+    /// The server refuses the login, or the database that was named; trying again does not help.
+    #[error("{server} denies access: {reason}")]
+    AccessDenied {
+        /// `database` or `redis`.
+        server: &'static str,
+        /// The server's words.
+        reason: String,
+    },
     /// A deadlock (1213) or a changed snapshot (1020): the transaction is gone and may be retried.
     #[error("the transaction met another one and was rolled back")]
     Conflict,
@@ -84,6 +92,10 @@ fn from_number(number: u16, text: &str) -> StoreError {
         // Too large a number: what an order or a group asks with whether it has got its units.
         1690 => StoreError::TooFew,
         1062 => StoreError::Duplicate(duplicate_key(text)),
+        // Wrong password, no right to the database, no such database, no such way to log in.
+        1044 | 1045 | 1049 | 1698 => {
+            StoreError::AccessDenied { server: "database", reason: text.to_owned() }
+        }
         // Too many connections, shutting down, killed, interrupted, read only.
         1040 | 1053 | 1152 | 1184 | 1203 | 1290 | 1317 | 1836 | 1927 | 3024 | 1969
         // Trouble on the way, and a session that was silent for too long: the server has ended the
@@ -110,12 +122,25 @@ impl From<redis::RedisError> for StoreError {
     fn from(error: redis::RedisError) -> Self {
         // A reply that the server meant is a defect of ours; everything else is the connection.
         match error.kind() {
+            _ if denies_access(&error) => {
+                Self::AccessDenied { server: "redis", reason: error.to_string() }
+            }
             redis::ErrorKind::UnexpectedReturnType | redis::ErrorKind::Client => {
                 Self::Unexpected(error.to_string())
             }
             _ => Self::Unavailable { server: "redis", reason: error.to_string() },
         }
     }
+}
+
+/// How redis-rs begins what it says of a refused SELECT: for want of a password, or of that
+/// database.
+const SELECT_REFUSED: &str = "Redis server refused to switch database";
+
+fn denies_access(error: &redis::RedisError) -> bool {
+    error.kind() == redis::ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
+        || error.to_string().starts_with(SELECT_REFUSED)
 }
 
 #[cfg(test)]

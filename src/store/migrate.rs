@@ -9,10 +9,8 @@ use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{ConnectOptions, Connection, MySqlConnection};
 use tokio::time::timeout;
 
-use super::pools::address;
+use super::pools::{WELCOME, address};
 
-/// How long the server may take to welcome a connection.
-const WELCOME: Duration = Duration::from_secs(5);
 /// How long to wait for somebody else who migrates, in seconds.
 const TURN_S: u32 = 60;
 /// How long everything may take, the turn included.

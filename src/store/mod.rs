@@ -41,8 +41,8 @@ pub use migrate::migrate;
 pub use order_ids::OrderIds;
 pub use orders::{Entry, Orders, Read};
 pub use pools::{
-    DatabaseOptions, RedisAddress, RedisConnection, check_database_address, database, redis,
-    redis_later, refuse_eviction,
+    DatabaseOptions, RedisAddress, RedisConnection, check_database_access, check_database_address,
+    database, redis, redis_later, refuse_eviction,
 };
 pub use replicas::Replicas;
 pub use resolve::{Resolution, resolve, resolve_status};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::aio::ConnectionManagerConfig;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, Executor, MySqlPool};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlPool};
 use tokio::time::timeout;
 
 use super::StoreError;
@@ -33,6 +33,8 @@ pub struct DatabaseOptions {
 const PINGED_AFTER: Duration = Duration::from_secs(1);
 /// How long a request waits for a connection of the pool.
 const ACQUIRE: Duration = Duration::from_secs(2);
+/// How long the server may take to welcome a connection that is made outside the pool.
+pub(super) const WELCOME: Duration = Duration::from_secs(5);
 
 const ORDINARY: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
      SET SESSION innodb_lock_wait_timeout = 3";
@@ -54,6 +56,16 @@ pub fn check_database_address(url: &str) -> Result<(), sqlx::Error> {
     address(url).map(drop)
 }
 
+/// Makes one connection and closes it: an error says why there is none, which that of a pool does
+/// not.
+pub async fn check_database_access(url: &str) -> Result<(), StoreError> {
+    let connected = async { address(url)?.connect().await?.close().await };
+    match timeout(WELCOME, connected).await {
+        Ok(connected) => Ok(connected?),
+        Err(_) => Err(StoreError::NoAnswer { server: "database" }),
+    }
+}
+
 /// Makes the pool. Nothing is connected yet.
 pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
     let naive = options.naive;
@@ -62,7 +74,7 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
     let silence = silence_s.map(|s| format!("SET SESSION wait_timeout = {s}"));
     let connect = address(&options.url)?;
     // A slow statement is not news here: a crowd queues for one row.
-    let connect = sqlx::ConnectOptions::disable_statement_logging(connect);
+    let connect = connect.disable_statement_logging();
     Ok(MySqlPoolOptions::new()
         .max_connections(options.pool_size)
         .acquire_timeout(ACQUIRE)

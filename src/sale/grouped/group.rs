@@ -277,6 +277,7 @@ fn cause(error: &StoreError) -> &'static str {
         StoreError::Busy => "busy",
         StoreError::NoAnswer { .. } => "no_answer",
         StoreError::Unavailable { .. } => "unavailable",
+        StoreError::AccessDenied { .. } => "access_denied",
         StoreError::Conflict => "conflict",
         StoreError::LockWait => "lock_wait",
         StoreError::Duplicate(Duplicate::Primary) => "id_taken",

@@ -43,6 +43,37 @@ fn a_server_that_cannot_be_used_like_that_is_told_apart_from_one_that_fails() {
     assert!(!bench.path("entered").exists());
 }
 
+/// A wrong password, and a database that is not there, are mended by no second try.
+#[test]
+fn a_server_that_denies_access_is_told_apart_from_one_that_fails() {
+    let place = Place::fresh();
+    let wrong_password = place.redis_url.replace("redis://:", "redis://:x");
+    let (_, host) = place.redis_url.split_once('@').expect("a login");
+    let (address, _) = host.split_once('/').expect("a database");
+    let no_password = [format!("redis://{host}"), format!("redis://{address}/0")];
+    for url in [wrong_password.as_str(), &no_password[0], &no_password[1]] {
+        let ended = with(&["--redis-url", url], &[]);
+        assert_eq!(ended.code, Some(78), "{ended:?}");
+        assert!(ended.stderr.contains("--redis-url: redis denies access: "), "{ended:?}");
+        let ended = with(&["--kind", "multi", "--red-urls", url], &[]);
+        assert_eq!(ended.code, Some(78), "{ended:?}");
+    }
+    // Of MySQL's own plugin the whole password may be sent over TLS only.
+    let (left, _) = place.database_url.rsplit_once('/').expect("a database");
+    let wrong_password = left.replace("seckill:", "seckill:x") + "/shop";
+    let no_database = format!("{left}/no_such_shop");
+    for (url, why) in [(wrong_password, "Access denied"), (no_database, "no_such_shop")] {
+        for kind in ["mysql-named", "mysql-table", "mysql-row"] {
+            let ended = with(&["--kind", kind, "--database-url", &url], &[]);
+            assert_eq!(ended.code, Some(78), "{kind}: {ended:?}");
+            let said = &ended.stderr;
+            assert!(said.contains("--database-url: database denies access: "), "{said}");
+            assert!(said.contains(why) && !said.contains("in time"), "{kind}: {said}");
+            assert!(!said.contains(&super::password(&place.database_url)), "{said}");
+        }
+    }
+}
+
 fn may_evict() -> Redis {
     let redis = servers().bed.redis(RedisOptions::default()).expect("a Redis of one's own");
     redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).expect("it may evict");
