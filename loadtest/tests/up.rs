@@ -66,8 +66,8 @@ impl Up {
 
     /// The lines to paste that begin so, as a script.
     fn pasted(&self, begin: &str) -> String {
-        let lines = self.printed.lines().filter(|line| line.starts_with(begin));
-        lines.map(|line| format!("{line}\n")).collect()
+        let lines = self.printed.split_inclusive('\n');
+        lines.filter(|line| line.starts_with(begin)).collect()
     }
 
     /// The process of that replica, and its command line.
