@@ -4,6 +4,7 @@
 
 mod database;
 mod files;
+mod holds;
 mod keys;
 mod legal;
 mod mutations;

@@ -32,6 +32,8 @@ pub(crate) struct Tape {
     pub(crate) effects: Vec<Effect<'static>>,
     /// Whether the header says that there are to be some.
     pub(crate) fenced: bool,
+    /// Other settings of the header.
+    pub(crate) settings: Vec<(&'static str, &'static str)>,
     /// The service's account, if it is not that of the judge.
     pub(crate) said: Option<Audit>,
     pub(crate) source: Source,
@@ -58,6 +60,7 @@ impl Tape {
             events,
             rows,
             earlier: Vec::new(),
+            settings: Vec::new(),
             effects: Vec::new(),
             fenced: false,
             said: None,
@@ -133,6 +136,8 @@ pub(crate) fn header(tapes: &[Tape]) -> Begin {
     let mut begin = Begin::now("http://127.0.0.1:1".into(), 1, 600, offers);
     let is_fenced = tapes.iter().any(|tape| tape.fenced);
     begin.settings.extend(is_fenced.then(|| (FENCED.to_owned(), "on".to_owned())));
+    let settings = tapes.iter().flat_map(|tape| &tape.settings);
+    begin.settings.extend(settings.map(|(name, value)| (name.to_string(), value.to_string())));
     begin
 }
 
