@@ -2,13 +2,18 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+# One after the other, but for servers that are installed while the compiler runs.
+ifneq ($(MAKECMDGOALS),install-servers demo-programs)
 .NOTPARALLEL:
+endif
 
 report := target/report
 # Warnings stop CI, and nobody at work on the code.
 deny := $(if $(CI),-D warnings)
 
-# The programs that users run. (Linking them, optimised as a whole, takes a minute each.)
+# The programs that users run, quick to build: for what is tried out.
+build-demo := cargo build -p seckill -p loadtest --bins --profile demo --locked
+# The same, optimised as a whole, which takes a minute each: for what measures or runs for hours.
 build-release := cargo build -p seckill -p loadtest --bins --release --locked
 
 # Of the lock library: each by itself, and those that meet in no other build.
@@ -20,7 +25,7 @@ export RUST_TEST_THREADS ?= 4
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak demo-soak plants kill-rounds up test test-mysql interop \
+.PHONY: help demo compare soak demo-soak plants kill-rounds up ready demo-programs test test-mysql interop \
   interop-short peers \
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose check-image \
@@ -30,15 +35,13 @@ failpoints := seckill/failpoints
 help: ## Print this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-demo: install-servers ## Show what each lock is worth on a private cluster; report in target/report/
-	$(build-release)
+demo: ready ## Show what each lock is worth on a private cluster; report in target/report/
 	mkdir -p $(report)
-	target/release/loadtest matrix --story --report-dir $(report) $(ARGS)
+	target/demo/loadtest matrix --story --report-dir $(report) $(ARGS)
 
-compare: install-servers ## Compare locks without faults; report in target/report/
-	$(build-release)
+compare: ready ## Compare locks without faults; report in target/report/
 	mkdir -p $(report)
-	target/release/loadtest compare --report-dir $(report) $(ARGS)
+	target/demo/loadtest compare --report-dir $(report) $(ARGS)
 
 # What is finished is remembered: a soak that was interrupted goes on where it was.
 soak: install-servers kill-rounds ## Run the kill rounds, every cell and all planted bugs, for hours
@@ -52,10 +55,9 @@ demo-soak: install-servers ## Run story, comparison, smoke and bugs again and ag
 	$(build-release)
 	STORY=$(N) loadtest/demo_soak.sh $(report)/soak
 
-plants: install-servers ## Plant known bugs in the service and see each of them caught
-	$(build-release)
+plants: ready ## Plant known bugs in the service and see each of them caught
 	mkdir -p $(report)
-	target/release/loadtest plants --json $(report)/plants.json $(ARGS)
+	target/demo/loadtest plants --json $(report)/plants.json $(ARGS)
 
 # For the writer grouped and for the path queued, one after the other.
 KILL_ROUNDS ?= 200
@@ -63,9 +65,19 @@ kill-rounds: install-servers dev-binaries ## Kill replicas at random moments, 20
 	KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked -p seckill --test service kill:: \
 	  -- --nocapture --test-threads 1
 
-up: install-servers ## Start a private cluster and print the web page's address; Ctrl-C ends it
-	$(build-release)
-	target/release/loadtest up $(ARGS)
+up: ready ## Start a private cluster and print the web page's address; Ctrl-C ends it
+	target/demo/loadtest up $(ARGS)
+
+# What a first call downloads and makes; both figures are those of `make demo` on a bare Debian.
+first := the first build fetches about 350 crates (45 MB) and takes 1 GB in target/demo/
+ready:
+	@deploy/install-servers.sh --check
+	@[ -e target/demo/loadtest ] || echo "building with $$(nproc) processors: $(first)"
+	@$(MAKE) --no-print-directory -j2 install-servers demo-programs
+
+# MAKEFLAGS would have cargo share the two jobs of this make.
+demo-programs:
+	@MAKEFLAGS= deploy/with_progress.sh $(build-demo)
 
 tests := unit failpoints interop-short docs check-image check-compose
 test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs

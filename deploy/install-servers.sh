@@ -4,6 +4,7 @@
 # With --for-bench also sysbench; with --for-tests that, which the test of the bench runs, Chromium
 # with its driver, for the tests of pages, and Galera, a library that MariaDB loads; with
 # --for-interop a Java compiler and Maven. Starts no service and touches no running one.
+# With --check it says what is missing, fails if that cannot be installed, and installs nothing.
 # NO_INSTALL=1 refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
 set -eu
@@ -13,6 +14,8 @@ PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/usr/libexec
 export PATH
 mariadb='mariadb-server-core mariadb-client-core'
 also=${1:-}
+only_check=
+[ "$also" != --check ] || { only_check=1 also=; }
 policy=/usr/sbin/policy-rc.d
 policy_mark='# Written by install-servers.sh for one installation; may be removed.'
 
@@ -95,14 +98,20 @@ as_root() {
 
 # NEEDRESTART_SUSPEND: Ubuntu would otherwise restart services whose libraries were renewed.
 apt_get() {
-    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
-        apt-get -qq -o DPkg::Lock::Timeout=120 "$@"
+    as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+        apt-get -o DPkg::Lock::Timeout=120 "$@"
 }
 
 # --no-remove: better to fail than to take away what a package conflicts with.
 install_packages() {
     # shellcheck disable=SC2086  # a list of words
-    apt_get install -y --no-install-recommends --no-remove $packages
+    apt_get "$@" install --no-install-recommends --no-remove $packages
+}
+
+# How many packages these come to, and their sizes; nothing if apt does not know all of them.
+print_sizes() {
+    install_packages --assume-no 2>/dev/null |
+        sed -nE '/newly installed|^Need to get|^After this/s/^/  apt: /p'
 }
 
 look
@@ -113,13 +122,16 @@ have apt-get || die "$lacking; there is no apt, so install by hand what Debian c
 [ "$(id -u)" = 0 ] || have sudo || die "$lacking; as root, install: $packages"
 as_root true || die "$lacking; as root, install: $packages"
 
+[ -z "$only_check" ] || { echo "$lacking; installed now, with apt" && exit 0; }
+
 forbid_service_starts
 echo "Installing with apt: $packages"
 haproxy_is_new=1
 have haproxy && haproxy_is_new=
 # shellcheck disable=SC2086  # a list of words
-apt-cache show $packages >/dev/null 2>&1 || apt_get update
-install_packages || { apt_get update && install_packages; } ||
+apt-cache show $packages >/dev/null 2>&1 || apt_get -qq update
+print_sizes
+install_packages -qy || { apt_get -qq update && install_packages -qy; } ||
     die "apt could not install: $packages"
 # The service shall not start with the machine either.
 [ -z "$haproxy_is_new" ] || as_root update-rc.d haproxy disable >/dev/null 2>&1 || true

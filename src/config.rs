@@ -25,11 +25,12 @@ pub use locks::{LockCommand, LockList, LockRun, LockServers, RedisArgs};
 pub use path::PathArgs;
 pub use serve::{GuardsArg, Laboratory, LockOrderArg, ScopeArg, Serve};
 
-/// The laboratory asks for it: only a program with failpoints can fail at them.
+/// With the profile of the build. The laboratory asks for both: figures depend on the profile, and
+/// only a program with failpoints can fail at them.
 const VERSION: &str = if distlock::failpoint::are_compiled_in() {
-    concat!(env!("CARGO_PKG_VERSION"), " with failpoints")
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_PROFILE"), ") with failpoints")
 } else {
-    env!("CARGO_PKG_VERSION")
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_PROFILE"), ")")
 };
 
 /// A flash-sale voucher service that demonstrates distributed locks.

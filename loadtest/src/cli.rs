@@ -36,9 +36,11 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 const EXIT_CODES: &str = "\
 Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";
 
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_PROFILE"), ")");
+
 /// Load generator and laboratory of the seckill service.
 #[derive(Debug, Parser)]
-#[command(name = "loadtest", version, about, after_help = EXIT_CODES)]
+#[command(name = "loadtest", version = VERSION, about, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -79,14 +79,14 @@ fn without_comments_and_strings(sql: &str) -> String {
     bare + rest
 }
 
-/// `sqlx` skips a file without a number, and a folder nobody names, without a word.
+/// A file without a number stops every migration, and a folder that no code names is skipped.
 pub(crate) fn migrations_are_used(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for file in tree.ending(&[".sql"]) {
         let (folder, name) = file.path.rsplit_once('/').unwrap_or_default();
         let (number, words) = name.split_once('_').unwrap_or_default();
         if number.parse::<u32>().is_err() || words.len() <= ".sql".len() {
-            found.push(file.at(1, "the migrator skips it: it is not named <number>_<words>.sql"));
+            found.push(file.at(1, "the migrator refuses it: it is not named <number>_<words>.sql"));
         }
         if !is_named_in_code(tree, folder) {
             found.push(file.at(1, "no Rust file gives its folder to the migrator"));

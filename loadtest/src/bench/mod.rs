@@ -45,7 +45,7 @@ use crate::error::{Error, Result};
 use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS};
 use crate::lab::deployment::Spec;
 use crate::lab::lock::Needs;
-use crate::lab::machine::{Builds, Machine, Versions, version_of};
+use crate::lab::machine::{Builds, Machine, Profiles, Versions, version_of};
 use crate::lab::runner::Parts;
 use crate::load::arrival::Arrival;
 use crate::load::tokens::MAX_USERS;
@@ -231,6 +231,7 @@ impl Bench {
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
             builds: Builds::read(&self.parts.program)?,
+            profiles: Profiles::read(&self.parts.program).await,
             database: server.version,
             redis: version_of(cluster.redis_pid(), "redis-server", "--version").await,
             haproxy: cluster.haproxy_version().to_owned(),

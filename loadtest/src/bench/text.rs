@@ -53,9 +53,10 @@ impl BenchReport {
             let _ = writeln!(text, "\nmean milliseconds of an order:\n{}", self.parts_table());
         }
         let versions = &self.versions;
+        let [_, seckill] = versions.builds();
         let _ = writeln!(
             text,
-            "\n{} rounds of {} s; {}, Redis {}, HAProxy {}{}{}; {}; {} processors: {}",
+            "\n{} rounds of {} s; seckill ({seckill}), {}, Redis {}, HAProxy {}{}{}; {}; {} processors: {}",
             self.rounds,
             self.seconds,
             versions.database,

@@ -7,14 +7,11 @@
 //! each deployment. Where a fault is to hit Redis, the deployment has Redis servers of its own.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use testbed::{
     Bed, Database, Flavor, Redis, RedisMaster, RedisOptions, ZooKeeper, ZooKeeperOptions,
 };
-use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
@@ -22,7 +19,7 @@ use crate::lab::command::run_seckill;
 use crate::lab::deployment::{Deployment, Spec};
 use crate::lab::faults::Equipment;
 use crate::lab::lock::Needs;
-use crate::lab::machine::{version_of, zookeeper_version};
+use crate::lab::machine::{service_version, version_of, zookeeper_version};
 
 /// Logical databases of the private Redis, hence deployments in one run.
 pub const MAX_DEPLOYMENTS: u16 = 256;
@@ -31,8 +28,6 @@ const INDEPENDENT: usize = 5;
 
 /// What a `seckill` with failpoints says of itself.
 const HAS_FAILPOINTS: &str = "with failpoints";
-/// How long it may take to say so.
-const COMMAND_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The servers that all deployments share.
 #[derive(Debug)]
@@ -78,14 +73,10 @@ pub fn find_program(named: Option<&Path>) -> Result<PathBuf> {
 
 /// Fails unless that `seckill` was built with failpoints.
 pub async fn need_failpoints(program: &Path) -> Result<()> {
-    let shown = program.display();
-    let asked = Command::new(program).arg("--version").stdin(Stdio::null()).output();
-    let asked = tokio::time::timeout(COMMAND_DEADLINE, asked).await;
-    let told = asked.map_err(|_| Error::Setup(format!("{shown} does not tell its version")))?;
-    let told = told.map_err(|error| Error::Usage(format!("{shown} cannot be run: {error}")))?;
-    if String::from_utf8_lossy(&told.stdout).contains(HAS_FAILPOINTS) {
+    if service_version(program).await?.contains(HAS_FAILPOINTS) {
         return Ok(());
     }
+    let shown = program.display();
     Err(Error::Usage(format!(
         "the fault failpoint needs a program with failpoints, and {shown} has none; \
          `cargo build --features failpoints --target-dir target/failpoints` makes one, and \

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::Serialize;
@@ -16,6 +17,8 @@ use crate::error::{Error, Result};
 const OWN: &str = "/proc/self/exe";
 /// Bytes of an executable that are read at once.
 const CHUNK: usize = 1 << 16;
+/// How long a service may take to say what version it is.
+const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 /// Digits of a digest that are shown to people.
 const SHOWN: usize = 12;
 
@@ -65,6 +68,8 @@ pub struct Versions {
     pub loadtest: &'static str,
     /// The executables.
     pub builds: Builds,
+    /// What cargo optimised them for.
+    pub profiles: Profiles,
     /// `SELECT VERSION()`.
     pub database: String,
     /// Redis.
@@ -90,11 +95,50 @@ impl Builds {
     pub fn read(seckill: &Path) -> Result<Self> {
         Ok(Self { loadtest: digest(Path::new(OWN))?, seckill: digest(seckill)? })
     }
+}
 
-    /// Both, as short as people tell them apart.
-    pub fn short(&self) -> [&str; 2] {
-        [&self.loadtest, &self.seckill].map(|one| one.get(..SHOWN).unwrap_or(one))
+/// The profiles of cargo that the executables were built with. `demo` is not the `release` that
+/// figures of speed are given for.
+#[derive(Debug, Clone, Serialize)]
+pub struct Profiles {
+    /// Of this one.
+    pub loadtest: &'static str,
+    /// Of the service; `unknown` if it does not say.
+    pub seckill: String,
+}
+
+impl Profiles {
+    /// That of this process, and what that service says of itself.
+    pub async fn read(seckill: &Path) -> Self {
+        let said = service_version(seckill).await.unwrap_or_default();
+        Self { loadtest: env!("BUILD_PROFILE"), seckill: profile(&said).to_owned() }
     }
+}
+
+/// The profile in what `--version` says: `seckill 0.1.0 (release)`.
+fn profile(version: &str) -> &str {
+    let inside = version.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
+    inside.map_or("unknown", |(profile, _)| profile)
+}
+
+impl Versions {
+    /// Both executables, as short as people tell them apart: profile and build.
+    pub fn builds(&self) -> [String; 2] {
+        let Self { builds, profiles, .. } = self;
+        [(&builds.loadtest, profiles.loadtest), (&builds.seckill, &profiles.seckill)]
+            .map(|(build, of)| format!("{of} build {}", build.get(..SHOWN).unwrap_or(build)))
+    }
+}
+
+/// What `seckill --version` says.
+pub async fn service_version(program: &Path) -> Result<String> {
+    let shown = program.display();
+    let asked =
+        Command::new(program).arg("--version").stdin(Stdio::null()).kill_on_drop(true).output();
+    let asked = tokio::time::timeout(VERSION_DEADLINE, asked).await;
+    let told = asked.map_err(|_| Error::Setup(format!("{shown} does not tell its version")))?;
+    let told = told.map_err(|error| Error::Usage(format!("{shown} cannot be run: {error}")))?;
+    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
 }
 
 /// The SHA-256 of a file, in hexadecimal digits.
@@ -159,12 +203,19 @@ mod tests {
         let first = builds("seckill", b"abc");
         let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(first.seckill, known, "SHA-256 of abc, as FIPS 180 has it");
-        assert_eq!(first.short()[1], &known[..SHOWN]);
         assert_eq!(builds("renamed", b"abc"), first);
         let other = builds("seckill", b"abd");
         assert_ne!(other.seckill, first.seckill);
         assert_eq!(other.loadtest, first.loadtest);
         assert!(Builds::read(&folder.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn the_profile_of_a_build_is_told_by_the_program_itself() {
+        assert_eq!(profile("seckill 0.1.0 (release)\n"), "release");
+        assert_eq!(profile("seckill 0.1.0 (demo) with failpoints\n"), "demo");
+        assert_eq!(profile("seckill 0.1.0\n"), "unknown");
+        assert_ne!(env!("BUILD_PROFILE"), "unknown");
     }
 
     #[test]

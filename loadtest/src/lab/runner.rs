@@ -13,7 +13,7 @@ use crate::lab::cell::{self, CellReport};
 use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS, blocking};
 use crate::lab::histories::Histories;
 use crate::lab::lock::Needs;
-use crate::lab::machine::{Builds, Versions, version_of};
+use crate::lab::machine::{Builds, Profiles, Versions, version_of};
 use crate::lab::staged::{Staged, Wanted};
 use crate::lab::trial::Trial;
 use crate::report::repeat::Flag;
@@ -54,7 +54,8 @@ impl Runner {
             cluster = Cluster::start(parts.flavor, parts.program.clone(), &needs) => cluster?,
             () = stop.cancelled() => return Err(Error::Interrupted),
         };
-        let (versions, settings) = cluster.versions(builds).await?;
+        let profiles = Profiles::read(&parts.program).await;
+        let (versions, settings) = cluster.versions(builds, profiles).await?;
         Ok(Self { parts, needs, cluster, number: 0, versions, settings })
     }
 
@@ -128,12 +129,13 @@ impl Runner {
 
 impl Cluster {
     /// Versions of the servers, and the settings that figures depend on.
-    async fn versions(&self, builds: Builds) -> Result<(Versions, Settings)> {
+    async fn versions(&self, builds: Builds, profiles: Profiles) -> Result<(Versions, Settings)> {
         let (server, settings) = self.settings().await?;
         // That of ZooKeeper is known once a cell has needed one.
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
             builds,
+            profiles,
             database: server.version,
             redis: version_of(self.redis_pid(), "redis-server", "--version").await,
             haproxy: self.haproxy_version().to_owned(),

@@ -196,9 +196,9 @@ impl Report {
     /// What ran, and on what.
     fn servers(&self) -> String {
         let (versions, machine) = (&self.versions, &self.machine);
-        let [loadtest, seckill] = versions.builds.short();
+        let [loadtest, seckill] = versions.builds();
         format!(
-            "loadtest {} (build {loadtest}), seckill (build {seckill}), database {} \
+            "loadtest {} ({loadtest}), seckill ({seckill}), database {} \
              ({}), Redis {} ({}), HAProxy {}{}; {} CPUs, Linux {}.",
             versions.loadtest,
             versions.database,

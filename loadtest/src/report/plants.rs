@@ -60,9 +60,9 @@ impl Plants {
 impl PlantsReport {
     /// All that is printed.
     pub fn text(&self) -> String {
-        let [loadtest, seckill] = self.versions.builds.short();
+        let [loadtest, seckill] = self.versions.builds();
         let provenance = format!(
-            "{} seeds of each; {:.0} s; loadtest {} (build {loadtest}), seckill (build {seckill}), \
+            "{} seeds of each; {:.0} s; loadtest {} ({loadtest}), seckill ({seckill}), \
              database {}, Redis {}, HAProxy {}; {} CPUs, Linux {}.",
             self.plants.seeds,
             self.took_s,

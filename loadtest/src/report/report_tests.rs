@@ -5,7 +5,7 @@ use super::*;
 use crate::judge::verdict::{Finding, Rule, Verdict};
 use crate::lab::faults::{FaultKind, Schedule};
 use crate::lab::lock::Lock;
-use crate::lab::machine::Builds;
+use crate::lab::machine::{Builds, Profiles};
 use crate::lab::place::Place;
 use crate::lab::planting::{Attempt, Planted};
 use crate::lab::plants::Found;
@@ -89,6 +89,7 @@ pub(crate) fn report(cells: Vec<CellReport>) -> Report {
         versions: Versions {
             loadtest: "0.1.0",
             builds: Builds { loadtest: "10ad".repeat(16), seckill: "5ec0".repeat(16) },
+            profiles: Profiles { loadtest: "demo", seckill: "release".to_owned() },
             database: "10.11".to_owned(),
             redis: "7.0".to_owned(),
             haproxy: "2.6".to_owned(),

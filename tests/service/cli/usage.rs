@@ -25,7 +25,9 @@ fn the_help_lists_every_command_and_where_each_setting_comes_from() {
         assert!(serve.contains(&format!("[env: {name}")), "{name} is not in {serve}");
     }
     assert!(serve.contains("--lab") && serve.contains("[default: redisson]"), "{serve}");
-    assert!(run(&["--version"], &[]).fine().starts_with("seckill 0."));
+    let version = run(&["--version"], &[]).fine();
+    let profile = concat!(" (", env!("BUILD_PROFILE"), ")");
+    assert!(version.starts_with("seckill 0.") && version.contains(profile), "{version}");
 }
 
 #[test]

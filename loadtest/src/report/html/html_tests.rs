@@ -301,8 +301,8 @@ fn it_is_told_where_counts_are_missing_which_builds_ran_and_what_judges_a_cell_a
     assert!(partly.contains(missing) && !whole.contains(missing), "{partly}");
     let check = "<code>loadtest check &#x27;kept&#x2f;a cell.jsonl.zst&#x27;</code>";
     assert!(partly.contains(check) && !whole.contains("loadtest check"), "{partly}");
-    assert!(whole.contains("<dd>0.1.0, build 10ad10ad10ad</dd>"), "{whole}");
-    assert!(whole.contains("<dd>build 5ec05ec05ec0</dd>"), "{whole}");
+    assert!(whole.contains("<dd>0.1.0, demo build 10ad10ad10ad</dd>"), "{whole}");
+    assert!(whole.contains("<dd>release build 5ec05ec05ec0</dd>"), "{whole}");
 }
 
 #[test]

@@ -263,10 +263,10 @@ fn changes(changes: &Changes) -> ChangesView {
 
 fn about(report: &Report) -> Vec<About> {
     let (load, versions, machine) = (&report.load, &report.versions, &report.machine);
-    let [loadtest, seckill] = versions.builds.short();
+    let [loadtest, seckill] = versions.builds();
     let mut ran = vec![
-        Fact::new("loadtest", format!("{}, build {loadtest}", versions.loadtest)),
-        Fact::new("seckill", format!("build {seckill}")),
+        Fact::new("loadtest", format!("{}, {loadtest}", versions.loadtest)),
+        Fact::new("seckill", seckill),
         Fact::new("database", &versions.database),
         Fact::new("Redis", &versions.redis),
         Fact::new("HAProxy", &versions.haproxy),
