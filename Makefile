@@ -25,8 +25,8 @@ export RUST_TEST_THREADS ?= 4
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak demo-soak plants kill-rounds up ready demo-programs test test-mysql interop \
-  interop-short peers \
+.PHONY: help demo compare soak demo-soak plants kill-rounds up ready demo-programs test \
+  test-quick test-times test-mysql interop interop-short peers \
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose check-image \
   try-compose \
@@ -69,7 +69,7 @@ up: ready ## Start a private cluster and print the web page's address; Ctrl-C en
 	target/demo/loadtest up $(ARGS)
 
 # What a first call downloads and makes; both figures are those of `make demo` on a bare Debian.
-first := the first build fetches about 350 crates (45 MB) and takes 1 GB in target/demo/
+first := the first build fetches about 300 crates (40 MB) and takes 1 GB in target/demo/
 ready:
 	@deploy/install-servers.sh --check
 	@[ -e target/demo/loadtest ] || echo "building with $$(nproc) processors: $(first)"
@@ -78,6 +78,23 @@ ready:
 # MAKEFLAGS would have cargo share the two jobs of this make.
 demo-programs:
 	@MAKEFLAGS= deploy/with_progress.sh $(build-demo)
+
+# Formatting, the laws of the tree, clippy on what is built by default, and the tests in `src/`.
+test-quick: fmt-check tidy ## What to run at each change: under three minutes once it has been built
+	cargo clippy --workspace --all-targets --locked -- $(deny)
+	tests/two_at_a_time.sh --workspace --locked --lib --bins $(ARGS)
+
+# ARGS="-p distlock --lib" takes a part.
+slowest := awk '/^ +Ran / { of = $$2; sub(/.*\//, "", of); sub(/-[0-9a-f]+$$/, "", of) } \
+  /^test .* <[0-9.]+s>$$/ { time = $$NF; gsub(/[<>s]/, "", time); print time, of, $$2 }'
+test-times: install-all dev-binaries ## Run the tests and list the slowest thirty, with their seconds
+	mkdir -p target
+	status=0; TEST_TIMES=1 tests/two_at_a_time.sh --locked \
+	  $(or $(ARGS),--workspace --lib --bins --tests) >target/test-times.txt || status=$$?; \
+	  $(slowest) target/test-times.txt | sort -rn >target/test-times.sorted; \
+	  sed -n 1,30p target/test-times.sorted; \
+	  awk '{ sum += $$1 } END { print NR " tests, " sum " s in all" }' target/test-times.sorted; \
+	  exit $$status
 
 tests := unit failpoints interop-short docs check-image check-compose
 test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs

@@ -4,7 +4,8 @@
 #
 #   two_at_a_time.sh ARGS    has `cargo test ARGS` build them, and runs each where cargo would
 #
-# What a program prints comes when it has ended, whole. Exit code 0 only if all ended with 0.
+# What a program prints comes when it has ended, whole. Exit code 0 only if all ended with 0. With
+# TEST_TIMES=1 each test's line ends with its duration, as in `ok <1.234s>`.
 set -eu -o pipefail
 
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
@@ -19,8 +20,14 @@ case "${1-}" in
   # One of the programs that were noted.
   --run)
     said=$(mktemp) && trap 'rm -f "$said"' EXIT
-    code=0
-    bash -c "$2" >"$said" 2>&1 </dev/null || code=$?
+    code=0 times=
+    # Stable libtest can tell durations; the variable is what it asks for, of no other consequence
+    # for a program that is built. Programs with a harness of their own read TEST_TIMES.
+    if [ -n "${TEST_TIMES-}" ] && bash -c "$2 --help" </dev/null | grep -q -e --report-time; then
+      times='-Z unstable-options --report-time'
+      export RUSTC_BOOTSTRAP=1
+    fi
+    bash -c "$2 $times" >"$said" 2>&1 </dev/null || code=$?
     printf '\n     Ran %s(%d s, exit code %d)\n' "${2#*&& exec }" "$SECONDS" "$code"
     cat "$said"
     exit $((code != 0)) ;;

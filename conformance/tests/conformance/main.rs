@@ -31,6 +31,7 @@ mod waiting;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Instant;
 
 use conformance::promise;
 use conformance::variant::Variant;
@@ -40,6 +41,8 @@ use libtest_mimic::{Arguments, Trial};
 use arena::{Arena, Check, Subject};
 use matrix::Matrix;
 
+/// Set by `make test-times`, which reads how long each check took.
+const TEST_TIMES: &str = "TEST_TIMES";
 /// Checks that run at the same time, for each processor: they wait most of the time.
 const CHECKS_PER_PROCESSOR: usize = 3;
 
@@ -111,8 +114,13 @@ fn checks() -> Vec<Check> {
 
 fn trial(subject: Subject, check: Check, matrix: &Arc<Matrix>) -> Trial {
     let matrix = Arc::clone(matrix);
-    Trial::test(format!("{}::{}", subject.name, check.name), move || {
+    let name = format!("{}::{}", subject.name, check.name);
+    Trial::test(name.clone(), move || {
+        let began = Instant::now();
         (check.run)(&Arena::of(subject));
+        if std::env::var_os(TEST_TIMES).is_some() {
+            println!("test {name} ... ok <{:.3}s>", began.elapsed().as_secs_f64());
+        }
         // Not before: a check that has broken off has not run.
         matrix.ran(subject.name, check.name);
         Ok(())

@@ -18,6 +18,7 @@ use crate::lab::staged::{Staged, Wanted};
 use crate::lab::trial::Trial;
 use crate::report::repeat::Flag;
 use crate::report::settings::Settings;
+use crate::say::remind;
 
 /// What clusters are made of.
 #[derive(Debug, Clone)]
@@ -50,8 +51,9 @@ impl Runner {
         let program = parts.program.clone();
         let builds = tokio::task::spawn_blocking(move || Builds::read(&program)).await;
         let builds = builds.map_err(|error| Error::Setup(error.to_string()))??;
+        let starting = Cluster::start(parts.flavor, parts.program.clone(), &needs);
         let cluster = tokio::select! {
-            cluster = Cluster::start(parts.flavor, parts.program.clone(), &needs) => cluster?,
+            cluster = remind("the servers start", starting) => cluster?,
             () = stop.cancelled() => return Err(Error::Interrupted),
         };
         let profiles = Profiles::read(&parts.program).await;
@@ -89,7 +91,7 @@ impl Runner {
         let number = self.number;
         self.number += 1;
         tokio::select! {
-            report = cell::run(&self.cluster, number, staged) => report,
+            report = remind(staged.trial, cell::run(&self.cluster, number, staged)) => report,
             () = stop.cancelled() => failed(Error::Interrupted),
         }
     }
