@@ -115,8 +115,11 @@ fn a_deployment_that_serves_no_request_sent_after_the_fault_has_not_recovered() 
     let of = |more: Record| held(Rule::ServedAfterFault, &[before, more]);
     let served = |times| record(Outcome::Bought, 0, times);
     assert_eq!(of(served([0, 5000])), Some(true));
-    assert_eq!(of(served([1, 5001])), Some(false), "too late");
-    assert_eq!(of(served([-1, 100])), Some(false), "it was sent before");
+    assert_eq!(of(served([0, 5001])), Some(false), "too late");
+    assert_eq!(of(served([3000, 8000])), Some(true), "it was not asked before");
+    assert_eq!(of(served([-1, 100])), Some(true), "nothing was asked after the fault");
+    let waited = [before, served([-1, 100]), record(Outcome::Unknown, 1, [0, 9000])];
+    assert_eq!(held(Rule::ServedAfterFault, &waited), Some(false), "that was sent before");
     assert_eq!(of(record(Outcome::Refused, 4, [0, 100])), Some(false), "that serves no request");
     assert_eq!(held(Rule::ServedAfterFault, &[served([1, 6000])]), Some(true), "never served");
 }

@@ -3,6 +3,7 @@
 //! be passed over.
 
 mod database;
+mod delays;
 mod files;
 mod holds;
 mod keys;
