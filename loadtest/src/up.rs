@@ -91,7 +91,7 @@ impl Up {
             if self.crowd.is_some()
                 && let Err(error) = service.send_crowd().await
             {
-                tell(format_args!("loadtest: no crowd was sent: {}", error.sentence()));
+                tell(format_args!("loadtest: the crowd failed: {}", error.sentence()));
             }
         };
         let watch = watch_replicas(&service.deployment, children);
