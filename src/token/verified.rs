@@ -1,7 +1,7 @@
 //! Tokens that were verified already: of who asks again and again, the signature is checked once.
 //!
-//! A table of so many places, in which the last one stays; so its size is bounded and nothing has
-//! to be cleaned away. A token is known by half of its SHA-256, so by each of its letters, at a
+//! A table of 262,144 places in sets of 16. A token has one set, where it takes the place of the
+//! oldest, so the table's size is bounded and nothing has to be cleaned away. A token is known by half of its SHA-256, so by each of its letters, at a
 //! fraction of its length, and only until it ends, to the second. Only what was verified gets a
 //! place. Half is enough: whoever wants to be taken for somebody else needs a text with the same
 //! 128 bits as a token that he does not have, and two texts of his own with the same bits (which
@@ -16,8 +16,10 @@ use crate::domain::{Role, UserId};
 
 /// Parts of the table, each with a lock of its own; a part takes memory once it is needed.
 const PARTS: usize = 64;
-/// Places in a part, at 32 bytes.
-const PLACES: usize = 2048;
+/// Sets in a part. A set has so many places that few tokens are displaced before the table is full.
+const SETS: usize = 256;
+/// Places in a set, at 32 bytes.
+const PLACES: usize = 16;
 /// Longer tokens than ours are verified each time.
 const LONGEST: usize = 512;
 
@@ -33,7 +35,7 @@ struct Verified {
     ends: u32,
 }
 
-type Part = Vec<Option<Verified>>;
+type Part = Vec<[Option<Verified>; PLACES]>;
 
 pub(super) struct Known {
     parts: [Mutex<Part>; PARTS],
@@ -43,7 +45,7 @@ pub(super) struct Known {
 pub(super) struct Place {
     digest: Digest,
     part: usize,
-    index: usize,
+    set: usize,
 }
 
 impl Place {
@@ -53,8 +55,8 @@ impl Place {
             return None;
         }
         let digest: Digest = *digest(&SHA256, token.as_bytes()).as_ref().first_chunk()?;
-        let [first, second, third, ..] = digest.map(usize::from);
-        Some(Self { digest, part: first % PARTS, index: (second << 8 | third) % PLACES })
+        let [first, second, ..] = digest.map(usize::from);
+        Some(Self { digest, part: first % PARTS, set: second % SETS })
     }
 }
 
@@ -65,9 +67,11 @@ impl Known {
 
     /// Who the token of that place speaks for, if it is known and has not ended by then.
     pub(super) fn find(&self, place: &Place, now: i64) -> Option<Identity> {
-        let known = self.part(place).get(place.index).copied().flatten()?;
+        let part = self.part(place);
+        let set = part.get(place.set)?;
+        let known = set.iter().flatten().find(|known| known.digest == place.digest)?;
         let identity = Identity { user: known.user, role: known.role };
-        (known.digest == place.digest && now < known.ends.into()).then_some(identity)
+        (now < known.ends.into()).then_some(identity)
     }
 
     pub(super) fn remember(&self, place: &Place, identity: Identity, ends: i64) {
@@ -75,8 +79,10 @@ impl Known {
         let Ok(ends) = u32::try_from(ends) else { return };
         let Identity { user, role } = identity;
         let mut part = self.part(place);
-        part.resize(PLACES, None);
-        part[place.index] = Some(Verified { digest: place.digest, user, role, ends });
+        part.resize(SETS, [None; PLACES]);
+        let set = &mut part[place.set];
+        set.rotate_right(1);
+        set[0] = Some(Verified { digest: place.digest, user, role, ends });
     }
 
     fn part(&self, place: &Place) -> MutexGuard<'_, Part> {
@@ -107,15 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn of_two_tokens_in_one_place_neither_speaks_for_the_other() {
+    fn of_the_tokens_of_a_set_none_speaks_for_another_and_the_oldest_goes() {
         let known = Known::new();
         let identity = |user| Identity { user: UserId(user), role: Role::Buyer };
-        let place = |last| Place { digest: [last; 16], part: 3, index: 5 };
-        known.remember(&place(1), identity(1), 100);
-        assert_eq!(known.find(&place(2), 1), None);
-        known.remember(&place(2), identity(2), 100);
-        assert_eq!(known.find(&place(2), 1), Some(identity(2)));
-        assert_eq!(known.find(&place(1), 1), None);
+        let place = |user: u8| Place { digest: [user; 16], part: 3, set: 5 };
+        for user in 0..=16_u8 {
+            assert_eq!(known.find(&place(user), 1), None);
+            known.remember(&place(user), identity(user.into()), 100);
+            assert_eq!(known.find(&place(user), 1), Some(identity(user.into())));
+        }
+        assert_eq!(known.find(&place(0), 1), None, "17 have 16 places");
+        for user in 1..=16_u8 {
+            assert_eq!(known.find(&place(user), 1), Some(identity(user.into())));
+        }
     }
 
     #[test]
@@ -123,7 +133,7 @@ mod tests {
         let known = Known::new();
         let place = |user: u64| Place::of(&format!("token-{user}")).unwrap();
         let identity = |user| Identity { user: UserId(user), role: Role::Buyer };
-        let places = PARTS * PLACES;
+        let places = PARTS * SETS * PLACES;
         for user in 0..3 * places as u64 {
             known.remember(&place(user), identity(user), 100);
         }
@@ -134,9 +144,8 @@ mod tests {
             }
             None => false,
         };
-        // Of all places but those that nobody came to, one in e^3.
         let kept = (0..3 * places as u64).filter(found).count();
-        assert!((places * 9 / 10..=places).contains(&kept), "{kept} are kept");
+        assert!((places * 99 / 100..=places).contains(&kept), "{kept} are kept");
     }
 
     #[test]
