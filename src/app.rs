@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use axum::Router;
 use distlock::{LockKind, LockOptions, Locks};
 use sqlx::MySqlPool;
 use tokio::net::TcpListener;
@@ -12,7 +11,7 @@ use uuid::Uuid;
 
 use crate::config::Serve;
 use crate::failpoint;
-use crate::http::{self, Api, CodeDelivery, Limits, RateLimits, Streams};
+use crate::http::{self, Api, CodeDelivery, HttpService, Limits, RateLimits, Streams};
 use crate::lock::{self, Places, Wanted};
 use crate::payment::Payments;
 use crate::readiness::Readiness;
@@ -36,7 +35,7 @@ const QUEUE_SILENCE: Duration = Duration::from_secs(5);
 
 /// A service that is ready to serve.
 pub struct App {
-    router: Router,
+    service: HttpService,
     listener: TcpListener,
     limits: Limits,
     sale: Sale,
@@ -97,7 +96,7 @@ impl App {
         let housekeeping = housekeeping(config, &servers, &sale).await?;
         let api = Api { replica, settings, ..api(config, &servers, tokens, (&sale, &readiness)) };
         Ok(Self {
-            router: http::router(api),
+            service: http::service(api),
             listener,
             limits: Limits {
                 connections: config.max_connections as usize,
@@ -133,7 +132,7 @@ impl App {
         if let Some(queue) = self.sale.queue() {
             tokio::spawn(queue.clone().run());
         }
-        http::serve(self.listener, self.router, self.limits, self.readiness, end).await;
+        http::serve(self.listener, self.service, self.limits, self.readiness, end).await;
         self.sale.finish().await;
         for task in background {
             task.abort();

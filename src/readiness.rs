@@ -35,7 +35,7 @@ impl Readiness {
 
     /// Whether that server does not answer.
     pub fn is_down(&self, server: &str) -> bool {
-        self.0.health.down().contains(&server)
+        self.0.health.down().any(|down| down == server)
     }
 
     /// Replaces what the last look found.

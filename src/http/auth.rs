@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
-use super::Shared;
 use super::error::ApiError;
+use super::{Api, Shared};
 use crate::domain::{Role, UserId};
 use crate::telemetry::{Timed, took};
 use crate::token::{BadToken, Identity};
@@ -25,7 +26,7 @@ impl FromRequestParts<Shared> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
-        Ok(Self(identity(parts, api)?.user))
+        Ok(Self(identity(&parts.headers, api)?.user))
     }
 }
 
@@ -33,7 +34,7 @@ impl FromRequestParts<Shared> for Buyer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
-        let user = identity(parts, api)?.user;
+        let user = identity(&parts.headers, api)?.user;
         api.limits.order(user, parts).await?;
         Ok(Self(user))
     }
@@ -43,15 +44,16 @@ impl FromRequestParts<Shared> for Admin {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
-        match identity(parts, api)?.role {
+        match identity(&parts.headers, api)?.role {
             Role::Admin => Ok(Self),
             Role::Buyer => Err(ApiError::Forbidden),
         }
     }
 }
 
-fn identity(parts: &Parts, api: &Shared) -> Result<Identity, ApiError> {
-    let mut given = parts.headers.get_all(AUTHORIZATION).iter();
+/// Who the request's token speaks for.
+pub(super) fn identity(headers: &HeaderMap, api: &Api) -> Result<Identity, ApiError> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
     let header = match (given.next(), given.next()) {
         (Some(header), None) => header,
         (Some(_), Some(_)) => return Err(ApiError::BadToken(BadToken::Invalid)),

@@ -20,9 +20,10 @@ use metrics::Counter;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tower::{Layer, Service};
 use tower_http::catch_panic::CatchPanic;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::Shared;
+use super::early;
 use super::error::{self, ApiError, Problem};
 use super::rest::{self, Rest};
 use crate::sale::Refusal;
@@ -64,6 +65,61 @@ impl Envelope {
         let discarding = Semaphore::new(rest::AT_A_TIME);
         Self { api, replica, lab, counts: Counts::default(), places, discarding }
     }
+
+    /// The answer to a purchase that memory refuses, before it is routed; see [`super::early`].
+    pub(super) fn reject_early<B: HttpBody>(&self, request: &Request<B>) -> Option<Response> {
+        let started = Instant::now();
+        if self.places.available_permits() == 0 {
+            return None;
+        }
+        let rejection = early::rejection(&self.api, request)?;
+        let id = request_id(request.headers());
+        let mut response = Response::default();
+        secure(response.headers_mut());
+        Problem::from(rejection).fill(&mut response, &id);
+        // Nothing else is logged here, so the span is made for this line alone.
+        let span = if tracing::enabled!(tracing::Level::DEBUG) {
+            request_span(&id, request.method(), early::ROUTE)
+        } else {
+            Span::none()
+        };
+        let method = label(request.method());
+        let answered = Answered { id, route: early::ROUTE, method, started, last: false };
+        span.in_scope(|| self.complete(&mut response, answered));
+        Some(response)
+    }
+
+    /// Counts an answer, and gives it what tells where it is from.
+    fn complete(&self, response: &mut Response, answered: Answered<'_>) {
+        let Answered { id, route, method, started, last } = answered;
+        let status = response.status().as_u16();
+        let time = started.elapsed();
+        tracing::debug!(status, seconds = time.as_secs_f64(), "answered");
+        self.counts.count(route, (method, status));
+        took(Timed::Request, time);
+        let headers = response.headers_mut();
+        let id = HeaderValue::try_from(id).ok();
+        for (name, value) in
+            [(REQUEST_ID, id), (REPLICA, self.replica.clone()), (LAB, self.lab.clone())]
+        {
+            if let Some(value) = value {
+                headers.insert(name, value);
+            }
+        }
+        if last || self.api.readiness.is_draining() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+}
+
+/// A request that has its answer.
+struct Answered<'a> {
+    id: String,
+    route: &'a str,
+    method: &'static str,
+    started: Instant,
+    /// Whether the connection ends with it.
+    last: bool,
 }
 
 /// The one layer around all routes. Each layer of a router costs a request several allocations and
@@ -120,7 +176,7 @@ impl Wrapping {
         let method = request.method().clone();
         let route = request.extensions().get::<MatchedPath>().cloned();
         let route = route.as_ref().map_or("other", MatchedPath::as_str);
-        let span = tracing::info_span!("request", %id, %method, route);
+        let span = request_span(&id, &method, route);
         let has_body = !request.body().is_end_stream();
         let (request, rest) = Rest::of(request);
         let mut last = false;
@@ -133,8 +189,6 @@ impl Wrapping {
             answer.into_response()
         };
         let mut response = admitted.instrument(span.clone()).await;
-        // Room for all that are set here and by hyper, at once.
-        response.headers_mut().reserve(HEADERS);
         secure(response.headers_mut());
         let mut unread = None;
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
@@ -142,24 +196,8 @@ impl Wrapping {
             unread = rest.filter(|_| problem.awaits_rest());
             problem.fill(&mut response, &id);
         }
-        let status = response.status().as_u16();
-        let time = started.elapsed();
-        let seconds = time.as_secs_f64();
-        span.in_scope(|| tracing::debug!(status, seconds, "answered"));
-        envelope.counts.count(route, (label(&method), status));
-        took(Timed::Request, time);
-        let headers = response.headers_mut();
-        let id = HeaderValue::try_from(id).ok();
-        for (name, value) in
-            [(REQUEST_ID, id), (REPLICA, envelope.replica.clone()), (LAB, envelope.lab.clone())]
-        {
-            if let Some(value) = value {
-                headers.insert(name, value);
-            }
-        }
-        if last || envelope.api.readiness.is_draining() {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
+        let answered = Answered { id, route, method: label(&method), started, last };
+        span.in_scope(|| envelope.complete(&mut response, answered));
         // Last: it takes a client's time, and one that hangs up meanwhile is counted all the same.
         if let Some(rest) = unread {
             rest.discard(&envelope.discarding).await;
@@ -181,8 +219,12 @@ impl Wrapping {
     }
 }
 
+fn request_span(id: &str, method: &Method, route: &str) -> Span {
+    tracing::info_span!("request", %id, %method, route)
+}
+
 fn needs_database(route: &str) -> bool {
-    const OTHERS: [&str; 2] = ["/api/login/codes", "/api/vouchers/{id}/orders"];
+    const OTHERS: [&str; 2] = ["/api/login/codes", early::ROUTE];
     route.starts_with("/api/") && !OTHERS.contains(&route)
 }
 
@@ -224,11 +266,18 @@ fn label(method: &Method) -> &'static str {
 fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let fit = |id: &&str| (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
-    given.filter(fit).map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned)
+    given.filter(fit).map_or_else(new_id, str::to_owned)
+}
+
+fn new_id() -> String {
+    let mut digits = uuid::Uuid::encode_buffer();
+    uuid::Uuid::new_v4().hyphenated().encode_lower(&mut digits).to_owned()
 }
 
 /// Headers that keep browsers careful. Answers of the API are nobody's to keep.
 fn secure(headers: &mut HeaderMap) {
+    // Room for all that are set here and by hyper, at once.
+    headers.reserve(HEADERS);
     headers.insert(X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);
     headers.insert(REFERRER_POLICY, NO_REFERRER);
     headers.insert(CONTENT_SECURITY_POLICY, POLICY);

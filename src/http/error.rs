@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::problem::Body;
 pub(super) use super::problem::ProblemView;
-use super::problem::{Body, Kind};
 use crate::domain::{OrderId, TicketId};
 use crate::sale::Refusal;
 use crate::store::{CODES_A_DAY, StoreError};
@@ -118,9 +118,8 @@ impl Problem {
     /// Writes the answer's body.
     pub(super) fn fill(self, response: &mut Response, request_id: &str) {
         let body = Body {
-            kind: Kind(self.code),
             title: self.title,
-            status: self.status.as_u16(),
+            status: self.status.as_str(),
             code: self.code,
             detail: &self.detail,
             request_id,

@@ -7,7 +7,7 @@ use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use garde::Validate;
 use serde::de::DeserializeOwned;
@@ -18,6 +18,7 @@ use super::error::ApiError;
 use super::words::{ONCE, explain, must_be, shortened};
 use crate::domain::RequestKey;
 
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// How long a body may take to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -177,19 +178,24 @@ impl<S: Send + Sync> FromRequestParts<S> for Key {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let mut keys = parts.headers.get_all("idempotency-key").iter();
-        let fit = |key: &HeaderValue| {
-            (1..=255).contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic)
-        };
-        match (keys.next(), keys.next()) {
-            (None, _) => Ok(Self(None)),
-            (Some(key), None) if fit(key) => Ok(Self(Some(RequestKey::of(key.as_bytes())))),
-            _ => Err(ApiError::Invalid {
-                code: "invalid_header",
-                field: "Idempotency-Key".to_owned(),
-                limit: "must be given once, with 1 to 255 visible ASCII characters".to_owned(),
-            }),
-        }
+        request_key(&parts.headers).map(Self)
+    }
+}
+
+/// What the `Idempotency-Key` of those headers comes to, or none.
+pub(super) fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, ApiError> {
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let fit = |key: &HeaderValue| {
+        (1..=255).contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic)
+    };
+    match (keys.next(), keys.next()) {
+        (None, _) => Ok(None),
+        (Some(key), None) if fit(key) => Ok(Some(RequestKey::of(key.as_bytes()))),
+        _ => Err(ApiError::Invalid {
+            code: "invalid_header",
+            field: "Idempotency-Key".to_owned(),
+            limit: "must be given once, with 1 to 255 visible ASCII characters".to_owned(),
+        }),
     }
 }
 

@@ -34,6 +34,11 @@ pub struct LimitRules {
 }
 
 impl LimitRules {
+    /// Whether purchases are counted.
+    pub(super) fn limit_orders(&self) -> bool {
+        self.orders_of_user.is_some() || self.orders_of_address.is_some()
+    }
+
     /// Whether anybody's address has to be known.
     pub fn need_addresses(&self) -> bool {
         self.orders_of_address.is_some() || self.codes_of_address.is_some()

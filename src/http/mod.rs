@@ -1,12 +1,14 @@
 //! HTTP: extract, call, answer. No rule of the business stands here.
 //!
 //! `error` is the only table from errors to status codes, `problem` how they are written,
-//! `envelope` what every answer gets, `rest` what happens to a body that nobody wants, `extract`
-//! how input is checked, `words` what is said of it, `server` how connections are served and
-//! drained; the other files are the routes, one subject each.
+//! `envelope` what every answer gets, `early` what is answered before the router, `rest` what
+//! happens to a body that nobody wants, `extract` how input is checked, `words` what is said of it,
+//! `server` how connections are served and drained; the other files are the routes, one subject
+//! each.
 
 mod admin;
 mod auth;
+mod early;
 mod envelope;
 mod error;
 mod extract;
@@ -29,8 +31,8 @@ mod words;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
 use axum::routing::get;
-use axum::{Json, Router};
 use secrecy::SecretString;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -38,6 +40,7 @@ use crate::readiness::Readiness;
 use crate::sale::Sale;
 use crate::store::{Codes, Orders, Users, Vouchers};
 use crate::token::Tokens;
+pub use early::HttpService;
 use envelope::{Envelope, Wrapping};
 use error::ApiError;
 pub use limits::{LimitRules, RateLimits};
@@ -92,8 +95,8 @@ pub struct Api {
 
 type Shared = Arc<Api>;
 
-/// The whole service as one router.
-pub fn router(api: Api) -> Router {
+/// The whole service.
+pub fn service(api: Api) -> HttpService {
     let api = Arc::new(api);
     let envelope = Arc::new(Envelope::new(Arc::clone(&api)));
     let wrapping =
@@ -114,7 +117,7 @@ pub fn router(api: Api) -> Router {
         .method_not_allowed_fallback(not_allowed)
         .layer(wrapping(false));
     let operators = ops::router().method_not_allowed_fallback(not_allowed).layer(wrapping(true));
-    routes.merge(operators).with_state(api)
+    HttpService { envelope, routes: routes.merge(operators).with_state(api) }
 }
 
 /// A secret of this process, for `--dev` without `JWT_SECRET`.

@@ -1,6 +1,6 @@
 //! How a problem is written (RFC 9457).
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The shape of every error (RFC 9457), for the description of the API.
@@ -25,34 +25,73 @@ pub(super) struct ProblemView {
 /// Longer than most problems are.
 const BODY_BYTES: usize = 256;
 
-/// The body of a problem. It is written as it stands, without a tree of its members: "sold out" is
-/// one, and is what most are told.
-#[derive(Serialize)]
+/// The body of a problem. It is written as it stands, since "sold out" is one, and is what most are
+/// told: of its names and codes, which are plain words, nothing has to be looked at.
 pub(super) struct Body<'a> {
-    #[serde(rename = "type")]
-    pub(super) kind: Kind,
     pub(super) title: &'static str,
-    pub(super) status: u16,
+    pub(super) status: &'a str,
     pub(super) code: &'static str,
     pub(super) detail: &'a str,
     pub(super) request_id: &'a str,
-    #[serde(flatten)]
     pub(super) more: &'a Map<String, Value>,
-}
-
-pub(super) struct Kind(pub(super) &'static str);
-
-impl Serialize for Kind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("/problems/{}", self.0))
-    }
 }
 
 impl Body<'_> {
     pub(super) fn written(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(BODY_BYTES);
-        // Text and numbers can always be written to memory.
-        let _always = serde_json::to_writer(&mut bytes, self);
-        bytes
+        let Self { title, status, code, detail, request_id, more } = self;
+        let mut json = Vec::with_capacity(BODY_BYTES);
+        json.extend_from_slice(br#"{"type":"/problems/"#);
+        json.extend_from_slice(code.as_bytes());
+        append(&mut json, r#"","title":"#, title);
+        json.extend_from_slice(br#","status":"#);
+        json.extend_from_slice(status.as_bytes());
+        json.extend_from_slice(br#","code":""#);
+        json.extend_from_slice(code.as_bytes());
+        append(&mut json, r#"","detail":"#, detail);
+        append(&mut json, r#","request_id":"#, request_id);
+        for (name, value) in *more {
+            append(&mut json, ",", name);
+            append(&mut json, ":", value);
+        }
+        json.push(b'}');
+        json
+    }
+}
+
+fn append<T: Serialize + ?Sized>(json: &mut Vec<u8>, before: &str, value: &T) {
+    json.extend_from_slice(before.as_bytes());
+    // Text, numbers and trees of them can always be written to memory.
+    let _always = serde_json::to_writer(json, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_says_what_it_is_whatever_characters_are_in_it() {
+        let more = json!({"field": "a \"field\"", "executed": false});
+        let body = Body {
+            title: "Invalid request",
+            status: "400",
+            code: "invalid_body",
+            detail: "line\n\u{1} \"quoted\" \\",
+            request_id: "an-\"id\"\\",
+            more: more.as_object().expect("an object"),
+        };
+        let written: Value = serde_json::from_slice(&body.written()).expect("JSON");
+        let expected = json!({
+            "type": "/problems/invalid_body",
+            "title": "Invalid request",
+            "status": 400,
+            "code": "invalid_body",
+            "detail": "line\n\u{1} \"quoted\" \\",
+            "request_id": "an-\"id\"\\",
+            "field": "a \"field\"",
+            "executed": false,
+        });
+        assert_eq!(written, expected);
     }
 }

@@ -5,11 +5,12 @@
 //! sends nothing new; for a while everything is still answered; then nothing is accepted any
 //! more, and what is under way is finished.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -45,16 +46,20 @@ const LAST_WORK: Duration = Duration::from_secs(40);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `end` resolves, then drains.
-pub async fn serve(
+pub async fn serve<S>(
     listener: TcpListener,
-    router: Router,
+    service: S,
     limits: Limits,
     readiness: Readiness,
     end: impl Future<Output = ()>,
-) {
+) where
+    S: tower::Service<Request<Incoming>, Response = Response, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
     let server = Server {
         places: Arc::new(Semaphore::new(limits.connections)),
-        router,
+        service,
         tell_peers: limits.tell_peers,
         connections: GracefulShutdown::new(),
     };
@@ -74,14 +79,19 @@ pub async fn serve(
     }
 }
 
-struct Server {
-    router: Router,
+struct Server<S> {
+    service: S,
     tell_peers: bool,
     places: Arc<Semaphore>,
     connections: GracefulShutdown,
 }
 
-impl Server {
+impl<S> Server<S>
+where
+    S: tower::Service<Request<Incoming>, Response = Response, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
     async fn accept(&self, listener: &TcpListener) {
         loop {
             let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
@@ -98,13 +108,13 @@ impl Server {
     fn start(&self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
         // Only a matter of speed: small answers are to leave at once.
         let _unsupported = stream.set_nodelay(true);
-        let router = TowerToHyperService::new(self.router.clone());
+        let inner = TowerToHyperService::new(self.service.clone());
         let peer = self.tell_peers.then_some(Peer(peer));
         let service = service_fn(move |mut request: Request<Incoming>| {
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
-            router.call(request)
+            inner.call(request)
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

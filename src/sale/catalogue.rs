@@ -60,13 +60,27 @@ impl Terms {
 
     /// The database's time, in whole milliseconds.
     pub(super) fn now(&self) -> OffsetDateTime {
-        let elapsed = self.read_at.elapsed();
+        self.time_at(Instant::now())
+    }
+
+    fn time_at(&self, now: Instant) -> OffsetDateTime {
+        let elapsed = now.saturating_duration_since(self.read_at);
         self.server_time + Duration::from_millis(elapsed.as_millis().try_into().unwrap_or(0))
     }
 
-    /// Whether no unit was left less than a second ago.
-    pub(super) fn is_sold_out(&self) -> bool {
-        self.sold_out && self.until.is_none_or(|until| Instant::now() < until)
+    /// Why nobody can buy at that moment, whatever is left.
+    pub(super) fn closed_at(&self, now: Instant) -> Option<Refusal> {
+        match (self.status, self.window.phase(self.time_at(now))) {
+            (Status::Draft, _) => Some(Refusal::NotOnSale),
+            (_, Phase::NotStarted) => Some(Refusal::NotStarted(self.window.starts_at)),
+            (_, Phase::Ended) => Some(Refusal::Ended(self.window.ends_at)),
+            (Status::OnSale, Phase::Open) => None,
+        }
+    }
+
+    /// Whether no unit was left less than a second before that moment.
+    pub(super) fn is_sold_out_at(&self, now: Instant) -> bool {
+        self.sold_out && self.until.is_none_or(|until| now < until)
     }
 
     /// Everybody who had bought, if nobody could buy any more and that is kept.
@@ -96,8 +110,8 @@ struct Known {
 }
 
 impl Known {
-    fn is_believed(&self) -> bool {
-        self.until.is_none_or(|until| Instant::now() < until)
+    fn is_believed_at(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now < until)
     }
 
     fn is_of_units_left(&self) -> bool {
@@ -112,7 +126,8 @@ fn known() -> Cache<VoucherId, Known> {
 
 /// What is too old goes with the next read, and its buyers with it: nobody may ask for it again.
 fn drop_what_is_old(known: &Cache<VoucherId, Known>) {
-    known.retain(|_, known| known.is_believed());
+    let now = Instant::now();
+    known.retain(|_, known| known.is_believed_at(now));
 }
 
 /// What is remembered of sales that are sold out.
@@ -143,11 +158,11 @@ impl Catalogue {
 
     /// The terms; of many that ask at once, one reads. `None` if there is no such voucher.
     pub(super) async fn terms(&self, voucher: VoucherId) -> Result<Option<Arc<Terms>>, Refusal> {
-        match self.known.get(&voucher) {
-            Some(known) if known.is_believed() => known.terms,
+        match self.cached(voucher, Instant::now()) {
+            Some(terms) => terms,
             // In a task of its own, which goes on without whoever began it: a reader that went away
             // would have the others begin anew.
-            _ => {
+            None => {
                 let catalogue = self.clone();
                 let reading = tokio::spawn(async move { catalogue.read_once(voucher).await });
                 reading.await.unwrap_or(Err(Refusal::Defect))
@@ -155,8 +170,18 @@ impl Catalogue {
         }
     }
 
+    /// The terms as they are believed at that moment, without a read.
+    pub(super) fn cached(
+        &self,
+        voucher: VoucherId,
+        now: Instant,
+    ) -> Option<Result<Option<Arc<Terms>>, Refusal>> {
+        self.known.get(&voucher).filter(|known| known.is_believed_at(now)).map(|known| known.terms)
+    }
+
     async fn read_once(&self, voucher: VoucherId) -> Result<Option<Arc<Terms>>, Refusal> {
-        self.known.remove_if(&voucher, |known| !known.is_believed());
+        let now = Instant::now();
+        self.known.remove_if(&voucher, |known| !known.is_believed_at(now));
         match self.known.get_value_or_guard_async(&voucher).await {
             Ok(known) => known.terms,
             Err(turn) => {

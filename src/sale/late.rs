@@ -18,6 +18,7 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Instant;
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter, Weighter};
@@ -64,6 +65,12 @@ impl From<Refusal> for Turned {
 }
 
 impl Turned {
+    /// Of a voucher that is sold out, to somebody who has that order of it.
+    fn late(order: Option<OrderId>) -> Self {
+        let refusal = order.map_or(Refusal::SoldOut, |order| Refusal::AlreadyOrdered(Some(order)));
+        Self { refusal, has_no_order: order.is_none() }
+    }
+
     /// Whether an earlier request with the same key may have had another answer, which counts.
     pub(super) fn may_repeat(&self) -> bool {
         self.refusal.is_of_the_sale() && !self.has_no_order
@@ -127,20 +134,29 @@ impl Late {
         key: Option<RequestKey>,
         terms: &Terms,
     ) -> Option<Turned> {
+        let now = Instant::now();
+        match self.recall((user, voucher), key, (terms, now)) {
+            None if terms.is_sold_out_at(now) => {
+                // An error is met again on the long way, and explained there.
+                Some(Turned::late(self.orders.of_pair(user, voucher).await.ok()?))
+            }
+            turned => turned,
+        }
+    }
+
+    /// The same from memory alone, at that moment: `None` also if only the database can tell.
+    pub(super) fn recall(
+        &self,
+        (user, voucher): (UserId, VoucherId),
+        key: Option<RequestKey>,
+        (terms, now): (&Terms, Instant),
+    ) -> Option<Turned> {
         if let Some(Bought { order, key: made_by }) = self.bought.get(&(user, voucher)) {
             let refusal = Refusal::AlreadyOrdered(Some(order));
             return Some(Turned { refusal, has_no_order: key != made_by });
         }
-        if !terms.is_sold_out() {
-            return None;
-        }
-        let order = match terms.buyers() {
-            Some(buyers) => buyers.order_of(user),
-            // An error is met again on the long way, and explained there.
-            None => self.orders.of_pair(user, voucher).await.ok()?,
-        };
-        let refusal = order.map_or(Refusal::SoldOut, |order| Refusal::AlreadyOrdered(Some(order)));
-        Some(Turned { refusal, has_no_order: order.is_none() })
+        let buyers = terms.buyers().filter(|_| terms.is_sold_out_at(now))?;
+        Some(Turned::late(buyers.order_of(user)))
     }
 
     /// Remembers an order that is committed, and with which key it was made.

@@ -6,6 +6,7 @@
 
 mod catalogue;
 mod charge;
+mod early;
 mod grouped;
 mod hold_times;
 mod housekeeping;
@@ -29,7 +30,7 @@ use grouped::Grouped;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
-use crate::domain::{Phase, RequestKey, Status, UserId, VoucherId, Wish};
+use crate::domain::{RequestKey, UserId, VoucherId, Wish};
 use crate::failpoint::{self, reach};
 use crate::payment::Payments;
 use crate::store::{Health, OrderIds, Orders, Vouchers};
@@ -249,7 +250,7 @@ impl Sale {
         (user, voucher): (UserId, VoucherId),
         key: Option<RequestKey>,
     ) -> Result<Arc<Terms>, Turned> {
-        if let Some(server) = self.health.down().first() {
+        if let Some(server) = self.health.down().next() {
             return Err(Refusal::Unavailable(server).into());
         }
         let terms = tokio::select! {
@@ -259,13 +260,7 @@ impl Sale {
                 return Err(Refusal::Unavailable("database").into());
             }
         };
-        let closed = match (terms.status, terms.window.phase(terms.now())) {
-            (Status::Draft, _) => Some(Refusal::NotOnSale),
-            (_, Phase::NotStarted) => Some(Refusal::NotStarted(terms.window.starts_at)),
-            (_, Phase::Ended) => Some(Refusal::Ended(terms.window.ends_at)),
-            (Status::OnSale, Phase::Open) => None,
-        };
-        if let Some(refusal) = closed {
+        if let Some(refusal) = terms.closed_at(Instant::now()) {
             return Err(Turned { refusal, has_no_order: terms.has_no_order(user) });
         }
         if let Some(late) = &self.late

@@ -53,6 +53,11 @@ impl Twins {
         }
     }
 
+    /// Whether a request with that key of that user is under way.
+    pub(super) fn has(&self, of: (UserId, RequestKey)) -> bool {
+        self.under_way().contains_key(&of)
+    }
+
     fn under_way(&self) -> MutexGuard<'_, UnderWay> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -49,9 +49,9 @@ pub struct Watched<L> {
 
 impl Health {
     /// The servers that do not answer.
-    pub fn down(&self) -> Vec<&'static str> {
+    pub fn down(&self) -> impl Iterator<Item = &'static str> {
         let down = self.0.all().into_iter().filter(|(_, reason)| reason.borrow().is_some());
-        down.map(|(server, _)| server).collect()
+        down.map(|(server, _)| server)
     }
 
     /// Why, a sentence each.

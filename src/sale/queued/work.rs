@@ -192,7 +192,7 @@ impl Desk {
 
     /// Whether the database is not known to be away.
     pub(super) fn can_write(&self) -> bool {
-        !self.health.down().contains(&"database")
+        self.health.down().all(|server| server != "database")
     }
 
     /// What is written for an entry; or why nothing is now.
