@@ -158,16 +158,14 @@ impl Catalogue {
 
     /// The terms; of many that ask at once, one reads. `None` if there is no such voucher.
     pub(super) async fn terms(&self, voucher: VoucherId) -> Result<Option<Arc<Terms>>, Refusal> {
-        match self.cached(voucher, Instant::now()) {
-            Some(terms) => terms,
-            // In a task of its own, which goes on without whoever began it: a reader that went away
-            // would have the others begin anew.
-            None => {
-                let catalogue = self.clone();
-                let reading = tokio::spawn(async move { catalogue.read_once(voucher).await });
-                reading.await.unwrap_or(Err(Refusal::Defect))
-            }
+        if let Some(terms) = self.cached(voucher, Instant::now()) {
+            return terms;
         }
+        // In a task of its own, which goes on without whoever began it: a reader that went away
+        // would have the others begin anew.
+        let catalogue = self.clone();
+        let reading = tokio::spawn(async move { catalogue.read_once(voucher).await });
+        reading.await.unwrap_or(Err(Refusal::Defect))
     }
 
     /// The terms as they are believed at that moment, without a read.

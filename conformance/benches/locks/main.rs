@@ -36,6 +36,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use loadtest::bench::choice::{Choice, EXIT_CODES};
+use loadtest::bench::figure::SECONDS;
+use loadtest::bench::host::HostReport;
 use loadtest::error::Result;
 use loadtest::report::{check_writable, write_json};
 
@@ -90,8 +92,10 @@ fn run(args: &Args) -> Result<bool> {
     } else {
         Lengths::of(choice.rounds, Duration::from_secs(choice.seconds))
     };
+    let host = HostReport::measure(if args.smoke { 1 } else { choice.seconds.min(SECONDS) })?;
+    tell(host.line());
     let (samples, versions) = round::measure(&rows, lengths, &|line| tell(line))?;
-    let report = Report::of(rows, samples, (lengths, versions));
+    let report = Report::of(rows, samples, (lengths, host, versions));
     say(report.text());
     if let Some(path) = &choice.json {
         write_json(path, &report)?;

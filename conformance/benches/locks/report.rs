@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use loadtest::bench::figure::{Bar, Outcome, ROUNDS, SECONDS, Verdict, median};
+use loadtest::bench::host::HostReport;
 use loadtest::bench::text::{percent, table, words};
 use loadtest::lab::machine::Machine;
 use serde::Serialize;
@@ -19,6 +20,7 @@ use crate::versions::Versions;
 pub(crate) struct Report {
     lengths: Lengths,
     machine: Machine,
+    host: HostReport,
     versions: Versions,
     rows: Vec<RowReport>,
     /// All that was measured: of each group each cell's rounds.
@@ -44,13 +46,15 @@ impl Report {
     pub(crate) fn of(
         rows: Vec<Row>,
         samples: Samples,
-        (lengths, versions): (Lengths, Versions),
+        (lengths, host, versions): (Lengths, HostReport, Versions),
     ) -> Self {
+        let judge = |row| judge(row, &samples, (lengths, host.steady));
         Self {
+            rows: rows.into_iter().map(judge).collect(),
             lengths,
             machine: Machine::read(),
+            host,
             versions,
-            rows: rows.into_iter().map(|row| judge(row, &samples, lengths)).collect(),
             cells: samples.into_iter().map(|(group, cells)| (group.to_string(), cells)).collect(),
         }
     }
@@ -82,6 +86,7 @@ impl Report {
              processors: {cpu}",
             self.versions.text(),
         );
+        let _ = writeln!(text, "{}", self.host.line());
         if !self.lengths.are_long_enough() {
             let _ = writeln!(
                 text,
@@ -126,7 +131,7 @@ fn details(rounds: &[Sample]) -> String {
 }
 
 /// What becomes of a row.
-fn judge(row: Row, samples: &Samples, lengths: Lengths) -> RowReport {
+fn judge(row: Row, samples: &Samples, (lengths, steady): (Lengths, bool)) -> RowReport {
     let of = |cell: &str| samples.get(&row.group).and_then(|cells| cells.get(cell));
     let cell = of(row.cell).map(Vec::as_slice).unwrap_or_default();
     let figures = cell.iter().enumerate().filter_map(|(round, sample)| {
@@ -137,7 +142,7 @@ fn judge(row: Row, samples: &Samples, lengths: Lengths) -> RowReport {
     });
     let outcome = Outcome::of_rounds(figures.collect());
     let complete = outcome.rounds.len() == lengths.rounds;
-    let verdict = outcome.verdict(row.bar, complete, lengths.are_long_enough());
+    let verdict = outcome.verdict(row.bar, complete, lengths.are_long_enough()).on_host(steady);
     let Row { name, what, group, cell, beside, figure, bar } = row;
     let group = group.to_string();
     RowReport { name, what, group, cell, beside, figure, bar, outcome, verdict }

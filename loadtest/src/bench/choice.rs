@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 
 /// What a bench's exit code says.
 pub const EXIT_CODES: &str = "\
-Exit codes: 0 every bar of the chosen rows is met, 1 one is not, or the run is too short to tell, \
-2 bad usage or something that must run does not.";
+Exit codes: 0 every bar of the chosen rows is met, 1 one is not, the run is too short to tell or \
+the host is not steady, 2 bad usage or something that must run does not.";
 
 /// Which rows, and how long.
 #[derive(Debug, Args)]

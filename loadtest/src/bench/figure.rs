@@ -10,7 +10,7 @@ pub const ROUNDS: usize = 5;
 /// Seconds of a round without which no bar is met, warm-up not counted.
 pub const SECONDS: u64 = 10;
 /// The largest distance between the rounds of a figure that still is one, as a part of its median.
-const MAX_SPREAD: f64 = 0.2;
+pub const MAX_SPREAD: f64 = 0.2;
 
 /// What one round of a cell came to.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -135,6 +135,8 @@ pub enum Verdict {
     Invalid,
     /// Too few rounds, or too short ones, for any verdict.
     TooShort,
+    /// It would be met, or has no bar, but the host was not steady.
+    Unsteady,
     /// A figure without a bar.
     NoBar,
 }
@@ -143,6 +145,12 @@ impl Verdict {
     /// Whether a run with it may be called green.
     pub fn is_green(self) -> bool {
         matches!(self, Self::Met | Self::NoBar)
+    }
+
+    /// The same on a host that is steady or not. What is missed there stays missed.
+    #[must_use]
+    pub fn on_host(self, steady: bool) -> Self {
+        if self.is_green() && !steady { Self::Unsteady } else { self }
     }
 }
 
@@ -267,9 +275,12 @@ mod tests {
 
     #[test]
     fn only_a_met_bar_and_a_figure_without_one_are_green() {
-        use Verdict::{Invalid, Met, Missed, NoBar, TooShort};
-        let green = [Met, Missed, Invalid, TooShort, NoBar].map(Verdict::is_green);
-        assert_eq!(green, [true, false, false, false, true]);
+        use Verdict::{Invalid, Met, Missed, NoBar, TooShort, Unsteady};
+        let all = [Met, Missed, Invalid, TooShort, NoBar, Unsteady];
+        assert_eq!(all.map(Verdict::is_green), [true, false, false, false, true, false]);
+        assert_eq!(all.map(|verdict| verdict.on_host(true)), all);
+        let unsteady = [Unsteady, Missed, Invalid, TooShort, Unsteady, Unsteady];
+        assert_eq!(all.map(|verdict| verdict.on_host(false)), unsteady);
     }
 
     #[test]

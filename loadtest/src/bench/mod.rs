@@ -7,22 +7,28 @@
 //! over the rounds, of the ratio within a round. A service has a deployment and a database of its
 //! own in every round, warms up, and is asked afterwards whether all that it acknowledged is in the
 //! database. A ratio whose rounds lie too far apart is invalid, and a run that is too short can
-//! meet no bar.
+//! meet no bar. Nor does one on a host that is not steady, which is measured first.
+//!
+//! Rates move with the host. So beside each rate stands what an order costs in plain answers: the
+//! processor time of all servers for it, as a multiple of that of a handler that answers a
+//! constant, measured in the same round.
 //!
 //! - [`rows`]: what is measured and what it has to reach; [`choice`]: the flags of benches;
-//!   [`figure`]: medians and verdicts.
+//!   [`figure`]: medians and verdicts; [`row_report`]: what becomes of a row.
 //! - [`bare`]: the bare transaction; [`service`]: one round of a service;
 //!   [`queued`]: the path of that name; [`late`]: who comes too late; [`turns`]: slices in
-//!   turn; [`parts`] and [`processes`]: where the time goes.
+//!   turn; [`parts`] and [`processes`]: where the time goes; [`host`]: the host by itself.
 //! - [`text`]: the table.
 
 pub mod bare;
 pub mod choice;
 pub mod figure;
+pub mod host;
 pub mod late;
 pub mod parts;
 pub mod processes;
 pub mod queued;
+pub mod row_report;
 pub mod rows;
 pub mod service;
 pub mod text;
@@ -33,11 +39,13 @@ use std::sync::Mutex;
 
 use futures_util::future::try_join_all;
 use serde::Serialize;
-use testbed::Flavor;
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use self::bare::Bare;
-use self::figure::{Bar, DATABASE, Figure, Outcome, ROUNDS, SECONDS, Sample, Verdict};
+use self::figure::{DATABASE, ROUNDS, SECONDS, Sample};
+use self::host::HostReport;
+use self::row_report::{Conditions, RowReport, judge};
 use self::rows::{Cell, PARTS, Row, Setup, What, cells_of};
 use self::service::{Stage, worker_threads};
 use self::turns::Turns;
@@ -82,6 +90,8 @@ pub struct BenchReport {
     pub long_enough: bool,
     /// The machine.
     pub machine: Machine,
+    /// How fast and how steady it was by itself.
+    pub host: HostReport,
     /// What ran.
     pub versions: Versions,
     /// sysbench's version, if it was needed.
@@ -96,33 +106,14 @@ pub struct BenchReport {
     pub cells: BTreeMap<&'static str, Vec<Sample>>,
 }
 
-/// A row's figure and verdict.
-#[derive(Debug, Serialize)]
-pub struct RowReport {
-    /// What `--rows` calls it.
-    pub name: &'static str,
-    /// What it says.
-    pub what: &'static str,
-    /// The cell.
-    pub cell: &'static str,
-    /// What it is divided by.
-    pub beside: Vec<&'static str>,
-    /// Which figure.
-    pub figure: Figure,
-    /// What it has to reach.
-    pub bar: Option<Bar>,
-    /// What it came to.
-    #[serde(flatten)]
-    pub outcome: Outcome,
-    /// What becomes of it.
-    pub verdict: Verdict,
-    /// Why it is no figure, in words.
-    pub because: Vec<String>,
-}
-
 impl Bench {
     /// Runs all rounds; `tell` hears of each cell.
     pub async fn run(&self, stop: &CancellationToken, tell: &dyn Fn(&str)) -> Result<BenchReport> {
+        let seconds = self.seconds.min(SECONDS);
+        tell(&format!("measuring the host for {seconds} s"));
+        let host = spawn_blocking(move || HostReport::measure(seconds)).await;
+        let host = host.map_err(|error| Error::Setup(error.to_string()))??;
+        tell(&host.line());
         let cells = cells_of(&self.rows);
         let needs_sysbench = |cell: &&Cell| {
             let is_filled = cell.setup().is_some_and(|setup| setup.filled > 0);
@@ -152,7 +143,7 @@ impl Bench {
                 }
             }
         }
-        self.report(&stage, sysbench, samples).await
+        self.report(&stage, (host, sysbench), samples).await
     }
 
     async fn stage(&self, cells: &[&Cell]) -> Result<Stage> {
@@ -219,15 +210,15 @@ impl Bench {
     async fn report(
         &self,
         stage: &Stage,
-        sysbench: Option<String>,
+        (host, sysbench): (HostReport, Option<String>),
         cells: BTreeMap<&'static str, Vec<Sample>>,
     ) -> Result<BenchReport> {
         let cluster = &stage.cluster;
         let (server, settings) = cluster.settings().await?;
         let flavor = cluster.flavor();
         let long_enough = self.rounds >= ROUNDS && self.seconds >= SECONDS;
-        let rows: Vec<RowReport> =
-            self.rows.iter().map(|row| judge(row, flavor, (&cells, long_enough))).collect();
+        let run = Conditions { flavor, long_enough, host_is_steady: host.steady };
+        let rows: Vec<RowReport> = self.rows.iter().map(|row| judge(row, &cells, run)).collect();
         let versions = Versions {
             loadtest: env!("CARGO_PKG_VERSION"),
             builds: Builds::read(&self.parts.program)?,
@@ -239,11 +230,12 @@ impl Bench {
         };
         let flush = server.flush_log_at_trx_commit;
         Ok(BenchReport {
-            ok: long_enough && rows.iter().all(|row| row.verdict.is_green()) && flush == 1,
+            ok: long_enough && rows.iter().all(RowReport::is_green) && flush == 1,
             rounds: self.rounds,
             seconds: self.seconds,
             long_enough,
             machine: Machine::read(),
+            host,
             versions,
             sysbench,
             durability: format!("{}; Redis: {}", settings.database(), settings.redis()),
@@ -266,38 +258,6 @@ impl Cell {
             | What::Memory(setup)
             | What::Start(setup) => Some(setup),
         }
-    }
-}
-
-/// What becomes of a row.
-fn judge(
-    row: &Row,
-    flavor: Flavor,
-    (cells, long): (&BTreeMap<&'static str, Vec<Sample>>, bool),
-) -> RowReport {
-    let of = |name: &str| cells.get(name).map(Vec::as_slice).unwrap_or_default();
-    let baselines: Vec<&[Sample]> = row.beside.iter().map(|name| of(name)).collect();
-    let rounds = of(row.cell).iter().enumerate().map(|(round, sample)| {
-        (sample, baselines.iter().filter_map(|samples| samples.get(round)).collect())
-    });
-    let rounds: Vec<(&Sample, Vec<&Sample>)> = rounds.collect();
-    let all = rounds.iter().flat_map(|(cell, beside)| beside.iter().copied().chain([*cell]));
-    let mut because: Vec<String> = all.flat_map(|sample| sample.invalid.clone()).collect();
-    because.sort();
-    because.dedup();
-    let outcome = Outcome::of(row.figure, &rounds);
-    let bar = row.bar(flavor);
-    let verdict = outcome.verdict(bar, because.is_empty(), long);
-    RowReport {
-        name: row.name,
-        what: row.what,
-        cell: row.cell,
-        beside: row.beside.to_vec(),
-        figure: row.figure,
-        bar,
-        outcome,
-        verdict,
-        because,
     }
 }
 

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
+use super::BenchReport;
 use super::figure::{
-    DATABASE, Figure, GENERATOR, ROUNDS, SECONDS, Sample, Verdict, median, spread,
+    Bar, DATABASE, Figure, GENERATOR, Outcome, ROUNDS, SECONDS, Sample, Verdict, median, spread,
 };
 use super::parts::HTTP;
-use super::{BenchReport, RowReport};
+use super::row_report::RowReport;
 
 /// What serves, in the order of the columns.
 const SERVERS: [&str; 5] = ["replicas", "redis", DATABASE, "proxy", "zookeeper"];
@@ -68,6 +69,7 @@ impl BenchReport {
             self.machine.cpus,
             self.machine.cpu,
         );
+        let _ = writeln!(text, "{}", self.host.line());
         for remark in &self.remarks {
             let _ = writeln!(text, "{remark}");
         }
@@ -83,23 +85,44 @@ impl BenchReport {
     }
 
     fn rows_table(&self) -> Table {
-        let mut table = table(&["row", "", "beside", "figure", "bar", "spread", "verdict"], 3..6);
+        let plain = ["plain answers", "bar", "spread"];
+        let header = ["row", "", "beside", "figure", "bar", "spread"];
+        let header: Vec<&str> = header.into_iter().chain(plain).chain(["verdict"]).collect();
+        let mut table = table(&header, 3..9);
         for row in &self.rows {
-            let bar = row.bar.map_or_else(|| "-".to_owned(), |bar| bar.to_string());
-            let spread = row.outcome.spread.map_or_else(|| "-".to_owned(), percent);
-            let figure = row.outcome.median.map_or_else(|| "-".to_owned(), |m| figure(row, m));
-            let mut verdict = words(row.verdict).to_owned();
-            for why in &row.because {
-                let _ = write!(verdict, "\n{why}");
-            }
+            let [figure, bar, spread] = figures(row.figure, &row.outcome, row.bar);
+            let cost = row.plain_answers.as_ref();
+            let [plain, plain_bar, plain_spread] = cost.map_or_else(Default::default, |cost| {
+                figures(Figure::ServerTime, &cost.outcome, cost.bar)
+            });
+            let verdict = self.verdict(row);
             let beside = match row.beside[..] {
                 [] => "-".to_owned(),
                 [one] => one.to_owned(),
                 [..] => "best bare".to_owned(),
             };
-            table.add_row([row.name, row.what, &beside, &figure, &bar, &spread, &verdict]);
+            let cells = [row.name, row.what, &beside, &figure, &bar, &spread];
+            let cost = [plain.as_str(), &plain_bar, &plain_spread, &verdict];
+            table.add_row(cells.into_iter().chain(cost));
         }
         table
+    }
+
+    /// What becomes of a row's figure and of its cost, and why.
+    fn verdict(&self, row: &RowReport) -> String {
+        let mut text = words(row.verdict).to_owned();
+        if let Some(cost) = &row.plain_answers
+            && ![Verdict::NoBar, row.verdict].contains(&cost.verdict)
+        {
+            let _ = write!(text, "; plain answers: {}", words(cost.verdict));
+        }
+        if !self.host.steady && row.verdict != Verdict::Unsteady {
+            let _ = write!(text, "; {}", words(Verdict::Unsteady));
+        }
+        for why in &row.because {
+            let _ = write!(text, "\n{why}");
+        }
+        text
     }
 
     fn cells_table(&self) -> Table {
@@ -163,11 +186,12 @@ pub fn table(header: &[&str], figures: std::ops::Range<usize>) -> Table {
     table
 }
 
-fn figure(row: &RowReport, median: f64) -> String {
-    match row.figure {
-        Figure::Memory | Figure::Ready => format!("{median:.1}"),
-        _ => format!("{median:.2}"),
-    }
+/// Median, bar and spread, as far as there are any.
+fn figures(figure: Figure, outcome: &Outcome, bar: Option<Bar>) -> [String; 3] {
+    let digits = if matches!(figure, Figure::Memory | Figure::Ready) { 1 } else { 2 };
+    let median = outcome.median.map(|median| format!("{median:.digits$}"));
+    let texts = [median, bar.map(|bar| bar.to_string()), outcome.spread.map(percent)];
+    texts.map(|text| text.unwrap_or_else(|| "-".to_owned()))
 }
 
 /// A part as per cent.
@@ -182,6 +206,7 @@ pub fn words(verdict: Verdict) -> &'static str {
         Verdict::Missed => "MISSED",
         Verdict::Invalid => "INVALID",
         Verdict::TooShort => "too short",
+        Verdict::Unsteady => "host not steady",
         Verdict::NoBar => "-",
     }
 }
