@@ -87,7 +87,7 @@ test-quick: fmt-check tidy ## What to run at each change: under three minutes on
 # ARGS="-p distlock --lib" takes a part.
 slowest := awk '/^ +Ran / { of = $$2; sub(/.*\//, "", of); sub(/-[0-9a-f]+$$/, "", of) } \
   /^test .* <[0-9.]+s>$$/ { time = $$NF; gsub(/[<>s]/, "", time); print time, of, $$2 }'
-test-times: install-all dev-binaries ## Run the tests and list the slowest thirty, with their seconds
+test-times: install-all dev-binaries ## Run the tests and list the slowest thirty of them
 	mkdir -p target
 	status=0; TEST_TIMES=1 tests/two_at_a_time.sh --locked \
 	  $(or $(ARGS),--workspace --lib --bins --tests) >target/test-times.txt || status=$$?; \

@@ -250,6 +250,7 @@ laws! {
     keeps: [
         ("migrations/0001_a.sql", "-- One; - one.\nCREATE TABLE a (id INT COMMENT 'x;y');"),
         ("migrations/0001_a.sql", "-- A row that must be there.\nINSERT IGNORE INTO a VALUES (1);"),
+        ("deploy/demo.sql", "-- Data.\nINSERT INTO a VALUES (1); INSERT INTO a VALUES (2);"),
     ];
 
     every_migration_is_used: assets::migrations_are_used,

@@ -77,14 +77,14 @@ WORKDIR /packages
 RUN apt-get update && apt-get download base-files libc6 libgcc-s1 libgomp1 libssl3 libstdc++6 \
       netbase tzdata \
     && for package in *.deb; do dpkg-deb -x "$package" /root-folder || exit; done \
-    && cd /root-folder && mkdir -p etc/ssl/certs home/nonroot tmp && chmod 1777 tmp \
-    && chown 65532:65532 home/nonroot && cp /etc/ssl/certs/ca-certificates.crt etc/ssl/certs/ \
-    && echo 'nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin' >etc/passwd \
+    && cd /root-folder && mkdir -p etc/ssl/certs nonroot tmp && chmod 1777 tmp \
+    && chown 65532:65532 nonroot && cp /etc/ssl/certs/ca-certificates.crt etc/ssl/certs/ \
+    && echo 'nonroot:x:65532:65532:nonroot:/nonroot:/sbin/nologin' >etc/passwd \
     && echo 'nonroot:x:65532:' >etc/group
 FROM scratch
 COPY --from=packages /root-folder /
 USER 65532
-WORKDIR /home/nonroot
+WORKDIR /nonroot
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 END
 }

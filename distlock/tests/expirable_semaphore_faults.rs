@@ -122,7 +122,8 @@ async fn belief_counts_from_the_sending_of_an_acquisition_and_a_renewal_less_the
     let (delay, length) = (Duration::from_millis(200), Duration::from_secs(9));
     seen.own.proxy.set_latency(Direction::ToClient, delay, Duration::ZERO);
     let permit = seen.broken.acquire(PATIENT, Lease::Renewed(length)).await.expect("a permit");
-    let worth = length - length / 100 - Duration::from_millis(2);
+    let margin = length / 100 + Duration::from_millis(2);
+    let worth = length.checked_sub(margin).expect("it is longer");
     let look = || {
         let end = permit.belief().deadline().expect("an end");
         // What is known by now was sent before that.

@@ -42,7 +42,8 @@
 //! server and what can be done to it), `probe` (when is it ready), then one file per server:
 //! `redis`, `redis_cluster`, `database`, `zookeeper`, `replica`, `haproxy`, `program`; `proxy` (a
 //! way on which things go wrong); `shim` (a clock that can be set, a disk that can be stalled),
-//! `certificates`, `mysql_wire`, `zookeeper_wire`, `resp`, `programs`, `ports`, `logs`, `error` are tools.
+//! `certificates`, `mysql_wire`, `zookeeper_wire`, `resp`, `programs`, `ports`, `logs`, `error` are
+//! tools.
 
 mod bed;
 mod certificates;

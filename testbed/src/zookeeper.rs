@@ -134,8 +134,8 @@ impl ZooKeeper {
         answer.map_err(Error::io(format!("ask {} for {word}", self.name())))
     }
 
-    /// Ends the session of that id from outside: its ephemeral nodes go, and its client learns of it
-    /// at its next request.
+    /// Ends the session of that id from outside: its ephemeral nodes go, and its client learns of
+    /// it at its next request.
     ///
     /// # Errors
     /// If there is no such session, or no answer within five seconds.

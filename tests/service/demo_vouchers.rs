@@ -1,13 +1,17 @@
 //! What `docker compose --profile demo up` puts on sale, by `deploy/demo.sql`.
 
-use sqlx::{Connection, MySqlConnection};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 
 use crate::support::{Place, Service, client};
 
 async fn seed(place: &Place) {
     let mut database = MySqlConnection::connect(&place.database_url).await.expect("a connection");
-    let sql = include_str!("../../deploy/demo.sql");
-    sqlx::raw_sql(sql).execute(&mut database).await.expect("deploy/demo.sql");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/demo.sql");
+    let sql = std::fs::read_to_string(path).expect("deploy/demo.sql");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut database)
+        .await
+        .expect("the vouchers are seeded");
 }
 
 /// The phases of what is on sale, latest start first.

@@ -19,8 +19,8 @@ pub(crate) struct Fleet {
     pub(crate) place: Place,
 }
 
-/// One fleet for all tests that need one. The first that asks starts it: all replicas at once, on an
-/// empty database.
+/// One fleet for all tests that need one. The first that asks starts it: all replicas at once, on
+/// an empty database.
 pub(crate) async fn fleet() -> &'static Fleet {
     static FLEET: OnceLock<Fleet> = OnceLock::new();
     let starting = tokio::task::spawn_blocking(|| FLEET.get_or_init(|| start("replica")));

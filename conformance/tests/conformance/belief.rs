@@ -1,11 +1,11 @@
-//! Until when a holder believes: it counts from the sending of what was answered, and stops a margin
-//! for the clocks earlier; and it is told when its server has ended the hold.
+//! Until when a holder believes: it counts from the sending of what was answered, and stops a
+//! margin for the clocks earlier; and it is told when its server has ended the hold.
 //!
 //! Each answer of a server is [`DELAY`] late, by a proxy. So whatever is known by now was sent at
-//! least that long ago, and a look at the belief in a hold bounds it: by the instant after the look,
-//! less the delay, and what a lease is worth. A thread that is taken away between any two of these
-//! instants makes the bound wider, never narrower. Only a defect that takes less time than such a
-//! thread was away is overlooked.
+//! least that long ago, and a look at the belief in a hold bounds it: by the instant after the
+//! look, less the delay, and what a lease is worth. A thread that is taken away between any two of
+//! these instants makes the bound wider, never narrower. Only a defect that takes less time than
+//! such a thread was away is overlooked.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::removal::removals;
 /// How late every answer is: less than the 500 ms for which `red` waits for one.
 const DELAY: Duration = Duration::from_millis(200);
 /// A lease whose margin is long: 602 ms.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 /// A lease that is renewed in a check, and whose margin is still longer than a look takes: 92 ms.
 const RENEWED: Duration = Duration::from_secs(9);
 /// A lease of which two thirds are longer than a busy machine stands still.
@@ -64,8 +64,8 @@ fn make_late(ways: &[Proxy], by: Duration) {
 
 /// What a lease is worth to its holder, from the sending on.
 fn worth_ns(lease: Duration) -> u64 {
-    let worth = lease - lease / 100 - Duration::from_millis(2);
-    u64::try_from(worth.as_nanos()).expect("a minute")
+    let lease_ns = u64::try_from(lease.as_nanos()).expect("a minute");
+    lease_ns - lease_ns / 100 - 2_000_000
 }
 
 fn delay_ns() -> u64 {

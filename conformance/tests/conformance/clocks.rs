@@ -1,5 +1,5 @@
-//! A process whose wall clock is minutes off, among others: what a kind leaves to its server's clock
-//! is left to that.
+//! A process whose wall clock is minutes off, among others: what a kind leaves to its server's
+//! clock is left to that.
 
 use std::thread;
 use std::time::Duration;

@@ -12,8 +12,8 @@ use zookeeper_client::Client;
 /// What removes the locks of a kind that have these names.
 pub(crate) type Remove = fn(LockKind, &[String]);
 
-/// All ways in which locks of that kind go while their servers run and their holders live. The first
-/// of them concerns no other names than these.
+/// All ways in which locks of that kind go while their servers run and their holders live. The
+/// first of them concerns no other names than these.
 pub(crate) fn removals(kind: LockKind) -> &'static [(&'static str, Remove)] {
     match (home(kind), kind) {
         (Home::Redis | Home::IndependentRedis, _) => {

@@ -57,7 +57,8 @@ impl BenchReport {
         let [_, seckill] = versions.builds();
         let _ = writeln!(
             text,
-            "\n{} rounds of {} s; seckill ({seckill}), {}, Redis {}, HAProxy {}{}{}; {}; {} processors: {}",
+            "\n{} rounds of {} s; seckill ({seckill}), {}, Redis {}, HAProxy {}{}{}; {}; {} \
+             processors: {}",
             self.rounds,
             self.seconds,
             versions.database,

@@ -162,7 +162,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
     let matrix = Matrix { histories, ..matrix };
     let output = args.output.open(MATRIX)?;
     let stop = stop_on_signal()?;
-    output.take(matrix.run(&stop).await?, &stop)
+    output.take(Box::pin(matrix.run(&stop)).await?, &stop)
 }
 
 impl MatrixArgs {

@@ -46,7 +46,7 @@ pub(super) async fn run(args: PlantsArgs) -> Result<bool> {
         check_writable(path)?;
     }
     let stop = stop_on_signal()?;
-    let report = Planting { rows, seeds: args.seeds }.run_alone(parts, &stop).await?;
+    let report = Box::pin(Planting { rows, seeds: args.seeds }.run_alone(parts, &stop)).await?;
     say(report.text());
     if let Some(path) = &args.json {
         write_json(path, &report)?;

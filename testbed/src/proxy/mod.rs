@@ -112,8 +112,8 @@ impl Proxy {
         self.shared.lock().counts()
     }
 
-    /// How long everything takes from now on in that direction, at least: the latency, and up to the
-    /// jitter more. The order stays.
+    /// How long everything takes from now on in that direction, at least: the latency, and up to
+    /// the jitter more. The order stays.
     pub fn set_latency(&self, direction: Direction, latency: Duration, jitter: Duration) {
         self.shared.change(|engine| {
             let set = |way: &mut faults::Way| (way.latency, way.jitter) = (latency, jitter);
