@@ -1,11 +1,13 @@
-//! Tokens that were verified already: of who asks again and again, the signature is checked once.
+//! Tokens that were verified already: of a user who asks again and again, the signature is checked
+//! once.
 //!
 //! A table of 262,144 places in sets of 16. A token has one set, where it takes the place of the
 //! oldest, so the table's size is bounded and nothing has to be cleaned away. A token is known by
 //! half of its SHA-256, so by each of its letters, at a fraction of its length, and only until it
-//! ends, to the second. Only what was verified gets a place. Half is enough: whoever wants to be taken for somebody else needs a text with the same
-//! 128 bits as a token that he does not have, and two texts of his own with the same bits (which
-//! are less hard to find) can only both be his, as long as one of them has to be signed here.
+//! ends, to the second. Only what was verified gets a place. Half is enough: to be taken for
+//! another user takes a text with the same 128 bits as a token that one does not have. Two texts
+//! with the same bits (which are less hard to find) are of one user, as long as one of them has to
+//! be signed here.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
