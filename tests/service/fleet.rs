@@ -1,7 +1,7 @@
 //! Three replicas, as processes of the real binary, behind the proxy that ships.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use testbed::{Haproxy, Replica, ReplicaSpec};
@@ -33,7 +33,10 @@ pub(crate) async fn fleet_of_its_own(name: &'static str) -> Fleet {
     starting.await.expect("three replicas that start at once, and a proxy")
 }
 
+/// One fleet at a time: on a busy machine six replicas that start at once run out of patience.
 fn start(name: &str) -> Fleet {
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _turn = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::fresh();
     let spec = |number| replica(&place, &format!("{name}-{number}"));
     let replicas = start_together((1..=REPLICAS).map(spec));
