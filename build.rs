@@ -10,5 +10,7 @@ fn main() {
     let folder = Path::new(&out).ancestors().nth(3).and_then(Path::file_name);
     let profile = folder.and_then(|name| name.to_str()).unwrap_or("unknown");
     println!("cargo::rustc-env=BUILD_PROFILE={profile}");
-    println!("cargo::rerun-if-changed=build.rs");
+    // Nothing but this script decides it, and cargo looks at the script itself. A file named here
+    // would be looked for in the folder of each package that uses it.
+    println!("cargo::rerun-if-env-changed=BUILD_PROFILE");
 }

@@ -1,5 +1,5 @@
 -- What `docker compose --profile demo up` puts on sale: one voucher that is open, and one that
--- opens a minute later. Nothing, while there is one on sale that has not ended.
+-- opens a minute later. It does nothing while a voucher is on sale that has not ended.
 SET time_zone = '+00:00';
 START TRANSACTION;
 INSERT INTO vouchers

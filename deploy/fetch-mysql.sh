@@ -1,8 +1,8 @@
 #!/bin/sh
-# Fetches MySQL from Debian's unstable archive into a folder (target/mysql unless told otherwise)
-# and prints the path of a mysqld that runs from there, with the libraries it was built for. The
-# system is not touched, so this needs no root and gets along with MariaDB.
-# Usage: deploy/fetch-mysql.sh [FOLDER]. Silent on stderr when it has been done before.
+# Fetches MySQL from Debian's unstable archive into a folder. Prints the path of a mysqld that runs
+# from there, with the libraries it was built for. It changes nothing in the system, so it needs no
+# root and does not conflict with MariaDB.
+# Usage: deploy/fetch-mysql.sh [FOLDER]; default: target/mysql. Silent if MySQL is there already.
 # Exit codes: 0 the path was printed, 2 it could not be fetched.
 set -eu
 
@@ -19,8 +19,8 @@ works() {
     "$folder/bin/mysqld" --no-defaults --version >/dev/null 2>&1
 }
 
-# An apt that knows one archive, believes that nothing is installed, and writes into the folder
-# only. Of the system's settings it takes how to get at archives, such as a proxy.
+# An apt with one archive and no installed packages that writes into the folder only. It uses the
+# system's settings for access to archives, such as a proxy.
 configure_apt() {
     mkdir -p "$apt/etc/apt.conf.d" "$apt/etc/preferences.d" "$apt/etc/sources.list.d" \
         "$apt/state/lists/partial" "$apt/cache/archives/partial" "$apt/log"
@@ -41,7 +41,7 @@ EOF
     export APT_CONFIG
 }
 
-# The program starts by way of its own dynamic linker: the system's would not know its libraries.
+# The program starts with its own dynamic linker: the system's does not find its libraries.
 write_wrapper() {
     mkdir -p "$folder/bin"
     linker=$(cd "$new" && find usr -name 'ld-linux*.so.*' | head -n 1)
@@ -55,7 +55,7 @@ write_wrapper() {
 #!/bin/sh
 # Written by deploy/fetch-mysql.sh.
 root=\$(dirname "\$(dirname "\$(readlink -f "\$0")")")/root
-# What the caller says comes first: --defaults-file has to.
+# The caller's arguments come first, because --defaults-file must.
 exec "\$root/$linker" --library-path "$path" "\$root/usr/sbin/mysqld" "\$@" \\
     --basedir="\$root/usr" --lc-messages-dir="\$root/usr/share/mysql" \\
     --character-sets-dir="\$root/usr/share/mysql/charsets" \\

@@ -1,15 +1,17 @@
 #!/bin/sh
-# Installs what is missing of the servers that the tests and the demo start for themselves: Redis,
-# MariaDB (unless MariaDB or MySQL is there), HAProxy, ZooKeeper. Silent when nothing is missing.
-# With --for-bench also sysbench; with --for-tests that, which the test of the bench runs, Chromium
-# with its driver, for the tests of pages, and Galera, a library that MariaDB loads; with
-# --for-interop a Java compiler and Maven. Starts no service and touches no running one.
+# Installs the missing servers that the tests and the demo start: Redis, MariaDB (unless MariaDB or
+# MySQL is there), HAProxy, ZooKeeper. Silent when nothing is missing. It starts no service and
+# changes no running one.
+# With --for-bench it also installs sysbench.
+# With --for-tests it also installs sysbench, Chromium with its driver, Galera for MariaDB, and
+# Python's venv for the generator of requests.
+# With --for-interop it also installs a Java compiler and Maven.
 # With --check it says what is missing, fails if that cannot be installed, and installs nothing.
 # NO_INSTALL=1 refuses to install.
 # Exit codes: 0 all servers are here, 2 one is missing.
 set -eu
 
-# An ordinary user's PATH may leave out where servers live; testbed looks there as well.
+# An ordinary user's PATH may lack the folders of servers; testbed searches them too.
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/usr/libexec
 export PATH
 mariadb='mariadb-server-core mariadb-client-core'
@@ -35,11 +37,16 @@ have_galera() {
     return 1
 }
 
+# Debian's python3 has venv, and not the pip that it installs.
+have_venv() {
+    python3 -c 'import ensurepip, venv' 2>/dev/null
+}
+
 have_jar() {
     [ -f "/usr/local/share/java/$1.jar" ] || [ -f "/usr/share/java/$1.jar" ]
 }
 
-# Sets `missing` (for people) and `packages` (for apt); both empty when every server is here.
+# Sets `missing` (to print) and `packages` (for apt); both are empty when every server is here.
 look() {
     missing= packages=
     # The package redis-server brings a service. Its program is also in redis-tools, under the
@@ -61,6 +68,7 @@ look() {
     [ "$also" != --for-tests ] || have chromedriver ||
         need "Chromium and its driver" "chromium chromium-driver"
     [ "$also" != --for-tests ] || have_galera || need "Galera" "galera-4"
+    [ "$also" != --for-tests ] || have_venv || need "Python's venv" "python3-venv"
     case $also in
         --for-interop)
             have javac || need "a Java compiler" "default-jdk-headless"
@@ -102,13 +110,13 @@ apt_get() {
         apt-get -o DPkg::Lock::Timeout=120 "$@"
 }
 
-# --no-remove: better to fail than to take away what a package conflicts with.
+# --no-remove: fail rather than remove a conflicting package.
 install_packages() {
     # shellcheck disable=SC2086  # a list of words
     apt_get "$@" install --no-install-recommends --no-remove $packages
 }
 
-# How many packages these come to, and their sizes; nothing if apt does not know all of them.
+# The number of packages and their sizes; nothing if apt does not know all of them.
 print_sizes() {
     install_packages --assume-no 2>/dev/null |
         sed -nE '/newly installed|^Need to get|^After this/s/^/  apt: /p'
@@ -133,7 +141,7 @@ apt-cache show $packages >/dev/null 2>&1 || apt_get -qq update
 print_sizes
 install_packages -qy || { apt_get -qq update && install_packages -qy; } ||
     die "apt could not install: $packages"
-# The service shall not start with the machine either.
+# The service must not start with the machine either.
 [ -z "$haproxy_is_new" ] || as_root update-rc.d haproxy disable >/dev/null 2>&1 || true
 look
 [ -z "$missing" ] || die "still missing after apt: $missing"

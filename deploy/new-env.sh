@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes .env from .env.example, each secret in it a random one. A file that is there is left alone.
+# Writes .env from .env.example, with random secrets. An existing file is left as it is.
 # Usage: deploy/new-env.sh [FILE], instead of .env
 # Exit codes: 0 it was written, 2 it was not.
 set -eu

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs a command of cargo and says at least every ten seconds how far it is.
+# Runs a command of cargo and prints its progress at least every ten seconds.
 #
 #   with_progress.sh cargo build ARGS
 #
-# On a terminal that is cargo's own bar. Elsewhere cargo draws none and is silent while the last,
-# large packages compile; here it draws one into a pipe, and its state is printed now and then.
+# On a terminal that is cargo's own bar. Elsewhere cargo draws none, and is silent while the last
+# large packages compile. So it draws one into a pipe, and this prints its state.
 set -eu -o pipefail
 
 [ ! -t 2 ] || exec "$@"

@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
-# Runs the laboratory again and again while other processes keep the processors busy, and counts the
-# runs that end red. Usage: loadtest/demo_soak.sh FOLDER
-#   STORY   runs of `matrix --story`, with seeds 1 to STORY                   (default 100)
-#   COMPARE runs of `compare`                                                 (default 30)
-#   SMOKE   runs of `matrix --smoke`, with seeds 1 to SMOKE                   (default 10)
-#   PLANTS  seeds of `plants`: every injected bug must be caught with each    (default 3)
-#   BUSY    processes that spin meanwhile                                     (default 4)
-# A red run leaves its report and what it printed in FOLDER. The summary counts surprises (the
-# product is in doubt, or what was predicted did not show) and invalid runs (no real load), and
-# names each.
+# Runs the laboratory many times while other processes keep the processors busy, and counts the
+# red runs.
+# Usage: loadtest/demo_soak.sh FOLDER
+#
+# - FIRST: the first seed of story and smoke, so that a soak can be run in parts (default 1).
+# - STORY: runs of `matrix --story`, with seeds from FIRST on (default 100).
+# - COMPARE: runs of `compare` (default 30).
+# - SMOKE: runs of `matrix --smoke`, with seeds from FIRST on (default 10).
+# - PLANTS: seeds of `inject-bugs`, each of which must catch every injected bug (default 3).
+# - BUSY: processes that spin meanwhile (default 4).
+#
+# A red run leaves its report and its output in FOLDER. The summary counts surprises and invalid
+# runs, and names each. A surprise is a doubt about the product, or a prediction that did not show.
+# An invalid run had no real load.
 # Exit codes: 0 no surprise and at most 2 invalid runs in 100, 1 otherwise, 2 it could not be run.
 set -u
 folder=${1:?the folder for reports is missing}
-story=${STORY:-100} compare=${COMPARE:-30} smoke=${SMOKE:-10} plants=${PLANTS:-3} busy=${BUSY:-4}
+first_seed=${FIRST:-1} story=${STORY:-100} compare=${COMPARE:-30} smoke=${SMOKE:-10}
+plants=${PLANTS:-3} busy=${BUSY:-4}
 loadtest=${LOADTEST:-target/release/loadtest}
 # No run takes longer, and no spinning process outlives all of them.
 longest_run_s=1800 longest_s=86400
@@ -49,16 +54,16 @@ run() {
     red+=("$name: $first")
 }
 
-for seed in $(seq "$story"); do
+for seed in $(seq "$first_seed" $((first_seed + story - 1))); do
     run "story-$seed" matrix --story --seed "$seed" --report-dir "$folder/story-$seed"
 done
 for number in $(seq "$compare"); do
     run "compare-$number" compare --report-dir "$folder/compare-$number"
 done
-for seed in $(seq "$smoke"); do
+for seed in $(seq "$first_seed" $((first_seed + smoke - 1))); do
     run "smoke-$seed" matrix --smoke --seed "$seed" --report-dir "$folder/smoke-$seed"
 done
-[ "$plants" = 0 ] || run plants plants --seeds "$plants" --json "$folder/plants.json"
+[ "$plants" = 0 ] || run plants inject-bugs --seeds "$plants" --json "$folder/plants.json"
 
 echo
 [ ${#red[@]} = 0 ] || printf '%s\n' "${red[@]}"

@@ -1,21 +1,31 @@
 //! A flash-sale voucher service, and the purchase under every lock of its laboratory.
 //!
-//! Reading order: `domain` (rules without I/O), `store` (all SQL), `payment` (who takes the money),
-//! `sale` (the purchase, and the rest of an order's life), `token`, `readiness`, `http` (routes and
-//! server), `lock` (locks from addresses, and the commands about them), `letters` (dead letters),
-//! `database` (a command's), `app` (how the parts are put together), `config`, `telemetry` and
-//! `failpoint`. `main.rs` is the command line.
+//! Reading order:
+//!
+//! 1. `domain`: rules without I/O; `store`: all SQL; `payment`: the payment provider.
+//! 2. `sale`: the purchase, and the later life of an order.
+//! 3. `token`, `revocation`: access tokens, and which of them are revoked; `outbox`: login codes.
+//! 4. `readiness`, `fitness`: whether a replica should get requests.
+//! 5. `http`: routes and server.
+//! 6. `lock`: locks from addresses, and the commands about them; `dead_letters`, `database`: other
+//!    commands.
+//! 7. `app`: the composition root; `config`, `telemetry`, `failpoint`.
+//!
+//! `main.rs` is the command line.
 
 pub mod app;
 pub mod config;
 pub mod database;
+pub mod dead_letters;
 pub mod domain;
 pub mod failpoint;
+pub mod fitness;
 pub mod http;
-pub mod letters;
 pub mod lock;
+pub mod outbox;
 pub mod payment;
 pub mod readiness;
+pub mod revocation;
 pub mod sale;
 pub mod store;
 pub mod telemetry;

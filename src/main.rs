@@ -12,18 +12,22 @@ use anyhow::Context;
 use clap::error::{ContextKind, ErrorKind};
 use seckill::app::App;
 use seckill::config::{
-    Cli, Command, DeadLettersCommand, LockCommand, Migrate, Probe, Serve, Token,
+    Cli, Command, DeadLettersCommand, LockCommand, Migrate, Probe, RevocationTarget, Serve, Token,
+    TokenCommand, TokenRevoke,
 };
 use seckill::domain::{Phone, Role};
-use seckill::store::{self, Users};
+use seckill::store::{RevocationTable, Users};
 use seckill::telemetry;
 use seckill::token::{Identity, Tokens};
-use seckill::{database, letters, lock};
+use seckill::{database, dead_letters, lock};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The C library's own took a sixth of a purchase's processor time.
+/// The C library's allocator takes a sixth of a purchase's processor time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How long `probe` waits for each step.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -36,6 +40,13 @@ async fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(config) => serve(&config).await,
         Command::Migrate(config) => migrate(&config).await,
+        Command::Token(Token { command: Some(TokenCommand::Revoke(config)), .. }) => {
+            match revoke(&config).await {
+                Ok(true) => Ok(()),
+                Ok(false) => return ExitCode::FAILURE,
+                Err(error) => Err(error),
+            }
+        }
         Command::Token(config) => token(&config).await,
         Command::Probe(config) => return probe(&config),
         Command::DeadLetters(command) => match dead_letters(&command).await {
@@ -43,7 +54,7 @@ async fn main() -> ExitCode {
             Ok(false) => return ExitCode::FAILURE,
             Err(error) => Err(error),
         },
-        Command::Locks(config) => say(&lock::list(config.json)),
+        Command::Locks(config) => print_line(&lock::list(config.json)),
         Command::Lock(LockCommand::Run(config)) => {
             let (code, sentence) = lock::run(&config).await;
             if let Some(sentence) = sentence {
@@ -54,7 +65,7 @@ async fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&sentence(&error)),
+        Err(error) => fail(&one_line(&error)),
     }
 }
 
@@ -67,7 +78,7 @@ fn is_help(error: &clap::Error) -> bool {
     !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
-/// What clap says in paragraphs, as one line.
+/// The first paragraph of clap's message, as one line.
 fn bad_usage(error: &clap::Error) -> String {
     let text = error.to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();
@@ -84,17 +95,16 @@ fn suggestion(error: &clap::Error) -> String {
     meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"))
 }
 
-/// The contexts and the cause in one line. Errors that only wrap their cause repeat its text; of
-/// these the cause alone is told.
-fn sentence(error: &anyhow::Error) -> String {
+/// The contexts and the cause in one line, without errors that only repeat the text of their cause.
+fn one_line(error: &anyhow::Error) -> String {
     let texts: Vec<String> = error.chain().map(ToString::to_string).collect();
     let repeats = |at: usize| texts.get(at + 1).is_some_and(|cause| texts[at].contains(cause));
     let told = (0..texts.len()).filter(|at| !repeats(*at)).map(|at| texts[at].trim());
     told.collect::<Vec<_>>().join(": ").replace('\n', " ")
 }
 
-/// A line on stdout, which may have been closed.
-fn say(line: &str) -> anyhow::Result<()> {
+/// Prints a line to stdout, which may be closed.
+fn print_line(line: &str) -> anyhow::Result<()> {
     writeln!(io::stdout(), "{line}").context("cannot write to stdout")
 }
 
@@ -112,54 +122,95 @@ async fn serve(config: &Serve) -> anyhow::Result<()> {
         app = App::start(config) => app?,
         () = &mut end => return Ok(()),
     };
-    say(&format!("listening on http://{}", app.address()?))?;
+    print_line(&format!("listening on http://{}", app.address()?))?;
     app.run(end).await;
     Ok(())
 }
 
 async fn migrate(config: &Migrate) -> anyhow::Result<()> {
     let address = &config.database.database_url;
-    let steps = store::migrate(address.expose(), config.lab)
-        .await
-        .with_context(|| format!("cannot migrate {}", address.given_as()))?;
-    say(&format!("{steps} steps applied, the schema is up to date"))
+    let country = config.phone.phone_country;
+    let (steps, phones) = database::migrate(address, config.lab, country).await?;
+    print_line(&format!("{steps} steps applied, the schema is up to date"))?;
+    if phones.normalized > 0 {
+        print_line(&format!("{} phone numbers are in E.164 now", phones.normalized))?;
+    }
+    for user in &phones.set_aside {
+        print_line(&user.to_string())?;
+    }
+    match phones.left_off() {
+        0 => Ok(()),
+        more => print_line(&format!(
+            "and {more} users more: phone_state = 'set_aside' in the table users"
+        )),
+    }
 }
 
 async fn token(config: &Token) -> anyhow::Result<()> {
-    let tokens = Tokens::new(&config.jwt_secret)?;
-    let pool = database::connect(&config.database).await?;
-    let file = open_private(&config.out)
-        .with_context(|| format!("cannot write {}", config.out.display()))?;
+    let (Some(address), Some(secret), Some(out)) =
+        (&config.database_url, &config.jwt_secret, &config.out)
+    else {
+        anyhow::bail!("--database-url, --jwt-secret and --out are needed");
+    };
+    let tokens = Tokens::new(secret)?;
+    let pool = database::connect(address).await?;
+    let file = open_private(out).with_context(|| format!("cannot write {}", out.display()))?;
     let role = if config.admin { Role::Admin } else { Role::Buyer };
     let phones = load_phones(config.users)?;
-    let users = Users::new(pool).create(&phones, role).await.context("cannot create users")?;
-    // Only now: if the users could not be made, an older file is as it was.
+    let table = Users::new(pool);
+    let users = table.create(&phones, role).await.context("cannot create users")?;
+    let issued_ms = table.now_ms().await.context("cannot read the database's clock")?;
+    // Last: if the users cannot be created, an older file stays as it is.
     file.set_len(0).context("cannot write the tokens")?;
-    let mut out = BufWriter::new(file);
+    let mut lines = BufWriter::new(file);
     let life = Duration::from_secs(u64::from(config.ttl_s));
     for user in users {
-        let (token, _) = tokens.issue(Identity { user, role }, life)?;
-        writeln!(out, r#"{{"user_id":"{user}","token":"{token}"}}"#)?;
+        let (token, _) = tokens.issue_at(Identity { user, role }, life, issued_ms)?;
+        writeln!(lines, r#"{{"user_id":"{user}","token":"{token}"}}"#)?;
     }
-    out.flush().context("cannot write the tokens")?;
+    lines.flush().context("cannot write the tokens")?;
     let noun = if config.users == 1 { "token" } else { "tokens" };
-    say(&format!("{} {noun} written to {}", config.users, config.out.display()))
+    print_line(&format!("{} {noun} written to {}", config.users, out.display()))
 }
 
-/// Whether all was done that was asked for.
+/// Revokes tokens; `false` if no user has that phone.
+async fn revoke(config: &TokenRevoke) -> anyhow::Result<bool> {
+    let RevocationTarget { user, phone, .. } = &config.target;
+    let pool = database::connect(&config.database.database_url).await?;
+    let user = match phone {
+        None => *user,
+        Some(phone) => {
+            let phone = Phone::parse(phone, config.country.phone_country).context("--phone")?;
+            let found =
+                Users::new(pool.clone()).id_of(&phone).await.context("cannot read users")?;
+            if found.is_none() {
+                eprintln!("seckill: no user has the phone {}", phone.masked());
+                return Ok(false);
+            }
+            found
+        }
+    };
+    let table = RevocationTable::new(pool);
+    table.revoke(user).await.context("cannot revoke; `seckill migrate` makes the schema")?;
+    let whose = user.map_or("all users".to_owned(), |user| format!("user {user}"));
+    print_line(&format!("tokens of {whose} are revoked; replicas refuse them within a second"))?;
+    Ok(true)
+}
+
+/// Runs `dead-letters`; `false` if part of the request was refused.
 async fn dead_letters(command: &DeadLettersCommand) -> anyhow::Result<bool> {
     let (lines, all) = match command {
-        DeadLettersCommand::List(config) => (letters::list(config).await?, true),
-        DeadLettersCommand::Replay(config) => letters::replay(config).await?,
-        DeadLettersCommand::Drop(config) => letters::drop_entries(config).await?,
+        DeadLettersCommand::List(config) => (dead_letters::list(config).await?, true),
+        DeadLettersCommand::Replay(config) => dead_letters::replay(config).await?,
+        DeadLettersCommand::Drop(config) => dead_letters::drop_entries(config).await?,
     };
     for line in lines {
-        say(&line)?;
+        print_line(&line)?;
     }
     Ok(all)
 }
 
-/// A file that only its owner can read, also if it is not a new one.
+/// Opens a file that only its owner can read, also if it exists already.
 fn open_private(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -167,17 +218,15 @@ fn open_private(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Numbers that nobody has (+999 is not assigned), different from those of an earlier call.
+/// Reserved phone numbers, different from those of an earlier call.
 fn load_phones(count: u32) -> anyhow::Result<Vec<Phone>> {
     let series = u64::from(getrandom::u32()?) % 100_000 * 10_000_000;
-    (0..u64::from(count))
-        .map(|number| Ok(Phone::new(&format!("+999{:012}", series + number))?))
-        .collect()
+    Ok((0..u64::from(count)).map(|number| Phone::reserved(series + number)).collect())
 }
 
-/// Asks `/readyz` in the plainest way, so that a health check costs next to nothing.
+/// Asks `/readyz` over a plain socket, so that a health check costs little.
 fn probe(config: &Probe) -> ExitCode {
-    match ask(config) {
+    match is_ready(config) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             eprintln!("seckill: {} is not ready", config.address);
@@ -190,11 +239,10 @@ fn probe(config: &Probe) -> ExitCode {
     }
 }
 
-fn ask(config: &Probe) -> std::io::Result<bool> {
-    let patience = Duration::from_secs(2);
-    let mut stream = TcpStream::connect_timeout(&config.address, patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+fn is_ready(config: &Probe) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&config.address, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
     stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n")?;
     let mut head = [0; 12];
     stream.read_exact(&mut head)?;

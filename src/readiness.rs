@@ -1,36 +1,43 @@
-//! Whether this replica should be sent requests, and if not, why.
+//! Whether this replica should get requests, and if not, why.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::outbox::Outbox;
 use crate::store::Health;
 
-/// What speaks against sending requests here. Cheap to clone.
+/// The reasons why this replica should get no requests. Cheap to clone.
 #[derive(Clone)]
-pub struct Readiness(Arc<State>);
+pub struct Readiness(Arc<ReadinessState>);
 
-struct State {
+struct ReadinessState {
     health: Health,
+    outbox: Outbox,
     draining: AtomicBool,
-    /// What the last look at the other replicas and at Redis's settings found.
+    /// The reasons that the last run of the fitness checks found.
     unfit: Mutex<Vec<String>>,
 }
 
 impl Readiness {
-    /// Ready as far as the servers answer.
-    pub fn new(health: Health) -> Self {
-        let state = State { health, draining: AtomicBool::new(false), unfit: Mutex::default() };
-        Self(Arc::new(state))
+    /// Ready if the servers answer and login codes can be written.
+    pub fn new(health: Health, outbox: Outbox) -> Self {
+        let (draining, unfit) = (AtomicBool::new(false), Mutex::default());
+        Self(Arc::new(ReadinessState { health, outbox, draining, unfit }))
     }
 
-    /// The process is about to end.
+    /// Marks the process as shutting down.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is about to end.
+    /// Whether the process is shutting down.
     pub fn is_draining(&self) -> bool {
         self.0.draining.load(Ordering::Relaxed)
+    }
+
+    /// The outbox of login codes.
+    pub fn outbox(&self) -> &Outbox {
+        &self.0.outbox
     }
 
     /// Whether that server does not answer.
@@ -38,14 +45,15 @@ impl Readiness {
         self.0.health.down().any(|down| down == server)
     }
 
-    /// Replaces what the last look found.
+    /// Replaces the reasons of the fitness checks.
     pub fn set_unfit(&self, reasons: Vec<String>) {
         *self.0.unfit.lock().unwrap_or_else(PoisonError::into_inner) = reasons;
     }
 
-    /// Why not; empty if ready.
+    /// All reasons; empty if ready.
     pub fn reasons(&self) -> Vec<String> {
         let mut reasons = self.0.health.reasons();
+        reasons.extend(self.0.outbox.reason());
         if self.is_draining() {
             reasons.push("shutting down".into());
         }

@@ -1,5 +1,6 @@
 //! Logs and metrics: the only global state of the process.
 
+mod descriptions;
 mod histogram;
 
 use std::io::IsTerminal;
@@ -13,19 +14,19 @@ use tracing_subscriber::EnvFilter;
 
 use histogram::Histograms;
 
-/// Bucket bounds of all durations, in seconds.
+/// Bucket bounds of most durations, in seconds.
 const SECONDS: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
-/// Those of what locks take: from a hand-over inside the process to the longest lease in use.
+/// Bucket bounds of locks, from a hand-off inside the process to the longest usual lease.
 const LOCK_SECONDS: [f64; 15] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
     30.0,
 ];
-/// How long the parts of a purchase take.
+/// The histogram of the parts of a purchase.
 const PART: &str = "seckill_order_part_seconds";
-/// Which replica the page is of.
+/// The gauge whose label names the replica.
 const REPLICA: &str = "seckill_replica_info";
-/// How purchases end.
+/// The counter of purchases by outcome.
 const ORDERS: &str = "seckill_orders_total";
 
 /// Starts the log on stderr, as lines for people or as JSON. `filter` is in the form of `RUST_LOG`.
@@ -35,7 +36,7 @@ pub fn start_log(filter: &str, json: bool) {
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    // Fails only if a log was started before, which then goes on.
+    // Fails only if a log was started before, which stays in use.
     let _started_before = if json { log.json().try_init() } else { log.try_init() };
 }
 
@@ -46,7 +47,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The page that tells them, in the text format of Prometheus.
+    /// All metrics in the text format of Prometheus.
     pub fn page(&self) -> String {
         let mut page = self.others.render();
         self.histograms.write(&mut page);
@@ -61,20 +62,21 @@ pub fn metrics() -> &'static Metrics {
         let others = PrometheusBuilder::new().build_recorder();
         let histograms = Arc::<Histograms>::default();
         let metrics = Metrics { others: others.handle(), histograms: Arc::clone(&histograms) };
-        // Fails only if somebody else records already; then this page stays empty.
-        let _recorded_elsewhere = metrics::set_global_recorder(Recording { others, histograms });
-        describe();
+        // Fails only if another recorder is installed; then this page stays empty.
+        let _recorded_elsewhere =
+            metrics::set_global_recorder(MetricsRecorder { others, histograms });
+        descriptions::describe();
         metrics
     })
 }
 
-/// Where values go.
-struct Recording {
+/// Records histograms in this crate's own buckets, and all else in the exporter's.
+struct MetricsRecorder {
     others: PrometheusRecorder,
     histograms: Arc<Histograms>,
 }
 
-impl Recorder for Recording {
+impl Recorder for MetricsRecorder {
     fn describe_counter(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
         self.others.describe_counter(name, unit, help);
     }
@@ -106,27 +108,27 @@ pub fn name_replica(name: &str) {
     gauge!(REPLICA, "replica" => name.to_owned()).set(1.0);
 }
 
-/// What is timed of every purchase.
+/// The durations that are recorded of purchases and requests.
 #[derive(Debug, Clone, Copy)]
-pub enum Timed {
+pub enum DurationMetric {
     /// Verifying its token.
     Token,
     /// Taking its lock.
     Lock,
-    /// Waiting for a group (writer `grouped`).
+    /// Waiting for a batch (`--writer grouped`).
     Queue,
     /// Its transaction.
     Transaction,
     /// Releasing its lock.
     Release,
-    /// All of it up to its outcome, and so without the release.
+    /// The purchase up to its outcome, without the release.
     Purchase,
-    /// A request, whatever it asks for.
+    /// Any request.
     Request,
 }
 
-impl Timed {
-    /// In the order of their declaration.
+impl DurationMetric {
+    /// All of them, in the order of their declaration.
     const ALL: [Self; 7] = [
         Self::Token,
         Self::Lock,
@@ -151,20 +153,20 @@ impl Timed {
     }
 }
 
-/// Records how long that took. To find a histogram by its name and label costs the recorder more
-/// than to record, so each is looked up once.
-pub fn took(timed: Timed, time: Duration) {
-    static HISTOGRAMS: OnceLock<[Histogram; Timed::ALL.len()]> = OnceLock::new();
+/// Records a duration. Each histogram is looked up once: a look-up by name and label costs more
+/// than recording.
+pub fn record_duration(metric: DurationMetric, time: Duration) {
+    static HISTOGRAMS: OnceLock<[Histogram; DurationMetric::ALL.len()]> = OnceLock::new();
     let histograms = HISTOGRAMS.get_or_init(|| {
         metrics();
-        Timed::ALL.map(Timed::histogram)
+        DurationMetric::ALL.map(DurationMetric::histogram)
     });
-    histograms[timed as usize].record(time);
+    histograms[metric as usize].record(time);
 }
 
-/// Counts a purchase that has ended so. There are only so many outcomes, and to find a counter by
-/// its label costs the recorder more than to count, so each is looked up once.
-pub fn ended(outcome: &'static str) {
+/// Counts a purchase by its outcome. Each counter is looked up once: a look-up by label costs more
+/// than counting.
+pub fn count_purchase(outcome: &'static str) {
     static KNOWN: RwLock<Vec<(&str, Counter)>> = RwLock::new(Vec::new());
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, counter)) = known.iter().find(|(name, _)| *name == outcome) {
@@ -177,8 +179,8 @@ pub fn ended(outcome: &'static str) {
     KNOWN.write().unwrap_or_else(PoisonError::into_inner).push((outcome, counter));
 }
 
-/// Counts a purchase that begins (1) or has ended (-1), its release included. One whose task is
-/// aborted stays counted.
+/// Changes the number of purchases in progress: 1 at the begin, -1 after the release. A purchase
+/// whose task is aborted stays counted.
 pub fn purchase_in_progress(change: i8) {
     static IN_PROGRESS: OnceLock<Gauge> = OnceLock::new();
     let gauge = IN_PROGRESS.get_or_init(|| {
@@ -188,58 +190,12 @@ pub fn purchase_in_progress(change: i8) {
     gauge.increment(f64::from(change));
 }
 
-fn describe() {
-    use metrics::{describe_counter, describe_gauge, describe_histogram};
-    describe_gauge!(
-        "seckill_purchases_in_progress",
-        "Purchases that were begun and have not ended"
-    );
-    describe_gauge!(REPLICA, "Always 1; its label is the name of the replica");
-    describe_counter!(ORDERS, "Purchases by outcome");
-    describe_histogram!(
-        "seckill_order_seconds",
-        Unit::Seconds,
-        "Time of a purchase up to its outcome"
-    );
-    describe_histogram!(PART, Unit::Seconds, "Time of each part of a purchase");
-    describe_counter!("seckill_groups_total", "Groups of orders that were begun");
-    describe_counter!("seckill_group_setbacks_total", "Tries of groups that failed, by cause");
-    describe_counter!("seckill_settlements_total", "Orders paid and cancelled, by outcome");
-    describe_counter!("seckill_orders_timed_out_total", "Orders that were not paid in time");
-    describe_counter!("seckill_http_requests_total", "Requests by route, method and status");
-    describe_histogram!("seckill_http_request_seconds", Unit::Seconds, "Time of a request");
-    describe_locks();
+/// Counts a login that failed.
+pub fn login_failed(reason: &'static str) {
+    counter!("seckill_logins_failed_total", "reason" => reason).increment(1);
 }
 
-/// What the lock library records, per kind.
-fn describe_locks() {
-    use metrics::{describe_counter, describe_histogram};
-    let counters = [
-        ("distlock_attempts_total", "Times that a lock's server was asked for it"),
-        ("distlock_acquired_total", "Locks that were taken"),
-        ("distlock_busy_total", "Times that somebody else held the lock"),
-        ("distlock_timed_out_total", "Waits that ended without the lock"),
-        ("distlock_failed_total", "Times that a lock's server failed"),
-        ("distlock_lost_total", "Locks that were lost before they were released"),
-        (
-            "distlock_given_up_total",
-            "Releases and abandoned attempts that were dropped because too many were under way",
-        ),
-    ];
-    for (name, what) in counters {
-        describe_counter!(name, what);
-    }
-    let histograms = [
-        ("distlock_wait_seconds", "Time until a lock was taken, or until the wait was over"),
-        ("distlock_hold_seconds", "Time for which a lock was held"),
-        (
-            "distlock_hand_off_seconds",
-            "From the news that a lock is free, which may bring the lock itself, to its being held \
-             by somebody who had to wait",
-        ),
-        ("distlock_renewal_late_seconds", "How late renewals began"),
-    ];
-    for (name, what) in histograms {
-        describe_histogram!(name, Unit::Seconds, what);
-    }
+/// Counts a request that was answered 401 or 403.
+pub fn request_denied(reason: &'static str) {
+    counter!("seckill_requests_denied_total", "reason" => reason).increment(1);
 }

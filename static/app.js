@@ -1,8 +1,9 @@
-// The page's composition: routes, the account button, the banner, and who is woken when.
+// The page's composition: routes, the account button, the banner, and which view polls.
 
 import * as clock from './clock.js';
 import { announce, byId, setText } from './dom.js';
 import * as login from './login.js';
+import { request } from './http.js';
 import * as orders from './orders.js';
 import * as replicas from './replicas.js';
 import * as session from './session.js';
@@ -10,8 +11,8 @@ import * as vouchers from './vouchers.js';
 
 const TITLES = { vouchers: 'Vouchers', orders: 'My orders' };
 
-let trouble = ''; // of reaching the service
-let notice = ''; // for example: why the person was logged out
+let trouble = ''; // why the service cannot be reached
+let notice = ''; // such as why the user was logged out
 let shown = ''; // the name of the view
 
 /** "#/orders/17" -> { name: 'orders', id: '17' }; null for other fragments, such as "#main". */
@@ -81,6 +82,8 @@ function start() {
   });
   byId('account').addEventListener('click', () => {
     if (session.session()) {
+      // The service ends the token too; the page does not wait for it.
+      void request('POST', '/api/logout');
       session.end();
       announce('You are logged out.');
     } else {

@@ -1,9 +1,9 @@
-// The service's time, as seen from here.
+// Estimates the service's time.
 //
 // Each answer of the voucher list has `server_time`. It was written somewhere between sending and
 // receiving, so half the round trip is added; the error is at most half the round trip. A sample is
-// taken over when it is at least about as good as the last one, or when that one has grown old.
-// Between samples the monotonic clock counts: a changed wall clock of the computer does no harm.
+// kept if it is about as good as the last one, or if that one is older than a minute. Between
+// samples the monotonic clock counts, so a changed wall clock has no effect.
 
 const STALE_AFTER_MS = 60_000;
 
@@ -25,7 +25,7 @@ export function sample(serverTime, sentMs, receivedMs) {
   best = { offsetMs: serverMs - (sentMs + receivedMs) / 2, roundTripMs, takenMs: receivedMs };
 }
 
-/** Forgets the sample: after sleep the monotonic clock may have stood still. */
+/** Marks the sample as old: during sleep the monotonic clock may have stopped. */
 export function distrust() {
   if (best) best.takenMs = -Infinity;
 }

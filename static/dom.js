@@ -24,7 +24,7 @@ export function el(tag, className, ...children) {
   return node;
 }
 
-/** Writes text only where it differs, so that nothing is read out or painted for no reason. */
+/** Writes text only where it differs, so that screen readers do not repeat it. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -39,14 +39,14 @@ export function isOff(button) {
   return button.getAttribute('aria-disabled') === 'true';
 }
 
-// For how long what was said can be found again, and how much of it.
+// How long announcements stay in the region, and how many.
 const SAID_FOR_MS = 20_000;
 const SAID_AT_MOST = 8;
 
-/** Says something to screen readers once, politely. Sighted people read the same on the page. */
+/** Announces a text to screen readers; the page shows the same. */
 export function announce(text) {
   const region = byId('hear');
-  // Each has a line of its own: several tickets may end at the same moment.
+  // One line each, because several tickets may end at the same moment.
   const line = el('p', '', text);
   region.append(line);
   while (region.childElementCount > SAID_AT_MOST) region.firstElementChild.remove();

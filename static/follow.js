@@ -1,31 +1,31 @@
-// A purchase that waits in the queue: follows its ticket until that has ended. The service tells
-// how it goes by a stream of events, which is read with `fetch`, so that the token stands in a
-// header and in no address. Where no stream comes through, the ticket is asked for now and then
-// instead. Knows nothing of the page.
+// Follows the ticket of a purchase in the queue until it has ended. This module does not touch the
+// page.
+//
+// The service sends a stream of events, which is read with `fetch`, so that the token is in a
+// header and not in an address. Where no stream comes through, the ticket is polled.
 
 import { request } from './http.js';
 
-// For how long, in all. A ticket that is pending for longer waits for a server that is away; who
-// buys again gets the same ticket.
-const PATIENCE_MS = 10 * 60_000;
-// Between two questions: at first, and at most. Each wait is varied by 15 % either way.
+// How long to follow a ticket. One that is pending for longer waits for a server that does not
+// answer; buying again gives the same ticket.
+const FOLLOW_TIMEOUT_MS = 10 * 60_000;
+// Between two polls: at first, and at most. Each wait is varied by 15 % either way.
 const ASK_AFTER_MS = 500;
 const ASK_AT_LEAST_EVERY_MS = 5_000;
-// However long the service asks for.
+// The longest `Retry-After` that is followed.
 const WAIT_MAX_S = 30;
 
 /**
- * Follows a ticket. Gives { ticket, answer }: how it ended, or null if that could not be learnt;
- * and the last answer. `onPending()` is called each time the service says that it is under way.
+ * Follows a ticket. Resolves to { ticket, answer }: the ended ticket, or null if its end is
+ * not known; and the last answer. `onPending()` is called at each answer that it is pending.
  */
 export async function follow(ticketId, { onPending, signal }) {
   const path = `/api/tickets/${encodeURIComponent(ticketId)}`;
-  const untilMs = performance.now() + PATIENCE_MS;
+  const untilMs = performance.now() + FOLLOW_TIMEOUT_MS;
   let told = { ticket: null, answer: null, heard: true };
   let delayMs = ASK_AFTER_MS;
   while (performance.now() < untilMs) {
-    // A stream that said something may be opened again: it lives for five minutes, and not longer
-    // than its replica.
+    // A stream that sent an event is opened again: it ends after five minutes, or with its replica.
     if (told.heard) told = await listen(path, onPending, signal);
     if (isOver(told, signal)) break;
     const waitS = Math.min(told.answer.retryAfterS ?? 0, WAIT_MAX_S);
@@ -43,12 +43,12 @@ function hasEnded(ticket) {
   return typeof ticket?.status === 'string' && ticket.status !== 'pending';
 }
 
-// Also if it is not known here, or whoever asks is not logged in any more.
+// Over: the ticket has ended or is not found, or the user is logged out.
 function isOver({ ticket, answer }, signal) {
   return hasEnded(ticket) || [401, 404].includes(answer.status) || signal.aborted;
 }
 
-// The stream, until the ticket has ended or the stream has.
+// Reads the stream until the ticket or the stream ends.
 async function listen(path, onPending, signal) {
   let ticket = null;
   let rest = '';
@@ -69,7 +69,7 @@ async function listen(path, onPending, signal) {
   return { ticket, answer, heard: ticket !== null };
 }
 
-// The ticket in an event; null for a sign of life, and for what is no ticket.
+// The ticket in an event; null for a comment, and for anything else.
 function ticketOf(event) {
   const data = event.split('\n').filter((line) => line.startsWith('data:'));
   try {

@@ -1,17 +1,18 @@
-// Every request of the page goes through `request`. It never throws and never waits without end.
+// Every request of the page goes through `request`, which never throws and always times out.
 
 import { sample } from './clock.js';
 import * as session from './session.js';
 
 const READ_TIMEOUT_MS = 8_000;
-// A purchase is normally answered far sooner. After that its order is asked for (purchase.js).
+// A purchase usually takes less than a second. After this time its order is looked up
+// (purchase.js).
 const WRITE_TIMEOUT_MS = 15_000;
-// A stream says every 10 s that it lives; one that is silent for longer than this does not.
+// A stream sends a comment every 10 s; one that is silent for longer than this is dead.
 const SILENCE_MS = 25_000;
 
 const listeners = new Set();
 
-/** Called with every answer (or failure), whoever asked. */
+/** Calls the listener with every answer or failure of any request. */
 export function onAnswer(listener) {
   listeners.add(listener);
 }
@@ -22,13 +23,13 @@ export function onAnswer(listener) {
  * requestId, ms, retryAfterS (or null), failure ('' | 'timeout' | 'network'), lab.
  *
  * With `onText` an answer of status 200 is a stream: its text is handed over piece by piece, until
- * it ends or `onText` gives true. `signal` breaks off whatever is under way.
+ * it ends or `onText` returns true. `signal` aborts the request.
  */
 export async function request(method, path, options = {}) {
   const sentWith = options.anonymous ? null : session.session();
   const answer = await send(method, path, { ...options, token: sentWith?.token });
   for (const listener of listeners) listener(answer);
-  // A token that was replaced in the meantime says nothing about the new one.
+  // A 401 for a token that was replaced meanwhile does not end the new session.
   if (answer.status === 401 && sentWith && session.session() === sentWith) {
     session.end('Your login is no longer valid. Please log in again.');
   }
@@ -73,7 +74,7 @@ async function send(method, path, { body, headers = {}, token, onText, signal })
     }
     if (answer.body?.server_time) sample(answer.body.server_time, sentMs, receivedMs);
   } catch {
-    // Status 0 even if the head of an answer had come: half an answer is none.
+    // Status 0 even if headers had arrived: a partial answer counts as none.
     answer.status = 0;
     answer.failure = abort.signal.aborted ? 'timeout' : 'network';
   } finally {
@@ -84,7 +85,7 @@ async function send(method, path, { body, headers = {}, token, onText, signal })
   return answer;
 }
 
-// A piece may end in the middle of a character or of an event: the first is seen to here.
+// Decodes a stream; a chunk may end inside a character. Events are put together by the caller.
 async function readStream(response, onText, onSign) {
   const reader = response.body.getReader();
   const decoder = new TextDecoder();
@@ -119,7 +120,7 @@ async function readBody(response, answer) {
   if (/^application\/problem\+json\b/i.test(type) && answer.body) answer.problem = answer.body;
 }
 
-/** One sentence for an answer that is neither success nor a case the caller knows. */
+/** One sentence for an answer that the caller has no words for. */
 export function explain(answer) {
   if (answer.failure === 'timeout') return 'The service did not answer in time.';
   if (answer.failure === 'network') {

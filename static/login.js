@@ -6,6 +6,7 @@ import { announce, byId, isOff, setOff, setText } from './dom.js';
 import * as session from './session.js';
 
 let phone = '';
+let challenge = '';
 let visit = 0;
 
 export function init() {
@@ -76,7 +77,7 @@ function showCode(expiresInS, devCode) {
 
 async function sendCode() {
   phone = byId('phone').value.replace(/[\s().-]/g, '');
-  if (!/^\+?\d{6,15}$/.test(phone)) {
+  if (!/^\+?\d{5,20}$/.test(phone)) {
     fail('phone', 'Please give a phone number, for example 138\u00a00000\u00a00001.');
     return;
   }
@@ -84,9 +85,14 @@ async function sendCode() {
   const ofVisit = visit;
   const answer = await request('POST', '/api/login/codes', { body: { phone }, anonymous: true });
   if (ofVisit !== visit) return;
-  if (answer.status === 202) showCode(answer.body?.expires_in_s, answer.body?.code);
-  else if (answer.problem?.code === 'too_many_codes') fail('phone', tooMany(answer));
-  else fail('phone', explain(answer));
+  if (answer.status === 202) {
+    challenge = answer.body?.challenge ?? '';
+    showCode(answer.body?.expires_in_s, answer.body?.code);
+  } else if (answer.problem?.code === 'too_many_codes') {
+    fail('phone', tooMany(answer));
+  } else {
+    fail('phone', explain(answer));
+  }
 }
 
 async function logIn() {
@@ -97,7 +103,8 @@ async function logIn() {
   }
   fail('code', '');
   const ofVisit = visit;
-  const answer = await request('POST', '/api/login', { body: { phone, code }, anonymous: true });
+  const body = { phone, challenge, code };
+  const answer = await request('POST', '/api/login', { body, anonymous: true });
   if (ofVisit !== visit) return;
   if (answer.status === 200 && answer.body?.token) {
     byId('login').close();
@@ -112,7 +119,7 @@ async function logIn() {
 
 function tooMany(answer) {
   const when = answer.retryAfterS ? `in ${duration(answer.retryAfterS)}` : 'later';
-  return `Too many codes were asked for with this number. Try again ${when}.`;
+  return `Too many codes for this number. Try again ${when}.`;
 }
 
 function fail(field, text) {

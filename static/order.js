@@ -1,4 +1,4 @@
-// One order as a line of the list: what it is, how far it has come, and what can be done about it.
+// One order as a line of the list: its data, its status and its actions.
 
 import * as clock from './clock.js';
 import {
@@ -9,9 +9,9 @@ import { isSettling, settle } from './settle.js';
 import { answerWords, settleWords } from './words.js';
 
 const LABEL = { unpaid: 'Not paid yet', paid: 'Paid', cancelled: 'Cancelled' };
-// From here on the time left to pay is emphasised.
+// The time left to pay is emphasised below this.
 const NEAR_MS = 60_000;
-// How long after its time an order that still looks unpaid is asked for again.
+// How long after its time to pay an order that still looks unpaid is read again.
 const LATE_MS = 2_000;
 
 export class OrderLine {
@@ -27,7 +27,7 @@ export class OrderLine {
     for (const action of ['pay', 'cancel']) {
       parts[action].setAttribute('aria-describedby', titleId);
       parts[action].addEventListener('click', () => {
-        if (!isOff(parts[action])) void this.wish(action);
+        if (!isOff(parts[action])) void this.run(action);
       });
     }
     this.update(order);
@@ -76,11 +76,11 @@ export class OrderLine {
     setText(parts.cancel, this.working === 'cancel' ? 'Cancelling …' : 'Cancel order');
   }
 
-  async wish(action) {
+  async run(action) {
     const who = session.session();
     if (!who || isSettling(this.order.id)) return;
     if (action === 'cancel' && !(await confirmed(this.order))) return;
-    // A dialog may have been open for a while.
+    // The user or the order may have changed while the dialog was open.
     if (session.session() !== who || this.order.status !== 'unpaid') return;
     this.working = action;
     this.draw(clock.now());
@@ -94,7 +94,7 @@ export class OrderLine {
     this.say(words, answerWords(outcome.answer, words.tone === 'bad'));
     announce(`${this.order.voucher_title}: ${words.title} ${words.text}`);
     this.draw(clock.now());
-    // What it has become instead.
+    // The order has another status than this page shows.
     if (['order_paid', 'order_cancelled', 'order_not_found'].includes(outcome.code)) {
       this.onLate(this);
     }
@@ -118,7 +118,7 @@ function settledText(order) {
   return `${why}, ${when}`;
 }
 
-/** Asks whether to cancel; true if so. */
+/** Asks whether to cancel; resolves to true if so. */
 function confirmed(order) {
   const dialog = byId('sure');
   setText(byId('sure-what'), order.voucher_title);

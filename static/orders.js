@@ -5,20 +5,20 @@ import { explain, request } from './http.js';
 import { announce, byId, setOff, setText, isOff } from './dom.js';
 import { OrderLine } from './order.js';
 import * as session from './session.js';
-import { forgetWishes } from './settle.js';
+import { forgetKeys } from './settle.js';
 
 const PAGE = 20;
 
 let lines = []; // of the orders that are shown
 let tickTimer = 0;
 let cursor = null;
-let visit = 0; // an answer for a view that was left is thrown away
+let visit = 0; // answers for an earlier visit of this view are ignored
 
 export function init({ openLogin }) {
   byId('orders-more').addEventListener('click', () => {
     if (!isOff(byId('orders-more'))) void more();
   });
-  session.onChange(forgetWishes);
+  session.onChange(forgetKeys);
   byId('orders-login').addEventListener('click', () => openLogin('Log in to see your orders.'));
 }
 
@@ -38,7 +38,7 @@ export async function open(orderId) {
   else await one(orderId);
 }
 
-/** Leaves the view: late answers change nothing. */
+/** Leaves the view; later answers are ignored. */
 export function close() {
   visit += 1;
   clearTimeout(tickTimer);
@@ -97,7 +97,7 @@ function show(order) {
   return line;
 }
 
-// Redraws the time that is left to pay, at each full second of the service.
+// Redraws the time left to pay, at each full second of the service.
 function tick() {
   clearTimeout(tickTimer);
   const nowMs = clock.now();
@@ -106,7 +106,7 @@ function tick() {
   if (counts) tickTimer = setTimeout(tick, 1002 - (nowMs % 1000));
 }
 
-// What has become of an order in the meantime.
+// Reads an order again.
 async function refresh(line) {
   const answer = await request('GET', `/api/orders/${encodeURIComponent(line.order.id)}`);
   if (!lines.includes(line) || answer.status !== 200 || !answer.body?.order) return;

@@ -1,28 +1,27 @@
-// One purchase, from the click to a definite outcome: bought, refused, or (after asking for a
-// bounded time) unknown. Knows nothing of the page.
+// One purchase, from the click to an outcome. This module does not touch the page.
 //
-// An outcome is { kind, code, orderId, order, waitS, answer }:
-//   bought   a row exists: from this click
-//   refused  no row was written; `code` says why, `orderId` if an older order is the reason
-//   unknown  nobody could tell; buying again is safe, because there is one order for each person
-// A purchase that was given a ticket is followed until that has ended; how the ticket ended is the
-// outcome.
+// An outcome is { kind, code, orderId, order, waitS, answer }. Its kinds:
+//
+// - bought: this click made an order.
+// - refused: no order was written. `code` says why; `orderId` is an older order that is the reason.
+// - unknown: no answer said, for about 25 s. Buying again is safe: a user gets one order.
+//
+// If the service gives a ticket, the purchase follows it; the ticket's end is the outcome.
 
 import { follow } from './follow.js';
 import { request, uuid } from './http.js';
 
-// When to ask for an order whose fate is unknown: about 25 s in all, the request times on top.
+// Waits between questions about an unknown outcome: 25 s in all, plus the time of the requests.
 const ASK_AFTER_MS = [300, 700, 1000, 2000, 3000, 4000, 5000, 5000, 5000];
 const DEFAULT_WAIT_S = { order_in_progress: 1, request_in_progress: 1, overloaded: 2, draining: 1 };
 
 const running = new Set();
-// The key of a purchase is kept until its outcome is known, so that a repeat can be told from a new
-// wish.
+// Idempotency keys of purchases, each kept until the outcome is known. A repeat uses the same key.
 const keys = new Map();
-// Ends what is done for who is logged in when somebody else is.
+// Aborts the requests of a user when another user logs in.
 let visit = new AbortController();
 
-// What a ticket that ended without an order of its own is called here, and when to buy again.
+// The code for each end of a ticket without an order of its own, and when to buy again.
 const REFUSED = {
   already_ordered: { code: 'already_ordered', waitS: 0 },
   sold_out: { code: 'sold_out', waitS: 0 },
@@ -31,12 +30,12 @@ const REFUSED = {
   dead: { code: 'ticket_dead', waitS: 0 },
 };
 
-/** Whether a purchase of this voucher is on its way: a second click is then no second purchase. */
+/** Whether a purchase of this voucher is in progress; a second click is then ignored. */
 export function isRunning(voucherId) {
   return running.has(voucherId);
 }
 
-/** Forgets what belonged to the person before. */
+/** Forgets the keys of the former user. */
 export function forgetKeys() {
   keys.clear();
   visit.abort();
@@ -73,7 +72,7 @@ export function classify(answer) {
   if (status === 201 && body?.order?.id) {
     return { kind: 'bought', code: 'bought', order: body.order, orderId: body.order.id, answer };
   }
-  // Also where nobody knows whether it was admitted: the ticket knows, or will.
+  // A problem has a ticket where the admission is unknown; the ticket will say.
   const ticketId = status === 202 ? body?.ticket?.id : problem?.ticket_id;
   if (ticketId) return { kind: 'queued', ticketId, answer };
   const clear = problem && ((status >= 400 && status < 500)
@@ -84,14 +83,14 @@ export function classify(answer) {
   return { kind: 'refused', code, orderId, waitS, answer };
 }
 
-// How the ticket ended; unknown if it did not within the time, or is not known any more.
+// The outcome of a ticket; unknown if it has not ended in time, or is no longer found.
 async function outcomeOf({ ticketId, answer: given }, onPending) {
   const { signal } = visit;
   const { ticket, answer } = await follow(ticketId, { onPending, signal });
   const said = answer ?? given;
   const orderId = ticket?.order_id ?? null;
   if (ticket?.status === 'bought') {
-    // What it costs, and until when: a comfort, without which it is bought as well.
+    // The order has the price and the time to pay; without it the purchase still counts.
     const { order } = await lookUp(null, orderId);
     return { kind: 'bought', code: 'bought', order, orderId, answer: said };
   }
@@ -112,7 +111,7 @@ async function findOut(voucherId, unknown, onAsking) {
   return unknown;
 }
 
-// By its id if the service named one, else among the newest orders: the voucher's is there or not.
+// Reads the order by its id if there is one; else looks for the voucher among the newest orders.
 async function lookUp(voucherId, orderId) {
   if (orderId) {
     const answer = await request('GET', `/api/orders/${encodeURIComponent(orderId)}`);

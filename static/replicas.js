@@ -17,7 +17,7 @@ export function init() {
   });
 }
 
-/** `X-Lab` says what speaks against trusting this deployment with a real sale. */
+/** Shows the mode in `X-Lab`, which no real sale must have. */
 function showMode(mode) {
   byId('lab').textContent = /lab|plant/.test(mode)
     ? 'Laboratory mode: protections may be switched off here on purpose.'

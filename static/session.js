@@ -1,6 +1,6 @@
-// Who is logged in. The token lives in sessionStorage: it is gone with the tab, and other tabs do
-// not share it. Where storage is forbidden it lives in memory only. When it has run out is for the
-// service to say (401): this computer's clock may be wrong.
+// The user who is logged in. The token is in sessionStorage: it ends with the tab, and other tabs
+// do not share it. Where storage is forbidden it is in memory only. The service says when it has
+// expired (401), because this computer's clock may be wrong.
 
 const KEY = 'seckill.session';
 
@@ -12,19 +12,19 @@ export function session() {
   return current;
 }
 
-/** Called with the session (or null) and a notice for the person (or '') at each change. */
+/** Calls the listener with the session (or null) and a notice (or '') at each change. */
 export function onChange(listener) {
   listeners.add(listener);
 }
 
-/** Takes the answer of POST /api/login. */
+/** Begins a session from the answer of POST /api/login. */
 export function begin({ token, user }) {
   current = { token, user };
   store();
   tell('');
 }
 
-/** Logs out; the notice says why, unless the person asked for it. */
+/** Logs out; the notice says why, and is empty if the user asked for it. */
 export function end(notice = '') {
   if (!current) return;
   current = null;
@@ -32,7 +32,7 @@ export function end(notice = '') {
   tell(notice);
 }
 
-/** Takes up what this tab kept from before a reload. */
+/** Restores the session of this tab after a reload. */
 export function restore() {
   try {
     const kept = JSON.parse(sessionStorage.getItem(KEY));
@@ -48,7 +48,7 @@ function store() {
     if (current) sessionStorage.setItem(KEY, JSON.stringify(current));
     else sessionStorage.removeItem(KEY);
   } catch {
-    // Memory only, then.
+    // The session stays in memory.
   }
 }
 

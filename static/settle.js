@@ -1,29 +1,30 @@
-// Paying or cancelling one order, from the click to a definite outcome. Knows nothing of the page.
+// Pays or cancels one order, from the click to an outcome. This module does not touch the page.
 //
-// Such a request may be repeated with its key: it is done once, and all are told the same. So an
-// unclear answer is asked for by sending the request again, for a bounded time.
+// A request that is repeated with its key takes effect once, and gets the same answer. So an
+// unclear answer is resolved by sending the request again, for about 15 s.
 //
-// An outcome is { kind, code, order, waitS, answer }:
-//   done     the order is what was wished: `order`
-//   refused  nothing was done by this request; `code` says why
-//   unknown  nobody could tell; a later try does no harm
+// An outcome is { kind, code, order, waitS, answer }. Its kinds:
+//
+// - done: `order` is paid or cancelled, as asked.
+// - refused: this request changed nothing; `code` says why.
+// - unknown: no answer said. Trying again later is safe.
 
 import { request, uuid } from './http.js';
 
-// When to send it again whose answer is unclear: about 15 s in all, the request times on top.
+// Waits before a request with an unclear answer is sent again: 15 s in all, plus the requests.
 const AGAIN_AFTER_MS = [300, 700, 1000, 2000, 3000, 4000, 4000];
 
 const running = new Set();
-// The key of a wish is kept until its outcome is known.
+// Idempotency keys by action and order, each kept until the outcome is known.
 const keys = new Map();
 
-/** Whether this order is being paid or cancelled: a second click is then no second request. */
+/** Whether this order is being paid or cancelled; a second click is then ignored. */
 export function isSettling(orderId) {
   return running.has(orderId);
 }
 
-/** Forgets what belonged to the person before. */
-export function forgetWishes() {
+/** Forgets the keys of the former user. */
+export function forgetKeys() {
   keys.clear();
 }
 
@@ -31,11 +32,11 @@ export function forgetWishes() {
 export async function settle(action, orderId, onAsking) {
   if (running.has(orderId)) return null;
   running.add(orderId);
-  const wish = `${action} ${orderId}`;
+  const name = `${action} ${orderId}`;
   try {
-    if (!keys.has(wish)) keys.set(wish, uuid());
-    const outcome = await send(action, orderId, keys.get(wish), onAsking);
-    if (outcome.kind !== 'unknown') keys.delete(wish);
+    if (!keys.has(name)) keys.set(name, uuid());
+    const outcome = await send(action, orderId, keys.get(name), onAsking);
+    if (outcome.kind !== 'unknown') keys.delete(name);
     return outcome;
   } finally {
     running.delete(orderId);

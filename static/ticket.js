@@ -1,15 +1,15 @@
 // One voucher as a ticket: its face, its stub with the button, and the slip with the last outcome.
-// What it shows follows from the voucher, the service's time, whose it is, and what is under way.
+// It shows the voucher, the service's time, the user's order and the purchase in progress.
 
 import { countdown, fromTemplate, isOff, money, setOff, setText, timeWindow } from './dom.js';
 import { parseTime } from './clock.js';
 
 const STAMP = { sold_out: 'Sold out', ended: 'Ended', bought: 'Yours', cancelled: 'Cancelled' };
 const LABEL = { soon: 'Opens soon', open: 'Open now', ...STAMP };
-// From here on the countdown is emphasised.
+// The countdown is emphasised below this.
 const NEAR_MS = 10_000;
 const FEW = 10;
-// An amount of more characters is set smaller, so that it stays in one line.
+// Longer amounts are set smaller, to fit in one line.
 const LONG = 8;
 
 function setAmount(node, cents) {
@@ -128,7 +128,7 @@ export class Ticket {
     else if (waitS > 0) setText(buy, 'Wait');
     else if (this.loggedIn) setText(buy, `Buy for ${money(this.voucher.price_cents)}`);
     else setText(buy, 'Log in to buy');
-    // Painted by the style sheet and not read out: a name that changes each second is a nuisance.
+    // The style sheet shows it; in the button's name a screen reader would read each second.
     buy.dataset.wait = waitS > 0 && this.state === 'open' && !this.buying ? `${waitS} s` : '';
     setOff(buy, this.buying || this.state !== 'open' || waitS > 0);
   }

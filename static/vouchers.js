@@ -1,4 +1,4 @@
-// The list of vouchers: fetches it politely, keeps the tickets, and runs the purchase of a click.
+// The list of vouchers: polls it, keeps the tickets, and runs the purchase of a click.
 
 import * as clock from './clock.js';
 import { explain, request } from './http.js';
@@ -8,17 +8,17 @@ import * as session from './session.js';
 import { Ticket } from './ticket.js';
 import { answerWords, askingWords, outcomeWords, queuedWords } from './words.js';
 
-// How long to wait between two looks at the stock; each wait is varied by 15 % either way.
+// Waits between two polls of the stock; each is varied by 15 % either way.
 const POLL_OPEN_MS = 2_000;
 const POLL_SOON_MS = 5_000;
 const POLL_IDLE_MS = 20_000;
 const POLL_MAX_MS = 30_000;
 const SOON_MS = 60_000;
-// However long the service asks for: longer than this no button stays off.
+// The longest time that a button stays off, whatever `Retry-After` says.
 const WAIT_MAX_S = 120;
 
 const tickets = new Map(); // voucher id -> Ticket
-const mine = new Map(); // voucher id -> { id, status } of the order of who is logged in
+const mine = new Map(); // voucher id -> { id, status } of the user's order
 let active = false; // shown, in a visible tab, online
 let pollTimer = 0;
 let tickTimer = 0;
@@ -42,7 +42,7 @@ export function init(given) {
   });
 }
 
-/** Starts or stops looking; called when the view, the tab or the network comes or goes. */
+/** Starts or stops polling; called when the view, the tab or the network comes or goes. */
 export function setActive(wanted) {
   if (wanted === active) return;
   active = wanted;
@@ -57,7 +57,7 @@ export function setActive(wanted) {
   }
 }
 
-/** Looks again now, unless it has just looked: for a person who comes back to the window. */
+/** Polls now, unless the last poll was less than 2 s ago: for a return to the window. */
 export function refresh() {
   if (!active || performance.now() - polledMs < POLL_OPEN_MS) return;
   clearTimeout(pollTimer);
@@ -79,7 +79,7 @@ async function poll() {
   }
   const delayMs = pollDelayMs(answer);
   if (failures > 0) {
-    // No seconds in this text: it is read out, and must not change with each try.
+    // No seconds in this text: screen readers read each change of it.
     callbacks.setBanner(`${explain({ ...answer, retryAfterS: null })} `
       + `${tickets.size ? 'The figures below may be old. ' : ''}This page keeps trying.`);
   }
@@ -126,7 +126,8 @@ function show(vouchers) {
   if (changed) arrange();
 }
 
-// What can be bought first. Only when tickets come: nothing may jump under a finger.
+// Sorts the tickets that can be bought first. Only when tickets are added, so that no button moves
+// under a finger.
 function arrange() {
   const rank = { open: 0, bought: 1, soon: 2, cancelled: 3, sold_out: 3, ended: 4 };
   const order = [...tickets.values()].sort((a, b) => rank[a.state] - rank[b.state]
@@ -136,7 +137,7 @@ function arrange() {
   if (focused?.isConnected && focused !== document.body) focused.focus({ preventScroll: true });
 }
 
-// Redraws what the time changes: at each full second of the service, and just when a sale opens.
+// Redraws what depends on the time: at each full second of the service, and when a sale opens.
 function tick() {
   clearTimeout(tickTimer);
   const nowMs = clock.now();
@@ -152,7 +153,7 @@ function tick() {
 
 function onOpened(ticket) {
   announce(`${ticket.voucher.title} is open now.`);
-  // Everybody's page comes to this point in the same second: spread the looks at the stock.
+  // All pages reach this point in the same second, so the polls are spread.
   clearTimeout(pollTimer);
   round += 1;
   pollTimer = setTimeout(poll, 300 + Math.random() * 1500);
@@ -161,7 +162,7 @@ function onOpened(ticket) {
 async function onBuy(ticket) {
   const who = session.session();
   if (!who) {
-    callbacks.openLogin('Log in to buy. The button is here when you come back.');
+    callbacks.openLogin('Log in to buy.');
     return;
   }
   ticket.hush();
@@ -172,7 +173,7 @@ async function onBuy(ticket) {
       if (n === 1) announce(`${words.title} ${words.text}`);
     },
     onPending() {
-      // Said once, however often it is heard.
+      // Said once, although the service reports it repeatedly.
       if (ticket.queued) return;
       ticket.queued = true;
       const words = queuedWords();
@@ -184,7 +185,7 @@ async function onBuy(ticket) {
   tick();
   const outcome = await bought;
   ticket.queued = false;
-  // Somebody else may have logged in meanwhile: the outcome is none of theirs.
+  // If another user has logged in meanwhile, the outcome is not shown to them.
   const loggedOut = outcome?.answer?.status === 401 && session.session() === null;
   if (outcome && (session.session() === who || loggedOut)) settle(ticket, outcome);
   else if (outcome) ticket.hush();
@@ -197,7 +198,7 @@ function settle(ticket, outcome) {
   if (outcome.kind === 'bought' || outcome.code === 'already_ordered') {
     mine.set(id, { id: outcome.orderId ?? '', status: outcome.order?.status ?? '' });
     own(ticket);
-    // An order that was there before may have come further.
+    // An older order may be paid or cancelled by now.
     if (!outcome.order) void loadMine();
   }
   if (outcome.code === 'sold_out') ticket.voucher.stock = 0;
@@ -208,7 +209,7 @@ function settle(ticket, outcome) {
   announce(`${ticket.voucher.title}: ${words.title} ${words.text}`);
 }
 
-// Which of the vouchers the person already has. Only a comfort: buying finds out anyway.
+// Marks vouchers that the user has already bought. Best effort: a purchase is refused anyway.
 async function loadMine() {
   const who = session.session();
   if (!who) return;
@@ -224,7 +225,7 @@ async function loadMine() {
 function own(ticket) {
   const order = mine.get(ticket.voucher.id);
   const status = order?.status ?? '';
-  // What the ticket says of an order is not true any more once that has come further.
+  // The slip is outdated once the order has another status.
   if (ticket.orderStatus && status !== ticket.orderStatus) ticket.hush();
   ticket.orderId = order?.id ?? null;
   ticket.orderStatus = status;

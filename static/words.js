@@ -1,34 +1,32 @@
-// What the page says about each outcome of a purchase: { tone, title, text } with the tones good,
-// calm and bad. Every sentence about a refusal says that nothing was bought.
+// The page's texts for each outcome of a purchase: { tone, title, text }, with the tones good, calm
+// and bad. Every text about a refusal says that nothing was bought.
 
 import { duration, explain } from './http.js';
 import { parseTime } from './clock.js';
 import { fullTime, money } from './dom.js';
 
-// The service is not at its best, and says so before anything was written.
+// The service refused the request before anything was written.
 const BUSY = {
-  overloaded: 'More people are buying than the service lets in at once.',
-  dependency_unavailable: 'A part of the service is not available just now.',
-  lock_lost: 'The service lost its hold on your place while it was working.',
-  draining: 'This replica is being restarted; the others carry on.',
+  overloaded: 'Too many people are buying at this moment.',
+  dependency_unavailable: 'A part of the service does not answer.',
+  lock_lost: 'The service lost the lock of your purchase.',
+  draining: 'This replica is restarting; the others serve.',
 };
 
 const REFUSED = {
   already_ordered: calm('You already ordered this one.', 'One each, also if it was cancelled: '
     + 'nothing more was bought.'),
-  sold_out: calm('Sold out.', 'Others were faster; nothing was bought. Should more be added, '
-    + 'the button comes back.'),
-  not_started: calm('Not open yet.', 'The service’s clock decides, and by that clock it was a '
-    + 'moment too early. Nothing was bought.'),
+  sold_out: calm('Sold out.', 'Nothing was bought. If more are added, the button comes back.'),
+  not_started: calm('Not open yet.', 'By the service’s clock the sale has not begun. '
+    + 'Nothing was bought.'),
   ended: calm('The sale is over.', 'It ended before your order came in. Nothing was bought.'),
   not_on_sale: calm('No longer on sale.', 'This voucher was withdrawn. Nothing was bought.'),
   voucher_not_found: calm('No longer on sale.', 'This voucher is gone. Nothing was bought.'),
   unauthorized: bad('Please log in again.', 'Your login is no longer valid. Nothing was bought.'),
-  ticket_lost: bad('Your place was lost.', 'The service forgot its queue in the middle of the '
-    + 'sale. Nothing was bought, and you may buy again.'),
-  ticket_dead: bad('This went wrong on our side.', 'Your order could not be written, again and '
-    + 'again, so nothing was bought. It is put aside for the operators: should they still place '
-    + 'it, you find it in My orders.'),
+  ticket_lost: bad('Your place was lost.', 'The service lost its queue. Nothing was bought; you '
+    + 'may buy again.'),
+  ticket_dead: bad('This went wrong on our side.', 'Your order could not be written in five '
+    + 'tries, so nothing was bought. If the operators place it later, it is in My orders.'),
 };
 
 /** @param outcome of purchase.js  @param voucher as the service lists it */
@@ -38,19 +36,17 @@ export function outcomeWords({ kind, code, waitS, order, answer }, voucher) {
   }
   if (kind === 'bought') return good('It is yours.', boughtText(order));
   if (code === 'still_queued') {
-    return bad('We do not know yet.', 'Your order was in the queue when this page last heard of '
-      + 'it. Look at My orders in a while. Or buy again: you keep your place, and nobody can get '
-      + 'two.');
+    return bad('We do not know yet.', 'Your order was in the queue at the last answer. Look at My '
+      + 'orders in a minute. Or buy again: you keep your place, and get one order at most.');
   }
   if (kind === 'unknown') {
-    return bad('We do not know whether you got it.', 'No clear answer came, and asking again for a '
-      + 'while did not settle it. Look at My orders in a minute. Or buy again: nobody can get two, '
-      + 'so a second try does no harm.');
+    return bad('We do not know whether you got it.', 'No clear answer came within 25 seconds. '
+      + 'Look at My orders in a minute. Or buy again: you get one order at most.');
   }
   if (REFUSED[code]) return REFUSED[code];
   const again = waitS ? `Try again in ${duration(waitS)}.` : 'Try again.';
   if (code === 'order_in_progress' || code === 'request_in_progress') {
-    return calm('One order at a time.', 'Another order of yours is still being worked on. '
+    return calm('One order at a time.', 'Another order of yours is in progress. '
       + `This click bought nothing. ${again}`);
   }
   if (code === 'too_many_requests') {
@@ -72,12 +68,12 @@ function boughtText(order) {
   if (order.status !== 'unpaid') return `Bought for ${price}.`;
   if (!Number.isFinite(untilMs)) return `Kept for you for ${price}. Pay for it in My orders.`;
   return `Kept for you for ${price}. Pay for it in My orders until ${fullTime(untilMs)}, `
-    + 'or it goes to somebody else.';
+    + 'or it is sold again.';
 }
 
 const SETTLED = {
   payment_declined: bad('Payment declined.', 'Nothing was paid. The order is still yours to pay.'),
-  payments_unavailable: bad('Nobody takes payments here.', 'This deployment has no provider. '
+  payments_unavailable: bad('No payments here.', 'This deployment has no payment provider. '
     + 'Nothing was paid.'),
   order_cancelled: calm('Too late to pay.', 'The order is cancelled. Nothing was paid.'),
   order_paid: calm('Already paid.', 'A paid order cannot be cancelled any more.'),
@@ -91,11 +87,10 @@ export function settleWords(action, { kind, code, waitS, answer }, order) {
     return good('Paid.', `${money(order.price_cents)}, and it is yours for good.`);
   }
   if (kind === 'done') {
-    return calm('Cancelled.', 'Somebody else can have it now. You cannot buy this voucher again.');
+    return calm('Cancelled.', 'It is sold again. You cannot buy this voucher again.');
   }
   if (kind === 'unknown') {
-    return bad('No clear answer.', 'It may have been done or not. Try again: it is done once, '
-      + 'however often you ask.');
+    return bad('No clear answer.', 'It may or may not be done. Try again: it is done once.');
   }
   if (SETTLED[code]) return SETTLED[code];
   const again = waitS ? `Try again in ${duration(waitS)}.` : 'Try again.';
@@ -103,16 +98,16 @@ export function settleWords(action, { kind, code, waitS, answer }, order) {
   return bad('That did not work.', explain(answer));
 }
 
-/** While an unclear outcome is being looked into. */
+/** The text while an unclear outcome is looked up. */
 export function askingWords(outOf) {
   return calm('No clear answer yet.', 'It may or may not be bought. Asking the service for your '
     + `order, up to ${outOf} times …`);
 }
 
-/** While the purchase waits in the queue. */
+/** The text while the purchase waits in the queue. */
 export function queuedWords() {
-  return calm('You are in the queue.', 'Your order is being written. This page tells you as soon '
-    + 'as that is done. You may also leave it, and look at My orders later.');
+  return calm('You are in the queue.', 'Your order is being written. This page says when that '
+    + 'is done. You may leave it, and look at My orders later.');
 }
 
 /** "answered by replica-2 in 34 ms" */

@@ -1,7 +1,8 @@
 //! A replica that is killed, that panics or that stands still at each named point, with buyers on
-//! it and on a second replica. Whatever the point: nobody gets two, not more is sold than there
-//! is, who was told of an order has it, and the lock is free again after its lease. Witness: the
-//! replica counts the points that it reaches; a killed one has said so and is gone.
+//! it and on a second replica. Whatever the point: no user gets two orders and not more is sold
+//! than there is. A buyer who was told of an order has it, and the lock is free again after its
+//! lease. Witness: the replica counts the points that it reaches; a killed one has said so and is
+//! gone.
 //!
 //! Built with the feature `failpoints` only, as is the replica.
 
@@ -203,7 +204,7 @@ impl Round {
         buy(&well.url, self.first_user);
         let deadline = Instant::now() + Duration::from_secs(10);
         while !redis.has_lock(self.first_user).await {
-            assert!(Instant::now() < deadline, "nobody takes the lock");
+            assert!(Instant::now() < deadline, "the lock is not taken");
             sleep(Duration::from_millis(2)).await;
         }
         self.users().for_each(|user| buy(broken, user));

@@ -5,56 +5,36 @@
 
 #[path = "tidy/assets.rs"]
 mod assets;
+#[path = "tidy/blocks.rs"]
+mod blocks;
 #[path = "tidy/docs.rs"]
 mod docs;
+#[path = "tidy/languages.rs"]
+mod languages;
+#[macro_use]
+#[path = "tidy/law.rs"]
+mod law;
 #[path = "tidy/layers.rs"]
 mod layers;
+#[path = "tidy/links.rs"]
+mod links;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/rust.rs"]
 mod rust;
 #[path = "tidy/style.rs"]
 mod style;
 #[path = "tidy/tree.rs"]
 mod tree;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::sync::LazyLock;
 
+use law::Law;
 use tree::Tree;
 
 static REPOSITORY: LazyLock<Tree> = LazyLock::new(Tree::of_the_repository);
-
-/// A file of a sample: its path and its text.
-type Sample = (&'static str, String);
-
-struct Law {
-    name: &'static str,
-    /// Findings, each as `path:line: what`.
-    check: fn(&Tree) -> Vec<String>,
-    breaks: Vec<Sample>,
-    keeps: Vec<Sample>,
-}
-
-/// Makes a test of every law, and the list of all laws.
-macro_rules! laws {
-    ($($name:ident: $check:path,
-        breaks: [$(($bad_path:expr, $bad:expr)),+ $(,)?],
-        keeps: [$(($good_path:expr, $good:expr)),* $(,)?];
-    )+) => {
-        $(#[test]
-        fn $name() {
-            let findings = $check(&REPOSITORY);
-            assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
-        })+
-
-        fn all_laws() -> Vec<Law> {
-            vec![$(Law {
-                name: stringify!($name),
-                check: $check,
-                breaks: vec![$(($bad_path, $bad.into())),+],
-                keeps: vec![$(($good_path, $good.into())),*],
-            }),+]
-        }
-    };
-}
 
 laws! {
     every_place_a_law_names_exists: layers::places_exist,
@@ -63,18 +43,80 @@ laws! {
 
     tests_that_the_pages_of_locks_and_faults_name_exist: docs::named_tests_exist,
     breaks: [
-        ("docs/locks.md", "| a report | `red`: `a_test_that_nobody_wrote` |"),
-        ("docs/locks.md", "| a report | `red`: `of_it_a_b`; `tulips::a_test_that_is_gone` |"),
-        ("docs/locks.md", "| a report | `tulips`: all of it |"),
-        ("docs/laboratory.md", "| 1 | a fault | `red::a_test_that_nobody_wrote` |"),
+        ("docs/locks/a.md", "| a report | `redlock`: `a_test_that_nobody_wrote` |"),
+        ("docs/locks/a.md", "| a report | `redlock`: `of_it_a_b`; `tulips::a_test_that_is_gone` |"),
+        ("docs/locks/a.md", "| a report | `tulips`: all of it |"),
+        ("docs/faults.md", "| 1 | a fault | `redlock::a_test_that_nobody_wrote` |"),
     ],
-    keeps: [("docs/locks.md", "| a report | `Guard::lost`; cannot be ours |\nIn `a_b_c_d`.")];
+    keeps: [("docs/locks/a.md", "| a report | `Guard::lost`; cannot be ours |\nIn `a_b_c_d`.")];
+
+    the_words_of_the_glossary_are_in_the_code: docs::terms_are_in_the_code,
+    breaks: [("docs/glossary.md", "| lock | exclusion | `Guard`, `Locks::gone` | x | x |")],
+    keeps: [("docs/glossary.md", "| lock | `exclusion` | - | `RLock` | x |")];
+
+    the_first_pages_are_short: docs::first_pages_are_short,
+    breaks: [
+        ("README.md", "x\n".repeat(201)),
+        ("docs/ARCHITECTURE.md", "x ".repeat(2501)),
+    ],
+    keeps: [("README.md", "x\n".repeat(200)), ("docs/a.md", "x ".repeat(2501))];
+
+    the_site_has_every_page: docs::site_has_every_page,
+    breaks: [("docs/locks/a.md", ""), ("docs/decisions/README.md", "")],
+    keeps: [("docs/SUMMARY.md", ""), ("docs/decisions/0001-a.md", ""), ("README.md", "")];
+
+    each_decision_says_when_and_why: docs::decisions_are_complete,
+    breaks: [
+        ("docs/decisions/0001-a.md", "Date: x\n## Context\n## Decision\n## Consequences"),
+        ("docs/decisions/0001-a.md", "## Context\n## Decision"),
+    ],
+    keeps: [("docs/decisions/README.md", "# Decisions")];
+
+    links_between_documents_lead_somewhere: links::links_resolve,
+    breaks: [
+        ("docs/a.md", "See [there](b.md)."),
+        ("docs/a.md", "# One\n[below](#two)"),
+        ("docs/a.md", "# One\n```\n# two\n```\n[below](a.md#two)"),
+        ("docs/a.md", "![a picture](../a.png)"),
+    ],
+    keeps: [
+        ("docs/a.md", "# One `b`: two\n# Two\n# Two\n[a](#one-b-two) [b](../docs/a.md#two-1)"),
+        ("docs/a.md", "<a id=\"here\"></a>[a](#here), `[b](c)`, [c](https://example.com/#d)"),
+        ("docs/a.md", "```\n[a](b.md)\n```"),
+    ];
+
+    pages_in_english_and_in_chinese_agree: languages::pairs_agree,
+    breaks: [
+        ("docs/locks/a.md", ""),
+        ("docs/zh/a.md", ""),
+        ("docs/locks/a.md", languages::sample("## 乙", "### 乙")),
+        ("docs/locks/a.md", languages::sample("- 一。\n", "")),
+        ("docs/locks/a.md", languages::sample("| a | 是 |\n", "")),
+        ("docs/locks/a.md", languages::sample("是", "否")),
+        ("docs/locks/a.md", languages::sample("2 ms", "3 ms")),
+        ("docs/locks/a.md", languages::sample("SET", "GET")),
+        ("docs/locks/a.md", languages::sample("make a", "make b")),
+        ("docs/locks/a.md", languages::sample("(#乙)", "(../../locks/a.md#b)")),
+        ("docs/locks/a.md", languages::sample("第二个持有者同时进入", "a second holder in")),
+        ("docs/locks/a.md", languages::sample("乙)。", "乙)。so a second holder is in")),
+        ("docs/locks/a.md", languages::sample("[English]", "\n\n\n[English]")),
+    ],
+    keeps: [("docs/locks/a.md", languages::sample("", "")), ("docs/a.md", "")];
+
+    pages_that_files_name_exist: links::named_pages_exist,
+    breaks: [
+        ("src/a.rs", "//! See docs/lost.md."),
+        ("Dockerfile", "# docs/lost.md; docs/a"),
+    ],
+    keeps: [("docs/a.md", "`docs/a.md`; mydocs/a"), ("tests/tidy.rs", "docs/lost.md")];
 
     members_depend_only_on_the_members_they_may_know: layers::members,
     breaks: [
         ("distlock/Cargo.toml", "[dependencies]\ntestbed.workspace = true"),
         ("distlock/Cargo.toml", "[dependencies.tools]\npath = \"../loadtest\""),
         ("loadtest/Cargo.toml", "[dev-dependencies]\nseckill = { path = \"..\" }"),
+        ("loadtest/lab/Cargo.toml", "[dependencies]\nloadtest-report.workspace = true"),
+        ("loadtest/judge/Cargo.toml", "[dev-dependencies]\nloadtest-lab.workspace = true"),
         ("testbed/Cargo.toml", "[target.'cfg(unix)'.dependencies]\ndistlock = \"0.1\""),
         ("newcomer/Cargo.toml", "[package]"),
     ],
@@ -112,7 +154,7 @@ laws! {
     breaks: [
         ("src/http/orders.rs", "const Q: &str = \"SELECT id FROM orders\";"),
         ("src/sale/single.rs", "fn f() { run(r#\"update x; UPDATE t SET a = 1\"#) }"),
-        ("loadtest/src/judge/verdict.rs", "fn f() { sqlx::query(x); }"),
+        ("loadtest/judge/src/verdict.rs", "fn f() { sqlx::query(x); }"),
     ],
     keeps: [
         ("src/store/orders.rs", "const Q: &str = \"SELECT id FROM orders\";"),
@@ -127,7 +169,7 @@ laws! {
     ],
     keeps: [
         ("src/store/codes.rs", "use redis::Script;"),
-        ("distlock/src/registry.rs", "use crate::redis::lua_release;"),
+        ("distlock/src/kinds.rs", "use crate::redis::lua_release;"),
     ];
 
     axum_stands_only_in_http_and_the_root: layers::axum,
@@ -166,10 +208,16 @@ laws! {
 
     choices_name_every_variant: layers::no_catch_all,
     breaks: [
-        ("distlock/src/registry.rs", "fn f() { match k { LockKind::None => 1, _ => 2 } }"),
-        ("src/sale/mod.rs", "fn f() { match k { Writer::Single => { 1 } other => 2 } }"),
+        ("distlock/src/kind.rs", "fn f() { match k { LockKind::None => 1, _ => 2 } }"),
+        (
+            "src/sale/critical_section.rs",
+            "fn f() { match k { Writer::Single => { 1 } other => 2 } }"
+        ),
     ],
-    keeps: [("src/sale/mod.rs", "fn f() { match k { W::Single(_) => 1, W::Grouped(n) => n } }")];
+    keeps: [(
+        "src/sale/critical_section.rs",
+        "fn f() { match k { W::Single(_) => 1, W::Grouped(n) => n } }"
+    )];
 
     lock_kinds_are_told_apart_only_in_the_registry: layers::kinds,
     breaks: [
@@ -188,9 +236,9 @@ laws! {
     ];
 
     lines_have_at_most_100_columns: style::lines_are_short,
-    breaks: [("lua/sale/take.lua", format!("-- {}", "x".repeat(98)))],
+    breaks: [("lua/sale/read.lua", format!("-- {}", "x".repeat(98)))],
     keeps: [
-        ("lua/sale/take.lua", "x".repeat(100)),
+        ("lua/sale/read.lua", "x".repeat(100)),
         ("src/lib.rs", format!("// https://example.com/{}", "x".repeat(98))),
         ("static/vendor/plot.js", "x".repeat(101)),
     ];
@@ -265,6 +313,56 @@ laws! {
     breaks: [("src/orphan.rs", ""), ("distlock/src/mysql/mod.rs", "")],
     keeps: [("src/main.rs", ""), ("tests/buy.rs", "")];
 
+    types_are_named_by_nouns: words::types_are_nouns,
+    breaks: [
+        ("newcomer/src/a.rs", "struct Held;"),
+        ("newcomer/src/a.rs", "enum Waiting {}"),
+        ("newcomer/src/a.rs", "#[cfg(test)] mod tests { trait Others {} }"),
+    ],
+    keeps: [("newcomer/src/a.rs", "struct HeldLock; struct Housekeeping; enum Seed {}")];
+
+    no_two_types_of_a_crate_share_a_name: words::types_have_no_twins,
+    breaks: [("newcomer/src/a.rs", "mod a { struct Place; } mod b { enum Place {} }")],
+    keeps: [("newcomer/src/a.rs", "mod a { struct Error; } mod b { struct Error; struct A; }")];
+
+    prose_names_and_counts: words::prose_is_precise,
+    breaks: [
+        ("newcomer/src/a.rs", "/// Somebody holds it.\nfn f() {}"),
+        ("newcomer/src/a.rs", "// It waits, in vain,\n// for an answer.\n"),
+        ("newcomer/a.lua", "-- Purpose: tell\n-- whoever waits"),
+        ("newcomer/a.md", "One of them\nis himself."),
+        ("newcomer/a.md", "| a | his |"),
+    ],
+    keeps: [
+        ("newcomer/src/a.rs", "fn f() { say(\"nobody\") } // `nobody` is a name"),
+        ("newcomer/a.md", "```\nnobody\n```\nThe holder `whoever am i` waits."),
+    ];
+
+    sentences_have_at_most_30_words: words::sentences_are_short,
+    breaks: [
+        ("newcomer/src/a.rs", format!("//! {}\n//! {}.", "a ".repeat(20), "b ".repeat(11))),
+        ("newcomer/a.md", format!("- {}", "word ".repeat(31))),
+        ("newcomer/a.md", format!("一。{}`x`。", "字".repeat(80))),
+    ],
+    keeps: [
+        ("newcomer/src/a.rs", format!("//! {}.\n//!\n//! {}", "a ".repeat(20), "b ".repeat(20))),
+        ("newcomer/a.md", format!("- {}\n- {}", "word ".repeat(30), "word ".repeat(30))),
+        ("newcomer/a.md", format!("One `{}`. Two.", "x ".repeat(31))),
+        ("newcomer/a.md", format!("{0}`x y`。{0} Redis。", "字".repeat(79))),
+    ];
+
+    summaries_of_documentation_stand_alone: words::summaries_stand_alone,
+    breaks: [("newcomer/src/a.rs", "/// The same, later.\nfn f() {}")],
+    keeps: [("newcomer/src/a.rs", "/// Locks.\n///\n/// It waits.\nfn f() {}")];
+
+    metrics_have_units_and_descriptions: words::metrics_follow_the_conventions,
+    breaks: [
+        ("src/a.rs", "fn f() { counter!(\"seckill_orders\"); }"),
+        ("src/telemetry.rs", "fn f() { metrics::histogram!(\"seckill_order_time\") }"),
+        ("src/telemetry.rs", "fn f() { gauge!(\"seckill_places_total\") }"),
+    ],
+    keeps: [("src/telemetry.rs", "fn f() { gauge!(\"seckill_places\"); }")];
+
     the_architecture_page_names_every_folder: assets::architecture_names_every_folder,
     breaks: [("docs/ARCHITECTURE.md", ""), ("src/store/mod.rs", "")],
     keeps: [("docs/ARCHITECTURE.md", "docs/ is this")];
@@ -274,11 +372,11 @@ laws! {
 fn each_law_catches_a_planted_violation_and_lets_the_rest_pass() {
     for Law { name, check, breaks, keeps } in all_laws() {
         for (path, text) in breaks {
-            let findings = check(&Tree::of(path, text.clone()));
+            let findings = check(&Tree::of(path, &text));
             assert!(!findings.is_empty(), "{name} does not see what is wrong in {path}:\n{text}");
         }
         for (path, text) in keeps {
-            let findings = check(&Tree::of(path, text.clone()));
+            let findings = check(&Tree::of(path, &text));
             assert!(findings.is_empty(), "{name} is wrong about {path}:\n{text}\n{findings:?}");
         }
     }

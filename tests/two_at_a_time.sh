@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# The programs of the tests, two at a time: most of what they do is wait for servers and leases, and
-# one after the other leaves the processors idle.
+#
+# Runs the programs of the tests, two at a time. Most of what they do is wait for servers and
+# leases, and one after the other leaves the processors idle.
 #
 #   two_at_a_time.sh ARGS    has `cargo test ARGS` build them, and runs each where cargo would
+#
+# Programs that run whole fleets fill the machine alone, and measure what it does: they come last,
+# one at a time.
 #
 # What a program prints comes when it has ended, whole. Exit code 0 only if all ended with 0. With
 # TEST_TIMES=1 each test's line ends with its duration, as in `ok <1.234s>`.
 set -eu -o pipefail
 
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
+alone='/deps/(smoke|service)-[0-9a-f]+ '
 case "${1-}" in
   # Cargo calls this instead of running a program, in the folder of the program's package.
   --note)
@@ -23,7 +28,8 @@ case "${1-}" in
     code=0 times=
     # Stable libtest can tell durations; the variable is what it asks for, of no other consequence
     # for a program that is built. Programs with a harness of their own read TEST_TIMES.
-    if [ -n "${TEST_TIMES-}" ] && bash -c "$2 --help" </dev/null | grep -q -e --report-time; then
+    if [ -n "${TEST_TIMES-}" ] &&
+        bash -c "$2 --help" </dev/null | grep -e --report-time >/dev/null; then
       times='-Z unstable-options --report-time'
       export RUSTC_BOOTSTRAP=1
     fi
@@ -37,4 +43,7 @@ export PROGRAMS
 PROGRAMS=$(mktemp) && trap 'rm -f "$PROGRAMS"' EXIT
 cargo --config "target.'cfg(all())'.runner=['$self', '--note']" test "$@"
 [ -s "$PROGRAMS" ] || { echo "cargo named no program of tests" >&2; exit 1; }
-xargs -0 -n 1 -P 2 "$self" --run <"$PROGRAMS"
+code=0
+{ grep -zvE "$alone" "$PROGRAMS" || true; } | xargs -0 -r -n 1 -P 2 "$self" --run || code=$?
+{ grep -zE "$alone" "$PROGRAMS" || true; } | xargs -0 -r -n 1 -P 1 "$self" --run || code=$?
+exit "$code"

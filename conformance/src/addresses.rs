@@ -29,7 +29,7 @@ pub struct Addresses {
     pub independent_redis: Vec<String>,
     /// `mysql://user:password@host:port/database`
     pub mysql: Option<String>,
-    /// How many connections to that it may have, if not as many as anybody needs.
+    /// How many connections to that it may have, if the default does not fit.
     pub mysql_connections: Option<u32>,
     /// `host:port`
     pub zookeeper: Option<String>,
@@ -38,7 +38,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Servers at a port where nobody listens, of every sort that can be named without being there.
+    /// Servers at a port without a listener, of every sort that can be named without being there.
     pub fn nowhere() -> Self {
         let redis = "redis://:x@127.0.0.1:1/0";
         Self {
@@ -67,7 +67,7 @@ impl Addresses {
                 Some(at) => Some(ZooKeeperServer::connect(at, session).await?),
                 None => None,
             },
-            red_restart_delay: Duration::ZERO,
+            redlock_restart_delay: Duration::ZERO,
         })
     }
 
@@ -85,7 +85,7 @@ fn redis_at(url: &str, answer: Duration) -> Result<RedisServer, LockError> {
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
         .set_max_delay(Duration::from_millis(200));
-    Ok(RedisServer::new(RedisConnection::later(url, config)?))
+    Ok(RedisServer::new(RedisConnection::connect_lazily(url, config)?))
 }
 
 fn mysql_at(url: &str, connections: u32) -> Result<MySqlServer, LockError> {

@@ -24,8 +24,8 @@ pub fn at_ns(instant: Instant) -> u64 {
         .saturating_sub(whole(known.saturating_duration_since(instant)))
 }
 
-/// The same moment twice. Of many looks the quickest: in the others the thread may have been
-/// interrupted between the two.
+/// Reads the same moment from both clocks. Of many looks the quickest: in the others the thread may
+/// have been interrupted between the two.
 fn anchor() -> (Instant, u64) {
     let look = || {
         let before_ns = now_ns();

@@ -1,4 +1,4 @@
-//! A column of the table "Which lock?" in `docs/locks.md`, to be copied there.
+//! A column of the table "By kind" in `docs/locks/cost.md`, to be copied there.
 
 use distlock::LockKind;
 

@@ -1,5 +1,4 @@
-//! A number in a file that nothing guards: whoever reads it and writes it back one higher, with
-//! company, loses counts.
+//! A number in a file that nothing guards: concurrent increments lose counts.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -17,57 +17,57 @@ use distlock::LockKind;
 use testbed::Program;
 
 use crate::clock::now_ns;
-use crate::patience::PATIENCE;
+use crate::deadline::WAIT_TIMEOUT;
 use crate::protocol::{
-    Contended, Contest, Failure, Held, Line, Lost, MintAt, Order, Outcome, Request, Setup, Want,
-    Watched, Word,
+    AcquiredLock, Command, Contest, ContestResult, Failure, Line, LockRequest, LossReport, Outcome,
+    Request, Response, Setup, TokenSource, WatchReport,
 };
 use crate::servers::Servers;
 use crate::variant::Variant;
 
-/// How long an answer may take beyond what the order itself says.
+/// How long an answer may take beyond what the command itself says.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// A child process that holds locks. It dies with this value, and with the test program.
 pub struct Contender {
     program: Program,
     stdin: Mutex<ChildStdin>,
-    heard: Arc<Heard>,
+    heard: Arc<Inbox>,
     last_id: AtomicU64,
 }
 
 /// What the contender has said.
 #[derive(Default)]
-struct Heard {
-    open: Mutex<Open>,
+struct Inbox {
+    open: Mutex<InboxState>,
     more: Condvar,
 }
 
 #[derive(Default)]
-struct Open {
-    /// Who waits for the answer to which order.
-    orders: HashMap<u64, Sender<Line>>,
-    news: Vec<Word>,
+struct InboxState {
+    /// The waiting caller of each command, by its id.
+    pending: HashMap<u64, Sender<Line>>,
+    news: Vec<Response>,
     ended: bool,
 }
 
-impl Heard {
-    fn lock(&self) -> MutexGuard<'_, Open> {
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An order that is under way.
+/// A command that was sent and has no response yet.
 #[must_use = "nothing waits for the answer"]
-pub struct Pending<T> {
+pub struct PendingResponse<T> {
     answer: Receiver<Line>,
     name: String,
     deadline: Instant,
-    read: fn(Word) -> Option<T>,
+    read: fn(Response) -> Option<T>,
     _result: PhantomData<T>,
 }
 
-impl<T> Pending<T> {
+impl<T> PendingResponse<T> {
     /// Waits for the answer.
     pub fn wait(self) -> Result<T, Failure> {
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -76,11 +76,11 @@ impl<T> Pending<T> {
             Ok(line) => line,
             Err(error) => panic!("{name} does not answer: {error}"),
         };
-        match line.word {
-            Word::Failed(failure) => Err(failure),
-            word => match (self.read)(word.clone()) {
+        match line.response {
+            Response::Failed(failure) => Err(failure),
+            response => match (self.read)(response.clone()) {
                 Some(result) => Ok(result),
-                None => panic!("{name} answers something else: {word:?}"),
+                None => panic!("{name} answers something else: {response:?}"),
             },
         }
     }
@@ -99,7 +99,7 @@ impl Contender {
         Self::set_up(program, setup)
     }
 
-    /// The same, with a wall clock that is so far ahead of the others', or behind them.
+    /// Starts a contender whose wall clock is ahead of the others' by `offset_ms`, or behind them.
     pub fn start_with_clock(servers: &Servers, setup: &Setup, offset_ms: i64) -> Self {
         let name = format!("contender-{}", setup.kind);
         let (bed, path) = (servers.bed(), program());
@@ -111,35 +111,35 @@ impl Contender {
 
     pub(crate) fn set_up(program: Program, setup: &Setup) -> Self {
         let name = program.name().to_owned();
-        let (stdin, stdout) = program.pipes().expect("nobody else takes them");
-        let heard = Arc::<Heard>::default();
+        let (stdin, stdout) = program.pipes().expect("pipes that were not taken");
+        let heard = Arc::<Inbox>::default();
         listen(stdout, Arc::clone(&heard));
         let contender =
             Self { program, stdin: Mutex::new(stdin), heard, last_id: AtomicU64::new(0) };
         contender.write(&serde_json::to_string(setup).expect("plain data"));
-        contender.news(ANSWER, |word| match word {
-            Word::Ready => Some(()),
-            Word::Failed(failure) => panic!("{name} does not start: {failure:?}"),
+        contender.news(ANSWER, |response| match response {
+            Response::Ready => Some(()),
+            Response::Failed(failure) => panic!("{name} does not start: {failure:?}"),
             _ => None,
         });
         contender
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.program.pid()
     }
 
     /// Takes a lock.
-    pub fn lock(&self, want: &Want) -> Result<Held, Failure> {
-        self.lock_later(want).wait()
+    pub fn lock(&self, request: &LockRequest) -> Result<AcquiredLock, Failure> {
+        self.lock_later(request).wait()
     }
 
     /// Begins to take a lock.
-    pub fn lock_later(&self, want: &Want) -> Pending<Held> {
-        let limit = Duration::from_millis(want.wait_ms);
-        self.send(Order::Lock(want.clone()), limit, |word| match word {
-            Word::Held(held) => Some(held),
+    pub fn lock_later(&self, request: &LockRequest) -> PendingResponse<AcquiredLock> {
+        let limit = Duration::from_millis(request.wait_ms);
+        self.send(Command::Lock(request.clone()), limit, |response| match response {
+            Response::Held(held) => Some(held),
             _ => None,
         })
     }
@@ -150,32 +150,33 @@ impl Contender {
     }
 
     /// Begins to release a hold.
-    pub fn release_later(&self, handle: u64) -> Pending<Outcome> {
-        self.send(Order::Release { handle }, Duration::ZERO, |word| match word {
-            Word::Released(outcome) => Some(outcome),
+    pub fn release_later(&self, handle: u64) -> PendingResponse<Outcome> {
+        self.send(Command::Release { handle }, Duration::ZERO, |response| match response {
+            Response::Released(outcome) => Some(outcome),
             _ => None,
         })
     }
 
     /// Drops the guard of a hold.
     pub fn drop_guard(&self, handle: u64) {
-        self.done(Order::Drop { handle });
+        self.done(Command::Drop { handle });
     }
 
     /// Looks whether a hold is lost.
     pub fn is_lost(&self, handle: u64) -> bool {
-        let looked = self.send(Order::IsLost { handle }, Duration::ZERO, |word| match word {
-            Word::Looked { lost } => Some(lost),
-            _ => None,
-        });
+        let looked =
+            self.send(Command::IsLost { handle }, Duration::ZERO, |response| match response {
+                Response::Looked { lost } => Some(lost),
+                _ => None,
+            });
         looked.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
     /// Adds one to the number in the file, unless the hold is lost: then false.
     pub fn effect(&self, handle: u64, file: &Path) -> Result<bool, Failure> {
-        let order = Order::Effect { handle, file: file.to_owned() };
-        let effect = self.send(order, Duration::ZERO, |word| match word {
-            Word::Effected { done } => Some(done),
+        let command = Command::Effect { handle, file: file.to_owned() };
+        let effect = self.send(command, Duration::ZERO, |response| match response {
+            Response::Effected { done } => Some(done),
             _ => None,
         });
         effect.wait()
@@ -190,56 +191,38 @@ impl Contender {
         units: Option<i64>,
         fenced: bool,
     ) -> Result<Option<i64>, Failure> {
-        self.stock_after(Order::Stock { handle, name: name.to_owned(), units, fenced })
+        self.stock_after(Command::Stock { handle, name: name.to_owned(), units, fenced })
     }
 
     /// Takes one unit out of stock in the lock's own transaction; what is left.
     pub fn sell_inside(&self, handle: u64, name: &str) -> Result<Option<i64>, Failure> {
-        self.stock_after(Order::SellInside { handle, name: name.to_owned() })
+        self.stock_after(Command::SellInside { handle, name: name.to_owned() })
     }
 
     /// Lets it look at a hold and add one to the number in the file, until the hold is lost;
     /// [`Contender::watched`] says what became of it.
     pub fn watch(&self, handle: u64, file: &Path, pause: Duration) {
         let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-        self.done(Order::Watch { handle, file: file.to_owned(), pause_us });
+        self.done(Command::Watch { handle, file: file.to_owned(), pause_us });
     }
 
     /// Lets tasks of it contend, at most so long.
-    pub fn contend(&self, contest: Contest, limit: Duration) -> Pending<Contended> {
-        self.send(Order::Contend(contest), limit, |word| match word {
-            Word::Contended(contended) => Some(contended),
+    pub fn contend(&self, contest: Contest, limit: Duration) -> PendingResponse<ContestResult> {
+        self.send(Command::Contend(contest), limit, |response| match response {
+            Response::Contended(contended) => Some(contended),
             _ => None,
         })
     }
 
-    /// How often it was told that a lock is busy.
-    pub fn busy(&self) -> u64 {
-        let counted = self.send(Order::Count, Duration::ZERO, |word| match word {
-            Word::Counted { busy, .. } => Some(busy),
-            _ => None,
-        });
-        counted.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
-    }
-
-    /// How often somebody in it got a lock that he had to wait for, by the library's own account.
-    pub fn hand_offs(&self) -> u64 {
-        let counted = self.send(Order::Count, Duration::ZERO, |word| match word {
-            Word::Counted { hand_offs, .. } => Some(hand_offs),
-            _ => None,
-        });
-        counted.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
-    }
-
     /// Waits until no release of it is under way.
     pub fn flush(&self) {
-        self.done(Order::Flush);
+        self.done(Command::Flush);
     }
 
     /// Waits for the news that a hold is lost.
-    pub fn lost(&self, handle: u64, limit: Duration) -> Lost {
-        self.news(limit, |word| match word {
-            Word::Lost(lost) if lost.handle == handle => Some(*lost),
+    pub fn lost(&self, handle: u64, limit: Duration) -> LossReport {
+        self.news(limit, |response| match response {
+            Response::Lost(lost) if lost.handle == handle => Some(*lost),
             _ => None,
         })
     }
@@ -247,12 +230,12 @@ impl Contender {
     /// Takes a lock that is free or will be. A busy machine may make an answer come too late for
     /// it; then it is asked for again.
     #[track_caller]
-    pub fn insist(&self, want: &Want) -> Held {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn insist(&self, request: &LockRequest) -> AcquiredLock {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
-            match self.lock(want) {
+            match self.lock(request) {
                 Ok(held) => return held,
-                Err(failure) => assert!(Instant::now() < deadline, "{want:?}: {failure:?}"),
+                Err(failure) => assert!(Instant::now() < deadline, "{request:?}: {failure:?}"),
             }
         }
     }
@@ -260,13 +243,15 @@ impl Contender {
     /// Whether it has told that a hold is lost.
     pub fn has_told_of_loss(&self, handle: u64) -> bool {
         let open = self.heard.lock();
-        open.news.iter().any(|word| matches!(word, Word::Lost(lost) if lost.handle == handle))
+        open.news
+            .iter()
+            .any(|response| matches!(response, Response::Lost(lost) if lost.handle == handle))
     }
 
     /// Waits for the end of a watch.
-    pub fn watched(&self, handle: u64, limit: Duration) -> Watched {
-        self.news(limit, |word| match word {
-            Word::Watched(watched) if watched.handle == handle => Some(*watched),
+    pub fn watched(&self, handle: u64, limit: Duration) -> WatchReport {
+        self.news(limit, |response| match response {
+            Response::Watched(watched) if watched.handle == handle => Some(*watched),
             _ => None,
         })
     }
@@ -291,17 +276,17 @@ impl Contender {
         before
     }
 
-    fn stock_after(&self, order: Order) -> Result<Option<i64>, Failure> {
-        let stock = self.send(order, Duration::ZERO, |word| match word {
-            Word::Stock { units } => Some(units),
+    fn stock_after(&self, command: Command) -> Result<Option<i64>, Failure> {
+        let stock = self.send(command, Duration::ZERO, |response| match response {
+            Response::Stock { units } => Some(units),
             _ => None,
         });
         stock.wait()
     }
 
-    fn done(&self, order: Order) {
-        let done = self.send(order, Duration::ZERO, |word| match word {
-            Word::Done => Some(()),
+    fn done(&self, command: Command) {
+        let done = self.send(command, Duration::ZERO, |response| match response {
+            Response::Done => Some(()),
             _ => None,
         });
         done.wait().unwrap_or_else(|failure| panic!("{failure:?}"));
@@ -309,20 +294,20 @@ impl Contender {
 
     pub(crate) fn send<T>(
         &self,
-        order: Order,
+        command: Command,
         limit: Duration,
-        read: fn(Word) -> Option<T>,
-    ) -> Pending<T> {
+        read: fn(Response) -> Option<T>,
+    ) -> PendingResponse<T> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = channel();
         let mut open = self.heard.lock();
         assert!(!open.ended, "{} has ended:\n{}", self.program.name(), self.program.log_tail(20));
-        open.orders.insert(id, sender);
+        open.pending.insert(id, sender);
         drop(open);
-        self.write(&serde_json::to_string(&Request { id, order }).expect("plain data"));
+        self.write(&serde_json::to_string(&Request { id, command }).expect("plain data"));
         let deadline = Instant::now() + limit + ANSWER;
         let name = self.program.name().to_owned();
-        Pending { answer, name, deadline, read, _result: PhantomData }
+        PendingResponse { answer, name, deadline, read, _result: PhantomData }
     }
 
     fn write(&self, line: &str) {
@@ -332,7 +317,7 @@ impl Contender {
     }
 
     /// Waits for something that it says unasked.
-    fn news<T>(&self, limit: Duration, find: impl Fn(&Word) -> Option<T>) -> T {
+    fn news<T>(&self, limit: Duration, find: impl Fn(&Response) -> Option<T>) -> T {
         let deadline = Instant::now() + limit;
         let mut open = self.heard.lock();
         loop {
@@ -354,15 +339,15 @@ pub fn setup(servers: &Servers, kind: LockKind) -> Setup {
     setup_of(servers, kind, Variant::Usual)
 }
 
-/// The same for locks of a mechanism that is not the kind's usual one.
+/// How a contender is set up for a mechanism that is not the kind's usual one.
 pub fn setup_of(servers: &Servers, kind: LockKind, variant: Variant) -> Setup {
     Setup {
         kind: kind.to_string(),
         variant,
         addresses: servers.addresses_of(&variant.lives_as(kind)),
-        first_stage: true,
+        local_queue: true,
         warm_up: true,
-        mint: Some(MintAt::Folder(servers.mint())),
+        token_source: Some(TokenSource::Folder(servers.token_folder())),
     }
 }
 
@@ -374,7 +359,7 @@ fn program() -> PathBuf {
 }
 
 /// Hears what it says, until it ends.
-fn listen(stdout: ChildStdout, heard: Arc<Heard>) {
+fn listen(stdout: ChildStdout, heard: Arc<Inbox>) {
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines() {
             let Ok(text) = line else { break };
@@ -385,16 +370,16 @@ fn listen(stdout: ChildStdout, heard: Arc<Heard>) {
             let mut open = heard.lock();
             match line.id {
                 Some(id) => {
-                    // Nobody waits any more: the test has ended.
-                    let _gone = open.orders.remove(&id).map(|sender| sender.send(line));
+                    // The receiver is gone if the test has ended.
+                    let _gone = open.pending.remove(&id).map(|sender| sender.send(line));
                 }
-                None => open.news.push(line.word),
+                None => open.news.push(line.response),
             }
             heard.more.notify_all();
         }
         let mut open = heard.lock();
         open.ended = true;
-        open.orders.clear();
+        open.pending.clear();
         heard.more.notify_all();
     });
 }

@@ -3,7 +3,7 @@
 use distlock::LockError;
 use serde::{Deserialize, Serialize};
 
-/// A [`LockError`] that has travelled, or what else stopped an order.
+/// A [`LockError`] that was sent to another process, or what else stopped a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Which one, as in `timed_out`.

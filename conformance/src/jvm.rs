@@ -15,7 +15,7 @@ use crate::servers::Servers;
 /// How long an answer may take beyond what was asked for: a JVM takes its time to start.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// It ends with this value.
+/// A JVM that is killed when this value is dropped.
 pub struct Jvm {
     program: Program,
     stdin: ChildStdin,
@@ -31,7 +31,7 @@ impl Jvm {
         Self::of(Peer::Redisson4.program(servers, &name, &["-Xmx512m"], &class_and_args))
     }
 
-    /// The same with the peer's library, for what is not timed.
+    /// Starts a small JVM with the peer's library, for what is not timed.
     pub fn start_small(servers: &Servers, peer: Peer, class: &str, args: &[&str]) -> Self {
         let name = format!("jvm-{}", peer.name());
         let class_and_args = [&[class], args].concat();
@@ -39,17 +39,17 @@ impl Jvm {
     }
 
     fn of(program: Program) -> Self {
-        let (stdin, stdout) = program.pipes().expect("nobody else takes them");
+        let (stdin, stdout) = program.pipes().expect("pipes that were not taken");
         let (said, lines) = channel();
         thread::spawn(move || {
             let spoken = BufReader::new(stdout).lines().map_while(Result::ok);
-            // Nobody listens any more when the value is gone.
+            // The receiver is gone once the value is dropped.
             spoken.take_while(|line| said.send(line.clone()).is_ok()).for_each(drop);
         });
         Self { program, stdin, lines }
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.program.pid()
     }

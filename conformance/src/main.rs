@@ -10,8 +10,8 @@ use std::io::{self, BufRead};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use conformance::protocol::{Request, Setup, Word};
-use contender::Contender;
+use conformance::protocol::{Request, Response, Setup};
+use contender::CommandHandler;
 use contender::speech::say;
 use tokio::runtime::{Builder, Runtime};
 
@@ -38,18 +38,18 @@ fn run(runtime: &Runtime) -> io::Result<()> {
     let mut lines = io::stdin().lock().lines();
     let Some(first) = lines.next() else { return Ok(()) };
     let setup: Setup = serde_json::from_str(&first?)?;
-    let contender = match runtime.block_on(Contender::start(setup)) {
+    let contender = match runtime.block_on(CommandHandler::start(setup)) {
         Ok(contender) => Arc::new(contender),
         Err(failure) => {
-            say(None, Word::Failed(failure));
+            say(None, Response::Failed(failure));
             return Ok(());
         }
     };
-    say(None, Word::Ready);
+    say(None, Response::Ready);
     for line in lines {
-        let Request { id, order } = serde_json::from_str(&line?)?;
+        let Request { id, command } = serde_json::from_str(&line?)?;
         let contender = Arc::clone(&contender);
-        runtime.spawn(async move { say(Some(id), contender.obey(order).await) });
+        runtime.spawn(async move { say(Some(id), contender.obey(command).await) });
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use testbed::Program;
 
 use crate::driver::Contender;
-use crate::protocol::{Failure, Inspected, Order, Setup, Word};
+use crate::protocol::{Command, Failure, LockInspection, Response, Setup};
 use crate::servers::Servers;
 
 /// How a JVM, and Redisson in it, starts fast and needs little.
@@ -72,8 +72,8 @@ impl Contender {
         Self::set_up(program, setup)
     }
 
-    /// The same as a service would run it, with the settings that the JVM and Redisson have if
-    /// nobody says otherwise: for what is timed.
+    /// Starts a contender with the defaults of the JVM and of Redisson, as a service would run it:
+    /// for what is timed.
     pub fn start_usual_peer(servers: &Servers, peer: Peer, setup: &Setup) -> Self {
         let name = format!("contender-{}", peer.name());
         let program = peer.program(servers, &name, &["-Xmx512m"], &["interop.Main"]);
@@ -81,20 +81,20 @@ impl Contender {
     }
 
     /// Looks at a lock of the kind `redisson` from outside.
-    pub fn inspect(&self, name: &str) -> Result<Inspected, Failure> {
-        let order = Order::Inspect { name: name.to_owned() };
-        let inspected = self.send(order, Duration::ZERO, |word| match word {
-            Word::Inspected(inspected) => Some(inspected),
+    pub fn inspect(&self, name: &str) -> Result<LockInspection, Failure> {
+        let command = Command::Inspect { name: name.to_owned() };
+        let inspected = self.send(command, Duration::ZERO, |response| match response {
+            Response::Inspected(inspected) => Some(inspected),
             _ => None,
         });
         inspected.wait()
     }
 
-    /// Frees such a lock, whoever holds it. Whether anybody did.
+    /// Frees such a lock, whatever its holder. Returns whether it was held.
     pub fn force_unlock(&self, name: &str) -> Result<bool, Failure> {
-        let order = Order::ForceUnlock { name: name.to_owned() };
-        let freed = self.send(order, Duration::ZERO, |word| match word {
-            Word::Freed { was_held } => Some(was_held),
+        let command = Command::ForceUnlock { name: name.to_owned() };
+        let freed = self.send(command, Duration::ZERO, |response| match response {
+            Response::Freed { was_held } => Some(was_held),
             _ => None,
         });
         freed.wait()

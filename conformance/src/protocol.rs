@@ -1,8 +1,8 @@
-//! What is said to a contender and what it says: one JSON object a line, in both directions.
+//! The protocol of a contender: one JSON object a line, in both directions.
 //!
-//! The first line in is a [`Setup`]; it is answered by [`Word::Ready`]. Each later line is an
-//! [`Order`] with a number; orders are carried out at the same time, and each is answered once, by
-//! a line with its number. Lines without a number are news. All times are those of
+//! The first line in is a [`Setup`]; the answer is [`Response::Ready`]. Each later line is a
+//! [`Command`] with a number. Commands run concurrently, and each is answered once, by a line with
+//! its number. Lines without a number are news. All times are those of
 //! [`now_ns`](crate::clock::now_ns).
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::Addresses;
 pub use crate::failure::Failure;
-pub use crate::stay::Stay;
+pub use crate::section_record::SectionRecord;
 use crate::variant::Variant;
 
 /// The first line in.
@@ -29,20 +29,20 @@ pub struct Setup {
     pub addresses: Addresses,
     /// Whether tasks of the process queue in the process, where the kind does that.
     #[serde(default = "yes")]
-    pub first_stage: bool,
-    /// Whether a lock that nobody wants is taken and released first, so that no later order has to
-    /// wait for a connection.
+    pub local_queue: bool,
+    /// Whether an unused lock is taken and released first, so that no later command has to wait for
+    /// a connection.
     #[serde(default = "yes")]
     pub warm_up: bool,
-    /// Where fencing tokens are minted; nowhere without it.
+    /// The source of fencing tokens; none without it.
     #[serde(default)]
-    pub mint: Option<MintAt>,
+    pub token_source: Option<TokenSource>,
 }
 
-/// A mint of fencing tokens that all processes share.
+/// A source of fencing tokens that all processes share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MintAt {
+pub enum TokenSource {
     /// A folder.
     Folder(PathBuf),
     /// The database.
@@ -53,50 +53,51 @@ fn yes() -> bool {
     true
 }
 
-/// One order.
+/// A command with its number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
     /// Its number, which the answer carries.
     pub id: u64,
     /// What to do.
-    pub order: Order,
+    pub command: Command,
 }
 
-/// What a contender can be told.
+/// What a contender can do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// Take a lock: [`Word::Held`] or [`Word::Failed`]. Its loss is told by [`Word::Lost`].
-    Lock(Want),
-    /// Release it: [`Word::Released`] or [`Word::Failed`].
+pub enum Command {
+    /// Take a lock: [`Response::Held`] or [`Response::Failed`]. A loss is reported by
+    /// [`Response::Lost`].
+    Lock(LockRequest),
+    /// Release it: [`Response::Released`] or [`Response::Failed`].
     Release {
         /// The hold.
         handle: u64,
     },
-    /// Drop its guard: [`Word::Done`].
+    /// Drop its guard: [`Response::Done`].
     Drop {
         /// The hold.
         handle: u64,
     },
-    /// Look whether it is lost: [`Word::Looked`].
+    /// Look whether it is lost: [`Response::Looked`].
     IsLost {
         /// The hold.
         handle: u64,
     },
-    /// Say until when it is believed in: [`Word::Believed`].
-    Belief {
+    /// Say until when it is believed in: [`Response::Believed`].
+    Validity {
         /// The hold.
         handle: u64,
     },
-    /// Unless the hold is lost, add one to the number in the file: [`Word::Effected`].
+    /// Unless the hold is lost, add one to the number in the file: [`Response::Effected`].
     Effect {
         /// The hold.
         handle: u64,
         /// Made if it is not there.
         file: PathBuf,
     },
-    /// Look whether it is lost and add one to the number in the file if not, again and again,
-    /// until it is: [`Word::Done`] after the first time, [`Word::Watched`] at the end.
+    /// Until the hold is lost: check it, and if it is held add one to the number in the file.
+    /// [`Response::Done`] after the first time, [`Response::Watched`] at the end.
     Watch {
         /// The hold.
         handle: u64,
@@ -106,7 +107,7 @@ pub enum Order {
         pause_us: u64,
     },
     /// Read the stock of a name in the database, or replace it, whether the hold is lost or not:
-    /// [`Word::Stock`].
+    /// [`Response::Stock`].
     Stock {
         /// The hold.
         handle: u64,
@@ -117,39 +118,40 @@ pub enum Order {
         /// Whether the hold's fencing token is shown to the stock's fence first.
         fenced: bool,
     },
-    /// Take one unit out of stock in the lock's own transaction, and commit that: [`Word::Stock`].
+    /// Take one unit out of stock in the lock's own transaction, and commit that:
+    /// [`Response::Stock`].
     SellInside {
         /// The hold.
         handle: u64,
         /// Whose stock.
         name: String,
     },
-    /// Look at a lock of the kind `redisson` from outside: [`Word::Inspected`].
+    /// Look at a lock of the kind `redisson` from outside: [`Response::Inspected`].
     Inspect {
         /// Its name.
         name: String,
     },
-    /// Free such a lock, whoever holds it: [`Word::Freed`].
+    /// Free such a lock, whatever its holder: [`Response::Freed`].
     ForceUnlock {
         /// Its name.
         name: String,
     },
-    /// Take away rows of the database's locks that were free for so long: [`Word::Reaped`].
+    /// Take away rows of the database's locks that were free for so long: [`Response::Reaped`].
     Reap {
         /// For how long.
         unused_ms: u64,
     },
-    /// Let tasks contend: [`Word::Contended`].
+    /// Let tasks contend: [`Response::Contended`].
     Contend(Contest),
-    /// Say how often a lock was busy: [`Word::Counted`].
+    /// Say how often a lock was busy: [`Response::Counted`].
     Count,
-    /// Wait until no release and no abandoned attempt is under way: [`Word::Done`].
+    /// Wait until no release and no abandoned attempt is under way: [`Response::Done`].
     Flush,
 }
 
 /// A lock to be taken.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Want {
+pub struct LockRequest {
     /// Its name.
     pub name: String,
     /// How long to wait for it.
@@ -175,8 +177,8 @@ pub struct Want {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Contest {
     /// How each takes the lock.
-    pub want: Want,
-    /// So many tasks.
+    pub request: LockRequest,
+    /// The number of tasks.
     pub tasks: u32,
     /// Each enters so often; a failure counts.
     pub rounds: u64,
@@ -195,37 +197,37 @@ pub struct Contest {
 /// A line from a contender.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Line {
-    /// The order that this answers; none if it is news.
+    /// The number of the answered command; none if it is news.
     pub id: Option<u64>,
     /// When it was said.
     pub at_ns: u64,
     /// What is said.
-    pub word: Word,
+    pub response: Response,
 }
 
-/// What a contender says.
+/// A response or a piece of news.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Word {
+pub enum Response {
     /// It is connected.
     Ready,
     /// That is done.
     Done,
     /// The lock is held.
-    Held(Held),
+    Held(AcquiredLock),
     /// It is not, or could not be released.
     Failed(Failure),
     /// How a release ended.
     Released(Outcome),
     /// News: a hold is lost. At most once per hold, and never after its release.
-    Lost(Lost),
+    Lost(LossReport),
     /// Whether it is lost.
     Looked {
         /// Whether it is.
         lost: bool,
     },
     /// Until when it is believed in.
-    Believed(Believed),
+    Believed(ValidityReport),
     /// What became of an effect.
     Effected {
         /// False if the lock was lost.
@@ -237,36 +239,36 @@ pub enum Word {
         units: Option<i64>,
     },
     /// What a lock looks like from outside.
-    Inspected(Inspected),
+    Inspected(LockInspection),
     /// What became of a lock that was freed from outside.
     Freed {
-        /// Whether somebody held it.
+        /// Whether it was held.
         was_held: bool,
     },
-    /// So many rows were taken away.
+    /// The number of rows that were removed.
     Reaped {
         /// Of all tables.
         rows: u64,
     },
     /// News: the end of a watch.
-    Watched(Watched),
+    Watched(WatchReport),
     /// The end of a contest.
-    Contended(Contended),
+    Contended(ContestResult),
     /// How often, in this process so far.
     Counted {
         /// A server was asked.
         attempts: u64,
-        /// It said that somebody else holds the lock.
+        /// The server said that another owner holds the lock.
         busy: u64,
-        /// Somebody got a lock that he had to wait for.
+        /// A task got a lock after waiting for it.
         hand_offs: u64,
     },
 }
 
 /// A held lock.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Held {
-    /// What later orders call it; never 0, never used again.
+pub struct AcquiredLock {
+    /// Its handle in later commands; never 0, never used again.
     pub handle: u64,
     /// Its owner, for re-entry.
     pub owner: String,
@@ -282,7 +284,7 @@ pub struct Held {
 
 /// The belief in a hold.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Believed {
+pub struct ValidityReport {
     /// Its end, unless it is renewed; none if it never ends.
     pub until_ns: Option<u64>,
     /// An instant at which that was known.
@@ -291,8 +293,8 @@ pub struct Believed {
 
 /// A lock, seen from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inspected {
-    /// Whether somebody holds it.
+pub struct LockInspection {
+    /// Whether it is held.
     pub is_locked: bool,
     /// How long its lease lasts; as PTTL says it, negative if there is none.
     pub left_ms: i64,
@@ -300,7 +302,7 @@ pub struct Inspected {
 
 /// A lost lock.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Lost {
+pub struct LossReport {
     /// The hold.
     pub handle: u64,
     /// Why.
@@ -332,10 +334,10 @@ impl From<LossCause> for Cause {
 
 /// What a watch saw.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Watched {
+pub struct WatchReport {
     /// The hold.
     pub handle: u64,
-    /// So many effects.
+    /// The number of effects.
     pub effects: u64,
     /// When the last look that found the lock held was begun.
     pub believed_ns: u64,
@@ -353,9 +355,9 @@ pub struct Watched {
 
 /// What a contest brought.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Contended {
-    /// Every stay in the section, of each task in order.
-    pub stays: Vec<Stay>,
+pub struct ContestResult {
+    /// The record of every section, of each task in order.
+    pub records: Vec<SectionRecord>,
     /// How often each failure was met, by [`Failure::code`].
     pub failures: BTreeMap<String, u64>,
 }
@@ -366,9 +368,9 @@ pub struct Contended {
 pub enum Outcome {
     /// It was the caller's and is free.
     Released,
-    /// It is somebody else's.
+    /// Another owner holds it.
     HeldByOther,
-    /// It was nobody's.
+    /// No owner held it.
     Gone,
 }
 

@@ -3,7 +3,7 @@
 
 use testbed::{Direction, Proxy, Redis, RedisMaster, RedisOptions};
 
-use crate::patience::eventually;
+use crate::deadline::eventually;
 use crate::servers::Servers;
 
 /// A replica, and the way on which its master speaks to it. Everything here panics, with the
@@ -43,7 +43,7 @@ impl Replica {
         self.redis.command(&["EXISTS", name]).expect("an answer").trim() == "1"
     }
 
-    /// It takes the place of its master, without that key, of which it did not hear.
+    /// Takes the place of its master, without that key, which it never received.
     pub fn succeed(&self, master: &Redis, forgets: &str) {
         eventually("it was told", || self.link.counts().swallowed_to_client > 0);
         master.kill().expect("it is killed");

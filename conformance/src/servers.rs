@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use distlock::mysql::ensure_schema;
 use distlock::{
-    Backends, Guarantees, LockError, LockKind, LockName, LockOptions, Locks, WakeKind, guarantees,
-    locker,
+    Backend, Backends, Guarantees, LockError, LockKind, LockName, LockOptions, Locks, WakeKind,
+    guarantees, locker,
 };
 use testbed::{Bed, Database, Flavor, Redis, RedisOptions, ZooKeeper, ZooKeeperOptions};
 use tokio::runtime::Builder;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::addresses::Addresses;
 
-/// Servers of `red` and `multi`.
+/// Servers of `redlock` and `multi`.
 const INDEPENDENT: usize = 5;
 
 /// How long the first connections may take.
@@ -47,20 +47,12 @@ pub enum Home {
 
 /// What the kind lives on.
 pub fn home(kind: LockKind) -> Home {
-    match kind {
-        LockKind::None | LockKind::Local => Home::Process,
-        LockKind::SetnxExpire
-        | LockKind::SetNx
-        | LockKind::OwnerCheck
-        | LockKind::LuaRelease
-        | LockKind::GetsetTimestamp
-        | LockKind::Reentrant
-        | LockKind::Redisson
-        | LockKind::Fair
-        | LockKind::ReadWrite => Home::Redis,
-        LockKind::Multi | LockKind::Red => Home::IndependentRedis,
-        LockKind::MysqlTable | LockKind::MysqlRow | LockKind::MysqlNamed => Home::Database,
-        LockKind::Zookeeper => Home::ZooKeeper,
+    match kind.backend() {
+        Backend::Process => Home::Process,
+        Backend::Redis => Home::Redis,
+        Backend::IndependentRedis => Home::IndependentRedis,
+        Backend::MySql => Home::Database,
+        Backend::ZooKeeper => Home::ZooKeeper,
     }
 }
 
@@ -81,15 +73,16 @@ fn in_a_runtime<T: Send>(work: impl Future<Output = T> + Send) -> T {
     done.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// After how many busy answers a waiter stands in the queue of a kind that has one: who is told by
-/// a message stays out until it has subscribed, so that the head of the queue always listens.
+/// After how many busy answers a waiter stands in the queue of a kind that has one. A waiter that
+/// is told by messages enters the queue only once it has subscribed: the head of the queue always
+/// listens.
 pub fn busy_until_queued(promise: &Guarantees) -> u64 {
     let subscribes = promise.is_on_a_server() && promise.wake == WakeKind::Message;
     if subscribes { 2 } else { 1 }
 }
 
-/// Takes a lock that nobody wants and releases it, so that nobody later pays for the connections.
-/// A machine that is busy with starting processes gets a second chance, and more.
+/// Takes and releases an unused lock, so that no later command pays for the connections. A machine
+/// that is busy with starting processes gets a second chance, and more.
 pub async fn warm_up(locks: &Locks) -> Result<(), LockError> {
     let options = LockOptions::new(Duration::ZERO, locks.guarantees().lease(WARM_UP_LEASE));
     let deadline = Instant::now() + WARM_UP;
@@ -112,7 +105,7 @@ pub fn with_tables(database: &Database) -> String {
 }
 
 fn tables_in(database: &Database, name: &str) -> String {
-    database.create_database(name).expect("nobody else has made it");
+    database.create_database(name).expect("no other database has that name");
     let url = database.url(name);
     let addresses = Addresses { mysql: Some(url.clone()), ..Addresses::nowhere() };
     let made = in_a_runtime(async {
@@ -134,7 +127,7 @@ pub struct Servers {
 }
 
 /// Those that were needed so far, one of each.
-pub struct Started<'a> {
+pub struct StartedServers<'a> {
     /// The one Redis, or one of the five.
     pub redis: Option<&'a Redis>,
     /// The database server.
@@ -185,7 +178,7 @@ impl Servers {
         })
     }
 
-    /// Tables of the locks that nobody else uses, on that server; where they are.
+    /// Tables of the locks of this contender alone, on that server; where they are.
     pub fn fresh_tables(&self) -> String {
         tables_in(self.database(), &format!("locks_{}", Uuid::new_v4().simple()))
     }
@@ -204,9 +197,9 @@ impl Servers {
     }
 
     /// What has been started.
-    pub fn started(&self) -> Started<'_> {
+    pub fn started(&self) -> StartedServers<'_> {
         let one_of_five = || self.independent_redis.get().and_then(|all| all.first());
-        Started {
+        StartedServers {
             redis: self.redis.get().or_else(one_of_five),
             database: self.database.get(),
             zookeeper: self.zookeeper.get(),
@@ -220,7 +213,7 @@ impl Servers {
         addresses
     }
 
-    /// The same for all of these kinds.
+    /// Where a process finds what all of these kinds live on; starts it if need be.
     pub fn addresses_of(&self, kinds: &[LockKind]) -> Addresses {
         let mut addresses = Addresses::default();
         for kind in kinds {
@@ -258,12 +251,12 @@ impl Servers {
         locks
     }
 
-    /// The folder of the mint that all processes of these servers share.
-    pub fn mint(&self) -> PathBuf {
-        self.bed.dir().join("mint")
+    /// The folder of the token source that all processes of these servers share.
+    pub fn token_folder(&self) -> PathBuf {
+        self.bed.dir().join("tokens")
     }
 
-    /// A path in the bed's folder that nobody else uses.
+    /// A path in the bed's folder that is not used yet.
     pub fn fresh_path(&self, what: &str) -> PathBuf {
         self.bed.dir().join(format!("{what}-{}", Uuid::new_v4()))
     }

@@ -21,7 +21,7 @@ impl Spread {
         self.0.len()
     }
 
-    /// The time that so many per cent did not exceed.
+    /// The time that `percent` % of the times did not exceed.
     pub fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.0.len() * percent).div_ceil(100).clamp(1, self.0.len());
         self.0[rank - 1]

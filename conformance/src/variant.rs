@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use distlock::{
     Acquisition, Backends, Guarantees, LockError, LockKind, LockName, Locker, Multi, MySqlServer,
-    Owner, OwnerCheckLock, Red, RedisServer, Replication, Request, SetnxExpire, locker, mysql,
+    Owner, OwnerCheckLock, RedisServer, Redlock, Replication, Request, SetnxExpire, locker, mysql,
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +22,12 @@ pub enum Variant {
     WithoutExpire,
     /// `owner-check` whose owners are numbers that each process counts by itself.
     ProcessNumbers,
-    /// `red` in which a server that came up empty stays out for so long.
+    /// `redlock` in which a server that came up empty stays out for so long.
     RestartDelay {
         /// The longest lease there is.
         ms: u64,
     },
-    /// `redisson` whose locks must be confirmed by so many replicas.
+    /// `redisson` whose locks must be confirmed by a number of replicas.
     Confirmed {
         /// Of the replicas there are.
         by: u32,
@@ -59,8 +59,8 @@ impl Variant {
             Self::WithoutExpire => Arc::new(SetnxExpire::without_expire(redis(servers)?)),
             Self::ProcessNumbers => Arc::new(OwnerCheckLock::with_process_numbers(redis(servers)?)),
             Self::RestartDelay { ms } => {
-                let red = Red::new(&servers.independent_redis)?;
-                Arc::new(red.with_restart_delay(Duration::from_millis(ms)))
+                let redlock = Redlock::new(&servers.independent_redis)?;
+                Arc::new(redlock.with_restart_delay(Duration::from_millis(ms)))
             }
             Self::Confirmed { by } => {
                 let redis = redis(servers)?.clone().with_replication(Replication::AtLeast(by));

@@ -1,13 +1,12 @@
 //! What a busy machine adds to measured times, and times that are judged without that.
 //!
 //! A bound of milliseconds says something of the library only if its process was run when it had
-//! something to do. The kernel counts for each thread how long it was ready and was not run, and
-//! how often it had to wait for a page of its own memory or program to come from the disk. A
-//! [`Witness`] notes these counts of some processes all the time; a [`Sample`] is a measured time
-//! with what was added to it. Where some are late, [`judge`] leaves out those to which much was
-//! added, whatever they measured. If these are most of them, nothing is judged, and that is a
-//! failure too. On a machine with processors and memory to spare, or without the kernel's counts,
-//! all count.
+//! something to do. The kernel counts for each thread how long it was ready and was not run. It
+//! also counts the page faults that waited for the disk. A [`Witness`] notes these counts of some
+//! processes all the time; a [`Sample`] is a measured time with what was added to it. Where some
+//! are late, [`judge`] leaves out those to which much was added, whatever they measured. If these
+//! are most of them, nothing is judged, and that is a failure too. On a machine with processors and
+//! memory to spare, or without the kernel's counts, all count.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,19 +33,19 @@ pub struct Sample {
     /// How long it was.
     pub took: Duration,
     /// What kept the process from running meanwhile, at most.
-    pub kept: Kept,
+    pub kept: SchedulingDelay,
 }
 
 /// What kept the threads of a process from running.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Kept {
+pub struct SchedulingDelay {
     /// For how long they were ready and were not run.
     pub starved: Duration,
     /// How many pages they had to wait for.
     pub paged_in: u64,
 }
 
-impl Kept {
+impl SchedulingDelay {
     fn and(self, other: Self) -> Self {
         Self { starved: self.starved + other.starved, paged_in: self.paged_in + other.paged_in }
     }
@@ -74,7 +73,7 @@ pub struct Witness {
 /// What has kept each process so far.
 struct Look {
     at_ns: u64,
-    kept: BTreeMap<u32, Kept>,
+    kept: BTreeMap<u32, SchedulingDelay>,
 }
 
 impl Witness {
@@ -100,7 +99,7 @@ impl Witness {
         self.sample_of(|pid| pid == contender.pid(), from_ns, to_ns)
     }
 
-    /// The same of something that all of them take part in: what kept any of them is added up.
+    /// Measures something that all of the processes take part in: their delays are added up.
     pub fn sample_of_all(&self, from_ns: u64, to_ns: u64) -> Sample {
         self.sample_of(|_| true, from_ns, to_ns)
     }
@@ -115,7 +114,7 @@ impl Witness {
         let after = seen.partition_point(|look| look.at_ns <= to_ns).min(seen.len() - 1);
         let kept = |at: usize| {
             let counted = seen[at].kept.iter().filter(|(pid, _)| counts(**pid));
-            counted.fold(Kept::default(), |sum, (_, kept)| sum.and(*kept))
+            counted.fold(SchedulingDelay::default(), |sum, (_, kept)| sum.and(*kept))
         };
         Sample { took: between(from_ns, to_ns), kept: kept(after).since(kept(before)) }
     }
@@ -140,11 +139,13 @@ fn look(pids: &[u32]) -> Look {
 }
 
 /// The sums of all threads; nothing of a process that has ended.
-fn kept(pid: u32) -> Kept {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Kept::default() };
-    threads.flatten().fold(Kept::default(), |sum, thread| {
+fn kept(pid: u32) -> SchedulingDelay {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return SchedulingDelay::default();
+    };
+    threads.flatten().fold(SchedulingDelay::default(), |sum, thread| {
         let starved = starved(&thread.path()).unwrap_or_default();
-        sum.and(Kept { starved, paged_in: paged_in(&thread.path()).unwrap_or_default() })
+        sum.and(SchedulingDelay { starved, paged_in: paged_in(&thread.path()).unwrap_or_default() })
     })
 }
 
@@ -204,7 +205,7 @@ mod tests {
     fn samples(times: &[(u64, u64)]) -> Vec<Sample> {
         let ms = Duration::from_millis;
         let sample = |(took, starved): &(u64, u64)| {
-            let kept = Kept { starved: ms(*starved), paged_in: 0 };
+            let kept = SchedulingDelay { starved: ms(*starved), paged_in: 0 };
             Sample { took: ms(*took), kept }
         };
         times.iter().map(sample).collect()

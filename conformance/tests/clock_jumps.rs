@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use conformance::protocol::Want;
+use conformance::protocol::LockRequest;
 use conformance::{Contender, Servers, fresh_name, promise, setup};
 use distlock::LockKind;
 
@@ -36,8 +36,8 @@ fn a_clock_that_is_a_minute_off_takes_only_a_lock_that_trusts_it() {
 /// Whether that one gets a lock that another one holds, and who does not know of it.
 fn takes(thief: &Contender, holder: &Contender) -> bool {
     let name = fresh_name();
-    let held = holder.insist(&Want::new(&name, LEASE));
-    let taken = match thief.lock(&Want::new(&name, LEASE).waiting(SHORTLY)) {
+    let held = holder.insist(&LockRequest::new(&name, LEASE));
+    let taken = match thief.lock(&LockRequest::new(&name, LEASE).waiting(SHORTLY)) {
         Ok(_) => true,
         Err(failure) => {
             assert_eq!(failure.code, "timed_out", "{}", failure.message);

@@ -12,7 +12,7 @@ use distlock::{LockKind, LockName, LockOptions, Locker, Locks, Multi, Release, l
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-/// A lease that does not end in a test, and a wait that does not either unless it is in vain.
+/// A lease that does not end in a test, and a wait that ends only if it fails.
 const LONG: Duration = Duration::from_secs(20);
 /// Far less than that, for a busy machine.
 const SOON: Duration = Duration::from_secs(8);
@@ -28,7 +28,7 @@ fn options(locks: &Locks, wait: Duration) -> LockOptions {
     LockOptions::new(wait, locks.guarantees().lease(LONG))
 }
 
-/// Waits until so many listen for the release of a lock of `redisson`.
+/// Waits until `count` subscribers listen for the release of a lock of `redisson`.
 async fn until_somebody_waits_for(name: &LockName) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
     let ask = || Servers::shared().redis().command(&["PUBSUB", "NUMSUB", &channel]);
@@ -38,7 +38,7 @@ async fn until_somebody_waits_for(name: &LockName) {
         if heard.lines().next_back().is_some_and(|count| count.trim().parse() == Ok(1)) {
             return;
         }
-        assert!(Instant::now() < deadline, "nobody waits: {heard}");
+        assert!(Instant::now() < deadline, "no waiter subscribed: {heard}");
         sleep(Duration::from_millis(1)).await;
     }
 }
@@ -50,8 +50,8 @@ async fn assert_free(mechanism: Arc<dyn Locker>, name: &LockName, what: &str) {
     guard.release().await.expect("a release");
 }
 
-/// The first member is taken and given back, since somebody has the second one; then it is taken
-/// again, for a section that is shorter than what servers remember of the first time.
+/// The first member is taken and given back, since the second one is held elsewhere. Then it is
+/// taken again, for a section that is shorter than the life of the servers' latch keys.
 async fn taken_again(kind: LockKind) {
     let (what, id) = (kind.as_str(), fresh_name());
     let [one, two] = ["1", "2"].map(|end| LockName::new(format!("{id}:{end}")).expect("a name"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
 use conformance::counter::number_in;
-use conformance::protocol::{Cause, Contest, Outcome, Want};
+use conformance::protocol::{Cause, Contest, LockRequest, Outcome};
 use conformance::{Contender, Servers, fresh_name, overlaps};
 use distlock::LockKind;
 
@@ -22,24 +22,27 @@ fn it_does_what_it_is_told_and_says_when() {
     let (one, another) = pair();
     let name = fresh_name();
     let before = now_ns();
-    let held = one.lock(&Want::new(&name, LONG)).expect("nobody has it");
+    let held = one.lock(&LockRequest::new(&name, LONG)).expect("the lock is free");
     assert!(before < held.asked_ns && held.asked_ns < held.acquired_ns, "{held:?}");
     assert!(held.acquired_ns < now_ns(), "one clock for all processes");
     let busy = another.busy();
-    let refused = another.lock(&Want::new(&name, LONG)).expect_err("it is held");
+    let refused = another.lock(&LockRequest::new(&name, LONG)).expect_err("it is held");
     assert_eq!(refused.code, "timed_out", "{refused:?}");
     assert_eq!(another.busy(), busy + 1);
     // Two orders at the same time.
-    let waiting = another.lock_later(&Want::new(&name, LONG).waiting(LONG));
-    assert!(!another.is_lost(another.lock(&Want::new(&fresh_name(), LONG)).expect("free").handle));
+    let waiting = another.lock_later(&LockRequest::new(&name, LONG).waiting(LONG));
+    assert!(
+        !another
+            .is_lost(another.lock(&LockRequest::new(&fresh_name(), LONG)).expect("free").handle)
+    );
     assert_eq!(one.release(held.handle), Ok(Outcome::Released));
     assert_eq!(one.release(held.handle).expect_err("it was released").code, "no_such_handle");
     let held = waiting.wait().expect("it is free");
     another.drop_guard(held.handle);
     another.flush();
-    let held = one.lock(&Want::new(&name, LONG)).expect("it was dropped");
+    let held = one.lock(&LockRequest::new(&name, LONG)).expect("it was dropped");
     assert_eq!(one.release(held.handle), Ok(Outcome::Released));
-    let error = one.lock(&Want::new("", LONG)).expect_err("no name");
+    let error = one.lock(&LockRequest::new("", LONG)).expect_err("no name");
     assert_eq!(error.code, "bad_request", "{error:?}");
 }
 
@@ -47,7 +50,7 @@ fn it_does_what_it_is_told_and_says_when() {
 fn it_tells_of_a_loss_and_leaves_the_file_alone_afterwards() {
     let (one, _) = pair();
     let file = Servers::shared().fresh_path("effects");
-    let held = one.lock(&Want::new(&fresh_name(), SHORT)).expect("nobody has it");
+    let held = one.lock(&LockRequest::new(&fresh_name(), SHORT)).expect("the lock is free");
     assert_eq!(one.effect(held.handle, &file), Ok(true));
     assert!(!one.is_lost(held.handle));
     let lost = one.lost(held.handle, LONG);
@@ -63,7 +66,7 @@ fn it_tells_of_a_loss_and_leaves_the_file_alone_afterwards() {
 fn a_watch_says_when_it_slept_and_what_it_did_afterwards() {
     let (one, _) = pair();
     let file = Servers::shared().fresh_path("effects");
-    let held = one.lock(&Want::new(&fresh_name(), SHORT)).expect("nobody has it");
+    let held = one.lock(&LockRequest::new(&fresh_name(), SHORT)).expect("the lock is free");
     one.watch(held.handle, &file, Duration::from_millis(1));
     let stood = one.freeze();
     let believed_until_ns = held.believed_until_ns.expect("a lease");
@@ -81,25 +84,27 @@ fn a_watch_says_when_it_slept_and_what_it_did_afterwards() {
 }
 
 #[test]
-fn a_contest_reports_every_stay_and_a_dead_contender_holds_nothing_up() {
+fn a_contest_reports_every_section_and_a_dead_contender_blocks_no_other() {
     let (one, another) = pair();
     let counter = Servers::shared().fresh_path("counter");
-    let want = Want::new(&fresh_name(), LONG).waiting(LONG);
+    let want = LockRequest::new(&fresh_name(), LONG).waiting(LONG);
     let contest = Contest::new(want.clone(), 3, 10, &counter);
     let contests = [one.contend(contest.clone(), LONG), another.contend(contest, LONG)];
     let brought = contests.map(|contest| contest.wait().expect("a report"));
-    let stays: Vec<_> = brought.iter().flat_map(|brought| brought.stays.clone()).collect();
-    assert_eq!((stays.len(), overlaps(&stays)), (2 * 3 * 10, 0));
+    let records: Vec<_> = brought.iter().flat_map(|brought| brought.records.clone()).collect();
+    assert_eq!((records.len(), overlaps(&records)), (2 * 3 * 10, 0));
     assert!(brought.iter().all(|brought| brought.failures.is_empty()), "{brought:?}");
     assert_eq!(number_in(&counter), 60);
-    assert!(stays.iter().any(|stay| stay.busy_ns.0 > 0), "nobody had to wait");
-    assert!(stays.iter().all(|stay| stay.busy_ns.0.max(stay.busy_ns.1) < stay.acquired_ns));
-    assert!(stays.iter().all(|stay| stay.asked_ns < stay.acquired_ns
-        && stay.acquired_ns < stay.believed_until_ns
-        && stay.believed_until_ns < stay.released_ns));
+    assert!(records.iter().any(|record| record.busy_ns.0 > 0), "no task had to wait");
+    assert!(
+        records.iter().all(|record| record.busy_ns.0.max(record.busy_ns.1) < record.acquired_ns)
+    );
+    assert!(records.iter().all(|record| record.asked_ns < record.acquired_ns
+        && record.acquired_ns < record.believed_until_ns
+        && record.believed_until_ns < record.released_ns));
 
-    let short = Want { lease_ms: 300, ..want };
-    let held = one.lock(&short).expect("nobody has it");
+    let short = LockRequest { lease_ms: 300, ..want };
+    let held = one.lock(&short).expect("the lock is free");
     let killed = one.kill();
     let next = another.lock(&short).expect("the lease ends");
     assert!(next.acquired_ns > held.acquired_ns + 300_000_000);

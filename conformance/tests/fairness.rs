@@ -1,14 +1,14 @@
-//! How long anybody waits under saturation, and who is overtaken. One test, so that nothing else
-//! runs. A machine that does other things as well stretches everything, so waits are asserted in
-//! turns, and in time beside the median turn of the same round, without the time for which the
-//! processes were ready and were not run. Turns alone would not show a message that is lost now and
-//! then: all wait for that, and in order.
+//! How long contenders wait under saturation, and which are overtaken. One test, so that nothing
+//! else runs. Other work on the machine stretches everything, so waits are asserted in turns. In
+//! time they are compared with the median turn of the same round. The time for which the processes
+//! were ready and were not run is left out. Turns alone would not show a message that is lost now
+//! and then: all wait for that, and in order.
 
 use std::fmt;
 use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
-use conformance::protocol::{Contest, Stay, Want};
+use conformance::protocol::{Contest, LockRequest, SectionRecord};
 use conformance::{
     Contender, Sample, Servers, Spread, Unproven, Witness, busy_until_queued, column, fresh_name,
     judge, overlaps, overtaken, promise,
@@ -19,8 +19,8 @@ const PROCESSES: u32 = 3;
 const WAITERS: u32 = 16;
 const ALL: u32 = PROCESSES * WAITERS;
 const HOLD: Duration = Duration::from_millis(2);
-/// The 99th percentile of the hand-offs of those who are told. Whoever is not told looks after a
-/// second.
+/// The 99th percentile of the hand-offs of those who are told. A waiter without a message looks
+/// after a second.
 const HANDED_ON_WITHIN: Duration = Duration::from_millis(250);
 const SATURATED_FOR: Duration = Duration::from_secs(3);
 /// Where waiters poll: processes take turns of about 50 ms there, and chance says who is next, so
@@ -30,7 +30,7 @@ const LEASE: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_mins(1);
 
 #[test]
-fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtaken() {
+fn no_contender_waits_long_under_saturation_and_fair_kinds_overtake_none() {
     let (mut unfair, mut hand_offs, mut turns) = (Vec::new(), Vec::new(), Vec::new());
     for kind in LockKind::ALL {
         let promised = promise(kind);
@@ -49,10 +49,14 @@ fn nobody_waits_for_long_under_saturation_and_where_it_is_fair_nobody_is_overtak
     assert!(unfair.is_empty(), "{}", unfair.join("\n"));
 }
 
-/// Whether each has its share and nobody waits for long, and the last round. The machine may keep
+/// Whether each has its share and no waiter waits long, and the last round. The machine may keep
 /// one process from its work for much of a round, which says nothing of the lock: then each of two
 /// more rounds has to be good.
-fn is_shared(kind: LockKind, promised: &Guarantees, unfair: &mut Vec<String>) -> (bool, Measured) {
+fn is_shared(
+    kind: LockKind,
+    promised: &Guarantees,
+    unfair: &mut Vec<String>,
+) -> (bool, RoundMeasures) {
     let mut round = || {
         let measured = measure(kind, promised);
         println!("{kind}:\n{measured}");
@@ -72,25 +76,25 @@ fn is_shared(kind: LockKind, promised: &Guarantees, unfair: &mut Vec<String>) ->
     }
 }
 
-fn measure(kind: LockKind, promised: &Guarantees) -> Measured {
+fn measure(kind: LockKind, promised: &Guarantees) -> RoundMeasures {
     let polls = promised.wake == WakeKind::Poll;
     let round = saturate(kind, if polls { POLLED_FOR } else { SATURATED_FOR });
-    assert_eq!(overlaps(&round.stays.concat()), 0, "{kind} lets two in");
-    Measured::of(&round, busy_until_queued(promised))
+    assert_eq!(overlaps(&round.records.concat()), 0, "{kind} lets two in");
+    RoundMeasures::of(&round, busy_until_queued(promised))
 }
 
 struct Round {
     /// Looks at all processes.
     witness: Witness,
     /// Of each process.
-    stays: Vec<Vec<Stay>>,
+    records: Vec<Vec<SectionRecord>>,
 }
 
 fn saturate(kind: LockKind, time: Duration) -> Round {
     let servers = Servers::shared();
     let contenders: Vec<_> = (0..PROCESSES).map(|_| Contender::start(servers, kind)).collect();
     let witness = Witness::of(&contenders);
-    let want = Want::new(&fresh_name(), LEASE).waiting(LIMIT);
+    let want = LockRequest::new(&fresh_name(), LEASE).waiting(LIMIT);
     let contest = Contest::new(want, WAITERS, u64::MAX, &servers.fresh_path("counter"));
     let end_ns = now_ns() + u64::try_from(time.as_nanos()).unwrap_or(0);
     let contest = Contest { until_ns: Some(end_ns), ..contest.holding(HOLD) };
@@ -100,17 +104,17 @@ fn saturate(kind: LockKind, time: Duration) -> Round {
         let brought = contest.wait().expect("a report");
         assert!(brought.failures.is_empty(), "{kind}: {:?}", brought.failures);
         // Afterwards there are fewer and fewer who want it.
-        let is_in_time = |stay: &Stay| stay.acquired_ns < end_ns;
-        brought.stays.into_iter().filter(is_in_time).collect()
+        let is_in_time = |record: &SectionRecord| record.acquired_ns < end_ns;
+        brought.records.into_iter().filter(is_in_time).collect()
     });
-    Round { stays: brought.collect(), witness }
+    Round { records: brought.collect(), witness }
 }
 
-struct Measured {
+struct RoundMeasures {
     waits: Spread,
     /// The waits without the time for which a process of the three was ready and was not run.
     waits_that_ran: Spread,
-    /// From one entry to the next: what somebody holds for, and the hand-off.
+    /// From one entry to the next: the hold and the hand-off.
     steps: Spread,
     /// From the end of one's work to the beginning of the next one's.
     hand_offs: Spread,
@@ -119,7 +123,8 @@ struct Measured {
     /// How many entered while one waited: the 99th percentile. If all have their turn in turn, it
     /// is as many as want it.
     turns_p99: usize,
-    /// Stays before which somebody entered who had not even asked when this one was in the queue.
+    /// Sections before which a contender entered that had not asked yet when this one was in the
+    /// queue.
     overtaken: usize,
     /// Stays of each process.
     shares: Vec<usize>,
@@ -127,23 +132,27 @@ struct Measured {
     crossings: usize,
 }
 
-impl Measured {
+impl RoundMeasures {
     fn of(round: &Round, busy_until_queued: u64) -> Self {
-        let Round { witness, stays } = round;
-        let of_process = |(process, stays): (usize, &Vec<Stay>)| {
-            stays.iter().map(|stay| (process, *stay)).collect::<Vec<_>>()
+        let Round { witness, records } = round;
+        let of_process = |(process, records): (usize, &Vec<SectionRecord>)| {
+            records.iter().map(|record| (process, *record)).collect::<Vec<_>>()
         };
-        let mut all: Vec<(usize, Stay)> = stays.iter().enumerate().flat_map(of_process).collect();
-        all.sort_by_key(|(_, stay)| stay.acquired_ns);
+        let mut all: Vec<(usize, SectionRecord)> =
+            records.iter().enumerate().flat_map(of_process).collect();
+        all.sort_by_key(|(_, record)| record.acquired_ns);
         let pairs = || all.windows(2).map(|pair| (pair[0].1, pair[1].1));
-        let step = |(one, next): (Stay, Stay)| between(one.acquired_ns, next.acquired_ns);
-        let hand_off = |(one, next): (Stay, Stay)| {
+        let step = |(one, next): (SectionRecord, SectionRecord)| {
+            between(one.acquired_ns, next.acquired_ns)
+        };
+        let hand_off = |(one, next): (SectionRecord, SectionRecord)| {
             witness.sample_of_all(one.believed_until_ns, next.acquired_ns)
         };
-        let wait =
-            |(_, stay): &(usize, Stay)| witness.sample_of_all(stay.asked_ns, stay.acquired_ns);
-        let turns = |(at, (_, stay)): (usize, &(usize, Stay))| {
-            at - all[..at].partition_point(|(_, before)| before.acquired_ns < stay.asked_ns)
+        let wait = |(_, record): &(usize, SectionRecord)| {
+            witness.sample_of_all(record.asked_ns, record.acquired_ns)
+        };
+        let turns = |(at, (_, record)): (usize, &(usize, SectionRecord))| {
+            at - all[..at].partition_point(|(_, before)| before.acquired_ns < record.asked_ns)
         };
         let mut turns: Vec<usize> = all.iter().enumerate().map(turns).collect();
         turns.sort_unstable();
@@ -157,8 +166,8 @@ impl Measured {
             hand_offs: Spread::of(hand_offs.iter().map(|hand_off| hand_off.took)),
             prompt: judge(&hand_offs, HANDED_ON_WITHIN),
             turns_p99: turns[turns.len() * 99 / 100],
-            overtaken: overtaken(all.iter().map(|(_, stay)| stay), busy_until_queued),
-            shares: stays.iter().map(Vec::len).collect(),
+            overtaken: overtaken(all.iter().map(|(_, record)| record), busy_until_queued),
+            shares: records.iter().map(Vec::len).collect(),
             crossings: all.windows(2).filter(|pair| pair[0].0 != pair[1].0).count(),
         }
     }
@@ -175,8 +184,8 @@ impl Measured {
         2 * ALL * self.steps.percentile(50)
     }
 
-    /// Whether nobody waits for longer than that, in turns as in time, and no hand-off that could
-    /// be prompt is late.
+    /// Whether no waiter waits longer than that, in turns and in time, and every hand-off that
+    /// could be prompt is.
     fn nobody_waits_for_long(&self, kind: LockKind) -> bool {
         let (waited, bound) = (self.waits_that_ran.percentile(99), self.longest_wait());
         let in_time = waited <= bound;
@@ -190,7 +199,7 @@ impl Measured {
     }
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for RoundMeasures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  wait:     {}; p99 {} turns of {ALL} waiters", self.waits, self.turns_p99)?;
         let (ran, bound) = (self.waits_that_ran.percentile(99), self.longest_wait());
@@ -200,7 +209,7 @@ impl fmt::Display for Measured {
         )?;
         writeln!(f, "  hand-off: {}", self.hand_offs)?;
         let Self { shares, crossings, overtaken, .. } = self;
-        write!(f, "  stays of each process: {shares:?}; changes of process: {crossings}; ")?;
+        write!(f, "  records of each process: {shares:?}; changes of process: {crossings}; ")?;
         write!(f, "overtaken: {overtaken}")
     }
 }

@@ -1,11 +1,11 @@
 //! That a queue keeps its order over ten thousand hand-offs between processes. One test, so that
-//! nothing else runs. An inversion: somebody enters who had not even asked when another, who
-//! entered later and was alive all the time, was known to stand in the queue.
+//! nothing else runs. An inversion: a contender enters that had not asked yet when another was
+//! known to stand in the queue. The other entered later and was alive all the time.
 
 use std::time::Duration;
 
 use conformance::clock::between;
-use conformance::protocol::{Contest, Stay, Want};
+use conformance::protocol::{Contest, LockRequest, SectionRecord};
 use conformance::{
     Contender, Servers, Spread, busy_until_queued, fresh_name, overlaps, overtaken, promise,
 };
@@ -15,7 +15,7 @@ const KIND: LockKind = LockKind::Fair;
 const HAND_OFFS: usize = 10_000;
 const PROCESSES: usize = 3;
 const WAITERS: u32 = 8;
-/// Of each waiter: a few more than the hand-offs need, since at the end nobody waits any more.
+/// Of each waiter: a few more than the hand-offs need, since at the end no waiter is left.
 const STAYS: u64 = 430;
 const LEASE: Duration = Duration::from_secs(20);
 /// Far more than it takes, which is 10 s on two cores that have nothing else to do.
@@ -25,28 +25,28 @@ const LIMIT: Duration = Duration::from_mins(4);
 fn in_ten_thousand_hand_offs_of_a_fair_lock_no_live_waiter_is_overtaken() {
     let servers = Servers::shared();
     let contenders: Vec<_> = (0..PROCESSES).map(|_| Contender::start(servers, KIND)).collect();
-    let want = Want::new(&fresh_name(), LEASE).waiting(LIMIT);
+    let want = LockRequest::new(&fresh_name(), LEASE).waiting(LIMIT);
     let contest = Contest::new(want, WAITERS, STAYS, &servers.fresh_path("counter"));
     let begun: Vec<_> =
         contenders.iter().map(|process| process.contend(contest.clone(), LIMIT)).collect();
-    let mut stays: Vec<Stay> = Vec::new();
+    let mut records: Vec<SectionRecord> = Vec::new();
     for contest in begun {
         let brought = contest.wait().expect("a report");
         assert!(brought.failures.is_empty(), "{:?}", brought.failures);
-        stays.extend(brought.stays);
+        records.extend(brought.records);
     }
-    stays.sort_by_key(|stay| stay.acquired_ns);
-    assert_eq!(overlaps(&stays), 0, "two were in at the same time");
+    records.sort_by_key(|record| record.acquired_ns);
+    assert_eq!(overlaps(&records), 0, "two were in at the same time");
 
     let busy_until_queued = busy_until_queued(&promise(KIND));
     // To one who stood in the queue when the one before came out.
-    let waited = |pair: &&[Stay]| {
+    let waited = |pair: &&[SectionRecord]| {
         let queued_ns = pair[1].queued_ns(busy_until_queued);
         queued_ns.is_some_and(|queued_ns| queued_ns < pair[0].released_ns)
     };
-    let took = |pair: &[Stay]| between(pair[0].believed_until_ns, pair[1].acquired_ns);
-    let hand_offs = Spread::of(stays.windows(2).filter(waited).map(took));
-    let inversions = overtaken(&stays, busy_until_queued);
+    let took = |pair: &[SectionRecord]| between(pair[0].believed_until_ns, pair[1].acquired_ns);
+    let hand_offs = Spread::of(records.windows(2).filter(waited).map(took));
+    let inversions = overtaken(&records, busy_until_queued);
     println!("{KIND}: inversions {inversions}; hand-offs {hand_offs}");
     assert!(hand_offs.count() >= HAND_OFFS, "too few waited: {}", hand_offs.count());
     assert_eq!(inversions, 0);

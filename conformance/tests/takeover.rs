@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use conformance::clock::between;
-use conformance::protocol::{Failure, Want};
+use conformance::protocol::{Failure, LockRequest};
 use conformance::{
     Contender, Sample, Servers, Spread, Witness, column, fresh_name, judge, promise,
 };
@@ -14,9 +14,9 @@ const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(20);
 /// A waiter has looked again by then, and a server that looks for dead sessions has, too.
 const NOTICED_WITHIN: Duration = Duration::from_millis(150);
-/// And no single one is later than that.
+/// The bound on every single time.
 const AT_THE_LATEST: Duration = Duration::from_secs(1);
-/// The least number of times of each kind: so many that the 99th percentile is not the maximum.
+/// The least number of times of each kind, so that the 99th percentile is not the maximum.
 const SAMPLES: usize = 100;
 /// Rounds that a busy machine may spoil, and that are measured again, in all.
 const SPOILED: usize = 15;
@@ -42,7 +42,7 @@ fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
         let spread = Spread::of(samples.iter().map(|sample| sample.took));
         println!("{:18}after a lease of {LEASE:?}: {spread}", kind.as_str());
         figures.push((kind, spread.in_short(0)));
-        // What was late before the lease was over cost nobody anything.
+        // A delay before the lease was over cost nothing.
         let after = |sample: Sample| Sample { took: sample.took.saturating_sub(LEASE), ..sample };
         let samples: Vec<Sample> = samples.into_iter().map(after).collect();
         if let Err(why) = judge(&samples, NOTICED_WITHIN) {
@@ -76,10 +76,12 @@ fn times_to_replace(kind: LockKind, waiter: &Contender) -> Result<Vec<Sample>, F
     let holder = Contender::start(Servers::shared(), kind);
     let names: Vec<String> = (0..locks_of(kind)).map(|_| fresh_name()).collect();
     for name in &names {
-        holder.insist(&Want::new(name, LEASE));
+        holder.insist(&LockRequest::new(name, LEASE));
     }
-    let waiting: Vec<_> =
-        names.iter().map(|name| waiter.lock_later(&Want::new(name, LEASE).waiting(LONG))).collect();
+    let waiting: Vec<_> = names
+        .iter()
+        .map(|name| waiter.lock_later(&LockRequest::new(name, LEASE).waiting(LONG)))
+        .collect();
     let witness = Witness::of([waiter]);
     let died_ns = holder.kill();
     let lease_ns = u64::try_from(LEASE.as_nanos()).unwrap_or(u64::MAX);

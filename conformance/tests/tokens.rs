@@ -1,12 +1,12 @@
 //! Fencing tokens of every kind that has some rise strictly, whatever happens to its servers and
-//! its holders. Own tokens are those of `mysql-table` and `zookeeper`; all others are minted in the
+//! its holders. Own tokens are those of `mysql-table` and `zookeeper`; all others are issued in the
 //! database. Witnesses: each failure is seen to have happened before the next token is asked for.
 
 use std::time::Duration;
 
-use conformance::protocol::{Held, MintAt, Setup, Want};
+use conformance::protocol::{AcquiredLock, LockRequest, Setup, TokenSource};
 use conformance::{
-    Contender, Home, PATIENCE, Replica, Servers, eventually, fresh_name, home, promise, setup,
+    Contender, Home, Replica, Servers, WAIT_TIMEOUT, eventually, fresh_name, home, promise, setup,
 };
 use distlock::{Fencing, LockKind};
 use testbed::{Redis, RedisOptions};
@@ -45,7 +45,7 @@ struct Place {
     setup: Setup,
     /// Of the kinds that live in one Redis.
     redis: Option<(Redis, Replica)>,
-    want: Want,
+    want: LockRequest,
     tokens: Tokens,
 }
 
@@ -65,8 +65,8 @@ impl Place {
             setup.addresses.independent_redis = addresses.independent_redis;
         }
         setup.kind = kind.to_string();
-        setup.mint = Some(MintAt::Database);
-        let want = Want::new(&fresh_name(), LEASE).fenced().waiting(PATIENCE);
+        setup.token_source = Some(TokenSource::Database);
+        let want = LockRequest::new(&fresh_name(), LEASE).fenced().waiting(WAIT_TIMEOUT);
         Self { kind, servers, setup, redis, want, tokens: Tokens::new() }
     }
 
@@ -81,7 +81,7 @@ impl Place {
         frozen.freeze();
         let (successor, others) = self.enter("the end of a frozen holder's lease");
         frozen.thaw();
-        frozen.lost(held.handle, PATIENCE);
+        frozen.lost(held.handle, WAIT_TIMEOUT);
         successor.release(others.handle).expect("a release");
         match home(self.kind) {
             Home::Redis => {
@@ -96,7 +96,7 @@ impl Place {
     }
 
     /// A new process takes the lock, and with it a token.
-    fn enter(&mut self, since: &'static str) -> (Contender, Held) {
+    fn enter(&mut self, since: &'static str) -> (Contender, AcquiredLock) {
         let contender = Contender::start_as(&self.servers, &self.setup);
         let held = contender.lock(&self.want).unwrap_or_else(|failure| {
             panic!("{}: after {since}: {failure:?}", self.kind);
@@ -115,7 +115,7 @@ impl Place {
             server.command(&["FLUSHALL"]).expect("an answer");
         }
         let (holder, others) = self.enter("FLUSHALL");
-        flushed.lost(held.handle, PATIENCE);
+        flushed.lost(held.handle, WAIT_TIMEOUT);
         holder.release(others.handle).expect("a release");
     }
 
@@ -128,7 +128,7 @@ impl Place {
             has_nothing()
         });
         replica.cut_off();
-        self.want = Want::new(&self.want.name, LONG).fenced();
+        self.want = LockRequest::new(&self.want.name, LONG).fenced();
         let (forgotten, held) = self.enter("a release, unheard by the replica");
         replica.succeed(&master, &self.want.name);
         self.setup.addresses.redis = Some(replica.redis().url().to_owned());

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Runs what the build stages of the Dockerfile run, without an engine: their RUN lines, in a folder
-# with the files that their COPY lines name and .dockerignore lets through. So a file that cargo
-# wants and that the image lacks is found. PROFILE is dev, and the libraries that are compiled in
-# target/ are used again.
+# Runs the RUN lines of the Dockerfile's build stages without an engine. Their folder has the files
+# that their COPY lines name and .dockerignore lets through. So a file that cargo needs and the
+# image lacks is found. PROFILE is dev, and the libraries compiled in target/ are used again.
 #
 #   deploy/try/check-image.sh [FOLDER]    of a checkout; default: this one
 #
-# Known of the Dockerfile's language: what this Dockerfile uses of it. Anything else is an error.
+# It knows the instructions that this Dockerfile uses; anything else is an error.
 # Exit codes: 0 the commands succeed, 1 one does not, 2 the Dockerfile cannot be read.
 set -eu -o pipefail
 cd "$(dirname "$0")/../.."
@@ -19,15 +18,15 @@ die() {
   exit 2
 }
 
-# The lines of stages that stand on the rust image, continued ones joined and comments left out.
+# The lines of stages on the rust image, with continued lines joined and without comments.
 instructions() {
   sed -E '/^ *#/d' Dockerfile | sed -E ':a; /\\$/ { N; s/\\\n/ /; ba }' | awk '
     $1 == "FROM" { builds = $2 ~ /^rust:/ || $2 in names; if (builds) names[$4] }
     builds && NF'
 }
 
-# Of the paths on stdin those that .dockerignore lets through: the last pattern that fits a path or
-# a folder above it decides.
+# Prints those paths of stdin that .dockerignore lets through: the last pattern that matches a path
+# or a folder above it decides.
 let_through() {
   awk '
     NR == FNR {

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes stand-ins for the images that Dockerfile and docker-compose.yml name, for an engine that can
-# pull none: from Debian's packages, and from the Rust tool chain of this machine. They have the
-# entrypoints, users and folders of the originals; versions may differ (HAProxy 2.6, Redis 7.0 and
-# the newest MySQL). An image that is there is left alone.
+# Makes stand-ins for the images of Dockerfile and docker-compose.yml, for an engine that cannot
+# pull images. They come from Debian's packages and from this machine's Rust tool chain. They have
+# the entrypoints, users and folders of the originals; versions may differ (HAProxy 2.6, Redis 7.0,
+# the newest MySQL). Existing images are left as they are.
 #
 #   deploy/try/stand-ins.sh    as root; needs docker, debootstrap and rustc; 3 minutes, 3 GB
 #
-# How to get at archives and registries is taken from this machine: apt's settings, the sources,
-# certificates, cargo's configuration, and the variables of a proxy.
+# Access to archives and registries is as on this machine: apt's settings and sources, certificates,
+# cargo's configuration, and the variables of a proxy.
 # Exit codes: 0 all images are there, 2 one could not be made.
 set -eu -o pipefail
 cd "$(dirname "$0")/../.."
@@ -149,7 +149,7 @@ CMD ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]
 END
 }
 
-# Names that are not of a stage of the Dockerfile itself. All others stand on Debian's.
+# Images that are no stage of the Dockerfile itself. All others are built on Debian's.
 images=$({ sed -nE 's/^FROM ([^ ]*[:/][^ ]*).*/\1/p' Dockerfile
   sed -nE 's/^ +image: ([^$]+)$/\1/p' docker-compose.yml; } | sort -u)
 for image in debian:bookworm-slim $images; do

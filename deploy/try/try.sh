@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the images, runs docker-compose.yml as a user would, and ends in a verdict: a project of
-# its own (seckill-try) on free ports, of which nothing is left but the images.
+# Builds the images, runs docker-compose.yml as a user would, and ends with a verdict. It uses a
+# project of its own (seckill-try) on free ports, and leaves only the images.
 #
 #   deploy/try/try.sh    needs docker with compose, and curl; where no image can be pulled,
 #                        deploy/try/stand-ins.sh first
@@ -55,7 +55,7 @@ healthy() { # NUMBER
   [ "$(dc ps --format '{{.Health}}' seckill | grep -c '^healthy$')" = "$1" ]
 }
 
-# So many replicas answer, of 40 requests.
+# Whether that many different replicas answer 40 requests.
 answer() { # NUMBER
   local seen
   seen=$(for _ in {1..40}; do curl -sI "$page/api/vouchers"; done | tr -d '\r' |
@@ -70,7 +70,7 @@ find_addresses() {
 
 field() { sed -nE "s/.*\"$1\":\"?([^\",}]*).*/\1/p" | sed -n 1p; }
 
-# A request as the user or admin with that token; the body, then the status in a line of its own.
+# Sends a request with that token; prints the body, then the status on a line of its own.
 call() { # TOKEN ARGUMENTS-OF-CURL...
   local token=$1
   shift
@@ -100,7 +100,7 @@ voucher() { # TITLE UNITS
   echo "$id"
 }
 
-# A load in the background, judged at its end: everybody wants one unit of a voucher of their own.
+# Starts a load in the background, judged at its end: each user buys one unit of one voucher.
 start_load() { # NAME RATE SECONDS
   local users=$(($2 * $3)) id
   tokens "$1.jsonl" "$users"
@@ -113,7 +113,7 @@ start_load() { # NAME RATE SECONDS
   until_true 30 sold "$id" $((users - $2))
 }
 
-# At most that many units are left.
+# Whether at most that many units are left.
 sold() { # VOUCHER UNITS
   local left
   left=$(curl -s "$page/api/vouchers/$1" | field stock)
@@ -163,10 +163,12 @@ for file in app.js style.css; do curl -sf "$page/$file" >/dev/null || fail "no $
 [ "$(curl -s "$page/api/vouchers" | grep -o '"on_sale"' | wc -l)" = 2 ] || fail "not two vouchers"
 
 step "a login with the code from the log"
-curl -sf "$page/api/login/codes" --json "{\"phone\":\"$phone\"}" >/dev/null || fail "no code"
+challenge=$(curl -sf "$page/api/login/codes" --json "{\"phone\":\"$phone\"}" | field challenge)
+[ -n "$challenge" ] || fail "no challenge"
 until_true 10 code_in_log
 code=$(dc logs --no-log-prefix seckill | grep "$phone" | field login_code)
-buyer=$(curl -s "$page/api/login" --json "{\"phone\":\"$phone\",\"code\":\"$code\"}" | field token)
+login="{\"phone\":\"$phone\",\"challenge\":\"$challenge\",\"code\":\"$code\"}"
+buyer=$(curl -s "$page/api/login" --json "$login" | field token)
 [ -n "$buyer" ] || fail "no login with the code $code"
 
 step "a purchase, and no second one"
@@ -191,7 +193,7 @@ dc --progress plain --profile lab build lab >"$work/build.txt" 2>&1 ||
   { tail -n 30 "$work/build.txt"; fail "it did not build"; }
 
 step "a rolling restart under load, without a lost request"
-# On a machine so busy that a replica's servers fell silent, what was refused says nothing: again.
+# On a busy machine the servers of a replica may not answer, which proves nothing: try again.
 for try in 1 2 3; do
   since=$(date +%s)
   start_load "rolling-$try" 40 90

@@ -1,5 +1,5 @@
-//! For those who know Redisson: its calls, and what to write instead. One function for each of its
-//! interfaces; docs/locks.md, "From Redisson to distlock", says what is different on purpose.
+//! Redisson's calls and their counterparts here, one function for each of its interfaces.
+//! docs/locks/from-redisson.md lists the deliberate differences.
 //!
 //! `cargo run -p distlock --example from_redisson -- redis://127.0.0.1:6379`
 //! With three or five addresses of independent servers it also takes a lock on a majority of them.
@@ -11,15 +11,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use distlock::{
     Backends, CountdownLatch, ExpirableSemaphore, Lease, LockError, LockKind, LockName,
-    LockOptions, Locker, Locks, Mint, Multi, ReadWrite, Red, RedisServer, Redisson, RedissonLock,
-    Release, Replication, Semaphore, Token, locker,
+    LockOptions, Locker, Locks, Multi, ReadWrite, RedisServer, Redisson, RedissonLock, Redlock,
+    Release, Replication, Semaphore, Token, TokenIssuer, locker,
 };
 use tokio::time::timeout;
 
 const WAIT: Duration = Duration::from_secs(2);
 /// A lease that the watchdog renews. Redisson's, without a lease, is `Config.lockWatchdogTimeout`.
 const RENEWED: Lease = Lease::Renewed(LockOptions::WATCHDOG_LEASE);
-/// A lease that nobody renews: Redisson's, with a lease.
+/// A lease without renewal: Redisson's calls with a lease.
 const FIXED: Lease = Lease::Fixed(Duration::from_secs(10));
 
 #[tokio::main]
@@ -87,7 +87,7 @@ async fn taking(locks: &Locks) -> Result<(), LockError> {
     guard.release().await?;
     // lock(10, SECONDS)
     let guard = locks.lock(&name, &LockOptions::new(LockOptions::MAX, FIXED)).await?;
-    // tryLock(): false is `None`. Another task is somebody else, and so is this one.
+    // tryLock(): false is `None`. Another task is another owner, and so is this one.
     assert!(locks.try_lock(&name, RENEWED).await?.is_none());
     guard.release().await?;
     // tryLock(2, 10, SECONDS): false is an error of its own.
@@ -120,7 +120,7 @@ async fn entering_again(server: &RedisServer, locks: &Locks) -> Result<(), LockE
     let name = LockName::new("example:again")?;
     let options = LockOptions::new(WAIT, RENEWED);
     let outer = locks.lock(&name, &options).await?;
-    // Not by the thread: whoever is to enter again is given the owner.
+    // Re-entry goes by owner, not by thread.
     let inner = locks.lock_as(outer.owner().clone(), &name, &options).await?;
     let seen = RedissonLock::new(server, name);
     // isLocked(), isHeldByThread(id), getHoldCount(), remainTimeToLive()
@@ -128,8 +128,8 @@ async fn entering_again(server: &RedisServer, locks: &Locks) -> Result<(), LockE
     assert!(seen.is_held_by(outer.owner()).await?);
     assert_eq!(seen.hold_count(outer.owner()).await?, 2);
     assert!(seen.remaining_lease().await?.is_some_and(|left| left <= options.lease.length()));
-    // isHeldByCurrentThread(), without asking the server; and until when it may be believed.
-    assert!(!outer.is_lost() && outer.belief().deadline().is_some());
+    // isHeldByCurrentThread(), without asking the server; and the validity.
+    assert!(!outer.is_lost() && outer.validity().deadline().is_some());
     inner.release().await?;
     outer.release().await?;
     Ok(())
@@ -151,13 +151,13 @@ async fn losing(server: &RedisServer, locks: &Locks) -> Result<(), LockError> {
     Ok(())
 }
 
-/// A mint for this program only. A real one is durable: `distlock::mysql::MySqlTokens`, with the
-/// feature `mysql`.
+/// A token issuer for this program only. A real one is durable: `distlock::mysql::MySqlTokens`,
+/// with the feature `mysql`.
 #[derive(Default)]
 struct Counter(AtomicU64);
 
 #[async_trait]
-impl Mint for Counter {
+impl TokenIssuer for Counter {
     async fn next(&self, _name: &LockName) -> Result<Token, LockError> {
         Ok(Token(self.0.fetch_add(1, Ordering::Relaxed) + 1))
     }
@@ -166,7 +166,7 @@ impl Mint for Counter {
 /// `RFencedLock`.
 async fn fenced(backends: &Backends) -> Result<(), LockError> {
     let locks = Locks::new(locker(LockKind::Redisson, backends)?);
-    let locks = locks.with_mint(Arc::new(Counter::default()));
+    let locks = locks.with_token_issuer(Arc::new(Counter::default()));
     let name = LockName::new("example:fenced")?;
     let options = LockOptions::new(WAIT, RENEWED).fenced();
     // lockAndGetToken(), getToken()
@@ -226,7 +226,7 @@ async fn majority(servers: &[RedisServer]) -> Result<(), LockError> {
     let member = |server| Arc::new(Redisson::on(server)) as Arc<dyn Locker>;
     // failedLocksLimit()
     let multi = Multi::same_name(servers.iter().map(member).collect())?.tolerating(1)?;
-    for locker in [Arc::new(Red::new(servers)?) as Arc<dyn Locker>, Arc::new(multi)] {
+    for locker in [Arc::new(Redlock::new(servers)?) as Arc<dyn Locker>, Arc::new(multi)] {
         let name = LockName::new(format!("example:majority:{}", locker.name()))?;
         let locks = Locks::new(locker);
         locks.lock(&name, &LockOptions::new(WAIT, RENEWED)).await?.release().await?;
@@ -251,7 +251,7 @@ async fn semaphores(server: &RedisServer) -> Result<(), LockError> {
 
     let expirable = ExpirableSemaphore::new(server, LockName::new("example:leased")?);
     expirable.try_set_permits(1).await?;
-    // acquire(10, SECONDS) is a permit, and its id if somebody else is to give it back.
+    // acquire(10, SECONDS) is a permit; its id lets another process release it.
     let id = expirable.acquire(WAIT, FIXED).await?.into_id();
     assert!(expirable.try_acquire(RENEWED).await?.is_none());
     expirable.release(&id).await?;

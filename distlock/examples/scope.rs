@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use distlock::{
-    Backends, LockError, LockKind, LockName, LockOptions, Locks, Loss, RedisServer, locker,
+    Backends, LockError, LockKind, LockName, LockOptions, Locks, LostSignal, RedisServer, locker,
 };
 
 #[tokio::main]
@@ -25,7 +25,7 @@ async fn main() -> Result<(), LockError> {
 }
 
 /// Stops at a step's end when the lock is lost; it is never dropped half way.
-async fn work(loss: Loss) -> u32 {
+async fn work(loss: LostSignal) -> u32 {
     let mut steps = 0;
     while steps < 3 && !loss.is_lost() {
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -1,4 +1,4 @@
-//! Way three: try. Whoever comes first does the work, everybody else goes on at once.
+//! Way three: try. The first caller does the work; the others return at once.
 //!
 //! `cargo run -p distlock --example try_lock -- redis://127.0.0.1:6379`
 
@@ -21,7 +21,7 @@ async fn main() -> Result<(), LockError> {
     };
     println!("writing the report");
     guard.release().await?;
-    // A second one in the same process is somebody else as well.
+    // A second call in the same process is another owner as well.
     let first = locks.try_lock(&name, lease).await?;
     let second = locks.try_lock(&name, lease).await?;
     println!("first: {}, second: {}", first.is_some(), second.is_some());

@@ -1,15 +1,16 @@
-//! Work that must be finished even if nobody waits for it any more.
+//! Tasks that run to their end although their caller was dropped.
 //!
 //! While its caller waits, the work runs in the caller's own task and costs nothing extra. A caller
 //! that goes away in the middle leaves it to a task in the background, which goes on from where it
 //! was. There is at most one such task per acquisition, and each ends with its mechanism's own
 //! time-outs.
 //!
-//! There are at most [`LIMIT`] such tasks at a time, which takes a server that is away and far more
-//! callers than usual. Work beyond that is dropped where it stands, at once, and counted: a lock
-//! whose release was dropped, or that an abandoned attempt was still to get, is not renewed any
-//! more and ends with its lease or session, a transaction with its connection; permits of a
-//! semaphore, which have no lease, stay taken.
+//! At most [`MAX_BACKGROUND_TASKS`] run at a time. More are needed only if a server is away and
+//! callers are far more than usual. A task beyond that is dropped at once and counted in
+//! `distlock_cleanups_dropped_total`:
+//! - a lock that it would have released is not renewed any more and ends with its lease or session;
+//! - a transaction ends with its connection;
+//! - permits of a semaphore, which have no lease, stay taken.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,40 +22,41 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
-type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type BoxedTask<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The most tasks in one background.
-pub(crate) const LIMIT: usize = 16_384;
+pub(crate) const MAX_BACKGROUND_TASKS: usize = 16_384;
 
 /// Where unfinished work goes.
 #[derive(Clone)]
-pub(crate) struct Background(Arc<Shared>);
+pub(crate) struct BackgroundTasks(Arc<BackgroundState>);
 
 /// Behind one pointer: every attempt and every release has a clone.
-struct Shared {
+struct BackgroundState {
     tasks: TaskTracker,
     runtime: Handle,
     places: Arc<Semaphore>,
-    given_up: Counter,
+    dropped: Counter,
 }
 
-impl Background {
+impl BackgroundTasks {
     /// The background of the current runtime, for the locks of that kind.
-    pub(crate) fn here(kind: &'static str) -> Self {
-        Self(Arc::new(Shared {
+    pub(crate) fn current(kind: &'static str) -> Self {
+        Self(Arc::new(BackgroundState {
             tasks: TaskTracker::new(),
             runtime: Handle::current(),
-            places: Arc::new(Semaphore::new(LIMIT)),
-            given_up: counter!("distlock_given_up_total", "kind" => kind),
+            places: Arc::new(Semaphore::new(MAX_BACKGROUND_TASKS)),
+            dropped: counter!("distlock_cleanups_dropped_total", "kind" => kind),
         }))
     }
 
-    /// Starts work that nobody waits for; drops it if there is too much of that already.
+    /// Spawns a detached task; drops it and counts it if there are [`MAX_BACKGROUND_TASKS`]
+    /// already.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let Ok(place) = Arc::clone(&self.0.places).try_acquire_owned() else {
-            self.0.given_up.increment(1);
-            let what = "too much is under way: a release or an abandoned attempt is given up";
-            tracing::debug!(limit = LIMIT, "{what}");
+            self.0.dropped.increment(1);
+            let what = "too many background tasks; release or cleanup dropped";
+            tracing::debug!(limit = MAX_BACKGROUND_TASKS, "{what}");
             return;
         };
         let work = async move {
@@ -64,18 +66,18 @@ impl Background {
         self.0.tasks.spawn_on(work, &self.0.runtime);
     }
 
-    /// Starts a timer, which ends when it is dropped; [`Background::flush`] does not wait for it.
+    /// Starts a timer that ends on drop; [`BackgroundTasks::flush`] does not wait for it.
     pub(crate) fn timer(&self, work: impl Future<Output = ()> + Send + 'static) -> Timer {
         Timer(self.0.runtime.spawn(work).abort_handle())
     }
 
-    /// The work as a future that may be dropped; `orphaned` gets the outcome nobody waited for.
+    /// Runs the work as a future that may be dropped; `orphaned` then gets its outcome.
     pub(crate) fn finish<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-        orphaned: fn(T) -> Work<()>,
-    ) -> Finish<T> {
-        Finish { work: Some(Box::pin(work)), orphaned, background: self.clone() }
+        orphaned: fn(T) -> BoxedTask<()>,
+    ) -> DetachableFuture<T> {
+        DetachableFuture { work: Some(Box::pin(work)), orphaned, background: self.clone() }
     }
 
     /// Waits until nothing is left to do.
@@ -86,7 +88,7 @@ impl Background {
     }
 }
 
-/// See [`Background::timer`].
+/// See [`BackgroundTasks::timer`].
 pub(crate) struct Timer(AbortHandle);
 
 impl Drop for Timer {
@@ -95,18 +97,18 @@ impl Drop for Timer {
     }
 }
 
-/// See [`Background::finish`].
-pub(crate) struct Finish<T: Send + 'static> {
-    work: Option<Work<T>>,
-    orphaned: fn(T) -> Work<()>,
-    background: Background,
+/// See [`BackgroundTasks::finish`].
+pub(crate) struct DetachableFuture<T: Send + 'static> {
+    work: Option<BoxedTask<T>>,
+    orphaned: fn(T) -> BoxedTask<()>,
+    background: BackgroundTasks,
 }
 
-impl<T: Send + 'static> Future for Finish<T> {
+impl<T: Send + 'static> Future for DetachableFuture<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        // Work that panics is not gone on with.
+        // Work that panics is not polled again.
         let mut work = self.work.take().expect("polled after it was done");
         let poll = work.as_mut().poll(context);
         if poll.is_pending() {
@@ -116,7 +118,7 @@ impl<T: Send + 'static> Future for Finish<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Finish<T> {
+impl<T: Send + 'static> Drop for DetachableFuture<T> {
     fn drop(&mut self) {
         let Some(work) = self.work.take() else { return };
         let orphaned = self.orphaned;

@@ -5,19 +5,19 @@ use std::time::Duration;
 /// Why a lock was not taken, not kept or not released.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else held the lock for as long as the caller was willing to wait.
+    /// Another owner held the lock during the whole wait.
     #[error(
-        "the lock was still held by somebody else after {} ms{}",
+        "the lock was still held by another owner after {} ms{}",
         waited.as_millis(),
-        if *is_endless { ", and has no lease or session that could end" } else { "" }
+        if *has_no_expiry { ", and has no lease or session that could end" } else { "" }
     )]
     TimedOut {
         /// How long the caller waited.
         waited: Duration,
-        /// Whether what is held has no lease or session that could end, though its kind has them,
-        /// as far as the kind sees it (docs/locks.md, "Odd states"): no holder of that kind leaves
-        /// it so, and if its holder is dead it stays until somebody frees it by force.
-        is_endless: bool,
+        /// Whether the key in the way has no lease or session that could end, although its kind has
+        /// them (docs/locks/odd-states.md). No holder of that kind leaves such a key. If its holder
+        /// is dead, it stays until an operator deletes it.
+        has_no_expiry: bool,
     },
     /// The lock was lost before the work was done, or before its owner wanted to enter it again.
     #[error("the lock was lost before the work was done")]
@@ -53,6 +53,12 @@ impl LockError {
     /// Whether the outcome of the call is unknown: the server may have acted.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Backend(_))
+    }
+
+    /// The grant of a lease that had ended when its answer came.
+    pub(crate) fn too_slow(lease: Duration) -> Self {
+        let lease_ms = lease.as_millis();
+        Self::Backend(format!("its answer took longer than the lease of {lease_ms} ms"))
     }
 }
 

@@ -1,29 +1,28 @@
 //! Named points in the life of a lock at which the laboratory makes a process fail.
 //!
-//! With the feature `failpoints` a point that is armed panics, stands still, or ends the process as
-//! SIGKILL does; each time that one is reached is counted. Without the feature a point is an empty
-//! function, and nothing of this is in the program. Actions are those of the crate `fail`
-//! (`panic`, `sleep(ms)`, `off`, each with `3*` for three times, `10%` for a chance and `->` for
-//! what comes then), and `return(kill)`. They block the thread, as a long pause does. A lock of
-//! `local` reaches none of them.
+//! With the feature `failpoints`, an armed point panics, stalls, or ends the process as SIGKILL
+//! does; each hit is counted. Without the feature a point is an empty function. Actions are those
+//! of the crate `fail`: `panic`, `sleep(ms)`, `off`, each with `3*` (three times), `10%` (a chance)
+//! and `->` (then). `return(kill)` is our own. They block the thread, as a long pause does. A lock
+//! of `local` reaches none of them.
 
 /// Before a server is asked for a lock.
 pub const BEFORE_ACQUIRE: &str = "lock-before-acquire";
-/// It has answered, and nobody knows yet.
+/// The server has answered an attempt; the caller has not seen the answer.
 pub const ACQUIRE_ANSWERED: &str = "lock-acquire-answered";
-/// It has said that somebody else has the lock.
+/// The server has answered that another owner has the lock.
 pub const BUSY: &str = "lock-busy";
 /// A waiter is about to look again.
 pub const WOKEN: &str = "lock-woken";
-/// A fencing token was minted.
-pub const TOKEN_MINTED: &str = "lock-token-minted";
+/// A fencing token was issued.
+pub const TOKEN_ISSUED: &str = "lock-token-issued";
 /// Before a batch of holds is renewed.
 pub const BEFORE_RENEWAL: &str = "lock-before-renewal";
 /// A batch was renewed, and the watchdog does not know yet.
 pub const RENEWAL_ANSWERED: &str = "lock-renewal-answered";
 /// Before a hold is released.
 pub const BEFORE_RELEASE: &str = "lock-before-release";
-/// It is released, and nobody knows yet.
+/// The lock is released; the caller does not know it yet.
 pub const RELEASE_ANSWERED: &str = "lock-release-answered";
 
 /// All of them.
@@ -32,7 +31,7 @@ pub const ALL: [&str; 9] = [
     ACQUIRE_ANSWERED,
     BUSY,
     WOKEN,
-    TOKEN_MINTED,
+    TOKEN_ISSUED,
     BEFORE_RENEWAL,
     RENEWAL_ANSWERED,
     BEFORE_RELEASE,
@@ -57,7 +56,7 @@ pub fn reach(point: &'static str) {
         }
     });
     let stood = reached.elapsed();
-    if stood >= NOTICEABLE {
+    if stood >= MAX_STALL {
         eprintln!("failpoint {point}: stood still for {} ms", stood.as_millis());
     }
 }
@@ -68,7 +67,7 @@ pub const fn reach(_point: &'static str) {}
 
 /// From here on it is told how long a point took; one that is not armed takes no time.
 #[cfg(feature = "failpoints")]
-const NOTICEABLE: std::time::Duration = std::time::Duration::from_millis(100);
+const MAX_STALL: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// What `return(...)` may say.
 #[cfg(feature = "failpoints")]

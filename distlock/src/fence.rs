@@ -1,5 +1,5 @@
-//! Fencing tokens: a number per ownership that rises for ever, so that a resource can refuse a
-//! holder that does not know that it has lost its lock.
+//! Fencing tokens: a number that rises with each ownership. A resource refuses a lower one, and so
+//! a holder that has lost its lock without noticing.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ impl fmt::Display for Token {
     }
 }
 
-/// Mints tokens for mechanisms that have none of their own.
+/// Issues fencing tokens for mechanisms that have none of their own.
 ///
-/// Each call must be one durable increment, strictly rising per name for ever: through a flushed
-/// cache, a failover, a restart. A counter in Redis is no mint.
+/// Each call must be one durable increment. Tokens of a name rise strictly, through a flushed
+/// cache, a failover and a restart. A counter in Redis does not fulfil that.
 #[async_trait]
-pub trait Mint: Send + Sync + 'static {
+pub trait TokenIssuer: Send + Sync + 'static {
     /// The next token of that name.
     async fn next(&self, name: &LockName) -> Result<Token, LockError>;
 }

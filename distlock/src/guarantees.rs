@@ -17,11 +17,11 @@ pub struct Guarantees {
     /// Whether release makes sure that it frees the caller's own hold.
     pub owner_checked: OwnerCheck,
     /// Whether a repeated acquire or release counts once.
-    pub idempotent: Answer,
+    pub idempotent: Support,
     /// Whether the same owner may enter again.
-    pub reentrant: Answer,
+    pub reentrant: Support,
     /// Whether waiters get the lock in the order in which they came.
-    pub fair: Answer,
+    pub fair: Support,
     /// Whether the hold carries a token that rises with every new ownership.
     pub fencing: Fencing,
     /// What the mechanism is known to get wrong; empty if nothing is.
@@ -41,6 +41,14 @@ impl Guarantees {
     pub fn is_on_a_server(&self) -> bool {
         !matches!(self.hold, HoldKind::Nothing | HoldKind::Process)
     }
+
+    /// Whether a late release cannot free another owner's lock.
+    pub(crate) fn frees_only_its_own(&self) -> bool {
+        match self.owner_checked {
+            OwnerCheck::Atomic | OwnerCheck::Yes => true,
+            OwnerCheck::NotApplicable | OwnerCheck::No | OwnerCheck::Racy => false,
+        }
+    }
 }
 
 /// What a hold lives in.
@@ -52,7 +60,7 @@ pub enum HoldKind {
     Process,
     /// A lease on a server, which ends by itself.
     Lease,
-    /// A session with a server, which ends when the server has not heard of it for a while.
+    /// A session with a server, which ends after a time-out without a heartbeat.
     Session,
     /// A database transaction.
     Transaction,
@@ -76,7 +84,7 @@ pub enum RenewalKind {
 /// How a waiter learns that the lock is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeKind {
-    /// Nobody ever waits.
+    /// No caller ever waits.
     Never,
     /// It is told.
     Message,
@@ -99,13 +107,13 @@ pub enum OwnerCheck {
     Racy,
     /// In the same step that frees the lock.
     Atomic,
-    /// Nobody else can release it: the hold is a value of this process.
+    /// Only the holder can release it: the hold is a value of this process.
     Yes,
 }
 
 /// Yes, no, or the question does not arise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum Support {
     /// The question does not arise.
     NotApplicable,
     /// No.
@@ -114,7 +122,7 @@ pub enum Answer {
     Yes,
 }
 
-impl Answer {
+impl Support {
     /// Whether it is yes.
     pub fn is_yes(self) -> bool {
         self == Self::Yes
@@ -128,7 +136,7 @@ pub enum Fencing {
     NotApplicable,
     /// They do not.
     No,
-    /// If a mint for tokens is given and asked.
+    /// If the locks have a token issuer and the options ask for a token.
     Optional,
     /// Always.
     Yes,
@@ -170,7 +178,7 @@ words!(OwnerCheck {
     Atomic => "atomic",
     Yes => "yes",
 });
-words!(Answer { NotApplicable => "-", No => "no", Yes => "yes" });
+words!(Support { NotApplicable => "-", No => "no", Yes => "yes" });
 words!(Fencing {
     NotApplicable => "-",
     No => "no",

@@ -6,92 +6,93 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::background::{Background, Timer};
-use crate::keyed::Turn;
-use crate::meter::Meter;
-use crate::ownership::Share;
-use crate::stage::StageTurn;
-use crate::tenure::Tenure;
-use crate::watchdog::Kept;
-use crate::{Belief, Hold, LockError, LossCause, Owner, Release, Token, failpoint};
+use crate::background::{BackgroundTasks, Timer};
+use crate::hold_state::HoldState;
+use crate::keyed::KeyGuard;
+use crate::local_queue_slot::LocalQueueSlot;
+use crate::lock_metrics::LockMetrics;
+use crate::ownership::OwnershipGuard;
+use crate::watchdog::RenewalRegistration;
+use crate::{Hold, LockError, LossCause, Owner, Release, Token, Validity, failpoint};
 
 /// How often a release is tried that was not sent, or has no answer and counts once.
-const RELEASE_TRIES: u32 = 3;
+const RELEASE_ATTEMPTS: u32 = 3;
 /// Before the second one; doubles.
-const RELEASE_PAUSE: Duration = Duration::from_millis(50);
+const RELEASE_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A held lock. Release it with [`Guard::release`]; a guard that is merely dropped is released
-/// in the background, and so is one whose holder panics (a lock of `local` at once).
+/// A held lock. Release it with [`Guard::release`]. A guard that is merely dropped is released in
+/// the background, and so is one whose holder panics (a lock of `local` at once).
 #[must_use = "dropping the guard releases the lock"]
-pub struct Guard(Kind);
+pub struct Guard(GuardKind);
 
-enum Kind {
-    Turn(HeldTurn),
-    Hold(Box<HeldHold>),
+enum GuardKind {
+    Local(LocalGuard),
+    Server(Box<ServerGuard>),
 }
 
-/// The turn is the whole lock: nothing can end it, and nobody has to wait for its release.
-struct HeldTurn {
-    turn: Turn,
-    /// Who wants to know how long it lasts, and since when it does. All guards count their
-    /// references to one meter, so there is none for nobody.
-    timed: Option<Box<(Meter, Instant)>>,
+/// A lock of `local`: the key guard is the whole lock, cannot end by itself and is released at
+/// once.
+struct LocalGuard {
+    key_guard: KeyGuard,
+    /// Metrics and the start of the hold; `None` without a recorder, which saves a shared reference
+    /// count.
+    timed: Option<Box<(LockMetrics, Instant)>>,
     owner: OnceLock<Box<Owner>>,
 }
 
-impl Drop for HeldTurn {
+impl Drop for LocalGuard {
     fn drop(&mut self) {
         let Some(timed) = &self.timed else { return };
-        let ((meter, since), now) = (&**timed, Instant::now());
-        meter.ended(now - *since, false);
-        self.turn.end(Some(now));
+        let ((metrics, since), now) = (&**timed, Instant::now());
+        metrics.record_hold(now - *since, false);
+        self.key_guard.end(Some(now));
     }
 }
 
-struct HeldHold {
+struct ServerGuard {
     /// Away once it was released, by the caller or because it had lasted for as long as it may.
-    held: Arc<Mutex<Option<Held>>>,
+    held: Arc<Mutex<Option<HoldResources>>>,
     owner: Owner,
     token: Option<Token>,
-    tenure: Arc<Tenure>,
-    background: Background,
+    hold_state: Arc<HoldState>,
+    background: BackgroundTasks,
     _end: Option<Timer>,
 }
 
-/// The hold on the server, its renewal, and the turn in the process.
-pub(crate) struct Held {
+/// The hold on the server, its renewal, and the slot in the process's queue.
+pub(crate) struct HoldResources {
     pub(crate) hold: Box<dyn Hold>,
-    pub(crate) tenure: Arc<Tenure>,
-    pub(crate) kept: Option<Kept>,
-    pub(crate) turn: Option<StageTurn>,
-    /// Where tokens are minted: what it has in common with the owner's other holds.
-    pub(crate) share: Option<Share>,
+    pub(crate) hold_state: Arc<HoldState>,
+    pub(crate) registration: Option<RenewalRegistration>,
+    pub(crate) key_guard: Option<LocalQueueSlot>,
+    /// The part in the owner's token, if tokens are issued.
+    pub(crate) ownership: Option<OwnershipGuard>,
     /// Whether a release may be sent again.
     pub(crate) idempotent: bool,
-    pub(crate) meter: Meter,
+    pub(crate) metrics: LockMetrics,
     pub(crate) since: Instant,
 }
 
-impl Held {
+impl HoldResources {
     /// Stops the renewal, frees the lock on the server, then lets the next task in the process go.
     async fn release(mut self) -> Result<Release, LockError> {
-        drop(self.kept.take());
-        // Whoever comes from now on joins no hold that may be gone before he is there.
-        drop(self.share.take());
-        self.meter.ended(self.since.elapsed(), self.tenure.is_lost());
+        drop(self.registration.take());
+        // A re-entry that begins now must not join a hold that is about to end.
+        drop(self.ownership.take());
+        self.metrics.record_hold(self.since.elapsed(), self.hold_state.is_lost());
         failpoint::reach(failpoint::BEFORE_RELEASE);
         let outcome = self.send_release().await;
         failpoint::reach(failpoint::RELEASE_ANSWERED);
-        drop(self.turn);
+        drop(self.key_guard);
         outcome
     }
 
     async fn send_release(&mut self) -> Result<Release, LockError> {
-        let mut pause = RELEASE_PAUSE;
-        for _ in 1..RELEASE_TRIES {
+        let mut pause = RELEASE_RETRY_PAUSE;
+        for _ in 1..RELEASE_ATTEMPTS {
             match self.hold.release().await {
                 Err(error) if self.may_be_sent_again(&error) => {
-                    tracing::debug!(%error, "a release is sent again");
+                    tracing::debug!(%error, "release failed; retrying");
                     sleep(pause).await;
                     pause *= 2;
                 }
@@ -107,84 +108,86 @@ impl Held {
             LockError::NoConnection(_) => true,
             error => error.is_unknown() && self.idempotent,
         };
-        counts_once && !self.tenure.is_lost()
+        counts_once && !self.hold_state.is_lost()
     }
 }
 
 impl Guard {
-    /// The turn, which has just come, and nothing else.
-    pub(crate) fn of_turn(turn: Turn, meter: &Meter) -> Self {
-        let timed = meter.now().map(|since| Box::new((meter.clone(), since)));
-        Self(Kind::Turn(HeldTurn { owner: OnceLock::new(), timed, turn }))
+    /// A lock of `local`: the key guard and nothing else.
+    pub(crate) fn of_key_guard(key_guard: KeyGuard, metrics: &LockMetrics) -> Self {
+        let timed = metrics.now().map(|since| Box::new((metrics.clone(), since)));
+        Self(GuardKind::Local(LocalGuard { owner: OnceLock::new(), timed, key_guard }))
     }
 
     /// Frees the lock at `most` if it is held until then, whatever the holder does.
     pub(crate) fn new(
-        held: Held,
+        held: HoldResources,
         owner: Owner,
-        background: Background,
-        most: Option<Belief>,
+        background: BackgroundTasks,
+        most: Option<Validity>,
     ) -> Self {
-        let tenure = Arc::clone(&held.tenure);
+        let hold_state = Arc::clone(&held.hold_state);
         let held = Arc::new(Mutex::new(Some(held)));
         let end = most.map(|most| {
-            let end = free_after(most, Arc::clone(&held), Arc::clone(&tenure), background.clone());
+            let end =
+                free_after(most, Arc::clone(&held), Arc::clone(&hold_state), background.clone());
             background.timer(end)
         });
-        let served = HeldHold { held, owner, token: None, tenure, background, _end: end };
-        Self(Kind::Hold(Box::new(served)))
+        let served = ServerGuard { held, owner, token: None, hold_state, background, _end: end };
+        Self(GuardKind::Server(Box::new(served)))
     }
 
     pub(crate) fn with_token(mut self, token: Option<Token>) -> Self {
-        if let Kind::Hold(hold) = &mut self.0 {
+        if let GuardKind::Server(hold) = &mut self.0 {
             hold.token = token;
         }
         self
     }
 
-    /// Whether the lock can no longer be believed in. Work looks at this before each effect.
+    /// Whether the lock is lost: its validity has ended or the server took it away. Work checks
+    /// this before each effect.
     pub fn is_lost(&self) -> bool {
-        self.tenure().is_some_and(|tenure| tenure.is_lost())
+        self.hold_state().is_some_and(|hold_state| hold_state.is_lost())
     }
 
     /// Resolves when the lock is lost; never for a lock that cannot be.
     pub async fn lost(&self) -> LossCause {
-        self.loss().lost().await
+        self.lost_signal().lost().await
     }
 
     /// A handle that the work can carry, to notice the loss.
-    pub fn loss(&self) -> Loss {
-        Loss(self.tenure().cloned())
+    pub fn lost_signal(&self) -> LostSignal {
+        LostSignal(self.hold_state().cloned())
     }
 
-    /// Until when the lock may be believed in, as of now; the watchdog moves it on.
-    pub fn belief(&self) -> Belief {
-        self.loss().belief()
+    /// The validity as of now; each renewal extends it.
+    pub fn validity(&self) -> Validity {
+        self.lost_signal().validity()
     }
 
-    /// Who holds it: to be passed to [`Locks::lock_as`](crate::Locks::lock_as) for re-entry.
+    /// The owner of the hold. Pass it to [`Locks::lock_as`](crate::Locks::lock_as) for re-entry.
     pub fn owner(&self) -> &Owner {
         match &self.0 {
-            Kind::Turn(turn) => turn.owner.get_or_init(|| Box::new(Owner::fresh())),
-            Kind::Hold(hold) => &hold.owner,
+            GuardKind::Local(key_guard) => key_guard.owner.get_or_init(|| Box::new(Owner::fresh())),
+            GuardKind::Server(hold) => &hold.owner,
         }
     }
 
     /// The fencing token, where the kind has one or the options asked for one.
     pub fn token(&self) -> Option<Token> {
         match &self.0 {
-            Kind::Turn(_) => None,
-            Kind::Hold(hold) => hold.token,
+            GuardKind::Local(_) => None,
+            GuardKind::Server(hold) => hold.token,
         }
     }
 
-    /// Takes out the database transaction that the lock lives in (`mysql-row`); its end is the
-    /// end of the lock. `None` for every other kind, and the second time.
+    /// Takes out the database transaction that holds the lock (`mysql-row`). The lock then ends
+    /// with the transaction. `None` for every other kind, and on the second call.
     #[cfg(feature = "mysql")]
-    pub fn lend(&mut self) -> Option<crate::mysql::LentTransaction> {
+    pub fn take_transaction(&mut self) -> Option<crate::mysql::LockTransaction> {
         match &self.0 {
-            Kind::Turn(_) => None,
-            Kind::Hold(hold) => lock(&hold.held).as_mut()?.hold.lend(),
+            GuardKind::Local(_) => None,
+            GuardKind::Server(hold) => lock(&hold.held).as_mut()?.hold.take_transaction(),
         }
     }
 
@@ -192,35 +195,35 @@ impl Guard {
     /// it had been held for as long as it may. The release goes on if the future is dropped.
     pub async fn release(self) -> Result<Release, LockError> {
         let served = match &self.0 {
-            Kind::Turn(_) => return Ok(Release::Released),
-            Kind::Hold(served) => served,
+            GuardKind::Local(_) => return Ok(Release::Released),
+            GuardKind::Server(served) => served,
         };
         let Some(held) = take(&served.held) else { return Ok(Release::Gone) };
         served
             .background
             .finish(held.release(), |outcome| {
-                note(outcome);
+                log_failure(outcome);
                 Box::pin(ready(()))
             })
             .await
     }
 
-    /// Gives the lock up without freeing it: nobody renews it any more, and the server keeps
-    /// everybody out until the lease ends. For a holder that does not know what it has done. A
-    /// lock without a lease is freed.
+    /// Ends the renewal without freeing the lock: the server excludes other owners until the lease
+    /// ends. For a holder that does not know the outcome of its work. A lock without a lease is
+    /// freed.
     pub fn leave_to_lease(self) {
-        if let Kind::Hold(hold) = &self.0
+        if let GuardKind::Server(hold) = &self.0
             && let Some(held) = take(&hold.held)
         {
-            held.meter.ended(held.since.elapsed(), held.tenure.is_lost());
+            held.metrics.record_hold(held.since.elapsed(), held.hold_state.is_lost());
         }
     }
 
     /// `None` if nothing can end the lock.
-    fn tenure(&self) -> Option<&Arc<Tenure>> {
+    fn hold_state(&self) -> Option<&Arc<HoldState>> {
         match &self.0 {
-            Kind::Turn(_) => None,
-            Kind::Hold(hold) => Some(&hold.tenure),
+            GuardKind::Local(_) => None,
+            GuardKind::Server(hold) => Some(&hold.hold_state),
         }
     }
 }
@@ -230,81 +233,81 @@ impl std::fmt::Debug for Guard {
         f.debug_struct("Guard")
             .field("owner", self.owner())
             .field("token", &self.token())
-            .field("loss", &self.loss().cause())
+            .field("loss", &self.lost_signal().cause())
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for HeldHold {
+impl Drop for ServerGuard {
     fn drop(&mut self) {
         let Some(held) = take(&self.held) else { return };
-        self.background.spawn(async move { note(held.release().await) });
+        self.background.spawn(async move { log_failure(held.release().await) });
     }
 }
 
-fn lock(held: &Mutex<Option<Held>>) -> MutexGuard<'_, Option<Held>> {
+fn lock(held: &Mutex<Option<HoldResources>>) -> MutexGuard<'_, Option<HoldResources>> {
     // Taking out of an option cannot be left half done by a panic.
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn take(held: &Mutex<Option<Held>>) -> Option<Held> {
+fn take(held: &Mutex<Option<HoldResources>>) -> Option<HoldResources> {
     lock(held).take()
 }
 
 /// What is lost before is not this hold's to free any more.
 async fn free_after(
-    most: Belief,
-    held: Arc<Mutex<Option<Held>>>,
-    tenure: Arc<Tenure>,
-    background: Background,
+    most: Validity,
+    held: Arc<Mutex<Option<HoldResources>>>,
+    hold_state: Arc<HoldState>,
+    background: BackgroundTasks,
 ) {
-    tenure.lost().await;
-    if most.is_over()
+    hold_state.lost().await;
+    if most.has_ended()
         && let Some(held) = take(&held)
     {
-        background.spawn(async move { note(held.release().await) });
+        background.spawn(async move { log_failure(held.release().await) });
     }
 }
 
-/// Nobody waits for this outcome.
-fn note(outcome: Result<Release, LockError>) {
+/// Logs a failed release that has no caller.
+fn log_failure(outcome: Result<Release, LockError>) {
     if let Err(error) = outcome {
-        tracing::debug!(%error, "a dropped lock is left to its lease");
+        tracing::debug!(%error, "release of a dropped guard failed; lock ends with its lease");
     }
 }
 
 /// Tells when a lock is lost.
 #[derive(Clone)]
-pub struct Loss(Option<Arc<Tenure>>);
+pub struct LostSignal(Option<Arc<HoldState>>);
 
-impl Loss {
-    /// Whether the lock can no longer be believed in. Looks at the clock, so a process that was
-    /// frozen knows at its first instruction.
+impl LostSignal {
+    /// Whether the lock is lost. It reads the clock, so a process that was frozen knows at its
+    /// first instruction.
     pub fn is_lost(&self) -> bool {
-        self.0.as_ref().is_some_and(|tenure| tenure.is_lost())
+        self.0.as_ref().is_some_and(|hold_state| hold_state.is_lost())
     }
 
     /// Why, if it is.
     pub fn cause(&self) -> Option<LossCause> {
-        self.0.as_ref()?.loss()
+        self.0.as_ref()?.loss_cause()
     }
 
-    /// Until when the lock may be believed in, as of now.
-    pub fn belief(&self) -> Belief {
-        self.0.as_ref().map_or(Belief::FOREVER, |tenure| tenure.belief())
+    /// The validity as of now.
+    pub fn validity(&self) -> Validity {
+        self.0.as_ref().map_or(Validity::UNBOUNDED, |hold_state| hold_state.validity())
     }
 
     /// Resolves at that moment; never for a lock that cannot be lost.
     pub async fn lost(&self) -> LossCause {
         match &self.0 {
-            Some(tenure) => tenure.lost().await,
+            Some(hold_state) => hold_state.lost().await,
             None => pending().await,
         }
     }
 }
 
-impl std::fmt::Debug for Loss {
+impl std::fmt::Debug for LostSignal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Loss").field(&self.cause()).finish()
+        f.debug_tuple("LostSignal").field(&self.cause()).finish()
     }
 }

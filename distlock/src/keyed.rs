@@ -1,13 +1,12 @@
 //! A fair mutex per key inside this process.
 //!
-//! It is the whole of the kind `local`, and the first stage of the kinds that live on a server:
-//! of all tasks of a process that want one name, one goes to the server and the others queue here,
-//! first come first served. A turn that ends is handed to the next waiter, so that nobody gets in
-//! between. An entry goes with its last turn, so that a key nobody uses is forgotten; only how long
-//! the last few keys of a shard had been used without a break is remembered a little longer, for a
-//! task that comes again and again (see `streak`).
+//! It is the whole of the kind `local`. For the kinds on a server it is the local queue. Of all
+//! tasks of a process that want one name, one goes to the server; the others queue here in the
+//! order of arrival. A key guard that ends is handed to the next waiter, so no later task can
+//! overtake it. An entry is removed with its last guard. A shard remembers only the states of
+//! its last few keys ([`KeyState`]), for a user that returns often.
 //!
-//! Bounds: see `queue` and `watch`.
+//! Bounds: see `waiter_queue` and `slow_waiter_waker`.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -17,113 +16,127 @@ use std::task::Waker;
 use hashbrown::HashTable;
 use tokio::time::Instant;
 
-use crate::streak::Streak;
 use crate::{LockName, Owner};
 
 /// Shards keep their own mutexes from becoming the contended ones.
-const SHARDS: usize = 64;
+const SHARD_COUNT: usize = 64;
 /// The most waiters that a tick calls without letting others in between.
-const CALLED_AT_ONCE: usize = 256;
-/// The most streaks that a shard remembers of keys nobody uses.
-const REMEMBERED: usize = 8;
+const MAX_WAKES_PER_PASS: usize = 256;
+/// The most states of unused keys that a shard remembers.
+const MAX_REMEMBERED_STATES: usize = 8;
 
-mod queue;
-mod waiting;
-mod watch;
+mod lock_future;
+mod slow_waiter_waker;
+mod waiter_queue;
 
-use queue::{Queue, Waiter};
-use waiting::{Queued, Waiting};
-use watch::Watch;
+use lock_future::{KeyLockFuture, QueuePosition};
+use slow_waiter_waker::SlowWaiterWaker;
+use waiter_queue::{Waiter, WaiterQueue};
+
+/// What a user of the mutex keeps with each key, for as long as the key has a guard. It may be kept
+/// for the next guard of the key as well.
+pub(crate) trait KeyState: Default + Send + 'static {
+    /// Records the end of a guard.
+    fn ended(&mut self) {}
+
+    /// Whether the next guard of the key should find it again, if that comes soon.
+    fn is_worth_keeping(&self) -> bool {
+        false
+    }
+}
+
+/// Nothing is kept.
+impl KeyState for () {}
 
 /// Cheap to clone; clones have the same keys.
 #[derive(Clone)]
-pub struct KeyedMutex(Arc<Keys>);
+pub(crate) struct KeyedMutex<S: KeyState = ()>(Arc<KeyShards<S>>);
 
-struct Keys {
+struct KeyShards<S: KeyState> {
     hasher: RandomState,
-    /// Each behind a pointer of its own: turns of different keys share no count of references.
-    shards: Vec<Arc<Shard>>,
-    watch: Watch,
+    /// Each shard has its own `Arc`: guards of different keys share no reference count.
+    shards: Vec<Arc<Shard<S>>>,
+    slow_waker: SlowWaiterWaker<S>,
 }
 
 #[derive(Default)]
-struct Shard(Mutex<State>);
+struct Shard<S: KeyState>(Mutex<ShardState<S>>);
 
 #[derive(Default)]
-struct State {
-    /// One for each key that somebody has the turn of.
-    entries: HashTable<Entry>,
+struct ShardState<S: KeyState> {
+    /// One entry for each key that has a guard.
+    entries: HashTable<KeyEntry<S>>,
     /// How many there have been.
     number: u64,
-    /// Of keys that nobody uses any more, the latest last.
-    remembered: VecDeque<(LockName, Streak)>,
+    /// The states of keys without an entry, the latest last.
+    remembered: VecDeque<(LockName, S)>,
 }
 
-struct Entry {
-    place: Place,
+struct KeyEntry<S: KeyState> {
+    place: EntryId,
     name: LockName,
-    streak: Streak,
-    waiters: Queue,
-    /// Up to which of them all have been called because they had waited for a while.
+    state: S,
+    waiters: WaiterQueue,
+    /// The number of the last waiter that was woken early, as a slow one.
     late: u64,
-    /// Up to which of them had come when that was looked at last, and when that was; `None` if
-    /// nobody looks.
+    /// The number of the last waiter at the latest tick, and the time of that tick; `None` if the
+    /// waker does not know this key.
     seen: Option<(u64, std::time::Instant)>,
-    /// The turn is on its way to the waiter of that number, who has been woken for it.
+    /// The number of the waiter that was woken with the guard and has not polled yet.
     given: Option<u64>,
-    /// When the turn before it ended, where that one said so and nobody has asked.
+    /// When the previous guard ended, if that guard recorded it.
     free_since: Option<Instant>,
-    /// For whom the turn is used, where it says so.
+    /// The owner of the hold that the guard belongs to, if there is one.
     owner: Option<Owner>,
-    /// What is to be done when somebody comes who has to wait for this turn.
-    expected: Option<Expected>,
+    /// Called when the first task has to wait for this guard.
+    on_contention: Option<ContentionCallback>,
 }
 
 /// Done once, without a lock of this file held.
-type Expected = Box<dyn FnOnce() + Send>;
+type ContentionCallback = Box<dyn FnOnce() + Send>;
 
 /// Where an entry is in its shard.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct EntryId {
     hash: u64,
     number: u64,
 }
 
 /// The right to be in the section of one key; dropping it lets the next one in.
-pub(crate) struct Turn {
-    place: Place,
+pub(crate) struct KeyGuard<S: KeyState = ()> {
+    place: EntryId,
     /// Away once it was handed on.
-    shard: Option<Arc<Shard>>,
+    shard: Option<Arc<Shard<S>>>,
 }
 
-impl Shard {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl<S: KeyState> Shard<S> {
+    fn state(&self) -> MutexGuard<'_, ShardState<S>> {
         // A panic cannot leave the maps half changed, so a poisoned mutex is still good.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the turn if nobody has it, else does that.
+    /// Enters the key if it is free, else calls `busy` with its entry.
     fn enter<T>(
         self: &Arc<Self>,
         name: &LockName,
         hash: u64,
-        busy: impl FnOnce(&mut Entry) -> T,
-    ) -> Result<Turn, T> {
+        busy: impl FnOnce(&mut KeyEntry<S>) -> T,
+    ) -> Result<KeyGuard<S>, T> {
         let mut state = self.state();
         if let Some(entry) = state.of(name, hash) {
             return Err(busy(entry));
         }
         let place = state.add(name, hash);
-        Ok(Turn { place, shard: Some(Arc::clone(self)) })
+        Ok(KeyGuard { place, shard: Some(Arc::clone(self)) })
     }
 
-    /// Calls those who had come at the last tick and still wait. Whether there are others.
-    fn tick(&self, place: Place, call: impl Fn(Waker)) -> bool {
+    /// Wakes the waiters that had come by the last tick. Returns whether there are others.
+    fn tick(&self, place: EntryId, call: impl Fn(Waker)) -> bool {
         loop {
             let mut state = self.state();
             let Some(entry) = state.at(place) else { return false };
             let Some((seen, at)) = entry.seen else { return false };
-            let due = entry.waiters.between(entry.late, seen).take(CALLED_AT_ONCE);
+            let due = entry.waiters.between(entry.late, seen).take(MAX_WAKES_PER_PASS);
             let (numbers, wakers): (Vec<_>, Vec<_>) =
                 due.map(|(number, waiter)| (number, waiter.mark_late(at))).unzip();
             if let Some(last) = numbers.last() {
@@ -139,8 +152,8 @@ impl Shard {
         }
     }
 
-    /// Gives the turn to whoever has waited for it longest, or forgets the key.
-    fn pass_on(&self, place: Place, note: impl FnOnce(&mut Entry)) {
+    /// Hands the guard to the first waiter, or removes the key.
+    fn pass_on(&self, place: EntryId, note: impl FnOnce(&mut KeyEntry<S>)) {
         let mut state = self.state();
         let Ok(mut found) = state.entries.find_entry(place.hash, |entry| entry.place == place)
         else {
@@ -149,85 +162,86 @@ impl Shard {
         let entry = found.get_mut();
         let Some((number, waiter)) = entry.waiters.pop() else {
             let (mut left, _) = found.remove();
-            if left.streak.goes_on() {
-                left.streak.ended();
-                state.remember(&left.name, left.streak);
+            if left.state.is_worth_keeping() {
+                left.state.ended();
+                let kept = std::mem::take(&mut left.state);
+                state.remember(&left.name, kept);
             }
             drop(state);
-            // What was still expected may be anything, and is dropped without the lock.
+            // The unused callback may own anything, so it is dropped without the lock.
             return drop(left);
         };
         entry.given = Some(number);
         note(entry);
-        entry.streak.ended();
+        entry.state.ended();
         entry.owner = None;
-        let expected = entry.expected.take();
+        let on_contention = entry.on_contention.take();
         drop(state);
         waiter.waker.wake();
-        drop(expected);
+        drop(on_contention);
     }
 }
 
-impl State {
-    fn at(&mut self, place: Place) -> Option<&mut Entry> {
+impl<S: KeyState> ShardState<S> {
+    fn at(&mut self, place: EntryId) -> Option<&mut KeyEntry<S>> {
         self.entries.find_mut(place.hash, |entry| entry.place == place)
     }
 
-    fn of(&mut self, name: &LockName, hash: u64) -> Option<&mut Entry> {
+    fn of(&mut self, name: &LockName, hash: u64) -> Option<&mut KeyEntry<S>> {
         self.entries.find_mut(hash, |entry| entry.name == *name)
     }
 
-    fn add(&mut self, name: &LockName, hash: u64) -> Place {
+    fn add(&mut self, name: &LockName, hash: u64) -> EntryId {
         self.number += 1;
-        let place = Place { hash, number: self.number };
-        let (name, streak) = (name.clone(), self.recall(name));
-        let entry = Entry {
+        let place = EntryId { hash, number: self.number };
+        let (name, state) = (name.clone(), self.recall(name));
+        let entry = KeyEntry {
             place,
             name,
-            streak,
-            waiters: Queue::default(),
+            state,
+            waiters: WaiterQueue::default(),
             late: 0,
             seen: None,
             given: None,
             free_since: None,
             owner: None,
-            expected: None,
+            on_contention: None,
         };
         self.entries.insert_unique(hash, entry, |entry| entry.place.hash);
         place
     }
 
-    fn remember(&mut self, name: &LockName, streak: Streak) {
-        if self.remembered.len() == REMEMBERED {
+    fn remember(&mut self, name: &LockName, state: S) {
+        if self.remembered.len() == MAX_REMEMBERED_STATES {
             self.remembered.pop_front();
         }
-        self.remembered.push_back((name.clone(), streak));
+        self.remembered.push_back((name.clone(), state));
     }
 
-    fn recall(&mut self, name: &LockName) -> Streak {
+    fn recall(&mut self, name: &LockName) -> S {
         let position = self.remembered.iter().position(|(known, _)| known == name);
         let remembered = position.and_then(|position| self.remembered.remove(position));
-        remembered.map(|(_, streak)| streak).unwrap_or_default()
+        remembered.map(|(_, state)| state).unwrap_or_default()
     }
 }
 
-impl Turn {
-    fn with<T>(&self, what: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+impl<S: KeyState> KeyGuard<S> {
+    fn with<T>(&self, what: impl FnOnce(&mut KeyEntry<S>) -> T) -> Option<T> {
         self.shard.as_ref()?.state().at(self.place).map(what)
     }
 
-    /// Says for whom the turn is used.
+    /// Records the owner that uses the guard.
     pub(crate) fn belongs_to(&self, owner: &Owner) {
         self.with(|entry| entry.owner = Some(owner.clone()));
     }
 
-    /// Where to say what is to be done when somebody has to wait for this turn.
-    pub(crate) fn expected(&self) -> Expectation {
-        Expectation { place: self.place, shard: self.shard.clone() }
+    /// Returns the place to register a callback for contention.
+    pub(crate) fn on_contention(&self) -> OnContention<S> {
+        OnContention { place: self.place, shard: self.shard.clone() }
     }
 
-    /// When the turn before it ended, if that one was handed on with [`Turn::end`]. Told once: who
-    /// has heard it has the turn.
+    /// When the previous guard ended, if it was ended by [`KeyGuard::end`]. Returned once, then
+    /// `None`.
     pub(crate) fn free_since(&self) -> Option<Instant> {
         self.with(|entry| entry.free_since.take()).flatten()
     }
@@ -237,20 +251,20 @@ impl Turn {
         self.with(|entry| entry.waiters.last()).unwrap_or(0)
     }
 
-    /// How long this process has had the key. `None` cannot be while the turn lasts.
-    pub(crate) fn streak<T>(&self, what: impl FnOnce(&mut Streak) -> T) -> Option<T> {
-        self.with(|entry| what(&mut entry.streak))
+    /// Calls `what` with the state of this key. Always `Some` while the guard lives.
+    pub(crate) fn with_state<T>(&self, what: impl FnOnce(&mut S) -> T) -> Option<T> {
+        self.with(|entry| what(&mut entry.state))
     }
 }
 
-impl Drop for Turn {
+impl<S: KeyState> Drop for KeyGuard<S> {
     fn drop(&mut self) {
         self.end(None);
     }
 }
 
-impl Turn {
-    /// Lets the next one in, who may want to know since when he could have been.
+impl<S: KeyState> KeyGuard<S> {
+    /// Hands the key on, and records the time for the next guard.
     pub(crate) fn end(&mut self, at: Option<Instant>) {
         if let Some(shard) = self.shard.take() {
             shard.pass_on(self.place, |entry| entry.free_since = at);
@@ -258,93 +272,102 @@ impl Turn {
     }
 }
 
-/// See [`Turn::expected`].
-pub(crate) struct Expectation {
-    place: Place,
-    shard: Option<Arc<Shard>>,
+/// See [`KeyGuard::on_contention`].
+pub(crate) struct OnContention<S: KeyState> {
+    place: EntryId,
+    shard: Option<Arc<Shard<S>>>,
 }
 
-impl Expectation {
-    /// Does that once somebody waits for the turn, which may be now. What was said of an earlier
-    /// turn is forgotten.
-    pub(crate) fn when_somebody_waits(self, then: Expected) {
+impl<S: KeyState> OnContention<S> {
+    /// Registers the callback for the first waiter of this guard; calls it at once if there is one.
+    /// It replaces an earlier callback.
+    pub(crate) fn call(self, then: ContentionCallback) {
         let Some(shard) = &self.shard else { return };
         let mut state = shard.state();
         let Some(entry) = state.at(self.place) else { return };
         if entry.waiters.is_empty() {
-            entry.expected = Some(then);
+            entry.on_contention = Some(then);
             return;
         }
-        entry.expected = None;
+        entry.on_contention = None;
         drop(state);
         then();
     }
 }
 
-impl KeyedMutex {
+impl<S: KeyState> KeyedMutex<S> {
     pub(crate) fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| Arc::default()).collect();
-        Self(Arc::new(Keys { hasher: RandomState::new(), shards, watch: Watch::default() }))
+        let shards = (0..SHARD_COUNT).map(|_| Arc::default()).collect();
+        Self(Arc::new(KeyShards {
+            hasher: RandomState::new(),
+            shards,
+            slow_waker: SlowWaiterWaker::default(),
+        }))
     }
 
-    /// The turn, if nobody has it.
-    pub(crate) fn try_lock(&self, name: &LockName) -> Option<Turn> {
+    /// Returns the guard if the key is free.
+    pub(crate) fn try_lock(&self, name: &LockName) -> Option<KeyGuard<S>> {
         let (shard, hash) = self.shard(name);
         loop {
-            match shard.enter(name, hash, |entry| entry.expected.take()) {
-                Ok(turn) => return Some(turn),
-                // That may be the end of the turn.
-                Err(Some(expected)) => expected(),
+            match shard.enter(name, hash, |entry| entry.on_contention.take()) {
+                Ok(key_guard) => return Some(key_guard),
+                // The callback may end the guard: try again.
+                Err(Some(on_contention)) => on_contention(),
                 Err(None) => return None,
             }
         }
     }
 
-    /// Queues for the turn.
-    pub(crate) fn lock<'a>(&'a self, name: &'a LockName) -> Waiting<'a> {
-        Waiting { keys: self, name, wants_watch: false, is_watched: false, queued: None }
+    /// Queues for the key.
+    pub(crate) fn lock<'a>(&'a self, name: &'a LockName) -> KeyLockFuture<'a, S> {
+        KeyLockFuture { keys: self, name, wants_slow_wake: false, is_in_waker: false, queued: None }
     }
 
-    /// The turn if nobody has it, else a place in the queue.
-    fn ask(&self, name: &LockName, waker: &Waker, is_watched: bool) -> Result<Turn, Queued<'_>> {
+    /// Returns the guard if the key is free, else a place in the queue.
+    fn ask(
+        &self,
+        name: &LockName,
+        waker: &Waker,
+        is_in_waker: bool,
+    ) -> Result<KeyGuard<S>, QueuePosition<'_, S>> {
         let (shard, hash) = self.shard(name);
-        let queue = |entry: &mut Entry| {
+        let queue = |entry: &mut KeyEntry<S>| {
             let number = entry.waiters.push(Waiter::new(waker.clone()));
-            let is_first = is_watched && entry.seen.is_none();
+            let is_first = is_in_waker && entry.seen.is_none();
             if is_first {
-                // Nobody new: they have waited for less than a tick when the next one comes.
+                // No new waiter: each has waited for less than a tick when the next one comes.
                 entry.seen = Some((entry.late, std::time::Instant::now()));
             }
-            (entry.place, number, is_first, entry.expected.take())
+            (entry.place, number, is_first, entry.on_contention.take())
         };
-        let (place, number, is_first, expected) = match shard.enter(name, hash, queue) {
-            Ok(turn) => return Ok(turn),
+        let (place, number, is_first, on_contention) = match shard.enter(name, hash, queue) {
+            Ok(key_guard) => return Ok(key_guard),
             Err(queued) => queued,
         };
         if is_first {
-            self.0.watch.add(shard, place);
+            self.0.slow_waker.add(shard, place);
         }
-        if let Some(expected) = expected {
-            expected();
+        if let Some(on_contention) = on_contention {
+            on_contention();
         }
-        Err(Queued { shard, place, number, late_since: None })
+        Err(QueuePosition { shard, place, number, late_since: None })
     }
 
-    /// Whether the turn is that owner's.
+    /// Whether the current guard belongs to that owner.
     pub(crate) fn is_turn_of(&self, name: &LockName, owner: &Owner) -> bool {
         let (shard, hash) = self.shard(name);
         let mut state = shard.state();
         state.of(name, hash).is_some_and(|entry| entry.owner.as_ref() == Some(owner))
     }
 
-    fn shard(&self, name: &LockName) -> (&Arc<Shard>, u64) {
+    fn shard(&self, name: &LockName) -> (&Arc<Shard<S>>, u64) {
         let hash = self.0.hasher.hash_one(name);
         // The table of a shard goes by other bits.
-        let number = usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0);
+        let number = usize::try_from((hash >> 32) % SHARD_COUNT as u64).unwrap_or(0);
         (&self.0.shards[number], hash)
     }
 
-    /// How many keys are in use, and how many streaks are remembered.
+    /// The number of keys in use, and of states that are remembered.
     #[cfg(test)]
     fn sizes(&self) -> (usize, usize) {
         let shards = || self.0.shards.iter().map(|shard| shard.0.lock().unwrap());

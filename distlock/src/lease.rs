@@ -1,24 +1,23 @@
-//! How long a hold lasts, and how long its holder may believe in it.
+//! How long a hold lasts, and how long its holder may rely on it (the validity time).
 //!
-//! Belief ends before the lease does: a holder counts from the instant at which it *sent* the
-//! request that was granted, on the monotonic clock, and stops a margin before the server will let
-//! somebody else in. The margin is that of the Redlock description: 1 % of the lease for clocks
-//! that run at different speeds, and 2 ms for their resolution. The way of the request needs none:
-//! the server's lease begins when it arrives, which is not before it was sent.
+//! Validity ends before the lease. A holder counts from the instant at which it *sent* the granted
+//! request, on the monotonic clock. It stops a margin before the server lets another owner in. The
+//! margin is that of the Redlock description: 1 % of the lease for clocks of different speeds, and
+//! 2 ms for their resolution. The time on the network needs no margin: the server's lease begins at
+//! arrival, which is after the sending.
 //!
-//! Nor does a busy machine: to look ([`Belief::is_over`]) is to read the clock, so whoever looks
-//! after the end of belief is told so, however late he looks. To *be told* ([`Guard::lost`]) takes
-//! a timer and a processor, and may come after the lease's end where these are late. The margin is
-//! not made for that, and none would do: a process may stand still for any time. So work looks
-//! before each step, and what must not be done twice even then needs a fence. Nor does the margin
-//! cover a server's clock that is set forward, or slewed by more than 1 % (ntpd: 0.05 % at most;
-//! chrony: 8 % unless `maxslewrate` says less).
+//! A busy machine needs none either. A check ([`Validity::has_ended`]) reads the clock, so it is
+//! right however late it runs. A *notification* ([`Guard::lost`]) takes a timer and a processor,
+//! and may come after the lease's end. The margin does not cover that, and none could: a process
+//! may stand still for any time. So work checks before each step, and effects that must not happen
+//! twice need a fence. The margin does not cover a server's clock that is set forward, or slewed by
+//! more than 1 % (ntpd: at most 0.05 %; chrony: 8 % unless `maxslewrate` is lower).
 //!
 //! [`Guard::lost`]: crate::Guard::lost
 //!
-//! On Linux that clock stands still while the machine itself is suspended, or its virtual machine
-//! is paused: a process learns of that only from the server, at its next renewal. What remains
-//! against a sleep between look and write is a fence.
+//! On Linux that clock stands still while the machine is suspended or its virtual machine is
+//! paused. The process then learns of the loss from the server, at its next renewal. A fence covers
+//! a suspension between check and write.
 
 use std::time::Duration;
 
@@ -28,14 +27,14 @@ use tokio::time::Instant;
 /// one that suits a kind comes from [`Guarantees::lease`](crate::Guarantees::lease).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
-    /// So long, and no longer. What a kind without renewal needs.
+    /// Ends after this time. Kinds without renewal need it.
     Fixed(Duration),
-    /// So long since the watchdog's last renewal; it renews at every third of it.
+    /// Ends after this time without a renewal. The watchdog renews at every third of it.
     Renewed(Duration),
 }
 
 impl Lease {
-    /// Its length.
+    /// The length of the lease.
     pub fn length(self) -> Duration {
         match self {
             Self::Fixed(length) | Self::Renewed(length) => length,
@@ -43,33 +42,33 @@ impl Lease {
     }
 }
 
-/// Until when a hold may be believed.
+/// The instant until which a holder may rely on its hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Belief(Option<Instant>);
+pub struct Validity(Option<Instant>);
 
-impl Belief {
+impl Validity {
     /// Holds until it is released: nothing outside this process can end it.
-    pub const FOREVER: Self = Self(None);
+    pub const UNBOUNDED: Self = Self(None);
 
-    /// The belief in a lease of that length that was asked for at `sent`.
-    pub fn in_lease(sent: Instant, lease: Duration) -> Self {
+    /// The validity of a lease of that length, requested at `sent`.
+    pub fn of_lease(sent: Instant, lease: Duration) -> Self {
         let margin = lease / 100 + Duration::from_millis(2);
         Self(Some(sent + lease.saturating_sub(margin)))
     }
 
-    /// The belief that ends at that instant.
+    /// The validity that ends at that instant.
     pub fn until(deadline: Instant) -> Self {
         Self(Some(deadline))
     }
 
-    /// The instant at which belief ends, or `None` if it never does.
+    /// The instant at which validity ends, or `None` if it has no end.
     pub fn deadline(self) -> Option<Instant> {
         self.0
     }
 
     /// Whether it has ended. Looks at the clock, so that a process that was frozen knows at its
     /// first instruction, before any timer has run.
-    pub fn is_over(self) -> bool {
+    pub fn has_ended(self) -> bool {
         self.0.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
@@ -88,23 +87,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn belief_ends_before_the_lease_counted_from_the_sending() {
+    fn validity_ends_before_the_lease_counted_from_the_sending() {
         let sent = Instant::now();
         let lease = Duration::from_secs(10);
-        let deadline = Belief::in_lease(sent, lease).deadline().unwrap();
+        let deadline = Validity::of_lease(sent, lease).deadline().unwrap();
         assert_eq!(deadline, sent + Duration::from_millis(10_000 - 100 - 2));
-        assert!(!Belief::in_lease(sent, lease).is_over());
-        assert!(Belief::in_lease(sent, Duration::from_millis(1)).is_over());
-        assert!(!Belief::FOREVER.is_over());
+        assert!(!Validity::of_lease(sent, lease).has_ended());
+        assert!(Validity::of_lease(sent, Duration::from_millis(1)).has_ended());
+        assert!(!Validity::UNBOUNDED.has_ended());
     }
 
     #[test]
-    fn of_two_beliefs_the_one_that_ends_first_counts() {
+    fn of_two_validitys_the_one_that_ends_first_counts() {
         let now = Instant::now();
-        let (soon, late) = (Belief::until(now), Belief::until(now + Duration::from_secs(1)));
+        let (soon, late) = (Validity::until(now), Validity::until(now + Duration::from_secs(1)));
         assert_eq!(soon.earlier(late), soon);
         assert_eq!(late.earlier(soon), soon);
-        assert_eq!(Belief::FOREVER.earlier(soon), soon);
-        assert_eq!(soon.earlier(Belief::FOREVER), soon);
+        assert_eq!(Validity::UNBOUNDED.earlier(soon), soon);
+        assert_eq!(soon.earlier(Validity::UNBOUNDED), soon);
     }
 }

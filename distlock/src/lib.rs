@@ -38,11 +38,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Times are [`Duration`](std::time::Duration)s; each field says its limits. A lock that is held by
-//! somebody else is no error until the wait is over: [`LockError::TimedOut`]. After
-//! [`LockError::Backend`] nobody knows what the server did; what it may have granted is given back
-//! in the background. Nothing here can stop a holder that hangs: what must never be written by two
-//! of them needs a fencing [`Token`], or a lock that is the writing transaction itself.
+//! Times are [`Duration`](std::time::Duration)s; each field documents its limits. A lock that
+//! another owner holds is no error until the wait is over: [`LockError::TimedOut`]. After
+//! [`LockError::Backend`] the outcome on the server is unknown; a lock that it granted is released
+//! in the background. This crate cannot stop a holder that hangs. Data that two holders must never
+//! write needs a fencing [`Token`], or a lock that is the writing transaction itself.
 //!
 //! Features: `redis` (on by default), `mysql` (MySQL and MariaDB) and `zookeeper` bring the kinds
 //! that live there. [`guarantees`] is the table of what each kind promises and gets wrong. What is
@@ -50,42 +50,56 @@
 //! `CountdownLatch`.
 //!
 //! Inside, three words carry the library:
-//! - [`Locker`], one per mechanism, begins an [`Acquisition`], whose attempts bring a hold or say
-//!   that somebody else has it, and when to look again ([`Wake`]);
-//! - [`Hold`], one per held lock: it knows until when it may be believed, and how to be released;
+//! - [`Locker`], one per mechanism, begins an [`Acquisition`]. Each attempt of it returns a hold,
+//!   or `None` with the time of the next attempt ([`WakeStrategy`]);
+//! - [`Hold`], one per held lock: it knows its validity time and how it is released;
 //! - [`Guard`], what callers get from [`Locks::lock`]: owns a hold, tells of its loss, releases it.
 //!
-//! A mechanism is one file and one line in the registry. Waiting, the queue inside the process,
-//! cancellation, loss and release are written once, in [`Locks`] and [`Guard`], above all of them;
-//! `local`, whose turn in the process is the whole lock, needs little of that.
+//! A mechanism is one file and one row in `kinds`. Waiting, the queue inside the process,
+//! cancellation, loss and release are written once, in [`Locks`] and [`Guard`]. The kind `local`
+//! uses little of that: its key in the process is the whole lock.
 //!
-//! Reading order: `kind` (the names), `guarantees` and `table` (what each promises), `locker` (the
-//! interface of a mechanism), `lease` (how long a hold may be believed), `owner` and `name` (what a
-//! server is told), `fence` (tokens), `ownership` (one of them for all holds of an owner), `keyed`
-//! (the queue inside a process), `streak` (when it lets other processes go first), `wait` (when to
-//! look again), `background` (work that outlives its caller), `attempt` (an acquisition on its
-//! way), `pace` (how fast a server answers), `tenure` (what is known of a hold), `pulse` (keeps the
-//! news of a loss from being late after a freeze), `watchdog` (keeps holds alive), `stage` (a turn
-//! that ends with belief), `meter` (what is measured), `options`, `locks` and `guard` (what callers
-//! use), `failpoint` (where the laboratory makes processes fail), `registry` (kind to mechanism),
-//! then the mechanisms: `none`, `local`, `multi` (and `multi_hold`), `redis`, `mysql`, `zookeeper`.
-//! `plant` (with the feature `plants`) has locks with a deliberate bug each, for a laboratory.
-//! `synchronizer` names what is no lock: semaphores and a latch, types of their own in `redis`.
+//! Reading order:
+//! - `kinds` (a row for each kind), `kind` (what is made of the rows), `guarantees` and `flaws`
+//!   (the columns), `registry` (the servers), `auto_traits` (what callers may rely on);
+//! - `locker` (interface of a mechanism), `lease` (leases and validity), `owner`, `name`, `fence`
+//!   (fencing tokens), `ownership` (one token for all holds of an owner);
+//! - `keyed` (queue inside the process), `process_quantum` (when the process yields to others),
+//!   `wait` (when a waiter tries again);
+//! - `background` (tasks that outlive their caller), `attempt` (attempts of one acquisition),
+//!   `round_trip` (how fast a server answers);
+//! - `hold_state` (validity and loss of a hold), `runtime_ticker` (prompt news of a loss after a
+//!   freeze), `watchdog` (renewals), `local_queue_slot` (the place in the queue that ends with
+//!   validity);
+//! - `lock_metrics`, `stuck` (keys that no holder frees), `options`, `locks` and `guard` (what
+//!   callers use), `failpoint` (where the laboratory makes processes fail);
+//! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`;
+//!   `plant` (feature `plants`) has locks with one deliberate bug each;
+//! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
 
 mod attempt;
+mod auto_traits;
 mod background;
 mod error;
 pub mod failpoint;
 mod fence;
+mod flaws;
 mod guarantees;
 mod guard;
+mod hold_state;
 mod keyed;
+#[macro_use]
 mod kind;
+mod kinds;
 mod lease;
 mod local;
+mod local_queue_slot;
+mod lock_metrics;
 mod locker;
 mod locks;
-mod meter;
 mod multi;
 mod multi_hold;
 #[cfg(feature = "mysql")]
@@ -95,47 +109,58 @@ mod none;
 mod options;
 mod owner;
 mod ownership;
-mod pace;
-mod pulse;
+mod process_quantum;
 #[cfg(feature = "redis")]
 mod redis;
 mod registry;
-mod stage;
-mod streak;
+mod round_trip;
+mod runtime_ticker;
+mod stuck;
 mod synchronizer;
-mod table;
-mod tenure;
 mod wait;
 mod watchdog;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
+/// The README's code, tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(feature = "redis")]
+pub use crate::kinds::redis::{
+    getset_timestamp::GetsetTimestamp,
+    owner_check::OwnerCheckLock,
+    read_write::ReadWrite,
+    redisson::{Redisson, RedissonOptions},
+    redlock::Redlock,
+    setnx_expire::SetnxExpire,
+};
 #[cfg(feature = "mysql")]
 pub use crate::mysql::MySqlServer;
 #[cfg(feature = "plants")]
 pub use crate::redis::plant::{self, Plant};
 #[cfg(feature = "redis")]
 pub use crate::redis::{
-    CountdownLatch, ExpirableSemaphore, GetsetTimestamp, OwnerCheckLock, Permit, Permits,
-    ReadWrite, Red, RedisAddress, RedisConnection, RedisServer, Redisson, RedissonLock,
-    RedissonOptions, Replication, Semaphore, SetnxExpire,
+    CountdownLatch, ExpirableSemaphore, Permit, Permits, RedisAddress, RedisConnection,
+    RedisServer, RedissonLock, Replication, Semaphore,
 };
 #[cfg(feature = "zookeeper")]
 pub use crate::zookeeper::ZooKeeperServer;
 pub use error::LockError;
-pub use fence::{Mint, Token};
-pub use guarantees::{Answer, Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, WakeKind};
-pub use guard::{Guard, Loss};
-pub use kind::{Backend, LockKind, UnknownLockKind};
-pub use lease::{Belief, Lease};
-pub use locker::{Acquisition, Hold, Locker, Release, Renewal, Renewer, Request, Upkeep};
+pub use fence::{Token, TokenIssuer};
+pub use guarantees::{Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, Support, WakeKind};
+pub use guard::{Guard, LostSignal};
+pub use hold_state::LossCause;
+pub use kind::{Backend, RedisKeys, UnknownLockKind};
+pub use kinds::{LockKind, guarantees, locker};
+pub use lease::{Lease, Validity};
+pub use locker::{Acquisition, Hold, Locker, Release, Renewal, RenewalTarget, Renewer, Request};
 pub use locks::Locks;
 pub use multi::Multi;
 pub use name::LockName;
 pub use options::LockOptions;
 pub use owner::Owner;
-pub use registry::{Backends, locker};
+pub use registry::Backends;
 pub use synchronizer::{Synchronizer, UnknownSynchronizer};
-pub use table::guarantees;
-pub use tenure::LossCause;
-pub use wait::{Signal, Wake, Woken};
+pub use wait::{WakeEvent, WakeSignal, WakeStrategy};

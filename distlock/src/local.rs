@@ -1,10 +1,11 @@
 //! `local`: a fair mutex per name inside this process.
 //!
-//! What `synchronized` or `ReentrantLock` give a JVM. The turn itself is the hold; a waiter is
-//! handed the turn, so nobody barges in between. It guarantees exclusion inside one process.
-//! Flaw: two replicas do not see each other, so each lets one in. Shown by
-//! `conformance/tests/flaws/nobody_shares.rs` and `loadtest compare`.
+//! The JVM's `synchronized` or `ReentrantLock`. The key guard is the hold; it is handed to the next
+//! waiter, so no later task can overtake. It guarantees exclusion inside one process. Flaw: two
+//! replicas do not see each other, so each lets one in. Shown by
+//! `conformance/tests/flaws/no_exclusion.rs` and `loadtest compare`.
 
+use std::any::Any;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
@@ -13,15 +14,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::keyed::{KeyedMutex, Turn};
-use crate::meter::Meter;
+use crate::keyed::{KeyGuard, KeyedMutex};
+use crate::lock_metrics::LockMetrics;
 use crate::{
-    Acquisition, Belief, Guarantees, Guard, Hold, LockError, LockKind, LockName, Locker, Release,
-    Request, Wake, Woken, guarantees,
+    Acquisition, Guarantees, Guard, Hold, LockError, LockKind, LockName, Locker, Release, Request,
+    Validity, WakeEvent, WakeStrategy, guarantees,
 };
 
-/// A wait that is no shorter may last ten milliseconds longer (see `keyed/watch.rs`).
-const LONG: Duration = Duration::from_millis(100);
+/// A wait that is no shorter may last ten milliseconds longer (see `keyed/slow_waiter_waker.rs`).
+const SLOW_WAIT_MIN: Duration = Duration::from_millis(100);
 
 pub(crate) struct Local {
     names: KeyedMutex,
@@ -30,6 +31,12 @@ pub(crate) struct Local {
 impl Local {
     pub(crate) fn new() -> Self {
         Self { names: KeyedMutex::new() }
+    }
+
+    /// The mutex of that mechanism, if it is this one.
+    pub(crate) fn mutex_of(locker: &dyn Locker) -> Option<KeyedMutex> {
+        let locker: &dyn Any = locker;
+        locker.downcast_ref::<Self>().map(|local| local.names.clone())
     }
 }
 
@@ -42,57 +49,57 @@ impl Locker for Local {
         guarantees(LockKind::Local)
     }
 
-    fn turns(&self) -> Option<&KeyedMutex> {
-        Some(&self.names)
-    }
-
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         Box::new(LocalAcquisition { names: self.names.clone(), name: request.name })
     }
 }
 
-/// Takes the turn, which is the whole lock; waits for it at most so long. Most waits in a process
-/// are over before a timer would pay, so only those have one that are short or have lasted for a
-/// while.
-pub(crate) async fn take(
-    turns: &KeyedMutex,
+/// Takes the lock, waiting at most `wait`. Most waits inside a process are shorter than a timer is
+/// worth. So only waits shorter than [`SLOW_WAIT_MIN`], and waits that have lasted for a tick, have
+/// a timer.
+pub(crate) async fn acquire(
+    keys: &KeyedMutex,
     name: &LockName,
     wait: Duration,
-    meter: &Meter,
+    metrics: &LockMetrics,
 ) -> Result<Guard, LockError> {
-    meter.attempt();
+    metrics.record_attempt();
     let gave_up = |waited| {
-        meter.timed_out(waited);
-        LockError::TimedOut { waited, is_endless: false }
+        metrics.record_timeout(waited);
+        LockError::TimedOut { waited, has_no_expiry: false }
     };
     if wait.is_zero() {
-        let Some(turn) = turns.try_lock(name) else {
-            meter.busy();
+        let Some(key_guard) = keys.try_lock(name) else {
+            metrics.record_contention();
             return Err(gave_up(Duration::ZERO));
         };
-        meter.acquired(Duration::ZERO);
-        return Ok(Guard::of_turn(turn, meter));
+        metrics.record_acquisition(Duration::ZERO);
+        return Ok(Guard::of_key_guard(key_guard, metrics));
     }
-    let mut turn = if wait < LONG { turns.lock(name) } else { turns.lock(name).watched() };
+    let mut key_guard =
+        if wait < SLOW_WAIT_MIN { keys.lock(name) } else { keys.lock(name).with_slow_wake() };
     let mut asked: Option<Instant> = None;
     let mut end: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
-        let is_new = !turn.is_queued();
-        if let Poll::Ready(turn) = Pin::new(&mut turn).poll(cx) {
-            // Without a clock there is nobody to be told how long it took, but only that it did.
+        let is_new = !key_guard.is_queued();
+        if let Poll::Ready(key_guard) = Pin::new(&mut key_guard).poll(cx) {
+            // Without a recorder the clock is not read: the acquisition is counted, its wait is
+            // not.
             let waited = asked.map_or(Duration::ZERO, |asked| asked.elapsed());
             if asked.is_some() {
-                meter.hand_off(turn.free_since().map_or(Duration::ZERO, |free| free.elapsed()));
+                metrics.record_hand_off(
+                    key_guard.free_since().map_or(Duration::ZERO, |free| free.elapsed()),
+                );
             }
-            meter.acquired(waited);
-            return Poll::Ready(Ok(Guard::of_turn(turn, meter)));
+            metrics.record_acquisition(waited);
+            return Poll::Ready(Ok(Guard::of_key_guard(key_guard, metrics)));
         }
         if is_new {
-            meter.busy();
-            asked = meter.now();
+            metrics.record_contention();
+            asked = metrics.now();
         }
         if end.is_none()
-            && let Some(came) = turn.late()
+            && let Some(came) = key_guard.late()
         {
             let came = *asked.get_or_insert_with(|| Instant::now() - came.elapsed());
             end = Some(Box::pin(sleep_until(came + wait)));
@@ -104,8 +111,8 @@ pub(crate) async fn take(
     .await
 }
 
-/// The same behind what stands above all mechanisms: for a lock that is held no longer than it may
-/// be, and as a member of others.
+/// An acquisition of `local` through the general path: for locks with `max_hold`, and for members
+/// of a `multi`.
 struct LocalAcquisition {
     names: KeyedMutex,
     name: LockName,
@@ -114,15 +121,15 @@ struct LocalAcquisition {
 #[async_trait]
 impl Acquisition for LocalAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let turn = self.names.try_lock(&self.name);
-        Ok(turn.map(|turn| Box::new(LocalHold(Some(turn))) as Box<dyn Hold>))
+        let key_guard = self.names.try_lock(&self.name);
+        Ok(key_guard.map(|key_guard| Box::new(LocalHold(Some(key_guard))) as Box<dyn Hold>))
     }
 
-    fn wake(&mut self) -> Wake<'_> {
-        Wake::Signal(Box::pin(async {
-            let turn = self.names.lock(&self.name).await;
-            let since = turn.free_since().unwrap_or_else(Instant::now);
-            Ok(Woken::Held { hold: Box::new(LocalHold(Some(turn))), since })
+    fn wake_strategy(&mut self) -> WakeStrategy<'_> {
+        WakeStrategy::Signal(Box::pin(async {
+            let key_guard = self.names.lock(&self.name).await;
+            let since = key_guard.free_since().unwrap_or_else(Instant::now);
+            Ok(WakeEvent::Acquired { hold: Box::new(LocalHold(Some(key_guard))), since })
         }))
     }
 
@@ -131,17 +138,17 @@ impl Acquisition for LocalAcquisition {
     }
 }
 
-struct LocalHold(Option<Turn>);
+struct LocalHold(Option<KeyGuard>);
 
 #[async_trait]
 impl Hold for LocalHold {
-    fn belief(&self) -> Belief {
-        Belief::FOREVER
+    fn validity(&self) -> Validity {
+        Validity::UNBOUNDED
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {
-        let Some(mut turn) = self.0.take() else { return Ok(Release::Gone) };
-        turn.end(Some(Instant::now()));
+        let Some(mut key_guard) = self.0.take() else { return Ok(Release::Gone) };
+        key_guard.end(Some(Instant::now()));
         Ok(Release::Released)
     }
 }
@@ -164,8 +171,13 @@ mod tests {
         let (locks, name) = (Locks::new(Arc::new(Local::new())), LockName::new("a").unwrap());
         let guard = locks.try_lock(&name, LEASE).await.unwrap().unwrap();
         assert_eq!(guard.owner(), guard.owner());
-        assert!(!guard.is_lost() && guard.loss().cause().is_none() && guard.token().is_none());
-        assert_eq!((guard.belief(), guard.loss().belief()), (Belief::FOREVER, Belief::FOREVER));
+        assert!(
+            !guard.is_lost() && guard.lost_signal().cause().is_none() && guard.token().is_none()
+        );
+        assert_eq!(
+            (guard.validity(), guard.lost_signal().validity()),
+            (Validity::UNBOUNDED, Validity::UNBOUNDED)
+        );
         let lost = tokio::time::timeout(Duration::from_millis(20), guard.lost()).await;
         assert!(lost.is_err(), "nothing can end it");
         assert!(locks.try_lock(&name, LEASE).await.unwrap().is_none());
@@ -192,7 +204,7 @@ mod tests {
     async fn a_wait_ends_in_its_time_be_it_too_short_for_the_watch_or_not() {
         let (locks, name) = (Locks::new(Arc::new(Local::new())), LockName::new("a").unwrap());
         let _guard = locks.try_lock(&name, LEASE).await.unwrap().unwrap();
-        for wait in [LONG / 5, LONG * 2] {
+        for wait in [SLOW_WAIT_MIN / 5, SLOW_WAIT_MIN * 2] {
             let (began, options) = (Instant::now(), options(wait));
             let ended = timeout(Duration::from_secs(10), locks.lock(&name, &options)).await;
             match ended.expect("it ends").unwrap_err() {
@@ -206,10 +218,10 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_wait_takes_no_turn_from_others() {
         let (local, name) = (Local::new(), LockName::new("a").unwrap());
-        let (keys, meter) = (local.names.clone(), Meter::of("a"));
-        let turn = keys.try_lock(&name).unwrap();
-        assert!(take(&keys, &name, Duration::ZERO, &meter).await.is_err());
-        assert_eq!(turn.waited_for(), 0, "it had no place that the turn could be given to");
+        let (keys, metrics) = (local.names.clone(), LockMetrics::for_kind("a"));
+        let key_guard = keys.try_lock(&name).unwrap();
+        assert!(acquire(&keys, &name, Duration::ZERO, &metrics).await.is_err());
+        assert_eq!(key_guard.waited_for(), 0, "it had no place that the turn could be given to");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -220,7 +232,8 @@ mod tests {
         for task in 0..24 {
             let (locks, name, inside) = (locks.clone(), name.clone(), Arc::clone(&inside));
             tasks.spawn(async move {
-                let wait = [Duration::ZERO, LONG / 10, LONG, LONG * 100][task % 4];
+                let wait = [Duration::ZERO, SLOW_WAIT_MIN / 10, SLOW_WAIT_MIN, SLOW_WAIT_MIN * 100]
+                    [task % 4];
                 for pass in 0..20 {
                     match locks.lock(&name, &options(wait)).await {
                         Ok(guard) => {
@@ -229,12 +242,12 @@ mod tests {
                             inside.fetch_sub(1, SeqCst);
                             drop(guard);
                         }
-                        Err(error) => assert!(wait <= LONG, "{error}"),
+                        Err(error) => assert!(wait <= SLOW_WAIT_MIN, "{error}"),
                     }
                 }
             });
         }
-        let ended = timeout(LONG * 600, tasks.join_all()).await;
+        let ended = timeout(SLOW_WAIT_MIN * 600, tasks.join_all()).await;
         ended.expect("nobody waits for ever");
         assert!(locks.try_lock(&name, LEASE).await.unwrap().is_some(), "no turn is lost");
     }

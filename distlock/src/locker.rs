@@ -2,29 +2,29 @@
 //! attempt without an answer may have taken. Waiting, retries, the watchdog, loss and metrics are
 //! written once, above it.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::keyed::KeyedMutex;
-use crate::{Belief, Guarantees, LockError, LockName, Owner, Token, Wake};
+use crate::{Guarantees, LockError, LockName, Owner, Token, Validity, WakeStrategy};
 
 /// One acquisition, described.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// What to lock.
     pub name: LockName,
-    /// Who asks; the same value in every attempt of one acquisition, and in a re-entry.
+    /// The owner: the same value in every attempt of one acquisition, and in a re-entry.
     pub owner: Owner,
-    /// Whether the owner may hold the lock already: a caller passed it in, for re-entry. If not,
-    /// nobody has used it before, and what it holds was taken by an earlier attempt of this very
-    /// acquisition, whose answer was lost.
+    /// Whether the owner may hold the lock already, because a caller passed it in for re-entry. If
+    /// not, the owner is new: a hold of it was taken by an earlier attempt of this acquisition,
+    /// whose answer was lost.
     pub may_hold: bool,
     /// This acquisition and no other: a re-entry has the owner of the first one, but another id.
     pub id: Uuid,
-    /// How long the server keeps the lock if nobody renews or releases it.
+    /// How long the server keeps the lock without a renewal or a release.
     pub lease: Duration,
 }
 
@@ -33,17 +33,17 @@ pub struct Request {
 pub enum Release {
     /// The caller's own hold was freed.
     Released,
-    /// The lock is somebody else's by now; nothing was done.
+    /// Another owner holds the lock; nothing was done.
     HeldByOther,
-    /// Nobody holds it: the lease ended, or somebody removed it; nothing was done.
+    /// No owner holds it: the lease ended or the key was deleted; nothing was done.
     Gone,
 }
 
 /// How a renewal ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// The hold may be believed until then.
-    Renewed(Belief),
+    /// The hold was renewed until then.
+    Renewed(Validity),
     /// The server says that it is not the caller's any more.
     Lost,
     /// No answer: neither success nor loss.
@@ -52,8 +52,8 @@ pub enum Renewal {
 
 /// A lock mechanism.
 #[async_trait]
-pub trait Locker: Send + Sync + 'static {
-    /// Its name in metrics and tables.
+pub trait Locker: Any + Send + Sync {
+    /// The mechanism's name in metrics and tables.
     fn name(&self) -> &'static str;
 
     /// What the mechanism promises.
@@ -64,9 +64,9 @@ pub trait Locker: Send + Sync + 'static {
         Owner::fresh()
     }
 
-    /// Whether of all tasks of this process that want one name only one goes to the server, while
-    /// the others queue in the process. Not for readers, who share, nor where the server queues.
-    fn has_first_stage(&self) -> bool {
+    /// Whether only one task of this process goes to the server for a name, while the others queue
+    /// in the process. `false` for readers, who share, and where the server itself queues.
+    fn uses_local_queue(&self) -> bool {
         let guarantees = self.guarantees();
         guarantees.is_on_a_server() && !guarantees.fair.is_yes()
     }
@@ -81,13 +81,6 @@ pub trait Locker: Send + Sync + 'static {
     /// Mechanisms that do not say otherwise leave nothing there.
     async fn flush(&self) {}
 
-    /// The turns that are the whole lock, where there is nothing else to it: nothing that can fail,
-    /// end by itself or be left behind, and so nothing of what stands above mechanisms is needed.
-    #[doc(hidden)]
-    fn turns(&self) -> Option<&KeyedMutex> {
-        None
-    }
-
     /// Starts an acquisition. Asks no server yet.
     fn begin(&self, request: Request) -> Box<dyn Acquisition>;
 }
@@ -95,20 +88,21 @@ pub trait Locker: Send + Sync + 'static {
 /// One acquisition on its way.
 #[async_trait]
 pub trait Acquisition: Send + 'static {
-    /// One attempt; `None` if somebody else holds the lock. It never waits for the holder. Fails
-    /// with [`LockError::Backend`] if the server does not answer: the outcome is then unknown, and
-    /// [`Acquisition::abandon`] follows. Once begun it is always finished, in the background if
-    /// the caller has gone.
+    /// Makes one attempt; returns `None` if another owner holds the lock. It never waits for the
+    /// holder. Fails with [`LockError::Backend`] if the server does not answer: the outcome is then
+    /// unknown, and [`Acquisition::abandon`] follows. An attempt always runs to its end, in the
+    /// background if the caller was dropped.
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError>;
 
     /// When to look again after an attempt that found the lock busy. The signal is dropped when
     /// the caller's wait is over or the caller has gone.
-    fn wake(&mut self) -> Wake<'_> {
-        Wake::Poll
+    fn wake_strategy(&mut self) -> WakeStrategy<'_> {
+        WakeStrategy::Poll
     }
 
     /// Whether what was last found in the way has no lease or session, though the kind has them.
-    fn is_endless(&self) -> bool {
+    /// Asked once, at the end of a wait; may ask the server.
+    async fn has_no_expiry(&mut self) -> bool {
         false
     }
 
@@ -127,8 +121,8 @@ pub trait Acquisition: Send + 'static {
 /// A held lock.
 #[async_trait]
 pub trait Hold: Send + 'static {
-    /// Until when the hold may be believed, unless it is renewed.
-    fn belief(&self) -> Belief;
+    /// The validity of the hold without a renewal.
+    fn validity(&self) -> Validity;
 
     /// The fencing token of this ownership, where the mechanism makes one itself.
     fn token(&self) -> Option<Token> {
@@ -136,7 +130,7 @@ pub trait Hold: Send + 'static {
     }
 
     /// What the watchdog needs to keep the hold alive; `None` if it cannot be renewed.
-    fn upkeep(&self) -> Option<Upkeep> {
+    fn renewal_target(&self) -> Option<RenewalTarget> {
         None
     }
 
@@ -147,15 +141,15 @@ pub trait Hold: Send + 'static {
     /// Hands out the database transaction that the hold lives in; from then on its end is the end
     /// of the hold.
     #[cfg(feature = "mysql")]
-    fn lend(&mut self) -> Option<crate::mysql::LentTransaction> {
+    fn take_transaction(&mut self) -> Option<crate::mysql::LockTransaction> {
         None
     }
 }
 
 /// How a hold is kept alive. Holds with the same renewer are renewed together.
 #[derive(Clone)]
-pub struct Upkeep {
-    /// Who renews it.
+pub struct RenewalTarget {
+    /// Renews the hold.
     pub renewer: Arc<dyn Renewer>,
     /// The hold.
     pub request: Request,

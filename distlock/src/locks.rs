@@ -7,80 +7,88 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-use crate::attempt::Attempts;
-use crate::background::Background;
+use crate::attempt::AcquireAttempts;
+use crate::background::BackgroundTasks;
 use crate::error::in_time;
-use crate::guard::{Guard, Held};
-use crate::keyed::{KeyedMutex, Turn};
-use crate::meter::Meter;
-use crate::ownership::Ownerships;
-use crate::pace::Pace;
-use crate::pulse::Pulse;
-use crate::stage::StageTurn;
-use crate::streak::Streak;
-use crate::tenure::Tenure;
-use crate::wait::Waiting;
+use crate::guard::{Guard, HoldResources};
+use crate::hold_state::HoldState;
+use crate::keyed::KeyedMutex;
+use crate::local::{self, Local};
+use crate::local_queue_slot::{LocalQueueSlot, LocalQueueTimeout};
+use crate::lock_metrics::LockMetrics;
+use crate::ownership::OwnershipRegistry;
+use crate::process_quantum::{ProcessQuantum, QueueGuard};
+use crate::round_trip::RoundTripEstimator;
+use crate::runtime_ticker::RuntimeTicker;
+use crate::stuck::StuckKeys;
+use crate::wait::AcquireWait;
 use crate::watchdog::Watchdog;
 use crate::{
-    Answer, Belief, Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker,
-    Loss, Mint, Owner, OwnerCheck, Request, WakeKind, Woken, failpoint, local,
+    Fencing, Guarantees, Hold, Lease, LockError, LockName, LockOptions, Locker, LostSignal, Owner,
+    Request, Support, TokenIssuer, Validity, WakeEvent, WakeKind, failpoint,
 };
 
-/// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and the
-/// watchdog.
+/// The locks of one mechanism. Cheap to clone; clones share the queue inside the process and
+/// the watchdog.
 #[derive(Clone)]
 pub struct Locks {
     locker: Arc<dyn Locker>,
     guarantees: Guarantees,
     /// One task per process and name goes to the server; the others queue here.
-    first_stage: Option<KeyedMutex>,
-    /// And what it has minted for the owners there are.
-    mint: Option<(Arc<dyn Mint>, Ownerships)>,
+    local_queue: Option<KeyedMutex<ProcessQuantum>>,
+    /// The mutex that is the whole lock of `local`, which cannot fail, end by itself or leave
+    /// anything behind: it needs nothing of the general path.
+    local_mutex: Option<KeyedMutex>,
+    /// The token issuer, and the tokens of the current owners.
+    token_issuer: Option<(Arc<dyn TokenIssuer>, OwnershipRegistry)>,
     watchdog: Watchdog,
     /// Attempts and releases that outlive the future that asked for them.
-    background: Background,
-    meter: Meter,
-    pace: Pace,
-    pulse: Pulse,
+    background: BackgroundTasks,
+    metrics: LockMetrics,
+    stuck: StuckKeys,
+    round_trips: RoundTripEstimator,
+    ticker: RuntimeTicker,
 }
 
 impl Locks {
     /// Locks by that mechanism. Needs a tokio runtime for the rest of its life.
     pub fn new(locker: Arc<dyn Locker>) -> Self {
         let name = locker.name();
-        let meter = Meter::of(name);
+        let metrics = LockMetrics::for_kind(name);
         Self {
-            first_stage: locker.has_first_stage().then(KeyedMutex::new),
+            local_queue: locker.uses_local_queue().then(KeyedMutex::new),
+            local_mutex: Local::mutex_of(&*locker),
             guarantees: locker.guarantees(),
             locker,
-            mint: None,
-            watchdog: Watchdog::new(meter.clone()),
-            background: Background::here(name),
-            meter,
-            pace: Pace::default(),
-            pulse: Pulse::here(),
+            token_issuer: None,
+            watchdog: Watchdog::new(metrics.clone()),
+            background: BackgroundTasks::current(name),
+            metrics,
+            stuck: StuckKeys::for_kind(name),
+            round_trips: RoundTripEstimator::default(),
+            ticker: RuntimeTicker::current(),
         }
     }
 
-    /// The same, with a mint of fencing tokens for kinds that have none of their own. All holds of
-    /// one ownership have the same token, the one that the first of them to ask for it got.
+    /// Adds a token issuer, for kinds without fencing tokens of their own. All holds of one
+    /// ownership carry the same token: the first hold that asks for one issues it.
     #[must_use]
-    pub fn with_mint(self, mint: Arc<dyn Mint>) -> Self {
-        Self { mint: Some((mint, Ownerships::default())), ..self }
+    pub fn with_token_issuer(self, token_issuer: Arc<dyn TokenIssuer>) -> Self {
+        Self { token_issuer: Some((token_issuer, OwnershipRegistry::default())), ..self }
     }
 
-    /// The same with the mint of those locks, and one token for an owner that holds by both: the
+    /// Adds the token issuer of `other`. An owner that holds by both has one token: needed for the
     /// two sides of a read-write lock.
     #[must_use]
-    pub fn with_mint_of(self, other: &Self) -> Self {
-        Self { mint: other.mint.clone(), ..self }
+    pub fn with_token_issuer_of(self, other: &Self) -> Self {
+        Self { token_issuer: other.token_issuer.clone(), ..self }
     }
 
-    /// The same without the queue inside the process: each task goes to the server. For tests
-    /// that show what the server alone does.
+    /// Removes the queue inside the process: each task goes to the server. For tests that show what
+    /// the server alone does.
     #[must_use]
-    pub fn without_first_stage(self) -> Self {
-        Self { first_stage: None, ..self }
+    pub fn without_local_queue(self) -> Self {
+        Self { local_queue: None, ..self }
     }
 
     /// What the mechanism promises.
@@ -100,8 +108,7 @@ impl Locks {
     ///
     /// Fails with [`LockError::TimedOut`], [`LockError::Backend`], [`LockError::HeldByOtherKind`],
     /// [`LockError::BadRequest`] or [`LockError::Unsupported`]. Dropping the future at any point
-    /// leaves nothing behind: a lock that the server grants to a caller who has gone is released
-    /// again.
+    /// leaves nothing behind: if the server grants the lock afterwards, it is released again.
     pub async fn lock(&self, name: &LockName, options: &LockOptions) -> Result<Guard, LockError> {
         self.lock_for(None, name, options).await
     }
@@ -110,11 +117,11 @@ impl Locks {
     /// released on its own; the last one frees the lock. A kind that is not reentrant finds itself
     /// busy.
     ///
-    /// Fails as [`Locks::lock`] does, and with [`LockError::Lost`] if the owner's hold is gone and
-    /// the kind cannot tell it from a new one (`reentrant`, `redisson`, and what is made of them);
-    /// other kinds take the lock anew. A re-entry that asks for a token of the mint is handed the
-    /// one of the hold around it, which must be by these locks, or by some that share their mint;
-    /// else it is refused with [`LockError::BadRequest`].
+    /// Fails as [`Locks::lock`] does. Some kinds cannot tell a lost hold from a new one:
+    /// `reentrant`, `redisson`, and locks made of them. If the owner's hold is gone, they fail with
+    /// [`LockError::Lost`]; other kinds take the lock anew. A re-entry that asks for an issued
+    /// token gets the token of the outer hold. That hold must be by these [`Locks`], or by others
+    /// that share their token issuer; else the call fails with [`LockError::BadRequest`].
     pub async fn lock_as(
         &self,
         owner: Owner,
@@ -134,23 +141,26 @@ impl Locks {
     ) -> Result<Guard, LockError> {
         self.check(options)?;
         self.check_reentry(owner.as_ref(), name, options)?;
-        if let Some(turns) = self.locker.turns()
+        if let Some(mutex) = &self.local_mutex
             && options.max_hold.is_none()
         {
-            return local::take(turns, name, options.wait, &self.meter).await;
+            return local::acquire(mutex, name, options.wait, &self.metrics).await;
         }
         let started = Instant::now();
         let outcome = self.acquire(owner, name, options, started).await;
         match &outcome {
-            Ok(_) => self.meter.acquired(started.elapsed()),
-            Err(LockError::TimedOut { waited, .. }) => self.meter.timed_out(*waited),
-            Err(_) => self.meter.failed(),
+            Ok(_) => self.metrics.record_acquisition(started.elapsed()),
+            Err(LockError::TimedOut { waited, .. }) => self.metrics.record_timeout(*waited),
+            Err(_) => self.metrics.record_failure(),
+        }
+        if let Err(error) = &outcome {
+            self.stuck.report(name, error);
         }
         outcome
     }
 
-    /// Takes the lock if it is free: the classic `tryLock()`. `None` if somebody else holds it.
-    /// Fails as [`Locks::lock`] does.
+    /// Takes the lock if it is free: the classic `tryLock()`. Returns `None` if another owner holds
+    /// it. Fails as [`Locks::lock`] does.
     pub async fn try_lock(
         &self,
         name: &LockName,
@@ -166,20 +176,20 @@ impl Locks {
         &self,
         name: &LockName,
         options: &LockOptions,
-        work: impl AsyncFnOnce(Loss) -> T,
+        work: impl AsyncFnOnce(LostSignal) -> T,
     ) -> Result<T, LockError> {
         let guard = self.lock(name, options).await?;
-        let outcome = work(guard.loss()).await;
+        let outcome = work(guard.lost_signal()).await;
         let lost = guard.is_lost();
         if let Err(error) = guard.release().await {
-            tracing::debug!(%error, "a lock could not be released and is left to its lease");
+            tracing::debug!(%error, "release failed; lock ends with its lease");
         }
         if lost { Err(LockError::Lost) } else { Ok(outcome) }
     }
 
     /// Waits until no release or abandoned attempt is under way, for the end of a process. At most
     /// 16,384 are at a time; what is dropped beyond that ends with its lease, and is counted in
-    /// `distlock_given_up_total`.
+    /// `distlock_cleanups_dropped_total`.
     pub async fn flush(&self) {
         self.background.flush().await;
         // What is done by now may have left something to the mechanism.
@@ -188,12 +198,12 @@ impl Locks {
 
     fn check(&self, options: &LockOptions) -> Result<(), LockError> {
         let guarantees = &self.guarantees;
-        options.check(guarantees, self.pace.round_trip())?;
+        options.check(guarantees, self.round_trips.estimate())?;
         match guarantees.fencing {
             _ if !options.fenced => Ok(()),
-            Fencing::Optional if self.mint.is_some() => Ok(()),
+            Fencing::Optional if self.token_issuer.is_some() => Ok(()),
             Fencing::Yes => Ok(()),
-            Fencing::Optional => Err(LockError::Unsupported("a mint for fencing tokens")),
+            Fencing::Optional => Err(LockError::Unsupported("a token issuer")),
             _ => Err(LockError::Unsupported("another kind: this one has no fencing token")),
         }
     }
@@ -205,10 +215,10 @@ impl Locks {
         name: &LockName,
         options: &LockOptions,
     ) -> Result<(), LockError> {
-        let is_minted = options.fenced && self.guarantees.fencing == Fencing::Optional;
-        match (owner, &self.mint) {
-            (Some(owner), Some((_, all))) if is_minted && !all.knows(name, owner) => {
-                let limit = "must hold the lock by these locks, for its token to be known";
+        let is_issued = options.fenced && self.guarantees.fencing == Fencing::Optional;
+        match (owner, &self.token_issuer) {
+            (Some(owner), Some((_, all))) if is_issued && !all.knows(name, owner) => {
+                let limit = "must hold the lock by these Locks, which know its token";
                 Err(LockError::BadRequest { field: "owner", limit: limit.into() })
             }
             _ => Ok(()),
@@ -223,12 +233,13 @@ impl Locks {
         started: Instant,
     ) -> Result<Guard, LockError> {
         let deadline = started + options.wait;
-        let timed_out = |is_endless| LockError::TimedOut { waited: started.elapsed(), is_endless };
-        let turn = self
-            .first_turn(name, given.as_ref(), deadline)
+        let timed_out =
+            |has_no_expiry| LockError::TimedOut { waited: started.elapsed(), has_no_expiry };
+        let key_guard = self
+            .enter_local_queue(name, given.as_ref(), deadline)
             .await
-            .map_err(|Late| timed_out(false))?;
-        let mut wait = Waiting::new(deadline, turn);
+            .map_err(|LocalQueueTimeout| timed_out(false))?;
+        let mut wait = AcquireWait::new(deadline, key_guard);
         if self.gives_way() {
             wait.give_way().await;
         }
@@ -242,19 +253,21 @@ impl Locks {
             };
             let failure = match self.wait_for(request.clone(), &mut wait).await {
                 Ok(Some(hold)) => {
-                    let turn = wait.turn.take().map(|turn| self.used(turn, &request.owner));
-                    return self.guard(hold, turn, &request, options).await;
+                    let key_guard =
+                        wait.key_guard.take().map(|key_guard| self.used(key_guard, &request.owner));
+                    return self.guard(hold, key_guard, &request, options).await;
                 }
-                Ok(None) => return Err(timed_out(wait.is_endless)),
+                Ok(None) => return Err(timed_out(wait.has_no_expiry)),
                 Err(error) => error,
             };
-            // Whoever has been told to wait does not lose its wait because the server is away for a
-            // moment; whoever comes then is told at once. It waits on as somebody else: what the
-            // failed attempt may have taken is given back meanwhile. A re-entry cannot do that.
+            // A waiter that has seen the lock busy keeps waiting when the server fails; a new
+            // caller gets the error at once. The retry uses a fresh owner id, while the background
+            // releases what the failed attempt may have taken. A re-entry cannot change its owner,
+            // so it fails.
             if given.is_some() || !wait.was_busy || !failure.is_unknown() {
                 return Err(failure);
             }
-            tracing::debug!(error = %failure, "a waiter goes on after a failure");
+            tracing::debug!(error = %failure, "attempt failed; waiter retries with a fresh owner");
             if !wait.pause_after_failure().await {
                 return Err(failure);
             }
@@ -265,105 +278,117 @@ impl Locks {
     async fn wait_for(
         &self,
         request: Request,
-        wait: &mut Waiting,
+        wait: &mut AcquireWait,
     ) -> Result<Option<Box<dyn Hold>>, LockError> {
         let acquisition = self.locker.begin(request);
-        let measures = (self.meter.clone(), self.pace.clone());
-        let mut attempts = Attempts::new(acquisition, self.background.clone(), measures);
+        let measures = (self.metrics.clone(), self.round_trips.clone());
+        let mut attempts = AcquireAttempts::new(acquisition, self.background.clone(), measures);
         let mut woken_at: Option<Instant> = None;
         loop {
             if let Some(hold) = attempts.attempt().await? {
                 if let Some(woken_at) = woken_at {
-                    self.meter.hand_off(woken_at.elapsed());
+                    self.metrics.record_hand_off(woken_at.elapsed());
                 }
                 return Ok(Some(hold));
             }
             wait.found_busy();
             failpoint::reach(failpoint::BUSY);
-            let woken = wait.look_again(attempts.wake()?).await;
+            let woken = wait.look_again(attempts.wake_strategy()?).await;
             failpoint::reach(failpoint::WOKEN);
             match woken {
-                Some(Ok(Woken::Held { hold, since })) => {
-                    attempts.done();
-                    self.meter.hand_off(since.elapsed());
+                Some(Ok(WakeEvent::Acquired { hold, since })) => {
+                    attempts.finish();
+                    self.metrics.record_hand_off(since.elapsed());
                     return Ok(Some(hold));
                 }
-                Some(Ok(Woken::LookAgain)) => woken_at = Some(Instant::now()),
+                Some(Ok(WakeEvent::Retry)) => woken_at = Some(Instant::now()),
                 Some(Err(error)) => return Err(error),
                 None => {
-                    wait.is_endless = attempts.is_endless();
+                    wait.has_no_expiry = attempts.has_no_expiry().await;
                     return Ok(None);
                 }
             }
         }
     }
 
-    /// The turn has brought the lock.
-    fn used(&self, turn: Turn, owner: &Owner) -> Turn {
-        turn.belongs_to(owner);
+    /// Notes that the key guard has brought the lock.
+    fn used(&self, key_guard: QueueGuard, owner: &Owner) -> QueueGuard {
+        key_guard.belongs_to(owner);
         if self.gives_way() {
-            turn.streak(Streak::entered);
+            key_guard.with_state(ProcessQuantum::entered);
         }
-        turn
+        key_guard
     }
 
-    async fn first_turn(
+    async fn enter_local_queue(
         &self,
         name: &LockName,
         owner: Option<&Owner>,
         deadline: Instant,
-    ) -> Result<Option<Turn>, Late> {
-        let Some(stage) = &self.first_stage else { return Ok(None) };
+    ) -> Result<Option<QueueGuard>, LocalQueueTimeout> {
+        let Some(stage) = &self.local_queue else { return Ok(None) };
         if owner.is_some_and(|owner| stage.is_turn_of(name, owner)) {
             return Ok(None);
         }
-        let turn = match stage.try_lock(name) {
-            Some(turn) => turn,
-            None => timeout_at(deadline, stage.lock(name)).await.map_err(|_| Late)?,
+        let key_guard = match stage.try_lock(name) {
+            Some(key_guard) => key_guard,
+            None => timeout_at(deadline, stage.lock(name)).await.map_err(|_| LocalQueueTimeout)?,
         };
-        Ok(Some(turn))
+        Ok(Some(key_guard))
     }
 
-    /// Makes the guard: renewal starts before the caller sees success. A token counts only if it
-    /// came while the hold could be believed; a hold without belief is given back.
+    /// Makes the guard. Renewal starts before the caller sees success. A token counts only if it
+    /// arrived within the validity time; a hold whose validity has ended is released.
     async fn guard(
         &self,
         hold: Box<dyn Hold>,
-        turn: Option<Turn>,
+        key_guard: Option<QueueGuard>,
         request: &Request,
         options: &LockOptions,
     ) -> Result<Guard, LockError> {
         let since = Instant::now();
-        let until = options.max_hold.map_or(Belief::FOREVER, |most| Belief::until(since + most));
-        let tenure = Tenure::new(hold.belief().earlier(until), &self.pulse);
-        let kept = match options.lease {
-            Lease::Renewed(_) => hold.upkeep(),
+        let until =
+            options.max_hold.map_or(Validity::UNBOUNDED, |most| Validity::until(since + most));
+        let hold_state = HoldState::new(hold.validity().earlier(until), &self.ticker);
+        let registration = match options.lease {
+            Lease::Renewed(_) => hold.renewal_target(),
             Lease::Fixed(_) => None,
         }
-        .map(|upkeep| self.watchdog.keep(upkeep, Arc::clone(&tenure), until));
-        let turn = turn.map(|turn| StageTurn::new(turn, Arc::clone(&tenure), &self.background));
+        .map(|renewal_target| {
+            self.watchdog.register(renewal_target, Arc::clone(&hold_state), until)
+        });
+        let key_guard = key_guard.map(|key_guard| {
+            LocalQueueSlot::new(key_guard, Arc::clone(&hold_state), &self.background)
+        });
         let own_token = hold.token();
-        let idempotent = self.guarantees.idempotent == Answer::Yes;
-        let meter = self.meter.clone();
-        let mint = self.mint.as_ref().filter(|_| own_token.is_none());
+        let token_issuer = self.token_issuer.as_ref().filter(|_| own_token.is_none());
         let key = (request.name.clone(), request.owner.clone());
-        let share = mint.map(|(_, all)| all.join(key, Arc::clone(&tenure)));
-        let shared_token = share.as_ref().map(|share| share.token.clone());
-        let whole = Held { hold, tenure, kept, turn, share, idempotent, meter, since };
+        let ownership = token_issuer.map(|(_, all)| all.join(key, Arc::clone(&hold_state)));
+        let shared_token = ownership.as_ref().map(|ownership| ownership.token.clone());
+        let resources = HoldResources {
+            hold,
+            hold_state,
+            registration,
+            key_guard,
+            ownership,
+            idempotent: self.guarantees.idempotent == Support::Yes,
+            metrics: self.metrics.clone(),
+            since,
+        };
         // From here on the guard cleans up after itself, also if this future is dropped.
         let (owner, background) = (request.owner.clone(), self.background.clone());
-        let most = options.max_hold.is_some() && self.frees_only_its_own();
-        let guard = Guard::new(whole, owner, background, most.then_some(until));
-        let guard = match mint.zip(shared_token) {
-            Some(((mint, _), shared)) if options.fenced => {
-                let token = shared.get(&**mint, &request.name).await?;
-                failpoint::reach(failpoint::TOKEN_MINTED);
+        let most = options.max_hold.is_some() && self.guarantees.frees_only_its_own();
+        let guard = Guard::new(resources, owner, background, most.then_some(until));
+        let guard = match token_issuer.zip(shared_token) {
+            Some(((token_issuer, _), shared)) if options.fenced => {
+                let token = shared.get(&**token_issuer, &request.name).await?;
+                failpoint::reach(failpoint::TOKEN_ISSUED);
                 guard.with_token(Some(token))
             }
             _ => guard.with_token(own_token),
         };
         if guard.is_lost() {
-            return Err(too_slow(options));
+            return Err(LockError::too_slow(options.lease.length()));
         }
         Ok(guard)
     }
@@ -372,20 +397,4 @@ impl Locks {
     fn gives_way(&self) -> bool {
         self.guarantees.wake == WakeKind::Poll
     }
-
-    /// Whether a release that comes late cannot free somebody else's lock.
-    fn frees_only_its_own(&self) -> bool {
-        match self.guarantees.owner_checked {
-            OwnerCheck::Atomic | OwnerCheck::Yes => true,
-            OwnerCheck::NotApplicable | OwnerCheck::No | OwnerCheck::Racy => false,
-        }
-    }
 }
-
-fn too_slow(options: &LockOptions) -> LockError {
-    let lease = options.lease.length().as_millis();
-    LockError::Backend(format!("its answer took longer than the lease of {lease} ms"))
-}
-
-/// The caller's wait is over.
-struct Late;

@@ -1,24 +1,25 @@
 //! `multi`: all of several locks, of any mechanism.
 //!
-//! The members are taken one after the other in the order of their names, so that two who want the
-//! same ones never wait for each other in a circle; all or nothing, under the one deadline of the
-//! caller. If one is busy, those that were taken are given back before the wait, which is the busy
-//! member's own: nobody stands in any other queue meanwhile, where its turn might come. Release
-//! goes through all members, whatever happens to one of them. With [`Multi::tolerating`] so many
-//! members may be missing, fewer than half, so that two holders always meet at a member; losing one
-//! more is losing all. A missing member is busy or fails: if more fail than may be missing, so does
-//! the attempt; else the lock is somebody else's, and is waited for.
+//! The members are taken one after the other, in the order of their names, so two waiters for the
+//! same members cannot deadlock. It is all or nothing, under one deadline. If a member is busy, the
+//! members that were taken are released first; then the acquisition waits for the busy one. So it
+//! stands in no other queue meanwhile. Release goes through all members, whatever happens to one of
+//! them.
 //!
-//! A member that was given back is taken again by a request of its own, because servers remember
-//! those that were released. One whose attempt has failed is left out for the rest of the
-//! acquisition, because what was given up may still arrive and undo what came later; one that did
-//! not answer when it was to be given back ends the acquisition, and the waiter goes on as somebody
-//! else.
+//! With [`Multi::tolerating`] fewer than half of the members may be missing, so two holders always
+//! meet at a member; losing one more loses the lock. A missing member is busy or has failed. If
+//! more have failed than may be missing, so does the attempt; else the lock is held by another
+//! owner, and the caller waits.
 //!
-//! With the same name on several independent servers it is an answer to the failover that forgets
-//! a lock. It is as strong as its weakest member, and its flaw is that one member that is away
-//! keeps everybody out. Source: Redisson's `MultiLock`, Curator's `InterProcessMultiLock`. Tests:
-//! `tests/multi.rs`, `tests/multi_again.rs`, and `composites` in the crate conformance.
+//! A member that was released is taken again under a new request id, because servers remember
+//! released ids. A member whose attempt failed is left out of the rest of the acquisition: its late
+//! cleanup could undo a later attempt. A member whose release has no answer ends the acquisition;
+//! the waiter retries with a fresh owner id.
+//!
+//! With one name on several independent servers it survives a failover that forgets a lock. It is
+//! as strong as its weakest member. Flaw: one member that is away keeps all callers out. Source:
+//! Redisson's `MultiLock`, Curator's `InterProcessMultiLock`. Tests: `tests/multi.rs`,
+//! `tests/multi_again.rs`, and `composites` in the crate conformance.
 
 use std::sync::Arc;
 
@@ -28,8 +29,8 @@ use uuid::Uuid;
 
 use crate::multi_hold::MultiHold;
 use crate::{
-    Acquisition, Answer, Fencing, Guarantees, Hold, HoldKind, LockError, LockKind, LockName,
-    Locker, OwnerCheck, RenewalKind, Request, Wake, WakeKind, Woken, guarantees,
+    Acquisition, Fencing, Guarantees, Hold, HoldKind, LockError, LockKind, LockName, Locker,
+    OwnerCheck, RenewalKind, Request, Support, WakeEvent, WakeKind, WakeStrategy, guarantees,
 };
 
 /// A lock made of locks.
@@ -39,14 +40,14 @@ pub struct Multi {
 }
 
 impl Multi {
-    /// The same name by each of these mechanisms: one per server, say. Fails with
+    /// Makes a lock of one name by each of these mechanisms: one per server, say. Fails with
     /// [`LockError::BadRequest`] without any.
     pub fn same_name(lockers: Vec<Arc<dyn Locker>>) -> Result<Self, LockError> {
         Self::made_of(lockers.into_iter().map(|locker| (locker, None)).collect())
     }
 
-    /// These locks. The name under which the whole is asked for then only queues in the process.
-    /// Fails with [`LockError::BadRequest`] without any.
+    /// Makes a lock of these locks. The name under which it is taken then only queues in the
+    /// process. Fails with [`LockError::BadRequest`] without any.
     pub fn of(mut members: Vec<(Arc<dyn Locker>, LockName)>) -> Result<Self, LockError> {
         members.sort_by(|(_, one), (_, other)| one.as_str().cmp(other.as_str()));
         Self::made_of(members.into_iter().map(|(locker, name)| (locker, Some(name))).collect())
@@ -54,14 +55,14 @@ impl Multi {
 
     fn made_of(members: Vec<(Arc<dyn Locker>, Option<LockName>)>) -> Result<Self, LockError> {
         if members.is_empty() {
-            let limit = "must be one at least: a lock of none keeps nobody out".into();
+            let limit = "must be at least one".into();
             return Err(LockError::BadRequest { field: "members", limit });
         }
         Ok(Self { members, tolerated: 0 })
     }
 
-    /// So many members may be missing (Redisson's `failedLocksLimit`). Fails with
-    /// [`LockError::BadRequest`] if that is half of them or more: then two could hold the lock,
+    /// Tolerates this number of missing members (Redisson's `failedLocksLimit`). Fails with
+    /// [`LockError::BadRequest`] for half of them or more: then two owners could hold the lock,
     /// each with members that the other misses.
     pub fn tolerating(self, members: usize) -> Result<Self, LockError> {
         let all = self.members.len();
@@ -84,7 +85,7 @@ impl Locker for Multi {
         let members: Vec<_> = self.members.iter().map(|(locker, _)| locker.guarantees()).collect();
         let any = |test: fn(&Guarantees) -> bool| members.iter().any(test);
         let all = |test: fn(&Guarantees) -> bool| members.iter().all(test);
-        let yes_if = |yes| if yes { Answer::Yes } else { Answer::No };
+        let yes_if = |yes| if yes { Support::Yes } else { Support::No };
         let renewals = [RenewalKind::No, RenewalKind::Heartbeat];
         let renewal = renewals
             .into_iter()
@@ -107,13 +108,13 @@ impl Locker for Multi {
             owner_checked: weakest.unwrap_or(OwnerCheck::Atomic),
             idempotent: yes_if(all(|member| member.idempotent.is_yes())),
             reentrant: yes_if(all(|member| member.reentrant.is_yes())),
-            fair: Answer::No,
+            fair: Support::No,
             fencing: if all(fences) { Fencing::Optional } else { Fencing::No },
             flaws: guarantees(LockKind::Multi).flaws,
         }
     }
 
-    /// All at once; so many members as may be missing may fail.
+    /// Checks all members at once; as many may fail as may be missing.
     async fn check_servers(&self) -> Result<(), LockError> {
         let mut looks = JoinSet::new();
         for (locker, _) in &self.members {
@@ -141,15 +142,15 @@ impl Locker for Multi {
             let name = name.as_ref().unwrap_or(&request.name).clone();
             let request = Request { name, ..request.clone() };
             let locker = Arc::clone(locker);
-            Place { locker, request, acquisition: None, hold: None, failed: false }
+            MultiMember { locker, request, acquisition: None, hold: None, failed: false }
         };
-        let places = self.members.iter().map(place).collect();
-        Box::new(MultiAcquisition { places, tolerated: self.tolerated, busy: 0 })
+        let members_ = self.members.iter().map(place).collect();
+        Box::new(MultiAcquisition { members_, tolerated: self.tolerated, busy: 0 })
     }
 }
 
 /// One member of an acquisition.
-struct Place {
+struct MultiMember {
     locker: Arc<dyn Locker>,
     request: Request,
     acquisition: Option<Box<dyn Acquisition>>,
@@ -158,7 +159,7 @@ struct Place {
     failed: bool,
 }
 
-impl Place {
+impl MultiMember {
     /// Whether it is held now.
     async fn attempt(&mut self) -> Result<bool, LockError> {
         if self.hold.is_none() {
@@ -184,18 +185,18 @@ impl Place {
         }
         self.acquisition = None;
         self.request.id = Uuid::new_v4();
-        // Some of the servers of a member may carry a release out later. Who may want to enter
-        // again is known by the owner.
+        // Some servers of a member may carry the release out later. A member for re-entry keeps its
+        // owner.
         if !reentrant.is_yes() {
             self.request.owner = self.locker.fresh_owner();
         }
         Ok(())
     }
 
-    /// The same where a failure changes nothing.
+    /// Abandons the member; a failure changes nothing.
     async fn leave(&mut self) {
         if let Err(error) = self.abandon().await {
-            tracing::debug!(%error, "a member is left to its lease");
+            tracing::debug!(%error, "member not released; it ends with its lease");
         }
     }
 
@@ -205,7 +206,7 @@ impl Place {
 }
 
 struct MultiAcquisition {
-    places: Vec<Place>,
+    members_: Vec<MultiMember>,
     tolerated: usize,
     /// The member that was busy at the last attempt.
     busy: usize,
@@ -216,7 +217,7 @@ impl MultiAcquisition {
     /// if one of them does not answer: it must not be asked again as the same owner.
     async fn step_back(&mut self, wait_for: Option<usize>) -> Result<(), LockError> {
         let mut outcome = Ok(());
-        for (number, place) in self.places.iter_mut().enumerate().rev() {
+        for (number, place) in self.members_.iter_mut().enumerate().rev() {
             if place.is_queued() && wait_for != Some(number) {
                 outcome = place.abandon().await.and(outcome);
             }
@@ -226,7 +227,7 @@ impl MultiAcquisition {
 
     /// Of the members that the whole does without.
     async fn leave_queues(&mut self) {
-        let missing = self.places.iter_mut().filter(|place| place.hold.is_none());
+        let missing = self.members_.iter_mut().filter(|place| place.hold.is_none());
         for place in missing.filter(|place| place.is_queued()) {
             place.leave().await;
         }
@@ -234,15 +235,15 @@ impl MultiAcquisition {
 
     fn held(&mut self) -> Box<dyn Hold> {
         let members: Vec<_> = self
-            .places
+            .members_
             .iter_mut()
             .filter_map(|place| {
                 place.acquisition = None;
                 place.hold.take()
             })
             .collect();
-        let spare = self.tolerated + members.len() - self.places.len();
-        let id = self.places.first().map(|place| place.request.clone());
+        let spare = self.tolerated + members.len() - self.members_.len();
+        let id = self.members_.first().map(|place| place.request.clone());
         Box::new(MultiHold::new(members, spare, id))
     }
 }
@@ -250,9 +251,9 @@ impl MultiAcquisition {
 #[async_trait]
 impl Acquisition for MultiAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let (mut busy, mut failed) = (0, self.places.iter().filter(|place| place.failed).count());
-        for number in 0..self.places.len() {
-            let place = &mut self.places[number];
+        let (mut busy, mut failed) = (0, self.members_.iter().filter(|place| place.failed).count());
+        for number in 0..self.members_.len() {
+            let place = &mut self.members_[number];
             if place.failed {
                 continue;
             }
@@ -269,7 +270,7 @@ impl Acquisition for MultiAcquisition {
                     failed += 1;
                     if failed > self.tolerated {
                         if let Err(error) = self.step_back(None).await {
-                            tracing::debug!(%error, "a member is given back in the background");
+                            tracing::debug!(%error, "members not released; the background retries");
                         }
                         return Err(error);
                     }
@@ -284,35 +285,38 @@ impl Acquisition for MultiAcquisition {
         Ok(Some(self.held()))
     }
 
-    fn wake(&mut self) -> Wake<'_> {
-        let Some(Place { acquisition: Some(acquisition), hold, .. }) =
-            self.places.get_mut(self.busy)
+    fn wake_strategy(&mut self) -> WakeStrategy<'_> {
+        let Some(MultiMember { acquisition: Some(acquisition), hold, .. }) =
+            self.members_.get_mut(self.busy)
         else {
-            return Wake::Poll;
+            return WakeStrategy::Poll;
         };
-        match acquisition.wake() {
-            Wake::Poll => Wake::Poll,
-            Wake::Signal(signal) => Wake::Signal(Box::pin(async move {
-                if let Woken::Held { hold: taken, .. } = signal.await? {
+        match acquisition.wake_strategy() {
+            WakeStrategy::Poll => WakeStrategy::Poll,
+            WakeStrategy::Signal(signal) => WakeStrategy::Signal(Box::pin(async move {
+                if let WakeEvent::Acquired { hold: taken, .. } = signal.await? {
                     *hold = Some(taken);
                 }
-                Ok(Woken::LookAgain)
+                Ok(WakeEvent::Retry)
             })),
         }
     }
 
-    fn is_endless(&self) -> bool {
-        let busy = self.places.get(self.busy).and_then(|place| place.acquisition.as_ref());
-        busy.is_some_and(|acquisition| acquisition.is_endless())
+    async fn has_no_expiry(&mut self) -> bool {
+        let busy = self.members_.get_mut(self.busy).and_then(|place| place.acquisition.as_mut());
+        match busy {
+            Some(acquisition) => acquisition.has_no_expiry().await,
+            None => false,
+        }
     }
 
     fn is_queued(&self) -> bool {
-        self.places.iter().any(Place::is_queued)
+        self.members_.iter().any(MultiMember::is_queued)
     }
 
     async fn abandon(&mut self) -> Result<(), LockError> {
         let mut outcome = Ok(());
-        for place in self.places.iter_mut().rev() {
+        for place in self.members_.iter_mut().rev() {
             outcome = place.abandon().await.and(outcome);
         }
         outcome
@@ -327,13 +331,13 @@ mod tests {
     use super::*;
     use crate::{Owner, local::Local, none::NoLock};
 
-    /// Lets everybody in, and notes who asks.
-    struct Noting {
-        reentrant: Answer,
+    /// Grants every request and records it.
+    struct RecordingLocker {
+        reentrant: Support,
         asked: Mutex<Vec<Request>>,
     }
 
-    impl Locker for Noting {
+    impl Locker for RecordingLocker {
         fn name(&self) -> &'static str {
             "noting"
         }
@@ -355,9 +359,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_taken_again_is_asked_for_anew_and_by_an_owner_who_can_enter_again_if_any() {
-        for reentrant in [Answer::Yes, Answer::No] {
+        for reentrant in [Support::Yes, Support::No] {
             let [a, b] = ["a", "b"].map(|name| LockName::new(name).unwrap());
-            let noting = Arc::new(Noting { reentrant, asked: Mutex::default() });
+            let noting = Arc::new(RecordingLocker { reentrant, asked: Mutex::default() });
             let busy = Arc::new(Local::new());
             let _held = busy.begin(request(b.clone())).attempt().await.unwrap().unwrap();
             let multi = Multi::of(vec![(Arc::clone(&noting) as _, a.clone()), (busy, b)]).unwrap();

@@ -1,61 +1,61 @@
-//! The hold of a `multi`: all members together, how long they may be believed in, and how they are
-//! renewed and released.
+//! The hold of a `multi`: all members together, their combined validity, renewal and release.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::task::JoinSet;
 
-use crate::{Belief, Hold, LockError, Release, Renewal, Renewer, Request, Upkeep};
+use crate::{Hold, LockError, Release, Renewal, RenewalTarget, Renewer, Request, Validity};
 
 pub(crate) struct MultiHold {
     /// With the outcome of a release that was answered.
     members: Vec<(Box<dyn Hold>, Option<Release>)>,
-    beliefs: Beliefs,
-    upkeep: Option<Upkeep>,
+    validities: MemberValidities,
+    renewal_target: Option<RenewalTarget>,
 }
 
-/// How the beliefs in the members make the belief in the whole.
+/// Combines the validities of the members.
 #[derive(Clone, Copy)]
-struct Beliefs {
-    /// So many members may be lost.
+struct MemberValidities {
+    /// The number of members that may be lost.
     spare: usize,
 }
 
-impl Beliefs {
+impl MemberValidities {
     /// The whole is lost with the first member beyond those that may be.
-    fn whole(self, mut members: Vec<Belief>) -> Belief {
-        members.sort_by_key(|belief| (belief.deadline().is_none(), belief.deadline()));
-        members.get(self.spare).copied().unwrap_or(Belief::FOREVER)
+    fn combined(self, mut members: Vec<Validity>) -> Validity {
+        members.sort_by_key(|validity| (validity.deadline().is_none(), validity.deadline()));
+        members.get(self.spare).copied().unwrap_or(Validity::UNBOUNDED)
     }
 }
 
 impl MultiHold {
     pub(crate) fn new(members: Vec<Box<dyn Hold>>, spare: usize, request: Option<Request>) -> Self {
-        let beliefs = Beliefs { spare };
-        let members_upkeep: Vec<_> =
-            members.iter().map(|member| (member.belief(), member.upkeep())).collect();
+        let validities = MemberValidities { spare };
+        let member_targets: Vec<_> =
+            members.iter().map(|member| (member.validity(), member.renewal_target())).collect();
         // By the rhythm of the member that has to be renewed most often: a session has its own.
-        let leases = members_upkeep.iter().filter_map(|(_, upkeep)| upkeep.as_ref());
-        let lease = leases.map(|upkeep| upkeep.request.lease).min();
-        let renewer = MultiRenewer { members: members_upkeep, beliefs };
-        let upkeep = request.zip(lease).map(|(request, lease)| Upkeep {
+        let leases =
+            member_targets.iter().filter_map(|(_, renewal_target)| renewal_target.as_ref());
+        let lease = leases.map(|renewal_target| renewal_target.request.lease).min();
+        let renewer = MultiRenewer { members: member_targets, validities };
+        let renewal_target = request.zip(lease).map(|(request, lease)| RenewalTarget {
             renewer: Arc::new(renewer),
             request: Request { lease, ..request },
         });
         let members = members.into_iter().map(|member| (member, None)).collect();
-        Self { members, beliefs, upkeep }
+        Self { members, validities, renewal_target }
     }
 }
 
 #[async_trait]
 impl Hold for MultiHold {
-    fn belief(&self) -> Belief {
-        self.beliefs.whole(self.members.iter().map(|(member, _)| member.belief()).collect())
+    fn validity(&self) -> Validity {
+        self.validities.combined(self.members.iter().map(|(member, _)| member.validity()).collect())
     }
 
-    fn upkeep(&self) -> Option<Upkeep> {
-        self.upkeep.clone()
+    fn renewal_target(&self) -> Option<RenewalTarget> {
+        self.renewal_target.clone()
     }
 
     /// The worst that happened to a member; an error only after all have been asked.
@@ -80,8 +80,8 @@ impl Hold for MultiHold {
 
 /// Renews the members of one hold, all at once.
 struct MultiRenewer {
-    members: Vec<(Belief, Option<Upkeep>)>,
-    beliefs: Beliefs,
+    members: Vec<(Validity, Option<RenewalTarget>)>,
+    validities: MemberValidities,
 }
 
 #[async_trait]
@@ -89,10 +89,10 @@ impl Renewer for MultiRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
         let mut renewals = JoinSet::new();
         let mut members = Vec::new();
-        for (belief, upkeep) in &self.members {
-            match upkeep.clone() {
-                None => members.push(Renewal::Renewed(*belief)),
-                Some(Upkeep { renewer, request }) => {
+        for (validity, renewal_target) in &self.members {
+            match renewal_target.clone() {
+                None => members.push(Renewal::Renewed(*validity)),
+                Some(RenewalTarget { renewer, request }) => {
                     renewals.spawn(async move { renewer.renew(&[request]).await });
                 }
             }
@@ -112,19 +112,19 @@ impl Renewer for MultiRenewer {
 impl MultiRenewer {
     fn together(&self, members: &[Renewal]) -> Renewal {
         let lost = members.iter().filter(|renewal| **renewal == Renewal::Lost).count();
-        if lost > self.beliefs.spare {
+        if lost > self.validities.spare {
             return Renewal::Lost;
         }
         let renewed: Vec<_> = members
             .iter()
             .filter_map(|renewal| match renewal {
-                Renewal::Renewed(belief) => Some(*belief),
+                Renewal::Renewed(validity) => Some(*validity),
                 Renewal::Lost | Renewal::Unknown => None,
             })
             .collect();
         let missing = members.len() - renewed.len();
-        match self.beliefs.spare.checked_sub(missing) {
-            Some(spare) => Renewal::Renewed(Beliefs { spare }.whole(renewed)),
+        match self.validities.spare.checked_sub(missing) {
+            Some(spare) => Renewal::Renewed(MemberValidities { spare }.combined(renewed)),
             None => Renewal::Unknown,
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::LockError;
 
-/// A checked lock name: 1 to 512 bytes, no control characters, at most one pair of braces with
-/// something between them (the part by which a Redis Cluster chooses the slot). Cheap to clone.
+/// A checked lock name: 1 to 512 bytes, without control characters. It has at most one pair of
+/// braces, not empty, by which a Redis Cluster chooses the slot. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LockName(Arc<str>);
 

@@ -1,13 +1,12 @@
 //! `none`: no lock.
 //!
-//! Everybody enters at once. It is the red end of every comparison: a harness that does not see
-//! it fail proves nothing. Shown by `conformance/tests/flaws/nobody_shares.rs` and `loadtest
-//! compare`.
+//! Every attempt succeeds. It is the red end of every comparison: a harness that does not see it
+//! fail proves nothing. Shown by `conformance/tests/flaws/no_exclusion.rs` and `loadtest compare`.
 
 use async_trait::async_trait;
 
 use crate::{
-    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Request,
+    Acquisition, Guarantees, Hold, LockError, LockKind, Locker, Release, Request, Validity,
     guarantees,
 };
 
@@ -40,8 +39,8 @@ impl Acquisition for NoLock {
 
 #[async_trait]
 impl Hold for NoLock {
-    fn belief(&self) -> Belief {
-        Belief::FOREVER
+    fn validity(&self) -> Validity {
+        Validity::UNBOUNDED
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {

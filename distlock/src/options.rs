@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use crate::{Guarantees, HoldKind, Lease, LockError, RenewalKind};
 
-/// How a lock is to be taken.
+/// How to take a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct LockOptions {
     /// Zero is the classic `tryLock()`, which fails at once. At most [`LockOptions::MAX`]. With
-    /// kinds whose waiters poll, whoever waits for less than 100 ms does not give way to other
-    /// processes: with such waits a busy one may have more than its share of a lock. A wait for
-    /// `local` of 100 ms or more may last 10 ms longer, which are those of the machine: a paused
-    /// clock of tokio's does not see it begin.
+    /// kinds that poll, a process yields to other processes only if the wait is 100 ms or more.
+    /// With shorter waits a busy process may get more than its share. A wait of 100 ms or more for
+    /// `local` may last 10 ms longer. These are real time: a paused clock of tokio does not count
+    /// them.
     pub wait: Duration,
-    /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`], and
-    /// more than two round trips to the server, as far as some were measured.
+    /// How long the server keeps the lock if its holder dies: 10 ms to [`LockOptions::MAX`]. It
+    /// must be longer than two measured round trips to the server.
     pub lease: Lease,
-    /// The lock is held no longer than that after it was taken: 10 ms to [`LockOptions::MAX`];
-    /// `None` is without end. Then belief ends, and the lock is freed although its guard is still
-    /// there; only kinds that might free somebody else's lock leave it to its lease, and a lent
-    /// transaction is its borrower's.
+    /// The longest hold, from the acquisition on: 10 ms to [`LockOptions::MAX`]; `None` has no
+    /// limit. At its end the validity ends and the lock is freed, even while the guard lives. Kinds
+    /// that could free another owner's lock leave it to its lease; a transaction that was taken out
+    /// stays open.
     pub max_hold: Option<Duration>,
     /// Whether the guard must carry a fencing token.
     pub fenced: bool,
@@ -40,7 +40,7 @@ impl LockOptions {
     /// The lease of a renewed hold, unless told otherwise.
     pub const WATCHDOG_LEASE: Duration = Duration::from_secs(30);
 
-    /// Waits so long, holds so long.
+    /// Options with this wait and this lease, no fencing token and no longest hold.
     pub fn new(wait: Duration, lease: Lease) -> Self {
         Self { wait, lease, max_hold: None, fenced: false }
     }
@@ -92,7 +92,9 @@ impl LockOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LockKind::{self, Local, LuaRelease, Multi, MysqlNamed, MysqlTable, Red, Redisson};
+    use crate::LockKind::{
+        self, Local, LuaRelease, Multi, MysqlNamed, MysqlTable, Redisson, Redlock,
+    };
     use crate::guarantees;
 
     #[test]
@@ -104,7 +106,7 @@ mod tests {
             assert!(options.check(&guarantees, second / 3).is_ok(), "{kind}: it is long enough");
             options.check(&guarantees, second / 2).is_err()
         };
-        for kind in [LuaRelease, Redisson, Red, MysqlTable, Multi] {
+        for kind in [LuaRelease, Redisson, Redlock, MysqlTable, Multi] {
             assert!(is_refused(kind), "{kind}");
         }
         for kind in [Local, MysqlNamed] {

@@ -1,8 +1,12 @@
-//! From the name of a kind to its mechanism: one line each.
+//! The servers from which mechanisms are made. The rows in `kinds.rs` say which kind takes which.
 
+#[cfg(feature = "redis")]
 use std::sync::Arc;
 
-use crate::{LockError, LockKind, Locker, local, none};
+#[cfg(any(feature = "redis", feature = "mysql", feature = "zookeeper"))]
+use crate::LockError;
+#[cfg(feature = "redis")]
+use crate::Locker;
 
 /// The servers that mechanisms may use; a kind whose server is missing is refused.
 #[derive(Clone, Default)]
@@ -10,14 +14,13 @@ pub struct Backends {
     /// The Redis of the kinds that need one.
     #[cfg(feature = "redis")]
     pub redis: Option<crate::RedisServer>,
-    /// The independent servers of `red` and `multi`.
+    /// The independent servers of `redlock` and `multi`.
     #[cfg(feature = "redis")]
     pub independent_redis: Vec<crate::RedisServer>,
-    /// How long a server of `red` that came up empty stays out: the longest lease that anybody
-    /// uses, or nothing if all of them keep what they were told (an append-only file, fsync
-    /// always).
+    /// How long a server of `redlock` that came up empty stays out: the longest lease in use. Zero
+    /// if all servers write each command through to disk (an append-only file, fsync always).
     #[cfg(feature = "redis")]
-    pub red_restart_delay: std::time::Duration,
+    pub redlock_restart_delay: std::time::Duration,
     /// The database of the `mysql` kinds.
     #[cfg(feature = "mysql")]
     pub mysql: Option<crate::MySqlServer>,
@@ -28,19 +31,19 @@ pub struct Backends {
 
 #[cfg(feature = "zookeeper")]
 impl Backends {
-    fn zookeeper(&self) -> Result<&crate::ZooKeeperServer, LockError> {
+    pub(crate) fn zookeeper(&self) -> Result<&crate::ZooKeeperServer, LockError> {
         self.zookeeper.as_ref().ok_or(LockError::Unsupported("a ZooKeeper server"))
     }
 }
 
 #[cfg(feature = "redis")]
 impl Backends {
-    fn redis(&self) -> Result<&crate::RedisServer, LockError> {
+    pub(crate) fn redis(&self) -> Result<&crate::RedisServer, LockError> {
         self.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))
     }
 
-    /// The same name by `redisson` on each of the independent servers.
-    fn multi(&self) -> Result<crate::Multi, LockError> {
+    /// One name by `redisson` on each of the independent servers.
+    pub(crate) fn multi(&self) -> Result<crate::Multi, LockError> {
         if self.independent_redis.is_empty() {
             return Err(LockError::Unsupported("independent Redis servers"));
         }
@@ -48,67 +51,23 @@ impl Backends {
         crate::Multi::same_name(self.independent_redis.iter().map(member).collect())
     }
 
-    fn red(&self) -> Result<crate::Red, LockError> {
-        let red = crate::Red::new(&self.independent_redis)?;
-        Ok(red.with_restart_delay(self.red_restart_delay))
+    pub(crate) fn redlock(&self) -> Result<crate::Redlock, LockError> {
+        let redlock = crate::Redlock::new(&self.independent_redis)?;
+        Ok(redlock.with_restart_delay(self.redlock_restart_delay))
     }
 }
 
 #[cfg(feature = "mysql")]
 impl Backends {
-    fn mysql(&self) -> Result<&crate::MySqlServer, LockError> {
+    pub(crate) fn mysql(&self) -> Result<&crate::MySqlServer, LockError> {
         self.mysql.as_ref().ok_or(LockError::Unsupported("a MySQL server"))
     }
-}
-
-/// A mechanism whose backend is a feature of this crate.
-macro_rules! with {
-    ($feature:literal, $locker:expr) => {{
-        type Made = Result<Arc<dyn Locker>, LockError>;
-        #[cfg(feature = $feature)]
-        let made: Made = Ok(Arc::new($locker));
-        #[cfg(not(feature = $feature))]
-        let made: Made = Err(LockError::Unsupported(concat!("the feature `", $feature, "`")));
-        made?
-    }};
-}
-
-/// Makes the mechanism of a kind. Fails with [`LockError::Unsupported`] without its server.
-#[cfg_attr(not(feature = "redis"), allow(unused_variables, reason = "no kind has a server"))]
-pub fn locker(kind: LockKind, servers: &Backends) -> Result<Arc<dyn Locker>, LockError> {
-    Ok(match kind {
-        LockKind::None => Arc::new(none::NoLock),
-        LockKind::Local => Arc::new(local::Local::new()),
-        LockKind::SetnxExpire => with!("redis", crate::SetnxExpire::new(servers.redis()?)),
-        LockKind::SetNx => with!("redis", crate::redis::set_nx::SetNx::new(servers.redis()?)),
-        LockKind::OwnerCheck => with!("redis", crate::OwnerCheckLock::new(servers.redis()?)),
-        LockKind::LuaRelease => {
-            with!("redis", crate::redis::lua_release::LuaRelease::new(servers.redis()?))
-        }
-        LockKind::GetsetTimestamp => with!("redis", crate::GetsetTimestamp::new(servers.redis()?)),
-        LockKind::Reentrant => {
-            with!("redis", crate::redis::reentrant::Reentrant::new(servers.redis()?))
-        }
-        LockKind::Redisson => with!("redis", crate::Redisson::on(servers.redis()?)),
-        LockKind::Fair => with!("redis", crate::redis::fair::Fair::new(servers.redis()?)),
-        LockKind::ReadWrite => {
-            with!("redis", crate::redis::read_write::Writer::new(servers.redis()?))
-        }
-        LockKind::Multi => with!("redis", servers.multi()?),
-        LockKind::Red => with!("redis", servers.red()?),
-        LockKind::MysqlTable => with!("mysql", crate::mysql::TableLock::new(servers.mysql()?)),
-        LockKind::MysqlRow => with!("mysql", crate::mysql::RowLock::new(servers.mysql()?)),
-        LockKind::MysqlNamed => with!("mysql", crate::mysql::NamedLock::new(servers.mysql()?)),
-        LockKind::Zookeeper => {
-            with!("zookeeper", crate::zookeeper::mutex::Mutex::new(servers.zookeeper()?))
-        }
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guarantees;
+    use crate::{LockKind, guarantees, locker};
 
     #[test]
     fn a_kind_without_its_server_is_refused_with_a_reason() {

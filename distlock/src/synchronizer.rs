@@ -1,5 +1,6 @@
-//! The closed list of what is no lock: semaphores and a latch. Each is a type of its own, because
-//! nobody owns it alone; it stands here, whatever is compiled in, to be named and printed.
+//! The closed list of the types that are no locks: two semaphores and a latch. Each is a type of
+//! its own, because no single owner holds it. The list is compiled without the feature `redis` too,
+//! for tables and metrics.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,12 +1,11 @@
 //! Keeps held locks alive.
 //!
-//! One task for all holds of a [`Locks`](crate::Locks) waits for all batches that it has sent at
-//! the same time; so a [`Renewer`] must not block. A hold is due at every third of its lease,
-//! counted from the sending of its last renewal; those that are due at about the same time are
-//! renewed together, in batches. A renewal without an answer is tried again, soon and then less
-//! soon, for as long as the hold may be believed; it never ends the renewal of another hold. A hold
-//! that the server calls lost is lost at once. A hold whose belief has ended is not renewed again:
-//! its holder has been told.
+//! One task serves all holds of a [`Locks`](crate::Locks) and awaits all its batches concurrently,
+//! so a [`Renewer`] must not block. A hold is due at every third of its lease, counted from the
+//! sending of its last renewal. Holds that are due at about the same time are renewed in one batch.
+//! A renewal without an answer is retried with growing pauses within the hold's validity; it does
+//! not delay other holds. A hold that the server reports as lost is lost at once. A hold whose
+//! validity has ended is not renewed again, because its holder has been told.
 //!
 //! Bounds: one entry and one renewal under way per hold, one task.
 
@@ -21,36 +20,36 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::meter::Meter;
-use crate::tenure::Tenure;
-use crate::{Belief, Renewal, Renewer, Request, Upkeep, failpoint};
+use crate::hold_state::HoldState;
+use crate::lock_metrics::LockMetrics;
+use crate::{Renewal, RenewalTarget, Renewer, Request, Validity, failpoint};
 
 /// Renewals per lease.
-const PER_LEASE: u32 = 3;
+const RENEWALS_PER_LEASE: u32 = 3;
 /// A hold may be renewed early by this part of its interval, to go with others.
-const EARLY: u32 = 10;
-/// How long the task waits for another hold after the last: a lock that is held for a moment only
-/// would else cost a task each time, which takes longer than the lock where nothing else goes on.
-const LINGER: Duration = Duration::from_secs(1);
+const EARLY_FRACTION: u32 = 10;
+/// How long the idle task waits for another hold. Without it, each short lock would start a task,
+/// which takes longer than the lock itself.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How far ahead the watchdog looks for holds that may go early, at most.
-const AHEAD: Duration = Duration::from_secs(3);
+const MAX_LOOKAHEAD: Duration = Duration::from_secs(3);
 
 #[derive(Clone)]
 pub(crate) struct Watchdog {
-    shared: Arc<Shared>,
+    shared: Arc<WatchdogState>,
     runtime: Handle,
-    meter: Meter,
+    metrics: LockMetrics,
 }
 
-struct Shared {
-    table: Mutex<Table>,
+struct WatchdogState {
+    schedule: Mutex<RenewalSchedule>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct Table {
+struct RenewalSchedule {
     next_id: u64,
-    entries: HashMap<u64, Entry>,
+    entries: HashMap<u64, ScheduledHold>,
     due: BTreeSet<(Instant, u64)>,
     /// Of all holds so far: beyond a part of that none may go early.
     longest_interval: Duration,
@@ -59,80 +58,86 @@ struct Table {
     looks_at: Option<Instant>,
 }
 
-struct Entry {
-    upkeep: Upkeep,
-    tenure: Arc<Tenure>,
-    /// No belief beyond that.
-    until: Belief,
+struct ScheduledHold {
+    renewal_target: RenewalTarget,
+    hold_state: Arc<HoldState>,
+    /// The longest validity that a renewal may give.
+    until: Validity,
     failures: u32,
     /// `None` while a renewal is under way.
     due: Option<Instant>,
 }
 
 /// Keeps a hold until it is dropped; from then on no renewal of it is begun.
-pub(crate) struct Kept {
+pub(crate) struct RenewalRegistration {
     id: u64,
-    shared: Arc<Shared>,
+    shared: Arc<WatchdogState>,
 }
 
-impl Drop for Kept {
+impl Drop for RenewalRegistration {
     fn drop(&mut self) {
-        self.shared.lock().forget(self.id);
+        self.shared.lock().unregister(self.id);
     }
 }
 
 impl Watchdog {
-    pub(crate) fn new(meter: Meter) -> Self {
-        let shared = Shared { table: Mutex::default(), changed: Notify::new() };
-        Self { shared: Arc::new(shared), runtime: Handle::current(), meter }
+    pub(crate) fn new(metrics: LockMetrics) -> Self {
+        let shared = WatchdogState { schedule: Mutex::default(), changed: Notify::new() };
+        Self { shared: Arc::new(shared), runtime: Handle::current(), metrics }
     }
 
     /// Keeps the hold, but not beyond `until`.
-    pub(crate) fn keep(&self, upkeep: Upkeep, tenure: Arc<Tenure>, until: Belief) -> Kept {
-        let interval = interval(&upkeep.request);
+    pub(crate) fn register(
+        &self,
+        renewal_target: RenewalTarget,
+        hold_state: Arc<HoldState>,
+        until: Validity,
+    ) -> RenewalRegistration {
+        let interval = interval(&renewal_target.request);
         let due = Instant::now() + interval;
-        let entry = Entry { upkeep, tenure, until, failures: 0, due: Some(due) };
-        let mut table = self.shared.lock();
-        let id = table.next_id;
-        table.next_id += 1;
-        table.entries.insert(id, entry);
-        table.due.insert((due, id));
-        table.longest_interval = table.longest_interval.max(interval);
-        let looks_too_late = table.looks_at.is_none_or(|looks_at| due < looks_at);
-        let start = !std::mem::replace(&mut table.running, true);
-        drop(table);
+        let entry =
+            ScheduledHold { renewal_target, hold_state, until, failures: 0, due: Some(due) };
+        let mut schedule = self.shared.lock();
+        let id = schedule.next_id;
+        schedule.next_id += 1;
+        schedule.entries.insert(id, entry);
+        schedule.due.insert((due, id));
+        schedule.longest_interval = schedule.longest_interval.max(interval);
+        let looks_too_late = schedule.looks_at.is_none_or(|looks_at| due < looks_at);
+        let start = !std::mem::replace(&mut schedule.running, true);
+        drop(schedule);
         if start {
-            self.runtime.spawn(watch(Arc::clone(&self.shared), self.meter.clone()));
+            self.runtime.spawn(run_watchdog(Arc::clone(&self.shared), self.metrics.clone()));
         } else if looks_too_late {
             self.shared.changed.notify_one();
         }
-        Kept { id, shared: Arc::clone(&self.shared) }
+        RenewalRegistration { id, shared: Arc::clone(&self.shared) }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Table> {
+impl WatchdogState {
+    fn lock(&self) -> MutexGuard<'_, RenewalSchedule> {
         // Each change is made of steps that do not panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn interval(request: &Request) -> Duration {
-    request.lease / PER_LEASE
+    request.lease / RENEWALS_PER_LEASE
 }
 
 /// Holds of one renewer, and what their renewal brought.
-struct Batch {
+struct RenewalBatch {
     renewer: Arc<dyn Renewer>,
     ids: Vec<u64>,
     requests: Vec<Request>,
 }
 
 /// What the renewals brought, and when they were sent.
-type Answers = (Instant, Vec<(u64, Renewal)>);
+type RenewalResults = (Instant, Vec<(u64, Renewal)>);
 
-impl Batch {
-    async fn renew(self) -> Answers {
+impl RenewalBatch {
+    async fn renew(self) -> RenewalResults {
         let sent = Instant::now();
         failpoint::reach(failpoint::BEFORE_RENEWAL);
         let mut answers = self.renewer.renew(&self.requests).await;
@@ -144,11 +149,11 @@ impl Batch {
 
 /// The task. It ends when there was nothing to keep for as long as it lingers, and is started again
 /// by the next hold.
-async fn watch(shared: Arc<Shared>, meter: Meter) {
+async fn run_watchdog(shared: Arc<WatchdogState>, metrics: LockMetrics) {
     let mut under_way = FuturesUnordered::new();
     let mut has_lingered = false;
     loop {
-        let (batches, next) = shared.lock().take_due(Instant::now(), &meter);
+        let (batches, next) = shared.lock().take_due(Instant::now(), &metrics);
         for batch in batches {
             // Nothing that a renewal leaves half done is used again: its holds are not renewed.
             under_way.push(AssertUnwindSafe(batch.renew()).catch_unwind());
@@ -160,9 +165,9 @@ async fn watch(shared: Arc<Shared>, meter: Meter) {
         has_lingered = false;
         tokio::select! {
             Some(answers) = under_way.next() => match answers {
-                Ok((sent, answers)) => shared.lock().settle_all(sent, answers),
+                Ok((sent, answers)) => shared.lock().apply_renewals(sent, answers),
                 // A mechanism that panics leaves its own holds to their leases.
-                Err(_panic) => tracing::error!("a renewal panicked"),
+                Err(_panic) => tracing::error!("renewal panicked; its holds end with their leases"),
             },
             () = sleep_until(next) => has_lingered = is_idle,
             () = shared.changed.notified() => {}
@@ -170,62 +175,62 @@ async fn watch(shared: Arc<Shared>, meter: Meter) {
     }
 }
 
-impl Table {
+impl RenewalSchedule {
     /// Takes what is due, with what may go with it; also says when to look again.
-    fn take_due(&mut self, now: Instant, meter: &Meter) -> (Vec<Batch>, Instant) {
+    fn take_due(&mut self, now: Instant, metrics: &LockMetrics) -> (Vec<RenewalBatch>, Instant) {
         let mut batches = Vec::new();
         if self.due.first().is_some_and(|(due, _)| *due <= now) {
-            let ahead = AHEAD.min(self.longest_interval / EARLY);
+            let ahead = MAX_LOOKAHEAD.min(self.longest_interval / EARLY_FRACTION);
             let candidates: Vec<_> = self.due.range(..=(now + ahead, u64::MAX)).copied().collect();
             for (due, id) in candidates {
                 let Some(entry) = self.entries.get_mut(&id) else { continue };
-                if due > now + interval(&entry.upkeep.request) / EARLY {
+                if due > now + interval(&entry.renewal_target.request) / EARLY_FRACTION {
                     continue;
                 }
                 self.due.remove(&(due, id));
                 entry.due = None;
-                if entry.tenure.is_lost() {
+                if entry.hold_state.is_lost() {
                     self.entries.remove(&id);
                     continue;
                 }
-                meter.renewal_late(now.saturating_duration_since(due));
-                add(&mut batches, id, &entry.upkeep);
+                metrics.record_renewal_delay(now.saturating_duration_since(due));
+                add(&mut batches, id, &entry.renewal_target);
             }
         }
-        let next = self.due.first().map_or(now + LINGER, |(due, _)| *due);
+        let next = self.due.first().map_or(now + IDLE_TIMEOUT, |(due, _)| *due);
         self.looks_at = Some(next);
         (batches, next)
     }
 
-    fn settle_all(&mut self, sent: Instant, answers: Vec<(u64, Renewal)>) {
+    fn apply_renewals(&mut self, sent: Instant, answers: Vec<(u64, Renewal)>) {
         for (id, renewal) in answers {
-            self.settle(id, sent, renewal);
+            self.apply_renewal(id, sent, renewal);
         }
     }
 
-    fn forget(&mut self, id: u64) {
-        if let Some(Entry { due: Some(due), .. }) = self.entries.remove(&id) {
+    fn unregister(&mut self, id: u64) {
+        if let Some(ScheduledHold { due: Some(due), .. }) = self.entries.remove(&id) {
             self.due.remove(&(due, id));
         }
     }
 
-    fn settle(&mut self, id: u64, sent: Instant, renewal: Renewal) {
+    fn apply_renewal(&mut self, id: u64, sent: Instant, renewal: Renewal) {
         // A hold that was released meanwhile is no longer here.
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let due = match renewal {
             Renewal::Lost => {
-                entry.tenure.lose();
+                entry.hold_state.mark_lost();
                 None
             }
-            Renewal::Renewed(belief) => {
+            Renewal::Renewed(validity) => {
                 entry.failures = 0;
-                let going_on = entry.tenure.prolong(belief.earlier(entry.until));
-                going_on.then(|| sent + interval(&entry.upkeep.request))
+                let going_on = entry.hold_state.extend(validity.earlier(entry.until));
+                going_on.then(|| sent + interval(&entry.renewal_target.request))
             }
             Renewal::Unknown => {
                 entry.failures += 1;
-                let pause = back_off(interval(&entry.upkeep.request), entry.failures);
-                (!entry.tenure.is_lost()).then(|| Instant::now() + pause)
+                let pause = back_off(interval(&entry.renewal_target.request), entry.failures);
+                (!entry.hold_state.is_lost()).then(|| Instant::now() + pause)
             }
         };
         entry.due = due;
@@ -242,19 +247,20 @@ impl Table {
     }
 }
 
-fn add(batches: &mut Vec<Batch>, id: u64, upkeep: &Upkeep) {
-    let room = |batch: &&mut Batch| {
-        Arc::ptr_eq(&batch.renewer, &upkeep.renewer) && batch.ids.len() < upkeep.renewer.batch()
+fn add(batches: &mut Vec<RenewalBatch>, id: u64, renewal_target: &RenewalTarget) {
+    let room = |batch: &&mut RenewalBatch| {
+        Arc::ptr_eq(&batch.renewer, &renewal_target.renewer)
+            && batch.ids.len() < renewal_target.renewer.batch()
     };
     // Looked for from the end: the last batch of a renewer is the one with room.
     if let Some(batch) = batches.iter_mut().rev().find(room) {
         batch.ids.push(id);
-        batch.requests.push(upkeep.request.clone());
+        batch.requests.push(renewal_target.request.clone());
     } else {
-        batches.push(Batch {
-            renewer: Arc::clone(&upkeep.renewer),
+        batches.push(RenewalBatch {
+            renewer: Arc::clone(&renewal_target.renewer),
             ids: vec![id],
-            requests: vec![upkeep.request.clone()],
+            requests: vec![renewal_target.request.clone()],
         });
     }
 }
@@ -272,19 +278,19 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::pulse::Pulse;
+    use crate::runtime_ticker::RuntimeTicker;
     use crate::{LockName, Owner};
 
-    struct Never;
+    struct UnusedRenewer;
 
     #[async_trait]
-    impl Renewer for Never {
+    impl Renewer for UnusedRenewer {
         async fn renew(&self, _holds: &[Request]) -> Vec<Renewal> {
             unreachable!("no hold lasts that long")
         }
     }
 
-    fn held_for_a_moment(watchdog: &Watchdog) -> Kept {
+    fn held_for_a_moment(watchdog: &Watchdog) -> RenewalRegistration {
         let request = Request {
             name: LockName::new("a").unwrap(),
             owner: Owner::fresh(),
@@ -292,24 +298,28 @@ mod tests {
             id: Uuid::new_v4(),
             lease: Duration::from_secs(30),
         };
-        let upkeep = Upkeep { renewer: Arc::new(Never), request };
-        watchdog.keep(upkeep, Tenure::new(Belief::FOREVER, &Pulse::here()), Belief::FOREVER)
+        let renewal_target = RenewalTarget { renewer: Arc::new(UnusedRenewer), request };
+        watchdog.register(
+            renewal_target,
+            HoldState::new(Validity::UNBOUNDED, &RuntimeTicker::current()),
+            Validity::UNBOUNDED,
+        )
     }
 
     #[tokio::test(start_paused = true)]
     async fn locks_that_are_held_for_a_moment_again_and_again_share_a_task_which_ends_after_them() {
         let tasks = || Handle::current().metrics().num_alive_tasks();
-        let (watchdog, before) = (Watchdog::new(Meter::of("none")), tasks());
+        let (watchdog, before) = (Watchdog::new(LockMetrics::for_kind("none")), tasks());
         for _ in 0..3 {
             drop(held_for_a_moment(&watchdog));
             yield_now().await;
             assert_eq!(tasks(), before + 1, "it waits for the next hold");
         }
-        sleep(LINGER * 3).await;
+        sleep(IDLE_TIMEOUT * 3).await;
         assert_eq!(tasks(), before, "nothing is left to keep");
-        let kept = held_for_a_moment(&watchdog);
+        let registration = held_for_a_moment(&watchdog);
         yield_now().await;
         assert_eq!(tasks(), before + 1, "it is started again");
-        drop(kept);
+        drop(registration);
     }
 }

@@ -1,5 +1,5 @@
-//! What is under way for callers who have gone is bounded: a server that answers nobody costs a
-//! process no more than so many tasks, and never the time of whoever drops a guard.
+//! Background tasks of dropped callers are bounded. A server that does not answer costs a process
+//! at most that number of tasks, and never delays the drop of a guard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use distlock::{
-    Acquisition, Belief, Guarantees, Guard, Hold, Lease, LockError, LockKind, LockName,
-    LockOptions, Locker, Locks, Release, Request, guarantees,
+    Acquisition, Guarantees, Guard, Hold, Lease, LockError, LockKind, LockName, LockOptions,
+    Locker, Locks, Release, Request, Validity, guarantees,
 };
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 
 /// As `Locks::flush` says.
 const LIMIT: usize = 16_384;
-/// Dropped when so many are under way.
+/// Dropped when this number of tasks runs.
 const BEYOND: usize = 100;
 /// Nothing here ends by time.
 const LONG: Duration = Duration::from_hours(1);
@@ -27,14 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Grants whatever it is asked for; releases wait for a place at the gate.
 #[derive(Clone)]
-struct Slow {
+struct SlowLocker {
     gate: Arc<Semaphore>,
     begun: Arc<AtomicUsize>,
     released: Arc<AtomicUsize>,
 }
 
 #[async_trait]
-impl Locker for Slow {
+impl Locker for SlowLocker {
     fn name(&self) -> &'static str {
         "slow"
     }
@@ -44,17 +44,17 @@ impl Locker for Slow {
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
-        Box::new(Taking(self.clone(), request))
+        Box::new(SlowAcquisition(self.clone(), request))
     }
 }
 
-struct Taking(Slow, Request);
+struct SlowAcquisition(SlowLocker, Request);
 
 #[async_trait]
-impl Acquisition for Taking {
+impl Acquisition for SlowAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let belief = Belief::in_lease(Instant::now(), self.1.lease);
-        Ok(Some(Box::new(Holding(self.0.clone(), belief))))
+        let validity = Validity::of_lease(Instant::now(), self.1.lease);
+        Ok(Some(Box::new(SlowHold(self.0.clone(), validity))))
     }
 
     async fn abandon(&mut self) -> Result<(), LockError> {
@@ -62,11 +62,11 @@ impl Acquisition for Taking {
     }
 }
 
-struct Holding(Slow, Belief);
+struct SlowHold(SlowLocker, Validity);
 
 #[async_trait]
-impl Hold for Holding {
-    fn belief(&self) -> Belief {
+impl Hold for SlowHold {
+    fn validity(&self) -> Validity {
         self.1
     }
 
@@ -89,7 +89,7 @@ impl Recorder for GivenUp {
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         match key.name() {
-            "distlock_given_up_total" => Counter::from_arc(Arc::clone(&self.0)),
+            "distlock_cleanups_dropped_total" => Counter::from_arc(Arc::clone(&self.0)),
             _ => Counter::noop(),
         }
     }
@@ -112,7 +112,7 @@ async fn take(locks: &Locks, number: usize) -> Guard {
 #[tokio::test(flavor = "multi_thread")]
 async fn releases_beyond_the_bound_are_given_up_and_counted_and_nobody_waits_for_one() {
     let (begun, released) = (Arc::default(), Arc::default());
-    let slow = Slow { gate: Arc::new(Semaphore::new(0)), begun, released };
+    let slow = SlowLocker { gate: Arc::new(Semaphore::new(0)), begun, released };
     let given_up = GivenUp::default();
     let locks = with_local_recorder(&given_up, || Locks::new(Arc::new(slow.clone())));
     for number in 0..LIMIT + BEYOND {

@@ -53,7 +53,7 @@ async fn a_held_lock_is_a_key_with_a_lease_that_keeps_others_out_until_it_is_rel
         let left = look.lease(&name).await.expect("a lease");
         assert!(left <= LONG && left + Duration::from_secs(5) > LONG, "{kind}: {left:?}");
         let ends = Instant::now() + left;
-        assert!(guard.belief().deadline().is_some_and(|deadline| deadline < ends), "{kind}");
+        assert!(guard.validity().deadline().is_some_and(|deadline| deadline < ends), "{kind}");
         assert_busy(&second, &name, Duration::ZERO).await;
         assert_eq!(release(guard).await, Release::Released, "{kind}");
         assert_eq!(look.owner(&name).await, None, "{kind}");
@@ -73,7 +73,7 @@ async fn a_release_finds_the_key_gone_or_anothers_as_far_as_the_kind_can_tell() 
         look.set(&name, "another").await;
         let (outcome, left) = match kind {
             LockKind::OwnerCheck => (Release::HeldByOther, Some("another")),
-            // The flaw: they free it, and believe that it was their own.
+            // The flaw: they free it, and take it for their own.
             _ => (Release::Released, None),
         };
         assert_eq!(release(guard).await, outcome, "{kind}");
@@ -121,7 +121,7 @@ async fn without_expire_each_holder_that_dies_locks_everybody_out_for_ever() {
         .map(|server| locks_by(SetnxExpire::without_expire(&server)));
     assert_eq!(release(hold_briefly(&first, &name).await).await, Release::Released);
     let dies = hold_briefly(&first, &name).await;
-    dies.loss().lost().await;
+    dies.lost_signal().lost().await;
     dies.leave_to_lease();
     assert!(look.owner(&name).await.is_some(), "the lease it asked for is over");
     assert_eq!(look.lease(&name).await, None, "nothing will ever end it");

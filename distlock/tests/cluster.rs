@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{
     CountdownLatch, ExpirableSemaphore, Guard, Lease, LockError, LockKind, LockName, Locks,
-    ReadWrite, Red, RedisConnection, Release, Semaphore,
+    ReadWrite, RedisConnection, Redlock, Release, Semaphore,
 };
 use redis::aio::ConnectionManagerConfig;
 use support::cluster::{Nodes, shared};
@@ -266,7 +266,7 @@ async fn permits_and_latches_are_shared_by_processes_and_their_waiters_are_told(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_not_three_independent_servers() {
     let server = shared().process().await;
-    let refused = Red::new(&[server.clone(), server.clone(), server]).err().expect("refused");
+    let refused = Redlock::new(&[server.clone(), server.clone(), server]).expect_err("refused");
     assert!(refused.to_string().contains("not a Redis Cluster"), "{refused}");
 }
 
@@ -287,12 +287,12 @@ async fn a_cluster_is_found_by_any_of_its_nodes_and_its_absence_is_told() {
     let config = || ConnectionManagerConfig::new().set_number_of_retries(1);
     for host in hosts.split(',') {
         let url = format!("{start}@127.0.0.1:1,{host}");
-        RedisConnection::now(&*url, config()).await.expect("a cluster");
+        RedisConnection::connect(&*url, config()).await.expect("a cluster");
     }
     let nobody = format!("{start}@127.0.0.1:1");
-    assert!(RedisConnection::now(&*nobody, config()).await.is_err());
+    assert!(RedisConnection::connect(&*nobody, config()).await.is_err());
     // A server that is no cluster says so.
     let alone = support::server().url().replacen("redis://", "redis+cluster://", 1);
-    let refused = RedisConnection::now(&*alone, config()).await.err().expect("no cluster");
+    let refused = RedisConnection::connect(&*alone, config()).await.expect_err("no cluster");
     assert!(refused.to_string().contains("cluster"), "{refused}");
 }

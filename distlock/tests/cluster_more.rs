@@ -49,7 +49,7 @@ async fn the_masters_of_a_cluster_are_reached_by_tls_for_commands_and_for_messag
     let ca = std::fs::read(ca).expect("a file");
     let process = async || {
         let address = RedisAddress { url: &url, ca: Some(&ca) };
-        RedisServer::new(RedisConnection::now(address, config()).await.expect("a connection"))
+        RedisServer::new(RedisConnection::connect(address, config()).await.expect("a connection"))
     };
     for kind in [LockKind::LuaRelease, LockKind::Redisson, LockKind::Fair] {
         let (one, other) = (locks_of(kind, process().await), locks_of(kind, process().await));
@@ -63,7 +63,7 @@ async fn the_masters_of_a_cluster_are_reached_by_tls_for_commands_and_for_messag
             assert_eq!(held.release().await.expect("a release"), Release::Released, "{kind}");
         }
     }
-    let unknown = RedisConnection::now(RedisAddress { url: &url, ca: None }, config()).await;
+    let unknown = RedisConnection::connect(RedisAddress { url: &url, ca: None }, config()).await;
     assert!(unknown.is_err(), "nobody vouches for it");
 }
 

@@ -5,9 +5,9 @@ mod support;
 use std::time::{Duration, Instant};
 
 use distlock::{CountdownLatch, LockError};
-use support::synchronizers::{ACCIDENTS, Client, LOOK, Own, PATIENT, SLACK};
+use support::synchronizers::{ACCIDENTS, Client, LOOK, OwnServer, PATIENT, SLACK};
 use support::{eventually, fresh_name};
-use testbed::{Dropping, Times};
+use testbed::{MessageDrop, Times};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -17,13 +17,13 @@ const KEYS: &str = "3";
 const LOOKS: &str = "1";
 
 /// A latch by a way that can be broken, and by one that cannot.
-struct Seen {
-    own: Own,
+struct FaultOutcome {
+    own: OwnServer,
     broken: CountdownLatch,
     sound: CountdownLatch,
 }
 
-impl Seen {
+impl FaultOutcome {
     async fn closed(count: u32) -> Self {
         let seen = Self::open().await;
         assert!(seen.sound.try_set_count(count).await.expect("an answer"));
@@ -31,7 +31,7 @@ impl Seen {
     }
 
     async fn open() -> Self {
-        let (own, name) = (Own::start(), fresh_name());
+        let (own, name) = (OwnServer::start(), fresh_name());
         let broken = CountdownLatch::new(&own.process().await, name.clone());
         let sound = CountdownLatch::new(&own.undisturbed().await, name);
         // So that its scripts are known, and one accident is one.
@@ -58,7 +58,7 @@ impl Seen {
 async fn a_count_whose_answer_is_lost_counts_once() {
     for accident in ACCIDENTS {
         for times in [1, 2, 3] {
-            let seen = Seen::closed(5).await;
+            let seen = FaultOutcome::closed(5).await;
             let rule = seen.own.arm(KEYS, accident, Times::Next(times));
             let id = Uuid::new_v4();
             let outcome = seen.broken.count_down_as(id).await;
@@ -69,7 +69,7 @@ async fn a_count_whose_answer_is_lost_counts_once() {
                 Err(LockError::Backend(_)) => assert!(count >= 4, "{accident:?}: {count}"),
                 Err(other) => panic!("{accident:?} {times}: {other}"),
             }
-            // Whoever does not know asks again, by any way.
+            // A caller without an answer asks again, on any connection.
             assert_eq!(seen.sound.count_down_as(id).await.expect("an answer"), 4);
             assert_eq!(seen.sound.count().await.expect("an answer"), 4, "{accident:?} {times}");
         }
@@ -79,7 +79,7 @@ async fn a_count_whose_answer_is_lost_counts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_latch_whose_setting_was_lost_is_set_once() {
     for accident in ACCIDENTS {
-        let seen = Seen::open().await;
+        let seen = FaultOutcome::open().await;
         let rule = seen.own.arm(KEYS, accident, Times::Next(1));
         match seen.broken.try_set_count(2).await {
             Ok(set) => assert!(set, "{accident:?}: it was this call that set it"),
@@ -93,13 +93,13 @@ async fn a_latch_whose_setting_was_lost_is_set_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_hears_no_message_looks_by_itself() {
     for fault in ["cut", "killed", "dropped"] {
-        let seen = Seen::closed(1).await;
+        let seen = FaultOutcome::closed(1).await;
         let waiter = seen.waiter().await;
         let client = Client::at(seen.own.redis.url()).await;
         match fault {
             "cut" => seen.own.proxy.cut_subscribers(),
             "killed" => client.command::<()>(&["CLIENT", "KILL", "TYPE", "pubsub"]).await,
-            _ => seen.own.proxy.drop_messages("latch", Dropping::All),
+            _ => seen.own.proxy.drop_messages("latch", MessageDrop::All),
         }
         let opened = Instant::now();
         assert_eq!(seen.sound.count_down().await.expect("an answer"), 0);
@@ -111,7 +111,7 @@ async fn a_waiter_that_hears_no_message_looks_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
-    let seen = Seen::closed(1).await;
+    let seen = FaultOutcome::closed(1).await;
     let waiter = seen.waiter().await;
     seen.own.proxy.start_outage();
     tokio::time::sleep(LOOK + Duration::from_millis(300)).await;
@@ -125,7 +125,7 @@ async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_loses_its_memory_opens_it() {
     // The known flaw: what is not there is open.
-    let seen = Seen::closed(2).await;
+    let seen = FaultOutcome::closed(2).await;
     let waiter = seen.waiter().await;
     seen.own.act(|redis| redis.restart());
     waiter.await.expect("it is let go, though nobody has counted");

@@ -4,13 +4,19 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use support::server;
 use testbed::{Bed, Redis, RedisOptions};
 
-/// Each of them, and the line that says that it has done what it shows.
+/// The one that needs a database besides Redis.
+const FENCING: &str = "fencing";
+/// The one that serves until it is ended.
+const SERVICE: &str = "axum";
+/// Each of the others, and the line that says that it has done what it shows.
 const EXAMPLES: [(&str, &str); 4] = [
     ("from_redisson", "all of Redisson's interfaces, by other names"),
     ("guard", "released: Released"),
@@ -36,9 +42,11 @@ fn sources() -> BTreeSet<String> {
 
 #[test]
 fn every_example_does_what_it_shows_and_ends_well() {
-    assert!(sources().iter().eq(EXAMPLES.map(|(name, _)| name)), "{:?}", sources());
+    let mut names = BTreeSet::from(EXAMPLES.map(|(name, _)| name.to_owned()));
+    names.extend([FENCING, SERVICE].map(str::to_owned));
+    assert_eq!(sources(), names);
     for (name, line) in EXAMPLES {
-        does(name, &[server()], line);
+        does(name, &[server().url()], line);
     }
 }
 
@@ -46,12 +54,64 @@ fn every_example_does_what_it_shows_and_ends_well() {
 fn with_three_servers_the_example_for_those_from_redisson_takes_a_majority_of_them() {
     let bed = Bed::start().expect("a private bed");
     let servers = bed.redis_many(3, RedisOptions::default()).expect("Redis is installed");
-    does("from_redisson", &Vec::from_iter(&servers), "a majority of 3");
+    let urls: Vec<&str> = servers.iter().map(Redis::url).collect();
+    does("from_redisson", &urls, "a majority of 3");
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn the_example_of_fencing_refuses_a_holder_that_was_paused_past_its_lease() {
+    let database = support::mysql::own().url();
+    does(FENCING, &[server().url(), &database], "refused: token 1 is below 2");
+}
+
+/// Ends the program with the test.
+struct Service(Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.0.kill().and_then(|()| self.0.wait()));
+    }
+}
+
+/// The status line that a service answers to a request for that job.
+fn post(address: &str, job: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    write!(stream, "POST /jobs/{job} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.lines().next().expect("a status line").to_owned()
+}
+
+#[test]
+fn the_service_runs_one_job_at_a_time_on_two_replicas() {
+    let start = || {
+        let mut replica = Command::new(program(SERVICE))
+            .args([server().url(), "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a program");
+        let mut lines = BufReader::new(replica.stdout.take().expect("a pipe")).lines();
+        let line = lines.next().expect("a line").expect("text");
+        let address = line.strip_prefix("listening on ").expect("an address").to_owned();
+        (Service(replica), address)
+    };
+    let replicas = [start(), start()];
+    let answers = std::thread::scope(|scope| {
+        let posts = replicas.each_ref().map(|(_, address)| scope.spawn(|| post(address, "a")));
+        posts.map(|post| post.join().expect("an answer"))
+    });
+    let [ran, refused] = ["HTTP/1.1 200 OK", "HTTP/1.1 409 Conflict"];
+    assert!(
+        answers.contains(&ran.to_owned()) && answers.contains(&refused.to_owned()),
+        "{answers:?}"
+    );
+    assert_eq!(post(&replicas[1].1, "a"), ran, "the lock is free again");
 }
 
 /// With these servers it says that line and ends well.
-fn does(name: &str, servers: &[&Redis], line: &str) {
-    let urls = servers.iter().map(|server| server.url());
+fn does(name: &str, urls: &[&str], line: &str) {
     let run = Command::new(program(name)).args(urls).output().expect("a program");
     let said = String::from_utf8_lossy(&run.stdout);
     let complained = String::from_utf8_lossy(&run.stderr);

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 const CHANNEL: &str = "distlock_permits_channel";
 const ZERO: Duration = Duration::ZERO;
-/// It does not end in a test.
+/// A lease that does not end in a test.
 const FIXED: Lease = Lease::Fixed(LONG);
 const SHORT: Duration = Duration::from_millis(300);
 /// Renewed in time also on a busy machine.
@@ -112,13 +112,13 @@ async fn a_permit_released_twice_is_an_error() {
     assert_eq!(permit.release().await.expect("an answer"), Release::Released);
     assert!(not_out(&id).await, "it was given back");
 
-    // By its id, whoever took it.
+    // Any process may release it by its id.
     let id = taken(&semaphore, FIXED).await.into_id();
     assert_eq!(free(&semaphore).await, 1, "it is still out");
     semaphore.release(&id).await.expect("it is out");
     assert!(not_out(&id).await, "it was given back");
 
-    // Somebody gives it back behind the holder's back.
+    // Another process releases it behind the holder's back.
     let permit = taken(&semaphore, FIXED).await;
     semaphore.release(permit.id()).await.expect("it is out");
     assert_eq!(permit.release().await.expect("an answer"), Release::Gone);
@@ -142,7 +142,7 @@ async fn a_permit_released_twice_is_an_error() {
 async fn permits_whose_leases_have_ended_are_taken_back_first_and_waiters_know_when() {
     let semaphore = fresh(2).await;
     let _long = taken(&semaphore, FIXED).await;
-    // Their holders die: nobody tells anybody.
+    // Their holders die without a message.
     for lease in [SHORT, SHORT * 3 / 2] {
         let (started, ran_before) = (Instant::now(), ran());
         let _undead = ManuallyDrop::new(taken(&semaphore, Lease::Fixed(lease)).await);

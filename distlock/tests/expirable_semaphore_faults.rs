@@ -5,11 +5,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use distlock::{ExpirableSemaphore, Lease, LockError, Owner, Release};
-use support::synchronizers::{ACCIDENTS, Client, LOOK, Own, PATIENT, SLACK};
+use support::synchronizers::{ACCIDENTS, Client, LOOK, OwnServer, PATIENT, SLACK};
 use support::{LONG, eventually, fresh_name};
-use testbed::{Action, Command, Direction, Dropping, RedisOptions, Times};
+use testbed::{Action, Command, Direction, MessageDrop, RedisOptions, Times};
 
-/// It does not end in a test.
+/// A lease that does not end in a test.
 const FIXED: Lease = Lease::Fixed(LONG);
 /// What a lost release may cost here.
 const SHORT: Lease = Lease::Fixed(Duration::from_secs(4));
@@ -17,15 +17,15 @@ const SHORT: Lease = Lease::Fixed(Duration::from_secs(4));
 const KEYS: &str = "3";
 
 /// A semaphore by a way that can be broken, and by one that cannot.
-struct Seen {
-    own: Own,
+struct FaultOutcome {
+    own: OwnServer,
     broken: ExpirableSemaphore,
     sound: ExpirableSemaphore,
 }
 
-impl Seen {
+impl FaultOutcome {
     async fn with(permits: u32, options: RedisOptions) -> Self {
-        let (own, name) = (Own::with(options), fresh_name());
+        let (own, name) = (OwnServer::with(options), fresh_name());
         let broken = ExpirableSemaphore::new(&own.process().await, name.clone());
         let sound = ExpirableSemaphore::new(&own.undisturbed().await, name);
         assert!(sound.try_set_permits(permits).await.expect("an answer"));
@@ -44,7 +44,7 @@ impl Seen {
 async fn an_acquisition_whose_answer_is_lost_takes_one_permit_or_none() {
     for accident in ACCIDENTS {
         for times in [1, 2] {
-            let seen = Seen::with(3, RedisOptions::default()).await;
+            let seen = FaultOutcome::with(3, RedisOptions::default()).await;
             let rule = seen.own.arm(KEYS, accident, Times::Next(times));
             let outcome = seen.broken.acquire(Duration::ZERO, FIXED).await;
             assert!(rule.fired() > 0, "{accident:?} did not happen");
@@ -67,7 +67,7 @@ async fn an_acquisition_whose_answer_is_lost_takes_one_permit_or_none() {
 async fn a_release_whose_answer_is_lost_gets_the_first_answer_or_leaves_the_permit_to_its_lease() {
     for accident in ACCIDENTS {
         for by_id in [false, true] {
-            let seen = Seen::with(3, RedisOptions::default()).await;
+            let seen = FaultOutcome::with(3, RedisOptions::default()).await;
             let _other = seen.sound.acquire(PATIENT, FIXED).await.expect("a permit");
             let permit = seen.broken.acquire(PATIENT, SHORT).await.expect("a permit");
             let rule = seen.own.arm(KEYS, accident, Times::Next(1));
@@ -92,7 +92,7 @@ async fn a_release_whose_answer_is_lost_gets_the_first_answer_or_leaves_the_perm
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_granted_by_a_server_that_woke_up_too_late_is_given_back() {
-    let seen = Seen::with(2, RedisOptions::default()).await;
+    let seen = FaultOutcome::with(2, RedisOptions::default()).await;
     seen.own.act(|redis| redis.freeze());
     let outcome = seen.broken.acquire(PATIENT, FIXED).await;
     assert!(matches!(outcome, Err(LockError::Backend(_))), "{outcome:?}");
@@ -103,7 +103,7 @@ async fn a_permit_granted_by_a_server_that_woke_up_too_late_is_given_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_without_an_answer_are_tried_again_and_lose_nothing() {
-    let seen = Seen::with(1, RedisOptions::default()).await;
+    let seen = FaultOutcome::with(1, RedisOptions::default()).await;
     let lease = Lease::Renewed(Duration::from_millis(1500));
     let permit = seen.broken.acquire(PATIENT, lease).await.expect("a permit");
     let renewals = || Command::redis("EVALSHA").containing("distlock_permits:");
@@ -117,15 +117,15 @@ async fn renewals_without_an_answer_are_tried_again_and_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn belief_counts_from_the_sending_of_an_acquisition_and_a_renewal_less_the_margin() {
-    let seen = Seen::with(1, RedisOptions::default()).await;
+async fn validity_counts_from_the_sending_of_an_acquisition_and_a_renewal_less_the_margin() {
+    let seen = FaultOutcome::with(1, RedisOptions::default()).await;
     let (delay, length) = (Duration::from_millis(200), Duration::from_secs(9));
     seen.own.proxy.set_latency(Direction::ToClient, delay, Duration::ZERO);
     let permit = seen.broken.acquire(PATIENT, Lease::Renewed(length)).await.expect("a permit");
     let margin = length / 100 + Duration::from_millis(2);
     let worth = length.checked_sub(margin).expect("it is longer");
     let look = || {
-        let end = permit.belief().deadline().expect("an end");
+        let end = permit.validity().deadline().expect("an end");
         // What is known by now was sent before that.
         let sent = tokio::time::Instant::now() - delay;
         assert!(end <= sent + worth, "believed in for {:?} too long", end - (sent + worth));
@@ -145,7 +145,7 @@ async fn belief_counts_from_the_sending_of_an_acquisition_and_a_renewal_less_the
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_hears_no_message_looks_by_itself() {
     for fault in ["cut", "killed", "dropped"] {
-        let seen = Seen::with(1, RedisOptions::default()).await;
+        let seen = FaultOutcome::with(1, RedisOptions::default()).await;
         let client = Client::at(seen.own.redis.url()).await;
         let held = seen.sound.acquire(PATIENT, FIXED).await.expect("a permit");
         let asked = seen.own.watch(KEYS);
@@ -159,7 +159,7 @@ async fn a_waiter_that_hears_no_message_looks_by_itself() {
         match fault {
             "cut" => seen.own.proxy.cut_subscribers(),
             "killed" => client.command::<()>(&["CLIENT", "KILL", "TYPE", "pubsub"]).await,
-            _ => seen.own.proxy.drop_messages("permits", Dropping::All),
+            _ => seen.own.proxy.drop_messages("permits", MessageDrop::All),
         }
         let released = Instant::now();
         assert_eq!(held.release().await.expect("an answer"), Release::Released);
@@ -174,7 +174,7 @@ async fn a_waiter_that_hears_no_message_looks_by_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_go_by_the_clock_of_the_server() {
     let options = RedisOptions { clock: true, ..RedisOptions::default() };
-    let seen = Seen::with(1, options).await;
+    let seen = FaultOutcome::with(1, options).await;
     let held = seen.sound.acquire(PATIENT, FIXED).await.expect("a permit");
     assert_eq!(seen.free().await, 0);
     seen.own.act(|redis| redis.jump_clock(2 * 60_000));

@@ -35,7 +35,7 @@ async fn wait_for_queue(scene: &Scene, length: usize) {
     eventually(&what, async || queue_of(scene).await.len() == length).await;
 }
 
-/// A waiter that no process stands behind. It counts as alive for so long.
+/// A waiter without a process. It counts as alive for that long.
 async fn add_ghost(scene: &Scene, alive: Duration) {
     let queued = scene.connection.clone().rpush::<_, _, ()>(scene.key(QUEUE), "ghost").await;
     queued.expect("an answer");
@@ -145,7 +145,7 @@ async fn a_waiter_that_gives_up_leaves_the_queue_at_once() {
 async fn a_head_that_gives_up_a_free_lock_wakes_the_next() {
     let (scene, locks) = (Scene::new().await, process().await);
     add_ghost(&scene, LONG).await;
-    // Dead, and behind a live one, so that nobody passes over it yet.
+    // Dead, and behind a live one, so it is not removed yet.
     let dead = scene.connection.clone().rpush::<_, _, ()>(scene.key(QUEUE), "dead").await;
     dead.expect("an answer");
     let order = Arc::default();
@@ -202,7 +202,7 @@ async fn without_a_wait_nobody_stands_in_the_queue_or_passes_those_who_do() {
         assert!(locks.try_lock(&scene.name, Lease::Renewed(LONG)).await.expect("no").is_none());
         assert_eq!(queue_of(&scene).await, ["ghost"]);
     }
-    // Nobody has heard of it any more.
+    // No message has reported it.
     let guard = locks.lock(&scene.name, &patient()).await.expect("the lock");
     assert_eq!(queue_of(&scene).await, [""; 0]);
     guard.release().await.expect("a release");
@@ -246,7 +246,7 @@ async fn a_dead_holder_is_succeeded_when_its_lease_ends_and_one_that_is_removed_
     let order = Arc::default();
     let waiters = [scene.waiter(&locks, 1, &order), scene.waiter(&locks, 2, &order)];
     wait_for_queue(&scene, 2).await;
-    // Nobody is told of this: it is like a message that was lost.
+    // No message is sent, as if it were lost.
     scene.delete(HOLDS).await;
     let removed = Instant::now();
     for waiter in waiters {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use distlock::{
-    Backends, Guard, LockError, LockKind, LockName, LockOptions, Locker, Locks, Mint, Multi, Owner,
-    ReadWrite, Token, locker,
+    Backends, Guard, LockError, LockKind, LockName, LockOptions, Locker, Locks, Multi, Owner,
+    ReadWrite, Token, TokenIssuer, locker,
 };
 use support::{LONG, connect, fresh_name, options, server};
 
@@ -18,7 +18,7 @@ use support::{LONG, connect, fresh_name, options, server};
 struct Counter(AtomicU64);
 
 #[async_trait]
-impl Mint for Counter {
+impl TokenIssuer for Counter {
     async fn next(&self, _: &LockName) -> Result<Token, LockError> {
         Ok(Token(self.0.fetch_add(1, Ordering::SeqCst) + 1))
     }
@@ -37,13 +37,13 @@ async fn mechanism(kind: LockKind) -> Arc<dyn Locker> {
     locker(kind, &Backends { redis, ..Backends::default() }).expect("a locker")
 }
 
-/// All whose tokens come from a mint, each with a mint of its own.
+/// All kinds whose tokens come from a token issuer, each with its own.
 async fn all() -> Vec<Locks> {
     let redisson = mechanism(LockKind::Redisson).await;
     let multi = Multi::same_name(vec![Arc::clone(&redisson)]).expect("a member");
     let others = [mechanism(LockKind::Fair).await, mechanism(LockKind::ReadWrite).await];
     let all = others.into_iter().chain([redisson, Arc::new(multi) as Arc<dyn Locker>]);
-    all.map(|locker| Locks::new(locker).with_mint(Arc::new(Counter::default()))).collect()
+    all.map(|locker| Locks::new(locker).with_token_issuer(Arc::new(Counter::default()))).collect()
 }
 
 async fn enter(locks: &Locks, name: &LockName, outer: &Guard, options: LockOptions) -> Guard {
@@ -110,8 +110,8 @@ async fn a_fenced_re_entry_is_refused_where_the_token_cannot_be_known() {
 #[tokio::test]
 async fn a_writer_that_goes_on_as_a_reader_keeps_its_token() {
     let both = ReadWrite::new(&connect(server().url()).await);
-    let writers = Locks::new(both.writer()).with_mint(Arc::<Counter>::default());
-    let readers = Locks::new(both.reader()).with_mint_of(&writers);
+    let writers = Locks::new(both.writer()).with_token_issuer(Arc::<Counter>::default());
+    let readers = Locks::new(both.reader()).with_token_issuer_of(&writers);
     let name = fresh_name();
     let writing = writers.lock(&name, &fenced()).await.expect("it is free");
     let reading = enter(&readers, &name, &writing, fenced()).await;
@@ -121,7 +121,8 @@ async fn a_writer_that_goes_on_as_a_reader_keeps_its_token() {
 
 #[tokio::test]
 async fn what_an_owner_takes_after_a_loss_is_a_new_ownership() {
-    let locks = Locks::new(mechanism(LockKind::Fair).await).with_mint(Arc::<Counter>::default());
+    let locks =
+        Locks::new(mechanism(LockKind::Fair).await).with_token_issuer(Arc::<Counter>::default());
     let name = fresh_name();
     let short = options(Duration::ZERO, Duration::from_millis(200)).fenced();
     let lost = locks.lock(&name, &short).await.expect("it is free");

@@ -44,7 +44,7 @@ async fn release(guard: Guard) -> Release {
     guard.release().await.expect("an answer")
 }
 
-/// When the lock ends, by the clock of whoever wrote that.
+/// When the lock ends, by the clock of its writer.
 async fn deadline(look: &Look, name: &LockName) -> SystemTime {
     let value = look.owner(name).await.expect("a value");
     UNIX_EPOCH + Duration::from_millis(value.parse().expect("a time in ms"))
@@ -108,7 +108,7 @@ async fn a_clock_that_is_slow_keeps_nobody_out_and_waits_for_too_long() {
 
     let name = fresh_name();
     let dead = hold_briefly(&first, &name).await;
-    dead.loss().lost().await;
+    dead.lost_signal().lost().await;
     dead.leave_to_lease();
     let waits = slow.lock(&name, &options(SHORT * 2, LONG)).await;
     assert!(matches!(waits, Err(LockError::TimedOut { .. })), "{:?}", waits.err());
@@ -137,7 +137,7 @@ async fn a_loser_overwrites_the_deadline_of_the_winner() {
     assert!(matches!(lost, Err(LockError::TimedOut { .. })), "{lost:?}");
     assert!(deadline(&look, &name).await < believed, "the winner's time is what it was");
 
-    // The winner still believes in its own, but who looks now sees the loser's.
+    // The winner's validity lasts, but the key now has the loser's time.
     let intruder = third.lock(&name, &patient()).await.expect("the lock after the loser's time");
     assert!(!winner.is_lost() && !intruder.is_lost(), "two holders, none warned");
 }

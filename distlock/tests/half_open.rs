@@ -1,14 +1,13 @@
-//! A connection for commands that is half open: nothing that is said on it arrives, and nobody
-//! closes it.
+//! A half-open connection for commands: all that is sent on it is lost, and it is never closed.
 
 mod support;
 
 use std::time::{Duration, Instant};
 
 use distlock::{
-    Backends, Guard, LockKind, Locks, Red, RedisConnection, RedisServer, Release, locker,
+    Backends, Guard, LockKind, Locks, RedisConnection, RedisServer, Redlock, Release, locker,
 };
-use support::redisson::{Own, Service, kept};
+use support::redisson::{OwnServer, Service, kept};
 use support::{LONG, at_once, connect, eventually, fresh_name, locks_by, locks_of, patient};
 use testbed::Direction;
 use tokio::task::JoinSet;
@@ -29,12 +28,12 @@ const KINDS: [LockKind; 10] = [
 /// For what must come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn url(own: &Own) -> String {
+fn url(own: &OwnServer) -> String {
     own.proxy.instead_of(own.redis.addr(), own.redis.url())
 }
 
 /// From now on nothing arrives on the connections that there are; others are as good as ever.
-async fn make_half_open(own: &Own, connection: &RedisConnection) {
+async fn make_half_open(own: &OwnServer, connection: &RedisConnection) {
     own.proxy.set_swallowing(Direction::Both, true);
     let lost = redis::cmd("PING").exec_async(&mut connection.clone()).await;
     assert!(lost.is_err_and(|error| error.is_timeout()), "it is not half open");
@@ -62,7 +61,7 @@ async fn takes_and_releases(locks: &Locks) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_gets_another_connection_and_one_only() {
-    let own = Own::start();
+    let own = OwnServer::start();
     for kind in KINDS {
         let server = connect(&url(&own)).await;
         let mut backends = Backends { redis: Some(server.clone()), ..Backends::default() };
@@ -78,13 +77,13 @@ async fn every_kind_gets_another_connection_and_one_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_server_of_red_gets_another_connection() {
-    let owns = [Own::start(), Own::start(), Own::start()];
+async fn each_server_of_redlock_gets_another_connection() {
+    let owns = [OwnServer::start(), OwnServer::start(), OwnServer::start()];
     let mut servers = Vec::new();
     for own in &owns {
         servers.push(connect(&url(own)).await);
     }
-    let locks = locks_by(Red::new(&servers).expect("three servers"));
+    let locks = locks_by(Redlock::new(&servers).expect("three servers"));
     assert!(takes_and_releases(&locks).await);
     for (own, server) in owns.iter().zip(&servers) {
         make_half_open(own, &server.connection()).await;
@@ -94,7 +93,7 @@ async fn each_server_of_red_gets_another_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_renewed_outlives_the_connection_of_its_renewals() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     let lease = Duration::from_secs(9);
     let guard = service.locks.lock(&name, &kept(Duration::ZERO, lease)).await.expect("the lock");
@@ -111,7 +110,7 @@ async fn a_lock_that_is_renewed_outlives_the_connection_of_its_renewals() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_tasks_make_one_connection_and_the_silent_one_is_closed() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let server = connect(&url(&own)).await;
     let locks = locks_of(LockKind::LuaRelease, server.clone());
     let (before, port) = (own.proxy.counts().connections, own.proxy.addr().port());
@@ -134,7 +133,7 @@ async fn many_tasks_make_one_connection_and_the_silent_one_is_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_no_connection_is_answered_few_are_made() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let server = connect(&url(&own)).await;
     let locks = locks_of(LockKind::LuaRelease, server.clone());
     let before = own.proxy.counts().connections;
@@ -158,7 +157,7 @@ async fn while_no_connection_is_answered_few_are_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_keeps_the_connection_on_which_it_was_asked() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let server = connect(&url(&own)).await;
     let locks = locks_of(LockKind::LuaRelease, server.clone());
     let before = sockets_to(own.proxy.addr().port());
@@ -176,7 +175,7 @@ async fn a_server_that_hangs_keeps_the_connection_on_which_it_was_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_and_messages_are_both_heard_again() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (holder, waiter) = (Service::at(own.redis.url()).await, own.service().await);
     hand_over(&holder, &waiter).await;
     // The connection for messages loses the next sign of life that it asks for.
@@ -220,9 +219,9 @@ async fn eventually_within(limit: Duration, what: &str, mut holds: impl AsyncFnM
 /// A connection that is not there yet is made with the first command.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_made_later_is_replaced_as_well() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let config = redis::aio::ConnectionManagerConfig::new();
-    let connection = RedisConnection::later(&*url(&own), config).expect("a connection");
+    let connection = RedisConnection::connect_lazily(&*url(&own), config).expect("a connection");
     let locks = locks_of(LockKind::SetNx, RedisServer::new(connection.clone()));
     assert_eq!(own.proxy.counts().connections, 0);
     assert!(takes_and_releases(&locks).await);

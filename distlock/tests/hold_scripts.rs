@@ -1,5 +1,5 @@
-//! The scripts of `fair` and `read-write`, called by hand: what they answer when they are sent
-//! again, and that they change nothing when a key or an argument is missing or wrong.
+//! The scripts of `fair` and `read-write`, called by hand. They answer a repeated call, and change
+//! nothing when a key or an argument is missing or wrong.
 
 mod support;
 
@@ -241,7 +241,7 @@ async fn an_acquire_that_is_sent_again_counts_once() {
         for request in ["first", "first", "again", "first", "again"] {
             assert_eq!(scene.run(take, "owner", request).await, 0, "{}", take.name);
         }
-        // Whoever waits stands in the queue once, too.
+        // A waiter stands in the queue once, too.
         for _ in 0..3 {
             assert!(scene.run(other, "other", "waiter").await > 0, "{}", take.name);
         }

@@ -1,7 +1,7 @@
-//! Waiters of every kind that is told by a message, and both sides of `read-write`, when they are
-//! not told: the message is lost, the connection for messages ends, or the server restarts. Each
-//! looks by itself, within the same bound, and is told again afterwards. `redisson_waiting` has
-//! more of `redisson`; the semaphores and the latch have tests of their own.
+//! Waiters of every kind that is woken by a message, and both sides of `read-write`, when the
+//! message is lost, its connection ends, or the server restarts. Each looks within the same bound,
+//! and gets messages again afterwards. `redisson_waiting` has more of `redisson`; the semaphores
+//! and the latch have their own tests.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 use distlock::{Backends, Guard, LockKind, LockName, Locks, ReadWrite, Release, WakeKind, locker};
 use support::synchronizers::{LOOK, SLACK};
 use support::{at_once, connect, eventually, fresh_name, patient};
-use testbed::{Bed, Command, Dropping, Proxy, Redis, RedisOptions};
+use testbed::{Bed, Command, MessageDrop, Proxy, Redis, RedisOptions};
 use tokio::task::{JoinHandle, JoinSet, block_in_place};
 
 /// Servers of `multi`; all other kinds use the first.
@@ -22,7 +22,7 @@ struct Ways {
     _bed: Bed,
 }
 
-/// Who holds and who waits, in two processes as far as the servers can see.
+/// The holder and the waiter, in two processes as far as the servers can see.
 struct Side {
     who: String,
     holder: Locks,
@@ -30,7 +30,7 @@ struct Side {
 }
 
 /// A lock that is held, and whose waiter relies on being told.
-struct Contended {
+struct ContendedLock {
     who: String,
     name: LockName,
     holder: Guard,
@@ -60,7 +60,7 @@ impl Ways {
         Backends { redis, independent_redis, ..Backends::default() }
     }
 
-    /// All whom a message tells, by what the kinds promise.
+    /// All waiters that a message wakes, by what the kinds promise.
     async fn sides(&self) -> Vec<Side> {
         let (one, other) = (self.process().await, self.process().await);
         let mut sides = Vec::new();
@@ -88,10 +88,10 @@ impl Ways {
     }
 
     /// A lock of each of them.
-    async fn contend(&self, sides: &[Side]) -> Vec<Contended> {
+    async fn contend(&self, sides: &[Side]) -> Vec<ContendedLock> {
         let mut all = Vec::new();
         for side in sides {
-            all.push(Contended::new(self, side).await);
+            all.push(ContendedLock::new(self, side).await);
         }
         all
     }
@@ -125,11 +125,11 @@ impl Ways {
         block_in_place(|| self.nodes.iter().map(|(redis, _)| kill(redis)).sum())
     }
 
-    /// Whoever waits from now on has subscribed again, and a message comes.
+    /// Later waiters have subscribed again, and a message comes.
     async fn assert_all_are_told_again(&self, sides: &[Side]) {
         for side in sides {
             let (_, before) = self.messages();
-            let contended = Contended::new(self, side).await;
+            let contended = ContendedLock::new(self, side).await;
             contended.hand_over_in_time("later").await;
             let what = format!("{}: a message comes again", side.who);
             eventually(&what, async || self.messages().1 > before).await;
@@ -137,7 +137,7 @@ impl Ways {
     }
 }
 
-impl Contended {
+impl ContendedLock {
     async fn new(ways: &Ways, side: &Side) -> Self {
         // From here on the servers know the scripts, and each look of the waiter is one command.
         let other = side.waiter.lock(&fresh_name(), &at_once()).await.expect("the lock");
@@ -176,9 +176,9 @@ impl Contended {
 async fn a_message_that_is_lost_costs_a_waiter_of_any_kind_no_more_than_a_look() {
     let ways = Ways::start();
     for side in ways.sides().await {
-        let contended = Contended::new(&ways, &side).await;
+        let contended = ContendedLock::new(&ways, &side).await;
         for (_, proxy) in &ways.nodes {
-            proxy.drop_messages(contended.name.as_str(), Dropping::All);
+            proxy.drop_messages(contended.name.as_str(), MessageDrop::All);
         }
         let (before, _) = ways.messages();
         contended.hand_over_in_time("without a message").await;
@@ -226,9 +226,9 @@ async fn a_server_that_restarts_costs_its_waiters_of_any_kind_no_more_than_a_loo
             redis.restart().expect("it starts again");
         }
     });
-    // It has forgotten all locks, and nobody tells of that.
+    // It has forgotten all locks, without a message.
     let (back, mut stale) = (Instant::now(), Vec::new());
-    for Contended { who, holder, waiter, .. } in all {
+    for ContendedLock { who, holder, waiter, .. } in all {
         let (guard, got) = waiter.await.expect("the waiter gets the lock");
         let took = got.saturating_duration_since(back);
         println!("restarted, {who}: {took:?}");

@@ -129,7 +129,9 @@ async fn work_longer_than_the_lease_has_two_holders() {
     let company = tokio::join!(
         async {
             section.inside.fetch_add(1, Ordering::SeqCst);
-            tokio::time::timeout(LONG, working.loss().lost()).await.expect("the loss is told");
+            tokio::time::timeout(LONG, working.lost_signal().lost())
+                .await
+                .expect("the loss is told");
             eventually("somebody else is inside as well", async || {
                 section.inside.load(Ordering::SeqCst) == 2
             })
@@ -176,7 +178,7 @@ async fn a_holder_that_hangs_keeps_its_own_process_out_only_until_its_lease_ends
 }
 
 #[tokio::test]
-async fn belief_ends_before_the_server_lets_somebody_else_in() {
+async fn validity_ends_before_the_server_lets_somebody_else_in() {
     let (locks, look) = (locks().await, look().await);
     let mut ended_first = 0;
     for _ in 0..5 {
@@ -185,14 +187,14 @@ async fn belief_ends_before_the_server_lets_somebody_else_in() {
         let guard = locks.lock(&name, &lease).await.expect("the lock");
         loop {
             let left = look.lease(&name).await;
-            // If it is still believed in now, it must have been there when the server was asked.
+            // If it is still valid now, it must have existed when the server was asked.
             if guard.is_lost() {
                 ended_first += u32::from(left.is_some());
                 break;
             }
             assert!(left.is_some(), "believed in, but the server had already forgotten it");
         }
-        tokio::time::timeout(SOON, guard.loss().lost()).await.expect("the loss is told");
+        tokio::time::timeout(SOON, guard.lost_signal().lost()).await.expect("the loss is told");
     }
     assert!(ended_first > 0, "belief never ended before the lease");
 }

@@ -13,12 +13,12 @@ use testbed::{Bed, Redis, RedisOptions};
 const SOON: Duration = Duration::from_secs(2);
 
 /// A Redis of one's own. The bed goes last.
-struct Own {
+struct OwnServer {
     redis: Redis,
     _bed: Bed,
 }
 
-impl Own {
+impl OwnServer {
     fn start() -> Self {
         tokio::task::block_in_place(|| {
             let bed = Bed::start().expect("a private bed");
@@ -45,7 +45,7 @@ fn assert_backend(error: &LockError) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_is_an_error_at_once_and_its_locks_are_gone_afterwards() {
-    let (own, name) = (Own::start(), fresh_name());
+    let (own, name) = (OwnServer::start(), fresh_name());
     let locks = locks_at(own.redis.url()).await;
     let before = locks.lock(&name, &at_once()).await.expect("the lock");
     own.act(|redis| redis.kill());
@@ -65,7 +65,7 @@ async fn a_killed_server_is_an_error_at_once_and_its_locks_are_gone_afterwards()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_finds_an_emptied_server_says_that_the_lock_was_gone() {
-    let (own, name) = (Own::start(), fresh_name());
+    let (own, name) = (OwnServer::start(), fresh_name());
     let locks = locks_at(own.redis.url()).await;
     let guard = locks.lock(&name, &at_once()).await.expect("the lock");
     own.act(|redis| redis.restart());
@@ -78,10 +78,10 @@ async fn a_release_that_finds_an_emptied_server_says_that_the_lock_was_gone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_granted_by_a_server_that_woke_up_too_late_is_given_back() {
-    // Whether the server wakes up while the attempt is being given back, or after that, too, has
-    // been given up; and whether it has seen the script before.
+    // Whether the server wakes up during the cleanup, or after the cleanup was given up as well;
+    // and whether it knows the script.
     for (late, seen) in [(false, true), (true, true), (false, false), (true, false)] {
-        let (own, name) = (Own::start(), fresh_name());
+        let (own, name) = (OwnServer::start(), fresh_name());
         let (locks, other) = (locks_at(own.redis.url()).await, locks_at(own.redis.url()).await);
         let look = Look::at(own.redis.url()).await;
         if seen {
@@ -108,7 +108,7 @@ async fn a_lock_granted_by_a_server_that_woke_up_too_late_is_given_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_whose_answer_was_cut_off_is_given_back() {
-    let (own, name) = (Own::start(), fresh_name());
+    let (own, name) = (OwnServer::start(), fresh_name());
     let look = Look::at(own.redis.url()).await;
     let proxy = Proxy::before(&own.redis).await;
     let (locks, other) = (locks_at(proxy.url()).await, locks_at(own.redis.url()).await);
@@ -125,9 +125,9 @@ async fn a_lock_whose_answer_was_cut_off_is_given_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_request_is_refused_before_any_server_is_asked() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let locks = locks_at(own.redis.url()).await;
-    // There is nobody to ask any more.
+    // The server is gone.
     own.act(|redis| redis.kill());
     assert_backend(&failure(&locks, &fresh_name(), &at_once()).await);
     let (day, ms) = (Duration::from_hours(24), Duration::from_millis(1));

@@ -12,7 +12,7 @@ use metrics::{
     with_local_recorder,
 };
 use support::redisson::kept;
-use support::told::{LATE, Told};
+use support::told::{LATE, RecordedMetrics};
 use support::{connect, eventually, fresh_name, server};
 use tokio::time::timeout;
 
@@ -24,7 +24,7 @@ async fn a_hand_off_and_the_renewals_of_a_lock_are_measured() {
     let redis = Some(connect(server().url()).await);
     let backends = Backends { redis, ..Backends::default() };
     let mechanism = locker(LockKind::Redisson, &backends).expect("a locker");
-    let told = Told::default();
+    let told = RecordedMetrics::default();
     let locks = with_local_recorder(&told, || Locks::new(mechanism));
     // Another process, as far as the server can see.
     let others = Locks::new({
@@ -47,7 +47,8 @@ async fn a_hand_off_and_the_renewals_of_a_lock_are_measured() {
         let (locks, name) = (locks.clone(), name.clone());
         async move { locks.lock(&name, &patient).await }
     });
-    eventually("it has to wait", async || !told.of("distlock_busy_total").is_empty()).await;
+    eventually("it has to wait", async || !told.of("distlock_contended_attempts_total").is_empty())
+        .await;
     let freed = Instant::now();
     held.release().await.expect("a release");
     let guard = waiter.await.expect("no panic").expect("it was released");
@@ -60,7 +61,7 @@ async fn a_hand_off_and_the_renewals_of_a_lock_are_measured() {
 #[tokio::test(start_paused = true)]
 async fn a_turn_in_the_process_is_measured_as_well() {
     let mechanism = locker(LockKind::Local, &Backends::default()).expect("a locker");
-    let told = Told::default();
+    let told = RecordedMetrics::default();
     let locks = with_local_recorder(&told, || Locks::new(mechanism));
     let (name, patient) = (fresh_name(), kept(Duration::from_secs(20), LEASE));
     let held = locks.lock(&name, &patient).await.expect("it is free");
@@ -77,16 +78,16 @@ async fn a_turn_in_the_process_is_measured_as_well() {
     guard.release().await.expect("a release");
 
     assert_eq!(told.of("distlock_attempts_total").len(), 3);
-    assert_eq!(told.of("distlock_busy_total").len(), 2);
-    assert_eq!(told.of("distlock_acquired_total").len(), 2);
-    assert_eq!(told.of("distlock_timed_out_total").len(), 1);
+    assert_eq!(told.of("distlock_contended_attempts_total").len(), 2);
+    assert_eq!(told.of("distlock_acquisitions_total").len(), 2);
+    assert_eq!(told.of("distlock_timeouts_total").len(), 1);
     assert_eq!(told.of("distlock_hand_off_seconds"), [0.0]);
     assert_eq!(told.of("distlock_wait_seconds"), [0.0, 0.0, 1.0]);
     assert_eq!(told.of("distlock_hold_seconds"), [1.0, 2.0]);
 }
 
 /// A recorder of counters and of nothing else.
-struct Counters(Told);
+struct Counters(RecordedMetrics);
 
 impl Recorder for Counters {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -109,7 +110,7 @@ impl Recorder for Counters {
 #[tokio::test]
 async fn whoever_wants_no_times_is_told_the_numbers() {
     let mechanism = locker(LockKind::Local, &Backends::default()).expect("a locker");
-    let told = Told::default();
+    let told = RecordedMetrics::default();
     let locks = with_local_recorder(&Counters(told.clone()), || Locks::new(mechanism));
     let (name, patient) = (fresh_name(), kept(Duration::from_secs(20), LEASE));
     let held = locks.lock(&name, &patient).await.expect("it is free");
@@ -117,7 +118,9 @@ async fn whoever_wants_no_times_is_told_the_numbers() {
     assert!(timeout(Duration::from_millis(1), waiter.as_mut()).await.is_err());
     drop(held);
     waiter.await.expect("it was released").release().await.expect("a release");
-    for (name, times) in [("attempts", 2), ("busy", 1), ("acquired", 2), ("timed_out", 0)] {
+    for (name, times) in
+        [("attempts", 2), ("contended_attempts", 1), ("acquisitions", 2), ("timeouts", 0)]
+    {
         assert_eq!(told.of(&format!("distlock_{name}_total")).len(), times, "{name}");
     }
 }

@@ -8,15 +8,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock::{
-    Answer, Backends, HoldKind, Lease, LockError, LockKind, LockName, LockOptions, Locker, Locks,
-    LossCause, Multi, Redisson, Release, RenewalKind, locker,
+    Backends, HoldKind, Lease, LockError, LockKind, LockName, LockOptions, Locker, Locks,
+    LossCause, Multi, Redisson, Release, RenewalKind, Support, locker,
 };
 use redis::AsyncCommands;
 use support::{LONG, Look, at_once, connect, eventually, fresh_name, locks_of, options};
 use testbed::{Bed, Redis, RedisOptions};
 use tokio::time::{sleep, timeout};
 
-/// Its thirds are longer than an answer that does not come is waited for.
+/// A lease whose thirds are longer than the time-out of an answer.
 const LEASE: Duration = Duration::from_secs(3);
 
 /// A lock by `lua-release` on that server.
@@ -110,9 +110,9 @@ async fn a_member_that_fails_at_release_does_not_keep_the_others() {
     assert_eq!(owners(&servers[..2], &name).await, [None, None]);
 }
 
-/// A member that does not say whether it was renewed is believed in for as long as before.
+/// A member whose renewal has no answer keeps its validity.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_ends_with_the_belief_in_a_member_that_stands_still_unless_that_is_tolerated() {
+async fn a_hold_ends_with_the_validity_in_a_member_that_stands_still_unless_that_is_tolerated() {
     let (_bed, servers) = tokio::task::block_in_place(three);
     let mut members: Vec<Arc<dyn Locker>> = Vec::new();
     for server in &servers {
@@ -165,7 +165,7 @@ async fn a_lock_that_somebody_holds_is_busy_though_a_tolerated_member_is_away() 
         let left = Look::at(servers[(dead + 2) % 3].url()).await;
         assert_eq!(left.owner(&name).await, None, "what was taken is given back");
 
-        // A newcomer waits for it as anybody else.
+        // A newcomer waits for it like any other.
         let patient = options(Duration::from_secs(20), LONG);
         let freed = async {
             sleep(Duration::from_millis(100)).await;
@@ -228,7 +228,7 @@ async fn a_busy_member_that_is_done_without_is_queued_for_no_more() {
     let second = held.pop().expect("two are held");
     held.pop().expect("one is held").release().await.expect("a release");
     let guard = waiter.await.expect("no panic").expect("two of three are free");
-    // Nobody stands before whoever comes now.
+    // A new caller finds an empty queue.
     assert_eq!(second.release().await.expect("a release"), Release::Released);
     let newcomer = singles[1].try_lock(&name, at_once().lease).await.expect("an answer");
     newcomer.expect("nobody holds it").release().await.expect("a release");
@@ -321,6 +321,6 @@ async fn it_promises_what_its_weakest_member_does() {
     };
     let one = of(&[LockKind::Reentrant, LockKind::LuaRelease]);
     assert_eq!((one.hold, one.renewal), (HoldKind::WeakestMember, RenewalKind::No));
-    assert_eq!((one.idempotent, one.reentrant), (Answer::No, Answer::No));
-    assert_eq!(of(&[LockKind::Reentrant, LockKind::Reentrant]).reentrant, Answer::Yes);
+    assert_eq!((one.idempotent, one.reentrant), (Support::No, Support::No));
+    assert_eq!(of(&[LockKind::Reentrant, LockKind::Reentrant]).reentrant, Support::Yes);
 }

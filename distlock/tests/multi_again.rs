@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Guard, LockError, LockName, Locks, Multi, RedisServer, Redisson, Release};
-use support::redisson::{Own, Raw, Service, channel};
+use support::redisson::{OwnServer, RawRedis, Service, channel};
 use support::{LONG, at_once, connect, eventually, fresh_name, options, patient};
 use testbed::{Action, Command, Rule, Times};
 use tokio::task::JoinHandle;
 
-/// What somebody else waits for a lock that must not come free.
+/// How long another owner waits for a lock that must not come free.
 const SOON: Duration = Duration::from_millis(500);
 
-/// Two locks of `redisson`, and a waiter for both who goes to the first one by a way of its own.
+/// Two locks of `redisson`, and a waiter for both whose connection to the first one is its own.
 struct Scene {
-    own: Own,
+    own: OwnServer,
     /// Its way.
     way: RedisServer,
-    raw: Raw,
+    raw: RawRedis,
     others: Locks,
     one: LockName,
     two: LockName,
@@ -29,9 +29,9 @@ struct Scene {
 type Waiter = JoinHandle<Result<Guard, LockError>>;
 
 impl Scene {
-    /// And who has the second lock, while the waiter knows that.
+    /// The holder of the second lock, while the waiter knows that.
     async fn new() -> (Self, Guard, Waiter) {
-        let (own, name) = (Own::start(), fresh_name());
+        let (own, name) = (OwnServer::start(), fresh_name());
         let [one, two] =
             ["1", "2"].map(|end| LockName::new(format!("{name}:{end}")).expect("a name"));
         let others = Service::at(own.redis.url()).await.locks;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Lease, LockError, LockKind, LockName, Locks, LossCause, MySqlServer, Release};
 use support::mysql::{
-    Own, Section, assert_clean, assert_waiters_are_killed, drop_at_any_point, locks_on, own,
+    OwnDb, Section, assert_clean, assert_waiters_are_killed, drop_at_any_point, locks_on, own,
     renewed, server, server_at, try_now, waiting,
 };
 use support::ran::ran;
@@ -39,7 +39,7 @@ async fn is_free(locks: &Locks, name: &LockName) -> bool {
 async fn tasks_of_three_processes_are_in_the_section_one_at_a_time() {
     let (section, name) = (Arc::<Section>::default(), fresh_name());
     let mut tasks = JoinSet::new();
-    for locks in [locks().await, locks().await, locks().await.without_first_stage()] {
+    for locks in [locks().await, locks().await, locks().await.without_local_queue()] {
         for _ in 0..5 {
             let (locks, section, name) = (locks.clone(), Arc::clone(&section), name.clone());
             tasks.spawn(async move {
@@ -108,7 +108,7 @@ async fn its_heartbeat_keeps_a_hold_far_beyond_its_lease() {
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
     assert!(is_free(&other, &name).await);
     assert_clean(&server).await;
-    // Nobody keeps it alive by itself.
+    // Without a heartbeat it does not stay alive.
     let refused = locks.lock(&name, &at_once()).await;
     assert!(matches!(refused, Err(LockError::BadRequest { field: "lease", .. })));
 }
@@ -127,13 +127,13 @@ async fn a_holder_whose_connection_is_killed_is_told_at_the_next_heartbeat() {
         sqlx::raw_sql(kill).execute(killer.pool()).await.expect("an answer");
         let since = ran();
         if round > 0 {
-            let cause = guard.loss().lost().await;
+            let cause = guard.lost_signal().lost().await;
             assert_eq!(cause, LossCause::Taken, "told by the heartbeat");
             let took = ran().saturating_sub(since);
             assert!(took < lease / 3 + SOON, "{took:?}");
         }
         assert_eq!(guard.release().await.expect("an answer"), Release::Gone);
-        // The dead connection is used by nobody else.
+        // The dead connection is not used again.
         assert!(is_free(&locks, &name).await);
         assert_clean(&server).await;
     }
@@ -166,7 +166,7 @@ async fn a_holder_that_is_cut_off_stops_believing_before_the_server_lets_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_slow_for_a_while_costs_no_hold() {
-    let own = tokio::task::block_in_place(Own::start);
+    let own = tokio::task::block_in_place(OwnDb::start);
     let (server, name) = (server_at(&own.url(), 4).await, fresh_name());
     let locks = locks_on(LockKind::MysqlNamed, &server);
     let lease = Duration::from_secs(3);
@@ -179,12 +179,12 @@ async fn a_server_that_is_slow_for_a_while_costs_no_hold() {
         tokio::time::sleep(lease / 2).await;
         assert!(!guard.is_lost());
     }
-    assert!(!is_free(&locks.clone().without_first_stage(), &name).await);
+    assert!(!is_free(&locks.clone().without_local_queue(), &name).await);
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
     // A server that is away for longer costs it, and its end is not waited for.
     let guard = locks.lock(&name, &renewed(Duration::ZERO, SOON)).await.expect("the lock");
     own.database.freeze().expect("a frozen server");
-    guard.loss().lost().await;
+    guard.lost_signal().lost().await;
     let released = Instant::now();
     assert!(guard.release().await.is_err(), "nobody can say how that ended");
     assert!(released.elapsed() < Duration::from_secs(16), "{:?}", released.elapsed());

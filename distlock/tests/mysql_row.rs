@@ -51,8 +51,9 @@ async fn count_all(processes: Vec<Locks>, name: &LockName) {
         tasks.spawn(async move {
             for _ in 0..6 {
                 let mut guard = locks.lock(&name, &waiting()).await.expect("the lock");
-                let mut connection = guard.lend().expect("a transaction").into_connection();
-                assert!(guard.lend().is_none(), "it is lent once");
+                let mut connection =
+                    guard.take_transaction().expect("a transaction").into_connection();
+                assert!(guard.take_transaction().is_none(), "it is lent once");
                 count(&mut connection, &name).await;
                 sqlx::raw_sql("COMMIT").execute(&mut *connection).await.expect("an answer");
                 assert_eq!(guard.release().await.expect("an answer"), Release::Released);
@@ -68,14 +69,14 @@ async fn what_is_written_in_the_locks_own_transaction_is_never_lost() {
     let (first, plain) = (server().await, MySqlServer::new(plain_pool(8).await));
     let name = make_counter(first.pool()).await;
     let row = |server| locks_on(LockKind::MysqlRow, server);
-    let processes = vec![row(&first), row(&plain), row(&server().await).without_first_stage()];
+    let processes = vec![row(&first), row(&plain), row(&server().await).without_local_queue()];
     count_all(processes, &name).await;
     assert_eq!(number(first.pool(), READ, &name).await, Some(3 * 4 * 6));
     assert_clean(&first).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_autocommit_everybody_enters() {
+async fn under_autocommit_all_contenders_enter() {
     // The known flaw: the lock ends with the statement that took it.
     let (first, second) = (server().await, server().await);
     let name = make_counter(first.pool()).await;
@@ -83,7 +84,7 @@ async fn under_autocommit_everybody_enters() {
     let inside = processes[0].lock(&name, &at_once()).await.expect("the lock");
     let company = processes[1].lock(&name, &at_once()).await.expect("the lock, too");
     drop((inside, company));
-    let processes = processes.map(Locks::without_first_stage);
+    let processes = processes.map(Locks::without_local_queue);
     count_all(processes.to_vec(), &name).await;
     let counted = number(first.pool(), READ, &name).await.expect("a counter");
     assert!(counted < 2 * 4 * 6, "{counted}: nothing was lost");
@@ -113,7 +114,7 @@ async fn two_who_insert_a_missing_row_deadlock_and_these_locks_do_not() {
     for _ in 0..5 {
         let (mut tasks, name) = (JoinSet::new(), fresh_name());
         for _ in 0..6 {
-            let locks = locks_on(LockKind::MysqlRow, &plain).without_first_stage();
+            let locks = locks_on(LockKind::MysqlRow, &plain).without_local_queue();
             let name = name.clone();
             tasks.spawn(async move {
                 let guard = locks.lock(&name, &waiting()).await.expect("the lock");
@@ -129,26 +130,27 @@ async fn the_lock_is_the_transactions_first_read_so_the_section_sees_the_last_wr
     // A pool with REPEATABLE READ, where the first plain read fixes what a transaction sees.
     let pool = plain_pool(6).await;
     let (plain, name) = (MySqlServer::new(pool.clone()), make_counter(&pool).await);
-    let locks = locks_on(LockKind::MysqlRow, &plain).without_first_stage();
+    let locks = locks_on(LockKind::MysqlRow, &plain).without_local_queue();
     let mut holder = locks.lock(&name, &try_now()).await.expect("the lock");
     let mut early = pool.begin().await.expect("a transaction");
     let old = sqlx::query(READ).bind(name.as_str().as_bytes()).fetch_one(&mut *early).await;
     assert_eq!(old.expect("a counter").get::<i32, _>(0), 0);
     let patient = waiting();
     let (waited, ()) = tokio::join!(locks.lock(&name, &patient), async {
-        let mut connection = holder.lend().expect("a transaction").into_connection();
+        let mut connection = holder.take_transaction().expect("a transaction").into_connection();
         until_waiters(&pool, &name, 1).await;
         count(&mut connection, &name).await;
         sqlx::raw_sql("COMMIT").execute(&mut *connection).await.expect("an answer");
     });
-    let mut connection = waited.expect("the lock").lend().expect("it").into_connection();
+    let mut connection =
+        waited.expect("the lock").take_transaction().expect("it").into_connection();
     let read = async |connection: &mut MySqlConnection| {
         let read = sqlx::query(READ).bind(name.as_str().as_bytes()).fetch_one(connection).await;
         read.expect("a counter").get::<i32, _>(0)
     };
     assert_eq!(read(&mut connection).await, 1, "it began to wait before that was written");
     sqlx::raw_sql("COMMIT").execute(&mut *connection).await.expect("an answer");
-    // The trap: whoever read anything before the lock goes on seeing the old state under it.
+    // The trap: a section that reads before it locks keeps seeing the old state.
     let lock = "SELECT name FROM lock_rows WHERE name = ? FOR UPDATE";
     let lock = sqlx::query(lock).bind(name.as_str().as_bytes());
     lock.fetch_one(&mut *early).await.expect("the lock");
@@ -184,7 +186,7 @@ async fn a_hold_ends_with_its_transaction_however_that_ends() {
                 assert_eq!(guard.release().await.expect("an answer"), Release::Gone);
             }
             end => {
-                let lent = guard.lend().expect("a transaction");
+                let lent = guard.take_transaction().expect("a transaction");
                 if end.contains("dropped") {
                     drop(lent);
                 } else {
@@ -213,7 +215,7 @@ async fn nothing_of_a_transaction_that_was_not_committed_is_left() {
     let server = server().await;
     let (locks, name) = (locks_on(LockKind::MysqlRow, &server), make_counter(server.pool()).await);
     let mut guard = locks.lock(&name, &try_now()).await.expect("the lock");
-    let mut connection = guard.lend().expect("a transaction").into_connection();
+    let mut connection = guard.take_transaction().expect("a transaction").into_connection();
     count(&mut connection, &name).await;
     drop(connection.detach());
     assert_eq!(guard.release().await.expect("an answer"), Release::Released);
@@ -236,7 +238,8 @@ async fn a_waiter_gets_the_lock_after_many_slices_and_its_session_is_as_before()
     assert!(started.elapsed() > Duration::from_millis(2300));
     let late = ran().saturating_sub(freed);
     assert!(late < SOON, "it was told {late:?} late");
-    let mut connection = waited.expect("the lock").lend().expect("it").into_connection();
+    let mut connection =
+        waited.expect("the lock").take_transaction().expect("it").into_connection();
     let setting = sqlx::query_scalar("SELECT CAST(@@innodb_lock_wait_timeout AS SIGNED)");
     let lent_s: i64 = setting.fetch_one(&mut *connection).await.expect("an answer");
     assert_eq!(lent_s, 3, "its borrower may wait for as long as before");
@@ -267,7 +270,7 @@ async fn an_acquire_dropped_at_any_point_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_run_dry_by_waiters_is_an_error_in_bounded_time_and_no_deadlock() {
     let small = server_at(&own().url(), 2).await;
-    let (locks, name) = (locks_on(LockKind::MysqlRow, &small).without_first_stage(), fresh_name());
+    let (locks, name) = (locks_on(LockKind::MysqlRow, &small).without_local_queue(), fresh_name());
     let holder = locks.lock(&name, &try_now()).await.expect("the lock");
     let waiter = tokio::spawn({
         let (locks, name) = (locks.clone(), name.clone());

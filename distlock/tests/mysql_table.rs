@@ -14,8 +14,8 @@ use distlock::{
 };
 use sqlx::Row;
 use support::mysql::{
-    Own, Section, assert_clean, drop_at_any_point, locks_on, number, own, plain_pool, renewed, run,
-    server, server_at, try_now, waiting,
+    OwnDb, Section, assert_clean, drop_at_any_point, locks_on, number, own, plain_pool, renewed,
+    run, server, server_at, try_now, waiting,
 };
 use support::{LONG, at_once, eventually, fresh_name, options, patient};
 use tokio::task::JoinSet;
@@ -55,7 +55,7 @@ async fn tasks_of_three_processes_are_in_the_section_one_at_a_time() {
     let mut tasks = JoinSet::new();
     // Both isolation levels: of the locks' own pool, and of a pool as the driver makes it.
     let plain = locks_on(LockKind::MysqlTable, &MySqlServer::new(plain_pool(8).await));
-    for locks in [locks().await, plain, locks().await.without_first_stage()] {
+    for locks in [locks().await, plain, locks().await.without_local_queue()] {
         for _ in 0..5 {
             let (locks, section, name) = (locks.clone(), Arc::clone(&section), name.clone());
             tasks.spawn(async move {
@@ -111,7 +111,7 @@ async fn the_token_rises_with_every_ownership_and_not_on_re_entry() {
     assert_eq!(inner.token(), Some(token), "a re-entry is no new ownership");
     assert_eq!(hold_count(&server, &name).await, Some(2));
     // Another owner of the same process, on the same host, is another owner.
-    let busy = locks.clone().without_first_stage().lock(&name, &at_once()).await;
+    let busy = locks.clone().without_local_queue().lock(&name, &at_once()).await;
     assert!(matches!(busy, Err(LockError::TimedOut { .. })), "{:?}", busy.err());
     assert_eq!(inner.release().await.expect("a release"), Release::Released);
     tokio::time::sleep(SOON).await;
@@ -152,7 +152,7 @@ async fn an_abandoned_attempt_leaves_nothing_and_cannot_come_later() {
     let (locker, name) = (the_locker(&server), fresh_name());
     let mut kept = locker.begin(request(&name));
     let mut hold = kept.attempt().await.expect("an answer").expect("the lock");
-    // Somebody else's attempt is not this hold's.
+    // Another owner's attempt is not this hold's.
     locker.begin(request(&name)).abandon().await.expect("an answer");
     assert_eq!(hold_count(&server, &name).await, Some(1));
     kept.abandon().await.expect("an answer");
@@ -222,7 +222,7 @@ async fn renewed_together_holds_outlive_their_leases_and_only_the_one_that_is_ta
 }
 
 #[tokio::test]
-async fn belief_ends_before_the_database_lets_somebody_else_in() {
+async fn validity_ends_before_the_database_lets_somebody_else_in() {
     let server = server().await;
     let locks = locks_on(LockKind::MysqlTable, &server);
     let mut ended_first = 0;
@@ -232,7 +232,7 @@ async fn belief_ends_before_the_database_lets_somebody_else_in() {
         let guard = locks.lock(&name, &lease).await.expect("the lock");
         loop {
             let is_there = hold_count(&server, &name).await.is_some();
-            // If it is still believed in now, it must have been there when the server was asked.
+            // If it is still valid now, it must have existed when the server was asked.
             if guard.is_lost() {
                 ended_first += u32::from(is_there);
                 break;
@@ -305,7 +305,7 @@ async fn a_release_that_finds_no_connection_is_tried_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_granted_by_a_database_that_woke_up_too_late_is_given_back() {
-    let own = tokio::task::block_in_place(Own::start);
+    let own = tokio::task::block_in_place(OwnDb::start);
     let (server, name) = (server_at(&own.url(), 4).await, fresh_name());
     let locks = locks_on(LockKind::MysqlTable, &server);
     locks.lock(&name, &try_now()).await.expect("the lock").release().await.expect("a release");
@@ -322,7 +322,7 @@ async fn a_lock_granted_by_a_database_that_woke_up_too_late_is_given_back() {
     .await;
     locks.flush().await;
     assert_clean(&server).await;
-    // Connections that die with their server cost nobody an error.
+    // Connections that die with their server cause no error.
     own.database.restart().expect("a server");
     let guard = locks.lock(&name, &waiting()).await.expect("the lock, on new connections");
     assert_eq!(guard.release().await.expect("a release"), Release::Released);

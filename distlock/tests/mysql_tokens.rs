@@ -1,5 +1,5 @@
-//! Fencing on a real database: the mint, the reaper that must not set it back, the fence at the
-//! resource, and the tables of all of them.
+//! Fencing on a real database: the token issuer, the reaper that must not set it back, the fence at
+//! the resource, and their tables.
 #![cfg(feature = "mysql")]
 
 mod support;
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use distlock::mysql::{FenceError, MySqlTokens, SCHEMA, ensure_schema, raise_fence};
 use distlock::{
-    Acquisition, Backends, Fencing, Guarantees, LockError, LockKind, LockName, Locker, Locks, Mint,
-    MySqlServer, Release, Request, Token, locker,
+    Acquisition, Backends, Fencing, Guarantees, LockError, LockKind, LockName, Locker, Locks,
+    MySqlServer, Release, Request, Token, TokenIssuer, locker,
 };
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, MySqlConnection, MySqlPool, Row};
-use support::mysql::{Own, locks_on, number, own, plain_pool, run, server, server_at, try_now};
+use support::mysql::{OwnDb, locks_on, number, own, plain_pool, run, server, server_at, try_now};
 use support::{eventually, fresh_name};
 use testbed::{Action, Command, Proxy, Times};
 use tokio::task::JoinSet;
@@ -217,7 +217,7 @@ async fn whoever_makes_rows_reaps_old_ones_unasked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_killed_forgets_no_token() {
-    let own = tokio::task::block_in_place(Own::start);
+    let own = tokio::task::block_in_place(OwnDb::start);
     let (server, name) = (server_at(&own.url(), 4).await, fresh_name());
     let tokens = MySqlTokens::new(&server);
     let mut last = Token(0);
@@ -234,9 +234,9 @@ async fn a_database_that_is_killed_forgets_no_token() {
 }
 
 /// A kind that has no tokens of its own.
-struct Tokenless(Arc<dyn Locker>);
+struct TokenlessLocker(Arc<dyn Locker>);
 
-impl Locker for Tokenless {
+impl Locker for TokenlessLocker {
     fn name(&self) -> &'static str {
         "tokenless"
     }
@@ -255,10 +255,10 @@ async fn a_kind_without_tokens_gets_one_of_the_mint_for_each_ownership() {
     let (server, name) = (server().await, fresh_name());
     let backends = Backends { mysql: Some(server.clone()), ..Backends::default() };
     let named = locker(LockKind::MysqlNamed, &backends).expect("a locker");
-    let locks = Locks::new(Arc::new(Tokenless(named)));
+    let locks = Locks::new(Arc::new(TokenlessLocker(named)));
     let refused = locks.lock(&name, &try_now().fenced()).await;
     assert!(matches!(refused, Err(LockError::Unsupported(_))), "without a mint");
-    let locks = locks.with_mint(Arc::new(MySqlTokens::new(&server)));
+    let locks = locks.with_token_issuer(Arc::new(MySqlTokens::new(&server)));
     let mut last = None;
     for _ in 0..3 {
         let guard = locks.lock(&name, &try_now().fenced()).await.expect("the lock");
@@ -286,7 +286,7 @@ async fn write(connection: &mut MySqlConnection, name: &LockName, units: i32) {
     write.execute(connection).await.expect("an answer");
 }
 
-/// A reads, its lease ends, B reads, A writes, B writes. Returns who of them sold, and what is
+/// A reads, its lease ends, B reads, A writes, B writes. Returns which of them sold, and the stock
 /// left of ten.
 async fn sell_twice(shown_at_the_read: bool) -> (bool, bool, i32) {
     let pool = plain_pool(4).await;

@@ -1,6 +1,6 @@
-//! What somebody else may have left under a name, and what each kind says of it: what is no such
-//! lock is an error of its own, at once, and stays as it is; what has no end is waited for, and
-//! told as such when the wait is over. A key of another type: the tests of each kind.
+//! Foreign keys under a lock's name, and the answer of each kind. A key that is no such lock is an
+//! error of its own, at once, and is left as it is. A key without an expiry is waited for, and
+//! reported at the end of the wait. The tests of each kind cover keys of other types.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use distlock::{
     CountdownLatch, ExpirableSemaphore, LockError, LockKind, LockName, Locks, Multi, ReadWrite,
-    Red, Redisson, Semaphore,
+    Redisson, Redlock, Semaphore,
 };
 use support::scene::{self, Scene};
 use support::synchronizers::{Client, PATIENT};
@@ -28,9 +28,9 @@ fn of_another_kind(what: &str, outcome: &Result<(), LockError>) {
 }
 
 /// Whether what was in the way has an end, as a waiter is told whose wait is over.
-async fn is_endless(locks: &Locks, name: &LockName, wait: Duration) -> bool {
+async fn has_no_expiry(locks: &Locks, name: &LockName, wait: Duration) -> bool {
     match locks.lock(name, &options(wait, LONG)).await {
-        Err(LockError::TimedOut { is_endless, .. }) => is_endless,
+        Err(LockError::TimedOut { has_no_expiry, .. }) => has_no_expiry,
         other => panic!("{:?}", other.err()),
     }
 }
@@ -57,7 +57,8 @@ async fn a_hash_with_fields_that_are_no_owners_is_no_lock_of_the_kind_reentrant(
 #[tokio::test]
 async fn whoever_has_waited_for_a_lock_without_an_end_is_told_so() {
     let (client, redis) = (Client::here().await, connect(server().url()).await);
-    for kind in ["reentrant", "redisson", "multi"] {
+    let strings = ["set-nx", "setnx-expire", "owner-check", "lua-release"];
+    for kind in ["reentrant", "redisson", "multi"].into_iter().chain(strings) {
         let name = fresh_name();
         let locks = match kind {
             "multi" => {
@@ -66,12 +67,16 @@ async fn whoever_has_waited_for_a_lock_without_an_end_is_told_so() {
             }
             kind => locks_of(kind.parse().expect("a kind"), redis.clone()),
         };
-        client.command::<()>(&["HSET", name.as_str(), "somebody", "1"]).await;
+        if strings.contains(&kind) {
+            client.command::<()>(&["SET", name.as_str(), "somebody"]).await;
+        } else {
+            client.command::<()>(&["HSET", name.as_str(), "somebody", "1"]).await;
+        }
         for wait in [Duration::ZERO, BRIEF] {
-            assert!(is_endless(&locks, &name, wait).await, "{kind}");
+            assert!(has_no_expiry(&locks, &name, wait).await, "{kind}");
         }
         client.command::<()>(&["PEXPIRE", name.as_str(), "60000"]).await;
-        assert!(!is_endless(&locks, &name, BRIEF).await, "{kind}: now it has an end");
+        assert!(!has_no_expiry(&locks, &name, BRIEF).await, "{kind}: now it has an end");
         client.command::<()>(&["DEL", name.as_str()]).await;
         let guard = locks.lock(&name, &at_once()).await.expect("it is free");
         guard.release().await.expect("a release");
@@ -152,7 +157,7 @@ async fn a_majority_with_something_else_under_the_name_is_an_error_and_a_minorit
     for server in &servers {
         connections.push(connect(server.url()).await);
     }
-    let locks = Locks::new(Arc::new(Red::new(&connections).expect("three servers")));
+    let locks = Locks::new(Arc::new(Redlock::new(&connections).expect("three servers")));
     let name = fresh_name();
     Look::at(servers[0].url()).await.make_hash(&name).await;
     let guard = locks.lock(&name, &at_once()).await.expect("two of three are a majority");
@@ -161,4 +166,16 @@ async fn a_majority_with_something_else_under_the_name_is_an_error_and_a_minorit
     second.make_hash(&name).await;
     of_another_kind("a majority", &locks.lock(&name, &at_once()).await.map(drop));
     assert!(second.is_hash(&name).await);
+
+    let name = fresh_name();
+    for (server, expected) in servers.iter().zip([None, Some(true), Some(true)]) {
+        server.command(&["SET", name.as_str(), "somebody"]).expect("an answer");
+        match expected {
+            None => locks.lock(&name, &at_once()).await.map(drop).expect("a majority is free"),
+            Some(expected) => assert_eq!(has_no_expiry(&locks, &name, BRIEF).await, expected),
+        }
+    }
+    servers[0].command(&["PEXPIRE", name.as_str(), "60000"]).expect("an answer");
+    servers[1].command(&["PEXPIRE", name.as_str(), "60000"]).expect("an answer");
+    assert!(!has_no_expiry(&locks, &name, BRIEF).await, "one that has no expiry keeps nobody out");
 }

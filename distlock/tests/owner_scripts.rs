@@ -1,5 +1,5 @@
-//! The scripts that compare an owner and then act, called by hand: they change nothing for anybody
-//! else, nor when a key or an argument is missing or wrong.
+//! The scripts that compare an owner and then act, called by hand. They change nothing for other
+//! owners, nor when a key or an argument is missing or wrong.
 
 mod support;
 

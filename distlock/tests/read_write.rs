@@ -87,7 +87,7 @@ async fn readers_meet_readers_and_writers_meet_nobody() {
             let (scene, inside, shared) = (scene.clone(), Arc::clone(&inside), Arc::clone(&shared));
             let writes = task < 3;
             let locks = if writes { process.writers.clone() } else { process.readers.clone() };
-            // A writer counts for so many readers that nobody may be there with it.
+            // A writer counts as the number of all readers, so no reader may be there with it.
             let weight = if writes { 1000 } else { 1 };
             tasks.spawn(async move {
                 for _ in 0..6 {
@@ -116,7 +116,7 @@ async fn both_sides_promise_what_the_table_says() {
     for side in [both.reader(), both.writer()] {
         assert_eq!(side.guarantees(), guarantees(LockKind::ReadWrite));
     }
-    assert!(!both.reader().has_first_stage(), "readers of one process would not share");
+    assert!(!both.reader().uses_local_queue(), "readers of one process would not share");
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn a_reader_with_a_short_lease_does_not_shorten_the_others() {
     let cause = timeout(SOON, short.lost()).await.expect("its lease ends");
     assert_eq!(cause, LossCause::Expired);
     short.leave_to_lease();
-    // Belief ends before the lease: it has ended on the server, too, when as much again is over.
+    // Validity ends before the lease: it has ended on the server, too, when as much again is over.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!other.may_write(&scene).await, "the long one reads");
     let ms: i64 = scene.connection.clone().pttl(scene.key(READ)).await.expect("an answer");

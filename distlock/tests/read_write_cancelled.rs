@@ -15,9 +15,9 @@ const WRITERS: &str = "distlock_rw_writers";
 const READERS: &str = "distlock_rw_readers";
 /// More polls than anything takes that is asked for here.
 const MANY: usize = 100;
-/// How long somebody waits whose wait is to come to its end.
+/// How long a wait lasts that has to run to its end.
 const SHORTLY: Duration = Duration::from_millis(500);
-/// A hand-off is cut at so many polls at least, and comes to its end so often.
+/// The number of polls at which a hand-off is cut, and the number of hand-offs that are completed.
 const SOME: usize = 10;
 const ENDS: u32 = 3;
 
@@ -38,7 +38,7 @@ async fn write(other: &Locks, scene: &Scene) -> Guard {
     other.lock(&scene.name, &at_once()).await.expect("the write lock")
 }
 
-/// Nobody of this side holds or waits, and a writer of the other process gets in.
+/// This side has no holder and no waiter, and a writer of the other process gets in.
 async fn assert_clean(side: &Locks, other: &Locks, scene: &Scene, polls: usize) {
     side.flush().await;
     assert_eq!(scene.keys().await, [""; 0], "{polls} polls");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockName, Owner, RedissonLock, Release};
-use support::redisson::{Own, Raw, Service, channel, kept};
+use support::redisson::{OwnServer, RawRedis, Service, channel, kept};
 use support::{LONG, at_once, eventually, fresh_name, options, patient, server};
 use uuid::Uuid;
 
@@ -18,17 +18,17 @@ async fn service() -> Service {
     Service::at(server().url()).await
 }
 
-async fn raw() -> Raw {
-    Raw::at(server().url()).await
+async fn raw() -> RawRedis {
+    RawRedis::at(server().url()).await
 }
 
-/// A hold of that owner, so many times.
+/// A hold of that owner with this hold count.
 fn held(owner: &Owner, times: u64) -> BTreeMap<String, u64> {
     BTreeMap::from([(owner.to_string(), times)])
 }
 
 /// Nothing is left of a lock, sooner than by the end of what a latch is kept for.
-async fn is_forgotten(raw: &Raw, name: &LockName) {
+async fn is_forgotten(raw: &RawRedis, name: &LockName) {
     let forgotten = async {
         while !raw.keys(name).await.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -259,7 +259,11 @@ async fn a_lock_without_an_end_is_waited_for_until_somebody_frees_it() {
     assert_eq!(lock.remaining_lease().await.expect("an answer"), Some(Duration::MAX));
     let started = Instant::now();
     let busy = service.locks.lock(&name, &options(Duration::from_millis(300), LONG)).await;
-    assert!(matches!(busy, Err(LockError::TimedOut { is_endless: true, .. })), "{:?}", busy.err());
+    assert!(
+        matches!(busy, Err(LockError::TimedOut { has_no_expiry: true, .. })),
+        "{:?}",
+        busy.err()
+    );
     assert!(started.elapsed() < SOON);
     let patient = patient();
     let (got, freed) = tokio::join!(service.locks.lock(&name, &patient), lock.force_unlock());
@@ -271,7 +275,7 @@ async fn a_lock_without_an_end_is_waited_for_until_somebody_frees_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_whose_memory_is_full_lets_holders_go_on_and_leave() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     let lease = Duration::from_millis(900);
     let guard = service.locks.lock(&name, &kept(Duration::ZERO, lease)).await.expect("the lock");

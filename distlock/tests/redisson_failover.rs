@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use distlock::{LossCause, Release};
-use support::redisson::{Raw, Service, kept};
+use support::redisson::{RawRedis, Service, kept};
 use support::{at_once, eventually, fresh_name};
 use testbed::{Bed, Proxy, Redis, RedisOptions};
 use tokio::task::block_in_place;
@@ -46,8 +46,8 @@ impl Pair {
         Service::at(&format!("redis://locks:secret@{}/0", self.address.addr())).await
     }
 
-    async fn heir(&self) -> Raw {
-        Raw::at(self.replica.url()).await
+    async fn heir(&self) -> RawRedis {
+        RawRedis::at(self.replica.url()).await
     }
 
     /// The master dies, the replica takes its place, and the address follows.

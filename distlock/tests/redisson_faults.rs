@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use distlock::{LockError, LockName, Release};
 use redis::Script;
 use support::dropped::up_to;
-use support::redisson::{Own, Raw, Service, kept};
+use support::redisson::{OwnServer, RawRedis, Service, kept};
 use support::{ANSWER, LONG, at_once, eventually, fresh_name, options, patient};
 use testbed::{Action, Command, Times};
 
@@ -28,7 +28,7 @@ async fn warm_up(service: &Service) {
     guard.release().await.expect("a release");
 }
 
-async fn count(raw: &Raw, name: &LockName) -> u64 {
+async fn count(raw: &RawRedis, name: &LockName) -> u64 {
     let holds: BTreeMap<_, _> = raw.holds(name).await;
     assert!(holds.len() <= 1, "two owners: {holds:?}");
     holds.into_values().sum()
@@ -36,7 +36,7 @@ async fn count(raw: &Raw, name: &LockName) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquisition_whose_answer_is_cut_off_is_sent_again_and_counts_once() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     warm_up(&service).await;
     for action in [Action::CutAnswer, Action::ResetAnswer, Action::CutRequest, Action::CutBoth] {
@@ -55,7 +55,7 @@ async fn an_acquisition_whose_answer_is_cut_off_is_sent_again_and_counts_once() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_whose_answer_is_cut_off_is_sent_again_and_counts_once() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     warm_up(&service).await;
     for action in [Action::CutAnswer, Action::ResetAnswer, Action::CutRequest, Action::CutBoth] {
@@ -72,7 +72,7 @@ async fn a_release_whose_answer_is_cut_off_is_sent_again_and_counts_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquisition_without_an_answer_is_undone() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, other) = (own.service().await, Service::at(own.redis.url()).await);
     let (raw, name) = (own.raw().await, fresh_name());
     warm_up(&service).await;
@@ -108,7 +108,7 @@ async fn an_acquisition_without_an_answer_is_undone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_granted_by_a_server_that_woke_up_too_late_is_given_back() {
     for (late, seen) in [(false, true), (true, true), (false, false), (true, false)] {
-        let own = Own::start();
+        let own = OwnServer::start();
         let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
         if seen {
             warm_up(&service).await;
@@ -131,7 +131,7 @@ async fn a_lock_granted_by_a_server_that_woke_up_too_late_is_given_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_dropped_at_any_point_leaves_no_hold_and_no_renewal() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (first, second) = (own.service().await, own.service().await);
     let (raw, name) = (own.raw().await, fresh_name());
     warm_up(&first).await;
@@ -170,7 +170,7 @@ async fn an_acquire_dropped_at_any_point_leaves_no_hold_and_no_renewal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_the_server_has_forgotten_are_sent_again() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     let forget = async || raw.command::<()>(&["SCRIPT", "FLUSH"]).await;
     let lease = Duration::from_millis(900);
@@ -194,7 +194,7 @@ async fn scripts_that_the_server_has_forgotten_are_sent_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_panics_frees_the_lock() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     let holder = tokio::spawn({
         let (service, name) = (service.clone(), name.clone());

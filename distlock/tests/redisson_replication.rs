@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockName, LossCause, Release, Replication};
-use support::redisson::{Raw, Service, kept};
+use support::redisson::{RawRedis, Service, kept};
 use support::{LONG, at_once, eventually, fresh_name};
 use testbed::{Bed, Direction, Proxy, Redis, RedisMaster, RedisOptions};
 use tokio::task::JoinSet;
@@ -19,16 +19,16 @@ const BOTH: Replication = Replication::AtLeast(2);
 const SURELY: Duration = Duration::from_secs(10);
 
 /// The bed goes last.
-struct Replicated {
+struct ReplicatedRedis {
     master: Redis,
     replicas: Vec<Redis>,
-    on_replicas: Vec<Raw>,
+    on_replicas: Vec<RawRedis>,
     /// From each replica to the master.
     ways: Vec<Proxy>,
     _bed: Bed,
 }
 
-impl Replicated {
+impl ReplicatedRedis {
     async fn start() -> Self {
         let mut servers = tokio::task::block_in_place(|| {
             let bed = Bed::start().expect("a private bed");
@@ -47,7 +47,7 @@ impl Replicated {
             Self { master, replicas, on_replicas: Vec::new(), ways, _bed: bed }
         });
         for replica in &servers.replicas {
-            servers.on_replicas.push(Raw::at(replica.url()).await);
+            servers.on_replicas.push(RawRedis::at(replica.url()).await);
         }
         // A replica that has just come confirms nothing for up to a second.
         let all = servers.service(ALL).await;
@@ -61,8 +61,8 @@ impl Replicated {
         Service::confirmed(self.master.url(), replication).await
     }
 
-    async fn on_master(&self) -> Raw {
-        Raw::at(self.master.url()).await
+    async fn on_master(&self) -> RawRedis {
+        RawRedis::at(self.master.url()).await
     }
 
     /// How many replicas have the lock.
@@ -83,7 +83,7 @@ fn refused<T>(outcome: Result<T, LockError>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_granted_is_on_as_many_replicas_as_were_asked_for() {
-    let servers = Replicated::start().await;
+    let servers = ReplicatedRedis::start().await;
     for way in &servers.ways {
         way.set_latency(Direction::ToClient, Duration::from_millis(300), Duration::ZERO);
     }
@@ -119,7 +119,7 @@ async fn a_lock_that_was_granted_is_on_as_many_replicas_as_were_asked_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_too_few_replicas_nobody_gets_the_lock_and_nothing_is_left_of_it() {
-    let servers = Replicated::start().await;
+    let servers = ReplicatedRedis::start().await;
     let (all, majority) = (servers.service(ALL).await, servers.service(MAJORITY).await);
     let (raw, name) = (servers.on_master().await, fresh_name());
     let outer = all.locks.lock(&name, &at_once()).await.expect("the lock");
@@ -149,13 +149,13 @@ async fn with_too_few_replicas_nobody_gets_the_lock_and_nothing_is_left_of_it() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_whose_renewals_are_not_confirmed_is_lost() {
-    let servers = Replicated::start().await;
+    let servers = ReplicatedRedis::start().await;
     let (service, name) = (servers.service(ALL).await, fresh_name());
     let lease = Duration::from_secs(2);
     let guard = service.locks.lock(&name, &kept(SURELY, lease)).await.expect("the lock");
     let until = Instant::now() + lease * 2;
     while Instant::now() < until {
-        assert!(!guard.is_lost(), "{:?}", guard.loss());
+        assert!(!guard.is_lost(), "{:?}", guard.lost_signal());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // The master goes on renewing it, but a replica that is promoted would not know.
@@ -166,7 +166,7 @@ async fn a_hold_whose_renewals_are_not_confirmed_is_lost() {
 
 /// Promotes a replica that has got nothing since its way was held up.
 async fn fail_over(replication: Replication) -> (Option<bool>, bool) {
-    let servers = Replicated::start().await;
+    let servers = ReplicatedRedis::start().await;
     let (service, name) = (servers.service(replication).await, fresh_name());
     servers.ways[0].hold(Direction::ToClient);
     let granted = service.locks.lock(&name, &kept(Duration::ZERO, LONG)).await;
@@ -180,17 +180,17 @@ async fn fail_over(replication: Replication) -> (Option<bool>, bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_forgets_a_lock_that_the_replica_has_not_confirmed() {
-    // The known flaw: the first holder believes in its lock, and a second has it.
+    // The known flaw: the first hold is still valid, and a second owner has the lock.
     assert_eq!(fail_over(Replication::None).await, (Some(true), true));
     // One confirmation is not enough if another replica is promoted: narrower, and not closed.
     assert_eq!(fail_over(Replication::AtLeast(1)).await, (Some(true), true));
-    // All of them: then nobody was told that it has the lock.
+    // All of them: then no caller was granted the lock.
     assert_eq!(fail_over(ALL).await, (None, true));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_keeps_a_lock_that_all_replicas_have_confirmed_and_others_can_lock() {
-    let servers = Replicated::start().await;
+    let servers = ReplicatedRedis::start().await;
     let (service, name) = (servers.service(ALL).await, fresh_name());
     let guard = service.locks.lock(&name, &kept(Duration::ZERO, LONG)).await.expect("the lock");
     let promoted = &servers.replicas[0];
@@ -199,7 +199,7 @@ async fn a_failover_keeps_a_lock_that_all_replicas_have_confirmed_and_others_can
     let heir = Service::at(promoted.url()).await;
     let busy = heir.locks.lock(&name, &at_once()).await;
     assert!(matches!(busy, Err(LockError::TimedOut { .. })), "{:?}", busy.err());
-    let raw = Raw::at(promoted.url()).await;
+    let raw = RawRedis::at(promoted.url()).await;
     assert_eq!(raw.holds(&name).await.get(guard.owner().as_str()), Some(&1));
     for _ in 0..3 {
         let name = fresh_name();

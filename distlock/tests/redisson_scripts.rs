@@ -5,24 +5,24 @@ mod support;
 
 use distlock::LockName;
 use redis::{RedisResult, Script};
-use support::redisson::Raw;
+use support::redisson::RawRedis;
 use support::{fresh_name, server};
 
 const OWNER: &str = "285475da-9152-4c83-822a-67ee2f116a79:52";
 const OTHER: &str = "285475da-9152-4c83-822a-67ee2f116a79:53";
-/// An owner that may hold the lock already, and one that nobody has used before.
+/// An owner that may hold the lock already, and a new one.
 const KNOWN: &str = "1";
 const FRESH: &str = "0";
 
-/// A lock and those who call its scripts.
-struct Called {
-    raw: Raw,
+/// A lock and the callers of its scripts.
+struct ScriptCaller {
+    raw: RawRedis,
     name: LockName,
 }
 
-impl Called {
+impl ScriptCaller {
     async fn new() -> Self {
-        Self { raw: Raw::at(server().url()).await, name: fresh_name() }
+        Self { raw: RawRedis::at(server().url()).await, name: fresh_name() }
     }
 
     fn latch(&self, id: &str) -> String {
@@ -86,7 +86,7 @@ const RENEW: &str = include_str!("../lua/renew.lua");
 
 #[tokio::test]
 async fn an_acquisition_that_is_sent_again_counts_once() {
-    let lock = Called::new().await;
+    let lock = ScriptCaller::new().await;
     for _ in 0..3 {
         assert_eq!(lock.acquire(OWNER, FRESH, "first").await, Ok(None));
         assert_eq!(lock.count().await, 1);
@@ -103,7 +103,7 @@ async fn an_acquisition_that_is_sent_again_counts_once() {
 
 #[tokio::test]
 async fn an_owner_that_comes_again_and_holds_nothing_takes_nothing() {
-    let lock = Called::new().await;
+    let lock = ScriptCaller::new().await;
     lock.acquire(OWNER, FRESH, "first").await.expect("the lock");
     lock.acquire(OWNER, KNOWN, "second").await.expect("the lock");
     // Lost: then the latch of an entry that was counted is of no use any more.
@@ -123,7 +123,7 @@ async fn an_owner_that_comes_again_and_holds_nothing_takes_nothing() {
 
 #[tokio::test]
 async fn a_release_that_is_sent_again_gets_the_first_answer_and_counts_once() {
-    let lock = Called::new().await;
+    let lock = ScriptCaller::new().await;
     lock.acquire(OWNER, FRESH, "first").await.expect("the lock");
     lock.acquire(OWNER, KNOWN, "second").await.expect("the lock");
     for _ in 0..3 {
@@ -135,7 +135,7 @@ async fn a_release_that_is_sent_again_gets_the_first_answer_and_counts_once() {
         assert_eq!(lock.release(OWNER, "first").await, 1);
         assert_eq!(lock.count().await, 0);
     }
-    // Also when somebody else has it by then.
+    // Also when another owner has it by then.
     lock.acquire(OTHER, FRESH, "third").await.expect("the lock");
     assert_eq!(lock.release(OWNER, "first").await, 1);
     assert_eq!(lock.release(OWNER, "fourth").await, -2);
@@ -145,7 +145,7 @@ async fn a_release_that_is_sent_again_gets_the_first_answer_and_counts_once() {
 
 #[tokio::test]
 async fn what_is_abandoned_is_undone_once_and_takes_nothing_later() {
-    let lock = Called::new().await;
+    let lock = ScriptCaller::new().await;
     // Carried out before, or on its way still.
     for carried_out in [true, false] {
         if carried_out {
@@ -180,8 +180,12 @@ async fn what_is_abandoned_is_undone_once_and_takes_nothing_later() {
 
 #[tokio::test]
 async fn renewal_answers_for_each_lock_and_never_shortens_a_lease() {
-    let (mine, gone, others, string) =
-        (Called::new().await, Called::new().await, Called::new().await, Called::new().await);
+    let (mine, gone, others, string) = (
+        ScriptCaller::new().await,
+        ScriptCaller::new().await,
+        ScriptCaller::new().await,
+        ScriptCaller::new().await,
+    );
     mine.acquire(OWNER, FRESH, "first").await.expect("the lock");
     others.acquire(OTHER, FRESH, "first").await.expect("the lock");
     string.raw.command::<()>(&["SET", string.name.as_str(), "another kind"]).await;
@@ -210,7 +214,7 @@ type Call<'a> = (&'a str, &'a Vec<&'a str>, &'a [&'a str], &'a [usize]);
 
 #[tokio::test]
 async fn arguments_that_are_missing_or_wrong_change_nothing() {
-    let lock = Called::new().await;
+    let lock = ScriptCaller::new().await;
     lock.acquire(OWNER, FRESH, "first").await.expect("the lock");
     let (name, channel, latch) = (lock.name.as_str(), lock.channel(), lock.latch("second"));
     let (two, three) = (vec![name, &latch], vec![name, &channel, &latch]);
@@ -246,7 +250,7 @@ async fn arguments_that_are_missing_or_wrong_change_nothing() {
     }
 }
 
-async fn refused(lock: &Called, script: &str, keys: &[&str], args: &[&str]) {
+async fn refused(lock: &ScriptCaller, script: &str, keys: &[&str], args: &[&str]) {
     let answer: RedisResult<redis::Value> = lock.call(script, keys, args).await;
     let error = answer.expect_err(&format!("{keys:?} {args:?} of {script}"));
     assert!(error.to_string().contains("arguments"), "{error} for {keys:?} {args:?}");
@@ -254,7 +258,7 @@ async fn refused(lock: &Called, script: &str, keys: &[&str], args: &[&str]) {
 
 #[tokio::test]
 async fn a_key_of_another_type_changes_nothing() {
-    let lock = Called::new().await;
+    let lock = ScriptCaller::new().await;
     lock.raw.command::<()>(&["SET", lock.name.as_str(), "another kind"]).await;
     let (name, channel, latch) = (lock.name.as_str(), lock.channel(), lock.latch("first"));
     let before = lock.state().await;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Guard, LockError, LockName, Release};
-use support::redisson::{Own, Raw, Service, channel};
+use support::redisson::{OwnServer, RawRedis, Service, channel};
 use support::{LONG, at_once, eventually, fresh_name, options, patient, server};
-use testbed::{Action, Command, Dropping, Times};
+use testbed::{Action, Command, MessageDrop, Times};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// What a lost message may cost, as documented.
@@ -26,14 +26,14 @@ fn wait_for(service: &Service, name: &LockName) -> JoinHandle<(Guard, Instant)> 
 }
 
 /// A lock that one process holds while a task of another waits for it and is subscribed.
-struct Contended {
+struct ContendedLock {
     holder: Guard,
     waiter: JoinHandle<(Guard, Instant)>,
     name: LockName,
 }
 
-impl Contended {
-    async fn new(holder: &Service, waiter: &Service, raw: &Raw) -> Self {
+impl ContendedLock {
+    async fn new(holder: &Service, waiter: &Service, raw: &RawRedis) -> Self {
         let name = fresh_name();
         let holder = holder.locks.lock(&name, &at_once()).await.expect("the lock");
         let waiter = wait_for(waiter, &name);
@@ -51,12 +51,12 @@ impl Contended {
     }
 }
 
-async fn subscribers(raw: &Raw, name: &LockName) -> usize {
+async fn subscribers(raw: &RawRedis, name: &LockName) -> usize {
     let count: (String, usize) = raw.command(&["PUBSUB", "NUMSUB", &channel(name)]).await;
     count.1
 }
 
-async fn subscribed(raw: &Raw, name: &LockName) {
+async fn subscribed(raw: &RawRedis, name: &LockName) {
     eventually("the waiter has subscribed", async || subscribers(raw, name).await == 1).await;
     // It looks once more before it relies on messages.
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -66,15 +66,15 @@ async fn subscribed(raw: &Raw, name: &LockName) {
 async fn a_waiter_is_woken_by_the_release_and_not_by_its_own_look() {
     let url = server().url();
     let (holder, waiter) = (Service::at(url).await, Service::at(url).await);
-    let raw = Raw::at(url).await;
+    let raw = RawRedis::at(url).await;
     let mut took = Vec::new();
     for _ in 0..9 {
-        took.push(Contended::new(&holder, &waiter, &raw).await.hand_over().await);
+        took.push(ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await);
     }
     took.sort();
     println!("hand-off {took:?}");
     assert!(took[4] < LOOK / 4, "{took:?}");
-    // Who passed it on to others follows for a while what becomes of it, to give way to them.
+    // A process that passed the lock on follows its channel, to yield to the others.
     let followed = holder.server.subscribed_channels();
     assert!(followed > 0, "it does not");
     eventually("it does so no longer", async || holder.server.subscribed_channels() == 0).await;
@@ -82,12 +82,12 @@ async fn a_waiter_is_woken_by_the_release_and_not_by_its_own_look() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_lost_costs_no_more_than_a_look() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (holder, waiter) = (own.service().await, own.service().await);
     let raw = own.raw().await;
-    own.proxy.drop_messages("redisson_lock__channel", Dropping::All);
+    own.proxy.drop_messages("redisson_lock__channel", MessageDrop::All);
     for round in 1..=3 {
-        let took = Contended::new(&holder, &waiter, &raw).await.hand_over().await;
+        let took = ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await;
         println!("without a message: {took:?}");
         assert!(took < LOOK + SLACK, "{took:?}");
         assert!(own.proxy.counts().messages_dropped >= round, "the message was not lost");
@@ -96,16 +96,16 @@ async fn a_message_that_is_lost_costs_no_more_than_a_look() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_for_messages_that_is_lost_at_the_release_costs_no_more_than_a_look() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (holder, waiter) = (own.service().await, own.service().await);
     let raw = own.raw().await;
     for round in 0..6 {
-        let contended = Contended::new(&holder, &waiter, &raw).await;
+        let contended = ContendedLock::new(&holder, &waiter, &raw).await;
         let name = contended.name.clone();
         match round % 3 {
             0 => own.proxy.cut_subscribers(),
             1 => drop(raw.command::<usize>(&["CLIENT", "KILL", "TYPE", "pubsub"]).await),
-            _ => own.proxy.drop_messages("redisson_lock__channel", Dropping::Next(1)),
+            _ => own.proxy.drop_messages("redisson_lock__channel", MessageDrop::Next(1)),
         }
         let took = contended.hand_over().await;
         println!("round {round}: {took:?}");
@@ -113,31 +113,31 @@ async fn a_connection_for_messages_that_is_lost_at_the_release_costs_no_more_tha
         // And it can wait for messages again.
         let again = wait_for(&waiter, &name);
         drop(again.await.expect("no panic"));
-        let took = Contended::new(&holder, &waiter, &raw).await.hand_over().await;
+        let took = ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await;
         assert!(took < LOOK + SLACK, "{took:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_is_half_open_costs_no_more_than_a_look_and_is_made_again() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (holder, waiter) = (own.service().await, own.service().await);
     let raw = own.raw().await;
-    let contended = Contended::new(&holder, &waiter, &raw).await;
+    let contended = ContendedLock::new(&holder, &waiter, &raw).await;
     // The first sign of life that it asks for is its last: neither side hears anything more.
     let silence = own.proxy.arm(Command::redis("PING"), Action::LoseAnswer, Times::Next(1));
     eventually("the silence has begun", async || silence.fired() == 1).await;
     let took = contended.hand_over().await;
     assert!(took < LOOK + SLACK, "{took:?}");
     eventually("it hears messages again", async || {
-        Contended::new(&holder, &waiter, &raw).await.hand_over().await < LOOK / 4
+        ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await < LOOK / 4
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_waiters_of_a_server_that_restarts_all_get_their_locks() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (holder, waiters) = (own.service().await, [own.service().await, own.service().await]);
     let raw = own.raw().await;
     let names: Vec<_> = std::iter::repeat_with(fresh_name).take(10).collect();
@@ -166,7 +166,7 @@ async fn the_waiters_of_a_server_that_restarts_all_get_their_locks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lock_of_a_dead_holder_is_taken_over_when_its_lease_ends() {
     let url = server().url();
-    let (service, raw, name) = (Service::at(url).await, Raw::at(url).await, fresh_name());
+    let (service, raw, name) = (Service::at(url).await, RawRedis::at(url).await, fresh_name());
     let lease = Duration::from_millis(1500);
     raw.hold_as_redisson(&name, lease).await;
     let held_since = Instant::now();
@@ -180,7 +180,7 @@ async fn the_lock_of_a_dead_holder_is_taken_over_when_its_lease_ends() {
 async fn fifty_tasks_of_a_process_wait_with_one_subscription_and_all_get_the_lock() {
     let url = server().url();
     let (holder, service) = (Service::at(url).await, Service::at(url).await);
-    let (raw, name) = (Raw::at(url).await, fresh_name());
+    let (raw, name) = (RawRedis::at(url).await, fresh_name());
     let hold = holder.locks.lock(&name, &at_once()).await.expect("the lock");
     let mut tasks = JoinSet::new();
     for _ in 0..50 {
@@ -201,7 +201,7 @@ async fn fifty_tasks_of_a_process_wait_with_one_subscription_and_all_get_the_loc
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_wait_subscribes_to_nothing() {
     let url = server().url();
-    let (service, raw) = (Service::at(url).await, Raw::at(url).await);
+    let (service, raw) = (Service::at(url).await, RawRedis::at(url).await);
     for _ in 0..100 {
         let name = fresh_name();
         raw.hold_as_redisson(&name, LONG).await;
@@ -214,7 +214,7 @@ async fn whoever_does_not_wait_subscribes_to_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_waits_that_are_given_up_leave_nothing_and_spoil_nothing() {
     const NAMES: u32 = 10_000;
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw) = (own.service().await, own.raw().await);
     let script = "for i = 1, ARGV[1] do redis.call('HSET', 'lock:' .. i, 'somebody', 1) end";
     raw.command::<()>(&["EVAL", script, "0", &NAMES.to_string()]).await;
@@ -256,8 +256,8 @@ async fn of_three_processes_that_want_it_all_the_time_none_gets_twice_another_s_
     }
 }
 
-/// How often each of three processes gets the lock when four tasks of each want it all the time,
-/// and that they get it one at a time.
+/// How often each of three processes gets the lock when four tasks of each want it all the time; it
+/// is held by one at a time.
 async fn saturate(length: Duration) -> Vec<u32> {
     let name = fresh_name();
     let mut processes = Vec::new();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Guard, LossCause, Release};
 use redis::Script;
-use support::redisson::{Own, Raw, kept};
+use support::redisson::{OwnServer, RawRedis, kept};
 use support::{ANSWER, at_once, eventually, fresh_name};
 use testbed::{Action, Command, Rule, Times};
 use tokio::task::JoinSet;
@@ -31,11 +31,11 @@ fn wanted() -> distlock::LockOptions {
 }
 
 /// Waits, and sees that the guard is held here and there all the time.
-async fn stays(guard: &Guard, raw: &Raw, name: &distlock::LockName, length: Duration) {
+async fn stays(guard: &Guard, raw: &RawRedis, name: &distlock::LockName, length: Duration) {
     let until = Instant::now() + length;
     while Instant::now() < until {
         let is_held = raw.lease(name).await.is_some();
-        assert!(is_held && !guard.is_lost(), "there: {is_held}, {:?}", guard.loss());
+        assert!(is_held && !guard.is_lost(), "there: {is_held}, {:?}", guard.lost_signal());
         sleep(Duration::from_millis(20)).await;
     }
 }
@@ -48,7 +48,7 @@ async fn ends(renewals: &Rule) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_is_kept_beyond_three_leases_and_not_after_its_release() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, other, raw) = (own.service().await, own.service().await, own.raw().await);
     let name = fresh_name();
     let renewals = own.proxy.watch(renewals());
@@ -63,7 +63,7 @@ async fn a_hold_is_kept_beyond_three_leases_and_not_after_its_release() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_cannot_renew_is_told_before_the_server_forgets_its_lock() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw) = (own.service().await, own.raw().await);
     let mut known_there = 0;
     for _ in 0..3 {
@@ -72,7 +72,7 @@ async fn a_holder_that_cannot_renew_is_told_before_the_server_forgets_its_lock()
         own.proxy.start_outage();
         while !guard.is_lost() {
             let is_there = raw.lease(&name).await.is_some();
-            // If it is still believed in now, it must have been there when the server was asked.
+            // If it is still valid now, it must have existed when the server was asked.
             assert!(is_there || guard.is_lost(), "believed in, but already forgotten");
             sleep(Duration::from_millis(2)).await;
         }
@@ -92,7 +92,7 @@ async fn a_holder_that_cannot_renew_is_told_before_the_server_forgets_its_lock()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_that_fail_for_a_while_cost_neither_this_hold_nor_the_next() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw) = (own.service().await, own.raw().await);
     let (held, next) = (fresh_name(), fresh_name());
     let guard = service.locks.lock(&held, &wanted()).await.expect("the lock");
@@ -113,7 +113,7 @@ async fn renewals_that_fail_for_a_while_cost_neither_this_hold_nor_the_next() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_somebody_removed_is_lost_at_the_next_renewal_and_can_be_taken_anew() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     for is_taken in [false, true] {
         let guard = service.locks.lock(&name, &wanted()).await.expect("the lock");
@@ -136,7 +136,7 @@ async fn a_lock_that_somebody_removed_is_lost_at_the_next_renewal_and_can_be_tak
 
 #[tokio::test(flavor = "multi_thread")]
 async fn taking_and_leaving_over_and_over_confuses_no_renewal() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     let mut tasks = JoinSet::new();
     for _ in 0..8 {
@@ -166,7 +166,7 @@ async fn taking_and_leaving_over_and_over_confuses_no_renewal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquisition_that_is_undone_is_not_renewed() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     drop(service.locks.lock(&fresh_name(), &at_once()).await.expect("a lock"));
     let renewals = own.proxy.watch(renewals());
@@ -181,7 +181,7 @@ async fn an_acquisition_that_is_undone_is_not_renewed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_holds_of_a_process_are_renewed_together() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let service = own.service().await;
     let renewals = own.proxy.watch(renewals());
     let mut guards = Vec::new();

@@ -66,7 +66,7 @@ async fn its_owner_enters_again_and_the_last_release_frees_it_for_others() {
         inner.push(enter_again(&first, &name, &outer, LONG).await);
         assert_eq!(holds(&look, &name).await, [(owner.clone(), count)]);
     }
-    // From another process the same owner is the same owner, and anybody else is not.
+    // From another process the same owner is the same owner, and any other is not.
     inner.push(enter_again(&second, &name, &outer, LONG).await);
     assert_busy(&second, &name).await;
     assert_busy(&first, &name).await;

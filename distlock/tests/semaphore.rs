@@ -13,7 +13,7 @@ use distlock::{
 };
 use support::dropped::up_to;
 use support::ran::ran;
-use support::synchronizers::{Client, LOOK, Own, PATIENT, process};
+use support::synchronizers::{Client, LOOK, OwnServer, PATIENT, process};
 use support::{Look, eventually, fresh_name};
 use testbed::Command;
 use tokio::sync::mpsc;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 const CHANNEL: &str = "distlock_semaphore_channel";
 const ZERO: Duration = Duration::ZERO;
 
-/// The semaphore of that name, as that process sees it, with so many permits.
+/// The semaphore of that name, as that process sees it, with this number of permits.
 async fn semaphore(process: &RedisServer, name: &LockName, permits: u32) -> Semaphore {
     let semaphore = Semaphore::new(process, name.clone());
     semaphore.try_set_permits(permits).await.expect("an answer");
@@ -192,7 +192,7 @@ async fn tasks_of_a_process_get_permits_in_the_order_in_which_they_came() {
     for _ in 0..3 {
         held.push(semaphore.acquire(1, ZERO).await.expect("a permit"));
     }
-    // The first wants all, so those who want few could overtake it for ever.
+    // The first wants all, so small requests could overtake it for ever.
     let mut order = queue(&semaphore, &[3, 1, 1, 2, 1]).await;
     for permit in held {
         assert!(order.try_recv().is_err(), "there are not yet so many");
@@ -208,7 +208,7 @@ async fn tasks_of_a_process_get_permits_in_the_order_in_which_they_came() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_wakes_one_waiter_of_each_process_and_no_herd() {
-    let (own, name) = (Own::start(), fresh_name());
+    let (own, name) = (OwnServer::start(), fresh_name());
     let client = Client::at(own.redis.url()).await;
     let holder = semaphore(&own.undisturbed().await, &name, 3).await;
     let held = holder.acquire(3, ZERO).await.expect("permits");
@@ -319,7 +319,7 @@ async fn a_holder_that_dies_keeps_its_permits_for_ever() {
     let wait = Duration::from_millis(300);
     assert!(matches!(semaphore.acquire(2, wait).await, Err(LockError::TimedOut { .. })));
     assert_eq!(client.command::<i64>(&["TTL", name.as_str()]).await, -1, "nothing ends it");
-    // All that helps is somebody who knows better.
+    // Only an operator can repair that.
     assert_eq!(semaphore.release(1).await.expect("an answer"), Release::Released);
     assert_free(&semaphore, 2, "given by hand").await;
 }

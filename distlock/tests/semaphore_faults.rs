@@ -5,9 +5,9 @@ mod support;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, Permits, Release, Semaphore};
-use support::synchronizers::{ACCIDENTS, Client, LOOK, Own, PATIENT, SLACK};
+use support::synchronizers::{ACCIDENTS, Client, LOOK, OwnServer, PATIENT, SLACK};
 use support::{eventually, fresh_name};
-use testbed::{Dropping, Times};
+use testbed::{MessageDrop, Times};
 use tokio::task::JoinHandle;
 
 const ZERO: Duration = Duration::ZERO;
@@ -16,15 +16,15 @@ const TAKE: &str = "2";
 const GIVE: &str = "3";
 
 /// A semaphore by a way that can be broken, and by one that cannot.
-struct Seen {
-    own: Own,
+struct FaultOutcome {
+    own: OwnServer,
     broken: Semaphore,
     sound: Semaphore,
 }
 
-impl Seen {
+impl FaultOutcome {
     async fn with(permits: u32) -> Self {
-        let (own, name) = (Own::start(), fresh_name());
+        let (own, name) = (OwnServer::start(), fresh_name());
         let broken = Semaphore::new(&own.process().await, name.clone());
         let sound = Semaphore::new(&own.undisturbed().await, name);
         assert!(sound.try_set_permits(permits).await.expect("an answer"));
@@ -54,7 +54,7 @@ impl Seen {
 async fn an_acquisition_whose_answer_is_lost_takes_once_or_nothing() {
     for accident in ACCIDENTS {
         for times in [1, 2, 3] {
-            let seen = Seen::with(5).await;
+            let seen = FaultOutcome::with(5).await;
             let rule = seen.own.arm(TAKE, accident, Times::Next(times));
             let outcome = seen.broken.acquire(2, ZERO).await;
             assert!(rule.fired() > 0, "{accident:?} did not happen");
@@ -77,7 +77,7 @@ async fn an_acquisition_whose_answer_is_lost_takes_once_or_nothing() {
 async fn a_release_whose_answer_is_lost_gives_back_once() {
     for accident in ACCIDENTS {
         for times in [1, 2, 4] {
-            let seen = Seen::with(5).await;
+            let seen = FaultOutcome::with(5).await;
             let (first, second) =
                 (seen.broken.acquire(2, ZERO).await, seen.broken.acquire(3, ZERO).await);
             let (first, second) = (first.expect("permits"), second.expect("permits"));
@@ -100,7 +100,7 @@ async fn a_release_whose_answer_is_lost_gives_back_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_granted_by_a_server_that_woke_up_too_late_are_given_back() {
     for seen_before in [true, false] {
-        let seen = Seen::with(4).await;
+        let seen = FaultOutcome::with(4).await;
         let held = seen.sound.acquire(1, ZERO).await.expect("a permit");
         if !seen_before {
             let client = Client::at(seen.own.redis.url()).await;
@@ -122,14 +122,14 @@ async fn a_waiter_that_hears_no_message_looks_by_itself() {
     // Nothing happens; the connection for messages is cut at the release; is killed by the server;
     // messages get lost.
     for fault in ["none", "cut", "killed", "dropped"] {
-        let seen = Seen::with(2).await;
+        let seen = FaultOutcome::with(2).await;
         let held = seen.sound.acquire(2, ZERO).await.expect("permits");
         let waiter = seen.waiter(1).await;
         let client = Client::at(seen.own.redis.url()).await;
         match fault {
             "cut" => seen.own.proxy.cut_subscribers(),
             "killed" => client.command::<()>(&["CLIENT", "KILL", "TYPE", "pubsub"]).await,
-            "dropped" => seen.own.proxy.drop_messages("semaphore", Dropping::All),
+            "dropped" => seen.own.proxy.drop_messages("semaphore", MessageDrop::All),
             _ => {}
         }
         let released = Instant::now();
@@ -146,11 +146,11 @@ async fn a_waiter_that_hears_no_message_looks_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
-    let seen = Seen::with(2).await;
+    let seen = FaultOutcome::with(2).await;
     let held = seen.sound.acquire(2, ZERO).await.expect("permits");
     let waiter = seen.waiter(1).await;
     seen.own.proxy.start_outage();
-    // Long enough for it to look, in vain.
+    // Long enough for one look without success.
     tokio::time::sleep(LOOK + Duration::from_millis(300)).await;
     assert_eq!(held.release().await.expect("an answer"), Release::Released);
     let newcomer = seen.broken.acquire(1, ZERO).await;
@@ -164,7 +164,7 @@ async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_come_back_to_a_server_that_was_away_when_they_were_dropped() {
-    let seen = Seen::with(3).await;
+    let seen = FaultOutcome::with(3).await;
     let held = seen.broken.acquire(2, ZERO).await.expect("permits");
     seen.own.proxy.start_outage();
     drop(held);
@@ -177,7 +177,7 @@ async fn permits_come_back_to_a_server_that_was_away_when_they_were_dropped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_memory_to_spare_takes_permits_back() {
-    let seen = Seen::with(3).await;
+    let seen = FaultOutcome::with(3).await;
     let held = seen.sound.acquire(2, ZERO).await.expect("permits");
     let client = Client::at(seen.own.redis.url()).await;
     client.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await;
@@ -189,7 +189,7 @@ async fn a_server_without_memory_to_spare_takes_permits_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_semaphore_that_its_server_forgot_is_set_anew_with_its_own_permits_only() {
-    let seen = Seen::with(2).await;
+    let seen = FaultOutcome::with(2).await;
     let stale = seen.sound.acquire(2, ZERO).await.expect("permits");
     let waiter = seen.waiter(1).await;
     seen.own.act(|redis| redis.restart());

@@ -1,4 +1,4 @@
-//! `Semaphore` under load: whoever waits gets its permits in bounded time.
+//! `Semaphore` under load: each waiter gets its permits in bounded time.
 
 mod support;
 
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{LockName, RedisServer, Semaphore};
-use support::synchronizers::{Client, Own};
+use support::synchronizers::{Client, OwnServer};
 use support::{connect_with, eventually, fresh_name};
 use tokio::task::JoinSet;
 
 const KEYS: usize = 500;
 const TASKS: usize = 48;
 const PROCESSES: usize = 3;
-/// In which whoever waits gets a permit, also on a busy machine.
+/// A waiter gets a permit within this time, also on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
 
 /// Processes that have patience with a server that shares two cores with all of them.
-async fn processes(own: &Own) -> Vec<RedisServer> {
+async fn processes(own: &OwnServer) -> Vec<RedisServer> {
     let mut processes = Vec::new();
     for _ in 0..PROCESSES {
         processes.push(connect_with(own.redis.url(), Duration::from_secs(10)).await);
@@ -29,7 +29,7 @@ async fn processes(own: &Own) -> Vec<RedisServer> {
 /// As reported of another library: hundreds of names, and dozens of tasks that want each of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_48_tasks_that_go_through_500_semaphores_nobody_starves() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let processes = processes(&own).await;
     let names: Arc<Vec<LockName>> = Arc::new((0..KEYS).map(|_| fresh_name()).collect());
     for name in names.iter() {
@@ -73,7 +73,7 @@ async fn of_48_tasks_that_go_through_500_semaphores_nobody_starves() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_three_processes_that_never_stop_each_gets_permits() {
-    let own = Own::start();
+    let own = OwnServer::start();
     let (processes, name) = (processes(&own).await, fresh_name());
     Semaphore::new(&processes[0], name.clone()).try_set_permits(2).await.expect("an answer");
     let shares: [Arc<AtomicU64>; PROCESSES] = Default::default();

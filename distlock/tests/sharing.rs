@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use distlock::{
-    Acquisition, Belief, Guarantees, Hold, Lease, LockError, LockKind, LockName, LockOptions,
-    Locker, Locks, Owner, Release, Request, guarantees,
+    Acquisition, Guarantees, Hold, Lease, LockError, LockKind, LockName, LockOptions, Locker,
+    Locks, Owner, Release, Request, Validity, guarantees,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -55,19 +55,19 @@ impl Locker for Server {
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
-        Box::new(Asking(self.clone(), request))
+        Box::new(PendingReader(self.clone(), request))
     }
 }
 
-struct Asking(Server, Request);
+struct PendingReader(Server, Request);
 
 #[async_trait]
-impl Acquisition for Asking {
+impl Acquisition for PendingReader {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         let sent = Instant::now();
         let taken = self.0.take(&self.1.owner);
         sleep(ANSWER).await;
-        let held = || Held(self.0.clone(), Belief::in_lease(sent, self.1.lease));
+        let held = || HeldLock(self.0.clone(), Validity::of_lease(sent, self.1.lease));
         Ok(taken.then(|| Box::new(held()) as Box<dyn Hold>))
     }
 
@@ -76,11 +76,11 @@ impl Acquisition for Asking {
     }
 }
 
-struct Held(Server, Belief);
+struct HeldLock(Server, Validity);
 
 #[async_trait]
-impl Hold for Held {
-    fn belief(&self) -> Belief {
+impl Hold for HeldLock {
+    fn validity(&self) -> Validity {
         self.1
     }
 

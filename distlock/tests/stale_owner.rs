@@ -1,5 +1,5 @@
-//! Kinds whose holds are told apart by nothing but their number: what is left of a hold that is
-//! gone does not free what its owner takes afterwards.
+//! Kinds whose holds have no names but their number: a stale hold does not free what its owner
+//! takes afterwards.
 
 mod support;
 
@@ -36,7 +36,7 @@ async fn an_owner_whose_hold_was_removed_does_not_enter_again_and_its_release_fr
         look.delete(&name).await;
         assert!(!outer.is_lost(), "it does not know yet");
         assert_refused(&first, &name, &outer).await;
-        // Nor where somebody else has it by now: it would wait for what it must not get.
+        // Nor where another owner has it by now: it would wait for what it must not get.
         let other = hold(&second, &name).await;
         assert_refused(&first, &name, &outer).await;
         assert_eq!(other.release().await.expect("a release"), Release::Released);

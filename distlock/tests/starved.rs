@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use distlock::{LockName, Locks, Loss};
+use distlock::{LockName, Locks, LostSignal};
 use metrics::set_global_recorder;
 use support::redisson::{Service, kept};
-use support::told::{self, Told};
+use support::told::{self, RecordedMetrics};
 use support::{LONG, connect_with, fresh_name, options, server};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
@@ -24,7 +24,7 @@ const RENEWALS: usize = 1000;
 /// The worker is kept busy for so long at a time, and now and then for longer than a lease.
 const BLOCKED: Duration = Duration::from_millis(150);
 const STALLED: Duration = Duration::from_secs(2);
-/// Every so many times it is the longer one.
+/// The period of the longer one.
 const STALLS_AFTER: usize = 20;
 /// A tick that is later than that is late.
 const LATE: f64 = 0.02;
@@ -34,8 +34,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// What is known of one lock.
 struct Slot {
     name: LockName,
-    /// Whether the starved process believes that it holds it; nothing before it did.
-    first: Mutex<Option<Loss>>,
+    /// Whether the starved process relies on its hold.
+    first: Mutex<Option<LostSignal>>,
     /// Whether the other one is in.
     other: AtomicBool,
 }
@@ -47,7 +47,7 @@ struct Judge {
     lost: AtomicUsize,
     /// How often the other one got in.
     entered: AtomicUsize,
-    /// How often two believed in one lock at a time.
+    /// How often two holds of one lock were valid at a time.
     two: AtomicUsize,
     over: AtomicBool,
 }
@@ -73,7 +73,7 @@ impl Judge {
 
 impl Slot {
     /// The starved process has got the lock.
-    fn first_enters(&self, loss: Loss) -> bool {
+    fn first_enters(&self, loss: LostSignal) -> bool {
         // It may have stood still since; then it is told so here, and the other may be in.
         let alone = !self.other.load(Ordering::SeqCst) || loss.is_lost();
         *self.first.lock().expect("no panic") = Some(loss);
@@ -83,7 +83,7 @@ impl Slot {
     /// The other one has got it, for longer than the test takes.
     fn other_enters(&self) -> bool {
         self.other.store(true, Ordering::SeqCst);
-        self.first.lock().expect("no panic").as_ref().is_none_or(Loss::is_lost)
+        self.first.lock().expect("no panic").as_ref().is_none_or(LostSignal::is_lost)
     }
 }
 
@@ -91,9 +91,9 @@ impl Slot {
 async fn hold(judge: Arc<Judge>, number: usize, locks: Locks) {
     let slot = &judge.slots[number];
     while !judge.is_over() {
-        // Whoever is starved may run out of time, or find that it has the lock no more.
+        // A starved process may run out of time, or find its lock lost.
         let Ok(guard) = locks.lock(&slot.name, &kept(PATIENCE, LEASE)).await else { continue };
-        if !slot.first_enters(guard.loss()) {
+        if !slot.first_enters(guard.lost_signal()) {
             Judge::count(&judge.two);
         }
         guard.lost().await;
@@ -113,7 +113,7 @@ async fn block(judge: Arc<Judge>) {
         while Instant::now() < until {
             hint::spin_loop();
         }
-        // A few rounds of everybody else.
+        // A few rounds of the other processes.
         for _ in 0..4 {
             yield_now().await;
         }
@@ -148,7 +148,7 @@ async fn a_process() -> Locks {
 
 #[test]
 fn a_thousand_renewals_of_a_starved_process_are_counted_late_and_never_make_two_holders() {
-    let (judge, told) = (Judge::of_fresh_locks(), Told::default());
+    let (judge, told) = (Judge::of_fresh_locks(), RecordedMetrics::default());
     assert!(set_global_recorder(told.clone()).is_ok(), "the first recorder");
     let (starved, other) = (one_worker(), one_worker());
     let (locks, others) = (starved.block_on(a_process()), other.block_on(a_process()));

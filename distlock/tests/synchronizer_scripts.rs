@@ -37,13 +37,13 @@ use Kind::{Count, Free, Length, Publish, Text};
 
 const COMMAND: (&str, Kind) = ("PUBLISH", Publish);
 
-/// A synchronizer and those who call its scripts.
-struct Called {
+/// A synchronizer and the callers of its scripts.
+struct ScriptCaller {
     client: Client,
     name: LockName,
 }
 
-impl Called {
+impl ScriptCaller {
     async fn new() -> Self {
         Self { client: Client::here().await, name: fresh_name() }
     }
@@ -109,7 +109,7 @@ impl Called {
 
 #[tokio::test]
 async fn a_script_with_an_argument_missing_or_wrong_changes_nothing() {
-    let made = Called::new().await;
+    let made = ScriptCaller::new().await;
     made.refuses(
         SET,
         &["name", "channel"],
@@ -127,7 +127,7 @@ async fn a_script_with_an_argument_missing_or_wrong_changes_nothing() {
     let give = [("0", Text), ("2", Count), ("a", Free), ("60000", Length), COMMAND];
     made.refuses(GIVE, &["name", "latch", "channel"], &give).await;
 
-    let made = Called::new().await;
+    let made = ScriptCaller::new().await;
     made.number(SET, &["name", "channel"], &["0", "limit", "5", "a", "PUBLISH"]).await;
     let acquire = [("id", Text), ("60000", Length)];
     made.refuses(ACQUIRE, &["name", "permits", "latch"], &acquire).await;
@@ -144,7 +144,7 @@ async fn a_script_with_an_argument_missing_or_wrong_changes_nothing() {
     made.refuses(AVAILABLE, &["name", "permits"], &[]).await;
     assert_eq!(made.number(AVAILABLE, &["name", "permits"], &[]).await, 4);
 
-    let made = Called::new().await;
+    let made = ScriptCaller::new().await;
     made.number(SET, &["name", "channel"], &["0", "count", "2", "a", "PUBLISH"]).await;
     let count = [("1", Text), ("id", Text), ("60000", Length), COMMAND];
     made.refuses(COUNT_DOWN, &["name", "past", "channel"], &count).await;
@@ -152,7 +152,7 @@ async fn a_script_with_an_argument_missing_or_wrong_changes_nothing() {
 
 #[tokio::test]
 async fn permits_are_taken_once_and_given_back_once_however_often_that_is_sent() {
-    let made = Called::new().await;
+    let made = ScriptCaller::new().await;
     for _ in 0..3 {
         assert_eq!(
             made.number(SET, &["name", "channel"], &["0", "permits", "5", "a", "PUBLISH"]).await,
@@ -202,7 +202,7 @@ async fn permits_are_taken_once_and_given_back_once_however_often_that_is_sent()
 
 #[tokio::test]
 async fn a_permit_is_taken_once_and_given_back_once_and_never_after_it_was_given_up() {
-    let made = Called::new().await;
+    let made = ScriptCaller::new().await;
     made.number(SET, &["name", "channel"], &["0", "limit", "2", "a", "PUBLISH"]).await;
     let acquire = async |id: &str, lease: &str| -> RedisResult<Option<i64>> {
         let latch = format!("latch:{id}");
@@ -244,7 +244,7 @@ async fn a_permit_is_taken_once_and_given_back_once_and_never_after_it_was_given
 
 #[tokio::test]
 async fn an_id_counts_once_also_after_the_latch_was_opened_and_set_anew() {
-    let made = Called::new().await;
+    let made = ScriptCaller::new().await;
     let set = async |count: &str, id: &str| {
         made.number(SET, &["name", "channel", "past"], &["0", "count", count, id, "PUBLISH"]).await
     };

@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use distlock::{LockName, Locks, Release};
-use support::redisson::{Raw, Service};
+use support::redisson::{RawRedis, Service};
 use support::{at_once, eventually, fresh_name, server};
 use tokio::runtime::Builder;
 
@@ -25,7 +25,7 @@ fn what_a_runtime_did_not_live_to_have_forgotten_is_forgotten_with_what_comes_ne
     let lasting = lasting.expect("threads");
     let url = server().url();
     let (locks, raw) =
-        lasting.block_on(async { (Service::at(url).await.locks, Raw::at(url).await) });
+        lasting.block_on(async { (Service::at(url).await.locks, RawRedis::at(url).await) });
     let brief = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let first = brief.block_on(take_and_release(&locks));
     // Before the moment is over for which releases are gathered.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use distlock::{Guard, LockName, Locks, Release};
 use metrics::set_global_recorder;
-use support::redisson::{Own, Raw, Service, kept};
-use support::told::{LATE, Told};
+use support::redisson::{OwnServer, RawRedis, Service, kept};
+use support::told::{LATE, RecordedMetrics};
 use support::{connect_with, fresh_name};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ const HELD: usize = 10_000;
 const HANDS: usize = 100;
 const LEASE: Duration = Duration::from_secs(6);
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Watched for so many leases.
+/// How long the locks are watched, in leases.
 const LEASES: u32 = 3;
 const BATCH: usize = 100;
 /// Groups that are due at different times leave a batch that is not full each.
@@ -33,12 +33,12 @@ const TASKS: usize = 1 + HELD / BATCH;
 
 /// The most tasks that were alive at a time, by a thread that looks all the time: one that sent a
 /// batch would live for a round trip.
-struct Alive {
+struct LivenessCount {
     most: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
 }
 
-impl Alive {
+impl LivenessCount {
     fn since_now() -> Self {
         let alive = Self { most: Arc::default(), stop: Arc::default() };
         let (most, stop) = (Arc::clone(&alive.most), Arc::clone(&alive.stop));
@@ -57,7 +57,7 @@ impl Alive {
     }
 }
 
-impl Drop for Alive {
+impl Drop for LivenessCount {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -65,14 +65,14 @@ impl Drop for Alive {
 
 /// What the server counts.
 #[derive(Debug)]
-struct Counted {
+struct CountedRenewer {
     scripts: usize,
     /// By the address of the client, of those that have sent a script last.
     senders: BTreeSet<String>,
     clients: usize,
 }
 
-async fn count(raw: &Raw) -> Counted {
+async fn count(raw: &RawRedis) -> CountedRenewer {
     let stats: String = raw.command(&["INFO", "commandstats"]).await;
     let of = |name: &str| {
         let calls = stats.lines().find_map(|line| {
@@ -85,7 +85,7 @@ async fn count(raw: &Raw) -> Counted {
         line.split(' ').find_map(|field| Some(field.strip_prefix(name)?.to_owned()))
     };
     let scripting = |line: &&str| field(line, "cmd=").is_some_and(|cmd| cmd.starts_with("eval"));
-    Counted {
+    CountedRenewer {
         scripts: of("cmdstat_evalsha") + of("cmdstat_eval"),
         senders: clients
             .lines()
@@ -96,7 +96,7 @@ async fn count(raw: &Raw) -> Counted {
     }
 }
 
-async fn there(raw: &Raw, names: &[LockName]) -> usize {
+async fn there(raw: &RawRedis, names: &[LockName]) -> usize {
     let mut there = 0;
     for some in names.chunks(1000) {
         let words: Vec<&str> =
@@ -149,9 +149,9 @@ fn tell(mut lateness: Vec<f64>) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_few_tasks() {
-    let told = Told::default();
+    let told = RecordedMetrics::default();
     assert!(set_global_recorder(told.clone()).is_ok(), "the first recorder");
-    let own = Own::start();
+    let own = OwnServer::start();
     // Patience: the server shares two cores with all else.
     let server = connect_with(own.redis.url(), Duration::from_secs(2)).await;
     let locks = Service::on(server).locks;
@@ -164,7 +164,7 @@ async fn ten_thousand_held_locks_are_renewed_in_batches_on_one_connection_by_few
     sleep(INTERVAL).await;
     told.take(LATE);
     let (before, since) = (count(&raw).await, Instant::now());
-    let alive = Alive::since_now();
+    let alive = LivenessCount::since_now();
     while since.elapsed() < LEASE * LEASES {
         assert!(guards.iter().all(|guard| !guard.is_lost()), "one is lost");
         sleep(Duration::from_millis(100)).await;

@@ -86,7 +86,7 @@ async fn waiters_are_served_in_order_and_each_watches_its_predecessor_only() {
     release(holder).await;
     for (place, waiter) in waiters.into_iter().enumerate() {
         let guard = waiter.await.expect("no panic").expect("the lock");
-        // Nobody else was let in: the own node is the first, and the others are those that came
+        // No other was let in: the own node is the first, and the others are those that came
         // later.
         assert_eq!(look.queue(&name).await, queue[place + 1..]);
         tokens.push(guard.token());
@@ -193,7 +193,7 @@ async fn a_holder_is_told_when_its_node_is_removed_and_a_waiter_makes_another() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_token_rises_though_the_sequence_begins_again_with_the_parent() {
-    let own = support::Own::start(50);
+    let own = support::OwnServer::start(50);
     let locks = locks_at(own.zookeeper.connect_string(), LONG).await;
     let look = Look::at(&own.zookeeper).await;
     let (name, mut last) = (fresh_name(), None);
@@ -308,7 +308,7 @@ async fn a_connection_that_cannot_be_is_refused_with_a_reason() {
     ] {
         let started = Instant::now();
         let refused = ZooKeeperServer::connect(connect_string, session).await;
-        let error = refused.err().expect(reason).to_string();
+        let error = refused.expect_err(reason).to_string();
         assert!(error.starts_with(reason), "{error}");
         assert!(started.elapsed() < Duration::from_secs(2) + SOON, "{:?}", started.elapsed());
     }

@@ -1,5 +1,5 @@
-//! `zookeeper` when requests and answers are lost on the way: whatever the server has done or has
-//! yet to do, there is one node at most, and none when nobody wants it any more.
+//! `zookeeper` when requests and answers are lost on the way. Whatever the server has done or has
+//! yet to do, there is one node at most, and none without a waiter or holder.
 #![cfg(feature = "zookeeper")]
 
 #[path = "support/zookeeper/mod.rs"]
@@ -97,7 +97,7 @@ async fn a_session_that_ends_during_the_create_leaves_a_node_that_nobody_takes_f
     let refused = locks.lock(&name, &patient()).await;
     assert_backend(refused.err().as_ref());
     assert!(!line.is_armed(CREATE), "it was not created");
-    // The node goes with its session, and no sooner: nobody can remove it.
+    // The node goes with its session, and no sooner: no client can remove it.
     release(others.lock(&name, &patient()).await.expect("the lock")).await;
     line.heal();
     eventually("a new session", async || locks.lock(&name, &at_once()).await.is_ok()).await;
@@ -246,7 +246,7 @@ async fn whoever_has_waited_for_a_node_that_no_session_ends_is_told_so() {
         look.create(&node, mode).await;
         let refused = locks.lock(&name, &support::options(Duration::from_millis(300))).await;
         match refused.expect_err("it is held") {
-            LockError::TimedOut { is_endless, .. } => assert_eq!(is_endless, expected),
+            LockError::TimedOut { has_no_expiry, .. } => assert_eq!(has_no_expiry, expected),
             other => panic!("{other}"),
         }
         locks.flush().await;
@@ -269,14 +269,14 @@ async fn what_is_known_of_a_node_is_not_said_of_the_next_one() {
         async move { locks.lock(&name, &support::options(wait)).await }
     });
     await_watches(server(), &name, 1).await;
-    // The wait is to be over before the session is asked again, which it is 2 s later, and the
-    // waiter is to look because of what happens, and not because it has not looked for 5 s.
+    // The wait must be over before the session is asked again, 2 s later. The waiter must look
+    // because of what happens, and not because it has not looked for 5 s.
     tokio::time::sleep_until((began + late).into()).await;
     line.arm(GET, Fault::Held);
     look.delete(&node(1)).await;
     assert_eq!(line.held().await, node(0));
     match waiter.await.expect("no panic").expect_err("it is held") {
-        LockError::TimedOut { is_endless, .. } => assert!(!is_endless),
+        LockError::TimedOut { has_no_expiry, .. } => assert!(!has_no_expiry),
         other => panic!("{other}"),
     }
     line.let_go();

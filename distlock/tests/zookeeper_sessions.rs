@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use distlock::{LockError, Locks, LossCause, Owner, Release, Token};
 use support::line::Line;
 use support::{
-    LONG, Look, Own, SHORT, assert_busy, at_once, await_watches, eventually, fresh_name, lock,
-    locks, locks_at, patient, release, server, wait_for,
+    LONG, Look, OwnServer, SHORT, assert_busy, at_once, await_watches, eventually, fresh_name,
+    lock, locks, locks_at, patient, release, server, wait_for,
 };
 use testbed::Proxy;
 use tokio::time::{sleep, timeout};
 
-/// By when a client whose line is silent must know that its session is over: the client itself
+/// By when a client whose line is silent must know that its session is over. The client itself
 /// waits for 7/5 of the time-out, and up to 2/5 more for an answer. With room for a busy machine.
 const AT_LAST: Duration = Duration::from_secs(8);
 
@@ -28,7 +28,7 @@ async fn line_and_locks(session: Duration) -> (Line, Locks) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn belief_of_a_cut_off_holder_ends_before_the_server_lets_somebody_else_in() {
+async fn validity_of_a_cut_off_holder_ends_before_the_server_lets_somebody_else_in() {
     let (look, others) = (Look::here().await, locks().await);
     let mut ended_first = 0;
     for _ in 0..2 {
@@ -80,20 +80,20 @@ async fn after_an_outage_newcomers_do_not_wait_for_the_session_that_holds_the_ol
     release(guard).await;
     eventually("the old session is back", async || {
         assert!(!held.is_lost());
-        held.belief().deadline() > Some((outage + LONG).into())
+        held.validity().deadline() > Some((outage + LONG).into())
     })
     .await;
     release(held).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn belief_counts_from_the_sending_and_not_from_the_answer() {
+async fn validity_counts_from_the_sending_and_not_from_the_answer() {
     let ((line, locks), name) = (line_and_locks(LONG).await, fresh_name());
     release(lock(&locks, &name).await).await;
     let slow = SHORT / 4;
     line.delay_answers(slow);
     let guard = lock(&locks, &name).await;
-    let end = guard.belief().deadline().expect("it ends");
+    let end = guard.validity().deadline().expect("it ends");
     let granted = tokio::time::Instant::now();
     assert!(end + slow < granted + LONG, "{:?} after the answer", end - granted);
     release(guard).await;
@@ -105,7 +105,7 @@ async fn a_waiter_whose_session_ends_learns_it_then_and_the_queue_goes_on() {
     for heals in [false, true] {
         let ((line, locks), name) = (line_and_locks(SHORT).await, fresh_name());
         let holder = lock(&others, &name).await;
-        // A waiter who may hold the lock already is told; it cannot go on as somebody else.
+        // A waiter who may hold the lock already is told; it cannot wait on under another owner.
         let cut_off = tokio::spawn({
             let (locks, name) = (locks.clone(), name.clone());
             async move { locks.lock_as(Owner::fresh(), &name, &patient()).await }
@@ -171,7 +171,7 @@ async fn cuts_shorter_than_the_session_lose_neither_locks_nor_places_nor_news() 
     release(guard).await;
     let guard = waiter.await.expect("no panic").expect("the lock");
     assert!(guard.token() > token);
-    // What happens while nobody can tell the waiter is told when somebody can.
+    // What happens while the waiter cannot be told is told once it can.
     let waiter = wait_for(&others, &name);
     look.await_queue(&name, 2).await;
     let last = wait_for(&locks, &name);
@@ -189,8 +189,8 @@ async fn cuts_shorter_than_the_session_lose_neither_locks_nor_places_nor_news() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_server_ends_belief_before_it_can_end_the_session() {
-    let own = Own::start(60_000);
+async fn a_frozen_server_ends_validity_before_it_can_end_the_session() {
+    let own = OwnServer::start(60_000);
     let locks = locks_at(own.zookeeper.connect_string(), SHORT).await;
     let name = fresh_name();
     let guard = lock(&locks, &name).await;
@@ -210,7 +210,7 @@ async fn a_frozen_server_ends_belief_before_it_can_end_the_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_restarts_knows_its_holders_and_its_waiters() {
-    let own = Own::start(60_000);
+    let own = OwnServer::start(60_000);
     let url = own.zookeeper.connect_string();
     let session = 2 * LONG;
     let (first, second) = (locks_at(url, session).await, locks_at(url, session).await);

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use loadtest::history::event::{Effect, Order};
-use loadtest::history::{Account, Begin, Ended, Event, Offer, Recorder, Source, Written};
-use loadtest::judge::check::Check;
+use loadtest_judge::check::Check;
+use loadtest_load::history::event::{EffectEvent, Order};
+use loadtest_load::history::{Account, Begin, Completion, Event, Offer, Recorder, Source, Written};
 
 #[path = "../tests/check_history/synthetic.rs"]
 mod synthetic;
@@ -81,13 +81,12 @@ async fn measure(requests: u32) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The same with all that an answer can have: each tells when its lock was held, and every other
-/// one is the end of a ticket.
+/// Adds every member that an answer can have: each tells its hold, every second one ends a ticket.
 fn with_all(event: Event<'static>) -> Event<'static> {
-    let more = |ended: Ended<'static>| {
+    let more = |ended: Completion<'static>| {
         let is_of_ticket = ended.n.is_multiple_of(2) && ended.s.is_some_and(|status| status < 500);
         let held = [ended.t.saturating_sub(2000), ended.t.saturating_sub(1000)];
-        Ended { s: if is_of_ticket { Some(202) } else { ended.s }, h: Some(held), ..ended }
+        Completion { s: if is_of_ticket { Some(202) } else { ended.s }, h: Some(held), ..ended }
     };
     match event {
         Event::Ok(ended) => Event::Ok(more(ended)),
@@ -118,7 +117,7 @@ async fn make_up(path: &Path, requests: u32) -> Written {
     }
     for (seq, &(o, u)) in (1..).zip(&orders) {
         let res = format!("redisson:lock:order:{u}").into();
-        recorder.record(Event::Effect(Effect { v: 1, res, seq, token: seq, o })).await;
+        recorder.record(Event::Effect(EffectEvent { v: 1, res, seq, token: seq, o })).await;
     }
     let (granted, source) = (Some(units.into()), Source::Database);
     let left = granted.map(|units: i64| units - i64::try_from(orders.len()).expect("small"));

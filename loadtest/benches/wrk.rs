@@ -19,15 +19,14 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use loadtest::load::client::Target;
-use loadtest::load::cost::THREADS;
-use loadtest::load::drive;
-use loadtest::load::live::Live;
-use loadtest::load::mix::Mix;
-use loadtest::load::outcome::Outcome;
-use loadtest::load::plan::Plan;
-use loadtest::load::recorded::Recorded;
-use loadtest::load::tokens;
+use loadtest_load::client::Target;
+use loadtest_load::cost::THREADS;
+use loadtest_load::history_file::HistoryFile;
+use loadtest_load::live::LiveFigures;
+use loadtest_load::mix::Mix;
+use loadtest_load::outcome::Outcome;
+use loadtest_load::plan::Plan;
+use loadtest_load::{drive, tokens};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use tokio::net::TcpListener;
@@ -35,9 +34,9 @@ use tokio::runtime::Runtime;
 
 const CONNECTIONS: usize = 64;
 /// What the generator is to reach of what wrk does.
-const GOAL: f64 = 0.6;
-/// How much more memory it may have had after the last round than after the first, in KiB: less
-/// than a hundred thousand requests are if each is kept in a hundred bytes.
+const MIN_RATIO: f64 = 0.6;
+/// Most growth of memory from the first round to the last, in KiB. Keeping 100 bytes for each of
+/// 100,000 requests would exceed it.
 const MAX_GROWTH_KIB: i64 = 8 * 1024;
 const VOUCHER: &[u8] =
     br#"{"voucher":{"id":"1","title":"Tea","status":"on_sale","phase":"open","stock":1}}"#;
@@ -100,14 +99,14 @@ fn token() -> String {
 }
 
 /// What one of the two reached.
-struct Reached {
+struct Throughput {
     requests_per_s: f64,
     /// Microseconds of processor time for each request.
     micros: f64,
 }
 
 /// What wrk reaches, as it counts itself.
-fn wrk(endpoint: &Endpoint, seconds: u64) -> Reached {
+fn wrk(endpoint: &Endpoint, seconds: u64) -> Throughput {
     let script = tempfile::NamedTempFile::new().expect("a temporary file");
     let text = format!(
         "wrk.method = 'POST'\nwrk.headers['authorization'] = 'Bearer {}'\n\
@@ -132,7 +131,7 @@ fn wrk(endpoint: &Endpoint, seconds: u64) -> Reached {
     let used = processor_time_of_children() - before;
     #[allow(clippy::cast_precision_loss)]
     let micros = used * 1e6 / (requests_per_s * seconds as f64);
-    Reached { requests_per_s, micros }
+    Throughput { requests_per_s, micros }
 }
 
 /// The most memory that this program, which is the generator, has had so far, in KiB.
@@ -153,7 +152,7 @@ fn processor_time_of_children() -> f64 {
 }
 
 /// A closed loop of the generator, all of it.
-async fn generator(endpoint: &Endpoint, seconds: u64) -> Reached {
+async fn generator(endpoint: &Endpoint, seconds: u64) -> Throughput {
     let user = |id| format!(r#"{{"user_id":"{id}","token":"{}"}}"#, token());
     let users = tokens::parse(&(1..=1000).map(user).collect::<Vec<_>>().join("\n")).expect("good");
     let plan = Plan {
@@ -164,14 +163,14 @@ async fn generator(endpoint: &Endpoint, seconds: u64) -> Reached {
     };
     plan.check().expect("a good plan");
     let connections = drive::connect(&plan).await.expect("connected");
-    let recorded = Recorded::begin(&plan, None, &[None]).expect("a history");
-    let live = Arc::new(Live::new(&plan));
+    let recorded = HistoryFile::begin(&plan, None, &[None]).expect("a history");
+    let live = Arc::new(LiveFigures::new(&plan));
     let figures = drive::run(&plan, connections, recorded.recorder(), &live).await.expect("run");
     recorded.recorder().flush().await;
     assert_eq!(figures.count(Outcome::Bought), figures.requests, "every request was answered");
     let requests_per_s = figures.requests_per_s;
     let micros = figures.cost.cpu_s * 1e6 / (requests_per_s * figures.elapsed_s);
-    Reached { requests_per_s, micros }
+    Throughput { requests_per_s, micros }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -209,10 +208,10 @@ fn main() -> ExitCode {
     }
     let ratio = median(ratios);
     let (wrk, own) = (median(theirs), median(ours));
-    println!("medians: wrk {wrk:.0}/s, loadtest {own:.0}/s, ratio {ratio:.2} (goal {GOAL})");
+    println!("medians: wrk {wrk:.0}/s, loadtest {own:.0}/s, ratio {ratio:.2} (goal {MIN_RATIO})");
     // Memory is what the generator sends with; what the judge reads afterwards is not part of it.
     let grown = memory.last().zip(memory.first()).map_or(0, |(last, first)| last - first);
     println!("memory: {grown} KiB more than after the first round (at most {MAX_GROWTH_KIB})");
-    let is_good = ratio >= GOAL && grown <= MAX_GROWTH_KIB;
+    let is_good = ratio >= MIN_RATIO && grown <= MAX_GROWTH_KIB;
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -2,9 +2,9 @@
 
 mod bench;
 mod check;
+mod injected_bugs;
 mod matrix;
 mod output;
-mod plants;
 mod run;
 mod up;
 
@@ -14,21 +14,23 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use loadtest_judge::setting::{Guards, Scope};
+use loadtest_lab::cell_axes::{InjectedBug, Load, PurchaseMode, Writer};
+use loadtest_lab::cluster::find_program;
+use loadtest_lab::compare::Comparison;
+use loadtest_lab::lock::Lock;
+use loadtest_lab::results::RunEvent;
+use loadtest_lab::runner::ClusterSpec;
+use loadtest_load::cost::THREADS;
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::print::print_status;
+use loadtest_report::COMPARISON;
+use loadtest_report::progress::comparison_line;
 use testbed::Flavor;
 use tokio_util::sync::CancellationToken;
 
 use self::matrix::MatrixArgs;
 use self::output::OutputArgs;
-use crate::error::{Error, Result};
-use crate::lab::cluster::find_program;
-use crate::lab::compare::Comparison;
-use crate::lab::lock::Lock;
-use crate::lab::place::{Load, Path, Plant, Writer};
-use crate::lab::predict::{Guards, Scope};
-use crate::lab::runner::Parts;
-use crate::load::cost::THREADS;
-use crate::report::COMPARISON;
-use crate::say::tell;
 
 /// How long what still runs may take to end after a command.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -51,17 +53,17 @@ enum Command {
     /// Load vouchers of any deployment and judge what came of it
     ///
     /// Users arrive in a closed loop, as fast as connections come free, or on a schedule of their
-    /// own. Every request is recorded. Afterwards every acknowledged order is asked for by its id,
-    /// every user's orders are listed, the stock that the public is shown is held against them,
-    /// and, with --audit-url, the service's own audit is compared. The vouchers must not be sold to
-    /// anybody else meanwhile, nor get more stock.
+    /// own. Every request is recorded. Afterwards every acknowledged order is read by its id, every
+    /// user's orders are listed, and the public stock is compared. With --audit-url the service's
+    /// own audit is compared too. Meanwhile the vouchers must have no other buyers, and must not
+    /// get more stock.
     Run(run::RunArgs),
     /// Compare locks on a private cluster: what each sells too much, or twice
     ///
     /// Starts a private database server, Redis and HAProxy, and for every cell a database and
-    /// replicas of its own; sells a voucher under full load; reads the database itself and compares
-    /// with what the cell was predicted to show. A cell that was to break and did not is as wrong
-    /// as one that was to hold and broke.
+    /// replicas of its own. Each cell sells a voucher under full load. Then the database itself is
+    /// read and compared with the cell's prediction. A cell that was predicted to break and did not
+    /// is as wrong as one that was predicted to hold and broke.
     Compare(CompareArgs),
     /// Judge a recorded history again
     ///
@@ -71,30 +73,34 @@ enum Command {
     Check(check::CheckArgs),
     /// Run any set of cells on a private cluster: locks, replicas, guards, faults
     ///
-    /// Every cell is a deployment of its own: it sells a voucher under load, meanwhile a fault
-    /// happens, is witnessed and healed, and the database itself is read and judged against what
-    /// the cell is predicted to show. A cell that was to break and did not is run again a few times
-    /// and then as wrong as one that was to hold and broke; so is one that was no real load. Bugs
-    /// that are planted afterwards (--plants, as the command `plants` does) must be caught.
+    /// Every cell is a deployment of its own. It sells a voucher under load; meanwhile a fault
+    /// happens, is witnessed and healed. Then the database itself is read and judged against the
+    /// cell's prediction. A cell that was predicted to break and did not is run up to three times,
+    /// and then fails the run. So does a cell that was predicted to hold and broke, and one without
+    /// a real load. Bugs that are injected afterwards (--inject-bugs, as the command `inject-bugs`
+    /// does) must be caught.
     Matrix(MatrixArgs),
-    /// Plant bugs in a private service and see each of them caught
+    /// Inject bugs into a private service and see each of them caught
     ///
-    /// Every bug is a replica that was told to have it (`seckill serve --lab --plant NAME`), or a
-    /// setting of the database. Under the load and the fault in which it must show, rounds are run
-    /// until the judge finds it, at most five for each seed; the same without the bug must be
-    /// clean. A bug that is not caught, or a sound service in which something is found, fails.
-    Plants(plants::PlantsArgs),
+    /// Every bug is a replica that was told to have it (`seckill serve --lab --inject-bug NAME`),
+    /// or a setting of the database. Rounds run under the load and the fault in which the bug must
+    /// show, until the judge finds it, at most five for each seed. The same round without the bug
+    /// must be clean. A bug that is not caught fails the run, and so does a sound service in which
+    /// something is found.
+    #[command(alias = "plants")]
+    InjectBugs(injected_bugs::InjectBugsArgs),
     /// Measure the service beside the database's own bare transaction, and hold it to its bars
     ///
     /// Every round measures everything on private servers, in slices in turn, each service in a
-    /// deployment of its own; a figure is the median over the rounds of the ratio within a round. A
+    /// deployment of its own. A figure is the median over the rounds of the ratio within a round. A
     /// figure whose rounds differ by more than 20 % is invalid. sysbench must be installed.
     Bench(bench::BenchArgs),
     /// Start a private cluster for a person and leave it running until Ctrl-C
     ///
-    /// Starts a private database server, Redis, replicas in development mode and HAProxy, puts two
-    /// vouchers on sale (one open, one a minute later), prints the address of everything with lines
-    /// to paste into a shell, reports each replica that ends, and takes all down on Ctrl-C.
+    /// Starts a private database server, Redis, replicas in development mode and HAProxy, and puts
+    /// two vouchers on sale: one open, one a minute later. It prints the address of everything,
+    /// with lines to paste into a shell. It reports each replica that ends, and takes everything
+    /// down on Ctrl-C.
     Up(up::UpArgs),
 }
 
@@ -103,7 +109,7 @@ enum Command {
 struct CompareArgs {
     #[command(flatten)]
     private: PrivateArgs,
-    /// Locks around the purchase
+    /// Kinds of the lock around a purchase
     #[arg(
         long,
         value_name = "LOCKS",
@@ -111,49 +117,49 @@ struct CompareArgs {
         default_value = "none,local,redisson"
     )]
     locks: Vec<Lock>,
-    /// What a lock is held for
+    /// What a lock is held for: all purchases of a user, or of a voucher
     #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "user,voucher")]
     scopes: Vec<Scope>,
-    /// Whether the database's unique key and stock condition guard the sale as well
+    /// Whether the unique key and the stock condition are enforced; `off` leaves only the lock
     #[arg(long, value_name = "GUARDS", value_delimiter = ',', default_value = "off,on")]
     guards: Vec<Guards>,
-    /// Numbers of replicas
+    /// Numbers of replicas, 1 to 16
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,3")]
     replicas: Vec<u16>,
-    /// Users who want the voucher
+    /// Users who want the voucher; at least five for each unit
     #[arg(long, value_name = "N", default_value_t = 700)]
     users: usize,
-    /// Units on sale
+    /// Units on sale, at least 100
     #[arg(long, value_name = "N", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     stock: u64,
-    /// Connections that are kept busy
+    /// Connections that are kept busy; fewer mean less contention
     #[arg(long, value_name = "N", default_value_t = 96)]
     connections: usize,
     /// Simultaneous requests of each user
     #[arg(long, value_name = "N", default_value_t = 3)]
     requests_per_user: usize,
-    /// Extra milliseconds of work inside the locked section, the same in all cells
+    /// Extra milliseconds of work inside the locked section, 0 to 2000, the same in all cells
     #[arg(long, value_name = "MS", default_value_t = 0)]
     work_ms: u64,
-    /// When replicas answer; with `queued`, tickets are followed to their ends, and as no lock is
-    /// taken the cells are those of --locks none --scopes user --guards on
-    #[arg(long, value_name = "PATH", default_value = "direct")]
-    path: Path,
-    /// How replicas write orders; where `grouped` is refused or has groups of one, as per voucher,
-    /// the cell is n/a
+    /// When replicas answer: after the COMMIT, or at admission with a ticket. `queued` takes no
+    /// lock and goes with --locks none --scopes user --guards on
+    #[arg(long = "mode", alias = "path", value_name = "MODE", default_value = "direct")]
+    path: PurchaseMode,
+    /// How replicas write orders: one transaction each, or one for many. A cell in which `grouped`
+    /// is refused, or has groups of one as per voucher, is n/a
     #[arg(long, value_name = "WRITER", default_value = "single", conflicts_with = "path")]
     writer: Writer,
-    /// Give every replica this bug, to see that the comparison notices
-    #[arg(long, value_name = "NAME")]
-    plant: Option<Plant>,
+    /// Inject this bug into every replica, to see that the comparison notices
+    #[arg(long, alias = "plant", value_name = "NAME")]
+    inject_bug: Option<InjectedBug>,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
 struct PrivateArgs {
-    /// Database server [default: whichever is installed]
+    /// Database server [default: the one that is installed]
     #[arg(long, visible_alias = "database", value_name = "SERVER")]
     db: Option<Db>,
     /// The seckill program [default: the one beside this program]
@@ -177,7 +183,7 @@ impl PrivateArgs {
     }
 
     /// What clusters are made of; the program is there.
-    fn parts(&self) -> Result<Parts> {
+    fn parts(&self) -> Result<ClusterSpec> {
         let program = find_program(self.seckill.as_deref())?;
         let db = self.db.map(|db| match db {
             Db::Mysql => ("--db", "mysql".to_owned()),
@@ -185,7 +191,7 @@ impl PrivateArgs {
         });
         let named = self.seckill.as_ref().map(|path| ("--seckill", path.display().to_string()));
         let chosen = db.into_iter().chain(named).collect();
-        Ok(Parts { flavor: self.flavor(), program, chosen })
+        Ok(ClusterSpec { flavor: self.flavor(), program, chosen })
     }
 }
 
@@ -196,7 +202,7 @@ pub fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            tell(format_args!("loadtest: {}", error.sentence()));
+            print_status(format_args!("loadtest: {}", error.sentence()));
             ExitCode::from(error.exit_code())
         }
     }
@@ -252,7 +258,7 @@ async fn carry_out(command: Command) -> Result<bool> {
         Command::Compare(args) => compare(args).await,
         Command::Check(args) => check::check(args).await,
         Command::Matrix(args) => matrix::run(args).await,
-        Command::Plants(args) => plants::run(args).await,
+        Command::InjectBugs(args) => injected_bugs::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Up(args) => up::run(args).await,
     }
@@ -271,7 +277,7 @@ async fn compare(args: CompareArgs) -> Result<bool> {
             connections: args.connections,
             requests_per_user: args.requests_per_user,
             work_ms: args.work_ms,
-            plant: args.plant,
+            plant: args.inject_bug,
             path: args.path,
             writer: args.writer,
         },
@@ -282,7 +288,8 @@ async fn compare(args: CompareArgs) -> Result<bool> {
     let comparison = Comparison { histories, ..comparison };
     let output = args.output.open(COMPARISON)?;
     let stop = stop_on_signal()?;
-    output.take(comparison.run(&stop).await?, &stop)
+    let observer = |event: RunEvent<'_>| print_status(comparison_line(event));
+    output.take(comparison.run(&observer, &stop).await?, &stop)
 }
 
 /// A token that is cancelled by Ctrl-C or SIGTERM.

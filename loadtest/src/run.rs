@@ -1,40 +1,39 @@
 //! One load on any deployment, judged by what clients can see, and by the audit if its address is
 //! given.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use serde::Serialize;
-
-use crate::api::{self, ApiError, Voucher};
-use crate::error::{Error, Result};
-use crate::history::{Condition, Event, FinalRead, Recorder};
-use crate::judge::check::{Judged, Judgement};
-use crate::judge::conditions::share;
-use crate::judge::evidence::{Audit, OrderRow};
-use crate::judge::witness;
-use crate::load::arrival::Arrival;
-use crate::load::client::{Connection, Target};
-use crate::load::drive;
-use crate::load::live::Live;
-use crate::load::mix::Mix;
-use crate::load::outcome::Outcome;
-use crate::load::plan::{MAX_REQUESTS, Plan};
-use crate::load::progress::Progress;
-use crate::load::recorded::{Acknowledged, Recorded};
-use crate::load::stats::Figures;
-use crate::load::tokens;
+use loadtest_judge::check::{Judgement, VoucherJudgement};
+use loadtest_judge::conditions::share;
+use loadtest_judge::terms::Terms;
+use loadtest_judge::witness;
+use loadtest_load::api::{ApiError, Voucher};
+use loadtest_load::arrival::Arrival;
+use loadtest_load::client::{Connection, Target};
+use loadtest_load::history::final_state::{Audit, OrderRow};
+use loadtest_load::history::{Condition, Event, FinalRead, Recorder};
+use loadtest_load::history_file::{Acknowledged, HistoryFile};
+use loadtest_load::live::LiveFigures;
+use loadtest_load::mix::Mix;
+use loadtest_load::outcome::Outcome;
+use loadtest_load::plan::{MAX_REQUESTS, Plan};
+use loadtest_load::progress::Progress;
+use loadtest_load::stats::Figures;
+use loadtest_load::{api, drive, tokens};
+use loadtest_measure::error::{Error, Result};
+use loadtest_report::run_report::{RunReport, VoucherReport};
 
 /// Part of the requests that must have come after the last unit, where the mix says so.
 const MIN_LATE_SHARE: f64 = 0.5;
 /// Requests without a known outcome may go on: so long after one look at the orders there is
 /// another, until two see the same. All of them take longer than the 30 s in which the service
 /// finds out what became of a COMMIT.
-const SETTLE: Duration = Duration::from_secs(3);
-const MOST_LOOKS: usize = 12;
+const SETTLE_PAUSE: Duration = Duration::from_secs(3);
+const MAX_READINGS: usize = 12;
 /// How long a call besides the load may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -66,48 +65,8 @@ impl AuditSource {
     }
 }
 
-/// What came out of one load; the report's JSON.
-#[derive(Debug, Serialize)]
-pub struct RunReport {
-    /// Whether every condition is met, every demanded rule was judged and held, and no other rule
-    /// is broken.
-    pub ok: bool,
-    /// Why not, in words.
-    pub failed_because: Vec<String>,
-    /// Where the requests went.
-    pub target: String,
-    /// What all random choices came from; the same seed gives the same plan.
-    pub seed: u64,
-    /// What was asked for.
-    pub settings: BTreeMap<String, String>,
-    /// What must be so for the load to say anything.
-    pub conditions: Vec<Condition>,
-    /// Each voucher by itself.
-    pub vouchers: Vec<VoucherReport>,
-    /// All figures of the load.
-    pub load: Figures,
-    /// Why its figures on speed say too little for the service; empty if they say something.
-    pub no_speed_verdict: Vec<String>,
-}
-
-/// What came of one voucher.
-#[derive(Debug, Serialize)]
-pub struct VoucherReport {
-    /// The rules that must hold, and every rule with its figures.
-    #[serde(flatten)]
-    pub judged: Judged,
-    /// The voucher's name.
-    pub title: String,
-    /// Units that were left after the load.
-    pub stock_left: Option<i64>,
-    /// Names of rules that could not be judged with what is known. They do not count as held.
-    pub not_judged: Vec<&'static str>,
-    /// The service's own audit before and after, if it was read.
-    pub audit: Option<[Audit; 2]>,
-}
-
 /// What is known of a voucher before the first request.
-struct Before {
+struct VoucherBefore {
     voucher: Voucher,
     audit: Option<Audit>,
     earlier: HashSet<u64>,
@@ -115,7 +74,7 @@ struct Before {
 
 /// What is known of a voucher after the last answer.
 #[derive(Default)]
-struct After {
+struct VoucherAfter {
     left: Option<i64>,
     audits: Option<[Audit; 2]>,
 }
@@ -130,20 +89,20 @@ pub async fn run(
     plan.check()?;
     greet(plan).await?;
     let connections = drive::connect(plan).await?;
-    let before = look_before(plan, source).await?;
+    let before = read_before(plan, source).await?;
     let offered: Vec<Option<i64>> = before.iter().map(|one| one.voucher.stock).collect();
-    let recorded = Recorded::begin(plan, file, &offered)?;
-    let live = Arc::new(Live::new(plan));
+    let recorded = HistoryFile::begin(plan, file, &offered)?;
+    let live = Arc::new(LiveFigures::new(plan));
     let progress = Progress::follow("load", &live, plan);
     let figures = drive::run(plan, connections, recorded.recorder(), &live).await?;
     drop(progress);
     let mut conditions = conditions(plan, &before, &figures);
     let acknowledged = recorded.acknowledged().await?;
-    let look = Look { plan, source, before: &before, acknowledged: &acknowledged };
+    let reader = FinalReader { plan, source, before: &before, acknowledged: &acknowledged };
     let seen = if figures.count(Outcome::Unknown) > 0 {
-        look.until_settled(&mut conditions).await
+        reader.until_settled(&mut conditions).await
     } else {
-        look.at_all().await
+        reader.read_all().await
     };
     let mut after = Vec::new();
     for (before, seen) in before.iter().zip(seen) {
@@ -152,7 +111,9 @@ pub async fn run(
     for condition in conditions {
         recorded.recorder().record(Event::Condition(condition)).await;
     }
-    let judgement = Judgement::of(file.unwrap_or(Path::new("")), &recorded.end().await?);
+    let history = recorded.end().await?;
+    let terms = Terms::of_history(&history).map_err(|error| Error::Setup(error.to_string()))?;
+    let judgement = Judgement::of(file.unwrap_or(Path::new("")), &history, &terms);
     let Judgement { ok, failed_because, conditions, vouchers, .. } = judgement;
     Ok(RunReport {
         ok,
@@ -161,13 +122,13 @@ pub async fn run(
         seed: plan.seed,
         settings: plan.settings(),
         conditions,
-        vouchers: vouchers.into_iter().zip(before).zip(after).map(told).collect(),
+        vouchers: vouchers.into_iter().zip(before).zip(after).map(voucher_report).collect(),
         no_speed_verdict: figures.bottlenecks(),
         load: figures,
     })
 }
 
-async fn look_before(plan: &Plan, source: Option<&AuditSource>) -> Result<Vec<Before>> {
+async fn read_before(plan: &Plan, source: Option<&AuditSource>) -> Result<Vec<VoucherBefore>> {
     let mut all = Vec::new();
     for id in &plan.vouchers {
         let id = id.to_string();
@@ -180,12 +141,14 @@ async fn look_before(plan: &Plan, source: Option<&AuditSource>) -> Result<Vec<Be
             Some(audit) if audit.orders == 0 => HashSet::new(),
             _ => witness::earlier(plan, &id).await.map_err(unreachable)?,
         };
-        all.push(Before { voucher, audit, earlier });
+        all.push(VoucherBefore { voucher, audit, earlier });
     }
     Ok(all)
 }
 
-fn told(((judged, before), after): ((Judged, Before), After)) -> VoucherReport {
+fn voucher_report(
+    ((judged, before), after): ((VoucherJudgement, VoucherBefore), VoucherAfter),
+) -> VoucherReport {
     let findings = judged.verdict.findings.iter();
     let not_judged = findings.filter(|finding| finding.held.is_none());
     VoucherReport {
@@ -198,38 +161,38 @@ fn told(((judged, before), after): ((Judged, Before), After)) -> VoucherReport {
 }
 
 /// A look at what became of the vouchers.
-struct Look<'a> {
+struct FinalReader<'a> {
     plan: &'a Plan,
     source: Option<&'a AuditSource>,
-    before: &'a [Before],
+    before: &'a [VoucherBefore],
     acknowledged: &'a Acknowledged,
 }
 
 /// What it sees of one.
-struct Seen {
+struct FinalReading {
     audit: Option<std::result::Result<Audit, ApiError>>,
     rows: std::result::Result<Vec<OrderRow>, ApiError>,
     voucher: std::result::Result<Voucher, ApiError>,
 }
 
-impl Look<'_> {
+impl FinalReader<'_> {
     /// Looks until nothing changes any more. If it does to the end, that is a condition that was
     /// not met.
-    async fn until_settled(&self, conditions: &mut Vec<Condition>) -> Vec<Seen> {
-        let mut seen = self.at_all().await;
-        let (mut looks, mut met) = (1, false);
-        while !met && looks < MOST_LOOKS {
-            tokio::time::sleep(SETTLE).await;
-            let next = self.at_all().await;
+    async fn until_settled(&self, conditions: &mut Vec<Condition>) -> Vec<FinalReading> {
+        let mut seen = self.read_all().await;
+        let (mut readings, mut met) = (1, false);
+        while !met && readings < MAX_READINGS {
+            tokio::time::sleep(SETTLE_PAUSE).await;
+            let next = self.read_all().await;
             met = next.iter().zip(&seen).all(|(next, last)| next.settles(last));
-            (seen, looks) = (next, looks + 1);
+            (seen, readings) = (next, readings + 1);
         }
-        let detail = format!("{looks} looks, {SETTLE:?} apart");
+        let detail = format!("{readings} looks, {SETTLE_PAUSE:?} apart");
         conditions.push(Condition { what: "two looks saw the same orders".into(), met, detail });
         seen
     }
 
-    async fn at_all(&self) -> Vec<Seen> {
+    async fn read_all(&self) -> Vec<FinalReading> {
         let mut seen = Vec::with_capacity(self.before.len());
         for before in self.before {
             seen.push(self.at(&before.voucher.id).await);
@@ -237,19 +200,19 @@ impl Look<'_> {
         seen
     }
 
-    async fn at(&self, id: &str) -> Seen {
+    async fn at(&self, id: &str) -> FinalReading {
         let audit = match self.source {
             Some(source) => Some(source.read(id).await),
             None => None,
         };
         let none = HashMap::new();
-        let told = self.acknowledged.get(&number(id)).unwrap_or(&none);
-        let rows = witness::afterwards(self.plan, id, told).await;
-        Seen { audit, rows, voucher: witness::voucher(self.plan, id).await }
+        let voucher_report = self.acknowledged.get(&number(id)).unwrap_or(&none);
+        let rows = witness::afterwards(self.plan, id, voucher_report).await;
+        FinalReading { audit, rows, voucher: witness::voucher(self.plan, id).await }
     }
 }
 
-impl Seen {
+impl FinalReading {
     /// Whether nothing has changed since the last look. Nor does another one help if the orders
     /// cannot be seen: that was tried often enough.
     fn settles(&self, last: &Self) -> bool {
@@ -265,17 +228,17 @@ impl Seen {
     /// voucher cannot be judged.
     async fn record(
         self,
-        before: &Before,
+        before: &VoucherBefore,
         recorder: &Recorder,
         conditions: &mut Vec<Condition>,
-    ) -> After {
+    ) -> VoucherAfter {
         let Self { audit, rows, voucher } = self;
         let audit = audit.and_then(|audit| noted(conditions, "the audit can be read", audit));
         let rows = noted(conditions, "orders can be looked at", rows);
         let voucher = noted(conditions, "the voucher can be looked at", voucher);
         let left = voucher.and_then(|voucher| voucher.stock);
         let audits = before.audit.clone().zip(audit).map(|(before, after)| [before, after]);
-        let Some(rows) = rows else { return After::default() };
+        let Some(rows) = rows else { return VoucherAfter::default() };
         let read = FinalRead::Clients {
             rows: &rows,
             earlier: &before.earlier,
@@ -283,7 +246,7 @@ impl Seen {
             audits: audits.as_ref().map(|[before, after]| [before, after]),
         };
         recorder.final_read(number(&before.voucher.id), read).await;
-        After { left, audits }
+        VoucherAfter { left, audits }
     }
 }
 
@@ -297,7 +260,7 @@ fn number(id: &str) -> u64 {
 async fn greet(plan: &Plan) -> Result<()> {
     let user = plan.users.first().ok_or_else(|| Error::Usage("there are no users".to_owned()))?;
     let mut connection = Connection::new(plan.target.clone(), plan.timeout);
-    match api::me(&mut connection, &user.authorization).await {
+    match api::user_id(&mut connection, &user.authorization).await {
         Ok(id) if id == user.id.to_string() => Ok(()),
         Ok(id) => Err(Error::Usage(format!(
             "line 1 of the token file is broken: its token is that of user {id}, not of {}",
@@ -330,8 +293,8 @@ fn noted<T>(
     result.ok()
 }
 
-/// Those that the requests of the history do not show; the judge adds the others.
-fn conditions(plan: &Plan, before: &[Before], figures: &Figures) -> Vec<Condition> {
+/// Conditions that the requests of the history do not show; the judge adds the others.
+fn conditions(plan: &Plan, before: &[VoucherBefore], figures: &Figures) -> Vec<Condition> {
     let mut conditions: Vec<Condition> = before.iter().map(|one| on_sale(&one.voucher)).collect();
     let mut add = |what: &str, met: bool, detail: String| {
         conditions.push(Condition { what: what.to_owned(), met, detail });

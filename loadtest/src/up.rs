@@ -9,6 +9,21 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use http::HeaderValue;
+use loadtest_judge::setting::{Guards, Scope};
+use loadtest_lab::cell_axes::{CellAxes, PurchaseMode};
+use loadtest_lab::cluster::Cluster;
+use loadtest_lab::deployment::{Deployment, DeploymentSpec};
+use loadtest_lab::faults::replica_name;
+use loadtest_lab::lock::{ExtraServers, Lock};
+use loadtest_load::api;
+use loadtest_load::api::{NewVoucher, rfc3339};
+use loadtest_load::client::{Connection, Target};
+use loadtest_load::plan::Plan;
+use loadtest_load::tokens::User;
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::print::{print_line, print_status};
+use loadtest_report::run_report::{RunReport, VoucherReport};
+use loadtest_report::{counted, run_text};
 use testbed::{Flavor, ZooKeeper};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -16,23 +31,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::banner::StartupBanner;
-use crate::api::{self, NewVoucher, rfc3339};
-use crate::error::{Error, Result};
-use crate::lab::cluster::Cluster;
-use crate::lab::deployment::{Deployment, Spec};
-use crate::lab::faults::replica_name;
-use crate::lab::lock::{Lock, Needs};
-use crate::lab::place::{Path as SalePath, Place};
-use crate::lab::predict::{Guards, Scope};
-use crate::load::client::{Connection, Target};
-use crate::load::plan::Plan;
-use crate::load::tokens::User;
-use crate::report::{counted, run_text};
-use crate::run::{self, AuditSource, RunReport};
-use crate::say::{say, tell};
+use crate::run::{self, AuditSource};
 
 /// The page's port unless another one is asked for.
-const USUAL_PORT: u16 = 8080;
+const DEFAULT_PORT: u16 = 8080;
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
 /// Users whose tokens are there for a load if no crowd is asked for.
 const LOAD_USERS: usize = 700;
@@ -45,15 +47,15 @@ const OPENS_IN_S: i64 = 60;
 
 /// What to start.
 #[derive(Debug, Clone)]
-pub struct Up {
+pub struct UpConfig {
     /// Which database server.
     pub flavor: Flavor,
     /// The `seckill` program.
     pub program: PathBuf,
     /// Lock, scope, guards, and the number of replicas.
-    pub place: Place,
+    pub place: CellAxes,
     /// When replicas answer a purchase.
-    pub path: SalePath,
+    pub path: PurchaseMode,
     /// Whether to start a `ZooKeeper` that the lock of the replicas does not need.
     pub zookeeper: bool,
     /// The page's port: one that was asked for must be free.
@@ -74,7 +76,7 @@ struct RunningService {
     banner: String,
 }
 
-impl Up {
+impl UpConfig {
     /// Starts everything, prints where it is, and takes it down when `stop` is cancelled.
     pub async fn run(&self, stop: &CancellationToken) -> Result<()> {
         self.check()?;
@@ -85,29 +87,32 @@ impl Up {
             service = self.start(port) => service?,
             () = stop.cancelled() => return Err(Error::Interrupted),
         };
-        say(format_args!("\nThe service runs: {}. Ctrl-C takes it down.{remark}\n", self.place));
-        say(&service.banner);
+        print_line(format_args!(
+            "\nThe service runs: {}. Ctrl-C takes it down.{remark}\n",
+            self.place
+        ));
+        print_line(&service.banner);
         let crowd = async {
             if self.crowd.is_some()
                 && let Err(error) = service.send_crowd().await
             {
-                tell(format_args!("loadtest: the crowd failed: {}", error.sentence()));
+                print_status(format_args!("loadtest: the crowd failed: {}", error.sentence()));
             }
         };
         let watch = watch_replicas(&service.deployment, children);
         let _stopped = stop.run_until_cancelled(async { tokio::join!(watch, crowd) }).await;
-        say("Taking everything down.");
+        print_line("Taking everything down.");
         service.deployment.end().await;
         Ok(())
     }
 
     /// Refuses what the service would refuse, before any server is started.
     fn check(&self) -> Result<()> {
-        let Place { lock, scope, guards, .. } = self.place;
+        let CellAxes { lock, scope, guards, .. } = self.place;
         let has_lock = !matches!(lock, Lock::None | Lock::Redisson) || scope == Scope::Voucher;
-        if self.path == SalePath::Queued && (has_lock || guards == Guards::Off) {
+        if self.path == PurchaseMode::Queued && (has_lock || guards == Guards::Off) {
             return Err(Error::Usage(
-                "--path queued takes no lock and needs the database's guards; leave out --lock, \
+                "--mode queued takes no lock and needs the database's guards; leave out --lock, \
                  --scope and --guards"
                     .to_owned(),
             ));
@@ -118,7 +123,7 @@ impl Up {
     /// The page's port, and a remark for the user: the port that was asked for, or the usual one,
     /// or any free one (`None`) if that is in use.
     async fn choose_port(&self) -> Result<(Option<u16>, String)> {
-        let port = self.port.unwrap_or(USUAL_PORT);
+        let port = self.port.unwrap_or(DEFAULT_PORT);
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
             Ok(_free) => Ok((Some(port), String::new())),
             Err(error) if self.port.is_some() => {
@@ -130,7 +135,7 @@ impl Up {
 
     /// Flags of `seckill serve`.
     fn flags(&self) -> Vec<String> {
-        let Place { lock, scope, guards, .. } = self.place;
+        let CellAxes { lock, scope, guards, .. } = self.place;
         let mut flags = vec!["--dev", "--lock", lock.name(), "--lock-scope", scope.name()];
         if guards == Guards::Off {
             flags.extend(["--lab", "--guards", guards.name()]);
@@ -142,8 +147,9 @@ impl Up {
         let needs = self.place.lock.needs();
         let cluster = Cluster::start(self.flavor, self.program.clone(), &[needs]).await?;
         let (replicas, flags) = (self.place.replicas, self.flags());
-        let spec = Spec { replicas, flags, needs, page_port, ..Spec::default() };
-        let zookeeper = if self.zookeeper && needs != Needs::ZooKeeper {
+        let spec =
+            DeploymentSpec { replicas, flags, needs, page_port, ..DeploymentSpec::default() };
+        let zookeeper = if self.zookeeper && needs != ExtraServers::ZooKeeper {
             Some(cluster.start_zookeeper().await?)
         } else {
             None
@@ -197,21 +203,21 @@ impl RunningService {
             seed: Uuid::new_v4().as_u64_pair().0,
             ..Plan::closed(target, self.voucher, self.buyers.clone().into(), REQUESTS_PER_BUYER)
         };
-        say(format_args!(
+        print_line(format_args!(
             "A crowd of {} comes, {REQUESTS_PER_BUYER} simultaneous requests each.\n",
             counted(self.buyers.len(), "buyer")
         ));
         let operators = Target::parse(self.deployment.operator_url())?;
         let source = AuditSource { target: operators, admin: self.admin.clone() };
         let report = run::run(&plan, Some(&source), None).await?;
-        say(format_args!("{}\n\n{}", run_text::text(&report), crowd_summary(&report)));
+        print_line(format_args!("{}\n\n{}", run_text::text(&report), crowd_summary(&report)));
         Ok(())
     }
 }
 
 /// What came of a crowd, a sentence for each voucher.
 fn crowd_summary(report: &RunReport) -> String {
-    let sentence = |one: &run::VoucherReport| {
+    let sentence = |one: &VoucherReport| {
         let (verdict, offered) = (&one.judged.verdict, one.judged.offered);
         let units = offered.map_or("an unknown number of".to_owned(), |units| units.to_string());
         format!(
@@ -237,7 +243,7 @@ async fn watch_replicas(deployment: &Deployment, mut children: Signal) {
                 let left = ends.iter().filter(|end| end.is_none()).count();
                 let name = format!("{} ({})", replica_name(index), replica.base_url());
                 let log = replica.log_path().display();
-                say(format_args!("{}; its log: {log}", replica_end(&name, status, left)));
+                print_line(format_args!("{}; its log: {log}", replica_end(&name, status, left)));
             }
         }
         if children.recv().await.is_none() {

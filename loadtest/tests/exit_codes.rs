@@ -31,7 +31,7 @@ fn token_file(folder: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
-/// A loopback port where nobody listens.
+/// A loopback port without a listener.
 fn closed_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound").port()
@@ -50,6 +50,7 @@ fn a_wrong_flag_or_value_is_bad_usage() {
         &["compare", "--guards", "maybe"],
         &["compare", "--replicas", "many"],
         &["compare", "--db", "sqlite"],
+        &["compare", "--inject-bug", "tulips"],
         &["compare", "--plant", "tulips"],
         &["run", "--target", "http://127.0.0.1:1"],
         &["run", "--target", "http://a", "--tokens", "t", "--voucher", "0"],
@@ -161,10 +162,10 @@ fn a_port_in_use_is_one_sentence_that_names_it() {
 fn a_queue_with_a_lock_or_without_guards_is_refused_before_any_server_starts() {
     let program = env!("CARGO_BIN_EXE_loadtest");
     for wrong in [["--lock", "zookeeper"], ["--scope", "voucher"], ["--guards", "off"]] {
-        let mut arguments = vec!["up", "--path", "queued", "--seckill", program];
+        let mut arguments = vec!["up", "--mode", "queued", "--seckill", program];
         arguments.extend(wrong);
         let sentence = one_sentence(&arguments);
-        assert!(sentence.contains("--path queued takes no lock"), "{sentence}");
+        assert!(sentence.contains("--mode queued takes no lock"), "{sentence}");
     }
 }
 
@@ -229,7 +230,7 @@ fn a_reader_who_goes_before_the_end_changes_no_exit_code() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let errors = writer.try_clone().expect("a pipe");
     drop(reader);
-    for arguments in [&["matrix", "--list"][..], &["bench", "--list"], &["plants", "--list"]] {
+    for arguments in [&["matrix", "--list"][..], &["bench", "--list"], &["inject-bugs", "--list"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_loadtest"));
         let (writer, errors) = (writer.try_clone(), errors.try_clone());
         command.stdout(writer.expect("a pipe")).stderr(errors.expect("a pipe"));
@@ -239,4 +240,18 @@ fn a_reader_who_goes_before_the_end_changes_no_exit_code() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loadtest"));
     let status = command.arg("--no-such-flag").stderr(errors).status().expect("the built program");
     assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn former_names_of_commands_and_flags_still_work() {
+    let lists: [&[&str]; 3] = [
+        &["plants", "--list"],
+        &["matrix", "--list", "--circumstances", "short-work", "--path", "direct"],
+        &["matrix", "--list", "--story", "--plants", "none", "--plant-seeds", "1"],
+    ];
+    for arguments in lists {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_loadtest"));
+        let output = command.args(arguments).output().expect("the built program");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
+    }
 }

@@ -6,9 +6,9 @@ use std::process::Command;
 
 use clap::ValueEnum as _;
 use distlock::{Backend, HoldKind, LockKind, RenewalKind, guarantees};
-use loadtest::lab::lock::{Lock, Needs};
-use loadtest::lab::predict::Family;
-use loadtest::lab::staged::{USUAL_ON_LOST, USUAL_WAIT_MS};
+use loadtest_lab::cell_plan::{DEFAULT_LOCK_WAIT_MS, DEFAULT_ON_LOST};
+use loadtest_lab::lock::{ExtraServers, Lock};
+use loadtest_lab::predict::Family;
 
 #[test]
 fn the_laboratory_takes_every_kind_of_the_library_for_what_it_promises_to_be() {
@@ -29,13 +29,13 @@ fn the_laboratory_takes_every_kind_of_the_library_for_what_it_promises_to_be() {
         };
         assert_eq!(lock.family(), family, "{kind}");
         let needs = match kind.backend() {
-            Backend::Process | Backend::Redis | Backend::MySql => Needs::Nothing,
-            Backend::IndependentRedis => Needs::IndependentRedis,
-            Backend::ZooKeeper => Needs::ZooKeeper,
+            Backend::Process | Backend::Redis | Backend::MySql => ExtraServers::Nothing,
+            Backend::IndependentRedis => ExtraServers::IndependentRedis,
+            Backend::ZooKeeper => ExtraServers::ZooKeeper,
         };
         assert_eq!(lock.needs(), needs, "{kind}");
         let is_kept = matches!(promised.renewal, RenewalKind::Yes | RenewalKind::Heartbeat);
-        let lease_ms = lock.usual_lease_ms();
+        let lease_ms = lock.default_lease_ms();
         assert!(lease_ms.is_none_or(|ms| ms == if is_kept { 30_000 } else { 10_000 }), "{kind}");
     }
 }
@@ -52,8 +52,8 @@ fn what_reports_say_of_settings_that_are_left_to_the_service_is_what_it_says_its
         rest.split(" --").next().expect("its text").to_owned()
     };
     let [wait, lease, on_lost] = ["--lock-wait-ms", "--lease-ms", "--on-lost"].map(of);
-    assert!(wait.contains(&format!("[default: {USUAL_WAIT_MS}]")), "{wait}");
-    let leases = "[default: 30000 for locks that are renewed, 10000 for others]";
+    assert!(wait.contains(&format!("[default: {DEFAULT_LOCK_WAIT_MS}]")), "{wait}");
+    let leases = "[default: 30000 for kinds with renewal, 10000 for others]";
     assert!(lease.contains(leases), "{lease}");
-    assert!(on_lost.contains(&format!("[default: {USUAL_ON_LOST}]")), "{on_lost}");
+    assert!(on_lost.contains(&format!("[default: {DEFAULT_ON_LOST}]")), "{on_lost}");
 }

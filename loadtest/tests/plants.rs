@@ -1,16 +1,16 @@
-//! The laboratory finds bugs that are planted, and nothing where there is none: quick ones of the
-//! table that `make plants` runs whole; a matrix whose bugs do not come out so is red; and the
-//! service knows the bugs by the same names, and only in a laboratory.
+//! The laboratory finds injected bugs, and nothing where there is none: quick ones of the table
+//! that `make plants` runs whole. A matrix whose bugs are not caught is red. The service knows the
+//! bugs by the same names, and only in a laboratory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum as _;
-use loadtest::lab::place::Plant;
+use loadtest_lab::cell_axes::InjectedBug;
 use serde_json::Value;
 
 const LOADTEST: &str = env!("CARGO_BIN_EXE_loadtest");
-/// One that the sale shows, one that a lost COMMIT shows, one that nobody waits for, one that only
+/// Four bugs: one shows in the sale, one by a lost COMMIT, one that needs no waiting, one that only
 /// buyers with tickets see.
 const QUICK: [&str; 4] =
     ["release-before-commit", "answer-before-commit", "lost-wake-up", "lost-compensation"];
@@ -43,19 +43,19 @@ fn loadtest(arguments: &[&str], program: &Path, folder: &Path) -> (String, Optio
 fn four_planted_bugs_are_caught_and_the_service_without_them_is_clean() {
     let folder = tempfile::tempdir().expect("a folder");
     let bugs = QUICK.join(",");
-    let arguments = ["plants", "--seeds", "1", "--only", &bugs];
+    let arguments = ["inject-bugs", "--seeds", "1", "--only", &bugs];
     let (said, code, report) = loadtest(&arguments, &seckill(), folder.path());
     for bug in report["bugs"].as_array().expect("a list") {
         let attempt = &bug["attempts"][0];
         assert!(attempt["caught_by"].as_array().is_some_and(|by| !by.is_empty()), "{said}");
         assert_eq!(attempt["clean"], true, "{said}");
     }
-    assert!(said.contains("planted 4, caught 4, median rounds "), "{said}");
+    assert!(said.contains("injected 4, caught 4, median rounds "), "{said}");
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// A service whose audit lies under that lock, also where nobody has planted that, and where the
-/// laboratory wants to see it without the bug.
+/// A service whose audit lies under that lock, even without the injected bug, where the laboratory
+/// wants a clean round.
 fn unsound(lock: &str, folder: &Path) -> PathBuf {
     let path = folder.join("seckill");
     let script = format!(
@@ -126,11 +126,11 @@ const CELL_AND_BUG: [&str; 15] = [
     "on",
     "--replicas",
     "1",
-    "--circumstances",
+    "--scenarios",
     "short-work",
-    "--plants",
+    "--inject-bugs",
     "lying-audit",
-    "--plant-seeds",
+    "--bug-seeds",
     "1",
 ];
 
@@ -143,7 +143,7 @@ fn a_matrix_is_red_if_something_is_found_without_the_bug_until_the_program_is_an
     let resume = ["--resume", state.to_str().expect("UTF-8")];
     let arguments = [&CELL_AND_BUG[..], &resume].concat();
     let (said, code, first) = loadtest(&arguments, &unsound, folder.path());
-    assert!(said.contains("1 cell, 1 as predicted; planted 1, caught 1"), "{said}");
+    assert!(said.contains("1 cell, 1 as predicted; injected 1, caught 1"), "{said}");
     assert!(said.contains("NOT CLEAN without it: "), "{said}");
     assert_eq!((code, &first["ok"]), (Some(1), &Value::Bool(false)), "{said}");
     let (said, code, second) = loadtest(&arguments, &unsound, folder.path());
@@ -154,7 +154,7 @@ fn a_matrix_is_red_if_something_is_found_without_the_bug_until_the_program_is_an
     // Mended: what another program did says nothing of this one.
     let (said, code, mended) = loadtest(&arguments, &seckill(), folder.path());
     assert_eq!((code, &mended["resumed"]), (Some(0), &Value::from(0)), "{said}");
-    assert!(said.contains("planted 1, caught 1") && said.contains("; clean without it"), "{said}");
+    assert!(said.contains("injected 1, caught 1") && said.contains("; clean without it"), "{said}");
     let build = |report: &Value| report["versions"]["builds"]["seckill"].clone();
     assert!(build(&mended).is_string() && build(&mended) != build(&first), "{mended}");
 }
@@ -179,15 +179,15 @@ fn refused(flags: &[&str]) -> String {
 
 #[test]
 fn the_service_has_the_same_bugs_and_refuses_each_outside_of_a_laboratory() {
-    for plant in Plant::value_variants() {
+    for plant in InjectedBug::value_variants() {
         let said = refused(&["--plant", plant.name()]);
-        assert!(said.contains("--plant is for the laboratory and needs --lab"), "{said}");
+        assert!(said.contains("--inject-bug is for the laboratory and needs --lab"), "{said}");
     }
     let said = refused(&["--lab", "--plant", "tulips"]);
-    for plant in Plant::value_variants() {
+    for plant in InjectedBug::value_variants() {
         assert!(said.contains(plant.name()), "{said}");
     }
-    assert_eq!(said.matches(", ").count() + 1, Plant::value_variants().len(), "{said}");
+    assert_eq!(said.matches(", ").count() + 1, InjectedBug::value_variants().len(), "{said}");
 }
 
 #[test]

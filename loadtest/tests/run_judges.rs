@@ -4,7 +4,7 @@ mod standin;
 
 use std::path::Path;
 
-use loadtest::judge::verdict::Rule;
+use loadtest_judge::verdict::Rule;
 use serde_json::Value;
 use standin::Lie;
 use tokio::process::Command;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use clap::ValueEnum as _;
-use loadtest::lab::faults::FaultKind;
-use loadtest::lab::lock::Lock;
+use loadtest_lab::faults::FaultKind;
+use loadtest_lab::lock::Lock;
 use serde_json::Value;
 
 /// One run at a time: a cell is a full load.
@@ -110,7 +110,7 @@ fn a_cell_that_does_not_show_what_it_is_to_show_has_three_tries_and_fails_the_ru
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let cell = ["--locks", "local", "--scopes", "user", "--guards", "off", "--replicas", "1"];
-    let flags = [&cell[..], &["--circumstances", "short-work", "--seed", "5"]].concat();
+    let flags = [&cell[..], &["--scenarios", "short-work", "--seed", "5"]].concat();
     let program = cautious(folder.path());
     let (output, report) = matrix_of(&program, &flags, &path("matrix.json"));
     let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat();

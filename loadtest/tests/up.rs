@@ -1,5 +1,5 @@
-//! `loadtest up` on real servers: what it prints works when it is pasted, a replica that dies is
-//! reported and leaves no zombie, and a crowd shows what the chosen lock is worth.
+//! `loadtest up` on real servers. What it prints works when it is pasted, a replica that dies is
+//! reported and leaves no zombie, and a crowd shows what the chosen lock does.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
@@ -26,13 +26,13 @@ fn seckill() -> PathBuf {
 }
 
 /// A running `loadtest up`, and what it has printed so far.
-struct Up {
+struct UpProcess {
     child: Child,
     lines: Receiver<String>,
     printed: String,
 }
 
-impl Up {
+impl UpProcess {
     fn start(flags: &[&str]) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
         let port = free.expect("a free port").port().to_string();
@@ -95,7 +95,7 @@ impl Up {
     }
 }
 
-impl Drop for Up {
+impl Drop for UpProcess {
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
@@ -121,7 +121,7 @@ fn text(output: &Output) -> String {
 #[test]
 fn what_is_printed_can_be_pasted_and_used_at_once() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut up = Up::start(&["--replicas", "1", "--zookeeper"]);
+    let mut up = UpProcess::start(&["--replicas", "1", "--zookeeper"]);
     let load = up.line_with(&[" run --voucher "]);
     let exports = up.pasted("export ");
     let seckill = seckill().display().to_string();
@@ -152,7 +152,7 @@ fn what_is_printed_can_be_pasted_and_used_at_once() {
 #[test]
 fn a_replica_that_dies_is_reported_and_reaped() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut up = Up::start(&["--replicas", "2", "--scope", "voucher"]);
+    let mut up = UpProcess::start(&["--replicas", "2", "--scope", "voucher"]);
     up.line_with(&[" run --voucher "]);
     for (name, rest) in
         [("r2", "HAProxy goes on with 1 replica"), ("r1", "no replica is left, so HAProxy")]
@@ -170,7 +170,7 @@ fn a_replica_that_dies_is_reported_and_reaped() {
 fn a_crowd_shows_what_the_chosen_lock_is_worth() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let flags = ["--lock", "none", "--guards", "off", "--replicas", "2", "--crowd", "300"];
-    let mut up = Up::start(&flags);
+    let mut up = UpProcess::start(&flags);
     up.line_with(&["none per user, guards off, replicas 2"]);
     let came = up.line_with(&["The crowd: 300 buyers wanted 100 units"]);
     let (_, oversold) = came.rsplit_once("units oversold: ").expect("the figure");

@@ -1,17 +1,17 @@
--- Purpose: take a permit with a lease, after those whose lease has ended were taken back.
+-- Purpose: take a permit with a lease, after expired permits are taken back.
 -- KEYS[1]: the semaphore, a hash: `limit` is how many permits there are
 -- KEYS[2]: the permits that are out: ids, sorted by the end of their leases in ms
 -- KEYS[3]: the latch of this acquisition: if it is there, the acquisition was given up
--- ARGV[1]: the id of the permit: nobody has used it before
+-- ARGV[1]: the id of the permit, never used before
 -- ARGV[2]: the lease, in ms
--- Returns: nil taken, for the lease from now on, also if it was by an earlier sending of this;
---   n > 0 none is left, and the next lease ends in so many ms; -1 no semaphore
--- Errors: GIVENUP the acquisition was given up before this call came; WRONGTYPE; ERR arguments
+-- Returns: nil taken, for the lease from now on, also if an earlier sending of this call took it;
+--   n > 0 none is left, and the next lease ends in n ms; -1 no semaphore
+-- Errors: GIVENUP the acquisition was abandoned before this call; WRONGTYPE; ERR arguments
 local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
--- What counts, as these types write it; all else is no number of theirs.
+-- A number as these scripts write it; anything else is not theirs.
 local function count_of(text)
   local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
   return fits and tonumber(text)

@@ -4,7 +4,7 @@
 -- ARGV: none
 -- Returns: that number; 0 if there is no semaphore
 -- Errors: WRONGTYPE; ERR arguments
--- What counts, as these types write it; all else is no number of theirs.
+-- A number as these scripts write it; anything else is not theirs.
 local function count_of(text)
   local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
   return fits and tonumber(text)

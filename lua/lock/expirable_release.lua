@@ -1,5 +1,5 @@
--- Purpose: give a permit back, once, and tell a waiter; or undo an acquisition whose answer nobody
---   got, if it was carried out, and keep it from being carried out later.
+-- Purpose: release a permit, once, and wake a waiter; or undo an acquisition whose answer was lost,
+--   if it was carried out, and keep it from being carried out later.
 -- KEYS[1]: the permits that are out: ids, sorted by the end of their leases in ms
 -- KEYS[2]: the latch of this request
 -- KEYS[3]: the channel of the waiters
@@ -26,12 +26,12 @@ end
 local ends = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or nil)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
--- First, because a server whose memory is full allows it, and then the rest.
+-- First: a server whose memory is full allows this, and afterwards the writes below.
 redis.call('ZREM', KEYS[1], ARGV[2])
 local answer = ends and ends > now and 1 or 0
 redis.call('SET', KEYS[2], answer, 'PX', latch_ms)
 if ends then
-  -- Waiters look by themselves if this user may not publish.
+  -- Without the right to publish, waiters find out by polling.
   redis.pcall(ARGV[4], KEYS[3], ARGV[1])
 end
 return answer

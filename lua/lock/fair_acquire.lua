@@ -1,6 +1,6 @@
--- Purpose: take a fair lock: again, if its owner has it; else if it is free and nobody alive is
---   ahead in the queue. Otherwise stand in the queue, or give a sign of life there. Whoever looks
---   removes the dead from the head of the queue, and wakes the one behind them.
+-- Purpose: take a fair lock: again, if its owner has it; else if it is free and no live waiter is
+--   ahead. Otherwise join the queue, or renew the place there. Each call removes dead waiters from
+--   the head of the queue, and wakes the one behind them.
 -- KEYS[1]: the holds, a sorted set of request:owner by the server's ms at which each ends
 -- KEYS[2]: the queue, a list of requests; KEYS[3]: until when (server's ms) each counts as alive
 -- KEYS[4]: the latch of this request, there once it was released or abandoned
@@ -61,7 +61,7 @@ if again or (free and (not head or head == id)) then
 end
 
 if free and pruned then
-  -- Waiters look by themselves if this user may not publish.
+  -- Without the right to publish, waiters find out by polling.
   redis.pcall(publish, channel .. head, '0')
 end
 if patience == 0 then

@@ -1,5 +1,5 @@
 -- Purpose: end a request for a fair lock: its hold, its place in the queue, or both; then wake the
---   first live waiter if the lock is free. Sent again, it answers as it did the first time.
+--   first live waiter if the lock is free. A repeated call returns the first one's answer.
 -- KEYS[1]: the holds; KEYS[2]: the queue; KEYS[3]: the waiters (see fair_acquire.lua)
 -- KEYS[4]: the latch of this request
 -- ARGV[1]: the owner; ARGV[2]: the request, without a colon; ARGV[3]: the latch's life in ms
@@ -43,7 +43,7 @@ if own_ends > now then
 elseif ends > now and last[1]:match(':(.*)') ~= owner then
   answer = 0
 end
--- A server whose memory is full refuses this; the rest goes on.
+-- A server whose memory is full refuses this; the script continues.
 redis.pcall('SET', latch, answer, 'PX', latch_ms)
 
 if ends > now then
@@ -53,7 +53,7 @@ if ends > now then
 end
 while head do
   if tonumber(redis.call('ZSCORE', waiters, head) or 0) > now then
-    -- Waiters look by themselves if this user may not publish.
+    -- Without the right to publish, waiters find out by polling.
     redis.pcall(publish, channel .. head, '0')
     break
   end

@@ -1,10 +1,11 @@
--- Purpose: count a latch down, once per id; at zero open it and tell all who wait.
--- KEYS[1]: the latch, a hash: `count`, `set` who set it, and for each id that counted the answer
+-- Purpose: count a latch down, once per id; at zero open it and wake all waiters.
+-- KEYS[1]: the latch, a hash: `count`, `set` (the id that set it), and for each id that counted its
+--   answer
 -- KEYS[2]: the latch of that name that was opened last, a hash as well
 -- KEYS[3]: the channel of the waiters
 -- ARGV[1]: the message
 -- ARGV[2]: the id
--- ARGV[3]: how long to remember who counted after it was opened, in ms
+-- ARGV[3]: how long to remember the ids that counted after it was opened, in ms
 -- ARGV[4]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: how many counts are left; 0 it is open, or was before. An id that is sent again gets the
 --   first answer.
@@ -13,7 +14,7 @@ local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
--- What counts, as these types write it; all else is no number of theirs.
+-- A number as these scripts write it; anything else is not theirs.
 local function count_of(text)
   local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
   return fits and tonumber(text)
@@ -42,6 +43,6 @@ if left > 0 then
 end
 redis.call('RENAME', KEYS[1], KEYS[2])
 redis.call('PEXPIRE', KEYS[2], past_ms)
--- Waiters look by themselves if this user may not publish.
+-- Without the right to publish, waiters find out by polling.
 redis.pcall(ARGV[4], KEYS[3], ARGV[1])
 return 0

@@ -1,11 +1,11 @@
--- Purpose: undo an acquisition whose answer nobody got, if it was carried out, and keep it from
---   being carried out later.
+-- Purpose: undo an acquisition whose answer was lost, if it was carried out, and keep it from being
+--   carried out later.
 -- KEYS[1]: the lock, a hash of owner to hold count
 -- KEYS[2]: the channel of its waiters
 -- KEYS[3]: the latch of the acquisition
 -- ARGV[1]: the message
 -- ARGV[2]: the owner
--- ARGV[3]: 1 if the owner may have held the lock before, 0 if nobody has used it before
+-- ARGV[3]: 1 if the owner may have held the lock before, 0 if the owner is new
 -- ARGV[4]: for how long to refuse the acquisition, in ms
 -- ARGV[5]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 there was something to undo; 0 there was not

@@ -1,17 +1,17 @@
--- Purpose: take a lock as Redisson's RLock does, or enter it once more; or tell how long it is
---   held. An owner that comes again must hold it still: its holds are told apart by nothing but
---   their number, so a stale one would count down, and free, what a new one had taken.
+-- Purpose: take a lock as Redisson's RLock does, or enter it once more; or return its remaining
+--   lease. An owner that enters again must still hold it. Holds have no names but their number: a
+--   stale one would count down, and free, what a new one had taken.
 -- KEYS[1]: the lock, a hash of owner to hold count
--- KEYS[2]: the latch of this acquisition: 1 its re-entry was counted, 0 it was given up
+-- KEYS[2]: the latch of this acquisition: 1 its re-entry was counted, 0 it was abandoned
 -- ARGV[1]: the lease, in ms
 -- ARGV[2]: the owner
--- ARGV[3]: 1 if the owner comes again, 0 if nobody has used it before: what it holds was then taken
---   by this acquisition, whose answer was lost
+-- ARGV[3]: 1 if the owner enters again; 0 if it is new: what it holds was then taken by this
+--   acquisition, whose answer was lost
 -- ARGV[4]: how long to remember a re-entry, in ms
--- Returns: nil taken, for the lease at least; n >= 0 somebody else's, for so many ms more; -1
---   somebody else's, without an end
--- Errors: GIVENUP this acquisition was abandoned before this call came; LOST the owner comes again
---   and holds nothing; WRONGTYPE; ERR arguments
+-- Returns: nil taken, for the lease at least; n >= 0 another owner's, for n ms more;
+--   -1 another owner's, without expiry
+-- Errors: GIVENUP this acquisition was abandoned before this call; LOST the owner enters again and
+--   holds nothing; WRONGTYPE; ERR arguments
 local function is_ms(text)
   return #text <= 15 and text:find('^[1-9]%d*$')
 end
@@ -32,7 +32,7 @@ if not count and ARGV[3] == '1' then
   return redis.error_reply('LOST the owner does not hold it any more')
 end
 if not count and left ~= -2 then
-  -- It is one owner's; what has more fields than that, or others, is no such lock.
+  -- A hash with another field, or with more than one, is no lock of this kind.
   local holds = redis.call('HVALS', KEYS[1])
   if #holds ~= 1 or not tonumber(holds[1]) then
     return redis.error_reply('WRONGTYPE the hash is no such lock')
@@ -45,7 +45,7 @@ if not (count and (latch or ARGV[3] == '0')) then
     redis.call('SET', KEYS[2], '1', 'PX', ARGV[4])
   end
 end
--- Never less than an outer hold counts on; always written, because a repetition on another
--- connection has nothing else for replicas to confirm.
+-- Never shorter than an outer hold's lease. Always written: a repetition on another connection has
+-- no other write that replicas could confirm.
 redis.call('PEXPIRE', KEYS[1], count and math.max(left, tonumber(ARGV[1])) or ARGV[1])
 return false

@@ -1,9 +1,9 @@
--- Purpose: free a lock, whoever holds it and however often, and tell a waiter.
+-- Purpose: free a lock of any owner and any hold count, and wake a waiter.
 -- KEYS[1]: the lock, a hash of owner to hold count
 -- KEYS[2]: the channel of its waiters
 -- ARGV[1]: the message
 -- ARGV[2]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
--- Returns: 1 freed; 0 nobody held it
+-- Returns: 1 freed; 0 it was not held
 -- Errors: WRONGTYPE; ERR arguments
 if #KEYS ~= 2 or #ARGV ~= 2 or ARGV[1] == ''
   or (ARGV[2] ~= 'PUBLISH' and ARGV[2] ~= 'SPUBLISH') then

@@ -1,4 +1,4 @@
--- Purpose: leave a lock once, as Redisson's RLock does; at the last time free it and tell a waiter.
+-- Purpose: leave a lock once, as Redisson's RLock does; the last hold frees it and tells a waiter.
 -- KEYS[1]: the lock, a hash of owner to hold count
 -- KEYS[2]: the channel of its waiters
 -- KEYS[3]: the latch of this release: what it answered
@@ -7,8 +7,8 @@
 -- ARGV[3]: the owner
 -- ARGV[4]: how long to remember the answer, in ms
 -- ARGV[5]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
--- Returns: n > 0 freed, and n - 1 processes were told; 0 still the owner's; -1 nobody's;
---   -2 somebody else's, untouched. A release that is sent again gets the first one's answer: 1 if
+-- Returns: n > 0 freed, and n - 1 processes were told; 0 still the owner's; -1 not held;
+--   -2 another owner's, untouched. A release that is sent again gets the first one's answer: 1 if
 --   freed.
 -- Errors: WRONGTYPE; ERR arguments
 local function is_ms(text)
@@ -38,9 +38,9 @@ if holds > 1 then
   redis.call('SET', KEYS[3], '0', 'PX', ARGV[4])
   return 0
 end
--- First, because a server whose memory is full allows it, and then the rest.
+-- First: a server whose memory is full allows this, and afterwards the writes below.
 redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[3], '1', 'PX', ARGV[4])
--- Waiters look by themselves if this user may not publish.
+-- Without the right to publish, waiters find out by polling.
 local told = redis.pcall(ARGV[5], KEYS[2], ARGV[1])
 return 1 + (tonumber(told) or 0)

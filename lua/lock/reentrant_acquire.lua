@@ -1,11 +1,11 @@
 -- Purpose: take a lock, or take it once more; one step, so nothing comes between.
 -- KEYS[1]: the lock, a hash from its owner to the number of its holds
 -- ARGV[1]: the owner; ARGV[2]: the lease of this hold in ms, which never shortens another hold's
--- ARGV[3]: 1 if the owner comes again and must hold it still, 0 if nobody has used it before: holds
---   are told apart by nothing but their number, so a stale one would free what a new one had taken
--- Returns: the owner's holds, this one included; 0 somebody else's, untouched; -1 the same, and it
+-- ARGV[3]: 1 if the owner enters again and must still hold it, 0 if it is new. Holds have no names
+--   but their number, so a stale one would free what a new one had taken.
+-- Returns: the owner's holds, this one included; 0 another owner's, untouched; -1 the same, and it
 --   has no end
--- Errors: LOST the owner comes again and holds nothing; WRONGTYPE; ERR arguments
+-- Errors: LOST the owner enters again and holds nothing; WRONGTYPE; ERR arguments
 local owner, lease, again = ARGV[1], ARGV[2], ARGV[3]
 if not owner or owner == '' then
   return redis.error_reply('ERR the owner is missing')
@@ -26,7 +26,7 @@ if not count and again == '1' then
 end
 local others = count and {} or redis.call('HVALS', KEYS[1])
 if #others > 0 then
-  -- It is one owner's; what has more fields than that, or others, is no such lock.
+  -- A hash with another field, or with more than one, is no lock of this kind.
   if #others > 1 or not tonumber(others[1]) then
     return redis.error_reply('WRONGTYPE the hash is no such lock')
   end

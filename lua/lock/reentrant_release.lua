@@ -1,7 +1,7 @@
 -- Purpose: give up one hold of a lock, and free the lock with the last; one step.
 -- KEYS[1]: the lock, a hash from its owner to the number of its holds
 -- ARGV[1]: the owner; ARGV[2]: the lease of this hold in ms, set again for the holds that are left
--- Returns: the holds that are left, 0 freed; -1 somebody else's, untouched; -2 nobody's
+-- Returns: the holds that are left, 0 freed; -1 another owner's, untouched; -2 not held
 -- Errors: WRONGTYPE; ERR arguments
 local owner, lease = ARGV[1], ARGV[2]
 if not owner or owner == '' then

@@ -1,7 +1,7 @@
 -- Purpose: free a lock, but only if the caller still owns it; one step, so nothing comes between.
 -- KEYS[1]: the lock
 -- ARGV[1]: the owner
--- Returns: 1 freed; 0 somebody else's, untouched; -1 nobody's (expired or removed)
+-- Returns: 1 freed; 0 another owner's, untouched; -1 not held (expired or removed)
 -- Errors: WRONGTYPE; ERR arguments
 if #KEYS ~= 1 or #ARGV ~= 1 or ARGV[1] == '' then
   return redis.error_reply('ERR arguments: lock; owner')

@@ -1,8 +1,8 @@
--- Purpose: set the lease of a lock anew, but only if the caller still owns it.
+-- Purpose: renew the lease of a lock, but only if the caller still owns it.
 -- KEYS[1]: the lock
 -- ARGV[1]: the owner
 -- ARGV[2]: the lease, in ms
--- Returns: 1 renewed; 0 somebody else's, untouched; -1 nobody's (expired or removed)
+-- Returns: 1 renewed; 0 another owner's, untouched; -1 not held (expired or removed)
 -- Errors: WRONGTYPE; ERR arguments
 local function is_ms(text)
   return #text <= 15 and text:find('^[1-9]%d*$')

@@ -1,5 +1,5 @@
--- Purpose: take a read lock. Readers share. A writer keeps readers out, and so does one that waits,
---   except those whom the last writer invited when it left, and owners who are inside already.
+-- Purpose: take a read lock. Readers share. A writer keeps readers out, and so does a waiting one,
+--   except readers that the last writer invited, and owners that are inside already.
 -- KEYS[1]: the write holds, a sorted set of request:owner by the server's ms at which each ends
 -- KEYS[2]: the read holds, likewise
 -- KEYS[3]: the waiting writers, requests by the server's ms until which each counts as alive

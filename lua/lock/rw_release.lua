@@ -1,6 +1,6 @@
--- Purpose: end a request for a read or write lock: its hold, its waiting, or both; then wake those
---   who may enter. A writer that leaves invites the readers who wait, so that writers do not
---   follow one another for ever. Sent again, it answers as it did the first time.
+-- Purpose: end a request for a read or write lock: its hold, its waiting, or both; then wake the
+--   waiters that may enter. A writer that leaves invites the waiting readers, so writers do not
+--   follow one another for ever. A repeated call returns the first one's answer.
 -- KEYS[1]: the write holds; KEYS[2]: the read holds; KEYS[3]: the waiting writers; KEYS[4]: the
 --   waiting readers; KEYS[5]: the invited readers (see rw_read.lua); KEYS[6]: this request's latch
 -- ARGV[1]: the owner; ARGV[2]: the request, without a colon; ARGV[3]: the latch's life in ms
@@ -58,12 +58,12 @@ if own_ends > now then
 elseif writer and writer:match(':(.*)') ~= owner then
   answer = 0
 end
--- A server whose memory is full refuses this; the rest goes on.
+-- A server whose memory is full refuses this; the script continues.
 redis.pcall('SET', KEYS[6], answer, 'PX', latch_ms)
 if writer then
   return answer
 end
--- Waiters look by themselves if this user may not publish.
+-- Without the right to publish, waiters find out by polling.
 local told = 0
 if wrote_until > now and is_reader_waiting then
   redis.call('RENAME', readers, invited)

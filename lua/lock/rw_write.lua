@@ -1,5 +1,5 @@
--- Purpose: take the write lock: again, if its owner has it; else if nobody writes or reads, and no
---   reader is invited. An owner that reads is refused: it would wait for itself.
+-- Purpose: take the write lock: again, if its owner has it; else if there is no writer, no reader
+--   and no invited reader. An owner that reads is refused: it would wait for itself.
 -- KEYS[1]: the write holds, a sorted set of request:owner by the server's ms at which each ends
 -- KEYS[2]: the read holds, likewise
 -- KEYS[3]: the waiting writers, requests by the server's ms until which each counts as alive

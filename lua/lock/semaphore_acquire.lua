@@ -1,16 +1,16 @@
 -- Purpose: take permits of a semaphore if it has them.
--- KEYS[1]: the semaphore, a hash: `permits` is how many are free, `set` who set them
+-- KEYS[1]: the semaphore, a hash: `permits` is the number of free ones, `set` the id that set them
 -- KEYS[2]: the latch of this acquisition: `<count>:<set>` it was carried out; else it is over
 -- ARGV[1]: how many; 0 for all there are
 -- ARGV[2]: how long to remember it, in ms
--- Returns: {n >= 0 taken, who set the permits}; {-1, ''} there are not so many, or no semaphore. An
---   acquisition that is sent again gets the first one's permits.
--- Errors: GIVENUP it was given up or released before this call came; WRONGTYPE; ERR arguments
+-- Returns: {n >= 0 taken, the id that set the permits}; {-1, ''} too few permits, or no semaphore.
+--   An acquisition that is sent again gets the first one's permits.
+-- Errors: GIVENUP it was abandoned or released before this call; WRONGTYPE; ERR arguments
 local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
--- What counts, as these types write it; all else is no number of theirs.
+-- A number as these scripts write it; anything else is not theirs.
 local function count_of(text)
   local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
   return fits and tonumber(text)

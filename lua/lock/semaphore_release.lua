@@ -1,11 +1,11 @@
--- Purpose: give permits of a semaphore back, once, and tell a waiter; or undo an acquisition whose
---   answer nobody got, if it was carried out, and keep it from being carried out later.
--- KEYS[1]: the semaphore, a hash: `permits` is how many are free, `set` who set them
+-- Purpose: release permits of a semaphore, once, and wake a waiter; or undo an acquisition whose
+--   answer was lost, if it was carried out, and keep it from being carried out later.
+-- KEYS[1]: the semaphore, a hash: `permits` is the number of free ones, `set` the id that set them
 -- KEYS[2]: the latch of their acquisition: `<count>:<set>` it was carried out; else it is over
 -- KEYS[3]: the channel of its waiters
 -- ARGV[1]: the message
 -- ARGV[2]: how many; 0 for as many as the acquisition took
--- ARGV[3]: who set the permits, of which these are; empty if that does not matter
+-- ARGV[3]: the id that set the permits; empty if it does not matter
 -- ARGV[4]: how long to remember it, in ms
 -- ARGV[5]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 given back; 0 there was nothing to undo, or the semaphore is not there any more, or is
@@ -15,7 +15,7 @@ local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
--- What counts, as these types write it; all else is no number of theirs.
+-- A number as these scripts write it; anything else is not theirs.
 local function count_of(text)
   local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
   return fits and tonumber(text)
@@ -50,10 +50,10 @@ end
 if permits + count > 2147483647 then
   return redis.error_reply('TOOMANY permits')
 end
--- First, because a server whose memory is full allows it, and then the rest.
+-- First: a server whose memory is full allows this, and afterwards the writes below.
 redis.call('DEL', KEYS[2])
 redis.call('HINCRBY', KEYS[1], 'permits', count)
 redis.call('SET', KEYS[2], 'given back', 'PX', latch_ms)
--- Waiters look by themselves if this user may not publish.
+-- Without the right to publish, waiters find out by polling.
 redis.pcall(ARGV[5], KEYS[3], ARGV[1])
 return 1

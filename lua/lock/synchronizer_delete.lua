@@ -7,7 +7,7 @@
 -- ARGV[3]: the command that sends it: PUBLISH, or SPUBLISH on a cluster
 -- Returns: 1 removed; 0 there was none
 -- Errors: WRONGTYPE; ERR arguments
--- What counts, as these types write it; all else is no number of theirs.
+-- A number as these scripts write it; anything else is not theirs.
 local function count_of(text)
   local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
   return fits and tonumber(text)

@@ -3,7 +3,7 @@
 -- ARGV[1]: the field of the number, which says of what kind the synchronizer is
 -- Returns: the number; 0 if there is no synchronizer
 -- Errors: WRONGTYPE; ERR arguments
--- What counts, as these types write it; all else is no number of theirs.
+-- A number as these scripts write it; anything else is not theirs.
 local function count_of(text)
   local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
   return fits and tonumber(text)

@@ -13,7 +13,7 @@ local function whole(text, least)
   local number = tonumber(text)
   return number and number >= least and number <= 1e12 and number % 1 == 0 and number
 end
--- What counts, as these types write it; all else is no number of theirs.
+-- A number as these scripts write it; anything else is not theirs.
 local function count_of(text)
   local fits = text and #text <= 10 and text:find('^%d+$') and tonumber(text) <= 4294967295
   return fits and tonumber(text)
@@ -34,6 +34,6 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
 redis.call('HSET', KEYS[1], ARGV[2], number, 'set', ARGV[4])
--- Waiters look by themselves if this user may not publish.
+-- Without the right to publish, waiters find out by polling.
 redis.pcall(ARGV[5], KEYS[2], ARGV[1])
 return 1

@@ -1,5 +1,7 @@
-//! Addresses of servers: secrets, since most have a password in them, which know by what setting
-//! they were given, so that an error blames what has to be mended.
+//! Addresses of servers.
+//!
+//! An address is a secret, since it may contain a password. It knows the setting it came from, so
+//! that an error names what has to be changed.
 
 use std::ffi::OsStr;
 
@@ -16,17 +18,17 @@ pub struct Address {
 }
 
 impl Address {
-    /// The address, without blanks around it; it may be empty.
+    /// The address without blanks around it; may be empty.
     pub fn expose(&self) -> &str {
         self.text.expose_secret().trim()
     }
 
-    /// The flag, or the variable of the environment, that it came from.
+    /// The flag or the environment variable that it came from.
     pub fn given_as(&self) -> &str {
         &self.given_as
     }
 
-    /// Whether nothing was given, which an empty setting says as well.
+    /// Whether the setting is absent or empty.
     pub(super) fn is_missing(address: Option<&Self>) -> bool {
         address.is_none_or(|address| address.expose().is_empty())
     }
@@ -40,7 +42,7 @@ impl ValueParserFactory for Address {
     }
 }
 
-/// Takes any text.
+/// Parses any text as an address.
 #[derive(Debug, Clone, Copy)]
 pub struct AddressParser;
 

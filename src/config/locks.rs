@@ -1,4 +1,4 @@
-//! What `seckill serve` and `seckill lock run` are told of locks and of the servers they live on.
+//! Flags of locks and their servers, for `seckill serve` and `seckill lock run`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,79 +13,94 @@ use distlock::{
 use super::Address;
 use crate::store;
 
-/// How any Redis is connected to, besides what stands in its address.
+/// How to connect to any Redis, besides its address.
 #[derive(Debug, Args)]
 pub struct RedisArgs {
-    /// The authority, in PEM, that vouches for Redis servers with `rediss://` (TLS); without it
-    /// those of the system do.
+    /// Certificate authority (a PEM file) for Redis servers with `rediss://` (TLS). Set it for a
+    /// private authority; without it the system's authorities count.
     #[arg(long, env = "REDIS_CA_FILE")]
     pub redis_ca_file: Option<PathBuf>,
-    /// Accept a Redis that may evict keys, and with them locks.
+    /// Accept a Redis that may evict keys, and with them locks. Set it only if two holders of one
+    /// lock do no harm.
     #[arg(long, env = "ALLOW_EVICTION")]
     pub allow_eviction: bool,
 }
+
+/// The longest restart delay: a day.
+const MAX_RESTART_DELAY_MS: i64 = 86_400_000;
 
 /// Servers that some kinds of locks need besides the database and the Redis that all use.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Servers of locks")]
 pub struct LockServers {
-    /// The independent Redis servers of `red` (3 or 5) and `multi`, separated by commas.
-    #[arg(long, env = "RED_URLS", hide_env_values = true, value_delimiter = ',')]
+    /// Independent Redis servers of `redlock` (3 or 5) and `multi`, separated by commas.
+    #[arg(long, env = "REDLOCK_URLS", hide_env_values = true, value_delimiter = ',')]
+    pub redlock_urls: Vec<Address>,
+    /// The former name of `--redlock-urls`.
+    #[arg(long, env = "RED_URLS", hide = true, hide_env_values = true, value_delimiter = ',')]
     pub red_urls: Vec<Address>,
-    /// The ensemble of `zookeeper`: `host:port,host:port/chroot`, whose chroot must exist.
+    /// Ensemble of `zookeeper`: `host:port,host:port/chroot`. The chroot must exist.
     #[arg(long, env = "ZOOKEEPER_URL")]
     pub zookeeper_url: Option<Address>,
-    /// How they and the service's own Redis are connected to.
+    /// How to connect to these and to the service's own Redis.
     #[command(flatten)]
     pub redis: RedisArgs,
-    /// The most database connections of the locks' own pool: each holder and each waiter of
-    /// `mysql-row` and `mysql-named` has one.
+    /// Most database connections for locks: 2 to 1000. Each holder and each waiter of `mysql-row`
+    /// and `mysql-named` uses one; raise it with their number.
     #[arg(long, env = "LOCK_POOL", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub lock_pool: u32,
-    /// How many replicas of the Redis must confirm a lock of `redisson` before it counts: `none`, a
-    /// number, or `majority:N` or `all:N` of the N that there ought to be. With too few of them
-    /// nobody gets a lock. It makes rarer that a failover forgets one; it does not rule it out.
+    /// Replicas of the Redis that must confirm a lock of `redisson`: `none`, a number, or
+    /// `majority:N` or `all:N` of N replicas, 1 to 100. With too few replicas every lock is
+    /// refused. A failover then rarely loses a lock, but still can.
     #[arg(long, env = "LOCK_REPLICATION", default_value = "none", value_parser = replication)]
     pub lock_replication: Replication,
-    /// How long a server of `red` that came up empty stays out, in ms: at least the longest lease
-    /// that anybody uses on these servers. It delays the very first lock as well. 0 is for servers
-    /// that forget nothing: `appendonly yes` and `appendfsync always`.
-    #[arg(long, env = "RED_RESTART_DELAY_MS", default_value_t = 0,
-          value_parser = clap::value_parser!(u32).range(0..=86_400_000))]
+    /// Milliseconds that an empty server of `redlock` stays out after its start: 0 to 86400000, and
+    /// at least the longest lease on these servers. It delays the very first lock too. Keep 0 for
+    /// servers that lose nothing: `appendonly yes` with `appendfsync always`.
+    #[arg(long, env = "REDLOCK_RESTART_DELAY_MS", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=MAX_RESTART_DELAY_MS))]
+    pub redlock_restart_delay_ms: u32,
+    /// The former name of `--redlock-restart-delay-ms`.
+    #[arg(long, env = "RED_RESTART_DELAY_MS", hide = true, default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=MAX_RESTART_DELAY_MS))]
     pub red_restart_delay_ms: u32,
 }
 
 impl LockServers {
-    /// The independent servers that were named; an empty setting names none.
+    /// The independent servers; an empty setting names none. The former name of the setting counts
+    /// if the current one is absent.
     pub fn independent(&self) -> impl Iterator<Item = &Address> {
-        self.red_urls.iter().filter(|url| !url.expose().is_empty())
+        let is_named = |url: &&Address| !url.expose().is_empty();
+        let current = self.redlock_urls.iter().any(|url| is_named(&url));
+        let urls = if current { &self.redlock_urls } else { &self.red_urls };
+        urls.iter().filter(is_named)
     }
 
-    /// The ensemble that was named, as `ZooKeeper`'s own clients take it, and by what setting.
+    /// The ensemble as `ZooKeeper`'s own clients take it, and the setting that named it.
     pub fn ensemble(&self) -> Option<(&str, &str)> {
         let url = self.zookeeper_url.as_ref().filter(|url| !url.expose().is_empty())?;
         let named = url.expose();
         Some((named.strip_prefix("zookeeper://").unwrap_or(named), url.given_as()))
     }
 
-    /// How long a server of `red` that came up empty stays out.
-    pub fn red_restart_delay(&self) -> Duration {
-        Duration::from_millis(self.red_restart_delay_ms.into())
+    /// How long an empty server of `redlock` stays out after its start.
+    pub fn redlock_restart_delay(&self) -> Duration {
+        Duration::from_millis(self.redlock_restart_delay_ms.max(self.red_restart_delay_ms).into())
     }
 
-    /// Whether the kind has its servers and is told nothing that is for another, as a sentence if
-    /// not.
+    /// Checks that the kind has its servers, and no setting of another kind; the error is a
+    /// sentence.
     pub(super) fn check(&self, kind: LockKind, lease: Duration) -> Result<(), String> {
         if self.lock_replication.confirmations() > 0 && !kind.can_be_confirmed() {
             let flag = "--lock-replication (LOCK_REPLICATION)";
             return Err(format!("{flag} is for the lock redisson, not for {kind}"));
         }
-        let delay = self.red_restart_delay();
+        let delay = self.redlock_restart_delay();
         if !delay.is_zero() {
-            let flag = "--red-restart-delay-ms (RED_RESTART_DELAY_MS)";
+            let flag = "--redlock-restart-delay-ms (REDLOCK_RESTART_DELAY_MS)";
             if !kind.has_restart_delay() {
-                return Err(format!("{flag} is for the lock red, not for {kind}"));
+                return Err(format!("{flag} is for the lock redlock, not for {kind}"));
             }
             if delay < lease {
                 let lease_ms = lease.as_millis();
@@ -101,7 +116,7 @@ impl LockServers {
         }
     }
 
-    /// Whether there are as many independent servers as the kind needs, none of them twice.
+    /// Checks that the independent servers are as many as the kind needs, and different.
     fn check_independent(&self, kind: LockKind) -> Result<(), String> {
         let mut places = Vec::new();
         for url in self.independent() {
@@ -118,7 +133,7 @@ impl LockServers {
             places.push(place);
         }
         if places.is_empty() {
-            return Err(format!("the lock {kind} needs --red-urls (RED_URLS)"));
+            return Err(format!("the lock {kind} needs --redlock-urls (REDLOCK_URLS)"));
         }
         match kind.server_counts() {
             Some([few, more]) if ![few, more].contains(&places.len()) => {
@@ -131,19 +146,19 @@ impl LockServers {
     }
 }
 
-/// Whether that can be the address of a Redis, as a sentence if not.
+/// Checks the address of a Redis; the error is a sentence.
 pub(super) fn check_redis(url: &Address) -> Result<(), String> {
     let usable = RedisAddress::from(url.expose()).check();
     usable.map_err(|error| format!("{} is not usable: {error}", url.given_as()))
 }
 
-/// The same of a database.
+/// Checks the address of a database; the error is a sentence.
 pub(super) fn check_database(url: &Address) -> Result<(), String> {
     let usable = store::check_database_address(url.expose());
     usable.map_err(|error| format!("{} is not usable: {error}", url.given_as()))
 }
 
-/// Whether holds of that kind can carry a fencing token, as a sentence if not.
+/// Checks that holds of that kind can carry a fencing token; the error is a sentence.
 pub(super) fn check_fencing(flag: &str, kind: LockKind) -> Result<(), String> {
     match guarantees(kind).fencing {
         Fencing::Optional | Fencing::Yes => Ok(()),
@@ -156,18 +171,22 @@ pub(super) fn check_fencing(flag: &str, kind: LockKind) -> Result<(), String> {
     }
 }
 
-/// Takes the name of a kind.
+/// Parses the name of a kind.
 pub(super) fn lock_kind() -> impl TypedValueParser<Value = LockKind> {
     kinds_of(|_| true)
 }
 
-/// The same, listing only those that keep other processes out. A reason is all that the others get.
+/// Parses the name of a kind, and lists in the help those that exclude other processes. The others
+/// are refused later, with the reason.
 fn shared_kind() -> impl TypedValueParser<Value = LockKind> {
     kinds_of(|kind| guarantees(kind).is_on_a_server())
 }
 
 fn kinds_of(is_listed: fn(LockKind) -> bool) -> impl TypedValueParser<Value = LockKind> {
-    let name = |kind: LockKind| PossibleValue::new(kind.as_str()).hide(!is_listed(kind));
+    let name = |kind: LockKind| {
+        let name = PossibleValue::new(kind.as_str()).hide(!is_listed(kind));
+        name.aliases(kind.former_name())
+    };
     let names = PossibleValuesParser::new(LockKind::ALL.map(name));
     names.try_map(|name| name.parse::<LockKind>())
 }
@@ -175,7 +194,7 @@ fn kinds_of(is_listed: fn(LockKind) -> bool) -> impl TypedValueParser<Value = Lo
 /// `seckill locks`.
 #[derive(Debug, Args)]
 pub struct LockList {
-    /// As JSON.
+    /// Print JSON instead of tables.
     #[arg(long)]
     pub json: bool,
 }
@@ -188,32 +207,32 @@ pub enum LockCommand {
 }
 
 const RUN_HELP: &str = "\
-The command runs in a process group of its own, in the foreground of the terminal if there is one \
-(where Ctrl-Z has no effect: a command that is stopped would hold the lock for nothing). SIGTERM, \
-SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group. If the lock is lost, or \
-is about to be, it gets SIGTERM, and after the grace SIGKILL: before the lock's server lets \
-anybody else in, unless the server itself took the lock away. A `seckill lock run` that is killed \
-(SIGKILL) or stopped itself cannot do that: its command runs on, and once the lease has ended \
-somebody else gets the lock. What must not be written twice even then has to check the token.
+The command runs in a process group of its own, in the foreground of the terminal if there is \
+one. Ctrl-Z has no effect there: a stopped command would hold the lock for nothing. SIGTERM, \
+SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group.
+
+If the lock is lost or about to expire, the group gets SIGTERM, and SIGKILL after the grace. That \
+is before the server grants the lock to another owner, unless the server itself took it away. A \
+`seckill lock run` that is killed (SIGKILL) or stopped cannot end its command: another owner gets \
+the lock after the lease, while the command still runs. Where that must do no harm, check the token.
 
 Exit codes:
-  that of the command; 128+n if signal n ended it, or this program while it waited for the lock
+  that of the command, or 128+n if signal n ended it, or this program while it waited
   2    bad usage; the command did not run
   69   the lock's server cannot be reached, or failed; the command did not run
   71   this machine failed: the command could not be started or watched
-  75   somebody else held the lock for as long as --wait; the command did not run
+  75   another owner held the lock for longer than --wait; the command did not run
   76   the lock was lost; the command was ended
-  78   the lock's server answers, and trying again does not help: it denies access (a wrong
-       password, say), it may evict locks, or the name is that of a lock of another kind; the
-       command did not run
+  78   the lock's server answers, and a retry does not help: it denies access (such as for a
+       wrong password), it may evict locks, or the name belongs to a lock of another kind;
+       the command did not run
   126  the command cannot be executed
   127  there is no such command
-Numbers that a command uses itself say nothing of the lock: with each of its own from 2 to 127 \
-this program writes a line to stderr that begins with `seckill: `, and with those of the command \
-none.
+A command may use the same numbers. With its own codes from 2 to 127 this program writes a line to \
+stderr that begins with `seckill: `; with those of the command it does not.
 
-The lock is released when the command ends. What it leaves running in the background goes on \
-without it, other than under flock(1), which keeps the lock until all of them have closed its file.
+The lock is released when the command ends. Processes that it leaves in the background run on \
+without the lock. flock(1) differs: it keeps the lock until all of them have closed its file.
 
 Example:
   seckill lock run --name nightly-report --wait 0 -- ./report.sh";
@@ -222,34 +241,35 @@ Example:
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
 pub struct LockRun {
-    /// What kind of lock it is. All who share a name must use the same kind: two kinds do not
-    /// always keep each other out.
+    /// Kind of the lock. All who share a name must use the same kind: two kinds do not always
+    /// exclude each other. `seckill locks` compares them.
     #[arg(long, default_value = "redisson", value_parser = shared_kind())]
     pub kind: LockKind,
-    /// Its name: 1 to 512 bytes.
+    /// Name of the lock: 1 to 512 bytes.
     #[arg(long, value_parser = lock_name)]
     pub name: LockName,
-    /// How long to wait for it, such as 500ms, 10s or 1h; 0 fails at once. Kinds that poll share
-    /// fairly between processes from 100ms on.
+    /// How long to wait for the lock, with its unit, such as 500ms, 10s or 1h; 0 fails at once.
+    /// From 100ms on, kinds that poll share the lock fairly between processes.
     #[arg(long, default_value = "10s", value_parser = wait, allow_hyphen_values = true)]
     pub wait: Duration,
-    /// How long it outlives a dead holder. Kinds without renewal end after that time even if the
-    /// command still runs: they are then lost.
+    /// How long the lock outlives a dead holder, from 100ms on. Kinds without renewal are lost
+    /// after this time although the command still runs: choose it longer than the command for them.
     #[arg(long, default_value = "30s", value_parser = lease, allow_hyphen_values = true)]
     pub lease: Duration,
-    /// How long the command has between SIGTERM and SIGKILL if the lock is lost [default: a fifth
-    /// of the lease, at most 5s]
+    /// Time between SIGTERM and SIGKILL if the lock is lost, at most half of the lease. Raise it
+    /// for a command that needs longer to clean up [default: a fifth of the lease, at most 5s]
     #[arg(long, value_parser = grace, allow_hyphen_values = true)]
     pub grace: Option<Duration>,
-    /// Put the fencing token into the command's environment, as `LOCK_TOKEN`.
+    /// Put the fencing token into the command's environment as `LOCK_TOKEN`, for servers that check
+    /// it.
     #[arg(long)]
     pub token: bool,
-    /// `mysql://user:password@host:3306/database`: for the `mysql` kinds, and for --token with
-    /// kinds whose tokens the database makes.
+    /// Address of MySQL or MariaDB, `mysql://user:password@host:3306/database`: for the `mysql`
+    /// kinds, and for --token with kinds whose tokens the database makes.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<Address>,
-    /// `redis://user:password@host:6379/0`, `rediss://` or `redis+unix://`; of a Redis Cluster
-    /// `redis+cluster://user:password@host:6379,host:6379`
+    /// Address of Redis: `redis://user:password@host:6379/0`, `rediss://` (TLS) or `redis+unix://`;
+    /// of a Redis Cluster `redis+cluster://user:password@host:6379,host:6379`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<Address>,
     /// The command and its arguments.
@@ -261,7 +281,7 @@ pub struct LockRun {
 }
 
 impl LockRun {
-    /// Combinations that make no sense, as a sentence each.
+    /// Refuses combinations of flags that make no sense; the error is a sentence.
     pub fn check(&self) -> Result<(), String> {
         let kind = self.kind;
         if !guarantees(kind).is_on_a_server() {
@@ -274,7 +294,7 @@ impl LockRun {
         if kind.backend() == Backend::MySql && no_database {
             return Err(format!("the lock {kind} needs --database-url (DATABASE_URL)"));
         }
-        // What the kind does not need is not looked at.
+        // Settings that the kind does not need are not checked.
         if let (Backend::Redis, Some(url)) = (kind.backend(), &self.redis_url) {
             check_redis(url)?;
         }

@@ -1,27 +1,31 @@
-//! What `seckill serve` is told.
+//! The command line of `seckill serve`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use distlock::failpoint::are_compiled_in;
 use distlock::{HoldKind, LockKind, LockOptions, RenewalKind, guarantees};
 use secrecy::SecretString;
 
-use super::limits::LimitFlags;
+use super::connections::ConnectionArgs;
 use super::locks::{LockServers, check_database, check_fencing, check_redis, lock_kind};
-use super::path::{PathArgs, check_path};
+use super::login::LoginFlags;
+use super::purchase_mode::{PurchaseModeArgs, check_purchase_mode};
+use super::rate_limits::LimitFlags;
+use super::tokens::TokenArgs;
 use super::{Address, Database};
-use crate::sale::{GroupLimits, Guards, LockOrder, OnLost, Path, Plant, Scope, Writer};
+use crate::sale::{
+    BatchLimits, Guards, InjectedBug, LockOrder, OnLost, PurchaseMode, Scope, Writer,
+};
 
-/// The most orders in one transaction of `--writer grouped`, unless told otherwise.
+/// The default of `--group-size`.
 const GROUP_SIZE: usize = 256;
-/// The most orders of one voucher that wait for one.
+/// The default of `--group-queue`.
 const GROUP_QUEUE: usize = 512;
-/// The lock, unless told otherwise.
+/// The default of `--lock`.
 pub(super) const LOCK: &str = "redisson";
-/// The lease of kinds that do not renew it, unless told otherwise.
+/// The default lease of kinds without renewal.
 const FIXED_LEASE: Duration = Duration::from_secs(10);
 
 /// `seckill serve`.
@@ -30,199 +34,162 @@ pub struct Serve {
     /// The database.
     #[command(flatten)]
     pub database: Database,
-    /// `redis://user:password@host:6379/0`, `rediss://` (TLS) or
+    /// Address of Redis: `redis://user:password@host:6379/0`, `rediss://` (TLS) or
     /// `redis+unix:///path?user=user&pass=password&db=0`; of a Redis Cluster (7 or later) some
     /// nodes, `redis+cluster://user:password@host:6379,host:6379` or `rediss+cluster://`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Address,
-    /// Address and port to listen on, instead of `--port`; port 0 takes a free one.
+    /// Address and port to listen on, instead of `--port`; port 0 takes a free one. Use
+    /// `0.0.0.0:PORT` to be reached from other machines.
     #[arg(long, env = "BIND")]
     pub bind: Option<SocketAddr>,
-    /// Listen on this port of 127.0.0.1; use `--bind 0.0.0.0:PORT` to be reached from outside.
+    /// Port of 127.0.0.1 to listen on; 0 takes a free one. Use `--bind` for another address.
     #[arg(long, env = "PORT", default_value_t = 8080)]
     pub port: u16,
-    /// Signs the tokens: at least 32 bytes, the same for all replicas.
+    /// Key that signs access tokens: at least 32 bytes, the same for all replicas. A new key ends
+    /// all tokens.
     #[arg(long, env = "JWT_SECRET", hide_env_values = true)]
     pub jwt_secret: Option<SecretString>,
-    /// How long a login lasts, in seconds.
-    #[arg(long, env = "TOKEN_TTL_S", default_value_t = 43_200,
-          value_parser = clap::value_parser!(u32).range(60..=2_592_000))]
-    pub token_ttl_s: u32,
-    /// Where login codes go: `-` for stdout or a file, a line of JSON each. Without it nobody can
-    /// log in, except with --dev.
-    #[arg(long, env = "LOGIN_CODE_OUTBOX")]
-    pub login_code_outbox: Option<PathBuf>,
-    /// Signs what the payment provider says: at least 32 bytes, the same for all replicas. The
-    /// provider is a mock that takes no money. Without it nobody can pay, except with --dev.
+    /// The life of tokens, and their revocation.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
+    /// Key that signs callbacks of the payment provider: at least 32 bytes, the same for all
+    /// replicas. The provider is a mock that moves no money. Without the key payments are refused,
+    /// except with --dev.
     #[arg(long, env = "PAYMENT_SECRET", hide_env_values = true)]
     pub payment_secret: Option<SecretString>,
-    /// After how long an order that is not paid is cancelled and its unit sold again, in seconds;
-    /// 0: never.
+    /// Seconds after which an unpaid order is cancelled and its unit sold again: 0 to 2592000; 0 is
+    /// never. Choose it longer than a payment takes.
     #[arg(long, alias = "unpaid-timeout", env = "UNPAID_TIMEOUT_S", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=2_592_000))]
     pub unpaid_timeout_s: u32,
-    /// Name of this replica in `X-Replica`; default: address and port, or HOSTNAME with a bind
-    /// address that says nothing (0.0.0.0).
+    /// Name of this replica in `X-Replica`: 1 to 64 visible ASCII characters. A fixed name lets a
+    /// restarted replica of the queued mode take up its own entries [default: address and port, or
+    /// HOSTNAME if the address is 0.0.0.0]
     #[arg(long, env = "REPLICA_ID", value_parser = replica_name)]
     pub replica_id: Option<String>,
-    /// The lock around a purchase.
+    /// Kind of the lock around a purchase; the same for all replicas. `seckill locks` compares
+    /// them.
     #[arg(long, env = "LOCK", default_value = LOCK, value_parser = lock_kind())]
     pub lock: LockKind,
-    /// What the lock's name is made of.
+    /// What the lock's name is made of: one purchase of a user at a time, or of a voucher.
+    /// `voucher` is slower, and protects the stock too.
     #[arg(long, env = "LOCK_SCOPE", value_enum, default_value = "user")]
-    pub lock_scope: ScopeArg,
+    pub lock_scope: Scope,
     /// When a purchase is answered.
     #[command(flatten)]
-    pub path: PathArgs,
-    /// What writes the orders: each in a transaction of its own, or those of a voucher that arrive
-    /// while one is on its way together in the next.
+    pub purchase_mode: PurchaseModeArgs,
+    /// What writes orders: `single` uses one transaction an order; `grouped` commits the orders of
+    /// a voucher that arrive during a transaction in the next one. Use `grouped` for high rates.
     #[arg(long, env = "WRITER", value_enum, default_value = "single")]
     pub writer: Writer,
-    /// The most orders in one transaction of `--writer grouped` [default: 256]
+    /// Most orders in one transaction of `--writer grouped`: 1 to 1000. Lower it for shorter
+    /// transactions [default: 256]
     #[arg(long, env = "GROUP_SIZE", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub group_size: Option<u32>,
-    /// The most orders of one voucher that wait for a transaction of `--writer grouped`; more are
-    /// answered 503 at once [default: 512]
+    /// Most orders of one voucher that wait for a transaction of `--writer grouped`: 1 to 100000.
+    /// More are answered 503 at once; raise it to queue longer bursts [default: 512]
     #[arg(long, env = "GROUP_QUEUE", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub group_queue: Option<u32>,
-    /// How long a purchase waits for its lock, in ms; 0 fails at once, as `tryLock()` does. From
-    /// 100 on a lock is given back after the answer, and kinds that poll share it fairly.
+    /// Milliseconds that a purchase waits for its lock: 0 to 60000; 0 fails at once, as `tryLock()`
+    /// does. From 100 on, the lock is released after the answer, and kinds that poll share it
+    /// fairly.
     #[arg(long, env = "LOCK_WAIT_MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(0..=60_000))]
     pub lock_wait_ms: u32,
-    /// How long a lock outlives a dead holder, in ms [default: 30000 for locks that are renewed,
+    /// Milliseconds that a lock outlives a dead holder: 10 to 3600000. Shorter frees the locks of
+    /// dead replicas sooner, longer survives longer pauses [default: 30000 for kinds with renewal,
     /// 10000 for others]
     #[arg(long, env = "LEASE_MS", value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
     pub lease_ms: Option<u32>,
-    /// The most database connections.
+    /// Most database connections for purchases and reads: 2 to 1000. Keep the sum over
+    /// all replicas below the database's `max_connections`.
     #[arg(long, env = "DB_POOL", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub db_pool: u32,
-    /// The most purchases at a time; more are answered 503 at once.
+    /// Most purchases in progress: 1 to 100000. More are answered 503 at once; raise it if the
+    /// database is not busy.
     #[arg(long, env = "MAX_ORDERS", default_value_t = 512,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_orders: u32,
-    /// The most requests at a time; more are answered 503 at once.
+    /// Most requests in flight: 1 to 100000. More are answered 503 at once; keep it above
+    /// --max-orders, so that other routes are served during a sale.
     #[arg(long, env = "MAX_REQUESTS", default_value_t = 2048,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_requests: u32,
-    /// The most connections; more wait.
-    #[arg(long, env = "MAX_CONNECTIONS", default_value_t = 8192,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub max_connections: u32,
-    /// How long to go on answering after SIGTERM, in ms, so that the proxy notices.
+    /// Bounds of client connections.
+    #[command(flatten)]
+    pub connections: ConnectionArgs,
+    /// Milliseconds to serve on after SIGTERM, until the proxy has taken the replica out: 0 to
+    /// 60000. Raise it if the proxy checks less often than twice a second.
     #[arg(long, env = "DRAIN_DELAY_MS", default_value_t = 2000,
           value_parser = clap::value_parser!(u32).range(0..=60_000))]
     pub drain_delay_ms: u32,
-    /// Do not bring the schema up to date at the start.
+    /// Do not bring the schema up to date at the start. For a database user without the right to do
+    /// so; then run `seckill migrate` before.
     #[arg(long, env = "NO_MIGRATE")]
     pub no_migrate: bool,
-    /// Be ready although another replica locks differently.
+    /// Report ready even if other replicas use other lock settings. Such replicas do
+    /// not exclude each other, so set it only while no lock is needed.
     #[arg(long, env = "ALLOW_MIXED")]
     pub allow_mixed: bool,
-    /// For development, on a loopback address only: login codes are in the answer, and `JWT_SECRET`
-    /// may be missing (then tokens end with the process).
+    /// Development mode, on a loopback address only: login codes are in the answer, and
+    /// `JWT_SECRET` may be missing, so that tokens end with the process.
     #[arg(long, env = "DEV")]
     pub dev: bool,
     /// The servers of some kinds of locks.
     #[command(flatten)]
     pub lock_servers: LockServers,
-    /// How often somebody may ask.
+    /// Rate limits.
     #[command(flatten)]
     pub limits: LimitFlags,
+    /// Logins.
+    #[command(flatten)]
+    pub login: LoginFlags,
     /// The laboratory's switches.
     #[command(flatten)]
     pub laboratory: Laboratory,
 }
 
-/// Switches that break things on purpose, or show how they break.
+/// Switches that break the service on purpose, or show how it breaks.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Laboratory (each needs --lab)")]
 pub struct Laboratory {
-    /// Allow the switches below, and tell with the answer to a purchase when it held its lock; on a
+    /// Allow the switches below, and say in the answer to a purchase when it held its lock. On a
     /// loopback address only.
     #[arg(long, env = "LAB")]
     pub lab: bool,
-    /// off: sell by the textbook's naive code, in tables of its own.
+    /// `on`: unique key and stock condition are enforced. `off`: naive code sells in tables of its
+    /// own, and the lock is the only protection.
     #[arg(long, env = "GUARDS", value_enum, default_value = "on")]
-    pub guards: GuardsArg,
-    /// Extra time inside the locked section, in ms.
+    pub guards: Guards,
+    /// Milliseconds of extra time inside the critical section: 0 to 60000. It makes overlaps of
+    /// holders likely.
     #[arg(long, env = "WORK_MS", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=60_000))]
     pub work_ms: u32,
-    /// inside: take the lock inside the transaction and free it before the commit.
+    /// `inside`: take the lock inside the transaction and release it before the commit, a common
+    /// mistake.
     #[arg(long, env = "LOCK_ORDER", value_enum, default_value = "outside")]
-    pub lock_order: LockOrderArg,
-    /// ignore: work on after the lock is lost, as naive code does.
+    pub lock_order: LockOrder,
+    /// What a purchase does when its lock is lost: `stop`, or `ignore` as naive code does.
     #[arg(long, env = "ON_LOST", value_enum, default_value = "stop")]
     pub on_lost: OnLost,
-    /// Take a fencing token with the lock, and check it in the order's own transaction.
+    /// Take a fencing token with the lock, and check it in the order's transaction. It stops
+    /// holders that have lost their lock.
     #[arg(long, env = "FENCED")]
     pub fenced: bool,
-    /// A deliberate bug, to see it caught.
-    #[arg(long, value_enum)]
-    pub plant: Option<Plant>,
-    /// Take the way through the code that purchases take with this bug of --plant, without the bug.
-    #[arg(long, value_enum, hide_possible_values = true)]
-    pub plant_control: Option<Plant>,
-    /// Fail at these points, as `sale-committed=return(kill);lock-busy=1*sleep(900)`; only in a
-    /// program that was built for it.
+    /// A deliberate bug, to test that the judge finds it.
+    #[arg(long, alias = "plant", value_enum)]
+    pub inject_bug: Option<InjectedBug>,
+    /// Take the code path of purchases with this bug of --inject-bug, without the bug.
+    #[arg(long, alias = "plant-control", value_enum, hide_possible_values = true)]
+    pub inject_bug_control: Option<InjectedBug>,
+    /// Points at which this replica fails, such as
+    /// `sale-committed=return(kill);lock-busy=1*sleep(900)`. Needs a program that was built with
+    /// failpoints.
     #[arg(long, env = "FAILPOINTS")]
     pub failpoints: Option<String>,
-}
-
-/// `--lock-scope`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ScopeArg {
-    /// One purchase of a user at a time.
-    User,
-    /// One purchase of a voucher at a time.
-    Voucher,
-}
-
-/// `--guards`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum GuardsArg {
-    /// The database has the last word.
-    On,
-    /// It has not.
-    Off,
-}
-
-/// `--lock-order`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LockOrderArg {
-    /// Around the transaction.
-    Outside,
-    /// Inside it.
-    Inside,
-}
-
-impl From<ScopeArg> for Scope {
-    fn from(scope: ScopeArg) -> Self {
-        match scope {
-            ScopeArg::User => Self::User,
-            ScopeArg::Voucher => Self::Voucher,
-        }
-    }
-}
-
-impl From<GuardsArg> for Guards {
-    fn from(guards: GuardsArg) -> Self {
-        match guards {
-            GuardsArg::On => Self::On,
-            GuardsArg::Off => Self::Off,
-        }
-    }
-}
-
-impl From<LockOrderArg> for LockOrder {
-    fn from(order: LockOrderArg) -> Self {
-        match order {
-            LockOrderArg::Outside => Self::Outside,
-            LockOrderArg::Inside => Self::Inside,
-        }
-    }
 }
 
 impl Serve {
@@ -231,17 +198,17 @@ impl Serve {
         self.bind.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port))
     }
 
-    /// Combinations that make no sense, as a sentence each.
+    /// Refuses combinations of flags that make no sense; the error is a sentence.
     pub fn check(&self) -> Result<(), String> {
         let lab = &self.laboratory;
         let used = [
-            (lab.guards == GuardsArg::Off, "--guards off"),
+            (lab.guards == Guards::Off, "--guards off"),
             (lab.work_ms > 0, "--work-ms"),
-            (lab.lock_order == LockOrderArg::Inside, "--lock-order inside"),
+            (lab.lock_order == LockOrder::Inside, "--lock-order inside"),
             (lab.on_lost == OnLost::Ignore, "--on-lost ignore"),
             (lab.fenced, "--fenced"),
-            (lab.plant.is_some(), "--plant"),
-            (lab.plant_control.is_some(), "--plant-control"),
+            (lab.inject_bug.is_some(), "--inject-bug"),
+            (lab.inject_bug_control.is_some(), "--inject-bug-control"),
             (lab.failpoints.is_some(), "--failpoints"),
         ];
         if let Some((_, flag)) = used.iter().find(|(used, _)| *used && !lab.lab) {
@@ -259,18 +226,19 @@ impl Serve {
             return Err("JWT_SECRET is missing (only --dev does without)".to_owned());
         }
         if self.unpaid_timeout_s > 0 && self.payment_secret.is_none() && !self.dev {
-            let why = "nobody could pay in time";
+            let why = "no order could be paid in time";
             return Err(format!("--unpaid-timeout-s needs PAYMENT_SECRET: without it {why}"));
         }
-        if self.unpaid_timeout_s > 0 && lab.guards == GuardsArg::Off {
+        if self.unpaid_timeout_s > 0 && lab.guards == Guards::Off {
             let why = "naive code overwrites the units that come back";
             return Err(format!("--unpaid-timeout-s makes no sense with --guards off: {why}"));
         }
+        self.tokens.check()?;
         check_database(&self.database.database_url)?;
         check_redis(&self.redis_url)?;
         self.check_lock()?;
         self.check_writer()?;
-        check_path(self)
+        check_purchase_mode(self)
     }
 
     fn check_writer(&self) -> Result<(), String> {
@@ -283,14 +251,15 @@ impl Serve {
         }
         let (kind, lab) = (self.lock, &self.laboratory);
         let lock_is_transaction = guarantees(kind).hold == HoldKind::Transaction;
-        let plant_of_single = lab.plant.or(lab.plant_control).is_some_and(Plant::is_of_single);
+        let bug_of_single_writer =
+            lab.inject_bug.or(lab.inject_bug_control).is_some_and(InjectedBug::is_of_single_writer);
         let many = "the orders of one transaction have a lock each";
         let senseless = [
             (lock_is_transaction, "that lock", "the order is written in the lock's transaction"),
-            (lab.guards == GuardsArg::Off, "--guards off", "naive code writes one at a time"),
-            (lab.lock_order == LockOrderArg::Inside, "--lock-order inside", many),
+            (lab.guards == Guards::Off, "--guards off", "naive code writes one at a time"),
+            (lab.lock_order == LockOrder::Inside, "--lock-order inside", many),
             (lab.fenced, "--fenced", many),
-            (plant_of_single, "that --plant", "it is a bug of the writer single"),
+            (bug_of_single_writer, "that --inject-bug", "it is a bug of the writer single"),
         ];
         match senseless.iter().find(|(is_asked_for, ..)| *is_asked_for) {
             Some((_, what, why)) => {
@@ -300,10 +269,10 @@ impl Serve {
         }
     }
 
-    /// How many orders are written together.
-    pub fn group_limits(&self) -> GroupLimits {
+    /// The bounds of the batch writer.
+    pub fn batch_limits(&self) -> BatchLimits {
         let limit = |told: Option<u32>, usual| told.map_or(usual, |told| told as usize);
-        GroupLimits {
+        BatchLimits {
             size: limit(self.group_size, GROUP_SIZE),
             queue: limit(self.group_queue, GROUP_QUEUE),
         }
@@ -311,29 +280,33 @@ impl Serve {
 
     fn check_lock(&self) -> Result<(), String> {
         let (kind, lab) = (self.lock, &self.laboratory);
-        if lab.plant.and(lab.plant_control).is_some() {
-            return Err("--plant-control is the run without the bug of --plant".to_owned());
+        if lab.inject_bug.and(lab.inject_bug_control).is_some() {
+            return Err(
+                "--inject-bug-control is the run without the bug of --inject-bug".to_owned()
+            );
         }
         self.lock_servers.check(kind, self.lease())?;
         if lab.fenced {
             check_fencing("--fenced", kind)?;
         }
-        if let Some(needed) = lab.plant.and_then(Plant::kind).filter(|needed| *needed != kind) {
-            return Err(format!("that --plant is a bug of the lock {needed}, not of {kind}"));
+        if let Some(needed) =
+            lab.inject_bug.and_then(InjectedBug::lock_kind).filter(|needed| *needed != kind)
+        {
+            return Err(format!("that --inject-bug is a bug of the lock {needed}, not of {kind}"));
         }
         if guarantees(kind).hold == HoldKind::Transaction {
             let because = format!("the lock {kind} ends with the order's transaction");
-            if lab.lock_order == LockOrderArg::Inside {
+            if lab.lock_order == LockOrder::Inside {
                 return Err(format!("--lock-order inside makes no sense: {because}"));
             }
-            if lab.plant == Some(Plant::ReleaseBeforeCommit) {
-                return Err(format!("--plant release-before-commit cannot be: {because}"));
+            if lab.inject_bug == Some(InjectedBug::ReleaseBeforeCommit) {
+                return Err(format!("--inject-bug release-before-commit cannot be: {because}"));
             }
         }
         Ok(())
     }
 
-    /// How long a lock outlives a dead holder.
+    /// The lease of locks.
     pub fn lease(&self) -> Duration {
         let usual = match guarantees(self.lock).renewal {
             RenewalKind::Yes | RenewalKind::Heartbeat => LockOptions::WATCHDOG_LEASE,
@@ -342,7 +315,8 @@ impl Serve {
         self.lease_ms.map_or(usual, |ms| Duration::from_millis(ms.into()))
     }
 
-    /// The name of a replica that listens there. In a container, HOSTNAME is what tells it apart.
+    /// The name of a replica that listens on that address. In a container, HOSTNAME tells replicas
+    /// apart.
     pub fn replica_name(&self, address: SocketAddr) -> String {
         let host = || std::env::var("HOSTNAME").ok().filter(|host| replica_name(host).is_ok());
         match &self.replica_id {
@@ -352,34 +326,35 @@ impl Serve {
         }
     }
 
-    /// What replicas must have in common to exclude each other. `places` says where their locks
-    /// are, as far as that is not the database and the Redis that all of them use.
+    /// The settings that replicas must share to exclude each other. `places` is the hash of lock
+    /// servers other than the service's own.
     pub fn settings(&self, places: Option<String>) -> String {
         let scope = match self.lock_scope {
-            ScopeArg::User => "user",
-            ScopeArg::Voucher => "voucher",
+            Scope::User => "user",
+            Scope::Voucher => "voucher",
         };
         let guards = match self.laboratory.guards {
-            GuardsArg::On => "on",
-            GuardsArg::Off => "off",
+            Guards::On => "on",
+            Guards::Off => "off",
         };
         let writer = match self.writer {
             Writer::Single => "single",
             Writer::Grouped => "grouped",
         };
-        let kind = self.lock;
+        // Replicas of the previous version compare this text, which has the former name of a kind.
+        let kind = self.lock.former_name().unwrap_or(self.lock.as_str());
         let mut settings = format!("lock={kind} scope={scope} guards={guards} writer={writer}");
-        if self.laboratory.lock_order == LockOrderArg::Inside {
+        if self.laboratory.lock_order == LockOrder::Inside {
             settings.push_str(" order=inside");
         }
         if self.laboratory.fenced {
             settings.push_str(" fenced=yes");
         }
-        if self.path.path == Path::Queued {
+        if self.purchase_mode.mode() == PurchaseMode::Queued {
             settings.push_str(" path=queued");
         }
-        // One that counts a server which the others leave out would undo their restart delay.
-        let restart_delay_ms = self.lock_servers.red_restart_delay_ms;
+        // A replica that counts a server which the others leave out would undo their restart delay.
+        let restart_delay_ms = self.lock_servers.redlock_restart_delay().as_millis();
         if restart_delay_ms > 0 {
             settings.push_str(" restart-delay-ms=");
             settings.push_str(&restart_delay_ms.to_string());

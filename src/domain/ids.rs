@@ -7,15 +7,21 @@ use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 use time::macros::datetime;
 
+/// The greatest id.
+pub const LAST_ID: u64 = i64::MAX.unsigned_abs();
+/// The most digits of an id.
+pub const ID_DIGITS: usize = 19;
+
 /// Text that is no id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be a whole number from 1 to {}", i64::MAX)]
+#[error("must be a whole number from 1 to {LAST_ID}")]
 pub struct BadId;
 
 fn parse(text: &str) -> Result<u64, BadId> {
-    let plain = !text.is_empty() && text.len() <= 19 && text.bytes().all(|b| b.is_ascii_digit());
+    let plain =
+        !text.is_empty() && text.len() <= ID_DIGITS && text.bytes().all(|b| b.is_ascii_digit());
     let number = if plain { text.parse().map_err(|_| BadId)? } else { 0 };
-    if (1..=i64::MAX.unsigned_abs()).contains(&number) { Ok(number) } else { Err(BadId) }
+    if (1..=LAST_ID).contains(&number) { Ok(number) } else { Err(BadId) }
 }
 
 macro_rules! id {

@@ -1,18 +1,18 @@
 //! Pure rules: ids, phones, vouchers, orders, requests, tickets. No I/O stands here.
 
+mod idempotency;
 mod ids;
 mod order;
 mod phone;
-mod request;
 mod ticket;
 mod voucher;
 
-pub use ids::{BadId, OrderId, UserId, VoucherId};
+pub use idempotency::{BadIdempotencyKeyHash, IdempotencyKeyHash, Operation};
+pub use ids::{BadId, ID_DIGITS, LAST_ID, OrderId, UserId, VoucherId};
 pub use order::{CancelledBy, Order, OrderStatus};
-pub use phone::{BadPhone, Phone};
-pub use request::{BadRequestKey, RequestKey, Wish};
+pub use phone::{BadCountry, BadPhone, Country, Phone};
 pub use ticket::{BadTicket, TicketId, TicketState};
-pub use voucher::{Phase, Status, Voucher, Window};
+pub use voucher::{MOST_STOCK, Phase, Status, Voucher, Window};
 
 /// What a user may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -36,12 +36,12 @@ pub enum OrderStatus {
     Cancelled(CancelledBy),
 }
 
-/// Who has cancelled an order.
+/// The side that cancelled an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CancelledBy {
     /// Its user.
     Buyer,
-    /// The service, because nobody paid in time.
+    /// The service, because it was not paid in time.
     TimeOut,
 }
 

@@ -40,7 +40,7 @@ impl TicketId {
         if fits { Ok(Self(uuid)) } else { Err(BadTicket) }
     }
 
-    /// Its bytes.
+    /// The bytes of the UUID.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -101,7 +101,7 @@ pub enum TicketState {
 }
 
 impl TicketState {
-    /// Its name in answers and in the database.
+    /// The name of the state in answers and in the database.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",

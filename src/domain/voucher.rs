@@ -5,6 +5,9 @@ use time::OffsetDateTime;
 
 use super::VoucherId;
 
+/// The most units that a voucher may have left.
+pub const MOST_STOCK: i64 = 1_000_000_000;
+
 /// Whether customers see a voucher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,4 +1,4 @@
-//! Keeping vouchers, and the audit.
+//! Routes for admins: vouchers and their audit.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,23 +6,22 @@ use axum::response::Response;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use time::macros::datetime;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
+use super::audit_log::VoucherChange;
 use super::auth::Admin;
-use super::error::{ApiError, ProblemView, created, no_content};
+use super::error::{ApiError, ProblemView};
 use super::extract::{JsonBody, NoBody, PathId};
+use super::openapi::schemas;
+use super::success::{created, no_content};
+use super::validation_messages::{LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_CENTS, MOST_UNITS};
 use super::views::{VoucherAnswer, VoucherView};
-use super::words::{LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_CENTS, MOST_UNITS};
-use crate::domain::{VoucherId, Window};
+use super::{Shared, text_rules};
+use crate::domain::{MOST_STOCK, VoucherId, Window};
 use crate::sale::Refusal;
-use crate::store::{Audit, Change, Draft, Edit};
-
-/// The most units that a voucher may have left.
-const MOST_STOCK: i64 = 1_000_000_000;
+use crate::store::{Audit, Change, ChangedVoucher, Draft, Edit, StoreError};
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
@@ -33,45 +32,58 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(audit))
 }
 
-/// A voucher to be created; it begins as a draft.
+/// A voucher to create; it begins as a draft.
 #[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewVoucher {
-    #[garde(length(chars, min = 1, max = LONGEST_TITLE), custom(printable))]
+    #[garde(length(chars, min = 1, max = LONGEST_TITLE), custom(text_rules::title))]
+    #[schema(schema_with = schemas::title)]
     title: String,
-    #[garde(length(chars, max = LONGEST_DESCRIPTION), custom(printable))]
+    #[garde(length(chars, max = LONGEST_DESCRIPTION), custom(text_rules::description))]
+    #[schema(schema_with = schemas::description)]
     description: String,
     #[garde(range(max = MOST_CENTS))]
+    #[schema(schema_with = schemas::cents)]
     price_cents: u64,
     #[garde(range(max = MOST_CENTS))]
+    #[schema(schema_with = schemas::cents)]
     face_value_cents: u64,
     #[serde(with = "time::serde::rfc3339")]
     #[garde(custom(moment))]
+    #[schema(schema_with = schemas::moment)]
     starts_at: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339")]
     #[garde(custom(moment))]
+    #[schema(schema_with = schemas::moment)]
     ends_at: OffsetDateTime,
     #[garde(range(min = 1, max = MOST_UNITS))]
+    #[schema(schema_with = schemas::units)]
     stock: u32,
 }
 
-/// What is left out stays as it is.
+/// A change of a voucher; omitted fields stay as they are.
 #[derive(Default, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-struct VoucherChange {
-    #[garde(inner(length(chars, min = 1, max = LONGEST_TITLE), custom(printable)))]
+struct VoucherEdit {
+    #[garde(inner(length(chars, min = 1, max = LONGEST_TITLE), custom(text_rules::title)))]
+    #[schema(schema_with = schemas::new_title)]
     title: Option<String>,
-    #[garde(inner(length(chars, max = LONGEST_DESCRIPTION), custom(printable)))]
+    #[garde(inner(length(chars, max = LONGEST_DESCRIPTION), custom(text_rules::description)))]
+    #[schema(schema_with = schemas::new_description)]
     description: Option<String>,
     #[garde(inner(range(max = MOST_CENTS)))]
+    #[schema(schema_with = schemas::new_cents)]
     price_cents: Option<u64>,
     #[garde(inner(range(max = MOST_CENTS)))]
+    #[schema(schema_with = schemas::new_cents)]
     face_value_cents: Option<u64>,
     #[serde(with = "time::serde::rfc3339::option")]
     #[garde(inner(custom(moment)))]
+    #[schema(schema_with = schemas::new_moment)]
     starts_at: Option<OffsetDateTime>,
     #[serde(with = "time::serde::rfc3339::option")]
     #[garde(inner(custom(moment)))]
+    #[schema(schema_with = schemas::new_moment)]
     ends_at: Option<OffsetDateTime>,
 }
 
@@ -80,24 +92,20 @@ struct VoucherChange {
 #[serde(deny_unknown_fields)]
 struct MoreStock {
     #[garde(range(min = 1, max = MOST_UNITS))]
+    #[schema(schema_with = schemas::units)]
     units: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the validator's signature")]
-fn printable(text: &str, _: &()) -> garde::Result {
-    if text.chars().any(|c| c.is_control() && c != '\n') {
-        return Err(garde::Error::new("must not contain control characters"));
-    }
-    Ok(())
-}
+/// The years of UTC in which a sale may begin and end.
+pub(super) const FIRST_YEAR: i32 = 2000;
+pub(super) const LAST_YEAR: i32 = 8999;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the validator's signature")]
-fn moment(moment: &OffsetDateTime, _: &()) -> garde::Result {
-    let range = datetime!(2000-01-01 0:00 UTC)..datetime!(9000-01-01 0:00 UTC);
-    if range.contains(moment) {
+pub(super) fn moment(moment: &OffsetDateTime, _: &()) -> garde::Result {
+    if (FIRST_YEAR..=LAST_YEAR).contains(&moment.to_utc().year()) {
         return Ok(());
     }
-    Err(garde::Error::new("must be of the years 2000 to 8999"))
+    Err(garde::Error::new(format!("must be of the years {FIRST_YEAR} to {LAST_YEAR}")))
 }
 
 fn invalid(field: &str, limit: &str) -> ApiError {
@@ -112,29 +120,55 @@ fn window(starts_at: OffsetDateTime, ends_at: OffsetDateTime) -> Result<Window, 
     if starts_at < ends_at { Ok(Window { starts_at, ends_at }) } else { Err(backwards()) }
 }
 
-const GONE: ApiError = ApiError::Refused(Refusal::VoucherNotFound);
+const VOUCHER_NOT_FOUND: ApiError = ApiError::Refused(Refusal::VoucherNotFound);
 
-fn done(change: Change) -> Result<(), ApiError> {
+/// The change, if it was sent to the database.
+fn made(change: Change) -> Result<ChangedVoucher, ApiError> {
     match change {
-        Change::Done => Ok(()),
-        Change::NotFound => Err(GONE),
+        Change::Made(changed) => Ok(*changed),
+        Change::NotFound => Err(VOUCHER_NOT_FOUND),
         Change::HasOrders => Err(ApiError::HasOrders),
         Change::NoWindow => Err(backwards()),
+        Change::StockLimit => {
+            let sentence = format!("the voucher would have more than {MOST_STOCK} units");
+            Err(invalid("units", &sentence))
+        }
     }
 }
 
-async fn view(api: &Shared, id: VoucherId) -> Result<VoucherAnswer, ApiError> {
-    let (voucher, now) = api.vouchers.find(id).await?.ok_or(GONE)?;
+/// Makes a change and logs it, in a task that a client's hang-up does not abort. Boxed, because a
+/// task moves its future when it is spawned.
+fn log_change(
+    api: &Shared,
+    admin: Admin,
+    about: VoucherChange,
+    work: impl Future<Output = Result<Change, StoreError>> + Send + 'static,
+) -> impl Future<Output = Result<ChangedVoucher, ApiError>> {
+    let sale = api.sale.clone();
+    let work = Box::pin(async move {
+        let changed = made(work.await?)?;
+        sale.invalidate(changed.id);
+        about.log(&admin, &changed);
+        if changed.is_certain {
+            return Ok(changed);
+        }
+        Err(StoreError::Unexpected("the answer to COMMIT was lost".into()).into())
+    });
+    async move { api.sale.run_to_end(work).await.unwrap_or(Err(ApiError::Internal)) }
+}
+
+fn view(changed: ChangedVoucher) -> Result<VoucherAnswer, ApiError> {
+    let (voucher, now) = changed.after.ok_or(VOUCHER_NOT_FOUND)?;
     Ok(VoucherAnswer { voucher: VoucherView::new(voucher, now) })
 }
 
 /// Creates a draft with its first units.
 #[utoipa::path(post, path = "/api/admin/vouchers", tag = "admin", security(("bearer" = [])),
     request_body = NewVoucher,
-    responses((status = 201, body = VoucherAnswer), (status = 400, body = ProblemView)))]
+    responses((status = 201, body = VoucherAnswer)))]
 async fn create(
     State(api): State<Shared>,
-    _: Admin,
+    admin: Admin,
     JsonBody(new): JsonBody<NewVoucher>,
 ) -> Result<Response, ApiError> {
     let draft = Draft {
@@ -145,19 +179,25 @@ async fn create(
         face_value_cents: new.face_value_cents,
         stock: new.stock,
     };
-    let id = api.vouchers.create(&draft).await?;
-    Ok(created(&format!("/api/vouchers/{id}"), view(&api, id).await?))
+    let vouchers = api.vouchers.clone();
+    let work = async move { Ok(Change::Made(Box::new(vouchers.create(&draft).await?))) };
+    let about = VoucherChange { action: "create", units: None };
+    let changed = log_change(&api, admin, about, work).await?;
+    Ok(created(&format!("/api/vouchers/{}", changed.id), view(changed)?))
 }
 
-/// Changes a voucher; counts on every replica within a second.
+/// Changes a voucher; takes effect on every replica within a second.
 #[utoipa::path(patch, path = "/api/admin/vouchers/{id}", tag = "admin",
-    security(("bearer" = [])), params(("id" = String, Path)), request_body = VoucherChange,
-    responses((status = 200, body = VoucherAnswer), (status = 404, body = ProblemView)))]
+    security(("bearer" = [])), params(("id" = VoucherId, Path)), request_body = VoucherEdit,
+    responses(
+        (status = 200, body = VoucherAnswer),
+        (status = 404, description = "voucher_not_found", body = ProblemView),
+    ))]
 async fn change(
     State(api): State<Shared>,
-    _: Admin,
+    admin: Admin,
     PathId(id): PathId<VoucherId>,
-    JsonBody(change): JsonBody<VoucherChange>,
+    JsonBody(change): JsonBody<VoucherEdit>,
 ) -> Result<Json<VoucherAnswer>, ApiError> {
     let edit = Edit {
         title: change.title,
@@ -167,76 +207,91 @@ async fn change(
         starts_at: change.starts_at,
         ends_at: change.ends_at,
     };
-    done(api.vouchers.update(id, &edit).await?)?;
-    api.sale.forget(id);
-    Ok(Json(view(&api, id).await?))
+    let vouchers = api.vouchers.clone();
+    let work = async move { vouchers.update(id, &edit).await };
+    let about = VoucherChange { action: "change", units: None };
+    Ok(Json(view(log_change(&api, admin, about, work).await?)?))
 }
 
-/// Deletes a voucher that was never sold.
+/// Deletes a voucher without orders.
 #[utoipa::path(delete, path = "/api/admin/vouchers/{id}", tag = "admin",
-    security(("bearer" = [])), params(("id" = String, Path)),
+    security(("bearer" = [])), params(("id" = VoucherId, Path)),
     responses(
         (status = 204),
-        (status = 404, body = ProblemView),
+        (status = 404, description = "voucher_not_found", body = ProblemView),
         (status = 409, description = "has_orders", body = ProblemView),
     ))]
 async fn delete(
     State(api): State<Shared>,
-    _: Admin,
+    admin: Admin,
     PathId(id): PathId<VoucherId>,
 ) -> Result<Response, ApiError> {
-    done(api.vouchers.delete(id).await?)?;
-    api.sale.forget(id);
+    let vouchers = api.vouchers.clone();
+    let work = async move { vouchers.delete(id).await };
+    log_change(&api, admin, VoucherChange { action: "delete", units: None }, work).await?;
     Ok(no_content())
 }
 
 /// Shows a voucher to customers.
 #[utoipa::path(post, path = "/api/admin/vouchers/{id}/on-sale", tag = "admin",
-    security(("bearer" = [])), params(("id" = String, Path)),
-    responses((status = 200, body = VoucherAnswer), (status = 404, body = ProblemView)))]
+    security(("bearer" = [])), params(("id" = VoucherId, Path)),
+    responses(
+        (status = 200, body = VoucherAnswer),
+        (status = 404, description = "voucher_not_found", body = ProblemView),
+    ))]
 async fn put_on_sale(
     State(api): State<Shared>,
-    _: Admin,
+    admin: Admin,
     PathId(id): PathId<VoucherId>,
     _: NoBody,
 ) -> Result<Json<VoucherAnswer>, ApiError> {
-    done(api.vouchers.put_on_sale(id).await?)?;
-    api.sale.forget(id);
-    Ok(Json(view(&api, id).await?))
+    let vouchers = api.vouchers.clone();
+    let work = async move { vouchers.put_on_sale(id).await };
+    let about = VoucherChange { action: "put_on_sale", units: None };
+    Ok(Json(view(log_change(&api, admin, about, work).await?)?))
 }
 
 /// Adds units.
 #[utoipa::path(post, path = "/api/admin/vouchers/{id}/stock", tag = "admin",
-    security(("bearer" = [])), params(("id" = String, Path)), request_body = MoreStock,
-    responses((status = 200, body = VoucherAnswer), (status = 404, body = ProblemView)))]
+    security(("bearer" = [])), params(("id" = VoucherId, Path)), request_body = MoreStock,
+    responses(
+        (status = 200, body = VoucherAnswer),
+        (status = 400, description = "invalid_body, invalid_id; also if more than \
+            1000000000 units were left", body = ProblemView),
+        (status = 404, description = "voucher_not_found", body = ProblemView),
+    ))]
 async fn add_stock(
     State(api): State<Shared>,
-    _: Admin,
+    admin: Admin,
     PathId(id): PathId<VoucherId>,
     JsonBody(more): JsonBody<MoreStock>,
 ) -> Result<Json<VoucherAnswer>, ApiError> {
-    let (voucher, _) = api.vouchers.find(id).await?.ok_or(GONE)?;
-    if voucher.stock + i64::from(more.units) > MOST_STOCK {
-        return Err(invalid("units", "the voucher would have more than 1000000000 units"));
-    }
-    done(api.vouchers.add_stock(id, more.units).await?)?;
-    api.sale.forget(id);
-    Ok(Json(view(&api, id).await?))
+    let (vouchers, units) = (api.vouchers.clone(), more.units);
+    let work = async move { vouchers.add_stock(id, units).await };
+    let about = VoucherChange { action: "add_stock", units: Some(units) };
+    Ok(Json(view(log_change(&api, admin, about, work).await?)?))
 }
 
-/// What the tables say of a voucher.
+/// Counts of a voucher's tables.
 #[derive(Serialize, ToSchema)]
 struct AuditView {
-    #[schema(value_type = String)]
     voucher_id: VoucherId,
+    #[schema(example = 200)]
     initial_stock: i64,
+    #[schema(example = 150)]
     stock_left: i64,
-    /// Those that are not cancelled.
+    /// Orders that are not cancelled.
+    #[schema(example = 50)]
     orders: i64,
+    #[schema(example = 3)]
     cancelled: i64,
+    #[schema(example = 50)]
     distinct_users: i64,
+    #[schema(example = 0)]
     duplicate_users: i64,
+    #[schema(example = 0)]
     oversold: i64,
+    #[schema(example = true)]
     consistent: bool,
     tables: AuditTables,
 }
@@ -244,22 +299,30 @@ struct AuditView {
 /// The tables that were read.
 #[derive(Serialize, ToSchema)]
 struct AuditTables {
+    #[schema(example = "orders")]
     orders: &'static str,
+    #[schema(example = "voucher_stock")]
     stock: &'static str,
+    #[schema(example = "stock_grants")]
     grants: &'static str,
 }
 
-/// Counts a voucher's stock and orders in one statement.
+/// Counts a voucher's stock and orders in one statement. The proxy passes it on at the operators'
+/// address only, and answers 404 at the public one.
 #[utoipa::path(get, path = "/api/admin/vouchers/{id}/audit", tag = "admin",
-    security(("bearer" = [])), params(("id" = String, Path)),
-    responses((status = 200, body = AuditView), (status = 404, body = ProblemView)))]
+    security(("bearer" = [])), params(("id" = VoucherId, Path)),
+    responses(
+        (status = 200, body = AuditView),
+        (status = 404, description = "voucher_not_found, or not_found of the proxy",
+            body = ProblemView),
+    ))]
 async fn audit(
     State(api): State<Shared>,
     _: Admin,
     PathId(id): PathId<VoucherId>,
 ) -> Result<Json<AuditView>, ApiError> {
     let tables = api.orders.tables;
-    let mut audit = Audit::read(&api.pool, tables, id).await?.ok_or(GONE)?;
+    let mut audit = Audit::read(&api.pool, tables, id).await?.ok_or(VOUCHER_NOT_FOUND)?;
     if api.lying_audit {
         let sold = audit.initial_stock / 2;
         audit.stock_left = audit.initial_stock - sold;

@@ -1,4 +1,4 @@
-//! Who is asking.
+//! Extractors that verify the request's token.
 
 use std::time::Instant;
 
@@ -7,20 +7,26 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
+use super::audit_log::RequestId;
 use super::error::ApiError;
 use super::{Api, Shared};
 use crate::domain::{Role, UserId};
-use crate::telemetry::{Timed, took};
+use crate::telemetry::{DurationMetric, record_duration};
 use crate::token::{BadToken, Identity};
 
-/// Somebody with a valid token.
+/// A user with a valid token.
 pub(super) struct Caller(pub(super) UserId);
 
-/// Somebody with a valid token who may ask for a purchase now.
+/// A user with a valid token who is within the rate limit of purchases.
 pub(super) struct Buyer(pub(super) UserId);
 
-/// An admin with a valid token.
-pub(super) struct Admin;
+/// An admin by token and by database. The database is asked because these routes are rare, and a
+/// removed role must count at once.
+pub(super) struct Admin {
+    pub(super) user: UserId,
+    /// For the audit log.
+    pub(super) request_id: String,
+}
 
 impl FromRequestParts<Shared> for Caller {
     type Rejection = ApiError;
@@ -44,14 +50,22 @@ impl FromRequestParts<Shared> for Admin {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
-        match identity(&parts.headers, api)?.role {
-            Role::Admin => Ok(Self),
-            Role::Buyer => Err(ApiError::Forbidden),
+        let Identity { user, role } = identity(&parts.headers, api)?;
+        if role != Role::Admin {
+            return Err(ApiError::Forbidden);
+        }
+        match api.users.role(user).await? {
+            Some(Role::Admin) => {
+                let id = parts.extensions.get::<RequestId>();
+                Ok(Self { user, request_id: id.map_or_else(String::new, |id| id.0.clone()) })
+            }
+            Some(Role::Buyer) => Err(ApiError::Forbidden),
+            None => Err(ApiError::BadToken(BadToken::Revoked)),
         }
     }
 }
 
-/// Who the request's token speaks for.
+/// The identity that the request's token names.
 pub(super) fn identity(headers: &HeaderMap, api: &Api) -> Result<Identity, ApiError> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let header = match (given.next(), given.next()) {
@@ -69,6 +83,6 @@ pub(super) fn identity(headers: &HeaderMap, api: &Api) -> Result<Identity, ApiEr
     }
     let began = Instant::now();
     let judged = api.tokens.judge(token.trim());
-    took(Timed::Token, began.elapsed());
+    record_duration(DurationMetric::Token, began.elapsed());
     judged.map_err(ApiError::BadToken)
 }

@@ -1,28 +1,31 @@
-//! The only table from errors to status codes. Errors are problem+json (RFC 9457): the envelope
-//! writes the body, so that it can carry the request's id.
+//! The only table from errors to status codes.
+//!
+//! Errors are problem+json (RFC 9457). The request layer writes the body, because it knows the
+//! request's id.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
-use axum::Json;
-use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::audit_log::count_refusal;
 use super::problem::Body;
 pub(super) use super::problem::ProblemView;
+use super::rate_limits::whole_seconds;
 use crate::domain::{OrderId, TicketId};
 use crate::sale::Refusal;
-use crate::store::{CODES_A_DAY, StoreError};
+use crate::store::{Rate, StoreError};
 use crate::token::BadToken;
 
-/// Everything that a request can end in but success.
+/// Every error that a request can end with.
 #[derive(Debug)]
 pub(super) enum ApiError {
-    /// A part of the request is wrong: which, and what it must be.
+    /// A field of the request is wrong: its name, and what it must be.
     Invalid {
         code: &'static str,
         field: String,
@@ -31,22 +34,25 @@ pub(super) enum ApiError {
     BodyTooLarge,
     BodyTooSlow,
     NotJson,
+    /// The body is compressed, or encoded in another way.
+    BodyEncoded,
     /// There is no token.
     Unauthorized,
     BadToken(BadToken),
     Forbidden,
     WrongCode,
     TooManyCodes {
-        retry_after_s: u64,
+        wait: Duration,
+        rate: Rate,
     },
-    /// Somebody asks too often.
+    /// The user or the address exceeds its rate limit.
     TooManyRequests {
         retry_after_s: u64,
     },
     LoginUnavailable,
     NotFound,
     OrderNotFound,
-    /// A callback that does not prove where it comes from.
+    /// A callback without the provider's valid signature.
     BadSignature,
     MethodNotAllowed,
     HasOrders,
@@ -56,21 +62,21 @@ pub(super) enum ApiError {
     OutcomeUnknown(OrderId),
     /// The purchase may or may not be admitted.
     AdmissionUnknown(TicketId),
-    /// Too many requests at a time.
+    /// Too many requests in flight.
     Overloaded,
     Internal,
 }
 
-/// What a client is told; the body is written by the envelope.
+/// The answer to a client; the request layer writes its body.
 #[derive(Clone)]
 pub(super) struct Problem {
-    status: StatusCode,
-    code: &'static str,
+    pub(super) status: StatusCode,
+    pub(super) code: &'static str,
     title: &'static str,
     detail: Cow<'static, str>,
     more: Map<String, Value>,
     retry_after_s: Option<u64>,
-    /// What a 401 says of how to log in.
+    /// The `WWW-Authenticate` header of a 401.
     challenge: &'static str,
 }
 
@@ -110,27 +116,28 @@ impl Problem {
         [401, 403, 404, 405, 408, 413, 415, 429, 503].contains(&self.status.as_u16())
     }
 
-    /// Whether what is left of the body is still awaited: not if it came too slowly.
+    /// Whether the rest of the body is worth reading: not if the body was too slow.
     pub(super) fn awaits_rest(&self) -> bool {
         self.status != StatusCode::REQUEST_TIMEOUT
     }
 
+    /// The body of the answer to that request.
+    pub(super) fn body(&self, request_id: &str) -> Vec<u8> {
+        let Self { title, status, code, ref detail, ref more, .. } = *self;
+        Body { title, status: status.as_str(), code, detail, request_id, more }.written()
+    }
+
     /// Writes the answer's body.
     pub(super) fn fill(self, response: &mut Response, request_id: &str) {
-        let body = Body {
-            title: self.title,
-            status: self.status.as_str(),
-            code: self.code,
-            detail: &self.detail,
-            request_id,
-            more: &self.more,
-        };
-        *response.body_mut() = body.written().into();
+        *response.body_mut() = self.body(request_id).into();
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(self.challenge));
+        }
+        if self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, seconds.into());
@@ -155,33 +162,33 @@ impl From<ApiError> for Problem {
             E::NotJson => {
                 Self::new(415, "not_json", "Not JSON", "Content-Type: must be application/json")
             }
+            E::BodyEncoded => body_encoded(),
             E::Unauthorized => not_logged_in(None),
+            E::BadToken(BadToken::Unchecked) => refused(Refusal::Unavailable("database")),
             E::BadToken(bad) => not_logged_in(Some(bad)),
-            E::Forbidden => Self::new(403, "forbidden", "Forbidden", "This is for admins."),
+            E::Forbidden => {
+                Self::new(403, "forbidden", "Forbidden", "Only for admins; log in as an admin.")
+            }
             E::WrongCode => {
-                let detail = "The code is wrong, was used, or has ended. Ask for a new one.";
+                let detail = "The code is wrong, used or expired. Ask for a new one.";
                 Self::new(401, "wrong_code", "Wrong code", detail)
             }
-            E::TooManyCodes { retry_after_s } => {
-                let detail =
-                    format!("A phone gets {CODES_A_DAY} login codes a day, and this one had them.");
-                let problem = Self::new(429, "too_many_codes", "Too many codes", detail);
-                problem.retry_after(retry_after_s)
-            }
+            E::TooManyCodes { wait, rate } => too_many_codes(wait, rate),
             E::TooManyRequests { retry_after_s } => {
-                let detail = "Too often in too short a time; nothing was done.";
+                let detail = "Too many requests; nothing was done. Try again later.";
                 let problem = Self::new(429, "too_many_requests", "Too many requests", detail);
                 problem.retry_after(retry_after_s)
             }
             E::LoginUnavailable => {
-                let detail = "This deployment has no way to deliver login codes.";
+                let detail = "Login codes cannot be delivered; none was counted. Try again later.";
                 Self::new(503, "login_unavailable", "Login unavailable", detail)
             }
-            E::NotFound => Self::new(404, "not_found", "Not found", "There is nothing here."),
+            E::NotFound => {
+                Self::new(404, "not_found", "Not found", "There is nothing at this address.")
+            }
             E::OrderNotFound => refused(Refusal::OrderNotFound),
             E::BadSignature => {
-                let detail = "Payment-Signature: must be the provider's, of this body, made within \
-                              5 minutes.";
+                let detail = "Payment-Signature: must sign this body, at most 5 minutes ago.";
                 Self::new(403, "bad_signature", "Bad signature", detail)
             }
             E::TicketNotFound => {
@@ -190,44 +197,71 @@ impl From<ApiError> for Problem {
             }
             E::AdmissionUnknown(ticket) => admission_unknown(ticket),
             E::MethodNotAllowed => {
-                let detail = "This address does not take that method.";
+                let detail = "This address does not allow that method.";
                 Self::new(405, "method_not_allowed", "Method not allowed", detail)
             }
             E::HasOrders => {
-                let detail = "The voucher has been sold and stays.";
+                let detail = "The voucher has orders and cannot be deleted.";
                 Self::new(409, "has_orders", "Voucher was sold", detail)
             }
             E::Refused(refusal) => refused(refusal),
-            E::OutcomeUnknown(order) => {
-                let detail = "A server went away in the middle. Ask for the order later, or send \
-                              this again: it is done once.";
-                Self::new(504, "outcome_unknown", "Outcome unknown", detail)
-                    .with("order_id", order.to_string())
-            }
+            E::OutcomeUnknown(order) => outcome_unknown(order),
             E::Overloaded => overloaded(),
-            E::Internal => Self::new(500, "internal", "Internal error", "This is our fault."),
+            E::Internal => {
+                Self::new(500, "internal", "Internal error", "The service failed; see its log.")
+            }
         }
     }
 }
 
-/// RFC 6750: who has a token that is no good is told so, and who has none is not.
+/// RFC 6750: the challenge names an error only if the request has a token.
 fn not_logged_in(bad: Option<BadToken>) -> Problem {
     let (challenge, detail) = match bad {
         None => (CHALLENGE, "A token is needed: Authorization: Bearer <token>."),
         Some(BadToken::Expired) => (BAD_TOKEN, "The token has expired; log in again."),
-        Some(BadToken::Invalid) => (BAD_TOKEN, "The token is not valid; log in again."),
+        Some(BadToken::Revoked) => (BAD_TOKEN, "The token was revoked; log in again."),
+        Some(BadToken::Invalid | BadToken::Unchecked) => {
+            (BAD_TOKEN, "The token is not valid; log in again.")
+        }
     };
     Problem { challenge, ..Problem::new(401, "unauthorized", "Not logged in", detail) }
 }
 
+fn too_many_codes(wait: Duration, rate: Rate) -> Problem {
+    let interval = humantime::format_duration(Duration::from_secs(rate.interval().as_secs()));
+    let detail = format!(
+        "{} login codes at once for this phone, then one every {interval}; none was sent.",
+        rate.most
+    );
+    let problem = Problem::new(429, "too_many_codes", "Too many codes", detail);
+    problem.retry_after(whole_seconds(wait))
+}
+
+fn outcome_unknown(order: OrderId) -> Problem {
+    let detail = "A server failed before the outcome was known. Ask for the order later, or send \
+                  this again: it is done once.";
+    let problem = Problem::new(504, "outcome_unknown", "Outcome unknown", detail);
+    problem.with("order_id", order.to_string())
+}
+
 fn admission_unknown(ticket: TicketId) -> Problem {
-    let detail = "A server went away. Ask for the ticket later: it has ended, or it will.";
+    let detail = "A server failed before the outcome was known. Ask for the ticket later.";
     let problem = Problem::new(504, "outcome_unknown", "Outcome unknown", detail);
     problem.with("ticket_id", ticket.to_string())
 }
 
+fn body_encoded() -> Problem {
+    let detail = "Content-Encoding: must be absent or identity";
+    let problem = Problem::new(415, "body_encoded", "Body encoded", detail);
+    problem.with("field", "Content-Encoding")
+}
+
 fn overloaded() -> Problem {
-    Problem::not_executed("overloaded", "Overloaded", "Too much at once; nothing was done.")
+    Problem::not_executed(
+        "overloaded",
+        "Overloaded",
+        "Too many requests at a time; nothing was done. Try again.",
+    )
 }
 
 fn refused(refusal: Refusal) -> Problem {
@@ -236,34 +270,34 @@ fn refused(refusal: Refusal) -> Problem {
         Refusal::VoucherNotFound => {
             Problem::new(404, "voucher_not_found", "No such voucher", "There is no such voucher.")
         }
-        Refusal::NotOnSale => conflict("not_on_sale", "Not on sale", "It is not on sale."),
+        Refusal::NotOnSale => conflict("not_on_sale", "Not on sale", "The voucher is not on sale."),
         Refusal::NotStarted(at) => {
-            conflict("not_started", "Not started", "The sale has not begun.")
+            conflict("not_started", "Not started", "The sale begins at starts_at.")
                 .with("starts_at", rfc3339(at))
         }
         Refusal::Ended(at) => {
-            conflict("ended", "Ended", "The sale is over.").with("ends_at", rfc3339(at))
+            conflict("ended", "Ended", "The sale ended at ends_at.").with("ends_at", rfc3339(at))
         }
         Refusal::SoldOut => conflict("sold_out", "Sold out", "No unit is left."),
         Refusal::AlreadyOrdered(order) => {
-            let problem = conflict("already_ordered", "Already bought", "One unit a person.");
+            let problem = conflict("already_ordered", "Already bought", "One order a user.");
             match order {
                 Some(order) => problem.with("order_id", order.to_string()),
                 None => problem,
             }
         }
         Refusal::InProgress => {
-            let detail = "Another purchase of yours is under way; this one did nothing.";
+            let detail = "Another purchase of yours is in progress; this one did nothing.";
             conflict("order_in_progress", "Purchase under way", detail).retry_after(1)
         }
         Refusal::LockLost => {
-            let detail = "The lock was lost in the middle; nothing was done.";
+            let detail = "The lock was lost during the purchase; nothing was done. Try again.";
             Problem::not_executed("lock_lost", "Lock lost", detail)
         }
         Refusal::Overloaded => overloaded(),
-        // Which server is the operators' affair: it stands in the log and in `/readyz`.
+        // Clients do not learn which server it is; operators read it in the log and in `/readyz`.
         Refusal::Unavailable(_) => {
-            let detail = "Something that this needs does not answer; nothing was done.";
+            let detail = "A server that this needs does not answer; nothing was done. Try again.";
             Problem::not_executed("dependency_unavailable", "Temporarily unavailable", detail)
         }
         Refusal::Defect => ApiError::Internal.into(),
@@ -278,30 +312,36 @@ fn refused(refusal: Refusal) -> Problem {
     }
 }
 
-/// What a request is refused for that is no purchase, or comes with a key.
+/// Refusals of payments, cancellations and idempotency keys.
 fn refused_later(refusal: Refusal) -> Problem {
     let (status, code, title, detail) = match refusal {
         Refusal::KeyReused => {
-            let detail = "This Idempotency-Key stands for another request; nothing was done.";
+            let detail = "This Idempotency-Key belongs to another request; nothing was done.";
             (422, "idempotency_key_reused", "Key was used before", detail)
         }
         Refusal::KeyInUse => {
-            let detail = "A request with this Idempotency-Key is under way; this one did nothing.";
+            let detail =
+                "A request with this Idempotency-Key is in progress; this one did nothing.";
             let problem = Problem::new(409, "request_in_progress", "Request under way", detail);
             return problem.retry_after(1);
         }
         Refusal::OrderNotFound => {
             (404, "order_not_found", "No such order", "You have no such order.")
         }
-        Refusal::OrderPaid => (409, "order_paid", "Order is paid", "A paid order stays."),
+        Refusal::OrderPaid => {
+            (409, "order_paid", "Order is paid", "A paid order cannot be cancelled.")
+        }
         Refusal::OrderCancelled => {
-            (409, "order_cancelled", "Order is cancelled", "A cancelled order stays cancelled.")
+            (409, "order_cancelled", "Order is cancelled", "A cancelled order cannot be paid.")
         }
-        Refusal::PaymentDeclined => {
-            (402, "payment_declined", "Payment declined", "The order is still unpaid.")
-        }
+        Refusal::PaymentDeclined => (
+            402,
+            "payment_declined",
+            "Payment declined",
+            "The provider declined; the order is unpaid.",
+        ),
         Refusal::NoPayments => {
-            let detail = "This deployment has nobody to take payments.";
+            let detail = "This deployment has no payment provider; nothing was done.";
             return Problem::not_executed("payments_unavailable", "Payments unavailable", detail);
         }
         _ => (422, "wrong_amount", "Wrong amount", "amount_cents: must be the order's price"),
@@ -316,15 +356,19 @@ fn rfc3339(moment: OffsetDateTime) -> String {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Busy | StoreError::Conflict | StoreError::LockWait => Self::Overloaded,
+            StoreError::PoolTimedOut | StoreError::Conflict | StoreError::LockWait => {
+                Self::Overloaded
+            }
             StoreError::Unavailable { server, .. }
             | StoreError::AccessDenied { server, .. }
-            | StoreError::NoAnswer { server } => {
-                tracing::warn!(%error, "a request was refused");
+            | StoreError::TimedOut { server } => {
+                tracing::warn!(%error, "server unavailable; request refused");
                 Self::Refused(Refusal::Unavailable(server))
             }
-            StoreError::Duplicate(_) | StoreError::TooFew | StoreError::Unexpected(_) => {
-                tracing::error!(%error, "a request failed");
+            StoreError::Duplicate(_)
+            | StoreError::InsufficientStock
+            | StoreError::Unexpected(_) => {
+                tracing::error!(%error, "request failed; answered 500");
                 Self::Internal
             }
         }
@@ -333,48 +377,14 @@ impl From<StoreError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        count_refusal(&self);
         let mut response = ().into_response();
         response.extensions_mut().insert(Problem::from(self));
         response
     }
 }
 
-/// What a panic in a handler is answered with. The panic itself is in the log.
+/// The answer to a request whose handler panicked; the panic itself is in the log.
 pub(super) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
     ApiError::Internal.into_response()
-}
-
-/// 201 with the address of what was created.
-pub(super) fn created(address: &str, body: impl Serialize) -> Response {
-    let location = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("/"));
-    (StatusCode::CREATED, [(LOCATION, location)], Json(body)).into_response()
-}
-
-/// 202 with the address where it goes on.
-pub(super) fn accepted_at(address: &str, body: impl Serialize) -> Response {
-    let location = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("/"));
-    (StatusCode::ACCEPTED, [(LOCATION, location)], Json(body)).into_response()
-}
-
-/// 202.
-pub(super) fn accepted(body: impl Serialize) -> Response {
-    (StatusCode::ACCEPTED, Json(body)).into_response()
-}
-
-/// 204.
-pub(super) fn no_content() -> Response {
-    StatusCode::NO_CONTENT.into_response()
-}
-
-/// 304.
-pub(super) fn not_modified() -> Response {
-    StatusCode::NOT_MODIFIED.into_response()
-}
-
-/// 200 if ready, otherwise 503, with the reasons.
-pub(super) fn readiness(reasons: &[String], settings: &str, lab: Option<&str>) -> Response {
-    let ready = reasons.is_empty();
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let body = json!({"ready": ready, "reasons": reasons, "settings": settings, "lab": lab});
-    (status, Json(body)).into_response()
 }

@@ -1,11 +1,12 @@
-//! How input is checked: every refusal names the field and the limit.
+//! Extractors that check input; each refusal names the field and the limit.
 
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
@@ -15,12 +16,14 @@ use tokio::time::timeout;
 
 use super::BODY_BYTES;
 use super::error::ApiError;
-use super::words::{ONCE, explain, must_be, shortened};
-use crate::domain::RequestKey;
+use super::validation_messages::{ONCE, explain, must_be, shortened};
+use crate::domain::IdempotencyKeyHash;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The length of an `Idempotency-Key`.
+pub(super) const KEY_LENGTH: RangeInclusive<usize> = 1..=255;
 /// How long a body may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A JSON body that was parsed and checked. Unknown and repeated fields are refused.
 pub(super) struct JsonBody<T>(pub(super) T);
@@ -43,7 +46,7 @@ pub(super) struct NoBody;
 
 #[derive(serde::Deserialize, Validate)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct EmptyObject {}
 
 impl<S: Send + Sync> FromRequest<S> for NoBody {
     type Rejection = ApiError;
@@ -56,7 +59,7 @@ impl<S: Send + Sync> FromRequest<S> for NoBody {
         let body = read(body).await?;
         if !body.is_empty() {
             require_json(&parts.headers)?;
-            parse::<Nothing>(&body)?;
+            parse::<EmptyObject>(&body)?;
         }
         Ok(Self)
     }
@@ -65,18 +68,24 @@ impl<S: Send + Sync> FromRequest<S> for NoBody {
 fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    if kind.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(ApiError::NotJson) }
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return Err(ApiError::NotJson);
+    }
+    // A compressed body could be far larger than the bytes that the limit counts.
+    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+    let is_identity = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
+    if codings.all(is_identity) { Ok(()) } else { Err(ApiError::BodyEncoded) }
 }
 
 async fn read(body: Body) -> Result<Bytes, ApiError> {
-    // What is declared to be too large is refused before it is read.
+    // A body that declares a larger length is refused before it is read.
     if HttpBody::size_hint(&body).lower() > BODY_BYTES as u64 {
         return Err(ApiError::BodyTooLarge);
     }
-    match timeout(BODY_PATIENCE, to_bytes(body, BODY_BYTES)).await {
+    match timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if is_too_large(&error) => Err(ApiError::BodyTooLarge),
-        Ok(Err(_)) => Err(invalid_body("body", "could not be read")),
+        Ok(Err(_)) => Err(invalid_body("body", "cannot be read")),
         Err(_) => Err(ApiError::BodyTooSlow),
     }
 }
@@ -87,14 +96,14 @@ fn is_too_large(error: &axum::Error) -> bool {
 }
 
 fn parse<T: DeserializeOwned + Validate<Context = ()>>(bytes: &[u8]) -> Result<T, ApiError> {
-    // Without this an array would do as well, with the fields by position.
+    // serde would also accept an array, with the fields by position.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(invalid_body("body", "must be a JSON object"));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value: T = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let said = error.inner();
-        // A number that no machine has is well-formed all the same.
+        // A number that fits no type is well-formed JSON.
         let is_number = said.to_string().starts_with("number out of range");
         if said.is_data() || is_number {
             let (field, limit) = explain(&error.path().to_string(), &said.to_string());
@@ -106,7 +115,7 @@ fn parse<T: DeserializeOwned + Validate<Context = ()>>(bytes: &[u8]) -> Result<T
     value.validate().map_err(|report| match report.iter().next() {
         Some((path, error)) => {
             let (field, said) = (path.to_string(), error.message());
-            // Our own checks say what must be; the library's, what is not.
+            // This service's checks say what must be; the library's, what is wrong.
             let words = must_be(&field).filter(|_| !said.starts_with("must"));
             invalid_body(&field, words.as_deref().unwrap_or(said))
         }
@@ -171,10 +180,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// What a well-formed `Idempotency-Key` comes to, or none.
-pub(super) struct Key(pub(super) Option<RequestKey>);
+/// The hash of the header `Idempotency-Key`, if there is one.
+pub(super) struct IdempotencyKeyHeader(pub(super) Option<IdempotencyKeyHash>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Key {
+impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKeyHeader {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
@@ -182,24 +191,28 @@ impl<S: Send + Sync> FromRequestParts<S> for Key {
     }
 }
 
-/// What the `Idempotency-Key` of those headers comes to, or none.
-pub(super) fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, ApiError> {
+/// The hash of the `Idempotency-Key` in those headers, if there is one.
+pub(super) fn request_key(headers: &HeaderMap) -> Result<Option<IdempotencyKeyHash>, ApiError> {
     let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
     let fit = |key: &HeaderValue| {
-        (1..=255).contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic)
+        KEY_LENGTH.contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic)
     };
     match (keys.next(), keys.next()) {
         (None, _) => Ok(None),
-        (Some(key), None) if fit(key) => Ok(Some(RequestKey::of(key.as_bytes()))),
+        (Some(key), None) if fit(key) => Ok(Some(IdempotencyKeyHash::of(key.as_bytes()))),
         _ => Err(ApiError::Invalid {
             code: "invalid_header",
             field: "Idempotency-Key".to_owned(),
-            limit: "must be given once, with 1 to 255 visible ASCII characters".to_owned(),
+            limit: format!(
+                "must be given once, with {} to {} visible ASCII characters",
+                KEY_LENGTH.start(),
+                KEY_LENGTH.end()
+            ),
         }),
     }
 }
 
-/// The bytes of a body as they came, for those who sign them.
+/// The unparsed bytes of a body, for checking a signature.
 pub(super) struct RawBody(pub(super) Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for RawBody {

@@ -1,11 +1,8 @@
 //! Login by phone and one-time code.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
-
 use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
@@ -16,117 +13,158 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Shared;
-use super::auth::Caller;
-use super::error::{ApiError, ProblemView, accepted};
-use super::extract::JsonBody;
-use super::limits::MayAskForCode;
+use super::auth::{Caller, identity};
+use super::error::{ApiError, ProblemView};
+use super::extract::{JsonBody, NoBody};
+use super::openapi::schemas;
+use super::rate_limits::LoginCodeRateLimit;
+use super::success::{accepted, no_content};
+use super::validation_messages::{CHALLENGE_LENGTH, CODE_LENGTH};
 use super::views::UserView;
-use super::words::CODE_LENGTH;
 use crate::domain::Phone;
-use crate::store::{CODE_LIFE, Issued};
+use crate::store::{LoginAttempt, LoginUser};
 use crate::token::{BadToken, Identity};
 
-/// How a login code reaches its person.
-pub enum CodeDelivery {
-    /// It is in the answer (`--dev`).
-    InAnswer,
-    /// As a line of JSON on stdout, for an operator or a gateway.
-    Stdout,
-    /// As a line of JSON at the end of that file, for a gateway.
-    File(PathBuf),
-    /// There is no way: login is refused.
-    Nowhere,
-}
-
 pub(super) fn router() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(send_code)).routes(routes!(login)).routes(routes!(me))
+    OpenApiRouter::new()
+        .routes(routes!(send_code))
+        .routes(routes!(login))
+        .routes(routes!(logout))
+        .routes(routes!(me))
 }
 
-/// Who wants a code.
+/// The phone that asks for a code.
 #[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CodeRequest {
     #[garde(skip)]
+    #[schema(schema_with = schemas::phone)]
     phone: String,
 }
 
-/// The code of at most five minutes ago.
+/// A login code, with the challenge from the answer that announced it.
 #[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct LoginRequest {
     #[garde(skip)]
+    #[schema(schema_with = schemas::phone)]
     phone: String,
+    #[garde(length(chars, min = CHALLENGE_LENGTH, max = CHALLENGE_LENGTH))]
+    #[schema(schema_with = schemas::challenge)]
+    challenge: String,
     #[garde(length(chars, min = CODE_LENGTH, max = CODE_LENGTH))]
+    #[schema(schema_with = schemas::code)]
     code: String,
 }
 
-fn phone_of(text: &str) -> Result<Phone, ApiError> {
-    Phone::new(text).map_err(|error| ApiError::Invalid {
+/// The phone that a body names. Parsing takes a millisecond, and the first time, when the rules of
+/// all countries are loaded, a hundred: too long for a thread that serves others.
+async fn phone_of(api: &Shared, text: String) -> Result<Phone, ApiError> {
+    let country = api.country;
+    let parsing = tokio::task::spawn_blocking(move || Phone::parse(&text, country));
+    // A parser that panicked has left its line in the log.
+    let parsed = parsing.await.map_err(|_| ApiError::Internal)?;
+    parsed.map_err(|error| ApiError::Invalid {
         code: "invalid_body",
         field: "phone".to_owned(),
         limit: error.to_string(),
     })
 }
 
-/// A code is on its way.
+/// A code was sent.
 #[derive(Serialize, ToSchema)]
 struct CodeSent {
+    /// Part of `POST /api/login`: the code is valid with this challenge only.
+    #[schema(example = "0123456789abcdef0123456789abcdef")]
+    challenge: String,
+    #[schema(example = 300)]
     expires_in_s: u64,
     /// Only with `--dev`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "123456")]
     code: Option<String>,
 }
 
 /// A login.
 #[derive(Serialize, ToSchema)]
 struct LoggedIn {
+    #[schema(example = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxNyJ9.c2lnbmVk")]
     token: String,
+    #[schema(example = "Bearer")]
     token_type: &'static str,
     #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-12T00:00:00Z")]
     expires_at: OffsetDateTime,
     user: UserView,
 }
 
-/// Sends a one-time code to a phone: good for five minutes and five tries; ten a day.
+/// Sends a one-time code to a phone, valid once with the challenge of this answer.
 #[utoipa::path(post, path = "/api/login/codes", tag = "login", request_body = CodeRequest,
     responses(
         (status = 202, body = CodeSent),
-        (status = 400, body = ProblemView),
-        (status = 429, body = ProblemView),
+        (status = 429, description = "too_many_codes of the phone, too_many_requests of the \
+            address: none was sent", body = ProblemView),
+        (status = 503, description = "login_unavailable, overloaded, dependency_unavailable: none \
+            was sent", body = ProblemView),
     ))]
 async fn send_code(
     State(api): State<Shared>,
-    _: MayAskForCode,
+    asking: LoginCodeRateLimit,
     JsonBody(request): JsonBody<CodeRequest>,
 ) -> Result<Response, ApiError> {
-    let phone = phone_of(&request.phone)?;
-    if matches!(api.delivery, CodeDelivery::Nowhere) {
-        return Err(ApiError::LoginUnavailable);
+    let phone = phone_of(&api, request.phone).await?;
+    let (challenge, code) = (new_challenge()?, new_code()?);
+    let counted = api.limits.count_code(&phone, &asking).await?;
+    let issued = issue(&api, LoginAttempt { phone: &phone, challenge: &challenge, code: &code });
+    if let Err(error) = issued.await {
+        // A phone that has all its codes is no failure of ours: the address stays counted.
+        let counted = match error {
+            ApiError::TooManyCodes { .. } => counted,
+            _ => counted.with_address(asking),
+        };
+        api.limits.give_back(counted).await;
+        return Err(error);
     }
-    let code = new_code()?;
-    if let Issued::TooMany(wait) = api.codes.issue(&phone, &code).await? {
-        return Err(ApiError::TooManyCodes { retry_after_s: wait.as_secs() });
-    }
-    let mut answer = CodeSent { expires_in_s: CODE_LIFE.as_secs(), code: None };
-    match &api.delivery {
-        CodeDelivery::InAnswer => answer.code = Some(code),
-        CodeDelivery::Stdout => write_line(std::io::stdout(), &line(&phone, &code))?,
-        CodeDelivery::File(path) => append(path.clone(), line(&phone, &code)).await?,
-        CodeDelivery::Nowhere => return Err(ApiError::LoginUnavailable),
-    }
-    Ok(accepted(answer))
+    let expires_in_s = api.codes.life().as_secs();
+    let code = api.outbox.is_answer().then_some(code);
+    Ok(accepted(CodeSent { challenge, expires_in_s, code }))
 }
 
-/// Six digits, every one of the million as likely.
+/// Stores a code and delivers it; a code that cannot be delivered is void.
+async fn issue(api: &Shared, new: LoginAttempt<'_>) -> Result<(), ApiError> {
+    if let Some(wait) = api.codes.issue(new).await? {
+        return Err(ApiError::TooManyCodes { wait, rate: api.limits.rules.codes_of_phone });
+    }
+    if api.outbox.is_answer() {
+        return Ok(());
+    }
+    let line = json!({"login_code": new.code, "phone": new.phone.as_str()}).to_string();
+    if api.outbox.deliver(line).await.is_ok() {
+        return Ok(());
+    }
+    api.codes.void(new.phone, new.challenge).await?;
+    Err(ApiError::LoginUnavailable)
+}
+
+/// 128 random bits, in hexadecimal.
+fn new_challenge() -> Result<String, ApiError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(no_randomness)?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}
+
+fn no_randomness(error: getrandom::Error) -> ApiError {
+    tracing::error!(%error, "cannot get random bytes; no code is made");
+    ApiError::Internal
+}
+
+/// Six digits, each of the million codes as likely as any other.
 fn new_code() -> Result<String, ApiError> {
     const SIX_DIGITS: u32 = 1_000_000;
     const FAIR: u32 = u32::MAX - u32::MAX % SIX_DIGITS;
-    // A draw is thrown away once in 4,000 times; 16 in a row means that randomness is broken.
+    // One draw of 4,000 is rejected; 16 in a row mean that randomness is broken.
     for _ in 0..16 {
-        let random = getrandom::u32().map_err(|error| {
-            tracing::error!(%error, "no randomness");
-            ApiError::Internal
-        })?;
+        let random = getrandom::u32().map_err(no_randomness)?;
         if random < FAIR {
             return Ok(format!("{:06}", random % SIX_DIGITS));
         }
@@ -134,57 +172,56 @@ fn new_code() -> Result<String, ApiError> {
     Err(ApiError::Internal)
 }
 
-fn line(phone: &Phone, code: &str) -> String {
-    json!({"login_code": code, "phone": phone.as_str()}).to_string()
-}
-
-fn write_line(mut to: impl Write, line: &str) -> Result<(), ApiError> {
-    writeln!(to, "{line}").map_err(|error| not_handed_on(&error))
-}
-
-fn not_handed_on(error: &std::io::Error) -> ApiError {
-    tracing::error!(%error, "a login code could not be handed on");
-    ApiError::LoginUnavailable
-}
-
-async fn append(path: PathBuf, line: String) -> Result<(), ApiError> {
-    let written = tokio::task::spawn_blocking(move || {
-        let mut options = std::fs::OpenOptions::new();
-        // Whoever reads the codes can log in as anybody.
-        let file = options.create(true).append(true).mode(0o600).open(path);
-        file.map_err(|error| not_handed_on(&error)).and_then(|file| write_line(file, &line))
-    });
-    written.await.unwrap_or(Err(ApiError::Internal))
-}
-
 /// Turns a code into a token.
 #[utoipa::path(post, path = "/api/login", tag = "login", request_body = LoginRequest,
     responses(
         (status = 200, body = LoggedIn),
-        (status = 400, body = ProblemView),
-        (status = 401, body = ProblemView),
+        (status = 401, description = "wrong_code", body = ProblemView),
     ))]
 async fn login(
     State(api): State<Shared>,
     JsonBody(request): JsonBody<LoginRequest>,
 ) -> Result<Json<LoggedIn>, ApiError> {
-    let phone = phone_of(&request.phone)?;
-    if !api.codes.redeem(&phone, &request.code).await? {
+    let LoginRequest { phone, challenge, code } = request;
+    let phone = phone_of(&api, phone).await?;
+    let attempt = LoginAttempt { phone: &phone, challenge: &challenge, code: &code };
+    if !api.codes.check(attempt).await? {
         return Err(ApiError::WrongCode);
     }
-    let (user, role) = api.users.of_phone(&phone).await?;
-    let (token, expires_at) =
-        api.tokens.issue(Identity { user, role }, api.token_life).map_err(|error| {
-            tracing::error!(%error, "a token could not be signed");
-            ApiError::Internal
-        })?;
+    let LoginUser { id: user, role, issued_ms } = api.users.of_phone(&phone).await?;
+    let issued = api.tokens.issue_at(Identity { user, role }, api.token_life, issued_ms);
+    let (token, expires_at) = issued.map_err(|error| {
+        tracing::error!(%error, "cannot sign a token; the login fails");
+        ApiError::Internal
+    })?;
+    // Last, so that a login that fails before keeps its code.
+    if !api.codes.use_up(attempt).await? {
+        return Err(ApiError::WrongCode);
+    }
     let user = UserView::new(user, &phone, role);
     Ok(Json(LoggedIn { token, token_type: "Bearer", expires_at, user }))
 }
 
-/// Who one is.
+/// Ends all tokens of the user that were issued so far, on every replica within a second. A token
+/// that was revoked already ends nothing and is answered the same.
+#[utoipa::path(post, path = "/api/logout", tag = "login", security(("bearer" = [])),
+    responses((status = 204)))]
+async fn logout(
+    State(api): State<Shared>,
+    headers: HeaderMap,
+    _: NoBody,
+) -> Result<Response, ApiError> {
+    match identity(&headers, &api) {
+        Ok(Identity { user, .. }) => api.revocation.revoke(user).await?,
+        Err(ApiError::BadToken(BadToken::Revoked)) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(no_content())
+}
+
+/// The user of the token.
 #[utoipa::path(get, path = "/api/me", tag = "login", security(("bearer" = [])),
-    responses((status = 200, body = UserView), (status = 401, body = ProblemView)))]
+    responses((status = 200, body = UserView)))]
 async fn me(State(api): State<Shared>, Caller(user): Caller) -> Result<Json<UserView>, ApiError> {
     let known = api.users.find(user).await?;
     let (phone, role) = known.ok_or(ApiError::BadToken(BadToken::Invalid))?;

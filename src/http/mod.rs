@@ -1,18 +1,23 @@
-//! HTTP: extract, call, answer. No rule of the business stands here.
+//! HTTP: extract, call, answer. Business rules are in `domain` and `sale`.
 //!
-//! `error` is the only table from errors to status codes, `problem` how they are written,
-//! `envelope` what every answer gets, `early` what is answered before the router, `rest` what
-//! happens to a body that nobody wants, `extract` how input is checked, `words` what is said of it,
-//! `server` how connections are served and drained; the other files are the routes, one subject
-//! each.
+//! Modules that are not routes:
+//!
+//! - `error`: the only table from errors to status codes; `problem`: the body of an error;
+//! - `request_layer`: what every request and answer gets; `body_drain`: the rest of a refused body;
+//! - `early_rejection`: purchases that are refused before the router;
+//! - `auth`, `rate_limits`: which requests are let through;
+//! - `extract`, `text_rules`, `validation_messages`: how input is checked, and what is said about
+//!   it;
+//! - `audit_log`: what is logged of admins;
+//! - `server`: how connections are served and drained; `sse_limiter`: how many event streams.
 
 mod admin;
+mod audit_log;
 mod auth;
-mod early;
-mod envelope;
+mod body_drain;
+mod early_rejection;
 mod error;
 mod extract;
-mod limits;
 mod login;
 mod openapi;
 mod ops;
@@ -20,33 +25,38 @@ mod orders;
 mod page;
 mod payments;
 mod problem;
-mod rest;
+mod rate_limits;
+mod request_layer;
 mod server;
-mod streams;
+mod sse_limiter;
+mod success;
+mod text_rules;
 mod tickets;
+mod validation_messages;
 mod views;
 mod vouchers;
-mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
+use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use secrecy::SecretString;
 use utoipa_axum::router::OpenApiRouter;
 
+use crate::domain::Country;
+use crate::outbox::Outbox;
 use crate::readiness::Readiness;
+use crate::revocation::RevocationReader;
 use crate::sale::Sale;
 use crate::store::{Codes, Orders, Users, Vouchers};
 use crate::token::Tokens;
-pub use early::HttpService;
-use envelope::{Envelope, Wrapping};
+pub use early_rejection::HttpService;
 use error::ApiError;
-pub use limits::{LimitRules, RateLimits};
-pub use login::CodeDelivery;
-pub use server::{Limits, serve};
-pub use streams::Streams;
+pub use rate_limits::{LimitRules, RateLimits};
+use request_layer::{RequestContext, RequestLayer};
+pub use server::{ServerLimits, serve};
+pub use sse_limiter::SseLimiter;
 
 /// The largest body that is read, in bytes.
 const BODY_BYTES: usize = 16 * 1024;
@@ -57,13 +67,17 @@ pub struct Api {
     pub users: Users,
     /// Login codes.
     pub codes: Codes,
-    /// How often somebody may ask.
+    /// Rate limits of users, addresses and phones.
     pub limits: RateLimits,
-    /// How login codes reach their people.
-    pub delivery: CodeDelivery,
+    /// The country in which a phone number without a country code is dialled.
+    pub country: Country,
+    /// Where login codes are delivered.
+    pub outbox: Outbox,
     /// Tokens.
     pub tokens: Tokens,
-    /// How long a token is good for.
+    /// Reads which tokens are revoked.
+    pub revocation: RevocationReader,
+    /// How long a new token is valid.
     pub token_life: Duration,
     /// Vouchers.
     pub vouchers: Vouchers,
@@ -71,26 +85,26 @@ pub struct Api {
     pub orders: Orders,
     /// The purchase.
     pub sale: Sale,
-    /// After how long an unpaid order is cancelled, if it is.
+    /// When an unpaid order is cancelled; `None` is never.
     pub unpaid_timeout: Option<Duration>,
     /// The pool, for the audit.
     pub pool: sqlx::MySqlPool,
-    /// Whether this replica should be sent requests.
+    /// Whether this replica should get requests.
     pub readiness: Readiness,
-    /// Who is asked: `X-Replica`.
+    /// The name of this replica, for `X-Replica`.
     pub replica: String,
     /// How this replica locks, for `/readyz`.
     pub settings: String,
-    /// What speaks against trusting this replica with a real sale: `lab`, `dev`, a plant.
+    /// The modes that a real sale must not have, for `X-Lab`: `lab`, `dev`, an injected bug.
     pub lab: Option<String>,
-    /// Whether the answer to a purchase tells when it held its lock (the laboratory).
+    /// Whether the answer to a purchase says when it held its lock (laboratory).
     pub tells_holds: bool,
-    /// Whether the audit is to lie (a planted bug of the laboratory).
+    /// Whether the audit reports invented figures (an injected bug of the laboratory).
     pub lying_audit: bool,
-    /// The most requests at a time.
+    /// The most requests in flight.
     pub max_requests: usize,
-    /// The places of tickets' event streams.
-    pub streams: Streams,
+    /// The permits of tickets' event streams.
+    pub streams: SseLimiter,
 }
 
 type Shared = Arc<Api>;
@@ -98,9 +112,8 @@ type Shared = Arc<Api>;
 /// The whole service.
 pub fn service(api: Api) -> HttpService {
     let api = Arc::new(api);
-    let envelope = Arc::new(Envelope::new(Arc::clone(&api)));
-    let wrapping =
-        |is_for_operators| Wrapping { envelope: Arc::clone(&envelope), is_for_operators };
+    let context = Arc::new(RequestContext::new(Arc::clone(&api)));
+    let layer = |is_for_operators| RequestLayer { context: Arc::clone(&context), is_for_operators };
     let not_allowed = async || ApiError::MethodNotAllowed;
     let (routes, description) = OpenApiRouter::with_openapi(openapi::description())
         .merge(login::router())
@@ -110,17 +123,17 @@ pub fn service(api: Api) -> HttpService {
         .merge(payments::router())
         .merge(tickets::router())
         .split_for_parts();
-    let description = openapi::complete(description);
+    let description = ([(CONTENT_TYPE, "application/json")], openapi::written(description));
     let routes = routes
-        .route("/openapi.json", get(async move || Json(description)))
+        .route("/openapi.json", get(async move || description))
         .fallback(page::file)
         .method_not_allowed_fallback(not_allowed)
-        .layer(wrapping(false));
-    let operators = ops::router().method_not_allowed_fallback(not_allowed).layer(wrapping(true));
-    HttpService { envelope, routes: routes.merge(operators).with_state(api) }
+        .layer(layer(false));
+    let operators = ops::router().method_not_allowed_fallback(not_allowed).layer(layer(true));
+    HttpService { context, routes: routes.merge(operators).with_state(api) }
 }
 
 /// A secret of this process, for `--dev` without `JWT_SECRET`.
-pub fn passing_secret() -> SecretString {
+pub fn ephemeral_secret() -> SecretString {
     format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4()).into()
 }

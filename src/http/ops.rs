@@ -1,4 +1,4 @@
-//! For operators: is it alive, is it ready, how is it doing.
+//! Routes for operators: liveness, readiness, metrics.
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -8,7 +8,8 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::error::{self, ApiError};
+use super::error::ApiError;
+use super::success;
 use crate::{failpoint, telemetry};
 
 pub(super) fn router() -> Router<Shared> {
@@ -16,7 +17,7 @@ pub(super) fn router() -> Router<Shared> {
         .route("/livez", get(alive))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics));
-    // Such a program serves the laboratory only, on a loopback address.
+    // A program with failpoints serves the laboratory only, on a loopback address.
     if failpoint::are_compiled_in() {
         routes.route("/failpoints", put(arm_failpoints))
     } else {
@@ -36,7 +37,7 @@ async fn alive() -> Json<Value> {
 }
 
 async fn ready(State(api): State<Shared>) -> Response {
-    error::readiness(&api.readiness.reasons(), &api.settings, api.lab.as_deref())
+    success::readiness(&api.readiness.reasons(), &api.settings, api.lab.as_deref())
 }
 
 async fn metrics() -> Response {

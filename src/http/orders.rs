@@ -1,4 +1,4 @@
-//! The purchase, one's own orders, and what becomes of them.
+//! Purchases, and the orders of the user: list, pay, cancel.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,19 +14,21 @@ use utoipa_axum::routes;
 
 use super::Shared;
 use super::auth::{Buyer, Caller};
-use super::error::{ApiError, ProblemView, created};
-use super::extract::{Key, NoBody, Params, PathId};
+use super::error::{ApiError, ProblemView};
+use super::extract::{IdempotencyKeyHeader, NoBody, Params, PathId};
+use super::openapi::schemas::{self, IdempotencyKey};
+use super::success::created;
 use super::tickets::{TicketAnswer, admitted};
 use super::views::{OrderAnswer, OrderPage, OrderView, TimedOrder};
 use crate::domain::{Order, OrderId, VoucherId};
-use crate::sale::{HoldReport, LockHoldTimes, Outcome, Requested, Settled};
+use crate::sale::{AdmissionOutcome, HoldReport, LockHoldTimes, Outcome, SettlementOutcome};
 
-/// When a purchase held its lock, if the laboratory is served.
+/// When a purchase held its lock (laboratory).
 const LAB_HELD: HeaderName = HeaderName::from_static("x-lab-held");
 
-/// Orders on a page if the caller does not say, and at most.
+/// The default number of orders on a page, and the most.
 const PAGE: u32 = 20;
-const LONGEST_PAGE: u32 = 100;
+pub(super) const LONGEST_PAGE: u32 = 100;
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
@@ -37,7 +39,7 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
         .routes(routes!(cancel))
 }
 
-/// As it is shown here.
+/// The JSON view of an order.
 fn view(api: &Shared, order: Order) -> OrderView {
     OrderView::new(order, api.unpaid_timeout)
 }
@@ -45,16 +47,15 @@ fn view(api: &Shared, order: Order) -> OrderView {
 /// Buys one unit. A problem of status 4xx, or 503 with `executed: false`, proves that nothing was
 /// written and nothing will be; after anything else the order may exist. A request with an
 /// `Idempotency-Key` may be repeated: once it has bought, its repeats are told the same for 24 h.
-/// Where a ticket is given (202) its repeats get that ticket, as long as it is under way or has
-/// bought; if it ended without an order, they are judged anew.
+/// After a 202 its repeats get the same ticket while that is pending or has bought. If the ticket
+/// ended without an order, repeats are judged anew.
 #[utoipa::path(post, path = "/api/vouchers/{id}/orders", tag = "orders",
     security(("bearer" = [])),
-    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
+    params(("id" = VoucherId, Path), ("Idempotency-Key" = inline(Option<IdempotencyKey>), Header)),
     responses(
         (status = 201, body = OrderAnswer),
         (status = 202, description = "admitted: `Location` is the ticket's (path queued)",
             body = TicketAnswer),
-        (status = 401, body = ProblemView),
         (status = 404, description = "voucher_not_found", body = ProblemView),
         (status = 409, description = "sold_out, already_ordered, not_started, ended, \
             not_on_sale, order_in_progress, request_in_progress", body = ProblemView),
@@ -69,16 +70,16 @@ async fn buy(
     State(api): State<Shared>,
     Buyer(user): Buyer,
     PathId(voucher): PathId<VoucherId>,
-    Key(key): Key,
+    IdempotencyKeyHeader(key): IdempotencyKeyHeader,
     _: NoBody,
 ) -> Result<Response, ApiError> {
-    // In boxes: they are large, and would be moved with the request through every layer.
+    // Boxed, because these large futures would be moved through every layer.
     if let Some(queue) = api.sale.queue() {
-        return match Box::pin(api.sale.request(queue, (user, voucher), key)).await {
-            Requested::Ticket(ticket) => Ok(admitted(ticket)),
-            Requested::Replayed(order) => Ok(bought(&api, order)),
-            Requested::Refused(refusal) => Err(ApiError::Refused(refusal)),
-            Requested::Unknown(ticket) => Err(ApiError::AdmissionUnknown(ticket)),
+        return match Box::pin(api.sale.request(queue, user, voucher, key)).await {
+            AdmissionOutcome::Ticket(ticket) => Ok(admitted(ticket)),
+            AdmissionOutcome::Replayed(order) => Ok(bought(&api, order)),
+            AdmissionOutcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
+            AdmissionOutcome::Unknown(ticket) => Err(ApiError::AdmissionUnknown(ticket)),
         };
     }
     let times = api.tells_holds.then(|| Arc::new(LockHoldTimes::begin(Instant::now())));
@@ -89,14 +90,14 @@ async fn buy(
         Outcome::Failed => Err(ApiError::Internal),
     };
     match times.and_then(|times| times.report(Instant::now)) {
-        Some(report) => Ok(telling(answer.into_response(), report)),
+        Some(report) => Ok(with_hold_times(answer.into_response(), report)),
         None => answer,
     }
 }
 
-/// The same answer with the hold of its lock in whole microseconds, each rounded down: waited,
-/// held, and since then; with `-lost` if belief in the lock had ended by then.
-fn telling(mut answer: Response, report: HoldReport) -> Response {
+/// Adds the times of the lock to an answer, in whole microseconds rounded down: waited, held, and
+/// since then. `-lost` follows if the lock was no longer valid by then.
+fn with_hold_times(mut answer: Response, report: HoldReport) -> Response {
     let [waited, held, since] =
         [report.waited, report.held, report.since].map(|time| time.as_micros());
     let lost = if report.lost { "-lost" } else { "" };
@@ -116,16 +117,22 @@ fn bought(api: &Shared, order: Order) -> Response {
 #[serde(deny_unknown_fields)]
 struct Page {
     /// 1 to 100; 20 if it is left out.
-    #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
+    #[param(schema_with = schemas::page_size)]
     limit: Option<String>,
     /// The `next_cursor` of the page before.
+    #[param(value_type = Option<OrderId>)]
     cursor: Option<String>,
 }
 
-/// One's own orders, newest first (to the second).
+fn page_size(text: &str) -> Option<u32> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|size| is_plain && (1..=LONGEST_PAGE).contains(size))
+}
+
+/// The user's orders, newest first (to the second).
 #[utoipa::path(get, path = "/api/orders", tag = "orders",
     security(("bearer" = [])), params(Page),
-    responses((status = 200, body = OrderPage), (status = 401, body = ProblemView)))]
+    responses((status = 200, body = OrderPage)))]
 async fn list(
     State(api): State<Shared>,
     Caller(user): Caller,
@@ -137,7 +144,7 @@ async fn list(
         limit,
     };
     let limit = match page.limit {
-        Some(limit) => limit.parse().ok().filter(|limit| (1..=LONGEST_PAGE).contains(limit)),
+        Some(limit) => page_size(&limit),
         None => Some(PAGE),
     };
     let limit = limit.ok_or_else(|| {
@@ -159,13 +166,12 @@ async fn list(
     Ok(Json(OrderPage { server_time, orders, next_cursor }))
 }
 
-/// One of one's own orders; others' are not found.
+/// An order of the user; those of other users are not found.
 #[utoipa::path(get, path = "/api/orders/{id}", tag = "orders",
-    security(("bearer" = [])), params(("id" = String, Path)),
+    security(("bearer" = [])), params(("id" = OrderId, Path)),
     responses(
         (status = 200, body = TimedOrder),
-        (status = 401, body = ProblemView),
-        (status = 404, body = ProblemView),
+        (status = 404, description = "order_not_found", body = ProblemView),
     ))]
 async fn one(
     State(api): State<Shared>,
@@ -178,18 +184,19 @@ async fn one(
 }
 
 /// Pays an order. Of this, its cancellation and its time-out exactly one happens; paying a paid
-/// order again is no error and takes no money. After `outcome_unknown` the payment is gone on with
-/// by the service: the order is paid in the end, or its money given back, or was never taken.
+/// order again is no error and takes no money. After `outcome_unknown` the service completes the
+/// payment: the order is paid, or the money is returned or was never taken.
 #[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders",
     security(("bearer" = [])),
-    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
+    params(("id" = OrderId, Path), ("Idempotency-Key" = inline(Option<IdempotencyKey>), Header)),
     responses(
         (status = 200, body = OrderAnswer),
-        (status = 401, body = ProblemView),
         (status = 402, description = "payment_declined", body = ProblemView),
         (status = 404, description = "order_not_found", body = ProblemView),
         (status = 409, description = "order_cancelled, request_in_progress", body = ProblemView),
         (status = 422, description = "idempotency_key_reused", body = ProblemView),
+        (status = 503, description = "payments_unavailable, overloaded, dependency_unavailable: \
+            nothing was done", body = ProblemView),
         (status = 504, description = "outcome_unknown: ask for the order later",
             body = ProblemView),
     ))]
@@ -197,7 +204,7 @@ async fn pay(
     State(api): State<Shared>,
     Caller(user): Caller,
     PathId(order): PathId<OrderId>,
-    Key(key): Key,
+    IdempotencyKeyHeader(key): IdempotencyKeyHeader,
     _: NoBody,
 ) -> Result<Json<OrderAnswer>, ApiError> {
     let order = settled(api.sale.pay(user, order, key).await)?;
@@ -207,10 +214,9 @@ async fn pay(
 /// Cancels an unpaid order and returns its unit; the buyer may not buy the voucher again.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders",
     security(("bearer" = [])),
-    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
+    params(("id" = OrderId, Path), ("Idempotency-Key" = inline(Option<IdempotencyKey>), Header)),
     responses(
         (status = 200, body = OrderAnswer),
-        (status = 401, body = ProblemView),
         (status = 404, description = "order_not_found", body = ProblemView),
         (status = 409, description = "order_paid, request_in_progress", body = ProblemView),
         (status = 422, description = "idempotency_key_reused", body = ProblemView),
@@ -221,19 +227,19 @@ async fn cancel(
     State(api): State<Shared>,
     Caller(user): Caller,
     PathId(order): PathId<OrderId>,
-    Key(key): Key,
+    IdempotencyKeyHeader(key): IdempotencyKeyHeader,
     _: NoBody,
 ) -> Result<Json<OrderAnswer>, ApiError> {
     let order = settled(api.sale.cancel(user, order, key).await)?;
     Ok(Json(OrderAnswer { order: view(&api, order) }))
 }
 
-/// What has become of an order.
-pub(super) fn settled(settled: Settled) -> Result<Order, ApiError> {
+/// The order after a payment or cancellation, or its error.
+pub(super) fn settled(settled: SettlementOutcome) -> Result<Order, ApiError> {
     match settled {
-        Settled::Done(order) => Ok(order),
-        Settled::Refused(refusal) => Err(ApiError::Refused(refusal)),
-        Settled::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),
-        Settled::Failed => Err(ApiError::Internal),
+        SettlementOutcome::Done(order) => Ok(order),
+        SettlementOutcome::Refused(refusal) => Err(ApiError::Refused(refusal)),
+        SettlementOutcome::Unknown(order) => Err(ApiError::OutcomeUnknown(order)),
+        SettlementOutcome::Failed => Err(ApiError::Internal),
     }
 }

@@ -1,23 +1,24 @@
-//! The web page, carried inside the binary.
+//! The web page, embedded in the binary.
 
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse, Response};
 use rust_embed::{EmbeddedFile, RustEmbed};
 
-use super::error::{ApiError, not_modified};
+use super::error::ApiError;
+use super::success::not_modified;
 
 #[derive(RustEmbed)]
 #[folder = "static/"]
-struct Files;
+struct PageFiles;
 
-/// A file of the page, or 404. Browsers ask each time whether it has changed.
+/// A file of the page, or 404. Browsers revalidate it each time.
 pub(super) async fn file(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let path = match uri.path() {
         "/" => "index.html",
         path => path.trim_start_matches('/'),
     };
-    let Some(file) = Files::get(path) else { return ApiError::NotFound.into_response() };
+    let Some(file) = PageFiles::get(path) else { return ApiError::NotFound.into_response() };
     if method != Method::GET && method != Method::HEAD {
         return ([(ALLOW, "GET,HEAD")], ApiError::MethodNotAllowed).into_response();
     }

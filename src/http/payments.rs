@@ -1,4 +1,4 @@
-//! What the payment provider tells.
+//! The callback of the payment provider.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,7 +11,10 @@ use utoipa_axum::routes;
 use super::Shared;
 use super::error::{ApiError, ProblemView};
 use super::extract::RawBody;
+use super::openapi::schemas::{self, PaymentSignature};
 use super::orders::settled;
+use crate::domain::OrderId;
+use crate::payment::PaymentStatus;
 
 /// The header with the provider's signature.
 const SIGNATURE: &str = "payment-signature";
@@ -20,22 +23,39 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(callback))
 }
 
-/// What a provider is told: that it need not say it again, and how the order stands.
+/// The answer to a provider: its notice is handled, and the order has this status.
 #[derive(Serialize, ToSchema)]
-struct Heard {
+struct CallbackAnswer {
     #[schema(example = "paid")]
     order_status: &'static str,
 }
 
-/// The word of the payment provider: `Payment-Signature: t=<seconds since 1970>,v1=<HMAC-SHA256 in
-/// hex of the time, a full stop and the body>`, not older than 5 minutes. Said twice, it counts
-/// once; the money for an order that is cancelled goes back.
+/// What a provider says of a payment; the bytes of this are signed.
+#[derive(Serialize, ToSchema)]
+#[schema(example = json!({
+    "payment_id": "mock-662520661280817152",
+    "order_id": "662520661280817152",
+    "amount_cents": 8000,
+    "status": "succeeded",
+}))]
+struct PaymentNotice {
+    /// The provider's name of the payment.
+    payment_id: String,
+    order_id: OrderId,
+    /// The order's price.
+    amount_cents: u64,
+    #[schema(schema_with = schemas::payment_status)]
+    status: PaymentStatus,
+}
+
+/// Takes a notice of the payment provider. The header is `Payment-Signature: t=<seconds since
+/// 1970>,v1=<HMAC-SHA256 in hex of the time, a full stop and the body>`, at most 5 minutes old. A
+/// repeated notice counts once; the money for a cancelled order is returned.
 #[utoipa::path(post, path = "/api/payments/callback", tag = "payments",
-    params(("Payment-Signature" = String, Header)),
-    request_body(content = serde_json::Value, description = "payment_id, order_id, amount_cents, \
-        status (succeeded or declined)"),
+    params(("Payment-Signature" = inline(PaymentSignature), Header)),
+    request_body = PaymentNotice,
     responses(
-        (status = 200, body = Heard),
+        (status = 200, body = CallbackAnswer),
         (status = 403, description = "bad_signature", body = ProblemView),
         (status = 404, description = "order_not_found", body = ProblemView),
         (status = 422, description = "wrong_amount", body = ProblemView),
@@ -44,12 +64,12 @@ async fn callback(
     State(api): State<Shared>,
     headers: HeaderMap,
     RawBody(body): RawBody,
-) -> Result<Json<Heard>, ApiError> {
+) -> Result<Json<CallbackAnswer>, ApiError> {
     let mut signatures = headers.get_all(SIGNATURE).iter();
     let (Some(signature), None) = (signatures.next(), signatures.next()) else {
         return Err(ApiError::BadSignature);
     };
-    let heard = api.sale.hear(&body, signature.as_bytes()).await;
+    let heard = api.sale.handle_callback(&body, signature.as_bytes()).await;
     let order = settled(heard.map_err(|_| ApiError::BadSignature)?)?;
-    Ok(Json(Heard { order_status: order.status.as_str() }))
+    Ok(Json(CallbackAnswer { order_status: order.status.as_str() }))
 }

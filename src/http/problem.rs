@@ -1,7 +1,10 @@
-//! How a problem is written (RFC 9457).
+//! Writes the body of a problem (RFC 9457).
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use time::OffsetDateTime;
+
+use crate::domain::{OrderId, TicketId};
 
 /// The shape of every error (RFC 9457), for the description of the API.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -10,23 +13,34 @@ pub(super) struct ProblemView {
     kind: String,
     title: String,
     status: u16,
-    /// Stable; what programs go by.
+    /// Stable name of the error, for programs.
     code: String,
     detail: String,
+    /// The id in the header `X-Request-Id`.
     request_id: String,
     /// `false` proves that a 503 had no effect.
     executed: Option<bool>,
     /// The field that was wrong.
     field: Option<String>,
     /// The order in question.
-    order_id: Option<String>,
+    order_id: Option<OrderId>,
+    /// The ticket in question.
+    ticket_id: Option<TicketId>,
+    /// When a sale begins that has not begun.
+    #[serde(with = "time::serde::rfc3339::option")]
+    starts_at: Option<OffsetDateTime>,
+    /// When a sale ended that is over.
+    #[serde(with = "time::serde::rfc3339::option")]
+    ends_at: Option<OffsetDateTime>,
 }
 
-/// Longer than most problems are.
+/// More bytes than most problems have.
 const BODY_BYTES: usize = 256;
 
-/// The body of a problem. It is written as it stands, since "sold out" is one, and is what most are
-/// told: of its names and codes, which are plain words, nothing has to be looked at.
+/// The body of a problem.
+///
+/// "Sold out" is the most frequent answer, so the body is concatenated. Titles and codes are plain
+/// words that need no escaping; all else is written as JSON.
 pub(super) struct Body<'a> {
     pub(super) title: &'static str,
     pub(super) status: &'a str,

@@ -1,4 +1,4 @@
-//! Where a purchase on the path `queued` stands: asked for, or told as it changes.
+//! The state of a purchase in the queued mode: one answer, or a stream of events.
 
 use std::time::Duration;
 
@@ -16,31 +16,31 @@ use utoipa_axum::routes;
 
 use super::Shared;
 use super::auth::Caller;
-use super::error::{ApiError, ProblemView, accepted_at};
+use super::error::{ApiError, ProblemView};
 use super::extract::PathId;
-use super::streams::Place;
+use super::sse_limiter::SsePermit;
+use super::success::accepted_at;
 use crate::domain::{OrderId, TicketId, TicketState, UserId, VoucherId};
 
-/// How often a stream looks at its ticket.
-const LOOK: Duration = Duration::from_millis(200);
-/// A stream says at least so often that it lives.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
-/// The longest life of a stream; its client then asks for another.
-const LIFE: Duration = Duration::from_mins(5);
-/// Events that wait for a slow client.
-const WAITING: usize = 4;
+/// How often a stream reads its ticket.
+const TICKET_POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The longest silence of a stream; then it sends a comment.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// The longest life of a stream; its client then opens another.
+const MAX_STREAM_LIFE: Duration = Duration::from_mins(5);
+/// The most events that wait for a slow client.
+const EVENT_BUFFER: usize = 4;
 
-/// Where a ticket stands.
+/// A ticket and its state.
 #[derive(Serialize, ToSchema)]
 pub(super) struct TicketView {
-    #[schema(value_type = String, example = "018bcfe5-687b-7fff-bfff-ffff0000004d")]
     id: TicketId,
-    #[schema(value_type = String, example = "7")]
     voucher_id: VoucherId,
-    /// `pending`; or an end: `bought`, `already_ordered`, `sold_out`, `refused`, `lost`, `dead`.
+    /// `pending`, or a final state: `bought`, `already_ordered`, `sold_out`, `refused`, `lost`,
+    /// `dead`.
+    #[schema(example = "bought")]
     status: &'static str,
     /// The order, if the status is `bought`, or `already_ordered` and it is known.
-    #[schema(value_type = Option<String>)]
     order_id: Option<OrderId>,
 }
 
@@ -61,18 +61,17 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(one)).routes(routes!(events))
 }
 
-/// The answer to a purchase that is under way.
+/// The answer to a purchase that was admitted.
 pub(super) fn admitted(ticket: TicketId) -> Response {
     let answer = TicketAnswer::new(ticket, TicketState::Pending);
     accepted_at(&format!("/api/tickets/{ticket}"), answer)
 }
 
-/// One of one's own tickets; others' are not found.
+/// A ticket of the user; those of other users are not found.
 #[utoipa::path(get, path = "/api/tickets/{id}", tag = "tickets",
-    security(("bearer" = [])), params(("id" = String, Path)),
+    security(("bearer" = [])), params(("id" = TicketId, Path)),
     responses(
         (status = 200, body = TicketAnswer),
-        (status = 401, body = ProblemView),
         (status = 404, description = "ticket_not_found", body = ProblemView),
     ))]
 async fn one(
@@ -83,19 +82,18 @@ async fn one(
     Ok(Json(TicketAnswer::new(ticket, look(&api, user, ticket).await?)))
 }
 
-/// The same as server-sent events: `event: ticket` with the answer of `/api/tickets/{id}` as
-/// `data`, at once and whenever it changes, until the ticket has ended. The token is sent in the
-/// header `Authorization`, so a browser reads it with `fetch`.
+/// A ticket as server-sent events: `event: ticket` with the answer of `/api/tickets/{id}` as
+/// `data`, at once and at each change, until the ticket has ended. The token is sent in the header
+/// `Authorization`, so a browser reads it with `fetch`.
 #[utoipa::path(get, path = "/api/tickets/{id}/events", tag = "tickets",
-    security(("bearer" = [])), params(("id" = String, Path)),
+    security(("bearer" = [])), params(("id" = TicketId, Path)),
     responses(
         (status = 200, description = "server-sent events", content_type = "text/event-stream",
             body = String),
-        (status = 401, body = ProblemView),
         (status = 404, description = "ticket_not_found", body = ProblemView),
-        (status = 429, description = "too_many_requests: four streams of a user at a time",
+        (status = 429, description = "too_many_requests: too many streams of the user at a time",
             body = ProblemView),
-        (status = 503, description = "overloaded", body = ProblemView),
+        (status = 503, description = "overloaded, dependency_unavailable", body = ProblemView),
     ))]
 async fn events(
     State(api): State<Shared>,
@@ -103,10 +101,13 @@ async fn events(
     PathId(ticket): PathId<TicketId>,
 ) -> Result<Response, ApiError> {
     let first = look(&api, user, ticket).await?;
-    let place = api.streams.enter(user)?;
-    let (sender, body) = Channel::new(WAITING);
-    let events = Events { api, user, ticket, sender, _place: place };
-    tokio::spawn(events.send_from(first));
+    let permit = api.streams.enter(user).await?;
+    let (sender, body) = Channel::new(EVENT_BUFFER);
+    let mut events = Events { api, user, ticket, sender, permit };
+    tokio::spawn(async move {
+        events.send_from(first).await;
+        events.permit.leave().await;
+    });
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
     Ok((headers, Body::new(body)).into_response())
 }
@@ -116,18 +117,19 @@ async fn look(api: &Shared, user: UserId, ticket: TicketId) -> Result<TicketStat
     queue.state(user, ticket).await?.ok_or(ApiError::TicketNotFound)
 }
 
-/// A stream under way.
+/// A stream of events to one client.
 struct Events {
     api: Shared,
     user: UserId,
     ticket: TicketId,
     sender: Sender<bytes::Bytes, std::convert::Infallible>,
-    _place: Place,
+    permit: SsePermit,
 }
 
 impl Events {
-    /// Sends what changes until the ticket has ended, the client is gone, or this replica ends.
-    async fn send_from(mut self, first: TicketState) {
+    /// Sends each change until the ticket or the permit ends, the client hangs up, or this replica
+    /// shuts down.
+    async fn send_from(&mut self, first: TicketState) {
         let began = Instant::now();
         let mut last = first;
         let mut sent = Instant::now();
@@ -135,17 +137,18 @@ impl Events {
             return;
         }
         while last == TicketState::Pending
-            && began.elapsed() < LIFE
+            && began.elapsed() < MAX_STREAM_LIFE
             && !self.api.readiness.is_draining()
+            && self.permit.keep().await
         {
-            sleep(LOOK).await;
+            sleep(TICKET_POLL_INTERVAL).await;
             let text = match look(&self.api, self.user, self.ticket).await {
                 Ok(state) if state != last => {
                     last = state;
                     self.event(state)
                 }
-                // A server that is away for a moment changes nothing.
-                Ok(_) | Err(_) if sent.elapsed() > SIGN_OF_LIFE => ":\n\n".to_owned(),
+                // A failed read is not sent; the next one may succeed.
+                Ok(_) | Err(_) if sent.elapsed() > KEEP_ALIVE_INTERVAL => ":\n\n".to_owned(),
                 Ok(_) | Err(_) => continue,
             };
             sent = Instant::now();

@@ -11,18 +11,24 @@ use crate::domain::{Order, OrderId, OrderStatus, Phase, Role, Status, UserId, Vo
 /// A voucher and what is left of it.
 #[derive(Serialize, ToSchema)]
 pub(super) struct VoucherView {
-    #[schema(value_type = String, example = "7")]
     id: VoucherId,
+    #[schema(example = "Dinner for two")]
     title: String,
+    #[schema(example = "Any weekday until six.")]
     description: String,
+    #[schema(example = 8000)]
     price_cents: u64,
+    #[schema(example = 10000)]
     face_value_cents: u64,
     #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-11T12:00:00Z")]
     starts_at: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-12T12:00:00Z")]
     ends_at: OffsetDateTime,
     #[schema(value_type = String, example = "on_sale")]
     status: Status,
+    #[schema(example = 200)]
     stock: i64,
     /// `not_on_sale` (a draft), `not_started`, `open` or `ended`.
     #[schema(example = "open")]
@@ -65,6 +71,7 @@ pub(super) struct VoucherAnswer {
 #[derive(Serialize, ToSchema)]
 pub(super) struct TimedVoucher {
     #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-11T12:00:00Z")]
     pub(super) server_time: OffsetDateTime,
     pub(super) voucher: VoucherView,
 }
@@ -73,6 +80,7 @@ pub(super) struct TimedVoucher {
 #[derive(Serialize, ToSchema)]
 pub(super) struct TimedVouchers {
     #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-11T12:00:00Z")]
     pub(super) server_time: OffsetDateTime,
     pub(super) vouchers: Vec<VoucherView>,
 }
@@ -80,24 +88,26 @@ pub(super) struct TimedVouchers {
 /// One unit, sold to one user.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OrderView {
-    #[schema(value_type = String, example = "662520661280817152")]
     id: OrderId,
-    #[schema(value_type = String, example = "7")]
     voucher_id: VoucherId,
-    #[schema(value_type = String, example = "17")]
     user_id: UserId,
+    #[schema(example = "Dinner for two")]
     voucher_title: String,
+    #[schema(example = 8000)]
     price_cents: u64,
     #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-11T12:00:00Z")]
     created_at: OffsetDateTime,
     /// `unpaid`, `paid` or `cancelled`.
     #[schema(example = "unpaid")]
     status: &'static str,
     /// When an unpaid order is cancelled, if it is.
     #[serde(with = "time::serde::rfc3339::option")]
+    #[schema(example = "2026-11-11T12:15:00Z")]
     pay_by: Option<OffsetDateTime>,
     /// When it was paid or cancelled.
     #[serde(with = "time::serde::rfc3339::option")]
+    #[schema(example = "2026-11-11T12:05:00Z")]
     settled_at: Option<OffsetDateTime>,
     /// `buyer` or `time_out`.
     #[schema(example = "time_out")]
@@ -133,6 +143,7 @@ pub(super) struct OrderAnswer {
 #[derive(Serialize, ToSchema)]
 pub(super) struct TimedOrder {
     #[serde(with = "time::serde::rfc3339")]
+    #[schema(example = "2026-11-11T12:00:00Z")]
     pub(super) server_time: OffsetDateTime,
     pub(super) order: OrderView,
 }
@@ -142,20 +153,21 @@ pub(super) struct TimedOrder {
 pub(super) struct OrderPage {
     /// The time by which their countdowns run, if there are any.
     #[serde(with = "time::serde::rfc3339::option")]
+    #[schema(example = "2026-11-11T12:00:00Z")]
     pub(super) server_time: Option<OffsetDateTime>,
     pub(super) orders: Vec<OrderView>,
     /// Where the next page begins, if there is one.
-    #[schema(value_type = Option<String>)]
     pub(super) next_cursor: Option<OrderId>,
 }
 
 /// A user, as shown to the same.
 #[derive(Serialize, ToSchema)]
 pub(super) struct UserView {
-    #[schema(value_type = String, example = "17")]
     id: UserId,
     /// With its middle hidden.
+    #[schema(example = "+86****0001")]
     phone: String,
+    #[schema(example = "buyer")]
     role: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What everybody may see.
+//! The public routes of vouchers.
 
 use axum::Json;
 use axum::extract::State;
@@ -27,8 +27,11 @@ async fn list(State(api): State<Shared>) -> Result<Json<TimedVouchers>, ApiError
 
 /// A voucher on sale.
 #[utoipa::path(get, path = "/api/vouchers/{id}", tag = "vouchers",
-    params(("id" = String, Path)),
-    responses((status = 200, body = TimedVoucher), (status = 404, body = ProblemView)))]
+    params(("id" = VoucherId, Path)),
+    responses(
+        (status = 200, body = TimedVoucher),
+        (status = 404, description = "voucher_not_found", body = ProblemView),
+    ))]
 async fn one(
     State(api): State<Shared>,
     PathId(id): PathId<VoucherId>,

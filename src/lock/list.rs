@@ -1,4 +1,4 @@
-//! `seckill locks`: what each kind guarantees, and what it is known to get wrong.
+//! `seckill locks`: what each kind guarantees, and its known flaws.
 
 use comfy_table::{Table, TableStyle};
 use distlock::{Guarantees, HoldKind, LockKind, Synchronizer, guarantees};
@@ -37,7 +37,8 @@ pub fn list(as_json: bool) -> String {
 fn as_value() -> Value {
     let locks = LockKind::ALL.map(|kind| {
         let guarantees = guarantees(kind);
-        let mut lock = json!({"kind": kind.as_str(), "flaws": guarantees.flaws});
+        let (what, flaws) = (kind.summary(), guarantees.flaws);
+        let mut lock = json!({"kind": kind.as_str(), "what": what, "flaws": flaws});
         for (name, value) in columns(&guarantees) {
             lock[name.replace(' ', "_")] = value.into();
         }

@@ -1,11 +1,12 @@
-//! Locks of a kind, made from addresses: for the service and for `seckill lock run`; and the two
-//! commands about locks.
+//! Makes locks from the addresses of their servers, and has the two commands about locks.
+//!
+//! The service and `seckill lock run` share [`open`].
 
-mod group;
+mod foreground;
 mod list;
+mod process_group;
 mod run;
-mod terminal;
-mod tie;
+mod supervisor;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +19,15 @@ use distlock::{
 };
 
 use crate::config::{Address, LockServers, RedisArgs};
-use crate::sale::Plant;
+use crate::sale::InjectedBug;
 use crate::store::{self, DatabaseOptions, RedisAddress, RedisConnection, StoreError};
 
 pub use list::list;
 pub use run::run;
 
-/// Which locks are to be made.
+/// The locks to make: their kind, lease and extras.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct LockSpec {
     /// The mechanism.
     pub kind: LockKind,
     /// How long a holder that died keeps its locks.
@@ -34,70 +35,72 @@ pub struct Wanted {
     /// Whether holds must be able to carry a fencing token.
     pub fenced: bool,
     /// A deliberate bug (laboratory).
-    pub plant: Option<Plant>,
+    pub plant: Option<InjectedBug>,
 }
 
-/// Where the servers of locks are.
-pub struct Places<'a> {
+/// The servers that locks can use.
+pub struct LockEndpoints<'a> {
     /// The service's Redis.
     pub redis: Option<RedisConnection>,
     /// The service's database.
     pub database_url: Option<&'a Address>,
-    /// Whether the order's transaction reads as the textbook's naive code does, which matters for
-    /// a lock that is that transaction.
+    /// Whether the order's transaction reads as naive code does. This matters for a lock that is
+    /// that transaction.
     pub naive: bool,
-    /// After how long the database frees the locks of a session that it hears nothing from.
+    /// How long a session may be silent before the database frees its locks.
     pub silence: Duration,
-    /// Whether the tables of locks are made in the database if they are missing: for programs that
-    /// do not migrate.
+    /// Whether to make missing tables of locks in the database, for programs that do not migrate.
     pub make_tables: bool,
-    /// All others.
+    /// All other servers.
     pub more: &'a LockServers,
 }
 
 /// The locks, connected to the servers that their kind needs.
-pub async fn open(wanted: Wanted, places: Places<'_>) -> anyhow::Result<Locks> {
-    let kind = wanted.kind;
+pub async fn open(spec: LockSpec, endpoints: LockEndpoints<'_>) -> anyhow::Result<Locks> {
+    let kind = spec.kind;
     let mut servers = Backends::default();
     let mut independent = Vec::new();
     match kind.backend() {
         Backend::Redis => {
-            let server = places.redis.as_ref().map(server);
+            let server = endpoints.redis.as_ref().map(server);
             servers.redis =
-                server.map(|server| server.with_replication(places.more.lock_replication));
+                server.map(|server| server.with_replication(endpoints.more.lock_replication));
         }
         Backend::IndependentRedis => {
-            independent = places.independent()?;
-            servers.red_restart_delay = places.more.red_restart_delay();
+            independent = endpoints.independent()?;
+            servers.redlock_restart_delay = endpoints.more.redlock_restart_delay();
             servers.independent_redis =
                 independent.iter().map(|(_, connection)| server(connection)).collect();
         }
-        Backend::MySql => servers.mysql = places.mysql().await?,
-        Backend::ZooKeeper => servers.zookeeper = places.zookeeper(wanted.lease).await?,
+        Backend::MySql => servers.mysql = endpoints.mysql().await?,
+        Backend::ZooKeeper => servers.zookeeper = endpoints.zookeeper(spec.lease).await?,
         Backend::Process => {}
     }
-    let locks = Locks::new(match wanted.plant.and_then(Plant::of_lock) {
+    let locks = Locks::new(match spec.plant.and_then(InjectedBug::lock_bug) {
         Some(planted) => plant::locker(planted, &servers)?,
         None => locker(kind, &servers)?,
     });
-    if !places.more.redis.allow_eviction {
+    if !endpoints.more.redis.allow_eviction {
         refuse_eviction(&independent).await?;
     }
-    if !wanted.fenced || guarantees(kind).fencing != Fencing::Optional {
+    if !spec.fenced || guarantees(kind).fencing != Fencing::Optional {
         return Ok(locks);
     }
-    if let (Some(Plant::TokenFromRedis), Some(server)) = (wanted.plant, &servers.redis) {
-        return Ok(locks.with_mint(Arc::new(plant::RedisTokens::new(server))));
+    if let (Some(InjectedBug::TokenFromRedis), Some(server)) = (spec.plant, &servers.redis) {
+        return Ok(locks.with_token_issuer(Arc::new(plant::RedisTokens::new(server))));
     }
-    let server = places.mysql().await?.context("the database makes the tokens: DATABASE_URL")?;
-    Ok(locks.with_mint(Arc::new(MySqlTokens::new(&server))))
+    let server = endpoints
+        .mysql()
+        .await?
+        .context("fencing tokens come from the database: set DATABASE_URL")?;
+    Ok(locks.with_token_issuer(Arc::new(MySqlTokens::new(&server))))
 }
 
 fn server(connection: &RedisConnection) -> RedisServer {
     RedisServer::new(connection.clone())
 }
 
-/// What the kind's server is called where the service says that it is away.
+/// The name of the kind's server in answers and metrics.
 pub fn server_name(kind: LockKind) -> &'static str {
     match kind.backend() {
         Backend::Process => "process",
@@ -112,20 +115,20 @@ pub fn server_name(kind: LockKind) -> &'static str {
 pub fn has_servers_of_its_own(kind: LockKind, servers: &LockServers) -> bool {
     match kind.backend() {
         Backend::IndependentRedis | Backend::ZooKeeper => true,
-        // Its replicas.
+        // The replicas that must confirm a lock.
         Backend::Redis => servers.lock_replication.confirmations() > 0,
         Backend::Process | Backend::MySql => false,
     }
 }
 
-/// The authority that vouches for servers with `rediss://`.
+/// The certificate authority for servers with `rediss://`.
 fn authority(how: &RedisArgs) -> anyhow::Result<Option<Vec<u8>>> {
     let Some(path) = &how.redis_ca_file else { return Ok(None) };
     let pem = std::fs::read(path);
     pem.map(Some).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The Redis of the service and of most kinds, which must not evict unless that is allowed.
+/// Connects to the Redis of the service and of most kinds; refuses one that may evict keys.
 pub async fn redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnection> {
     let ca = authority(how)?;
     let given_as = url.given_as();
@@ -144,22 +147,24 @@ pub async fn redis(url: &Address, how: &RedisArgs) -> anyhow::Result<RedisConnec
     Ok(redis)
 }
 
-/// The servers of `red` and `multi` may be away, that is what they are for; but none may evict.
+/// Refuses servers of `redlock` and `multi` that may evict keys; some may be away.
 async fn refuse_eviction(servers: &[(String, RedisConnection)]) -> anyhow::Result<()> {
     for (place, connection) in servers {
         match store::refuse_eviction(connection).await {
             Err(error @ (StoreError::Unexpected(_) | StoreError::AccessDenied { .. })) => {
                 return Err(error).with_context(|| place.clone());
             }
-            Err(error) => tracing::warn!(%error, place, "one of several servers does not answer"),
+            Err(error) => {
+                tracing::warn!(%error, place, "server does not answer; eviction is unchecked");
+            }
             Ok(()) => {}
         }
     }
     Ok(())
 }
 
-/// What tells the servers of such locks apart from others, in a few letters, as far as they are
-/// not the service's own: replicas that name different ones do not exclude each other.
+/// A hash of the servers of such locks, apart from the service's own. Replicas that name different
+/// servers do not exclude each other.
 pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
     let mut places: Vec<String> = match kind.backend() {
         Backend::Process | Backend::Redis | Backend::MySql => return None,
@@ -182,8 +187,8 @@ pub fn fingerprint(kind: LockKind, servers: &LockServers) -> Option<String> {
     Some(format!("{hash:08x}"))
 }
 
-impl Places<'_> {
-    /// The servers of `red` and `multi`, each with its place.
+impl LockEndpoints<'_> {
+    /// The servers of `redlock` and `multi`, each with its address for messages.
     fn independent(&self) -> anyhow::Result<Vec<(String, RedisConnection)>> {
         let ca = authority(&self.more.redis)?;
         let mut servers: Vec<(String, RedisConnection)> = Vec::new();
@@ -196,14 +201,15 @@ impl Places<'_> {
         Ok(servers)
     }
 
-    /// A session that ends with the lease of a holder that has died.
+    /// Opens a session that ends when a dead holder's lease would.
     async fn zookeeper(&self, lease: Duration) -> anyhow::Result<Option<ZooKeeperServer>> {
         let Some((ensemble, given_as)) = self.more.ensemble() else { return Ok(None) };
         let server = ZooKeeperServer::connect(ensemble, lease).await;
         server.map(Some).with_context(|| format!("cannot connect to {given_as}"))
     }
 
-    /// A pool of its own for locks: a section that needs a connection never waits for a lock.
+    /// Opens a pool for locks only, so that work under a lock never waits for a connection that a
+    /// waiter of the lock has.
     async fn mysql(&self) -> anyhow::Result<Option<MySqlServer>> {
         let Some(url) = self.database_url else { return Ok(None) };
         let options = DatabaseOptions {
@@ -215,7 +221,7 @@ impl Places<'_> {
         let pool = store::database(&options);
         let pool = pool.with_context(|| format!("{} is not usable", url.given_as()))?;
         if self.make_tables {
-            ensure_schema(&pool).await.context("the tables of locks")?;
+            ensure_schema(&pool).await.context("cannot make the tables of locks")?;
         }
         Ok(Some(MySqlServer::new(pool)))
     }

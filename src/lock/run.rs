@@ -1,9 +1,9 @@
 //! `seckill lock run`: a command under a lock, as flock(1) does.
 //!
-//! The command runs in a process group of its own. While it runs the lock is watched: the group
-//! gets SIGTERM a grace before belief in the lock ends, or at once if the server says that the
-//! lock is gone, and SIGKILL at the end of belief, which comes before the server lets anybody else
-//! in. Signals that ask for an end are passed on, and the lock is released after that end.
+//! The command runs in a process group of its own, under a supervisor of its lock. The group gets
+//! SIGTERM a grace before the validity time ends, or at once if the server says that the lock is
+//! gone. It gets SIGKILL at the end of the validity time, before the server grants the lock to
+//! another owner. Signals are passed on, and the lock is released after the command has ended.
 
 use std::io;
 
@@ -13,32 +13,32 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::group::{Group, exit_code};
-use super::tie::Tie;
-use super::{Places, Wanted, open, redis};
+use super::process_group::{ProcessGroup, exit_code};
+use super::supervisor::LockSupervisor;
+use super::{LockEndpoints, LockSpec, open, redis};
 use crate::config::LockRun;
 use crate::database;
 use crate::store::StoreError;
 
-/// Bad usage, as everywhere in this program; the codes below are those of sysexits.h.
-const USAGE: u8 = 2;
-/// The lock's server cannot be reached or failed: to try again may help (`EX_UNAVAILABLE`).
+/// Bad usage, as in all commands of this program; the codes below are those of sysexits.h.
+const BAD_USAGE: u8 = 2;
+/// The lock's server cannot be reached or failed; a retry may help (`EX_UNAVAILABLE`).
 const SERVER_FAILED: u8 = 69;
 /// This machine failed, not the lock's server (`EX_OSERR`).
 const SYSTEM_FAILED: u8 = 71;
-/// Somebody else held the lock for too long (`EX_TEMPFAIL`).
+/// Another owner held the lock for longer than `--wait` (`EX_TEMPFAIL`).
 const TIMED_OUT: u8 = 75;
-/// The lock was lost and the command ended (`EX_PROTOCOL`).
+/// The lock was lost, and the command was ended (`EX_PROTOCOL`).
 const LOST: u8 = 76;
-/// The server answers, and cannot be used like that: trying again does not help (`EX_CONFIG`).
-const UNFIT: u8 = 78;
-/// As shells say it.
+/// The server answers and refuses; a retry does not help (`EX_CONFIG`).
+const UNUSABLE: u8 = 78;
+/// The command cannot be executed, as in shells.
 const NOT_EXECUTABLE: u8 = 126;
-/// As shells say it.
+/// The command does not exist, as in shells.
 const NOT_FOUND: u8 = 127;
 
-/// What is passed on to the command; and the one that tells of the command itself.
-const HEARD: [Signal; 7] = [
+/// The signals that are passed on to the command, and SIGCHLD, which reports on it.
+const FORWARDED_SIGNALS: [Signal; 7] = [
     Signal::SIGCHLD,
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -48,7 +48,7 @@ const HEARD: [Signal; 7] = [
     Signal::SIGUSR2,
 ];
 
-/// Why the command did not run, or did not run to its own end.
+/// Why the command did not run, or was ended early.
 struct Failure {
     code: u8,
     sentence: String,
@@ -60,7 +60,7 @@ impl Failure {
     }
 }
 
-/// Runs the command. Returns the exit code, and what is to be said about it on stderr.
+/// Runs the command. Returns the exit code, and the line for stderr if there is one.
 pub async fn run(config: &LockRun) -> (u8, Option<String>) {
     match locked(config).await {
         Ok(code) => (code, None),
@@ -69,9 +69,9 @@ pub async fn run(config: &LockRun) -> (u8, Option<String>) {
 }
 
 async fn locked(config: &LockRun) -> Result<u8, Failure> {
-    config.check().map_err(|sentence| Failure::new(USAGE, sentence))?;
+    config.check().map_err(|sentence| Failure::new(BAD_USAGE, sentence))?;
     let mut signals = Signals::listen().map_err(|error| {
-        Failure::new(SYSTEM_FAILED, format!("signals cannot be awaited: {error}"))
+        Failure::new(SYSTEM_FAILED, format!("cannot listen for signals: {error}"))
     })?;
     let locks = tokio::select! {
         locks = connect(config) => locks?,
@@ -91,10 +91,10 @@ async fn locked(config: &LockRun) -> Result<u8, Failure> {
             return Err(failure);
         }
     };
-    let outcome = match Tie::new(guard, config.lease, config.grace()).await {
-        Ok(tie) => {
-            let outcome = under_lock(config, &tie, &mut signals).await;
-            tie.release().await;
+    let outcome = match LockSupervisor::new(guard, config.lease, config.grace()).await {
+        Ok(supervisor) => {
+            let outcome = under_lock(config, &supervisor, &mut signals).await;
+            supervisor.release().await;
             outcome
         }
         Err(error) => Err(Failure::new(SERVER_FAILED, format!("{}: {error}", config.name))),
@@ -118,29 +118,29 @@ async fn connect(config: &LockRun) -> Result<Locks, Failure> {
             }
             _ => None,
         };
-        let places = Places {
+        let endpoints = LockEndpoints {
             redis,
             database_url: config.database_url.as_ref(),
             naive: false,
             silence: config.lease,
-            // What a session of the server holds needs none.
+            // A lock that belongs to a session of the server needs no table.
             make_tables: config.token || guarantees(config.kind).hold != HoldKind::Session,
             more: &config.servers,
         };
         let (kind, lease, fenced) = (config.kind, config.lease, config.token);
-        let wanted = Wanted { kind, lease, fenced, plant: None };
-        open(wanted, places).await
+        let spec = LockSpec { kind, lease, fenced, plant: None };
+        open(spec, endpoints).await
     };
     opened.await.map_err(|error| Failure::new(code_of_opening(&error), format!("{error:#}")))
 }
 
 fn code_of_opening(error: &anyhow::Error) -> u8 {
     if error.is::<io::Error>() {
-        return USAGE; // A file that the command line names.
+        return BAD_USAGE; // A file that the command line names.
     }
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(error), _) => code_of_error(error),
-        (None, Some(StoreError::Unexpected(_) | StoreError::AccessDenied { .. })) => UNFIT,
+        (None, Some(StoreError::Unexpected(_) | StoreError::AccessDenied { .. })) => UNUSABLE,
         (None, _) => SERVER_FAILED,
     }
 }
@@ -148,8 +148,8 @@ fn code_of_opening(error: &anyhow::Error) -> u8 {
 fn code_of_error(error: &LockError) -> u8 {
     match error {
         LockError::TimedOut { .. } => TIMED_OUT,
-        LockError::BadRequest { .. } | LockError::Unsupported(_) => USAGE,
-        LockError::HeldByOtherKind => UNFIT,
+        LockError::BadRequest { .. } | LockError::Unsupported(_) => BAD_USAGE,
+        LockError::HeldByOtherKind => UNUSABLE,
         LockError::Lost | LockError::NotOwner => LOST,
         LockError::Backend(_) | LockError::NoConnection(_) => SERVER_FAILED,
     }
@@ -162,7 +162,7 @@ async fn take(config: &LockRun, locks: &Locks) -> Result<Guard, Failure> {
     taken.map_err(|error| Failure::new(code_of_error(&error), format!("{}: {error}", config.name)))
 }
 
-/// Of a command that could not be started: its own fault, unless the machine had no place for it.
+/// The exit code for a command that could not be started: the machine's limits, or the command.
 fn code_of_start(error: &io::Error) -> u8 {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => SYSTEM_FAILED,
@@ -171,11 +171,15 @@ fn code_of_start(error: &io::Error) -> u8 {
     }
 }
 
-/// Runs the command to its end, or to that of the lock.
-async fn under_lock(config: &LockRun, tie: &Tie, signals: &mut Signals) -> Result<u8, Failure> {
-    let token = tie.token().filter(|_| config.token);
+/// Runs the command until it ends or the lock is lost.
+async fn under_lock(
+    config: &LockRun,
+    supervisor: &LockSupervisor,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let token = supervisor.token().filter(|_| config.token);
     let more: Vec<_> = token.iter().map(|token| ("LOCK_TOKEN", token.to_string())).collect();
-    let mut group = Group::start(&config.command, &more).map_err(|error| {
+    let mut group = ProcessGroup::start(&config.command, &more).map_err(|error| {
         let program = config.command.first().map(|word| word.to_string_lossy());
         let sentence = format!("{}: {error}", program.unwrap_or_default());
         Failure::new(code_of_start(&error), sentence)
@@ -187,9 +191,12 @@ async fn under_lock(config: &LockRun, tie: &Tie, signals: &mut Signals) -> Resul
             biased;
             status = group.ended() => {
                 let code = status.map(exit_code).map_err(failed)?;
-                return if tie.is_lost() { Err(lost("was lost meanwhile")) } else { Ok(code) };
+                if supervisor.is_lost() {
+                    return Err(lost("was lost meanwhile"));
+                }
+                return Ok(code);
             }
-            end = tie.ending() => {
+            end = supervisor.loss_deadline() => {
                 group.end(end.kill_at).await.map_err(failed)?;
                 return Err(lost(match end.cause {
                     LossCause::Expired => "could not be kept",
@@ -197,20 +204,20 @@ async fn under_lock(config: &LockRun, tie: &Tie, signals: &mut Signals) -> Resul
                 }));
             }
             signal = signals.next() => match signal {
-                Signal::SIGCHLD => group.go_on(),
+                Signal::SIGCHLD => group.resume_if_stopped(),
                 passed_on => group.signal(passed_on),
             },
         }
     }
 }
 
-/// The signals that are heard.
+/// Receives the signals that this process listens for.
 struct Signals(mpsc::Receiver<Signal>);
 
 impl Signals {
     fn listen() -> io::Result<Self> {
-        let (sender, receiver) = mpsc::channel(HEARD.len());
-        for kind in HEARD {
+        let (sender, receiver) = mpsc::channel(FORWARDED_SIGNALS.len());
+        for kind in FORWARDED_SIGNALS {
             let mut stream = signal(SignalKind::from_raw(kind as i32))?;
             let sender = sender.clone();
             tokio::spawn(async move {
@@ -220,7 +227,7 @@ impl Signals {
         Ok(Self(receiver))
     }
 
-    /// The next one; waits for ever if none comes.
+    /// Waits for the next signal.
     async fn next(&mut self) -> Signal {
         match self.0.recv().await {
             Some(signal) => signal,
@@ -228,7 +235,7 @@ impl Signals {
         }
     }
 
-    /// The next one that asks for the end of a process that has started no command yet.
+    /// Waits for a signal that ends this process before it has started a command.
     async fn next_end(&mut self) -> Signal {
         loop {
             match self.next().await {
@@ -271,8 +278,8 @@ mod tests {
         }
     }
 
-    /// The end of the command is told once, and here somebody else has asked first. In one thread,
-    /// so that nobody asks between the kill and that.
+    /// The kernel reports the end of a process once, and here the test reads it first. The test
+    /// uses one thread, so that the runtime cannot read it between the kill and the wait.
     #[tokio::test]
     async fn a_command_of_whose_end_nothing_is_told_is_a_failure_of_the_machine() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -287,8 +294,8 @@ mod tests {
             Locks::new(locker(LockKind::Local, &Backends::default()).expect("it needs none"));
         let options = LockOptions::new(config.wait, Lease::Fixed(config.lease));
         let guard = locks.lock(&config.name, &options).await.expect("the lock");
-        let tie = Tie::new(guard, config.lease, config.grace()).await;
-        let tie = tie.unwrap_or_else(|error| panic!("{error}"));
+        let supervisor = LockSupervisor::new(guard, config.lease, config.grace()).await;
+        let supervisor = supervisor.unwrap_or_else(|error| panic!("{error}"));
         let (_sender, receiver) = mpsc::channel(1);
         let mut signals = Signals(receiver);
         let ask_first = async {
@@ -302,7 +309,7 @@ mod tests {
             kill(id, Signal::SIGKILL).expect("it is there");
             waitpid(id, None).expect("its end");
         };
-        let (outcome, ()) = tokio::join!(under_lock(&config, &tie, &mut signals), ask_first);
+        let (outcome, ()) = tokio::join!(under_lock(&config, &supervisor, &mut signals), ask_first);
         let failure = outcome.expect_err("its end is not known");
         assert_eq!(failure.code, SYSTEM_FAILED, "{}", failure.sentence);
     }

@@ -1,5 +1,5 @@
 //! The one mock of this project: a payment provider, because a real one cannot be had without a
-//! contract. It takes no money from anybody. It keeps nothing, so that all replicas are the same
+//! contract. It takes no money. It keeps nothing, so that all replicas are the same
 //! provider and one that restarts has forgotten nothing: the order is the payment.
 
 use async_trait::async_trait;

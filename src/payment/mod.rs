@@ -66,8 +66,7 @@ pub enum PaymentStatus {
     Declined,
 }
 
-/// A provider that gave no answer which counts. Nobody knows what it did; the same charge may be
-/// sent again.
+/// A call to the provider without a valid answer. Its effect is unknown; it may be repeated.
 #[derive(Debug, thiserror::Error)]
 #[error("the payment provider gave no answer that counts: {0}")]
 pub struct ProviderError(pub String);
@@ -142,13 +141,13 @@ mod tests {
     use super::*;
 
     /// Has the money for another bill than the one that it is sent.
-    struct Confused {
+    struct ConfusedProvider {
         mock: Mock,
         charges: Bill,
     }
 
     #[async_trait]
-    impl Provider for Confused {
+    impl Provider for ConfusedProvider {
         async fn charge(&self, _: Bill) -> Result<Callback, ProviderError> {
             self.mock.charge(self.charges).await
         }
@@ -166,7 +165,7 @@ mod tests {
         let asked = bill(7, 8000);
         for (charges, counts) in [(asked, true), (bill(8, 8000), false), (bill(7, 7999), false)] {
             let mock = Mock::new(signer.clone());
-            let provider = Arc::new(Confused { mock, charges });
+            let provider = Arc::new(ConfusedProvider { mock, charges });
             let payments = Payments { provider, signer: signer.clone() };
             let charged = payments.charge(asked).await;
             assert_eq!(charged.is_ok(), counts, "{charges:?}: {charged:?}");

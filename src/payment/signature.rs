@@ -1,7 +1,7 @@
 //! The signature of a callback: `t=<seconds since 1970>,v1=<HMAC-SHA256 in hex>`, over the time, a
-//! full stop and the raw body. The time is signed with it, so that a callback that somebody caught
-//! is worth nothing after `WINDOW_S`; within it, it says again what was true. The comparison takes
-//! the same time wherever it fails.
+//! full stop and the raw body. The time is signed with it, so that a captured callback is refused
+//! after `WINDOW_S`; before that, a repeated callback changes nothing. The comparison takes the
+//! same time wherever it fails.
 
 use std::fmt::Write;
 use std::sync::Arc;

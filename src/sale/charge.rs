@@ -1,42 +1,45 @@
-//! Taking the money for an order, and what is done about charges that were cut off.
+//! Charges: taking the money for an order, and resuming charges that were cut off.
 //!
-//! Before the provider is asked it is noted that it will be (`store/charges`). From then on the
-//! answer is "paid", "declined", "cancelled" or "unknown", and never "nothing was done": whatever
-//! fails now, the provider may have the money. What is noted and not ended is taken up again by the
-//! buyer, who asks again, by the provider, which calls back, or by housekeeping: an order that is
-//! still unpaid is charged again, which is the same payment; one that was cancelled meanwhile has
-//! its money given back. An order with such a note is not timed out.
+//! A charge is recorded (`store/charges`) before the provider is asked. From then on the answer is
+//! paid, declined, cancelled or unknown, never "nothing was done": the provider may have the money.
+//!
+//! A recorded charge is resumed by the buyer's next request, the provider's callback or
+//! housekeeping. An unpaid order is charged again, which is the same payment. An order that was
+//! cancelled meanwhile is refunded. An order with a recorded charge is not timed out.
 
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
-use super::life::{Asked, End, Life};
+use super::order_settlement::{OrderSettlement, SettlementError, SettlementRequest};
 use super::outcome::Refusal;
-use super::section::{TRIES, jitter};
+use super::retry::{MAX_TRIES, jitter};
 use crate::domain::{Order, OrderStatus};
 use crate::payment::{Bill, PaymentStatus, Payments};
 use crate::store::{SettleError, Settlement, StoreError, resolve_status};
 
-/// A charge that was begun so long ago, or longer, is gone on with. Longer than the provider is
-/// waited for, so that two seldom ask at a time; if they do, it is the same payment.
-const CUT_OFF_AFTER_S: u32 = 20;
+/// The age at which a charge is resumed. It exceeds the provider's time-out, so concurrent charges
+/// are rare; they would be the same payment.
+const RESUME_CHARGE_AFTER_S: u32 = 20;
 
-impl Life {
-    /// Notes that the order is about to be charged; `false` if it is not unpaid any more, or the
-    /// request's key is another one's.
-    pub(super) async fn begin_charge(&self, asked: Asked, order: &Order) -> Result<bool, End> {
+impl OrderSettlement {
+    /// Records a charge; `false` if the order is no longer unpaid, or the key is another request's.
+    pub(super) async fn begin_charge(
+        &self,
+        request: SettlementRequest,
+        order: &Order,
+    ) -> Result<bool, SettlementError> {
         let mut in_doubt = false;
-        for attempt in 1..=TRIES {
-            match self.orders.begin_charge(order, asked.key).await {
+        for tries in 1..=MAX_TRIES {
+            match self.orders.begin_charge(order, request.key).await {
                 Ok(()) => return Ok(true),
-                Err(SettleError::Beaten) => return Ok(false),
-                Err(SettleError::Failed(StoreError::Conflict)) if attempt < TRIES => {
-                    sleep(jitter(attempt)).await;
+                Err(SettleError::Superseded) => return Ok(false),
+                Err(SettleError::Failed(StoreError::Conflict)) if tries < MAX_TRIES => {
+                    sleep(jitter(tries)).await;
                 }
                 Err(SettleError::Failed(_)) if in_doubt => break,
                 Err(SettleError::Failed(error)) => return Err(error.into()),
                 Err(SettleError::Unknown(connection)) => {
-                    // Noted or not, it can be noted again, once that COMMIT cannot arrive any more.
+                    // Recorded or not: once that COMMIT cannot arrive, it can be recorded again.
                     in_doubt = true;
                     let tables = self.orders.tables;
                     if resolve_status(&self.pool, tables, connection, order.id).await.is_none() {
@@ -45,92 +48,96 @@ impl Life {
                 }
             }
         }
-        // If it is noted, housekeeping will charge it.
-        Err(End::Unknown)
+        // If it is recorded, housekeeping will resume it.
+        Err(SettlementError::Unknown)
     }
 
-    /// Has the money taken and marks the order as paid; what has become of it. It is refused only
-    /// if the provider has declined.
+    /// Takes the money and marks the order as paid; the order as it is then. Refused only if the
+    /// provider declines.
     pub(super) async fn charge(
         &self,
         payments: &Payments,
         order: &Order,
         now: OffsetDateTime,
-    ) -> Result<Order, End> {
+    ) -> Result<Order, SettlementError> {
         let notice = payments.charge(bill(order)).await.map_err(|error| {
-            tracing::warn!(%error, order = %order.id, "nobody knows how a payment went");
-            End::Unknown
+            tracing::warn!(%error, order = %order.id, "charge without an answer; to be resumed");
+            SettlementError::Unknown
         })?;
         if notice.status == PaymentStatus::Declined {
-            self.forget_charge(order).await;
+            self.delete_charge(order).await;
             return Err(Refusal::PaymentDeclined.into());
         }
         let wanted = Settlement { order, to: OrderStatus::Paid, at: now, key: None };
         let became = self.settle(&wanted).await.map_err(|why| {
-            if let End::Refused(refusal) = why {
+            if let SettlementError::Refused(refusal) = why {
                 let why = refusal.name();
-                tracing::warn!(order = %order.id, why, "a payment is not marked yet");
+                tracing::warn!(order = %order.id, why, "order not marked as paid; to be resumed");
             }
-            End::Unknown
+            SettlementError::Unknown
         })?;
         match became.status {
             OrderStatus::Paid => {}
             OrderStatus::Cancelled(_) => {
-                // What fails now is tried again later.
-                let _noted = self.give_back(payments, &became).await;
+                // Housekeeping resumes it if this fails.
+                let _resumed_later = self.refund(payments, &became).await;
             }
-            OrderStatus::Unpaid => return Err(End::Unknown),
+            OrderStatus::Unpaid => return Err(SettlementError::Unknown),
         }
         Ok(became)
     }
 
-    /// Gives back the money for an order that was cancelled.
-    pub(super) async fn give_back(&self, payments: &Payments, order: &Order) -> Result<(), End> {
+    /// Refunds an order that was cancelled.
+    pub(super) async fn refund(
+        &self,
+        payments: &Payments,
+        order: &Order,
+    ) -> Result<(), SettlementError> {
         payments.refund(bill(order)).await.map_err(|error| {
-            tracing::error!(%error, order = %order.id, "a payment was not given back");
-            End::from(Refusal::Unavailable("payments"))
+            tracing::error!(%error, order = %order.id, "refund failed; it will be tried again");
+            SettlementError::from(Refusal::Unavailable("payments"))
         })?;
-        self.forget_charge(order).await;
+        self.delete_charge(order).await;
         Ok(())
     }
 
-    async fn forget_charge(&self, order: &Order) {
-        if let Err(error) = self.orders.forget_charge(order.id).await {
-            tracing::warn!(%error, order = %order.id, "the provider will be asked again");
+    async fn delete_charge(&self, order: &Order) {
+        if let Err(error) = self.orders.delete_charge(order.id).await {
+            tracing::warn!(%error, order = %order.id, "charge not deleted; to be resumed");
         }
     }
 
-    /// Whether there are charges that were cut off.
+    /// Whether there are charges to resume.
     pub(super) async fn has_open_charges(&self) -> Result<bool, StoreError> {
-        Ok(!self.orders.open_charges(CUT_OFF_AFTER_S).await?.is_empty())
+        Ok(!self.orders.open_charges(RESUME_CHARGE_AFTER_S).await?.is_empty())
     }
 
-    /// Goes on with the charges that were cut off, some of them.
-    pub(super) async fn finish_charges(&self) -> Result<(), StoreError> {
+    /// Resumes a batch of charges that were cut off.
+    pub(super) async fn resume_charges(&self) -> Result<(), StoreError> {
         let Some(payments) = &self.payments else { return Ok(()) };
-        for order in self.orders.open_charges(CUT_OFF_AFTER_S).await? {
-            // Before it fails, so that those behind it have their turn.
-            self.orders.put_off_charge(order.id).await?;
+        for order in self.orders.open_charges(RESUME_CHARGE_AFTER_S).await? {
+            // First, so that a failing charge does not block those behind it.
+            self.orders.defer_charge(order.id).await?;
             let ended = match order.status {
                 OrderStatus::Unpaid => match self.orders.find_any(order.id).await? {
                     Some((order, now)) => self.charge(payments, &order, now).await,
                     None => continue,
                 },
                 OrderStatus::Paid => {
-                    self.forget_charge(&order).await;
+                    self.delete_charge(&order).await;
                     continue;
                 }
                 OrderStatus::Cancelled(_) => {
-                    self.give_back(payments, &order).await.map(|()| order.clone())
+                    self.refund(payments, &order).await.map(|()| order.clone())
                 }
             };
             let outcome = match ended {
                 Ok(order) => order.status.as_str(),
-                Err(End::Refused(refusal)) => refusal.name(),
-                Err(End::Unknown) => "unknown",
+                Err(SettlementError::Refused(refusal)) => refusal.name(),
+                Err(SettlementError::Unknown) => "unknown",
             };
-            tracing::info!(order = %order.id, outcome, "a charge that was cut off is gone on with");
-            metrics::counter!("seckill_charges_taken_up_total", "outcome" => outcome).increment(1);
+            tracing::info!(order = %order.id, outcome, "charge resumed");
+            metrics::counter!("seckill_charges_resumed_total", "outcome" => outcome).increment(1);
         }
         Ok(())
     }

@@ -2,9 +2,9 @@
 //!
 //! Four readings of the monotonic clock: the request has arrived, the lock is granted, the lock is
 //! about to be given back, the answer is written. Each stands inside what it bounds: `granted` is
-//! read after the grant and `released` before the release. So a thread that the kernel takes away
-//! at any point makes the told hold shorter than the real one, or leaves it as it is, and never
-//! makes it longer. Each moment is read once: a length is the difference of two readings.
+//! read after the grant and `released` before the release. If the kernel preempts the thread
+//! between two readings, the reported hold is shorter than the real one or equal to it, never
+//! longer. Each moment is read once: a length is the difference of two readings.
 //!
 //! Nothing is told of a lock that holds nothing, nor of one that is the transaction: it ends in the
 //! middle of COMMIT.

@@ -1,36 +1,36 @@
-//! The textbook's naive code, the same for every lock kind: look, look, insert, write back what
-//! was read less one. Without a lock that excludes everybody it sells too much.
+//! The textbook's naive code, the same for every lock kind: two reads, an insert, and a stock of
+//! one less than was read. Without a lock on the voucher it sells too much.
 
-use distlock::Loss;
+use distlock::LostSignal;
 
+use super::critical_section::{AttemptError, CriticalSection, ensure_held};
 use super::outcome::Refusal;
-use super::section::{Section, Stop, still_held, work};
 use crate::failpoint::{self, reach};
-use crate::store::{Entry, Transaction};
+use crate::store::{NewOrder, Transaction};
 
 pub(super) async fn write(
-    section: &Section,
+    section: &CriticalSection,
     tx: &mut Transaction,
-    entry: &Entry,
-    loss: Option<&Loss>,
-) -> Result<(), Stop> {
+    new_order: &NewOrder,
+    lost_signal: Option<&LostSignal>,
+) -> Result<(), AttemptError> {
     let orders = &section.orders;
-    still_held(loss)?;
-    if orders.count_pair(tx, entry.user, entry.voucher).await? > 0 {
+    ensure_held(lost_signal)?;
+    if orders.count_pair(tx, new_order.user, new_order.voucher).await? > 0 {
         return Err(Refusal::AlreadyOrdered(None).into());
     }
-    still_held(loss)?;
-    let Some(stock) = orders.read_stock(tx, entry.voucher).await? else {
+    ensure_held(lost_signal)?;
+    let Some(stock) = orders.read_stock(tx, new_order.voucher).await? else {
         return Err(Refusal::VoucherNotFound.into());
     };
     if stock <= 0 {
         return Err(Refusal::SoldOut.into());
     }
-    work(&section.rules).await;
-    still_held(loss)?;
-    orders.insert(tx, entry).await?;
+    section.hooks.simulate_work().await;
+    ensure_held(lost_signal)?;
+    orders.insert(tx, new_order).await?;
     reach(failpoint::ORDER_INSERTED);
-    still_held(loss)?;
-    orders.write_stock(tx, entry.voucher, stock - 1).await?;
+    ensure_held(lost_signal)?;
+    orders.write_stock(tx, new_order.voucher, stock - 1).await?;
     Ok(())
 }

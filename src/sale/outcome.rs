@@ -15,7 +15,7 @@ pub enum Outcome {
     Replayed(Order),
     /// No order was written, and none will be.
     Refused(Refusal),
-    /// The answer to COMMIT was lost and could not be found out: the order may exist.
+    /// The outcome of COMMIT is not known: the order may exist.
     Unknown(OrderId),
     /// The purchase ended in a defect of ours; whether it had an effect is not known.
     Failed,
@@ -40,9 +40,9 @@ pub enum Refusal {
     InProgress,
     /// The lock was lost before the order was committed; it was rolled back.
     LockLost,
-    /// There is more to do than we can take.
+    /// The service is overloaded.
     Overloaded,
-    /// A server is away.
+    /// A server is down.
     Unavailable(&'static str),
     /// A defect of ours, before anything was written.
     Defect,
@@ -58,7 +58,7 @@ pub enum Refusal {
     OrderCancelled,
     /// The provider does not take the money.
     PaymentDeclined,
-    /// This deployment has nobody to take payments.
+    /// This deployment has no payment provider.
     NoPayments,
     /// The provider reports another amount than the order's price.
     WrongAmount,
@@ -66,18 +66,18 @@ pub enum Refusal {
 
 /// How paying or cancelling an order ended.
 #[derive(Debug)]
-pub enum Settled {
-    /// The order is what it was to become, by this request or before it.
+pub enum SettlementOutcome {
+    /// The order is paid or cancelled as requested, by this request or before it.
     Done(Order),
     /// Nothing was written by this request.
     Refused(Refusal),
-    /// The answer to COMMIT was lost and could not be found out.
+    /// The outcome of COMMIT is not known.
     Unknown(OrderId),
     /// It ended in a defect of ours; whether it had an effect is not known.
     Failed,
 }
 
-impl Settled {
+impl SettlementOutcome {
     /// The name in the metrics.
     pub fn name(&self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl Settled {
     }
 }
 
-impl From<Refusal> for Settled {
+impl From<Refusal> for SettlementOutcome {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
@@ -152,15 +152,19 @@ impl Refusal {
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Busy | StoreError::Conflict | StoreError::LockWait => Self::Overloaded,
-            StoreError::NoAnswer { server }
+            StoreError::PoolTimedOut | StoreError::Conflict | StoreError::LockWait => {
+                Self::Overloaded
+            }
+            StoreError::TimedOut { server }
             | StoreError::Unavailable { server, .. }
             | StoreError::AccessDenied { server, .. } => {
-                tracing::warn!(%error, "a purchase was refused");
+                tracing::warn!(%error, "purchase refused");
                 Self::Unavailable(server)
             }
-            StoreError::Duplicate(_) | StoreError::TooFew | StoreError::Unexpected(_) => {
-                tracing::error!(%error, "a purchase failed");
+            StoreError::Duplicate(_)
+            | StoreError::InsufficientStock
+            | StoreError::Unexpected(_) => {
+                tracing::error!(%error, "purchase failed");
                 Self::Defect
             }
         }
@@ -176,12 +180,14 @@ impl Refusal {
             LockError::NoConnection(_) => Self::Overloaded,
             // A lease that was fine at the start is refused while the server is too slow for it.
             LockError::Backend(_) | LockError::BadRequest { .. } => {
-                tracing::warn!(%error, server, "a purchase was refused");
+                tracing::warn!(%error, server, "purchase refused");
                 Self::Unavailable(server)
             }
+            // The lock library has logged the key.
+            LockError::HeldByOtherKind => Self::Unavailable(server),
             LockError::Lost => Self::LockLost,
-            LockError::Unsupported(_) | LockError::NotOwner | LockError::HeldByOtherKind => {
-                tracing::error!(%error, "a purchase failed");
+            LockError::Unsupported(_) | LockError::NotOwner => {
+                tracing::error!(%error, "purchase failed");
                 Self::Defect
             }
         }

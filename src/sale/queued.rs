@@ -1,48 +1,46 @@
-//! The path `queued`: a purchase is admitted in Redis and answered with a ticket; its order is
+//! The queued mode: a purchase is admitted in Redis and answered with a ticket; its order is
 //! written from a stream.
 //!
-//! Admission is one script (`lua/sale/admit.lua`): the window, one a user, a unit, a place in the
-//! stream. A replica takes entries of the stream (`pump`), has their orders written in groups by
-//! the writer `grouped` (`work`), and acknowledges those whose tickets have ended. An entry whose
-//! taker has died is taken over by another replica. While many ask and are admitted, each queue has
-//! about an eighth of the time: who asks waits for an answer, and whoever is in the queue has one
-//! (`crowd`).
+//! Admission (`entry`) is one script (`lua/sale/admit.lua`): the window, one purchase a user, a
+//! unit, a place in the stream. A replica reads entries of the stream (`stream_consumer`), has
+//! their orders written by the batch writer (`entry_processing`) and acknowledges entries whose
+//! tickets have ended. Entries of a replica that died are claimed by another one. Under a high load
+//! of admissions, each queue gets about an eighth of the time (`admission_load`): a client waits
+//! for an admission, and not for an entry.
 //!
-//! It guarantees what the path `direct` does, because the database has the last word on everything:
+//! The guarantees are those of the direct mode, because the database decides everything:
 //!
 //! - **A ticket ends once.** Its row in `tickets` is written with its order, or says that there is
-//!   none; a unique key lets one of them win. An entry that is delivered again finds that row. What
-//!   an end without an order leaves (the unit, the user's mark) is given back by the script that
-//!   acknowledges the entry, with the first acknowledgement only.
-//! - **What a Redis forgot cannot be sold any more.** Whoever opens a queue, for the first time or
-//!   after Redis has lost its data, raises the sale's epoch in the database and then reads the
-//!   stock; an order is written under the epoch in which it was admitted, or not at all.
-//! - **No ticket is pending for ever.** One that Redis does not know has a row in `tickets`, or its
-//!   next reader writes one that says `lost`.
+//!   none; a unique key admits one row. An entry that is delivered again finds that row. The script
+//!   that acknowledges an entry gives its unit and its user's mark back if there is no order. Only
+//!   the first acknowledgement does that.
+//! - **Units that Redis has lost cannot be sold.** Opening a queue, for the first time or after
+//!   Redis has lost its data, raises the sale's epoch in the database and then reads the stock. An
+//!   order is written under the epoch of its admission, or not at all.
+//! - **No ticket is pending for ever.** A ticket that Redis does not know has a row in `tickets`,
+//!   or its next reader writes one that says `lost`.
 //!
-//! No lock is taken. The user's mark keeps a second purchase of the same user out from admission to
-//! the end of the ticket, and the unique key does for ever.
+//! No lock is taken. The user's mark refuses a second purchase from admission to the end of the
+//! ticket, and the unique key refuses it for ever. The order of admission is not kept among
+//! concurrent tickets. A ticket waits for as long as the database or Redis is down.
 //!
-//! It does not keep the order of admission among those under way at once, and a ticket waits for
-//! as long as the database or Redis is away.
+//! If the database has no unit left, that is answered from memory, as in the direct mode
+//! (`sold_out_cache`). While units are admitted and not written, each request asks Redis: the
+//! answer depends on the user, and a unit may come back without a change in the database.
 //!
-//! Who comes when the database has no unit left is told so from memory, as on the path `direct`
-//! (`late`): that is committed, and a unit that comes back is in the database first. Before that,
-//! while units are admitted and not yet written, each request asks Redis: what it answers depends
-//! on who asks (one whose ticket is under way gets that ticket), and a unit may come back without
-//! the database's doing. A voucher is believed for half a second here, and an empty queue is
-//! compared with the database when somebody asks for the first time in 0.2 s, so what came back is
-//! sold within a second here as well.
+//! Units that come back are sold within a second. A voucher is cached for half a second, and an
+//! empty queue is compared with the database at most every 0.2 s.
 //!
-//! Shown by `tests/service/queued/`.
+//! Tests: `tests/service/queued/`.
 
-mod crowd;
+mod admission_load;
+mod entry;
+mod entry_processing;
+mod idempotency;
 mod opening;
-mod pump;
-mod repeat;
-mod seal;
-mod unreadable;
-mod work;
+mod quarantine;
+mod stream_consumer;
+mod ticket_signer;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,267 +51,184 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::catalogue::{Catalogue, Terms};
-use super::grouped::Grouped;
-use super::outcome::Refusal;
-use super::plant::Plant;
-use super::{Parts, Rules};
-use crate::domain::{Order, RequestKey, TicketId, TicketState, UserId, VoucherId};
-use crate::failpoint::{self, reach};
-use crate::store::{Admission, Health, Orders, Request, SaleStream, StoreError, Tickets};
-use crowd::Crowd;
-use pump::Pump;
-pub use seal::Seal;
+use super::batch_writer::BatchWriter;
+use super::injected_bug::InjectedBug;
+use super::voucher_cache::VoucherCache;
+use super::{Parts, SaleConfig};
+use crate::domain::{TicketId, TicketState, UserId, VoucherId};
+use crate::store::{Health, Orders, SaleStream, StoreError, Tickets};
+use admission_load::AdmissionLoad;
+pub use entry::AdmissionOutcome;
+use stream_consumer::StreamConsumer;
+pub use ticket_signer::TicketSigner;
 
-/// How often the vouchers are listed that have a queue.
-const LIST: Duration = Duration::from_secs(1);
-/// A queue that was opened so lately may be missing in a list.
-const NEW: Duration = Duration::from_secs(10);
-/// How long the last work may take when the process ends.
-const LAST_WORK: Duration = Duration::from_secs(40);
-/// Entries that are written alone at a time; and of those that were held up alone before, as many
-/// again.
-const ALONE: usize = 4;
+/// How often vouchers with a queue are listed.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// The list may not have a queue that was opened this recently.
+const MIN_WORKER_AGE: Duration = Duration::from_secs(10);
+/// How long workers may take at the end of the process.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(40);
+/// The most entries that are written alone at a time, and the most of those that waited for a row.
+const MAX_ALONE: usize = 4;
 
-/// What the queued path needs besides what all purchases do.
+/// What the queued mode needs beside [`Parts`].
 pub struct QueueParts {
     /// The queues.
     pub stream: SaleStream,
-    /// Makes tickets.
-    pub seal: Seal,
-    /// The name under which entries are taken; one replica has it.
+    /// Signs tickets.
+    pub signer: TicketSigner,
+    /// This replica's name in the consumer groups.
     pub consumer: String,
-    /// Whether a replica that is started again has the same name.
+    /// Whether the replica keeps that name across restarts.
     pub consumer_is_stable: bool,
 }
 
-/// How a request to buy was answered.
-#[derive(Debug)]
-pub enum Requested {
-    /// The purchase is under way, or was when it was asked for before.
-    Ticket(TicketId),
-    /// An earlier request with the same key has bought, and Redis does not know its ticket any
-    /// more.
-    Replayed(Order),
-    /// It is not and will not be.
-    Refused(Refusal),
-    /// Redis did not answer, and the database could not be told: it may be under way.
-    Unknown(TicketId),
-}
-
-impl Requested {
-    pub(super) fn count(&self, started: Instant) {
-        let outcome = match self {
-            Self::Ticket(_) => "ticket",
-            Self::Replayed(_) => "replayed",
-            Self::Refused(refusal) => refusal.name(),
-            Self::Unknown(_) => "unknown",
-        };
-        metrics::counter!("seckill_queue_requests_total", "outcome" => outcome).increment(1);
-        metrics::histogram!("seckill_queue_request_seconds")
-            .record(started.elapsed().as_secs_f64());
-    }
-}
-
-/// The queued path of a replica. Cheap to clone.
+/// The queued mode of a replica. Cheap to clone.
 #[derive(Clone)]
-pub struct Queue(Arc<Desk>);
+pub struct Queue(Arc<QueueContext>);
 
-struct Desk {
-    rules: Arc<Rules>,
+/// What the parts of the queued mode share.
+struct QueueContext {
+    config: Arc<SaleConfig>,
     stream: SaleStream,
-    seal: Seal,
+    signer: TicketSigner,
     consumer: String,
     consumer_is_stable: bool,
     tickets: Tickets,
     orders: Orders,
-    catalogue: Catalogue,
-    grouped: Grouped,
+    voucher_cache: VoucherCache,
+    batch_writer: BatchWriter,
     health: Health,
-    crowd: Crowd,
-    /// One opens at a time, and tells the others.
+    admission_load: AdmissionLoad,
+    /// Held by the request that opens a queue; `opened` wakes the others.
     opening: tokio::sync::Mutex<()>,
     opened: Notify,
     alone: Semaphore,
-    held_up: Semaphore,
-    lanes: Mutex<HashMap<VoucherId, Lane>>,
+    after_lock_wait: Semaphore,
+    workers: Mutex<HashMap<VoucherId, VoucherWorker>>,
     tasks: TaskTracker,
     end: CancellationToken,
 }
 
-/// The work on one voucher's queue.
-struct Lane {
-    /// There are new entries.
-    news: Arc<Notify>,
+/// The worker of one voucher's queue.
+struct VoucherWorker {
+    /// Signals new entries.
+    new_entries: Arc<Notify>,
     end: CancellationToken,
     since: Instant,
-    /// When its stock was last compared with the database's.
+    /// When its stock was last compared with the database.
     refilled: Option<Instant>,
 }
 
 impl Queue {
     pub(super) fn new(
-        rules: &Arc<Rules>,
+        config: &Arc<SaleConfig>,
         parts: &Parts,
-        (catalogue, grouped): (Catalogue, Grouped),
+        voucher_cache: VoucherCache,
+        batch_writer: BatchWriter,
         queue: QueueParts,
     ) -> Self {
-        let QueueParts { stream, seal, consumer, consumer_is_stable } = queue;
-        Self(Arc::new(Desk {
-            rules: Arc::clone(rules),
+        let QueueParts { stream, signer, consumer, consumer_is_stable } = queue;
+        Self(Arc::new(QueueContext {
+            config: Arc::clone(config),
             stream,
-            seal,
+            signer,
             consumer,
             consumer_is_stable,
             tickets: Tickets::new(parts.pool.clone()),
             orders: parts.orders.clone(),
-            catalogue,
-            grouped,
+            voucher_cache,
+            batch_writer,
             health: parts.health.clone(),
-            crowd: Crowd::default(),
+            admission_load: AdmissionLoad::default(),
             opening: tokio::sync::Mutex::default(),
             opened: Notify::new(),
-            alone: Semaphore::new(ALONE),
-            held_up: Semaphore::new(ALONE),
-            lanes: Mutex::default(),
+            alone: Semaphore::new(MAX_ALONE),
+            after_lock_wait: Semaphore::new(MAX_ALONE),
+            workers: Mutex::default(),
             tasks: TaskTracker::new(),
             end: CancellationToken::new(),
         }))
     }
 
-    /// Admits a purchase on those terms, if it may be.
-    pub(super) async fn request(
-        &self,
-        (user, voucher): (UserId, VoucherId),
-        key: Option<RequestKey>,
-        terms: &Terms,
-    ) -> Requested {
-        let desk = &self.0;
-        let Some(ticket) = desk.seal.ticket(user, voucher) else {
-            tracing::error!(%voucher, "its id is too great for tickets");
-            return Requested::Refused(Refusal::Defect);
-        };
-        let (price_cents, window) = (terms.price_cents, terms.window);
-        let request = Request { user, ticket, price_cents, window, key };
-        let asking = desk.crowd.join();
-        let admission = match desk.admit(&request).await {
-            Ok(admission) => admission,
-            Err(error) => {
-                drop(asking);
-                return desk.give_up(&request, error).await;
-            }
-        };
-        asking.answered(matches!(admission, Admission::Admitted));
-        Requested::Refused(match admission {
-            Admission::Admitted => {
-                reach(failpoint::QUEUE_ADMITTED);
-                desk.wake(voucher);
-                return desk.given(&request, ticket).await;
-            }
-            Admission::Ticket(earlier) => return desk.given(&request, earlier).await,
-            Admission::Ended(state) => match state {
-                TicketState::Bought(order) => Refusal::AlreadyOrdered(Some(order)),
-                TicketState::AlreadyOrdered(order) => Refusal::AlreadyOrdered(order),
-                // Ends that give the mark back are of nobody.
-                state => {
-                    tracing::error!(?state, "a user is marked with such a ticket");
-                    Refusal::Defect
-                }
-            },
-            Admission::SoldOut => Refusal::SoldOut,
-            Admission::Full | Admission::Unopened => Refusal::Overloaded,
-            Admission::NotStarted => Refusal::NotStarted(terms.window.starts_at),
-            Admission::Over => Refusal::Ended(terms.window.ends_at),
-        })
-    }
-
-    /// Where a ticket of that user stands; `None` if it is none of that user's.
+    /// The state of a ticket; `None` if it is not that user's.
     pub async fn state(
         &self,
         user: UserId,
         ticket: TicketId,
     ) -> Result<Option<TicketState>, StoreError> {
-        let desk = &self.0;
-        if !desk.seal.is_of(ticket, user) {
+        let context = &self.0;
+        if !context.signer.is_of(ticket, user) {
             return Ok(None);
         }
-        if let Some(state) = desk.stream.state(ticket).await? {
+        if let Some(state) = context.stream.state(ticket).await? {
             return Ok(Some(state));
         }
-        // Redis has lost it, or the sale is long over. Every end has a row.
-        match desk.tickets.find(ticket).await? {
+        // Redis has lost the ticket, or the sale is long over. Every end has a row.
+        match context.tickets.find(ticket).await? {
             Some(state) => Ok(Some(state)),
-            None => desk.tickets.end(ticket, user, TicketState::Lost).await.map(Some),
+            None => context.tickets.end(ticket, user, TicketState::Lost).await.map(Some),
         }
     }
 
-    /// Works on the queues of all vouchers until the end is asked for.
+    /// Runs workers for the queues of all vouchers until [`Self::finish`].
     pub async fn run(self) {
-        let desk = &self.0;
-        while !desk.end.is_cancelled() {
-            match desk.tickets.queues().await {
-                Ok(vouchers) => desk.work_on(&vouchers.into_iter().collect()),
-                Err(error) => tracing::debug!(%error, "the queues could not be listed"),
+        let context = &self.0;
+        while !context.end.is_cancelled() {
+            match context.tickets.queues().await {
+                Ok(vouchers) => context.set_workers(&vouchers.into_iter().collect()),
+                Err(error) => {
+                    tracing::debug!(%error, "queues not listed; workers stay as they are");
+                }
             }
             tokio::select! {
-                () = sleep(LIST) => {}
-                () = desk.end.cancelled() => {}
+                () = sleep(LIST_INTERVAL) => {}
+                () = context.end.cancelled() => {}
             }
         }
     }
 
-    /// Takes what is left in the queues for a few seconds, finishes what is under way, and leaves.
+    /// Reads what is left in the queues for up to 5 s, finishes entries in flight, and ends.
     pub(super) async fn finish(&self) {
         self.0.end.cancel();
         self.0.tasks.close();
-        if timeout(LAST_WORK, self.0.tasks.wait()).await.is_err() {
-            tracing::error!("tickets were still under way at the end; others go on with them");
+        if timeout(SHUTDOWN_TIMEOUT, self.0.tasks.wait()).await.is_err() {
+            tracing::error!("entries still in flight at the end; other replicas claim them");
         }
     }
 }
 
-impl Desk {
-    /// The answer to an admission is lost: ends the ticket, so that the answer can be definite.
-    async fn give_up(&self, request: &Request, error: StoreError) -> Requested {
-        tracing::warn!(%error, "an admission was not answered");
-        let Request { ticket, user, .. } = *request;
-        match self.tickets.end(ticket, user, TicketState::Refused).await {
-            Ok(TicketState::Refused) => Requested::Refused(error.into()),
-            Ok(_) => Requested::Ticket(ticket),
-            Err(_) => Requested::Unknown(ticket),
-        }
+impl QueueContext {
+    fn has_bug(&self, bug: InjectedBug) -> bool {
+        self.config.injected_bug == Some(bug)
     }
 
-    fn has(&self, plant: Plant) -> bool {
-        self.rules.plant == Some(plant)
-    }
-
-    /// Tells whoever works on the voucher's queue that there is something; begins to, if need be.
+    /// Signals a new entry to the voucher's worker, which is started if there is none.
     fn wake(self: &Arc<Self>, voucher: VoucherId) {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let lane = lanes.entry(voucher).or_insert_with(|| self.begin(voucher));
-        lane.news.notify_one();
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker = workers.entry(voucher).or_insert_with(|| self.start_worker(voucher));
+        worker.new_entries.notify_one();
     }
 
-    /// Works on these queues and no others, but for those that are too new for the list.
-    fn work_on(self: &Arc<Self>, vouchers: &HashSet<VoucherId>) {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|voucher, lane| {
-            let stays = vouchers.contains(voucher) || lane.since.elapsed() < NEW;
+    /// Starts and stops workers, so that these vouchers have one. New workers are kept.
+    fn set_workers(self: &Arc<Self>, vouchers: &HashSet<VoucherId>) {
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.retain(|voucher, worker| {
+            let stays = vouchers.contains(voucher) || worker.since.elapsed() < MIN_WORKER_AGE;
             if !stays {
-                lane.end.cancel();
+                worker.end.cancel();
             }
             stays
         });
         for voucher in vouchers {
-            lanes.entry(*voucher).or_insert_with(|| self.begin(*voucher));
+            workers.entry(*voucher).or_insert_with(|| self.start_worker(*voucher));
         }
     }
 
-    fn begin(self: &Arc<Self>, voucher: VoucherId) -> Lane {
-        let (news, end) = (Arc::new(Notify::new()), self.end.child_token());
-        let pump = Pump::new(Arc::clone(self), voucher, Arc::clone(&news));
-        self.tasks.spawn(pump.run(end.clone()));
-        Lane { news, end, since: Instant::now(), refilled: None }
+    fn start_worker(self: &Arc<Self>, voucher: VoucherId) -> VoucherWorker {
+        let (new_entries, end) = (Arc::new(Notify::new()), self.end.child_token());
+        let consumer = StreamConsumer::new(Arc::clone(self), voucher, Arc::clone(&new_entries));
+        self.tasks.spawn(consumer.run(end.clone()));
+        VoucherWorker { new_entries, end, since: Instant::now(), refilled: None }
     }
 }

@@ -1,95 +1,99 @@
-//! One order, one statement a trip: for the laboratory, which has something to do between the
-//! statements of a transaction. That is naive code, which reads, reads and writes; fencing tokens,
-//! which are shown first; a lock inside the transaction; and bugs that are planted in the writer
-//! `single`, with the runs that they are compared with. Every other order goes the way of
-//! [`super::single`].
+//! The laboratory's writer: one order, one statement a round trip.
 //!
-//! Here the lock is looked at before every statement and before COMMIT.
+//! It is for what happens between the statements of a transaction: naive code, fencing tokens, a
+//! lock inside the transaction, bugs injected into the writer `single` and their control runs.
+//! Every other order is written by [`super::single`]. The lock is checked before every statement
+//! and COMMIT.
 
 use std::time::Duration;
 
 use distlock::mysql::Fence;
-use distlock::{Guard, LockName, Loss, Token};
+use distlock::{Guard, LockName, LostSignal, Token};
 use tokio::time::sleep;
 
+use super::critical_section::{
+    AttemptError, CriticalSection, PurchaseAttempt, ensure_held, release,
+};
 use super::outcome::Refusal;
-use super::section::{Section, Stop, Ticket, release, still_held, work};
-use super::{Guards, LockOrder, Plant, Rules, naive};
+use super::{Guards, InjectedBug, LockOrder, SaleConfig, naive};
 use crate::failpoint::{self, reach};
-use crate::store::{Entry, StoreError, Transaction, leave_effect};
+use crate::store::{NewOrder, StoreError, Transaction, leave_effect};
 
-/// Between a planted release and the commit that comes too late: on a fast disk the bug would show
-/// too seldom for a short run.
-const PLANTED_GAP: Duration = Duration::from_millis(5);
+/// The pause after an injected early release. Without it a fast disk hides the bug in a short run.
+const EARLY_RELEASE_GAP: Duration = Duration::from_millis(5);
 
-/// What a lock protects, and the token of who holds it.
-type Fenced = (LockName, Token);
+/// What a lock protects, and the holder's token.
+struct FencedResource {
+    name: LockName,
+    token: Token,
+}
 
-impl Rules {
-    /// Whether something happens between the statements of an order that only the laboratory asks
-    /// for, so that each of them has to be a trip of its own.
+impl SaleConfig {
+    /// Whether each statement of an order needs a round trip of its own.
     pub(super) fn is_stepwise(&self) -> bool {
         self.guards == Guards::Off
             || self.lock_order == LockOrder::Inside
             || self.lock.fenced
-            || self.plant.or(self.control).is_some_and(Plant::is_of_single)
+            || self.injected_bug.or(self.control_bug).is_some_and(InjectedBug::is_of_single_writer)
     }
 }
 
-impl Section {
-    /// Writes the order, one statement a trip.
+impl CriticalSection {
+    /// Writes the order, one statement a round trip.
     pub(super) async fn write_stepwise(
         &self,
-        ticket: &Ticket,
-        entry: &Entry,
+        attempt: &PurchaseAttempt,
+        new_order: &NewOrder,
         guard: &mut Option<Guard>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), AttemptError> {
         let mut tx = if self.lock_is_transaction {
-            let (tx, lock) = self.lock_and_open(ticket).await?;
+            let (tx, lock) = self.lock_and_open(attempt).await?;
             *guard = Some(lock);
             tx
         } else {
             self.open().await?
         };
-        if self.has(Plant::AbortWithClient) {
-            tx.goes_back_as_it_is();
+        if self.hooks.has_bug(InjectedBug::AbortWithClient) {
+            tx.leak_open_transaction();
         }
         reach(failpoint::BEGUN);
-        if self.rules.lock_order == LockOrder::Inside {
-            *guard = Some(self.lock(ticket).await?);
+        if self.config.lock_order == LockOrder::Inside {
+            *guard = Some(self.lock(attempt).await?);
         }
-        let written = match self.write(ticket, &mut tx, entry, guard.as_ref()).await {
-            Err(Stop::Failed(StoreError::LockWait)) if self.has(Plant::CommitAfterLockWait) => {
+        let written = match self.write(attempt, &mut tx, new_order, guard.as_ref()).await {
+            Err(AttemptError::Failed(StoreError::LockWait))
+                if self.hooks.has_bug(InjectedBug::CommitAfterLockWait) =>
+            {
                 Ok(())
             }
             written => written,
         };
-        if let Err(stop) = written {
+        if let Err(error) = written {
             reach(failpoint::BEFORE_ROLLBACK);
             tx.rollback().await;
             reach(failpoint::ROLLED_BACK);
-            if self.rules.lock_order == LockOrder::Inside || self.lock_is_transaction {
-                release(guard.take(), ticket).await;
+            if self.config.lock_order == LockOrder::Inside || self.lock_is_transaction {
+                release(guard.take(), attempt).await;
             }
-            return Err(stop);
+            return Err(error);
         }
-        if self.rules.lock_order == LockOrder::Inside {
-            release(guard.take(), ticket).await;
+        if self.config.lock_order == LockOrder::Inside {
+            release(guard.take(), attempt).await;
         }
-        if self.has(Plant::ReleaseBeforeCommit) {
-            release(guard.take(), ticket).await;
-            sleep(PLANTED_GAP).await;
+        if self.hooks.has_bug(InjectedBug::ReleaseBeforeCommit) {
+            release(guard.take(), attempt).await;
+            sleep(EARLY_RELEASE_GAP).await;
         }
-        if self.has(Plant::AnswerBeforeCommit) {
+        if self.hooks.has_bug(InjectedBug::AnswerBeforeCommit) {
             tokio::spawn(async move { drop(tx.commit().await) });
             return Ok(());
         }
         reach(failpoint::BEFORE_COMMIT);
-        self.settle(tx.commit().await, entry).await
+        self.resolve_commit(tx.commit().await, new_order).await
     }
 
-    /// A transaction; waiting for a connection ends as soon as the database is known to be away.
-    async fn open(&self) -> Result<Transaction, Stop> {
+    /// Opens a transaction; the wait ends as soon as the database is known to be down.
+    async fn open(&self) -> Result<Transaction, AttemptError> {
         tokio::select! {
             biased;
             opened = Transaction::open(&self.pool) => Ok(opened?),
@@ -99,81 +103,84 @@ impl Section {
         }
     }
 
-    /// What the lock protects and its token, if holders are fenced and it has one.
-    fn fence(&self, ticket: &Ticket, guard: Option<&Guard>) -> Result<Option<Fenced>, Stop> {
-        let token = guard.and_then(Guard::token).filter(|_| self.rules.lock.fenced);
+    /// What the lock protects and its token, if holders are fenced and the lock has a token.
+    fn fence(
+        &self,
+        attempt: &PurchaseAttempt,
+        guard: Option<&Guard>,
+    ) -> Result<Option<FencedResource>, AttemptError> {
+        let token = guard.and_then(Guard::token).filter(|_| self.config.lock.fenced);
         let Some(token) = token else { return Ok(None) };
-        let resource = LockName::new(format!("{}:{}", self.lock_kind, self.lock_of(ticket)));
-        let resource = resource.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
-        Ok(Some((resource, token)))
+        let name = LockName::new(format!("{}:{}", self.lock_kind, self.lock_name(attempt)));
+        let name = name.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
+        Ok(Some(FencedResource { name, token }))
     }
 
-    /// All that stands between BEGIN and COMMIT. The token is shown first: as the first statement
-    /// of the transaction that reads and writes what the lock protects, once is enough, because the
-    /// fence stays locked to its end and a later holder reads only after it. What was done under it
-    /// comes last.
+    /// The statements between BEGIN and COMMIT. The fence comes first: its row stays locked to the
+    /// end of the transaction, so a later holder reads only after this one has written.
     async fn write(
         &self,
-        ticket: &Ticket,
+        attempt: &PurchaseAttempt,
         tx: &mut Transaction,
-        entry: &Entry,
+        new_order: &NewOrder,
         guard: Option<&Guard>,
-    ) -> Result<(), Stop> {
-        let loss = self.loss(guard);
-        let loss = loss.as_ref();
-        let fenced = self.fence(ticket, guard)?;
-        let (first, last) = match self.rules.plant {
-            Some(Plant::FenceAtWriteOnly) => (false, true),
-            Some(Plant::TokenFromRedis) => (false, false),
+    ) -> Result<(), AttemptError> {
+        let lost_signal = self.lost_signal(guard);
+        let lost_signal = lost_signal.as_ref();
+        let fenced = self.fence(attempt, guard)?;
+        let (first, last) = match self.config.injected_bug {
+            Some(InjectedBug::FenceAtWriteOnly) => (false, true),
+            Some(InjectedBug::TokenFromRedis) => (false, false),
             _ => (true, false),
         };
         if let Some(fenced) = fenced.as_ref().filter(|_| first) {
-            show(fenced, tx).await?;
+            fenced.check(tx).await?;
         }
         reach(failpoint::TOKEN_SHOWN);
-        match self.rules.guards {
-            Guards::On => self.write_guarded(tx, entry, loss).await?,
-            Guards::Off => naive::write(self, tx, entry, loss).await?,
+        match self.config.guards {
+            Guards::On => self.write_guarded(tx, new_order, lost_signal).await?,
+            Guards::Off => naive::write(self, tx, new_order, lost_signal).await?,
         }
         reach(failpoint::UNIT_TAKEN);
         if let Some(fenced) = fenced.as_ref().filter(|_| last) {
-            show(fenced, tx).await?;
+            fenced.check(tx).await?;
         }
-        if let Some((resource, Token(token))) = &fenced {
-            leave_effect(tx, entry, (resource.as_str(), *token)).await?;
+        if let Some(FencedResource { name, token: Token(token) }) = &fenced {
+            leave_effect(tx, new_order, name.as_str(), *token).await?;
         }
-        still_held(loss)
+        ensure_held(lost_signal)
     }
 
     /// The INSERT, which the unique key may refuse, and the UPDATE, which its condition may.
     async fn write_guarded(
         &self,
         tx: &mut Transaction,
-        entry: &Entry,
-        loss: Option<&Loss>,
-    ) -> Result<(), Stop> {
-        still_held(loss)?;
-        self.orders.insert(tx, entry).await?;
-        reach(failpoint::ORDER_INSERTED);
-        work(&self.rules).await;
-        still_held(loss)?;
-        let taken = if self.has(Plant::NoStockCondition) {
-            self.orders.take_unit_unchecked(tx, entry.voucher).await?
+        new_order: &NewOrder,
+        lost_signal: Option<&LostSignal>,
+    ) -> Result<(), AttemptError> {
+        ensure_held(lost_signal)?;
+        self.orders.insert(tx, new_order).await?;
+        self.hooks.on_order_inserted().await;
+        ensure_held(lost_signal)?;
+        let taken = if self.hooks.has_bug(InjectedBug::NoStockCondition) {
+            self.orders.take_unit_unchecked(tx, new_order.voucher).await?
         } else {
-            self.orders.take_unit(tx, entry.voucher).await?
+            self.orders.take_unit(tx, new_order.voucher).await?
         };
-        if taken { Ok(()) } else { Err(StoreError::TooFew.into()) }
+        if taken { Ok(()) } else { Err(StoreError::InsufficientStock.into()) }
     }
 }
 
-/// Shows the token to what the lock protects. A stale one is a lost lock.
-async fn show((resource, token): &Fenced, tx: &mut Transaction) -> Result<(), Stop> {
-    let fence = Fence { resource, token: *token };
-    let answer = tx.execute(fence.statement()).await?;
-    fence.check(&answer).map_err(|error| {
-        tracing::warn!(%error, "a purchase was refused");
-        Refusal::LockLost.into()
-    })
+impl FencedResource {
+    /// Checks the token at the fence. A stale token is a lost lock.
+    async fn check(&self, tx: &mut Transaction) -> Result<(), AttemptError> {
+        let fence = Fence { resource: &self.name, token: self.token };
+        let answer = tx.execute(fence.statement()).await?;
+        fence.check(&answer).map_err(|error| {
+            tracing::warn!(%error, "token refused by the fence; purchase refused");
+            Refusal::LockLost.into()
+        })
+    }
 }
 
 #[cfg(test)]
@@ -182,34 +189,34 @@ mod tests {
     use distlock::{Lease, LockOptions};
 
     use super::*;
-    use crate::sale::{GroupLimits, OnLost, Scope, Writer};
+    use crate::sale::{BatchLimits, OnLost, Scope, Writer};
 
-    fn sound() -> Rules {
-        Rules {
+    fn sound() -> SaleConfig {
+        SaleConfig {
             scope: Scope::User,
             guards: Guards::On,
             writer: Writer::Single,
-            groups: GroupLimits { size: 1, queue: 1 },
+            batches: BatchLimits { size: 1, queue: 1 },
             lock_order: LockOrder::Outside,
             on_lost: OnLost::Stop,
             lock: LockOptions::new(Duration::ZERO, Lease::Fixed(LockOptions::WATCHDOG_LEASE)),
             work: Duration::ZERO,
-            plant: None,
-            control: None,
+            injected_bug: None,
+            control_bug: None,
             max_orders: 1,
         }
     }
 
     #[test]
-    fn what_a_planted_bug_is_compared_with_goes_its_way_without_it() {
-        let way = |rules: &Rules| (rules.is_stepwise(), rules.remember_the_late());
+    fn a_control_run_takes_the_code_path_of_its_bug_without_the_bug() {
+        let way = |config: &SaleConfig| (config.is_stepwise(), config.uses_sold_out_cache());
         assert_eq!(way(&sound()), (false, true));
-        for plant in Plant::value_variants() {
-            let planted = Rules { plant: Some(*plant), ..sound() };
-            let control = Rules { control: Some(*plant), ..sound() };
-            assert_eq!(way(&control), way(&planted), "{plant:?}");
+        for bug in InjectedBug::value_variants() {
+            let injected = SaleConfig { injected_bug: Some(*bug), ..sound() };
+            let control = SaleConfig { control_bug: Some(*bug), ..sound() };
+            assert_eq!(way(&control), way(&injected), "{bug:?}");
         }
-        let control = Rules { control: Some(Plant::NoStockCondition), ..sound() };
-        assert_eq!((way(&control), control.plant), ((true, false), None));
+        let control = SaleConfig { control_bug: Some(InjectedBug::NoStockCondition), ..sound() };
+        assert_eq!((way(&control), control.injected_bug), ((true, false), None));
     }
 }

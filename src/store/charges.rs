@@ -1,9 +1,9 @@
-//! Charges whose end is not known yet: what was asked of the payment provider for which order.
+//! Open charges: orders whose payment was requested from the provider and has no outcome yet.
 //!
-//! A charge is noted before the provider is asked, in a transaction that has found the order unpaid
-//! and the request's key unused or its own. The note goes with the order's payment, or once the
-//! provider has declined or given back the money. Whoever is cut off in between leaves it, and
-//! housekeeping goes on with it. Until then the order's time does not run out.
+//! A charge is recorded before the provider is asked, in a transaction that finds the order unpaid
+//! and the request's key unused or its own. The row is deleted when the order is paid, or when the
+//! provider has declined or refunded. If the replica fails in between, housekeeping resumes it. An
+//! order with an open charge is not timed out.
 //!
 //! Rows are locked in the order that holds everywhere: key, order, and then the charge.
 
@@ -12,26 +12,25 @@ use sqlx::AssertSqlSafe;
 use super::orders::order_of;
 use super::resolve::status_of;
 use super::{Duplicate, Orders, Session, SettleError, StoreError, Transaction};
-use crate::domain::{Order, OrderId, OrderStatus, RequestKey};
+use crate::domain::{IdempotencyKeyHash, Order, OrderId, OrderStatus};
 
-/// The most charges that are looked at together.
+/// The most charges of one read.
 const BATCH: u32 = 32;
 
 impl Orders {
-    /// Notes that an unpaid order is about to be charged, and the key of the request. Done again it
-    /// changes nothing. [`SettleError::Beaten`] if the order is not unpaid any more, or the key
-    /// stands for another request.
+    /// Records a charge of an unpaid order, and the key of the request; a repeat changes nothing.
+    /// [`SettleError::Superseded`] if the order is no longer unpaid, or the key another request's.
     pub async fn begin_charge(
         &self,
         order: &Order,
-        key: Option<RequestKey>,
+        key: Option<IdempotencyKeyHash>,
     ) -> Result<(), SettleError> {
         let mut tx = Transaction::open(&self.pool).await?;
         match self.write_charge(&mut tx, order, key).await {
             Ok(true) => Ok(tx.commit().await?),
             Ok(false) => {
                 tx.rollback().await;
-                Err(SettleError::Beaten)
+                Err(SettleError::Superseded)
             }
             Err(error) => {
                 tx.rollback().await;
@@ -45,7 +44,7 @@ impl Orders {
         &self,
         tx: &mut Transaction,
         order: &Order,
-        key: Option<RequestKey>,
+        key: Option<IdempotencyKeyHash>,
     ) -> Result<bool, StoreError> {
         if let Some(key) = key {
             match self.insert_key(tx, (order.id, "pay"), (order.user_id, &key)).await {
@@ -67,8 +66,8 @@ impl Orders {
         Ok(true)
     }
 
-    /// The provider does not have the order's money: forgets the charge, and who asked for it.
-    pub async fn forget_charge(&self, order: OrderId) -> Result<(), StoreError> {
+    /// Deletes a charge and its key, if the provider does not have the order's money.
+    pub async fn delete_charge(&self, order: OrderId) -> Result<(), StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let forget = format!(
             "DELETE FROM idempotency_keys WHERE order_id = {order} AND action = 'pay'; \
@@ -77,16 +76,15 @@ impl Orders {
         session.raw(AssertSqlSafe(forget)).await.map(drop)
     }
 
-    /// Orders whose charge was begun, or gone on with, so long ago or longer: those that waited
-    /// longest, at most some.
+    /// Orders whose charge was last tried at least `age_s` ago, oldest first, at most a batch.
     pub async fn open_charges(&self, age_s: u32) -> Result<Vec<Order>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(self.tables.open_charges).bind(age_s).bind(BATCH);
         session.fetch_all(query).await?.iter().map(order_of).collect()
     }
 
-    /// Lets a charge wait behind the others.
-    pub async fn put_off_charge(&self, order: OrderId) -> Result<(), StoreError> {
+    /// Moves a charge behind the others.
+    pub async fn defer_charge(&self, order: OrderId) -> Result<(), StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query =
             sqlx::query("UPDATE charges SET asked_at = UTC_TIMESTAMP(3) WHERE order_id = ?");

@@ -1,75 +1,104 @@
-//! One-time login codes, in Redis: five minutes, five tries, ten codes a day and phone.
+//! One-time login codes, in Redis. Each is good with its own challenge only, so that a stranger who
+//! asks for codes of a phone, or guesses at them, leaves those of its owner alone.
 
 use std::time::Duration;
 
-use redis::Script;
+use redis::{AsyncCommands, Script};
 
 use super::{RedisConnection, StoreError};
 use crate::domain::Phone;
 
-/// How long a code is good for.
-pub const CODE_LIFE: Duration = Duration::from_mins(5);
-const TRIES: u32 = 5;
-/// How many codes a phone gets a day.
-pub const CODES_A_DAY: u32 = 10;
-
-/// Whether a code was issued.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Issued {
-    /// It was.
-    Yes,
-    /// The phone had its codes for today; again after this time.
-    TooMany(Duration),
+/// How long codes live and what they stand.
+#[derive(Debug, Clone, Copy)]
+pub struct CodeRules {
+    /// How long a code is good for.
+    pub life: Duration,
+    /// The wrong try that voids a code.
+    pub tries: u32,
+    /// The most codes of a phone at a time.
+    pub live: u32,
 }
 
 /// The login codes.
 #[derive(Clone)]
 pub struct Codes {
     connection: RedisConnection,
+    rules: CodeRules,
     issue: Script,
     redeem: Script,
 }
 
+/// A try to log in.
+#[derive(Clone, Copy)]
+pub struct LoginAttempt<'a> {
+    /// Whose code it is.
+    pub phone: &'a Phone,
+    /// What the answer to the request for a code said.
+    pub challenge: &'a str,
+    /// The code.
+    pub code: &'a str,
+}
+
 impl Codes {
     /// Codes in that Redis.
-    pub fn new(connection: RedisConnection) -> Self {
+    pub fn new(connection: RedisConnection, rules: CodeRules) -> Self {
         Self {
             connection,
+            rules,
             issue: Script::new(include_str!("../../lua/login/issue_code.lua")),
             redeem: Script::new(include_str!("../../lua/login/redeem_code.lua")),
         }
     }
 
-    /// Remembers a code for a phone; an earlier one is void.
-    pub async fn issue(&self, phone: &Phone, code: &str) -> Result<Issued, StoreError> {
-        let refused_s: i64 = self
-            .issue
-            .key(code_key(phone))
-            .key(format!("login:issued:{{{}}}", phone.as_str()))
-            .arg(code)
-            .arg(CODE_LIFE.as_secs())
-            .arg(CODES_A_DAY)
-            .invoke_async(&mut self.connection.clone())
-            .await?;
-        Ok(match u64::try_from(refused_s) {
-            Ok(0) | Err(_) => Issued::Yes,
-            Ok(seconds) => Issued::TooMany(Duration::from_secs(seconds)),
-        })
+    /// How long a code is good for.
+    pub fn life(&self) -> Duration {
+        self.rules.life
     }
 
-    /// Whether that is the phone's code. A right one is used up; the fifth wrong one voids it.
-    pub async fn redeem(&self, phone: &Phone, code: &str) -> Result<bool, StoreError> {
+    /// Remembers a code. If the phone has as many as it may, how long until the first of them ends.
+    pub async fn issue(&self, new: LoginAttempt<'_>) -> Result<Option<Duration>, StoreError> {
+        let life_ms = u64::try_from(self.rules.life.as_millis()).unwrap_or(u64::MAX);
+        let wait_ms: u64 = self
+            .issue
+            .key(key(new.phone))
+            .arg(new.challenge)
+            .arg(new.code)
+            .arg(life_ms)
+            .arg(self.rules.live)
+            .invoke_async(&mut self.connection.clone())
+            .await?;
+        Ok((wait_ms > 0).then(|| Duration::from_millis(wait_ms)))
+    }
+
+    /// Forgets a code that reached no phone.
+    pub async fn void(&self, phone: &Phone, challenge: &str) -> Result<(), StoreError> {
+        Ok(self.connection.clone().hdel(key(phone), challenge).await?)
+    }
+
+    /// Whether the code is right. A wrong try counts, a right one leaves the code as it is.
+    pub async fn check(&self, attempt: LoginAttempt<'_>) -> Result<bool, StoreError> {
+        self.redeem(attempt, false).await
+    }
+
+    /// Uses the code up; of simultaneous attempts one does.
+    pub async fn use_up(&self, attempt: LoginAttempt<'_>) -> Result<bool, StoreError> {
+        self.redeem(attempt, true).await
+    }
+
+    async fn redeem(&self, attempt: LoginAttempt<'_>, use_up: bool) -> Result<bool, StoreError> {
         let right: i64 = self
             .redeem
-            .key(code_key(phone))
-            .arg(code)
-            .arg(TRIES)
+            .key(key(attempt.phone))
+            .arg(attempt.challenge)
+            .arg(attempt.code)
+            .arg(self.rules.tries)
+            .arg(u8::from(use_up))
             .invoke_async(&mut self.connection.clone())
             .await?;
         Ok(right == 1)
     }
 }
 
-fn code_key(phone: &Phone) -> String {
-    format!("login:code:{{{}}}", phone.as_str())
+fn key(phone: &Phone) -> String {
+    format!("login:codes:{{{}}}", phone.as_str())
 }

@@ -18,13 +18,12 @@ pub enum Duplicate {
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// No connection was to be had in time: there is more to do than the database can take, or
-    /// none can be made.
-    #[error("no database connection was to be had in time: overloaded, or not reachable")]
-    Busy,
+    /// The pool had no connection in time: the database is overloaded or cannot be reached.
+    #[error("no database connection in time: overloaded, or not reachable")]
+    PoolTimedOut,
     /// The server did not answer in time; the call may still take effect there.
     #[error("{server} did not answer in time")]
-    NoAnswer {
+    TimedOut {
         /// `database` or `redis`.
         server: &'static str,
     },
@@ -55,7 +54,7 @@ pub enum StoreError {
     Duplicate(Duplicate),
     /// Fewer units are left than an order or a group of them asked for.
     #[error("fewer units are left than were asked for")]
-    TooFew,
+    InsufficientStock,
     /// Anything else is a defect.
     #[error("unexpected answer of a server: {0}")]
     Unexpected(String),
@@ -64,7 +63,7 @@ pub enum StoreError {
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         match &error {
-            sqlx::Error::PoolTimedOut => Self::Busy,
+            sqlx::Error::PoolTimedOut => Self::PoolTimedOut,
             sqlx::Error::Io(_)
             | sqlx::Error::PoolClosed
             | sqlx::Error::Tls(_)
@@ -90,7 +89,7 @@ fn from_number(number: u16, text: &str) -> StoreError {
         1213 | 1020 => StoreError::Conflict,
         1205 => StoreError::LockWait,
         // Too large a number: what an order or a group asks with whether it has got its units.
-        1690 => StoreError::TooFew,
+        1690 => StoreError::InsufficientStock,
         1062 => StoreError::Duplicate(duplicate_key(text)),
         // Wrong password, no right to the database, no such database, no such way to log in.
         1044 | 1045 | 1049 | 1698 => {
@@ -147,10 +146,9 @@ fn denies_access(error: &redis::RedisError) -> bool {
 mod tests {
     use super::*;
 
-    /// Whoever takes a farewell for an answer counts it as a defect of the order, and does not pass
-    /// over the connection.
+    /// The loss of a connection is no defect of the order, and the connection is discarded.
     #[test]
-    fn a_server_that_ends_the_connection_is_away_and_its_farewell_no_defect() {
+    fn errors_of_a_server_that_ends_the_connection_are_unavailable() {
         for number in [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031] {
             let error = from_number(number, "good-bye");
             assert!(matches!(error, StoreError::Unavailable { .. }), "{number}: {error}");

@@ -1,7 +1,6 @@
-//! Whether the servers answer: looked at three times a second, so that a purchase need not find
-//! out the slow way that one of them is dead. The database is asked on a connection kept for that:
-//! those of the pool are all taken just when purchases wait for a dead server. How servers that
-//! only locks need are asked, whoever makes the locks says.
+//! Health of the servers, checked three times a second, so that no purchase waits for the time-out
+//! of a dead one. The database is checked on a connection of its own: the pool has none left when
+//! purchases wait for a dead server. Servers of locks are checked by a function of the caller.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,24 +20,24 @@ const FAILURES: u32 = 2;
 
 /// What was seen last.
 #[derive(Clone, Default)]
-pub struct Health(Arc<Seen>);
+pub struct Health(Arc<HealthStates>);
 
 /// Of each server why it cannot be used, if so.
 #[derive(Default)]
-struct Seen {
+struct HealthStates {
     database: watch::Sender<Option<String>>,
     redis: watch::Sender<Option<String>>,
     locks: watch::Sender<Option<String>>,
 }
 
-impl Seen {
+impl HealthStates {
     fn all(&self) -> [(&'static str, &watch::Sender<Option<String>>); 3] {
         [("database", &self.database), ("redis", &self.redis), ("locks", &self.locks)]
     }
 }
 
 /// The servers to look at.
-pub struct Watched<L> {
+pub struct WatchedServers<L> {
     /// The database.
     pub pool: MySqlPool,
     /// The Redis.
@@ -59,7 +58,7 @@ impl Health {
         self.0.all().into_iter().filter_map(|(_, reason)| reason.borrow().clone()).collect()
     }
 
-    /// A first look at the locks' servers, before anybody is told that this replica is ready.
+    /// A first look at the locks' servers, before this replica reports ready.
     pub async fn look_at_locks(&self, answer: impl Future<Output = Result<(), String>>) {
         self.0.locks.send_replace(look("locks", answer).await.err());
     }
@@ -73,12 +72,12 @@ impl Health {
 }
 
 /// Looks at all servers for ever; runs until it is dropped.
-pub async fn keep_watch<F>(health: Health, servers: Watched<impl Fn() -> F>)
+pub async fn keep_watch<F>(health: Health, servers: WatchedServers<impl Fn() -> F>)
 where
     F: Future<Output = Result<(), String>>,
 {
-    let Watched { pool, redis, locks } = servers;
-    let database = Database { options: pool.connect_options(), kept: Mutex::default() };
+    let WatchedServers { pool, redis, locks } = servers;
+    let database = DatabaseCheck { options: pool.connect_options(), kept: Mutex::default() };
     let database = || silent("database", ask_database(&database));
     let redis = || silent("redis", ask_redis(&redis));
     tokio::join!(
@@ -129,13 +128,13 @@ async fn keep_looking<F>(
     }
 }
 
-struct Database {
+struct DatabaseCheck {
     options: Arc<MySqlConnectOptions>,
     kept: Mutex<Option<MySqlConnection>>,
 }
 
 /// A connection that did not answer is not kept.
-async fn ask_database(database: &Database) -> Result<(), StoreError> {
+async fn ask_database(database: &DatabaseCheck) -> Result<(), StoreError> {
     let kept = database.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut connection = match kept {
         Some(connection) => connection,

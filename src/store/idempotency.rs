@@ -1,12 +1,11 @@
 //! Requests that had an effect: which `Idempotency-Key` has made, paid or cancelled which order.
 //!
-//! A key is written in the transaction of its effect, before the effect itself, so the two exist
-//! together or not at all, and the unique key of the table is what tells a repeat: also one that
-//! came to another replica at the same time, which waits at that row for the first to end. An order
-//! without a key costs nothing; one with a key costs a row, in the packet of its INSERT.
+//! A key is written in the transaction of its effect, before the effect itself, so both exist or
+//! neither. The table's unique key finds a repeat. A concurrent one on another replica waits at
+//! that row for the first to end. A key costs a row, in the packet of its order's INSERT.
 //!
-//! What is not written: requests that were refused. They had no effect, and a repeat of one is
-//! judged anew. Answers are not written either; they are made of the order again.
+//! Refused requests are not written: they had no effect, and a repeat is a new request. Answers are
+//! not written either; they are made from the order again.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -14,19 +13,19 @@ use std::fmt::Write;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::orders::order_of;
-use super::{Entry, Orders, Session, StoreError, Transaction};
-use crate::domain::{Order, OrderId, OrderStatus, RequestKey, UserId, Wish};
+use super::{NewOrder, Orders, Session, StoreError, Transaction};
+use crate::domain::{IdempotencyKeyHash, Operation, Order, OrderId, OrderStatus, UserId};
 
-/// For so long a key is kept at least, in hours.
-const KEPT_H: u32 = 24;
-/// Keys that one statement cleans away.
+/// The retention of a key, in hours.
+const RETENTION_H: u32 = 24;
+/// The most keys that one statement deletes.
 const BATCH: u64 = 1000;
 
-/// What an earlier request with that key has done.
+/// An earlier request with that key, which had an effect.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct StoredRequest {
     /// What it asked for.
-    pub wish: Wish,
+    pub operation: Operation,
     /// The order, as that request was told of it.
     pub order: Order,
 }
@@ -36,12 +35,12 @@ const INSERT: &str =
     "INSERT INTO idempotency_keys (order_id, action, user_id, request_key, created_at) VALUES ";
 
 /// The statement that writes the keys of those orders in their order; empty if they have none.
-pub(super) fn insert_of(entries: &[Entry]) -> String {
+pub(super) fn insert_of(new_orders: &[NewOrder]) -> String {
     let mut sql = String::new();
-    for entry in entries {
-        let Some(key) = &entry.key else { continue };
+    for new_order in new_orders {
+        let Some(key) = &new_order.key else { continue };
         sql.push_str(if sql.is_empty() { INSERT } else { "," });
-        push_row(&mut sql, (entry.id, "purchase"), (entry.user, key));
+        push_row(&mut sql, (new_order.id, "purchase"), (new_order.user, key));
     }
     if !sql.is_empty() {
         sql.push_str("; ");
@@ -52,7 +51,7 @@ pub(super) fn insert_of(entries: &[Entry]) -> String {
 fn push_row(
     sql: &mut String,
     (order, action): (OrderId, &str),
-    (user, key): (UserId, &RequestKey),
+    (user, key): (UserId, &IdempotencyKeyHash),
 ) {
     // Writing to a string cannot fail.
     let _always = write!(sql, "({order},'{action}',{user},x'{key}',UTC_TIMESTAMP())");
@@ -65,7 +64,7 @@ impl Orders {
         &self,
         tx: &mut Transaction,
         (order, action): (OrderId, &str),
-        (user, key): (UserId, &RequestKey),
+        (user, key): (UserId, &IdempotencyKeyHash),
     ) -> Result<(), StoreError> {
         let mut sql = String::from(INSERT);
         push_row(&mut sql, (order, action), (user, key));
@@ -73,17 +72,21 @@ impl Orders {
     }
 
     /// What that user's earlier request with that key has done, if it has done something.
-    pub async fn of_key(&self, user: UserId, key: RequestKey) -> Result<Option<Kept>, StoreError> {
-        Ok(self.of_keys([(user, key)].into_iter()).await?.remove(&(user, key)))
+    pub async fn find_by_key(
+        &self,
+        user: UserId,
+        key: IdempotencyKeyHash,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        Ok(self.find_by_keys([(user, key)].into_iter()).await?.remove(&(user, key)))
     }
 
-    /// The same for many.
-    pub async fn of_keys(
+    /// What earlier requests with those keys have done.
+    pub async fn find_by_keys(
         &self,
-        asked: impl Iterator<Item = (UserId, RequestKey)>,
-    ) -> Result<HashMap<(UserId, RequestKey), Kept>, StoreError> {
+        keys: impl Iterator<Item = (UserId, IdempotencyKeyHash)>,
+    ) -> Result<HashMap<(UserId, IdempotencyKeyHash), StoredRequest>, StoreError> {
         let mut sql = String::from(self.tables.find_keys);
-        for (number, (user, key)) in asked.enumerate() {
+        for (number, (user, key)) in keys.enumerate() {
             let comma = if number == 0 { "" } else { "," };
             let _always = write!(sql, "{comma}({user},x'{key}')");
         }
@@ -94,13 +97,13 @@ impl Orders {
             let order = order_of(row)?;
             let key: Vec<u8> = row.try_get(10)?;
             let key = key.try_into().map_err(|_| unexpected("a key of another length"))?;
-            Ok(((order.user_id, RequestKey(key)), kept(order, row.try_get(11)?)?))
+            Ok(((order.user_id, IdempotencyKeyHash(key)), stored_request(order, row.try_get(11)?)?))
         });
         found.collect()
     }
 
-    /// Cleans away old keys, at most so many of them that nobody notices; how many.
-    pub async fn forget_old_keys(&self) -> Result<u64, StoreError> {
+    /// Deletes a batch of old keys; how many.
+    pub async fn delete_old_keys(&self) -> Result<u64, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         // No key is older than its order. An hour more, because the seconds in an order's id are of
         // another clock.
@@ -109,24 +112,24 @@ impl Orders {
              (TIMESTAMPDIFF(SECOND, '2022-01-01', UTC_TIMESTAMP()) - (? - 1) * 3600) << 32 \
              AND created_at < UTC_TIMESTAMP() - INTERVAL ? HOUR ORDER BY order_id LIMIT ?",
         );
-        let query = query.bind(KEPT_H).bind(KEPT_H).bind(BATCH);
+        let query = query.bind(RETENTION_H).bind(RETENTION_H).bind(BATCH);
         Ok(session.execute(query).await?.rows_affected())
     }
 }
 
-/// The order as it was told of then: whatever was done, it was done once and is what it is; only
-/// what an order began as may have changed.
-fn kept(mut order: Order, action: &str) -> Result<Kept, StoreError> {
-    let wish = match action {
+/// The order as the earlier answer had it. A purchase answered an unpaid order; payments and
+/// cancellations are final.
+fn stored_request(mut order: Order, action: &str) -> Result<StoredRequest, StoreError> {
+    let operation = match action {
         "purchase" => {
             (order.status, order.settled_at) = (OrderStatus::Unpaid, None);
-            Wish::Purchase(order.voucher_id)
+            Operation::Purchase(order.voucher_id)
         }
-        "pay" => Wish::Pay(order.id),
-        "cancel" => Wish::Cancel(order.id),
+        "pay" => Operation::Pay(order.id),
+        "cancel" => Operation::Cancel(order.id),
         _ => return Err(unexpected("unknown action")),
     };
-    Ok(Kept { wish, order })
+    Ok(StoredRequest { operation, order })
 }
 
 fn unexpected(text: &str) -> StoreError {

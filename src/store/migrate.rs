@@ -10,9 +10,9 @@ use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection, SqlSafeStr as _};
 use tokio::time::timeout;
 
-use super::pools::{WELCOME, address};
+use super::pools::{CONNECT_TIMEOUT, address};
 
-/// How long to wait for somebody else who migrates, in seconds.
+/// How long to wait for another process that migrates, in seconds.
 const TURN_S: u32 = 60;
 /// How long everything may take, the turn included.
 const WHOLE: Duration = Duration::from_mins(2);
@@ -24,7 +24,7 @@ const TABLE: &str = "_sqlx_migrations";
 #[derive(RustEmbed)]
 #[folder = "migrations/"]
 #[prefix = "migrations/"]
-struct Files;
+struct MigrationFiles;
 
 const SERVICE: &str = "migrations/";
 /// The tables of the locks that live in the database, as the lock library has them.
@@ -34,7 +34,7 @@ const LABORATORY: &str = "migrations/lab/";
 /// Brings the schema up to date; with `lab` also the tables of the unguarded sale. Replicas that
 /// start together take turns (a named lock of the database). Returns how many steps were applied.
 pub async fn migrate(url: &str, lab: bool) -> Result<usize, MigrateError> {
-    let Ok(connecting) = timeout(WELCOME, address(url)?.connect()).await else {
+    let Ok(connecting) = timeout(CONNECT_TIMEOUT, address(url)?.connect()).await else {
         return Err(silence().into());
     };
     match timeout(WHOLE, run_all(connecting?, lab)).await {
@@ -43,7 +43,7 @@ pub async fn migrate(url: &str, lab: bool) -> Result<usize, MigrateError> {
     }
 }
 
-fn silence() -> sqlx::Error {
+pub(super) fn silence() -> sqlx::Error {
     sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the database does not answer"))
 }
 
@@ -54,14 +54,25 @@ async fn run_all(mut connection: MySqlConnection, lab: bool) -> Result<usize, Mi
     for folder in folders {
         applied += run(&steps(folder)?, &mut connection).await?;
     }
+    add_subjects(&mut connection).await?;
     // This ends the turn as well.
     connection.close().await?;
     Ok(applied)
 }
 
+/// Gives users from before `token_subjects` their rows: one statement, while there are none.
+async fn add_subjects(connection: &mut MySqlConnection) -> Result<(), MigrateError> {
+    let query = sqlx::query(
+        "INSERT INTO token_subjects (subject, user_id) SELECT u.id, u.id FROM users u \
+         WHERE NOT EXISTS (SELECT 1 FROM token_subjects)",
+    );
+    query.execute(connection).await?;
+    Ok(())
+}
+
 /// The steps of a folder, in the order of their numbers; not those of the folders in it.
 fn steps(folder: &str) -> Result<Vec<Migration>, MigrateError> {
-    let paths = Files::iter();
+    let paths = MigrationFiles::iter();
     let names = paths.filter_map(|path| path.strip_prefix(folder).map(str::to_owned));
     let steps = names.filter(|name| !name.contains('/')).map(|name| step(folder, &name));
     let mut steps = steps.collect::<Result<Vec<_>, _>>()?;
@@ -76,7 +87,7 @@ fn step(folder: &str, name: &str) -> Result<Migration, MigrateError> {
         .and_then(|name| name.split_once('_'))
         .ok_or_else(|| wrong("not named <number>_<words>.sql"))?;
     let version = number.parse().map_err(|_| wrong("does not begin with a number"))?;
-    let file = Files::get(&format!("{folder}{name}")).ok_or_else(|| wrong("is gone"))?;
+    let file = MigrationFiles::get(&format!("{folder}{name}")).ok_or_else(|| wrong("is gone"))?;
     let sql = String::from_utf8(file.data.into_owned()).map_err(|_| wrong("is not UTF-8"))?;
     Ok(Migration::new(
         version,
@@ -87,9 +98,9 @@ fn step(folder: &str, name: &str) -> Result<Migration, MigrateError> {
     ))
 }
 
-/// Waits for others that migrate this database. sqlx's own `lock` waits with a negative time-out,
-/// at which MariaDB answers NULL at once, so that everybody would go on.
-async fn take_turn(connection: &mut MySqlConnection) -> Result<(), MigrateError> {
+/// Waits for other processes that migrate this database. sqlx's own `lock` waits with a negative
+/// time-out, which MariaDB answers with NULL at once.
+pub(super) async fn take_turn(connection: &mut MySqlConnection) -> Result<(), MigrateError> {
     let got = sqlx::query_scalar(
         "SELECT GET_LOCK(CONCAT('seckill-migrate:', LEFT(SHA2(DATABASE(), 256), 32)), ?)",
     );

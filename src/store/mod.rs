@@ -1,59 +1,67 @@
 //! All SQL, and the Redis side of what the service keeps: login codes, rate limits, order numbers
-//! and the queues of the path `queued`.
+//! and the queues of the queued mode.
 //!
 //! `session` is the only way to the database: every call has a time-out, and a connection whose
 //! state is in doubt is closed, never pooled. `tables` names the tables of the sale; the other
 //! files hold the statements, one subject each.
 
 mod audit;
+mod batches;
 mod charges;
 mod codes;
 mod effects;
 mod error;
-mod groups;
 mod health;
 mod idempotency;
 mod limits;
 mod migrate;
 mod order_ids;
 mod orders;
+mod phones;
 mod pools;
+mod quarantine;
 mod replicas;
 mod resolve;
+mod revocations;
+mod rights;
 mod session;
-mod settle;
+mod settlement;
 mod stream;
+mod stream_leases;
 mod tables;
 mod tickets;
-mod unreadable;
 mod users;
 mod vouchers;
 
 pub use audit::Audit;
-pub use codes::{CODE_LIFE, CODES_A_DAY, Codes, Issued};
+pub use batches::BatchPrecheck;
+pub use codes::{CodeRules, Codes, LoginAttempt};
 pub use effects::leave_effect;
 pub use error::{Duplicate, StoreError};
-pub use groups::Survey;
-pub use health::{Health, Watched, keep_watch};
-pub use idempotency::Kept;
-pub use limits::{Limits, Rate};
+pub use health::{Health, WatchedServers, keep_watch};
+pub use idempotency::StoredRequest;
+pub use limits::{Rate, RateLimiter};
 pub use migrate::migrate;
 pub use order_ids::OrderIds;
-pub use orders::{Entry, Orders, Read};
+pub use orders::{NewOrder, OrderReading, Orders};
+pub use phones::{Phones, SetAsideUser, normalize_phones};
 pub use pools::{
-    DatabaseOptions, RedisAddress, RedisConnection, check_database_access, check_database_address,
-    database, redis, redis_later, refuse_eviction,
+    DatabaseOptions, RedisAddress, RedisConnection, RedisKeys, check_database_access,
+    check_database_address, database, redis, redis_later, refuse_eviction,
 };
+pub use quarantine::QuarantinedEntry;
 pub use replicas::Replicas;
 pub use resolve::{Resolution, resolve, resolve_status};
-pub use session::{CommitError, Opened, Session, Transaction};
-pub use settle::{SettleError, Settlement};
+pub use revocations::{Revocation, RevocationTable};
+pub use rights::{RedisRights, RedisUse};
+pub use session::{CommitError, OpenedTransaction, Session, Transaction};
+pub use settlement::{SettleError, Settlement};
 pub use stream::{
-    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, SaleStream, Take, Units,
-    Unreadable,
+    Admission, AdmissionRequest, EntryEnd, Progress, QueueOpening, QueuedOrder, ReadMode,
+    SaleStream, StreamEntry, Units, Unreadable,
 };
+pub use stream_leases::StreamLeases;
 pub use tables::SaleTables;
-pub use tickets::{DeadLetter, Pass, Tickets};
-pub use unreadable::PutAside;
-pub use users::Users;
-pub use vouchers::{Change, Draft, Edit, Vouchers};
+pub use tickets::{AdmittedTicket, DeadLetter, Tickets};
+pub use users::{LoginUser, Users};
+pub use vouchers::{Change, ChangedVoucher, Draft, Edit, VoucherReading, Vouchers};

@@ -43,10 +43,10 @@ impl OrderIds {
         ids.first().copied().ok_or_else(|| StoreError::Unexpected("no id was drawn".into()))
     }
 
-    /// So many ids, within a second: those who wait for somebody else's fetch from a dead Redis
-    /// must not each wait for a fetch of their own.
+    /// Draws `count` ids within a second. The time includes the wait for other callers, so that
+    /// their time-outs at a dead Redis do not add up.
     pub async fn draw_many(&self, count: usize) -> Result<Vec<OrderId>, StoreError> {
-        let late = |_| StoreError::NoAnswer { server: "redis" };
+        let late = |_| StoreError::TimedOut { server: "redis" };
         timeout(PATIENCE, self.draw_in_turn(count)).await.map_err(late)?
     }
 

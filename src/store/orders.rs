@@ -6,11 +6,11 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::vouchers::naive;
 use super::{SaleTables, Session, StoreError, Transaction};
-use crate::domain::{Order, OrderId, OrderStatus, RequestKey, UserId, VoucherId};
+use crate::domain::{IdempotencyKeyHash, Order, OrderId, OrderStatus, UserId, VoucherId};
 
 /// An order about to be written.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
+pub struct NewOrder {
     /// Its id.
     pub id: OrderId,
     /// Who buys.
@@ -22,7 +22,7 @@ pub struct Entry {
     /// When it was asked for, by the database's clock.
     pub created_at: OffsetDateTime,
     /// The key of the request, if it has one: written with the order.
-    pub key: Option<RequestKey>,
+    pub key: Option<IdempotencyKeyHash>,
 }
 
 /// The orders of one pair of tables.
@@ -41,16 +41,20 @@ impl Orders {
 
     /// Writes the order, with the key of its request in the same packet. [`StoreError::Duplicate`]
     /// tells which key was hit.
-    pub async fn insert(&self, tx: &mut Transaction, entry: &Entry) -> Result<(), StoreError> {
-        if entry.key.is_some() {
-            return self.insert_all(tx, std::slice::from_ref(entry)).await;
+    pub async fn insert(
+        &self,
+        tx: &mut Transaction,
+        new_order: &NewOrder,
+    ) -> Result<(), StoreError> {
+        if new_order.key.is_some() {
+            return self.insert_all(tx, std::slice::from_ref(new_order)).await;
         }
         let query = sqlx::query(self.tables.insert_order)
-            .bind(entry.id.0)
-            .bind(entry.user.0)
-            .bind(entry.voucher.0)
-            .bind(entry.price_cents)
-            .bind(naive(entry.created_at));
+            .bind(new_order.id.0)
+            .bind(new_order.user.0)
+            .bind(new_order.voucher.0)
+            .bind(new_order.price_cents)
+            .bind(naive(new_order.created_at));
         tx.execute(query).await.map(drop)
     }
 
@@ -64,7 +68,7 @@ impl Orders {
         Ok(tx.execute(query).await?.rows_affected() == 1)
     }
 
-    /// Takes a unit whether or not one is left (a planted bug of the laboratory).
+    /// Takes a unit whether or not one is left (an injected bug of the laboratory).
     pub async fn take_unit_unchecked(
         &self,
         tx: &mut Transaction,
@@ -141,15 +145,19 @@ impl Orders {
         rows.iter().map(buyer).collect()
     }
 
-    /// One order of that user, and the database's time; somebody else's is not found.
-    pub async fn find(&self, user: UserId, order: OrderId) -> Result<Option<Read>, StoreError> {
+    /// An order of that user, and the database's time; orders of other users are not found.
+    pub async fn find(
+        &self,
+        user: UserId,
+        order: OrderId,
+    ) -> Result<Option<OrderReading>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(self.tables.find_order).bind(order.0).bind(user.0);
         session.fetch_optional(query).await?.map(|row| read_of(&row)).transpose()
     }
 
-    /// The same whoever's it is.
-    pub async fn find_any(&self, order: OrderId) -> Result<Option<Read>, StoreError> {
+    /// An order of any user, and the database's time.
+    pub async fn find_any(&self, order: OrderId) -> Result<Option<OrderReading>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(self.tables.find_any_order).bind(order.0);
         session.fetch_optional(query).await?.map(|row| read_of(&row)).transpose()
@@ -161,7 +169,7 @@ impl Orders {
         user: UserId,
         before: OrderId,
         limit: u32,
-    ) -> Result<Vec<Read>, StoreError> {
+    ) -> Result<Vec<OrderReading>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(self.tables.list_orders).bind(user.0).bind(before.0).bind(limit);
         session.fetch_all(query).await?.iter().map(read_of).collect()
@@ -169,9 +177,9 @@ impl Orders {
 }
 
 /// An order, and the database's time when it was read.
-pub type Read = (Order, OffsetDateTime);
+pub type OrderReading = (Order, OffsetDateTime);
 
-fn read_of(row: &MySqlRow) -> Result<Read, StoreError> {
+fn read_of(row: &MySqlRow) -> Result<OrderReading, StoreError> {
     Ok((order_of(row)?, row.try_get::<PrimitiveDateTime, _>(9)?.assume_utc()))
 }
 

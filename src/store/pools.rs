@@ -13,6 +13,8 @@ use super::StoreError;
 pub use distlock::RedisAddress;
 /// The one connection to Redis, for locks as well; clones use the same socket.
 pub use distlock::RedisConnection;
+/// The form of a lock's keys there.
+pub use distlock::RedisKeys;
 
 /// How the pool is made.
 pub struct DatabaseOptions {
@@ -25,16 +27,20 @@ pub struct DatabaseOptions {
     /// no gaps.
     pub naive: bool,
     /// After how long the server ends a session that it hears nothing from; its own setting if
-    /// `None`. It frees what a holder that was cut off has locked.
+    /// `None`. It frees what a holder that was cut off has locked. The pool closes idle connections
+    /// before that.
     pub silence: Option<Duration>,
 }
 
 /// A connection that was idle for longer is asked whether it still lives.
-const PINGED_AFTER: Duration = Duration::from_secs(1);
+const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
+/// How long a connection stays idle in the pool; shorter where the server ends idle sessions. The
+/// pool looks once per time-out, so it closes a connection after up to twice this.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 /// How long a request waits for a connection of the pool.
-const ACQUIRE: Duration = Duration::from_secs(2);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the server may take to welcome a connection that is made outside the pool.
-pub(super) const WELCOME: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const ORDINARY: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
      SET SESSION innodb_lock_wait_timeout = 3";
@@ -60,9 +66,9 @@ pub fn check_database_address(url: &str) -> Result<(), sqlx::Error> {
 /// not.
 pub async fn check_database_access(url: &str) -> Result<(), StoreError> {
     let connected = async { address(url)?.connect().await?.close().await };
-    match timeout(WELCOME, connected).await {
+    match timeout(CONNECT_TIMEOUT, connected).await {
         Ok(connected) => Ok(connected?),
-        Err(_) => Err(StoreError::NoAnswer { server: "database" }),
+        Err(_) => Err(StoreError::TimedOut { server: "database" }),
     }
 }
 
@@ -72,21 +78,21 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
     // The server counts whole seconds.
     let silence_s = options.silence.map(|silence| silence.as_millis().div_ceil(1000).max(1));
     let silence = silence_s.map(|s| format!("SET SESSION wait_timeout = {s}"));
+    let idle = options.silence.map_or(IDLE_TIMEOUT, |silence| IDLE_TIMEOUT.min(silence / 3));
     let connect = address(&options.url)?;
     // A slow statement is not news here: a crowd queues for one row.
     let connect = connect.disable_statement_logging();
     Ok(MySqlPoolOptions::new()
         .max_connections(options.pool_size)
-        .acquire_timeout(ACQUIRE)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .idle_timeout(idle)
         // A ping before every order would cost a round trip: only what was idle for long is asked
         // whether it still lives, and `Transaction::open` passes over others that died.
         .test_before_acquire(false)
         .before_acquire(|connection, meta| {
             Box::pin(async move {
-                if meta.idle_for > PINGED_AFTER {
-                    connection.ping().await?;
-                }
-                Ok(true)
+                // One that died is passed over; an error here would be a warning in the log.
+                Ok(meta.idle_for <= PING_AFTER_IDLE || connection.ping().await.is_ok())
             })
         })
         .after_connect(move |connection, _| {
@@ -105,7 +111,7 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
         .connect_lazy_with(connect))
 }
 
-fn impatient() -> ConnectionManagerConfig {
+fn redis_timeouts() -> ConnectionManagerConfig {
     ConnectionManagerConfig::new()
         .set_connection_timeout(Some(Duration::from_millis(500)))
         .set_response_timeout(Some(Duration::from_millis(500)))
@@ -116,16 +122,16 @@ fn impatient() -> ConnectionManagerConfig {
 
 /// Connects to Redis. The connection comes back by itself; a command fails after half a second.
 pub async fn redis(address: RedisAddress<'_>) -> Result<RedisConnection, StoreError> {
-    let connecting = RedisConnection::now(address, impatient());
+    let connecting = RedisConnection::connect(address, redis_timeouts());
     match timeout(Duration::from_secs(5), connecting).await {
         Ok(connection) => Ok(connection?),
-        Err(_) => Err(StoreError::NoAnswer { server: "redis" }),
+        Err(_) => Err(StoreError::TimedOut { server: "redis" }),
     }
 }
 
-/// The same without connecting yet: for one of several servers, which may be away.
+/// A connection to Redis that is made later: for one of several servers, which may be down.
 pub fn redis_later(address: RedisAddress<'_>) -> Result<RedisConnection, StoreError> {
-    Ok(RedisConnection::later(address, impatient())?)
+    Ok(RedisConnection::connect_lazily(address, redis_timeouts())?)
 }
 
 /// Refuses a Redis that may evict keys: a lock that is evicted is a lock that two hold. Lock keys

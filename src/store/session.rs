@@ -21,9 +21,9 @@ type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 
 /// The longest time for one statement. Longer than `innodb_lock_wait_timeout` of our sessions
 /// (3 s), so that the server's own answer comes first.
-const CALL: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many stale connections `Transaction::open` passes over: more than any pool holds.
-const STALE: usize = 1024;
+const MAX_STALE_CONNECTIONS: usize = 1024;
 /// Begins a transaction and tells on which connection.
 const BEGIN: &str = "START TRANSACTION; SELECT CONNECTION_ID()";
 
@@ -33,19 +33,23 @@ pub struct Session {
     /// Whether the connection may go back to the pool.
     clean: bool,
     /// Whether it does in any case: a bug of the laboratory.
-    careless: bool,
+    leaks_open_transaction: bool,
 }
 
 impl Session {
     /// Borrows a connection, waiting no longer than the pool's own time-out.
     pub async fn open(pool: &MySqlPool) -> Result<Self, StoreError> {
-        Ok(Self { connection: Some(pool.acquire().await?), clean: true, careless: false })
+        Ok(Self {
+            connection: Some(pool.acquire().await?),
+            clean: true,
+            leaks_open_transaction: false,
+        })
     }
 
     /// Runs one statement.
     pub async fn execute(&mut self, query: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
-        let outcome = timeout(CALL, query.execute(self.use_raw())).await;
-        self.settle(outcome)
+        let outcome = timeout(CALL_TIMEOUT, query.execute(self.use_raw())).await;
+        self.finish_call(outcome)
     }
 
     /// Reads at most one row.
@@ -53,20 +57,20 @@ impl Session {
         &mut self,
         query: Statement<'_>,
     ) -> Result<Option<MySqlRow>, StoreError> {
-        let outcome = timeout(CALL, query.fetch_optional(self.use_raw())).await;
-        self.settle(outcome)
+        let outcome = timeout(CALL_TIMEOUT, query.fetch_optional(self.use_raw())).await;
+        self.finish_call(outcome)
     }
 
     /// Reads exactly one row.
     pub async fn fetch_one(&mut self, query: Statement<'_>) -> Result<MySqlRow, StoreError> {
-        let outcome = timeout(CALL, query.fetch_one(self.use_raw())).await;
-        self.settle(outcome)
+        let outcome = timeout(CALL_TIMEOUT, query.fetch_one(self.use_raw())).await;
+        self.finish_call(outcome)
     }
 
     /// Reads all rows; the statement bounds how many.
     pub async fn fetch_all(&mut self, query: Statement<'_>) -> Result<Vec<MySqlRow>, StoreError> {
-        let outcome = timeout(CALL, query.fetch_all(self.use_raw())).await;
-        self.settle(outcome)
+        let outcome = timeout(CALL_TIMEOUT, query.fetch_all(self.use_raw())).await;
+        self.finish_call(outcome)
     }
 
     /// Reads all rows of statements that take no parameters; they bound how many.
@@ -75,13 +79,13 @@ impl Session {
         outcome.map(|()| rows)
     }
 
-    /// The same, with the rows that came before an error.
+    /// Reads all rows of statements without parameters, also those before an error.
     async fn raw_up_to_error(
         &mut self,
         sql: impl SqlSafeStr,
     ) -> (Vec<MySqlRow>, Result<(), StoreError>) {
         let mut rows = Vec::new();
-        let outcome = timeout(CALL, async {
+        let outcome = timeout(CALL_TIMEOUT, async {
             let mut answer = sqlx::raw_sql(sql).fetch(self.use_raw());
             while let Some(row) = answer.try_next().await? {
                 rows.push(row);
@@ -89,16 +93,16 @@ impl Session {
             Ok(())
         })
         .await;
-        (rows, self.settle(outcome))
+        (rows, self.finish_call(outcome))
     }
 
-    /// The connection, in doubt until [`Self::settle`] has seen the answer.
+    /// The connection, in doubt until [`Self::finish_call`] has seen the answer.
     fn use_raw(&mut self) -> &mut MySqlConnection {
         self.clean = false;
         self.connection.as_mut().expect("a session has its connection until it is dropped")
     }
 
-    fn settle<T>(
+    fn finish_call<T>(
         &mut self,
         outcome: Result<Result<T, sqlx::Error>, Elapsed>,
     ) -> Result<T, StoreError> {
@@ -113,7 +117,7 @@ impl Session {
                 self.clean = !matches!(error, StoreError::Unavailable { .. });
                 Err(error)
             }
-            Err(_) => Err(StoreError::NoAnswer { server: "database" }),
+            Err(_) => Err(StoreError::TimedOut { server: "database" }),
         }
     }
 
@@ -126,7 +130,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.clean && !self.careless {
+        if !self.clean && !self.leaks_open_transaction {
             self.discard();
         }
     }
@@ -140,14 +144,13 @@ pub struct Transaction {
 }
 
 /// An open transaction, and whether its first statements failed: then it is to be rolled back.
-pub type Opened = (Transaction, Result<(), StoreError>);
+pub type OpenedTransaction = (Transaction, Result<(), StoreError>);
 
 /// How COMMIT failed.
 pub enum CommitError {
     /// The server said no: nothing was written.
     Refused(StoreError),
-    /// The answer was lost: nobody knows whether it was written. The connection is closed; this
-    /// is the server's number of it.
+    /// The answer was lost, and the outcome is not known. The connection is closed; this is its id.
     Unknown(u64),
 }
 
@@ -158,16 +161,16 @@ impl Transaction {
         Ok(Self::open_by(pool, BEGIN.to_owned()).await?.0)
     }
 
-    /// The same, and runs statements that take no parameters in it, in one round trip. How they
-    /// ended is told with the transaction, which is open in either case.
-    pub async fn open_with(pool: &MySqlPool, first: &str) -> Result<Opened, StoreError> {
+    /// Opens a transaction and runs statements without parameters in it, in one round trip. Their
+    /// result comes with the transaction, which is open in either case.
+    pub async fn open_with(pool: &MySqlPool, first: &str) -> Result<OpenedTransaction, StoreError> {
         Self::open_by(pool, format!("{BEGIN}; {first}")).await
     }
 
-    /// What begins with `BEGIN`. The first answer shows that the connection lives, so whatever
-    /// fails after it is no reason to try another one; what failed before it was never committed.
-    async fn open_by(pool: &MySqlPool, sql: String) -> Result<Opened, StoreError> {
-        for _ in 0..STALE {
+    /// Runs a text that begins with `BEGIN`. Another connection is tried only if BEGIN itself got
+    /// no answer: then nothing was committed.
+    async fn open_by(pool: &MySqlPool, sql: String) -> Result<OpenedTransaction, StoreError> {
+        for _ in 0..MAX_STALE_CONNECTIONS {
             let mut session = Session::open(pool).await?;
             let (rows, outcome) = session.raw_up_to_error(AssertSqlSafe(sql.clone())).await;
             session.clean = false;
@@ -184,19 +187,20 @@ impl Transaction {
                 (None, Ok(())) => return Err(StoreError::Unexpected("no connection id".into())),
             }
         }
-        Err(StoreError::Busy)
+        Err(StoreError::PoolTimedOut)
     }
 
     /// A transaction that was opened elsewhere, on a connection of another pool, which it goes back
     /// to. `connection_id` is the server's number of that connection.
     pub fn from_lent(connection: PoolConnection<MySql>, connection_id: u64) -> Self {
-        let session = Session { connection: Some(connection), clean: false, careless: false };
+        let session =
+            Session { connection: Some(connection), clean: false, leaks_open_transaction: false };
         Self { session, connection_id }
     }
 
     /// For the laboratory: dropped half way its connection goes back to the pool as it is.
-    pub fn goes_back_as_it_is(&mut self) {
-        self.session.careless = true;
+    pub fn leak_open_transaction(&mut self) {
+        self.session.leaks_open_transaction = true;
     }
 
     /// Runs one statement.
@@ -221,7 +225,7 @@ impl Transaction {
         self.rows(sql).await.map(drop)
     }
 
-    /// The same, and reads all rows; the statements bound how many.
+    /// Runs statements without parameters and reads all rows; the statements bound how many.
     pub(super) async fn rows(&mut self, sql: impl SqlSafeStr) -> Result<Vec<MySqlRow>, StoreError> {
         let outcome = self.session.raw(sql).await;
         self.session.clean = false;
@@ -240,31 +244,35 @@ impl Transaction {
         self.commit_by("COMMIT").await
     }
 
-    /// The same by several statements of one round trip, of which COMMIT is the last: the server
-    /// stops at the first that fails, and a row that only they lock is locked for no round trip.
-    /// Errors that only a server which has not committed can give are definite; all others are in
-    /// doubt, also those that an earlier statement may have ended in.
+    /// Commits by several statements in one packet, of which COMMIT is the last. The server stops
+    /// at the first that fails, and no round trip is made under the locks of the packet.
+    ///
+    /// Errors that exclude a commit are definite; after all others the outcome is in doubt.
     pub(super) async fn commit_by(mut self, sql: impl SqlSafeStr) -> Result<(), CommitError> {
         match self.session.raw(sql).await {
             Ok(_) => Ok(()),
-            Err(error @ (StoreError::Conflict | StoreError::LockWait | StoreError::TooFew)) => {
+            Err(
+                error @ (StoreError::Conflict
+                | StoreError::LockWait
+                | StoreError::InsufficientStock),
+            ) => {
                 self.rollback().await;
                 Err(CommitError::Refused(error))
             }
             Err(error) => {
-                tracing::warn!(%error, "the answer to COMMIT is lost");
+                tracing::warn!(%error, "answer to COMMIT lost; outcome to be resolved");
                 self.session.discard();
                 Err(CommitError::Unknown(self.connection_id))
             }
         }
     }
 
-    /// Gives up a statement that is not answered, and has the server undo everything at once: by
-    /// itself it would go on waiting for the row that it waits for.
-    pub async fn cut_off(mut self, pool: &MySqlPool) {
+    /// Abandons a statement without an answer and kills its connection on the server, which would
+    /// otherwise go on waiting for the locked row.
+    pub async fn kill_connection(mut self, pool: &MySqlPool) {
         self.session.discard();
         if let Err(error) = kill(pool, self.connection_id).await {
-            tracing::debug!(%error, "a transaction that was cut off ends by itself");
+            tracing::debug!(%error, "connection not killed; its transaction ends by itself");
         }
     }
 

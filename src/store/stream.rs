@@ -20,40 +20,41 @@ use time::OffsetDateTime;
 use super::{RedisConnection, StoreError};
 use crate::domain::{TicketId, TicketState, UserId, VoucherId};
 pub use types::{
-    Admission, EntryEnd, Opening, Progress, Queued, QueuedOrder, Request, Take, Units, Unreadable,
+    Admission, AdmissionRequest, EntryEnd, Progress, QueueOpening, QueuedOrder, ReadMode,
+    StreamEntry, Units, Unreadable,
 };
 use wire::{entry_of, state_of, state_text};
 
 /// How long the keys outlive the sale.
-const KEPT: Duration = Duration::from_hours(24);
-/// Of so many vouchers the keys are kept at most.
-const MOST_KEPT: usize = 1024;
+const KEY_RETENTION: Duration = Duration::from_hours(24);
+/// The most vouchers whose keys are cached.
+const MAX_CACHED_KEYS: usize = 1024;
 /// The consumer group.
 const GROUP: &str = "sale";
 /// How long an opener has before another one may begin.
-const TURN_MS: u64 = 2000;
+const OPENING_TURN_MS: u64 = 2000;
 
 /// The queues of all vouchers.
 #[derive(Clone)]
 pub struct SaleStream {
     connection: RedisConnection,
     admit: Script,
-    turn: Script,
+    opening_turn: Script,
     open: Script,
-    take: Script,
-    count: Script,
-    settle: Script,
+    read: Script,
+    count_try: Script,
+    acknowledge: Script,
     refill: Script,
     replay: Script,
     leave: Script,
-    /// Those of vouchers that were asked for: they are names that each call needs.
-    keys: Arc<RwLock<HashMap<VoucherId, Arc<Keys>>>>,
+    /// Cached names: each call needs them.
+    keys: Arc<RwLock<HashMap<VoucherId, Arc<VoucherKeys>>>>,
     /// The most entries in a stream.
-    most: usize,
+    max_entries: usize,
 }
 
 /// The keys of a voucher.
-struct Keys {
+struct VoucherKeys {
     sale: String,
     users: String,
     tickets: String,
@@ -62,7 +63,7 @@ struct Keys {
     turn: String,
 }
 
-impl Keys {
+impl VoucherKeys {
     fn of(voucher: VoucherId) -> Self {
         let key = |name| format!("{{v:{voucher}}}:{name}");
         Self {
@@ -83,39 +84,39 @@ impl Keys {
 }
 
 impl SaleStream {
-    /// Queues in that Redis, of at most so many entries each.
-    pub fn new(connection: RedisConnection, most: usize) -> Self {
+    /// Queues in that Redis, of at most `max_entries` entries each.
+    pub fn new(connection: RedisConnection, max_entries: usize) -> Self {
         Self {
             connection,
             admit: Script::new(include_str!("../../lua/sale/admit.lua")),
-            turn: Script::new(include_str!("../../lua/sale/turn.lua")),
+            opening_turn: Script::new(include_str!("../../lua/sale/opening_turn.lua")),
             open: Script::new(include_str!("../../lua/sale/open.lua")),
-            take: Script::new(include_str!("../../lua/sale/take.lua")),
-            count: Script::new(include_str!("../../lua/sale/count.lua")),
-            settle: Script::new(include_str!("../../lua/sale/settle.lua")),
+            read: Script::new(include_str!("../../lua/sale/read.lua")),
+            count_try: Script::new(include_str!("../../lua/sale/count_try.lua")),
+            acknowledge: Script::new(include_str!("../../lua/sale/acknowledge.lua")),
             refill: Script::new(include_str!("../../lua/sale/refill.lua")),
             replay: Script::new(include_str!("../../lua/sale/replay.lua")),
             leave: Script::new(include_str!("../../lua/sale/leave.lua")),
             keys: Arc::default(),
-            most,
+            max_entries,
         }
     }
 
-    fn keys(&self, voucher: VoucherId) -> Arc<Keys> {
+    fn keys(&self, voucher: VoucherId) -> Arc<VoucherKeys> {
         let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(keys) = known.get(&voucher) {
             return Arc::clone(keys);
         }
         drop(known);
         let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_KEPT {
+        if known.len() >= MAX_CACHED_KEYS {
             known.clear();
         }
-        Arc::clone(known.entry(voucher).or_insert_with(|| Arc::new(Keys::of(voucher))))
+        Arc::clone(known.entry(voucher).or_insert_with(|| Arc::new(VoucherKeys::of(voucher))))
     }
 
     /// Admits a purchase, if it may be.
-    pub async fn admit(&self, request: &Request) -> Result<Admission, StoreError> {
+    pub async fn admit(&self, request: &AdmissionRequest) -> Result<Admission, StoreError> {
         let (word, text): (String, String) = self
             .keys(request.ticket.voucher())
             .call(&self.admit)
@@ -124,8 +125,8 @@ impl SaleStream {
             .arg(request.price_cents)
             .arg(unix_ms(request.window.starts_at))
             .arg(unix_ms(request.window.ends_at))
-            .arg(kept_ms())
-            .arg(self.most)
+            .arg(retention_ms())
+            .arg(self.max_entries)
             .arg(request.key.map(|key| key.to_string()).unwrap_or_default())
             .invoke_async(&mut self.connection.clone())
             .await?;
@@ -143,16 +144,18 @@ impl SaleStream {
         })
     }
 
-    /// Whether the caller is the one who opens the queue now, which is not open, or is in an epoch
-    /// of no use; for two seconds, or until it is open.
+    /// Claims the opening of a queue that is not open, or open in a useless epoch; `false` if
+    /// another caller has it. The claim lasts two seconds, or until the queue is open.
     pub async fn begin_to_open(
         &self,
         voucher: VoucherId,
-        of_no_use: Option<u64>,
+        useless_epoch: Option<u64>,
     ) -> Result<bool, StoreError> {
         let keys = self.keys(voucher);
-        let mut call = self.turn.key(&keys.sale);
-        call.key(&keys.turn).arg(TURN_MS).arg(of_no_use.map_or(String::new(), |e| e.to_string()));
+        let mut call = self.opening_turn.key(&keys.sale);
+        call.key(&keys.turn)
+            .arg(OPENING_TURN_MS)
+            .arg(useless_epoch.map_or(String::new(), |e| e.to_string()));
         let got: u8 = call.invoke_async(&mut self.connection.clone()).await?;
         Ok(got == 1)
     }
@@ -161,7 +164,7 @@ impl SaleStream {
     pub async fn open(
         &self,
         voucher: VoucherId,
-        opening: &Opening,
+        opening: &QueueOpening,
         ends_at: OffsetDateTime,
     ) -> Result<bool, StoreError> {
         let keys = self.keys(voucher);
@@ -173,27 +176,28 @@ impl SaleStream {
             .arg(opening.units.left)
             .arg(unix_ms(opening.read_at))
             .arg(unix_ms(ends_at))
-            .arg(kept_ms())
+            .arg(retention_ms())
             .arg(opening.units.came)
             .invoke_async(&mut self.connection.clone())
             .await?;
         Ok(opened == 1)
     }
 
-    /// Takes entries; `None` if there is no such queue.
-    pub async fn take(
+    /// Reads entries; `None` if there is no such queue.
+    pub async fn read(
         &self,
         voucher: VoucherId,
         consumer: &str,
-        (which, most): (Take<'_>, usize),
-    ) -> Result<Option<Vec<Queued>>, StoreError> {
-        let (word, more) = match which {
-            Take::New => ("new", String::new()),
-            Take::Own(after) => ("own", after.to_owned()),
-            Take::Idle(time) => ("idle", time.as_millis().to_string()),
+        mode: ReadMode<'_>,
+        max_entries: usize,
+    ) -> Result<Option<Vec<StreamEntry>>, StoreError> {
+        let (name, argument) = match mode {
+            ReadMode::New => ("new", String::new()),
+            ReadMode::Own(after) => ("own", after.to_owned()),
+            ReadMode::Idle(time) => ("idle", time.as_millis().to_string()),
         };
-        let mut call = self.take.key(&self.keys(voucher).stream);
-        call.arg(consumer).arg(most).arg(word).arg(more);
+        let mut call = self.read.key(&self.keys(voucher).stream);
+        call.arg(consumer).arg(max_entries).arg(name).arg(argument);
         let taken = call.invoke_async::<Vec<Vec<Vec<u8>>>>(&mut self.connection.clone()).await;
         match taken {
             Ok(entries) => {
@@ -204,17 +208,16 @@ impl SaleStream {
         }
     }
 
-    /// Counts a try of an entry, or takes one back; how many are counted. An entry that has ended
-    /// has none.
+    /// Adds to the counted tries of an entry; their number. An entry that has ended has none.
     pub async fn count_try(&self, voucher: VoucherId, id: &str, by: i8) -> Result<u32, StoreError> {
         let keys = self.keys(voucher);
-        let mut call = self.count.key(&keys.tries);
+        let mut call = self.count_try.key(&keys.tries);
         call.key(&keys.sale).arg(id).arg(by);
         Ok(call.invoke_async(&mut self.connection.clone()).await?)
     }
 
-    /// Shows that the consumer is at work on these entries.
-    pub async fn keep(
+    /// Renews the consumer's claim on these entries.
+    pub async fn heartbeat(
         &self,
         voucher: VoucherId,
         consumer: &str,
@@ -233,13 +236,13 @@ impl SaleStream {
 
     /// Acknowledges entries that have ended, and gives back what their ends leave. How many were
     /// not acknowledged before.
-    pub async fn settle(
+    pub async fn acknowledge(
         &self,
         voucher: VoucherId,
         ended: &[EntryEnd],
     ) -> Result<usize, StoreError> {
         let keys = self.keys(voucher);
-        let mut call = keys.call(&self.settle);
+        let mut call = keys.call(&self.acknowledge);
         call.key(&keys.tries);
         for EntryEnd { id, order, state } in ended {
             call.arg(id).arg(order.ticket.to_string()).arg(order.user.0).arg(order.epoch);
@@ -288,8 +291,8 @@ impl SaleStream {
         Ok(Some(Progress { epoch, seq, under_way }))
     }
 
-    /// Takes over what came to the database, which was asked after that progress was seen; whether
-    /// there are units to admit.
+    /// Adds the units that came back to the database, read after that progress; whether there are
+    /// units to admit.
     pub async fn refill(
         &self,
         voucher: VoucherId,
@@ -311,7 +314,7 @@ impl SaleStream {
         price_cents: u64,
     ) -> Result<Result<(), &'static str>, StoreError> {
         let mut call = self.keys(ticket.voucher()).call(&self.replay);
-        call.arg(user.0).arg(ticket.to_string()).arg(price_cents).arg(self.most);
+        call.arg(user.0).arg(ticket.to_string()).arg(price_cents).arg(self.max_entries);
         let word: String = call.invoke_async(&mut self.connection.clone()).await?;
         Ok(match word.as_str() {
             "admitted" => Ok(()),
@@ -344,6 +347,6 @@ fn unix_ms(moment: OffsetDateTime) -> i64 {
     i64::try_from(moment.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
 }
 
-fn kept_ms() -> u64 {
-    KEPT.as_millis().try_into().unwrap_or(u64::MAX)
+fn retention_ms() -> u64 {
+    KEY_RETENTION.as_millis().try_into().unwrap_or(u64::MAX)
 }

@@ -27,6 +27,7 @@ pub struct SaleTables {
     pub(super) count_orders: &'static str,
     pub(super) buyers: &'static str,
     pub(super) read_stock: &'static str,
+    pub(super) lock_stock: &'static str,
     pub(super) take_unit: &'static str,
     pub(super) take_unit_unchecked: &'static str,
     pub(super) write_stock: &'static str,
@@ -160,6 +161,7 @@ macro_rules! sale_tables {
             ),
             buyers: concat!("SELECT user_id, id FROM ", $orders, " WHERE voucher_id = ? LIMIT ?"),
             read_stock: concat!("SELECT stock FROM ", $stock, " WHERE voucher_id = ?"),
+            lock_stock: concat!("SELECT stock FROM ", $stock, " WHERE voucher_id = ? FOR UPDATE"),
             take_unit: concat!(
                 "UPDATE ",
                 $stock,
@@ -172,7 +174,11 @@ macro_rules! sale_tables {
             ),
             write_stock: concat!("UPDATE ", $stock, " SET stock = ? WHERE voucher_id = ?"),
             insert_stock: concat!("INSERT INTO ", $stock, " (voucher_id, stock) VALUES (?, ?)"),
-            add_stock: concat!("UPDATE ", $stock, " SET stock = stock + ? WHERE voucher_id = ?"),
+            add_stock: concat!(
+                "UPDATE ",
+                $stock,
+                " SET stock = stock + ? WHERE voucher_id = ? AND stock <= ?"
+            ),
             delete_stock: concat!("DELETE FROM ", $stock, " WHERE voucher_id = ?"),
             list_vouchers: concat!(
                 "SELECT ",

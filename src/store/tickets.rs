@@ -1,6 +1,6 @@
-//! How tickets end, in the database. A ticket has one row in `tickets`, once: the order's own
-//! transaction writes it, or somebody who says that there will be no order. Whoever comes second
-//! meets the unique key. So nobody is told of an end that another try of the same entry undoes.
+//! The ends of tickets, in the database. A ticket has one row in `tickets`: it is written in the
+//! order's transaction, or alone if there will be no order. The unique key admits one of them. So
+//! no answer tells an end that another try of the same entry could undo.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -11,32 +11,33 @@ use sqlx::{AssertSqlSafe, MySqlPool, Row};
 use time::PrimitiveDateTime;
 
 use super::{
-    CommitError, Entry, Opening, Orders, Session, StoreError, Transaction, Units, idempotency,
+    CommitError, NewOrder, Orders, QueueOpening, Session, StoreError, Transaction, Units,
+    idempotency,
 };
 use crate::domain::{OrderId, TicketId, TicketState, UserId, VoucherId};
 
 /// The most queues that a replica works on.
-const MOST_QUEUES: u32 = 10_000;
+const MAX_QUEUES: u32 = 10_000;
 /// The most dead letters that are listed at once.
-pub(super) const MOST_LETTERS: u32 = 1000;
+pub(super) const MAX_LISTED: u32 = 1000;
 
 /// Units left, and units that ever came. An order that is cancelled stays so.
 const UNITS: &str = "CAST(s.stock AS SIGNED), CAST((SELECT COALESCE(SUM(g.units), 0) \
      FROM stock_grants g WHERE g.voucher_id = s.voucher_id) + (SELECT COUNT(*) FROM orders o \
      WHERE o.voucher_id = s.voucher_id AND o.status = 'cancelled') AS SIGNED)";
 
-/// A ticket on its way into the database.
+/// A ticket whose order is to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pass {
+pub struct AdmittedTicket {
     /// The ticket.
     pub ticket: TicketId,
     /// The epoch in which it was admitted.
     pub epoch: u64,
-    /// How long it may wait for a row that somebody else has locked.
-    pub patience: Duration,
+    /// How long its INSERT may wait for a locked row.
+    pub lock_wait_budget: Duration,
 }
 
-/// An admitted purchase that nobody could write.
+/// An admitted purchase that could not be written.
 #[derive(Debug)]
 pub struct DeadLetter {
     /// Its ticket.
@@ -61,20 +62,20 @@ impl Orders {
     /// Writes the orders, the ends of their tickets and the keys of their requests, all or none;
     /// the epoch that counts, whose row stays locked shared. It is the caller's to compare, and to
     /// roll back if it is another. The pairs are in the order in which rows are locked.
-    pub async fn insert_queued(
+    pub async fn insert_admitted(
         &self,
         tx: &mut Transaction,
         voucher: VoucherId,
-        rows: &[(Entry, Pass)],
+        rows: &[(NewOrder, AdmittedTicket)],
     ) -> Result<Option<u64>, StoreError> {
         let mut sql = format!(
             "SELECT epoch FROM sale_epochs WHERE voucher_id = {voucher} LOCK IN SHARE MODE; \
              INSERT INTO tickets (ticket, user_id, voucher_id, state, order_id) VALUES "
         );
-        for (number, (entry, pass)) in rows.iter().enumerate() {
+        for (number, (entry, admitted)) in rows.iter().enumerate() {
             let comma = if number == 0 { "" } else { "," };
-            let Entry { id, user, .. } = entry;
-            let ticket = hex(pass.ticket);
+            let NewOrder { id, user, .. } = entry;
+            let ticket = hex(admitted.ticket);
             // Writing to a string cannot fail.
             let _always = write!(sql, "{comma}({ticket},{user},{voucher},'bought',{id})");
         }
@@ -84,7 +85,7 @@ impl Orders {
         sql.push_str(self.tables.insert_orders);
         for (number, entry) in entries.iter().enumerate() {
             let comma = if number == 0 { "" } else { "," };
-            let Entry { id, user, price_cents, .. } = entry;
+            let NewOrder { id, user, price_cents, .. } = entry;
             // It may have waited in the queue for long: the time to pay for it begins now.
             let _always =
                 write!(sql, "{comma}({id},{user},{voucher},{price_cents},UTC_TIMESTAMP(3))");
@@ -137,12 +138,13 @@ impl Tickets {
         self.end_of(ticket, state, written.map(drop)).await
     }
 
-    /// The same for one that an operator may replay.
-    pub async fn bury(
+    /// Ends the ticket as a dead letter, which an operator may replay.
+    pub async fn dead_letter(
         &self,
         ticket: TicketId,
         user: UserId,
-        (price_cents, reason): (u64, &str),
+        price_cents: u64,
+        reason: &str,
     ) -> Result<TicketState, StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
         let mut written = tx.execute(insert(ticket, user, TicketState::Dead)).await.map(drop);
@@ -184,7 +186,7 @@ impl Tickets {
 
     /// Raises the voucher's epoch, and reads the stock that is left now that nothing of an earlier
     /// one can be written any more. `None` if there is no such voucher.
-    pub async fn open(&self, voucher: VoucherId) -> Result<Option<Opening>, StoreError> {
+    pub async fn open(&self, voucher: VoucherId) -> Result<Option<QueueOpening>, StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
         let raise = sqlx::query(
             "INSERT INTO sale_epochs (voucher_id, epoch) \
@@ -200,7 +202,7 @@ impl Tickets {
             tx.rollback().await;
             return Ok(None);
         };
-        let opening = Opening {
+        let opening = QueueOpening {
             units: units_of(&row)?,
             epoch: row.try_get(2)?,
             read_at: row.try_get::<PrimitiveDateTime, _>(3)?.assume_utc(),
@@ -227,7 +229,7 @@ impl Tickets {
             "SELECT e.voucher_id FROM sale_epochs e JOIN vouchers v ON v.id = e.voucher_id \
              WHERE v.ends_at > UTC_TIMESTAMP(3) - INTERVAL 1 DAY ORDER BY v.ends_at LIMIT ?",
         );
-        let rows = session.fetch_all(read.bind(MOST_QUEUES)).await?;
+        let rows = session.fetch_all(read.bind(MAX_QUEUES)).await?;
         rows.iter().map(|row| Ok(VoucherId(row.try_get(0)?))).collect()
     }
 
@@ -242,12 +244,12 @@ impl Tickets {
              WHERE voucher_id = ? OR ? = 0 ORDER BY died_at, ticket LIMIT ?",
         );
         let voucher = voucher.map_or(0, |voucher| voucher.0);
-        let rows = session.fetch_all(read.bind(voucher).bind(voucher).bind(MOST_LETTERS)).await?;
+        let rows = session.fetch_all(read.bind(voucher).bind(voucher).bind(MAX_LISTED)).await?;
         rows.iter().map(letter_of).collect()
     }
 
     /// Takes a dead letter out, and with it the end of its ticket; whether it was there.
-    pub async fn exhume(&self, ticket: TicketId) -> Result<bool, StoreError> {
+    pub async fn remove_dead_letter(&self, ticket: TicketId) -> Result<bool, StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
         let bytes = &ticket.as_bytes()[..];
         let letter = sqlx::query("DELETE FROM dead_letters WHERE ticket = ?").bind(bytes);
@@ -272,11 +274,11 @@ fn insert<'q>(
     insert.bind(state.name()).bind(state.order().map(|order| order.0))
 }
 
-/// A COMMIT without an answer is asked for again by whoever called.
+/// Commits. Without an answer it fails, and the caller repeats the call.
 async fn committed(tx: Transaction) -> Result<(), StoreError> {
     tx.commit().await.map_err(|error| match error {
         CommitError::Refused(error) => error,
-        CommitError::Unknown(_) => StoreError::NoAnswer { server: "database" },
+        CommitError::Unknown(_) => StoreError::TimedOut { server: "database" },
     })
 }
 

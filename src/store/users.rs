@@ -1,9 +1,23 @@
 //! Users.
 
 use sqlx::{MySql, MySqlPool, QueryBuilder, Row};
+use time::PrimitiveDateTime;
 
+use super::revocations::unix_ms;
 use super::{Session, StoreError};
 use crate::domain::{Phone, Role, UserId};
+
+/// A user who logs in.
+#[derive(Debug)]
+pub struct LoginUser {
+    /// Who it is.
+    pub id: UserId,
+    /// What the user may do.
+    pub role: Role,
+    /// When the token of this login is issued: now by the database's clock, and after every
+    /// revocation, in ms since 1970.
+    pub issued_ms: i64,
+}
 
 /// The users.
 #[derive(Clone)]
@@ -21,15 +35,52 @@ impl Users {
     }
 
     /// The user of that phone, created at the first login.
-    pub async fn of_phone(&self, phone: &Phone) -> Result<(UserId, Role), StoreError> {
+    pub async fn of_phone(&self, phone: &Phone) -> Result<LoginUser, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query(
-            "INSERT INTO users (phone) VALUES (?) ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)",
+            "INSERT INTO users (phone, phone_state) VALUES (?, 'e164') \
+             ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)",
         );
         let id = UserId(session.execute(query.bind(phone.as_str())).await?.last_insert_id());
-        let row = session.fetch_one(sqlx::query("SELECT role FROM users WHERE id = ?").bind(id.0));
-        let role = role_of(row.await?.try_get(0)?)?;
-        Ok((id, role))
+        // Its row tells of the user's deletion.
+        let subject = sqlx::query(
+            "INSERT INTO token_subjects (subject, user_id) VALUES (?, ?) \
+             ON DUPLICATE KEY UPDATE subject = VALUES(subject)",
+        );
+        session.execute(subject.bind(id.0).bind(id.0)).await?;
+        // A statement that deletes the user goes first, or revokes this login's token as well.
+        let query = sqlx::query(
+            "SELECT u.role, UTC_TIMESTAMP(3), (SELECT MAX(r.not_before) FROM token_revocations r \
+             WHERE r.user_id IN (u.id, 0)) FROM users u WHERE u.id = ? LOCK IN SHARE MODE",
+        );
+        let row = session.fetch_optional(query.bind(id.0)).await?.ok_or(StoreError::Conflict)?;
+        let (now, revoked): (_, Option<PrimitiveDateTime>) = (row.try_get(1)?, row.try_get(2)?);
+        let after = revoked.map_or(i64::MIN, |moment| unix_ms(moment) + 1);
+        let issued_ms = unix_ms(now).max(after);
+        Ok(LoginUser { id, role: role_of(row.try_get(0)?)?, issued_ms })
+    }
+
+    /// What a user may do now.
+    pub async fn role(&self, id: UserId) -> Result<Option<Role>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query("SELECT role FROM users WHERE id = ?").bind(id.0);
+        let row = session.fetch_optional(query).await?;
+        row.map(|row| role_of(row.try_get(0)?)).transpose()
+    }
+
+    /// The user of that phone.
+    pub async fn id_of(&self, phone: &Phone) -> Result<Option<UserId>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query("SELECT id FROM users WHERE phone = ?").bind(phone.as_str());
+        let row = session.fetch_optional(query).await?;
+        row.map(|row| Ok(UserId(row.try_get(0)?))).transpose()
+    }
+
+    /// Now by the database's clock, in ms since 1970.
+    pub async fn now_ms(&self) -> Result<i64, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let row = session.fetch_one(sqlx::query("SELECT UTC_TIMESTAMP(3)")).await?;
+        Ok(unix_ms(row.try_get(0)?))
     }
 
     /// Phone and role of a user.
@@ -37,9 +88,7 @@ impl Users {
         let mut session = Session::open(&self.pool).await?;
         let query = sqlx::query("SELECT phone, role FROM users WHERE id = ?").bind(id.0);
         let Some(row) = session.fetch_optional(query).await? else { return Ok(None) };
-        let phone = Phone::new(row.try_get(0)?);
-        let phone = phone.map_err(|error| StoreError::Unexpected(format!("phone {error}")))?;
-        Ok(Some((phone, role_of(row.try_get(1)?)?)))
+        Ok(Some((Phone::from_stored(row.try_get(0)?), role_of(row.try_get(1)?)?)))
     }
 
     /// Creates users of that role with the phones; the ids, in the order of the phones.
@@ -47,9 +96,10 @@ impl Users {
         let mut session = Session::open(&self.pool).await?;
         let mut ids = Vec::with_capacity(phones.len());
         for batch in phones.chunks(Self::BATCH) {
-            let mut insert = QueryBuilder::<MySql>::new("INSERT INTO users (phone, role) ");
+            let mut insert =
+                QueryBuilder::<MySql>::new("INSERT INTO users (phone, phone_state, role) ");
             insert.push_values(batch, |mut row, phone| {
-                row.push_bind(phone.as_str()).push_bind(role.as_str());
+                row.push_bind(phone.as_str()).push("'e164'").push_bind(role.as_str());
             });
             session.execute(insert.build()).await?;
             let mut select = QueryBuilder::<MySql>::new("SELECT id FROM users WHERE phone IN (");
@@ -58,9 +108,16 @@ impl Users {
                 list.push_bind(phone.as_str());
             }
             select.push(") ORDER BY id");
+            let first = ids.len();
             for row in session.fetch_all(select.build()).await? {
                 ids.push(UserId(row.try_get(0)?));
             }
+            let mut subjects =
+                QueryBuilder::<MySql>::new("INSERT INTO token_subjects (subject, user_id) ");
+            subjects.push_values(&ids[first..], |mut row, id| {
+                row.push_bind(id.0).push_bind(id.0);
+            });
+            session.execute(subjects.build()).await?;
         }
         Ok(ids)
     }

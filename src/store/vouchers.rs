@@ -5,7 +5,7 @@ use sqlx::{MySqlPool, Row};
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::{CommitError, SaleTables, Session, StoreError, Transaction};
-use crate::domain::{Status, Voucher, VoucherId, Window};
+use crate::domain::{MOST_STOCK, Status, Voucher, VoucherId, Window};
 
 /// A voucher about to be created.
 #[derive(Debug)]
@@ -41,17 +41,35 @@ pub struct Edit {
     pub ends_at: Option<OffsetDateTime>,
 }
 
+/// A voucher, and the database's time at which it was read.
+pub type VoucherReading = (Voucher, OffsetDateTime);
+
+/// A change of a voucher, as its own transaction read it.
+#[derive(Debug)]
+pub struct ChangedVoucher {
+    /// Which voucher.
+    pub id: VoucherId,
+    /// The voucher before the change; `None` if the change created it.
+    pub before: Option<VoucherReading>,
+    /// The voucher after the change; `None` if the change deleted it.
+    pub after: Option<VoucherReading>,
+    /// Whether COMMIT was answered; if not, the change may have been rolled back.
+    pub is_certain: bool,
+}
+
 /// How a change of a voucher ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Change {
-    /// It was made.
-    Done,
+    /// COMMIT was sent.
+    Made(Box<ChangedVoucher>),
     /// There is no such voucher.
     NotFound,
     /// It was sold already.
     HasOrders,
     /// Its sale would end before it begins.
     NoWindow,
+    /// It would have more than [`MOST_STOCK`] units left.
+    StockLimit,
 }
 
 /// The vouchers and their stock.
@@ -68,13 +86,10 @@ impl Vouchers {
     }
 
     /// A voucher and the database's time, drafts included.
-    pub async fn find(
-        &self,
-        id: VoucherId,
-    ) -> Result<Option<(Voucher, OffsetDateTime)>, StoreError> {
+    pub async fn find(&self, id: VoucherId) -> Result<Option<VoucherReading>, StoreError> {
         let mut session = Session::open(&self.pool).await?;
         let row = session.fetch_optional(sqlx::query(self.tables.find_voucher).bind(id.0)).await?;
-        row.map(|row| Ok((voucher_of(&row)?, utc(&row, "server_time")?))).transpose()
+        row.as_ref().map(reading).transpose()
     }
 
     /// At most 100 vouchers on sale, latest start first, and the database's time.
@@ -91,7 +106,7 @@ impl Vouchers {
     }
 
     /// Writes a new draft with its stock and first grant.
-    pub async fn create(&self, draft: &Draft) -> Result<VoucherId, StoreError> {
+    pub async fn create(&self, draft: &Draft) -> Result<ChangedVoucher, StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
         let query = sqlx::query(
             "INSERT INTO vouchers \
@@ -108,15 +123,19 @@ impl Vouchers {
         let stock = sqlx::query(self.tables.insert_stock).bind(id.0).bind(draft.stock);
         tx.execute(stock).await?;
         grant(&mut tx, id, draft.stock).await?;
-        commit(tx).await?;
-        Ok(id)
+        let after = self.read(&mut tx, id).await?;
+        commit(tx, id, None, after).await
     }
 
     /// Writes the given fields and no others, so that two admins who change different ones at
     /// once do not undo each other's work.
     pub async fn update(&self, id: VoucherId, edit: &Edit) -> Result<Change, StoreError> {
         let (starts_at, ends_at) = (edit.starts_at.map(naive), edit.ends_at.map(naive));
-        let mut session = Session::open(&self.pool).await?;
+        let mut tx = Transaction::open(&self.pool).await?;
+        let Some(before) = self.lock(&mut tx, id).await? else {
+            tx.rollback().await;
+            return Ok(Change::NotFound);
+        };
         let query = sqlx::query(
             "UPDATE vouchers SET title = COALESCE(?, title), \
              description = COALESCE(?, description), price_cents = COALESCE(?, price_cents), \
@@ -133,44 +152,61 @@ impl Vouchers {
         .bind(id.0)
         .bind(starts_at)
         .bind(ends_at);
-        if session.execute(query).await?.rows_affected() == 1 {
-            return Ok(Change::Done);
+        // The driver counts matched rows, so that writing the same values again counts as well.
+        if tx.execute(query).await?.rows_affected() == 0 {
+            tx.rollback().await;
+            return Ok(Change::NoWindow);
         }
-        drop(session);
-        let exists = self.find(id).await?.is_some();
-        Ok(if exists { Change::NoWindow } else { Change::NotFound })
+        let after = self.read(&mut tx, id).await?;
+        made(commit(tx, id, Some(before), after).await)
     }
 
     /// Shows a voucher to customers.
     pub async fn put_on_sale(&self, id: VoucherId) -> Result<Change, StoreError> {
-        let mut session = Session::open(&self.pool).await?;
+        let mut tx = Transaction::open(&self.pool).await?;
+        let Some(before) = self.lock(&mut tx, id).await? else {
+            tx.rollback().await;
+            return Ok(Change::NotFound);
+        };
         let query = sqlx::query("UPDATE vouchers SET status = 'on_sale' WHERE id = ?").bind(id.0);
-        Ok(found(session.execute(query).await?.rows_affected()))
+        tx.execute(query).await?;
+        let after = self.read(&mut tx, id).await?;
+        made(commit(tx, id, Some(before), after).await)
     }
 
-    /// Adds units, and a grant of them.
+    /// Adds units, and a grant of them. The limit is a condition of the update: grants that were
+    /// checked before it could pass the limit together.
     pub async fn add_stock(&self, id: VoucherId, units: u32) -> Result<Change, StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
-        let query = sqlx::query(self.tables.add_stock).bind(units).bind(id.0);
+        let room = MOST_STOCK - i64::from(units);
+        let query = sqlx::query(self.tables.add_stock).bind(units).bind(id.0).bind(room);
         if tx.execute(query).await?.rows_affected() == 0 {
+            let stock = sqlx::query(self.tables.read_stock).bind(id.0);
+            let exists = tx.fetch_optional(stock).await?.is_some();
             tx.rollback().await;
-            return Ok(Change::NotFound);
+            return Ok(if exists { Change::StockLimit } else { Change::NotFound });
         }
         grant(&mut tx, id, units).await?;
-        commit(tx).await?;
-        Ok(Change::Done)
+        // The stock row is locked since the update, so the difference is this change.
+        let after = self.read(&mut tx, id).await?;
+        let before = after.clone().map(|(mut voucher, now)| {
+            voucher.stock -= i64::from(units);
+            (voucher, now)
+        });
+        made(commit(tx, id, before, after).await)
     }
 
-    /// Removes a voucher that was never sold. The stock row goes first: an order on its way waits
-    /// for it there, or has it already and makes this wait; so none is written for a voucher that
-    /// has gone.
+    /// Deletes a voucher that was never sold. The stock row goes first: orders and this transaction
+    /// wait for each other there, so no order is written for a deleted voucher.
     pub async fn delete(&self, id: VoucherId) -> Result<Change, StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
-        let stock = sqlx::query(self.tables.delete_stock).bind(id.0);
-        if tx.execute(stock).await?.rows_affected() == 0 {
+        let stock = sqlx::query(self.tables.lock_stock).bind(id.0);
+        if tx.fetch_optional(stock).await?.is_none() {
             tx.rollback().await;
             return Ok(Change::NotFound);
         }
+        let before = self.lock(&mut tx, id).await?;
+        tx.execute(sqlx::query(self.tables.delete_stock).bind(id.0)).await?;
         let sold = tx.fetch_optional(sqlx::query(self.tables.any_order).bind(id.0)).await?;
         if sold.is_some() {
             tx.rollback().await;
@@ -179,8 +215,27 @@ impl Vouchers {
         let grants = sqlx::query("DELETE FROM stock_grants WHERE voucher_id = ?").bind(id.0);
         tx.execute(grants).await?;
         tx.execute(sqlx::query("DELETE FROM vouchers WHERE id = ?").bind(id.0)).await?;
-        commit(tx).await?;
-        Ok(Change::Done)
+        made(commit(tx, id, before, None).await)
+    }
+
+    /// Locks the voucher's row, then reads the voucher: the first read makes the snapshot.
+    async fn lock(
+        &self,
+        tx: &mut Transaction,
+        id: VoucherId,
+    ) -> Result<Option<VoucherReading>, StoreError> {
+        let lock = sqlx::query("SELECT id FROM vouchers WHERE id = ? FOR UPDATE").bind(id.0);
+        tx.fetch_optional(lock).await?;
+        self.read(tx, id).await
+    }
+
+    async fn read(
+        &self,
+        tx: &mut Transaction,
+        id: VoucherId,
+    ) -> Result<Option<VoucherReading>, StoreError> {
+        let row = tx.fetch_optional(sqlx::query(self.tables.find_voucher).bind(id.0)).await?;
+        row.as_ref().map(reading).transpose()
     }
 }
 
@@ -191,17 +246,23 @@ async fn grant(tx: &mut Transaction, id: VoucherId, units: u32) -> Result<(), St
     tx.execute(query).await.map(drop)
 }
 
-/// An admin whose COMMIT is not answered is told so and looks for himself.
-async fn commit(tx: Transaction) -> Result<(), StoreError> {
-    tx.commit().await.map_err(|error| match error {
-        CommitError::Refused(error) => error,
-        CommitError::Unknown(_) => StoreError::Unexpected("the answer to COMMIT was lost".into()),
-    })
+/// Commits. Without an answer the change is uncertain, and the admin has to check.
+async fn commit(
+    tx: Transaction,
+    id: VoucherId,
+    before: Option<VoucherReading>,
+    after: Option<VoucherReading>,
+) -> Result<ChangedVoucher, StoreError> {
+    let is_certain = match tx.commit().await {
+        Ok(()) => true,
+        Err(CommitError::Refused(error)) => return Err(error),
+        Err(CommitError::Unknown(_)) => false,
+    };
+    Ok(ChangedVoucher { id, before, after, is_certain })
 }
 
-fn found(rows: u64) -> Change {
-    // The driver counts matched rows, so that writing the same values again counts as well.
-    if rows == 0 { Change::NotFound } else { Change::Done }
+fn made(changed: Result<ChangedVoucher, StoreError>) -> Result<Change, StoreError> {
+    changed.map(|changed| Change::Made(Box::new(changed)))
 }
 
 /// As a `DATETIME` column takes it: UTC.
@@ -212,6 +273,10 @@ pub(super) fn naive(moment: OffsetDateTime) -> PrimitiveDateTime {
 
 fn utc(row: &MySqlRow, column: &str) -> Result<OffsetDateTime, StoreError> {
     Ok(row.try_get::<PrimitiveDateTime, _>(column)?.assume_utc())
+}
+
+fn reading(row: &MySqlRow) -> Result<VoucherReading, StoreError> {
+    Ok((voucher_of(row)?, utc(row, "server_time")?))
 }
 
 fn voucher_of(row: &MySqlRow) -> Result<Voucher, StoreError> {

@@ -1,9 +1,8 @@
-//! Histograms that are as large after a million values as after one.
+//! Histograms of fixed size.
 //!
-//! Those of the exporter keep each value, with the time it came, until somebody cleans up: at
-//! 45,000 requests a second and three values each that is 3 MB a second. These count a value where
-//! it belongs and forget it, which also costs less. The page of the metrics is in the text format
-//! of Prometheus; this writes the part of the histograms.
+//! The exporter's own keep each value with its time until the next upkeep. At 45,000 requests a
+//! second with three values each that is 3 MB a second. These add one to a bucket, which also costs
+//! less. This module writes their part of the page in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +15,7 @@ use metrics::{Histogram, HistogramFn, Key, SharedString};
 #[derive(Default)]
 pub(super) struct Histograms(Mutex<BTreeMap<String, Family>>);
 
-/// Those of one name, by their labels as they are written.
+/// The histograms of one name, by their labels as the page shows them.
 #[derive(Default)]
 struct Family {
     help: Option<SharedString>,
@@ -26,10 +25,10 @@ struct Family {
 /// One histogram.
 struct Buckets {
     bounds: &'static [f64],
-    /// How many values were at most the bound, and more than the one before; the last counts those
-    /// above all bounds.
+    /// The number of values up to each bound and above the one before; the last is for values above
+    /// all bounds.
     counts: Box<[AtomicU64]>,
-    /// The bits of a number.
+    /// The bits of an `f64`.
     sum: AtomicU64,
 }
 
@@ -45,18 +44,18 @@ impl HistogramFn for Buckets {
         let place = self.bounds.partition_point(|bound| *bound < value);
         self.counts[place].fetch_add(1, Ordering::Relaxed);
         let add = |sum: u64| Some((f64::from_bits(sum) + value).to_bits());
-        // Fails only if the closure does.
+        // Fails only if the closure returns `None`.
         let _always = self.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 }
 
 impl Histograms {
-    /// What a name stands for.
+    /// Sets the help text of a name.
     pub(super) fn describe(&self, name: &str, help: SharedString) {
         self.all().entry(name.to_owned()).or_default().help = Some(help);
     }
 
-    /// The one of that name and those labels; it is made if there is none.
+    /// The histogram of that name and those labels; makes it if there is none.
     pub(super) fn of(&self, key: &Key, bounds: &'static [f64]) -> Histogram {
         let mut all = self.all();
         let family = all.entry(key.name().to_owned()).or_default();
@@ -65,7 +64,7 @@ impl Histograms {
         Histogram::from_arc(Arc::clone(buckets))
     }
 
-    /// Appends all of them to the page.
+    /// Appends all histograms to the page.
     pub(super) fn write(&self, page: &mut String) {
         for (name, family) in &*self.all() {
             if family.series.is_empty() {
@@ -103,7 +102,7 @@ impl Buckets {
     }
 }
 
-/// The labels as they stand between the braces.
+/// The labels as the page writes them between braces.
 fn labels(key: &Key) -> String {
     let escaped = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
     let one = |label: &metrics::Label| format!("{}=\"{}\"", label.key(), escaped(label.value()));

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::database::{Database, Flavor};
 use crate::error::{Error, Result};
-use crate::haproxy::Haproxy;
+use crate::haproxy::{Haproxy, HaproxyOptions};
 use crate::logs;
 use crate::program::Program;
 use crate::programs::Programs;
@@ -40,11 +40,11 @@ const PANIC_TAIL_LINES: usize = 25;
 
 /// A private folder and all processes in it. Dropping it kills them and removes the folder.
 ///
-/// It may be shared between threads, and kept in a `static`: what a program leaves behind when it
+/// It may be shared between threads, and kept in a `static`. What a program leaves behind when it
 /// exits, panics or is killed is cleaned up from outside (see the crate's page).
 #[derive(Debug)]
 pub struct Bed {
-    inner: Arc<Inner>,
+    inner: Arc<BedState>,
     reaper: Mutex<Reaper>,
 }
 
@@ -57,7 +57,7 @@ pub struct Builder {
 
 /// What the handles of a bed share.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct BedState {
     dir: PathBuf,
     mark: String,
     pub(crate) programs: Programs,
@@ -102,7 +102,7 @@ impl Builder {
         // What guards the bed must be found even if the servers are looked for elsewhere.
         let reaper = Reaper::start(&Programs::of_the_system(), &mark, &dir)?;
         let spawner = Spawner::start()?;
-        let inner = Inner {
+        let inner = BedState {
             dir,
             mark: id,
             programs: self.programs,
@@ -156,7 +156,8 @@ impl Bed {
         Redis::start_many(&self.inner, count, options)
     }
 
-    /// Starts a Redis Cluster of so many masters, which have all slots, each with so many replicas.
+    /// Starts a Redis Cluster of `masters` masters, which have all slots, each with `replicas_each`
+    /// replicas.
     ///
     /// # Errors
     /// As [`Bed::redis`]; also if the nodes do not come to agree.
@@ -164,7 +165,8 @@ impl Bed {
         RedisCluster::start(&self.inner, masters, replicas_each)
     }
 
-    /// The same of masters only that speak TLS, also with clients; see [`RedisCluster::tls_url`].
+    /// Starts a Redis Cluster of masters only that speak TLS, also with clients; see
+    /// [`RedisCluster::tls_url`].
     ///
     /// # Errors
     /// As [`Bed::redis_cluster`].
@@ -180,7 +182,7 @@ impl Bed {
         Database::start(&self.inner, flavor)
     }
 
-    /// The same, with a clock that [`Database::jump_clock`] can set.
+    /// Starts a database server with a clock that [`Database::jump_clock`] can set.
     ///
     /// # Errors
     /// As [`Bed::database`]; also if there is no C compiler.
@@ -188,7 +190,7 @@ impl Bed {
         Database::start_with_clock(&self.inner, flavor)
     }
 
-    /// The same of `MariaDB`, with a log by which another one can [follow](Database::follow) it.
+    /// Starts `MariaDB` with a log by which another one can [follow](Database::follow) it.
     ///
     /// # Errors
     /// As [`Bed::database`].
@@ -196,8 +198,8 @@ impl Bed {
         Database::start_with_log(&self.inner)
     }
 
-    /// The same of `MariaDB` as the only node of a Galera cluster. It cannot be restarted: after a
-    /// kill it would not know whether it was the last one.
+    /// Starts `MariaDB` as the only node of a Galera cluster. It cannot be restarted: after a kill
+    /// it would not know whether it was the last one.
     ///
     /// # Errors
     /// As [`Bed::database`].
@@ -238,7 +240,7 @@ impl Bed {
         Program::start(&self.inner, name, program, args, false)
     }
 
-    /// The same, with a clock that [`Program::jump_clock`] can set.
+    /// Starts a program with a clock that [`Program::jump_clock`] can set.
     ///
     /// # Errors
     /// As [`Bed::program`]; also if there is no C compiler.
@@ -251,15 +253,19 @@ impl Bed {
     /// # Errors
     /// If it is not installed or does not become ready.
     pub fn haproxy(&self, replicas: &[SocketAddr]) -> Result<Haproxy> {
-        Haproxy::start(&self.inner, None, replicas)
+        self.haproxy_with(&HaproxyOptions::default(), replicas)
     }
 
-    /// As [`Bed::haproxy`], with its public listener on this port of 127.0.0.1.
+    /// As [`Bed::haproxy`], with other settings.
     ///
     /// # Errors
     /// As [`Bed::haproxy`]; also if the port is taken.
-    pub fn haproxy_on(&self, port: u16, replicas: &[SocketAddr]) -> Result<Haproxy> {
-        Haproxy::start(&self.inner, Some(port), replicas)
+    pub fn haproxy_with(
+        &self,
+        options: &HaproxyOptions,
+        replicas: &[SocketAddr],
+    ) -> Result<Haproxy> {
+        Haproxy::start(&self.inner, options, replicas)
     }
 
     /// The last lines of the log of every process that ever ran in this bed.
@@ -286,12 +292,12 @@ impl Drop for Bed {
         drop(self.logs_on_panic());
         self.inner.close();
         self.reaper.get_mut().unwrap_or_else(PoisonError::into_inner).finish();
-        // The reaper has done this, unless somebody killed it.
+        // The reaper has done this, unless it was killed.
         let _ = fs::remove_dir_all(&self.inner.dir);
     }
 }
 
-impl Inner {
+impl BedState {
     /// A path in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)

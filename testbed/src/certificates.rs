@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::bed::{Inner, write_private};
+use crate::bed::{BedState, write_private};
 use crate::error::{Error, Result};
 use crate::probe::Probe;
 use crate::process::{Process, Recipe};
@@ -26,7 +26,7 @@ pub(crate) struct Certificates {
 
 impl Certificates {
     /// Makes both, valid for a day.
-    pub(crate) fn create(bed: &Arc<Inner>, name: &str) -> Result<Self> {
+    pub(crate) fn create(bed: &Arc<BedState>, name: &str) -> Result<Self> {
         let (authority, authority_key) = issue(bed, &format!("{name}-ca"), AUTHORITY, vec![])?;
         let by = ["-CA".into(), authority.clone().into(), "-CAkey".into(), authority_key.into()];
         let (certificate, key) = issue(bed, &format!("{name}-tls"), SERVER, by.into())?;
@@ -36,7 +36,7 @@ impl Certificates {
 
 /// A certificate and its key; signed by itself unless the arguments say by whom.
 fn issue(
-    bed: &Arc<Inner>,
+    bed: &Arc<BedState>,
     name: &str,
     subject: &str,
     signed_by: Vec<OsString>,

@@ -14,9 +14,9 @@ use uuid::Uuid;
 
 use self::galera::{ALONE, Node};
 use self::setup::{Files, Server, init_sql, option, render};
-use crate::bed::{Inner, write_private};
+use crate::bed::{BedState, write_private};
 use crate::error::{Error, Result};
-use crate::mysql_wire::{Connection, Login};
+use crate::mysql_wire::{Login, MySqlConnection};
 use crate::ports;
 use crate::probe::Probe;
 use crate::process::{Process, Recipe, start_on_free_port};
@@ -66,21 +66,21 @@ struct Extras {
 }
 
 impl Database {
-    pub(crate) fn start(bed: &Arc<Inner>, flavor: Flavor) -> Result<Self> {
+    pub(crate) fn start(bed: &Arc<BedState>, flavor: Flavor) -> Result<Self> {
         Self::start_as(bed, &Server::find(bed, flavor)?, &Extras::default())
     }
 
-    pub(crate) fn start_with_clock(bed: &Arc<Inner>, flavor: Flavor) -> Result<Self> {
+    pub(crate) fn start_with_clock(bed: &Arc<BedState>, flavor: Flavor) -> Result<Self> {
         let extras = Extras { has_clock: true, ..Extras::default() };
         Self::start_as(bed, &Server::find(bed, flavor)?, &extras)
     }
 
-    pub(crate) fn start_with_log(bed: &Arc<Inner>) -> Result<Self> {
+    pub(crate) fn start_with_log(bed: &Arc<BedState>) -> Result<Self> {
         let extras = Extras { has_log: true, ..Extras::default() };
         Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)
     }
 
-    fn start_as(bed: &Arc<Inner>, server: &Server, extras: &Extras) -> Result<Self> {
+    fn start_as(bed: &Arc<BedState>, server: &Server, extras: &Extras) -> Result<Self> {
         let name = bed.unique_name(&server.flavor.to_string());
         let files = Files::of(bed, &name);
         let login = Login {
@@ -196,7 +196,7 @@ impl Database {
 
     fn run(&self, statement: &str) -> Result<()> {
         let sql = |message: String| Error::Sql { statement: statement.to_owned(), message };
-        Connection::open(&self.login)
+        MySqlConnection::open(&self.login)
             .and_then(|mut connection| connection.execute(statement))
             .map_err(|error| sql(error.to_string()))
     }
@@ -233,7 +233,7 @@ impl FromStr for Flavor {
 
 #[cfg(test)]
 mod tests {
-    use crate::mysql_wire::{Connection, Login};
+    use crate::mysql_wire::{Login, MySqlConnection};
     use crate::{Bed, Flavor};
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
                 password: password.into(),
                 socket: database.login.socket.clone(),
             };
-            let error = Connection::open(&login).err().expect("a login that must be refused");
+            let error = MySqlConnection::open(&login).err().expect("a login that must be refused");
             assert!(error.to_string().contains("Access denied"), "{error}");
         };
         refused("root", "");

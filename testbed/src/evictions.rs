@@ -1,4 +1,4 @@
-//! Which keys a Redis evicts, by their names: its own notices, which it sends to whoever listens.
+//! Which keys a Redis evicts, by their names: its own notices, which it sends to subscribers.
 //!
 //! The notices of a moment stand before a word of ours on the same channel, so that reading up to
 //! that word needs no time-out. A server that loses its listeners (a restart) tells nothing more,
@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::redis::Redis;
-use crate::resp::{Connection, Failure};
+use crate::resp::{Failure, RespConnection};
 
 /// Stands behind all notices so far; no key is called so.
 const SO_FAR: &str = "\u{1}so far";
@@ -15,7 +15,7 @@ const SO_FAR: &str = "\u{1}so far";
 #[derive(Debug)]
 pub struct Evictions<'a> {
     redis: &'a Redis,
-    connection: Connection,
+    connection: RespConnection,
     channel: String,
 }
 

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::bed::{Inner, write_private};
+use crate::bed::{BedState, write_private};
 use crate::error::Result;
 use crate::ports;
 use crate::probe::Probe;
@@ -12,11 +12,23 @@ use crate::process::{Process, Recipe, start_on_free_port};
 
 /// The configuration that ships. Addresses come from the environment; only the servers, which a
 /// deployment finds by DNS, are put in here.
-const TEMPLATE: &str = include_str!("../../deploy/haproxy.cfg");
+const TEMPLATE: &str = include_str!("../haproxy.cfg");
 
 /// The lines of the template between which the servers stand.
 const SERVERS_BEGIN: &str = "    # servers: begin";
 const SERVERS_END: &str = "    # servers: end";
+
+/// The limit of connections from one address, for load generators that are all on 127.0.0.1.
+const SOURCE_LIMIT: (&str, &str) = ("SECKILL_MAXCONN_SOURCE", "4096");
+
+/// Settings of a proxy.
+#[derive(Debug, Clone, Default)]
+pub struct HaproxyOptions {
+    /// The port of the public listener on 127.0.0.1; a free one if `None`.
+    pub port: Option<u16>,
+    /// Variables of the configuration that ships; they win over what a bed sets itself.
+    pub env: Vec<(String, String)>,
+}
 
 /// A running proxy. Derefs to its [`Process`].
 #[derive(Debug)]
@@ -28,26 +40,28 @@ pub struct Haproxy {
 
 impl Haproxy {
     pub(crate) fn start(
-        bed: &Arc<Inner>,
-        port: Option<u16>,
+        bed: &Arc<BedState>,
+        options: &HaproxyOptions,
         replicas: &[SocketAddr],
     ) -> Result<Self> {
         let program = bed.programs.need("haproxy", "haproxy")?;
         start_on_free_port(|| {
             let name = bed.unique_name("haproxy");
-            let given = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            let given = options.port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
             let public = given.map_or_else(ports::free_address, Ok)?;
             let operator = ports::free_address()?;
             let config = bed.path(&format!("{name}.cfg"));
             write_private(&config, &render(replicas))?;
+            let own = [
+                ("SECKILL_PUBLIC_BIND".into(), public.to_string()),
+                ("SECKILL_OPERATOR_BIND".into(), operator.to_string()),
+                (SOURCE_LIMIT.0.into(), SOURCE_LIMIT.1.into()),
+            ];
             let recipe = Recipe {
                 name,
                 program: program.clone(),
                 args: vec!["-db".into(), "-f".into(), config.into()],
-                env: vec![
-                    ("SECKILL_PUBLIC_BIND".into(), public.to_string()),
-                    ("SECKILL_OPERATOR_BIND".into(), operator.to_string()),
-                ],
+                env: own.into_iter().chain(options.env.clone()).collect(),
                 probe: Probe::Listens { addresses: vec![public, operator] },
             };
             Ok(Self {
@@ -58,7 +72,7 @@ impl Haproxy {
         })
     }
 
-    /// What everybody may reach: `http://127.0.0.1:port`, without a slash at the end.
+    /// The public address: `http://127.0.0.1:port`, without a slash at the end.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -1,7 +1,7 @@
 //! Real private servers on free loopback ports, for tests and the laboratory.
 //!
-//! A [`Bed`] owns a temporary folder (mode 0700) and every process started in it: [`Redis`], a
-//! [`Database`] (MariaDB or MySQL), [`ZooKeeper`], any number of [`Replica`]s of a program that
+//! A [`Bed`] owns a temporary folder (mode 0700) and every process started in it. These are
+//! [`Redis`], a [`Database`] (MariaDB or MySQL), [`ZooKeeper`], [`Replica`]s of a program that
 //! speaks HTTP, and [`Haproxy`] in front of them. Each is a [`Process`] that can be killed, frozen,
 //! thawed, stopped and restarted. Every start is awaited with a deadline, and every failure carries
 //! the log's tail.
@@ -29,21 +29,21 @@
 //! ```
 //!
 //! **Nothing is left behind**, however the program ends. Dropping the bed kills everything and
-//! removes the folder. If the program is killed first, two things that live outside it do the same:
-//! the kernel, which sends SIGKILL to each server when the thread that started it is gone
-//! (`spawner`), and a small shell process that waits for the end of a pipe (`reaper`).
-//! So a bed may also live in a `static`, which is never dropped.
+//! removes the folder. If the program is killed first, two things that live outside it do the same.
+//! The kernel sends SIGKILL to each server when the thread that started it is gone (`spawner`). A
+//! small shell process waits for the end of a pipe (`reaper`). So a bed may also live in a
+//! `static`, which is never dropped.
 //!
 //! A [`Proxy`] is a way to a server, any one, on which things go wrong when they are told to.
 //!
 //! Everything blocks; from asynchronous code call it where blocking is allowed.
 //!
 //! Modules in reading order: `bed` (the folder and its end), `spawner`, `reaper`, `process` (one
-//! server and what can be done to it), `probe` (when is it ready), then one file per server:
-//! `redis`, `redis_cluster`, `database`, `zookeeper`, `replica`, `haproxy`, `program`; `proxy` (a
-//! way on which things go wrong); `shim` (a clock that can be set, a disk that can be stalled),
-//! `certificates`, `mysql_wire`, `zookeeper_wire`, `resp`, `programs`, `ports`, `logs`, `error` are
-//! tools.
+//! server and what can be done to it), `probe` (when is it ready). One file per server follows:
+//! `redis`, `redis_cluster`, `database`, `zookeeper`, `replica`, `haproxy`, `program`. `proxy` is a
+//! way on which things go wrong; `shim` a clock that can be set and a disk that can be stalled.
+//! Tools are `certificates`, `mysql_wire`, `zookeeper_wire`, `resp`, `programs`, `ports`, `logs`
+//! and `error`.
 
 mod bed;
 mod certificates;
@@ -74,10 +74,10 @@ pub use bed::{Bed, Builder, LogsOnPanic};
 pub use database::{Database, Flavor, UnknownFlavor};
 pub use error::{Error, Result};
 pub use evictions::Evictions;
-pub use haproxy::Haproxy;
+pub use haproxy::{Haproxy, HaproxyOptions};
 pub use process::Process;
 pub use program::Program;
-pub use proxy::{Action, Command, Counts, Direction, Dropping, Proxy, Rule, Times};
+pub use proxy::{Action, Command, Counts, Direction, MessageDrop, Proxy, Rule, Times};
 pub use redis::{Redis, RedisMaster, RedisOptions};
 pub use redis_cluster::RedisCluster;
 pub use replica::{Replica, ReplicaSpec};

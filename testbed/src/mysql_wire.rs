@@ -32,7 +32,7 @@ pub(crate) struct Login {
 }
 
 /// A connection that is logged in.
-pub(crate) struct Connection {
+pub(crate) struct MySqlConnection {
     stream: UnixStream,
     sequence: u8,
     version: String,
@@ -45,7 +45,7 @@ struct Greeting {
     plugin: String,
 }
 
-impl Connection {
+impl MySqlConnection {
     /// Connects and logs in.
     pub(crate) fn open(login: &Login) -> io::Result<Self> {
         let stream = UnixStream::connect(&login.socket)?;
@@ -139,7 +139,7 @@ impl Connection {
 }
 
 /// Says good-bye: the server logs clients that just go away.
-impl Drop for Connection {
+impl Drop for MySqlConnection {
     fn drop(&mut self) {
         self.sequence = 0;
         let _ = self.send(&[COM_QUIT]);

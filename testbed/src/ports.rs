@@ -1,9 +1,9 @@
 //! Free ports.
 //!
-//! Ports are drawn from below the range that the kernel gives to outgoing connections: a server
-//! that is down for a restart must not find its port taken by somebody's client. Between the look
-//! and the server's own bind another process can still take it; whoever starts a server tries
-//! again then.
+//! Ports are drawn from below the range that the kernel gives to outgoing connections. A server
+//! that is down for a restart must not find its port taken by another program's client. Between the
+//! look and the server's own bind another process can still take it; the start of a server is then
+//! tried again.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -18,7 +18,7 @@ const TOO_FEW: u16 = 1_000;
 /// Ports tried before the kernel chooses.
 const TRIES: u32 = 200;
 
-/// A loopback address with a port that nobody listens on at the moment.
+/// A loopback address with a port that has no listener at the moment.
 pub(crate) fn free_address() -> Result<SocketAddr> {
     let highest = lowest_of_the_kernel();
     if highest.saturating_sub(LOWEST) >= TOO_FEW {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::mysql_wire::{Connection, Login};
+use crate::mysql_wire::{Login, MySqlConnection};
 use crate::resp;
 
 /// Limit of one look, far below the limit of the whole start.
@@ -20,7 +20,7 @@ const LISTENING: &str = "listening on http://";
 pub(crate) enum Probe {
     /// Not a server: it is to do its work and exit with code 0.
     Exit,
-    /// Not a server: whoever starts it talks to it, and so finds out when it is ready.
+    /// Not a server: its caller talks to it, and so finds out when it is ready.
     Talks,
     /// PING, which a server that still loads its data refuses; a replica must have got its data.
     Redis { address: SocketAddr, password: String },
@@ -48,7 +48,7 @@ impl Probe {
         matches!(self, Self::Exit)
     }
 
-    /// Whether its stdin and stdout are pipes to whoever started it.
+    /// Whether its stdin and stdout are pipes to its caller.
     pub(crate) fn is_talk(&self) -> bool {
         matches!(self, Self::Talks)
     }
@@ -70,7 +70,7 @@ impl Probe {
 
 fn redis_serves(address: SocketAddr, password: &str) -> Result<(), String> {
     let ask = || -> Result<String, resp::Failure> {
-        let mut connection = resp::Connection::open(address, password, LOOK_LIMIT)?;
+        let mut connection = resp::RespConnection::open(address, password, LOOK_LIMIT)?;
         connection.command(&["PING"])?;
         connection.command(&["INFO", "replication"])
     };
@@ -81,7 +81,7 @@ fn redis_serves(address: SocketAddr, password: &str) -> Result<(), String> {
 }
 
 fn login_works(login: &Login, version: &OnceLock<String>) -> Result<(), String> {
-    let connection = Connection::open(login).map_err(|error| error.to_string())?;
+    let connection = MySqlConnection::open(login).map_err(|error| error.to_string())?;
     version.get_or_init(|| connection.server_version().to_owned());
     Ok(())
 }

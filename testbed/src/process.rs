@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::bed::{Inner, MARK};
+use crate::bed::{BedState, MARK};
 use crate::error::{Error, Result};
 use crate::logs;
 use crate::probe::{Look, Probe};
@@ -43,7 +43,7 @@ pub(crate) struct Recipe {
 /// A process of a [`Bed`](crate::Bed). All methods may be called from any thread. Dropping the
 /// handle kills the process.
 pub struct Process {
-    bed: Arc<Inner>,
+    bed: Arc<BedState>,
     recipe: Recipe,
     log: PathBuf,
     slot: Arc<Slot>,
@@ -51,7 +51,7 @@ pub struct Process {
 
 impl Process {
     /// Starts a process and awaits its readiness.
-    pub(crate) fn start(bed: &Arc<Inner>, recipe: Recipe) -> Result<Self> {
+    pub(crate) fn start(bed: &Arc<BedState>, recipe: Recipe) -> Result<Self> {
         let log = bed.log_folder().join(format!("{}.log", recipe.name));
         let process = Self { bed: Arc::clone(bed), recipe, log, slot: Arc::default() };
         bed.register(&process.slot);
@@ -59,7 +59,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Its name, as that of its log.
+    /// The name of the process, as that of its log.
     pub fn name(&self) -> &str {
         &self.recipe.name
     }

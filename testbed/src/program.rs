@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::Arc;
 
-use crate::bed::Inner;
+use crate::bed::BedState;
 use crate::error::{Error, Result};
 use crate::probe::Probe;
 use crate::process::{Process, Recipe};
@@ -21,7 +21,7 @@ pub struct Program {
 
 impl Program {
     pub(crate) fn start(
-        bed: &Arc<Inner>,
+        bed: &Arc<BedState>,
         name: &str,
         program: &Path,
         args: &[&str],
@@ -40,8 +40,8 @@ impl Program {
         Ok(Self { process: Process::start(bed, recipe)?, clock })
     }
 
-    /// Its stdin and its stdout. They are handed out once per start; whoever has them finds out
-    /// by talking whether the program is ready.
+    /// Hands out the program's stdin and stdout. They are handed out once per start; the caller
+    /// finds out by talking whether the program is ready.
     pub fn pipes(&self) -> Option<(ChildStdin, ChildStdout)> {
         self.process.pipes()
     }

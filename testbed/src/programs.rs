@@ -24,13 +24,13 @@ pub(crate) struct Programs {
     folders: Vec<PathBuf>,
     jar_folders: Vec<PathBuf>,
     library_folders: Vec<PathBuf>,
-    pub(crate) told: Told,
+    pub(crate) told: DatabaseChoice,
 }
 
 /// What the environment says about the database server, so that one suite of tests runs on
 /// whichever is wanted.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct DatabaseChoice {
     /// `TESTBED_DATABASE`: which one [`Flavor::Any`](crate::Flavor::Any) means.
     pub(crate) database: Option<String>,
     /// `MYSQLD`: where `MySQL`'s server is, instead of in the folders.
@@ -48,7 +48,7 @@ impl Programs {
             }
         }
         let said = |key| env::var_os(key).filter(|value| !value.is_empty());
-        let told = Told {
+        let told = DatabaseChoice {
             database: said("TESTBED_DATABASE").map(|name| name.to_string_lossy().into_owned()),
             mysqld: said("MYSQLD").map(PathBuf::from),
         };
@@ -60,7 +60,7 @@ impl Programs {
     /// Only these, whatever the environment says.
     pub(crate) fn in_folders(folders: Vec<PathBuf>) -> Self {
         let (jar_folders, library_folders) = (folders.clone(), folders.clone());
-        Self { folders, jar_folders, library_folders, told: Told::default() }
+        Self { folders, jar_folders, library_folders, told: DatabaseChoice::default() }
     }
 
     /// The first executable file of that name.

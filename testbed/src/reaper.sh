@@ -1,6 +1,7 @@
 # Kills what is left of a test bed and removes its folder. Reads a pipe whose other end only the
 # bed holds: the line "done" is an orderly end, the end of the pipe means that its owner died.
-# $1: the environment entry that marks the bed's processes: a recycled process id harms nobody.
+#
+# $1: the environment entry that marks the bed's processes; a recycled process id harms no other.
 # $2: the bed's folder.
 trap '' HUP INT TERM
 read -r word

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::bed::{Inner, create_private_folder, write_private};
+use crate::bed::{BedState, create_private_folder, write_private};
 use crate::certificates::Certificates;
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::Probe;
 use crate::process::{Process, Recipe, start_on_free_port};
-use crate::resp::{Connection, Failure};
+use crate::resp::{Failure, RespConnection};
 use crate::shim::{Dial, Shim};
 
 /// How long [`Redis::command`] waits for an answer.
@@ -30,9 +30,10 @@ pub struct RedisOptions {
     pub appendonly: bool,
     /// Replicates this server, and is ready when it has all that was there.
     pub replica_of: Option<RedisMaster>,
-    /// A user besides the default one, with a password of its own, who may do everything; the URLs
-    /// are this user's.
+    /// A user besides the default one, with a password of its own; the URLs are this user's.
     pub user: Option<String>,
+    /// What that user may do, as ACL rules; everything unless told.
+    pub rights: Option<String>,
     /// The number of the database that the URLs name.
     pub database: u8,
     /// Listens for TLS as well, on a port of its own.
@@ -75,7 +76,9 @@ struct Access {
     /// The other user, with a password.
     user: Option<(String, String)>,
     socket: PathBuf,
+    rights: Option<String>,
     url: String,
+    admin_url: String,
     unix_url: String,
     tls: Option<Tls>,
 }
@@ -89,15 +92,15 @@ struct Tls {
 
 /// What every try to start one has in common.
 struct Plan<'a> {
-    bed: &'a Arc<Inner>,
+    bed: &'a Arc<BedState>,
     program: PathBuf,
     options: RedisOptions,
-    alike: Option<Alike>,
+    alike: Option<RedisCredentials>,
 }
 
 /// What several servers have in common.
 #[derive(Clone, Debug)]
-pub(crate) struct Alike {
+pub(crate) struct RedisCredentials {
     /// That of the default user.
     pub(crate) password: String,
     /// Of those that listen for TLS.
@@ -105,26 +108,26 @@ pub(crate) struct Alike {
 }
 
 impl Redis {
-    pub(crate) fn start(bed: &Arc<Inner>, options: RedisOptions) -> Result<Self> {
+    pub(crate) fn start(bed: &Arc<BedState>, options: RedisOptions) -> Result<Self> {
         let plan = Plan { bed, program: program(bed)?, options, alike: None };
         start_on_free_port(|| plan.start())
     }
 
     /// Starts several at a time.
     pub(crate) fn start_many(
-        bed: &Arc<Inner>,
+        bed: &Arc<BedState>,
         count: usize,
         options: RedisOptions,
     ) -> Result<Vec<Self>> {
         Self::start_alike(bed, count, options, None)
     }
 
-    /// The same with that in common.
+    /// Starts `count` servers with common credentials.
     pub(crate) fn start_alike(
-        bed: &Arc<Inner>,
+        bed: &Arc<BedState>,
         count: usize,
         options: RedisOptions,
-        alike: Option<Alike>,
+        alike: Option<RedisCredentials>,
     ) -> Result<Vec<Self>> {
         let plan = Plan { bed, program: program(bed)?, options, alike };
         let start = || start_on_free_port(|| plan.start());
@@ -138,6 +141,11 @@ impl Redis {
     /// `redis://:password@127.0.0.1:port/0`, with the user before the colon if there is one.
     pub fn url(&self) -> &str {
         &self.access.url
+    }
+
+    /// `redis://:password@127.0.0.1:port/0` of the default user, who may do everything.
+    pub fn admin_url(&self) -> &str {
+        &self.access.admin_url
     }
 
     /// `rediss://:password@127.0.0.1:port/0`, if the options ask for TLS.
@@ -186,8 +194,8 @@ impl Redis {
     }
 
     /// A connection of the default user.
-    pub(crate) fn connect(&self) -> std::result::Result<Connection, Failure> {
-        Connection::open(self.access.address, &self.access.password, COMMAND_LIMIT)
+    pub(crate) fn connect(&self) -> std::result::Result<RespConnection, Failure> {
+        RespConnection::open(self.access.address, &self.access.password, COMMAND_LIMIT)
     }
 
     /// Makes a replica a master with what it has got so far, now and after a restart.
@@ -264,13 +272,13 @@ impl Deref for Redis {
 
 impl Access {
     fn choose(
-        bed: &Arc<Inner>,
+        bed: &Arc<BedState>,
         name: &str,
         options: &RedisOptions,
-        alike: Option<Alike>,
+        alike: Option<RedisCredentials>,
     ) -> Result<Self> {
         let (password, certificates) = match alike {
-            Some(Alike { password, certificates }) => (password, certificates),
+            Some(RedisCredentials { password, certificates }) => (password, certificates),
             None => (secret(), None),
         };
         let address = ports::free_address()?;
@@ -294,7 +302,17 @@ impl Access {
             Ok(Tls { url: url("rediss", address), address, certificates })
         };
         let tls = options.tls.then(tls).transpose()?;
-        Ok(Self { address, url: url("redis", address), password, user, socket, unix_url, tls })
+        Ok(Self {
+            address,
+            url: url("redis", address),
+            admin_url: format!("redis://:{password}@{address}/{database}"),
+            password,
+            user,
+            rights: options.rights.clone(),
+            socket,
+            unix_url,
+            tls,
+        })
     }
 
     fn settings(&self) -> String {
@@ -306,7 +324,8 @@ impl Access {
             format!("requirepass {}", self.password),
         ];
         if let Some((user, password)) = &self.user {
-            lines.push(format!("user {user} on >{password} ~* &* +@all"));
+            let rights = self.rights.as_deref().unwrap_or("~* &* +@all");
+            lines.push(format!("user {user} on >{password} {rights}"));
         }
         if let Some(Tls { address, certificates, .. }) = &self.tls {
             lines.extend([
@@ -327,7 +346,7 @@ pub(crate) fn secret() -> String {
 
 /// The server's program. Debian's `redis-check-rdb` is the same executable, in a package without a
 /// service: it becomes the server when called by the server's name.
-fn program(bed: &Inner) -> Result<PathBuf> {
+fn program(bed: &BedState) -> Result<PathBuf> {
     const NAME: &str = "redis-server";
     if let Some(path) = bed.programs.find(NAME) {
         return Ok(path);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::bed::Inner;
+use crate::bed::BedState;
 use crate::certificates::Certificates;
 use crate::error::Result;
-use crate::redis::{Alike, Redis, RedisOptions, secret};
+use crate::redis::{Redis, RedisCredentials, RedisOptions, secret};
 
 /// Slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -24,18 +24,18 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    pub(crate) fn start(bed: &Arc<Inner>, masters: u16, replicas_each: u16) -> Result<Self> {
+    pub(crate) fn start(bed: &Arc<BedState>, masters: u16, replicas_each: u16) -> Result<Self> {
         Self::start_with(bed, masters, replicas_each, None)
     }
 
     /// Masters only, which speak TLS with one another, and with clients on ports of their own.
-    pub(crate) fn start_with_tls(bed: &Arc<Inner>, masters: u16) -> Result<Self> {
+    pub(crate) fn start_with_tls(bed: &Arc<BedState>, masters: u16) -> Result<Self> {
         let certificates = Certificates::create(bed, &bed.unique_name("cluster"))?;
         Self::start_with(bed, masters, 0, Some(certificates))
     }
 
     fn start_with(
-        bed: &Arc<Inner>,
+        bed: &Arc<BedState>,
         masters: u16,
         replicas_each: u16,
         certificates: Option<Certificates>,
@@ -43,7 +43,7 @@ impl RedisCluster {
         let (count, password) = (masters * (1 + replicas_each), secret());
         let tls = certificates.is_some();
         let options = RedisOptions { cluster: true, tls, ..RedisOptions::default() };
-        let alike = Alike { password: password.clone(), certificates };
+        let alike = RedisCredentials { password: password.clone(), certificates };
         let nodes = Redis::start_alike(bed, count.into(), options, Some(alike))?;
         let cluster = Self { nodes, masters: masters.into(), password };
         cluster.join()?;

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::bed::Inner;
+use crate::bed::BedState;
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::Probe;
@@ -26,7 +26,7 @@ pub struct ReplicaSpec {
     pub name: String,
     /// The program, looked up by path.
     pub program: PathBuf,
-    /// Its arguments. Everybody on the machine can read them, so secrets belong into `env`.
+    /// Its arguments. Every user of the machine can read them, so secrets belong into `env`.
     pub args: Vec<String>,
     /// Its environment, besides a few harmless variables such as `PATH` and `RUST_LOG`.
     pub env: Vec<(String, String)>,
@@ -82,7 +82,7 @@ impl fmt::Debug for ReplicaSpec {
 }
 
 impl Replica {
-    pub(crate) fn start(bed: &Arc<Inner>, spec: ReplicaSpec) -> Result<Self> {
+    pub(crate) fn start(bed: &Arc<BedState>, spec: ReplicaSpec) -> Result<Self> {
         let ReplicaSpec { name, program, args, env } = spec;
         let program = program
             .canonicalize()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A connection that has logged in as the default user.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct RespConnection {
     stream: BufReader<TcpStream>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     Refused(String),
 }
 
-impl Connection {
+impl RespConnection {
     /// Connects and logs in. Each answer may take as long as `limit`.
     pub(crate) fn open(
         address: SocketAddr,
@@ -47,7 +47,7 @@ impl Connection {
         self.read()
     }
 
-    /// The next answer, or what the server sends unasked to whoever listens.
+    /// The next answer, or what the server sends unasked to subscribers.
     pub(crate) fn read(&mut self) -> Result<String, Failure> {
         let mut lines = Vec::new();
         self.read_answer(&mut lines)?;

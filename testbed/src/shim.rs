@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::bed::{Inner, write_private};
+use crate::bed::{BedState, write_private};
 use crate::error::{Error, Result};
 use crate::probe::Probe;
 use crate::process::{Process, Recipe};
@@ -64,8 +64,8 @@ impl Dial {
 
 impl Shims {
     /// Compiles the library unless that has been done.
-    fn library(&self, bed: &Arc<Inner>, dial: Dial) -> Result<PathBuf> {
-        // Held while compiling: whoever comes meanwhile waits for the result.
+    fn library(&self, bed: &Arc<BedState>, dial: Dial) -> Result<PathBuf> {
+        // Held while compiling: concurrent callers wait for the result.
         let mut libraries = self.libraries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(path) = libraries.get(&dial) {
             return Ok(path.clone());
@@ -90,7 +90,7 @@ impl Shims {
 
 impl Shim {
     /// A dial for the process of that name.
-    pub(crate) fn start(bed: &Arc<Inner>, name: &str, dial: Dial) -> Result<Self> {
+    pub(crate) fn start(bed: &Arc<BedState>, name: &str, dial: Dial) -> Result<Self> {
         let library = bed.shims.library(bed, dial)?;
         let file = bed.path(&format!("{name}.{}", dial.name()));
         write_private(&file, "\0\0\0\0\0\0\0\0")?;

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use crate::error::{Error, Result};
 
 /// Where a child is while it runs. Signals are sent only with the lock held and only to a child
-/// that has not been reaped: its process id cannot belong to anybody else.
+/// that has not been reaped: its process id cannot belong to another process.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     state: Mutex<State>,
@@ -47,7 +47,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Takes the child's pipes, if it has any and nobody took them before.
+    /// Takes the child's pipes, if it has any and they were not taken before.
     pub(crate) fn pipes(&self) -> Option<(ChildStdin, ChildStdout)> {
         let mut state = self.lock();
         let child = state.child.as_mut()?;

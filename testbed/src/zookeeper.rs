@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::bed::{Inner, create_private_folder, write_private};
+use crate::bed::{BedState, create_private_folder, write_private};
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::{Probe, four_letter_word};
@@ -63,14 +63,14 @@ pub struct ZooKeeper {
 }
 
 /// What is installed.
-struct Installed {
+struct Installation {
     java: PathBuf,
     class_path: OsString,
 }
 
 impl ZooKeeper {
-    pub(crate) fn start(bed: &Arc<Inner>, options: ZooKeeperOptions) -> Result<Self> {
-        let installed = Installed::find(bed)?;
+    pub(crate) fn start(bed: &Arc<BedState>, options: ZooKeeperOptions) -> Result<Self> {
+        let installed = Installation::find(bed)?;
         let (container_check_ms, has_clock) = (options.container_check_ms, options.clock);
         let settings = settings(options);
         start_on_free_port(|| {
@@ -153,8 +153,8 @@ impl Deref for ZooKeeper {
     }
 }
 
-impl Installed {
-    fn find(bed: &Inner) -> Result<Self> {
+impl Installation {
+    fn find(bed: &BedState) -> Result<Self> {
         let java = bed.programs.need("java", JAVA_PACKAGE)?;
         // The manifest of Debian's jar names the other jars it needs.
         let mut class_path = bed.programs.need_jar("zookeeper.jar", JAR_PACKAGE)?.into_os_string();

@@ -1,5 +1,5 @@
-//! As much of `ZooKeeper`'s protocol as it takes to end a session from outside, as an administrator
-//! or an expiry does: to take it over by its id, and to close it.
+//! The part of `ZooKeeper`'s protocol that ends a session from outside, as an administrator or an
+//! expiry does: take it over by its id, and close it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -62,8 +62,8 @@ fn try_to_end(server: SocketAddr, session: i64) -> io::Result<bool> {
     receive(&mut stream).map(|_| true)
 }
 
-/// What the server wants to see of a client that takes a session over: it computes that from the
-/// id, by the generator of `java.util.Random` and a secret that is in its source.
+/// What the server wants to see of a client that takes a session over. The server computes it from
+/// the id, by the generator of `java.util.Random` and a secret that is in its source.
 fn password(session: i64) -> [u8; 16] {
     const SECRET: u64 = 0xB341_5C00;
     const MULTIPLIER: u64 = 0x5_DEEC_E66D;

@@ -40,6 +40,9 @@ fn assert_problem(answer: &Answer, status: u16, code: &str) {
         answer.body.contains(&format!("\"status\":{status},\"code\":\"{code}\"")),
         "{answer:?}"
     );
+    let id = answer.head.split("x-request-id: ").nth(1).and_then(|rest| rest.lines().next());
+    let id = id.unwrap_or_else(|| panic!("no id: {answer:?}"));
+    assert!(answer.body.contains(&format!("\"request_id\":\"{id}\"")), "{id}: {answer:?}");
     // The proxy knows that nothing was executed only if it reached no replica.
     assert_eq!(answer.body.contains("\"executed\":false"), status == 503, "{answer:?}");
 }
@@ -231,7 +234,12 @@ fn a_request_that_was_sent_is_never_repeated() {
     let crashes = |cluster: &Cluster| -> usize {
         cluster.replicas.iter().map(|replica| replica.log_tail(50).matches("crash").count()).sum()
     };
-    assert_problem(&request(cluster.proxy.url(), "/api/crash", ""), 502, "bad_gateway");
+    let answer = request(cluster.proxy.url(), "/api/crash", "X-Request-Id: of-the-client\r\n");
+    assert_problem(&answer, 502, "bad_gateway");
+    assert!(answer.head.contains("x-request-id: of-the-client"), "{answer:?}");
+    await_that("a line with the id", Duration::from_secs(5), || {
+        cluster.proxy.log_tail(50).lines().any(|line| line.ends_with(" id=of-the-client"))
+    });
     assert_eq!(crashes(&cluster), 1);
 
     // Also as the second request of a client, over a connection that was used before.
@@ -268,17 +276,46 @@ fn broken_and_dribbling_requests_are_answered_by_the_proxy() {
     let answers = [
         ("HTTP/1.1 400 ", "GET / HTTP/1.1\r\nbroken header\r\n\r\n"),
         ("HTTP/1.1 408 ", "GET / HTTP/1.1\r\nHost: x\r\n"),
-        ("HTTP/1.1 408 ", "POST /api/login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"),
+        (
+            "HTTP/1.1 408 ",
+            "POST /api/login HTTP/1.1\r\nHost: x\r\nX-Request-Id: slow\r\n\
+             Content-Length: 9\r\n\r\n{",
+        ),
     ];
     thread::scope(|scope| {
         for (status, unfinished) in answers {
             scope.spawn(move || {
                 let answer = send(address, unfinished);
                 assert!(answer.starts_with(status), "{answer}");
+                // What was no request has no id either.
+                let has_id = answer.contains("\"request_id\":\"slow\"");
+                assert_eq!(has_id, unfinished.contains("slow"), "{answer}");
             });
         }
     });
     println!("the slow ones were given up after {:?}", start.elapsed());
+}
+
+#[test]
+fn a_request_has_one_id_the_clients_or_one_that_the_proxy_makes() {
+    let cluster = cluster(1);
+    let seen = |headers: &str| {
+        let answer = request(cluster.proxy.url(), "/livez", headers);
+        let ids = answer.body.lines().filter_map(|line| line.strip_prefix("x-request-id: "));
+        let ids: Vec<_> = ids.map(str::to_owned).collect();
+        assert_eq!(ids.len(), 1, "{answer:?}");
+        assert!(answer.head.contains(&format!("x-request-id: {}", ids[0].to_lowercase())));
+        ids[0].clone()
+    };
+    let longest = "x".repeat(64);
+    for id in ["a", "{\"<>'\\,;%[src]", &longest] {
+        assert_eq!(seen(&format!("X-Request-Id: {id}\r\n")), id);
+    }
+    assert_eq!(seen("X-Request-Id: one\r\nX-Request-Id: two\r\n"), "one");
+    for unfit in ["", "two words", "tab\there", "\u{fc}ber", &"x".repeat(65)] {
+        let id = seen(&format!("X-Request-Id: {unfit}\r\n"));
+        assert!(id.len() == 36 && id != seen(""), "{unfit}: {id}");
+    }
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn a_replica_is_ready_with_its_masters_data_and_stays_a_master_once_promoted() {
     let bed = Bed::start().unwrap();
     let master = bed.redis(RedisOptions::default()).unwrap();
     master.command(&["SET", "before", "1"]).unwrap();
-    // By way of somebody between them, as a test needs it that loses what is sent.
+    // By way of a program between them, as a test needs it that loses what is sent.
     let way = RedisMaster { addr: forwarder(master.addr()), ..master.as_master() };
     let replica = bed.redis(replica_of(way)).unwrap();
     assert_eq!(replica.command(&["GET", "before"]).unwrap(), "1");
@@ -195,7 +195,7 @@ fn a_clock_that_jumps_does_not_hold_up_the_servers_own_rounds() {
     for offset in [-3_600_000, 3_600_000] {
         redis.jump_clock(offset).unwrap();
         redis.command(&["SET", "k", "v", "PX", "50"]).unwrap();
-        // Nobody asks for the key: the server looks for it, by the monotonic clock.
+        // No client asks for the key: the server looks for it, by the monotonic clock.
         let size = || redis.command(&["DBSIZE"]).unwrap();
         await_that("the end of the key", Duration::from_secs(2), || size() == "0");
     }
@@ -210,7 +210,7 @@ fn a_clock_that_was_not_asked_for_cannot_jump() {
 }
 
 #[test]
-fn a_stalled_disk_holds_up_those_who_wait_for_it_and_nobody_else() {
+fn a_stalled_disk_holds_up_only_those_that_wait_for_it() {
     let bed = Bed::start().unwrap();
     let options = RedisOptions { appendonly: true, disk: true, ..RedisOptions::default() };
     let redis = bed.redis(options).unwrap();

@@ -1,7 +1,8 @@
 //! The path `queued`: a replica dies, panics or stands still at each step between the admission of
-//! a purchase and the acknowledgement of its entry. Then another one goes on, and everything ends
-//! as it does without that: who asked has one order, the poisonous entry is a dead letter, the
-//! queue has the database's stock and no entry. Witness: as in the rounds of the direct path.
+//! a purchase and the acknowledgement of its entry. Then another replica continues, and everything
+//! ends as without the failure. A user who asked has one order, the poisonous entry is a dead
+//! letter, and the queue has the database's stock and no entry. Witness: as in the rounds of the
+//! direct path.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::task::{JoinSet, LocalSet, block_in_place, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::buyer::{
-    Left, QUEUED, assert_settled, buy, end_of, ended, left, poison, ticket_of, try_to_buy,
+    QUEUED, QueueState, assert_settled, buy, end_of, ended, left, poison, ticket_of, try_to_buy,
 };
 use crate::support::{Place, SECRET, Service, client, eventually, servers};
 
@@ -166,7 +167,7 @@ impl Round {
         let books = assert_settled(&self.place, &self.voucher, &[], STOCK.into()).await;
         let buyers = USERS.end - USERS.start;
         assert_eq!(books.orders.len() as u64, buyers, "{context}");
-        let rest = Left { stock: books.stock, entries: 0, users: buyers };
+        let rest = QueueState { stock: books.stock, entries: 0, users: buyers };
         let settled = format!("{context}: {rest:?}");
         eventually(&settled, async || left(&self.place, &self.voucher).await == rest).await;
         let bought = i64::try_from(buyers).expect("few");
@@ -210,7 +211,7 @@ async fn an_entry_that_every_process_dies_of_is_a_dead_letter_after_five_counted
     // The first one was not counted: it might have been any of those that were tried with it.
     assert_eq!(deaths, 6);
     assert_eq!(end_of(replica.base_url(), &ticket, 1).await, ("dead".to_owned(), None));
-    let given_back = Left { stock: STOCK.into(), entries: 0, users: 0 };
+    let given_back = QueueState { stock: STOCK.into(), entries: 0, users: 0 };
     eventually("it is given back", async || left(&round.place, &round.voucher).await == given_back)
         .await;
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use testbed::{Bed, Database, Flavor, Redis, RedisOptions};
 
-use crate::support::{Place, Service, client};
+use crate::support::{Place, Service, client, make_admins};
 
 /// A database server and a Redis of one's own.
 pub(crate) struct Breakable {
@@ -22,6 +22,7 @@ impl Breakable {
             let redis = bed.redis(RedisOptions::default())?;
             let database = bed.database(Flavor::Any)?;
             database.create_database("sale")?;
+            make_admins(&database.url("sale"));
             Ok(Self { redis, database, _bed: bed })
         })
     }

@@ -1,4 +1,4 @@
-//! A COMMIT whose answer is lost: the truth is found out before anybody is told anything, and the
+//! A COMMIT whose answer is lost: the truth is found out before any client is answered, and the
 //! lock is kept until then.
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Table {
         self.proxy.arm(Command::commit(), action, Times::Next(1))
     }
 
-    /// The same; and from that moment the database cannot be reached.
+    /// Arms the action for COMMIT; when it fires, the database cannot be reached any more.
     fn arm_with_outage(&self, action: Action) -> Rule {
         self.proxy.arm_with_outage(Command::commit(), action, Times::Next(1))
     }
@@ -67,7 +67,7 @@ impl Table {
         buy_at(&self.service.url, &self.voucher, USER).await
     }
 
-    /// The same, under way while the test goes on.
+    /// Starts a purchase that is under way while the test continues.
     fn start_to_buy(&self) -> JoinHandle<Try> {
         let (url, voucher) = (self.service.url.clone(), self.voucher.clone());
         tokio::spawn(async move { buy_at(&url, &voucher, USER).await })
@@ -135,8 +135,8 @@ async fn the_commit_of_a_transaction_that_is_the_lock_is_found_out_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_planted_retry_tells_a_buyer_with_a_key_of_somebody_elses_order_which_is_its_own() {
-    for (flag, fate) in [("--plant", 409), ("--plant-control", 201)] {
+async fn the_injected_retry_tells_a_buyer_with_a_key_that_its_own_order_is_anothers() {
+    for (flag, fate) in [("--inject-bug", 409), ("--inject-bug-control", 201)] {
         let table = Table::lay_with(&["--lab", flag, "retry-with-fresh-id"]).await;
         let rule = table.arm(Action::CutAnswer);
         let one = buy_with_key(&table.service.url, &table.voucher, USER, "a-key").await;
@@ -156,7 +156,7 @@ async fn a_commit_that_never_arrived_is_a_definite_refusal_and_no_order_ever_app
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_commit_that_nobody_closes_is_found_out_after_the_time_of_a_call() {
+async fn an_unanswered_commit_is_found_out_after_the_time_of_a_call() {
     let table = Table::lay().await;
     let rule = table.arm(Action::LoseAnswer);
     let one = table.buy().await;
@@ -171,14 +171,14 @@ async fn a_commit_that_got_lost_in_silence_is_killed_with_its_connection_and_ref
     let rule = table.arm(Action::LoseRequest);
     let one = table.buy().await;
     assert_eq!(rule.fired(), 1);
-    // Nothing but KILL ends the old connection, whose transaction has the row: without it the
-    // look at the order would wait for that row until its own time-out, again and again.
+    // Only KILL ends the old connection, whose transaction has the row. Without it the look at the
+    // order would wait for that row until its own time-out, again and again.
     assert!((CALL..CALL + Duration::from_secs(2)).contains(&one.took), "{:?}", one.took);
     table.assert_refused(&one).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_outcome_is_unknown_nobody_is_answered_and_the_lock_is_kept() {
+async fn while_the_outcome_is_unknown_no_client_is_answered_and_the_lock_is_kept() {
     for action in [Action::CutAnswer, Action::CutRequest] {
         let table = Table::lay().await;
         let rule = table.arm_with_outage(action);
@@ -190,11 +190,11 @@ async fn while_the_outcome_is_unknown_nobody_is_answered_and_the_lock_is_kept() 
             assert!(!purchase.is_finished(), "{action:?}: answered without knowing");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert!(table.proxy.counts().refused > 0, "nobody asked for the outcome");
+        assert!(table.proxy.counts().refused > 0, "the outcome was not asked for");
         assert_eq!(table.books().await.orders.len(), usize::from(action.is_executed()));
         table.proxy.end_outage();
         let one = purchase.await.expect("the purchase");
-        // Until the next look at the database everybody who comes is refused.
+        // Until the next look at the database every purchase is refused.
         until_ready(&table.service, None).await;
         if action.is_executed() {
             table.assert_bought(&one).await;
@@ -270,7 +270,7 @@ async fn a_transaction_that_is_still_ending_is_waited_for_however_long_that_take
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_cut_in_the_middle_of_their_commit_never_make_anybody_wrong() {
+async fn connections_cut_in_the_middle_of_their_commit_give_no_wrong_answer() {
     let table = Arc::new(Table::lay().await);
     let rule = table.proxy.arm(Command::commit(), Action::CutBoth, Times::Every(3));
     let watching = Arc::clone(&table);

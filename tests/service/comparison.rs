@@ -44,7 +44,7 @@ impl Run {
             let mut command = Command::new(loadtest());
             command.args(["compare", "--locks", "redisson", "--scopes", "voucher"]);
             command.args(["--replicas", "3", "--seckill", SECKILL]).args(guards);
-            command.args(plant.iter().flat_map(|plant| ["--plant", plant]));
+            command.args(plant.iter().flat_map(|plant| ["--inject-bug", plant]));
             command.arg("--report-dir").arg(folder.path().join("report"));
             let output = command.arg("--json").arg(&json).output().expect("loadtest runs");
             let printed = [output.stdout, output.stderr].map(String::from_utf8);
@@ -78,7 +78,7 @@ impl Run {
         assert_eq!(self.judged_again, None, "the history of a green cell does not stay");
     }
 
-    /// It failed because of that rule; also the text says so.
+    /// Asserts that it failed because of that rule, and that the text says so.
     fn assert_red(&self, rule: &str) {
         assert_eq!(self.exit_code, Some(1), "{}", self.printed);
         assert_eq!(self.report["ok"], false, "{}", self.printed);
@@ -92,7 +92,7 @@ impl Run {
 
 #[test]
 fn the_comparison_knows_every_kind_of_lock_by_the_same_name() {
-    let output = Command::new(loadtest()).args(["compare", "--locks", "redlock"]).output();
+    let output = Command::new(loadtest()).args(["compare", "--locks", "mutex"]).output();
     let said = String::from_utf8(output.expect("loadtest runs").stderr).expect("UTF-8");
     let names = LockKind::ALL.map(LockKind::as_str).join(", ");
     assert!(said.contains(&format!("[possible values: {names}]")), "{said}");

@@ -8,13 +8,13 @@ use crate::crowd::{Books, Fate, Try, buy_at, buy_together};
 use crate::support::{Place, Service, eventually};
 
 const STOCK: u32 = 10;
-/// The server's list of transactions is made anew only if nobody has read it for 100 ms.
+/// The server's list of transactions is made anew only if it was not read for 100 ms.
 const LIST_AGES: Duration = Duration::from_millis(120);
 
-/// A session of somebody else's.
-pub(crate) struct Other(MySqlConnection);
+/// A session that is not the service's.
+pub(crate) struct ForeignSession(MySqlConnection);
 
-impl Other {
+impl ForeignSession {
     pub(crate) async fn connect(place: &Place) -> Self {
         let connected = MySqlConnection::connect(&place.database_url).await;
         Self(connected.expect("the database"))
@@ -79,8 +79,10 @@ async fn books(service: &Service, voucher: &str) -> Books {
 async fn a_stock_row_that_stays_locked_is_a_definite_refusal_that_leaves_no_half_order() {
     let service = Service::start(&[]).await;
     let voucher = service.voucher(STOCK).await;
-    let (mut holder, mut watch) =
-        (Other::connect(&service.place).await, Other::connect(&service.place).await);
+    let (mut holder, mut watch) = (
+        ForeignSession::connect(&service.place).await,
+        ForeignSession::connect(&service.place).await,
+    );
     holder.run("START TRANSACTION; SELECT stock FROM voucher_stock FOR UPDATE").await;
 
     let started = Instant::now();
@@ -111,8 +113,10 @@ async fn a_deadlock_of_three_inserts_of_one_pair_is_tried_again_and_sells_once()
     // Without a lock, so that two purchases of one user reach the database at the same time.
     let service = Service::start(&["--lock", "none"]).await;
     let voucher = service.voucher(STOCK).await;
-    let (mut first, mut watch) =
-        (Other::connect(&service.place).await, Other::connect(&service.place).await);
+    let (mut first, mut watch) = (
+        ForeignSession::connect(&service.place).await,
+        ForeignSession::connect(&service.place).await,
+    );
     for user in 1..=5_u64 {
         let before = watch.deadlocks().await;
         first.run("START TRANSACTION").await;
@@ -143,8 +147,10 @@ async fn a_purchase_that_was_the_victim_of_a_deadlock_is_tried_again_also_if_it_
     for lock in ["redisson", "mysql-row"] {
         let service = Service::start(&["--lock", lock]).await;
         let voucher = service.voucher(STOCK).await;
-        let (mut other, mut watch) =
-            (Other::connect(&service.place).await, Other::connect(&service.place).await);
+        let (mut other, mut watch) = (
+            ForeignSession::connect(&service.place).await,
+            ForeignSession::connect(&service.place).await,
+        );
         let before = watch.deadlocks().await;
         // It has done more than the purchase, so that the purchase is the victim.
         other.run("START TRANSACTION").await;
@@ -177,7 +183,7 @@ async fn an_order_is_written_in_the_very_transaction_that_is_its_lock() {
         let flags = ["--lock", "mysql-row", "--lab", "--work-ms", "2000", "--guards", guards];
         let service = Service::start(&flags).await;
         let voucher = service.voucher(STOCK).await;
-        let mut watch = Other::connect(&service.place).await;
+        let mut watch = ForeignSession::connect(&service.place).await;
         let (url, wanted) = (service.url.clone(), voucher.clone());
         let purchase = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
         eventually("one transaction is open", async || watch.open().await == 1).await;

@@ -69,7 +69,7 @@ pub(crate) async fn buy_at(url: &str, voucher: &str, user: u64) -> Try {
     told(user, purchase(client(), url, voucher, user)).await
 }
 
-/// The same with an `Idempotency-Key`.
+/// Buys with an `Idempotency-Key`.
 pub(crate) async fn buy_with_key(url: &str, voucher: &str, user: u64, key: &str) -> Try {
     told(user, purchase(client(), url, voucher, user).header("idempotency-key", key)).await
 }
@@ -115,7 +115,8 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// So many at a time; every second one keeps its connection. Their users begin at a million.
+    /// Starts buyers, `at_a_time` of them at once; every second one keeps its connection. Their
+    /// users begin at a million.
     pub(crate) fn start(url: &str, voucher: &str, at_a_time: u32) -> Self {
         let stop = CancellationToken::new();
         let (next, bought) = (Arc::new(AtomicU64::new(1_000_000)), Arc::<AtomicU64>::default());
@@ -141,13 +142,13 @@ impl Crowd {
         Self { stop, bought, tasks }
     }
 
-    /// Waits until so many more have bought.
+    /// Waits until that many more have bought.
     pub(crate) async fn until_bought(&self, more: u64) {
         let wanted = self.bought.load(Ordering::Relaxed) + more;
         eventually("the crowd buys", async || self.bought.load(Ordering::Relaxed) >= wanted).await;
     }
 
-    /// Sends everybody home; what they were told.
+    /// Stops all buyers; returns what they were told.
     pub(crate) async fn end(self) -> Vec<Try> {
         self.stop.cancel();
         self.tasks.join_all().await.into_iter().flatten().collect()

@@ -17,7 +17,8 @@ fn comparable(answer: Answer) -> (u16, Vec<(String, String)>, Value) {
     (status.as_u16(), own.map(|(name, value)| (name.to_string(), text(value))).collect(), body)
 }
 
-/// The same purchase as it is answered early, and with a body, which is never answered early.
+/// Asks for the same purchase as it is answered early, and with a body, which is never answered
+/// early.
 async fn both_ways(caller: &Caller, voucher: &str, user: u64, key: Option<&str>) -> Value {
     let path = format!("/api/vouchers/{voucher}/orders");
     let bearer = bearer(&token(user, Role::Buyer));
@@ -38,7 +39,7 @@ async fn both_ways(caller: &Caller, voucher: &str, user: u64, key: Option<&str>)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_early_rejection_is_the_answer_of_the_long_way() {
-    for flags in [&[][..], &["--path", "queued", "--writer", "grouped"]] {
+    for flags in [&[][..], &["--mode", "queued", "--writer", "grouped"]] {
         let service = Service::start(flags).await;
         let caller = Caller::new(&service.url);
         let voucher = service.voucher(1).await;

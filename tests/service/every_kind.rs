@@ -1,4 +1,4 @@
-//! Every kind of lock around the same naive purchase, in replicas that are processes: nobody buys
+//! Every kind of lock around the same naive purchase, in replicas that are processes: no user buys
 //! twice; without a lock many do.
 
 use std::collections::BTreeSet;
@@ -21,21 +21,21 @@ const USERS: u64 = 20;
 /// Requests of each user, all at once.
 const EACH: u64 = 5;
 const REPLICAS: usize = 3;
-/// Enough that nobody is refused for want of a unit.
+/// Enough units for every buyer.
 const STOCK: u32 = 1000;
-/// For how long somebody asks again who is refused for want of a server, and how soon.
+/// For how long a buyer asks again who is refused for want of a server, and how soon.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Servers that only some kinds need.
-struct More {
+struct ExtraServers {
     independent: Vec<Redis>,
     zookeeper: ZooKeeper,
 }
 
-impl More {
+impl ExtraServers {
     fn servers() -> &'static Self {
-        static MORE: OnceLock<More> = OnceLock::new();
+        static MORE: OnceLock<ExtraServers> = OnceLock::new();
         MORE.get_or_init(|| {
             let bed = &servers().bed;
             let independent = bed.redis_many(3, RedisOptions::default()).expect("three Redis");
@@ -51,11 +51,11 @@ pub(crate) fn servers_of(kind: LockKind) -> Vec<String> {
         Backend::Process | Backend::Redis | Backend::MySql => Vec::new(),
         Backend::IndependentRedis => {
             let urls: Vec<_> =
-                More::servers().independent.iter().map(testbed::Redis::url).collect();
-            vec!["--red-urls".to_owned(), urls.join(",")]
+                ExtraServers::servers().independent.iter().map(testbed::Redis::url).collect();
+            vec!["--redlock-urls".to_owned(), urls.join(",")]
         }
         Backend::ZooKeeper => {
-            let ensemble = More::servers().zookeeper.connect_string();
+            let ensemble = ExtraServers::servers().zookeeper.connect_string();
             vec!["--zookeeper-url".to_owned(), ensemble.to_owned()]
         }
     }
@@ -72,8 +72,8 @@ fn start(kind: LockKind) -> Vec<Replica> {
     start_together((1..=replicas).map(|number| spec(&place, &format!("{kind}-{number}"), &flags)))
 }
 
-/// What the user is told in the end. On a busy machine a replica may find its servers slow, and
-/// refuses then, which writes nothing: whoever is refused so asks again.
+/// What the user is told in the end. On a busy machine a replica may find its servers slow and
+/// refuse, which writes nothing: the buyer asks again.
 async fn settled(url: &str, voucher: &str, user: u64) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -7,9 +7,9 @@ use crate::breakable::{Breakable, blocking, until_ready};
 use crate::crowd::{Books, Crowd, Fate, Try, buy_at, buy_together};
 use crate::support::{Service, client};
 
-/// Nobody who asks while a server is away waits longer.
+/// No request during an outage of a server waits longer.
 const LONGEST: Duration = Duration::from_secs(6);
-/// Once `/readyz` says that a server is away, nobody waits at all.
+/// Once `/readyz` says that a server is away, no request waits at all.
 const AT_ONCE: Duration = Duration::from_millis(500);
 const STOCK: i64 = 100_000;
 const CROWD: u32 = 8;
@@ -109,7 +109,7 @@ async fn story(fault: Fault) {
     let tries = crowd.end().await;
     let meanwhile = |t: &&Try| t.sent > struck && t.sent < mending;
     let longest = tries.iter().filter(meanwhile).map(|t| t.took).max().unwrap_or_default();
-    assert!(longest < LONGEST, "somebody waited for {longest:?}");
+    assert!(longest < LONGEST, "a request waited for {longest:?}");
     assert_crowd(&tries, (struck, mending));
     let books = Books::read(&service.place.database_url, &voucher).await;
     books.add_up_to(STOCK);
@@ -170,8 +170,8 @@ async fn assert_whole_pool_works(service: &Service, voucher: &str) {
 /// The crowd bought before and after, and was refused in between.
 fn assert_crowd(tries: &[Try], (struck, mending): (Instant, Instant)) {
     let bought = |t: &&Try| matches!(t.fate(), Fate::Bought(_));
-    assert!(tries.iter().filter(bought).any(|t| t.sent < struck), "nobody bought before");
-    assert!(tries.iter().filter(bought).any(|t| t.sent > mending), "nobody bought after");
+    assert!(tries.iter().filter(bought).any(|t| t.sent < struck), "no purchase before");
+    assert!(tries.iter().filter(bought).any(|t| t.sent > mending), "no purchase after");
     let between = |t: &&Try| t.sent > struck && t.sent + t.took < mending;
     for one in tries.iter().filter(between) {
         assert_eq!(one.fate(), Fate::Refused, "{}", one.words());

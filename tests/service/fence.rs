@@ -32,7 +32,7 @@ async fn a_purchase_with_a_token_that_is_too_old_is_rolled_back_and_refused() {
         let audit = service.audit(&other).await;
         assert_eq!((&audit["orders"], &audit["stock_left"]), (&0.into(), &10.into()), "{audit}");
         assert_eq!(audit["tables"]["orders"], orders);
-        // Somebody else's fence is another one, and tokens go on rising.
+        // The fence of another name is another one, and tokens go on rising.
         service.buy(&other, 2).await.expect(201);
     }
 }

@@ -1,6 +1,6 @@
-//! `--fenced` against a holder that is frozen past its lease and does not look at its lock when it
-//! goes on: naive code, one unit, and a successor on another replica. Witness: the late replica
-//! stands still, with a statement under way, until the successor has the lock.
+//! `--fenced` against a holder that is frozen past its lease and does not check its lock when it
+//! continues. The code is naive, there is one unit, and a successor is on another replica. Witness:
+//! the late replica stands still, with a statement under way, until the successor has the lock.
 
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ fn replica(place: &Place, flags: &[&str]) -> ReplicaSpec {
         .args(["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0"])
         .args(flags.iter().copied())
         .env("DATABASE_URL", &place.database_url)
-        .env("REDIS_URL", &place.redis_url)
+        .env("REDIS_URL", place.service_redis_url())
         .env("JWT_SECRET", SECRET)
 }
 
@@ -152,7 +152,7 @@ async fn with_a_fence_a_late_write_is_refused_once_the_successor_has_read() {
     let (buying, _held) = two.freeze_at(AT_THE_READ).await;
     let successor = two.buy(&two.successor, SUCCESSOR);
     two.until_one_waits_at_the_fence().await;
-    // The database gives up the frozen one: only then can anybody else read.
+    // The database gives up the frozen one: only then can another session read.
     two.way.cut();
     assert_eq!(words(successor).await, "201 null");
     two.thaw();

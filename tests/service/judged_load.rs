@@ -9,20 +9,20 @@ use crate::fleet::SECKILL;
 use crate::support::SECRET;
 
 /// What a load said, its report, and what was judged of its history by the database.
-pub(crate) struct Judged {
+pub(crate) struct JudgedLoad {
     pub(crate) said: String,
     pub(crate) report: Value,
     pub(crate) check: Value,
 }
 
-/// So many users and an administrator by `seckill token`, their load on the vouchers, with further
-/// flags, and `loadtest check` of its history.
+/// Creates users and an administrator by `seckill token` and runs their load on the vouchers, with
+/// further flags. Then `loadtest check` judges its history.
 pub(crate) fn load(
     (url, database): (&str, &str),
     users: u64,
     vouchers: &str,
     more: &[&str],
-) -> Judged {
+) -> JudgedLoad {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (tokens, admin, history) = (path("users"), path("admin"), path("history"));
@@ -41,7 +41,7 @@ pub(crate) fn load(
     let check = ["check", &history, "--database", "env", "--json", &judgement];
     done(&Command::new(loadtest()).args(check).env("DATABASE_URL", database).output());
     let read = |path| serde_json::from_slice(&std::fs::read(path).expect("written")).expect("JSON");
-    Judged { said, report: read(&json), check: read(&judgement) }
+    JudgedLoad { said, report: read(&json), check: read(&judgement) }
 }
 
 /// What it said; it ended with exit code 0.

@@ -1,13 +1,13 @@
-//! Replicas that are killed (SIGKILL) at random moments while they write orders: no acknowledged
-//! order is lost, nobody gets two, and the stock is exact after each kill. Whoever was not answered
-//! asks again after the next start. Every second buyer has an `Idempotency-Key` and asks again with
-//! it, some also when they were answered: they are told of the order that they have, or are judged
-//! anew if they have none.
+//! Replicas that are killed (SIGKILL) at random moments while they write orders. No acknowledged
+//! order is lost, no user gets two, and the stock is exact after each kill. A buyer without an
+//! answer asks again after the next start. Every second buyer has an `Idempotency-Key` and asks
+//! again with it, some also after an answer. They are told of the order that they have, or are
+//! judged anew if they have none.
 //!
-//! The same for the writer `grouped` and for the path `queued`, whose tickets are followed to their
-//! ends after the next start: none is lost, for Redis loses nothing here, and none stays pending.
-//! There each replica works on the queues of all, so what one of them had taken is taken over by
-//! the others as well.
+//! The same holds for the writer `grouped` and for the path `queued`, whose tickets are followed to
+//! their ends after the next start. None is lost, for Redis loses nothing here, and none stays
+//! pending. There each replica works on the queues of all, so what one of them had taken is taken
+//! over by the others as well.
 //!
 //! `make kill-rounds` has 200 kills for each; `KILL_ROUNDS` says how many otherwise.
 
@@ -21,7 +21,7 @@ use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
 
 use crate::crowd::{Books, Fate, Try, buy_at, buy_with_key};
-use crate::queued::buyer::{Left, end_of, ended, left, redis};
+use crate::queued::buyer::{QueueState, end_of, ended, left, redis};
 use crate::replicas::spec;
 use crate::support::{Place, Service, servers};
 
@@ -53,7 +53,7 @@ const GROUPED: Run = Run {
 };
 /// A purchase is answered before its order is written.
 const QUEUED: Run = Run {
-    flags: &["--path", "queued", "--writer", "grouped", "--allow-mixed"],
+    flags: &["--mode", "queued", "--writer", "grouped", "--allow-mixed"],
     kills: 12,
     pause: Duration::from_millis(20),
 };
@@ -76,7 +76,7 @@ struct Tally {
 }
 
 /// How a purchase went; one with a ticket, when that had ended.
-struct Told {
+struct PurchaseReport {
     user: u64,
     fate: Fate,
     words: String,
@@ -149,7 +149,7 @@ impl Lane {
         if !self.is_queued() {
             return;
         }
-        let rest = Left { stock: 0, entries: 0, users: self.stock() };
+        let rest = QueueState { stock: 0, entries: 0, users: self.stock() };
         let began = Instant::now();
         while left(&self.place, &self.voucher).await != rest {
             assert!(began.elapsed() < PATIENCE, "some entries are never acknowledged");
@@ -178,8 +178,8 @@ impl Lane {
         (first..self.next_user).collect()
     }
 
-    /// All buyers at once, new ones and those who were not answered; and a kill, if that is wanted,
-    /// when a random number of them has been answered, and up to the run's pause later.
+    /// All buyers at once, new ones and those without an answer. If a kill is wanted, it comes when
+    /// a random number of them has been answered, and up to the run's pause later.
     async fn rush(&mut self, kill: bool) -> Vec<Try> {
         let mut users = std::mem::take(&mut self.open);
         if kill {
@@ -205,7 +205,7 @@ impl Lane {
             let wanted = random(buyers);
             let deadline = Instant::now() + Duration::from_secs(20);
             while answered.load(Ordering::Relaxed) < wanted {
-                assert!(Instant::now() < deadline, "nobody is answered");
+                assert!(Instant::now() < deadline, "no buyer is answered");
                 sleep(Duration::from_millis(1)).await;
             }
             let part = u32::try_from(random(1000)).expect("small");
@@ -221,21 +221,21 @@ impl Lane {
     }
 
     /// Follows the tickets among the answers to their ends.
-    async fn follow(&mut self, tries: Vec<Try>) -> Vec<Told> {
+    async fn follow(&mut self, tries: Vec<Try>) -> Vec<PurchaseReport> {
         let mut all = JoinSet::new();
         for one in tries {
             let url = self.replica.base_url().to_owned();
             all.spawn(async move {
                 let (user, fate, words) = (one.user, one.fate(), one.words());
                 let Some(ticket) = ticket_of(&one) else {
-                    return (Told { user, fate, words }, None);
+                    return (PurchaseReport { user, fate, words }, None);
                 };
                 let (end, order) = end_of(&url, &ticket, user).await;
                 let fate = match order {
                     Some(order) if end == "bought" => Fate::Bought(order),
                     _ => Fate::Refused,
                 };
-                (Told { user, fate, words: format!("ticket {end}") }, Some(end))
+                (PurchaseReport { user, fate, words: format!("ticket {end}") }, Some(end))
             });
         }
         let mut told = Vec::new();
@@ -248,11 +248,11 @@ impl Lane {
         told
     }
 
-    async fn check(&mut self, told: &[Told]) {
+    async fn check(&mut self, told: &[PurchaseReport]) {
         let books = Books::read(&self.place.database_url, &self.voucher).await;
         books.add_up_to(i64::try_from(self.stock()).expect("few"));
         assert!(books.stock >= 0, "{} left", books.stock);
-        for Told { user, fate, words } in told {
+        for PurchaseReport { user, fate, words } in told {
             let (user, orders) = (*user, books.of(*user));
             assert!(orders.len() <= 1, "{user} has {orders:?}");
             match (fate, words.as_str()) {
@@ -278,7 +278,7 @@ impl Lane {
                     assert!(orders.is_empty(), "{user}: {end}, and {orders:?}");
                     self.open.push(user);
                 }
-                // On a slow machine a short lease ends; or nobody answered.
+                // On a slow machine a short lease ends; or no answer came.
                 (Fate::Refused, words) => {
                     assert!(orders.is_empty() || self.asked_before(user), "{words}");
                     self.open.push(user);

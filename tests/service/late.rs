@@ -16,7 +16,7 @@ use crate::support::{Answer, Place, Service, client, eventually, token};
 const LIFE: Duration = Duration::from_secs(1);
 
 /// A service whose ways to its servers are watched.
-struct Watched {
+struct WatchedService {
     service: Service,
     database: Proxy,
     redis: Proxy,
@@ -25,7 +25,7 @@ struct Watched {
     scripts: Rule,
 }
 
-impl Watched {
+impl WatchedService {
     async fn start(flags: &[&str]) -> Self {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
         Self::start_at(&place, flags).await
@@ -36,7 +36,10 @@ impl Watched {
         let (redis, through) = through.redis_through_proxy();
         let transactions = database.watch(Command::sql("START TRANSACTION"));
         let reads = database.watch(Command::sql("SELECT v.id"));
-        let scripts = redis.watch(Command::redis("EVALSHA"));
+        // Readiness asks every few seconds whether scripts may run, on keys of its own.
+        let is_probe = |part: &&[u8]| String::from_utf8_lossy(part).contains("rights-probe");
+        let scripts = Command::redis("EVALSHA").when(move |parts| !parts.iter().any(is_probe));
+        let scripts = redis.watch(scripts);
         let service = Service::start_at(through, flags).await;
         Self { service, database, redis, transactions, reads, scripts }
     }
@@ -47,8 +50,8 @@ impl Watched {
     }
 
     /// How often the voucher was read while `life` passed so often, at most. What was read counts
-    /// from the question on, so of a slow machine an answer can come too late to be used: one
-    /// request goes the long way then, for each read and for what was known at first.
+    /// from the question on, so on a slow machine an answer can come too late to be used. Then one
+    /// request goes the long way, for each read and for what was known at first.
     fn long_ways(&self, read_before: u64, (began, life): (Instant, Duration)) -> u64 {
         let reads = self.reads.matched() - read_before;
         let lives = began.elapsed().as_millis() / life.as_millis();
@@ -88,7 +91,7 @@ async fn buy_with(service: &Service, voucher: &str, user: u64, key: &str) -> Ans
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_too_late_costs_neither_a_lock_nor_a_transaction() {
     for writer in ["single", "grouped"] {
-        let watched = Watched::start(&["--writer", writer]).await;
+        let watched = WatchedService::start(&["--writer", writer]).await;
         let voucher = watched.sold_out().await;
         let (began, before) = (Instant::now(), (watched.work(), watched.reads.matched()));
         let looked_up =
@@ -111,7 +114,7 @@ async fn who_comes_too_late_costs_neither_a_lock_nor_a_transaction() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_when_a_queue_has_sold_all_costs_no_admission() {
-    let watched = Watched::start(&["--path", "queued", "--writer", "grouped"]).await;
+    let watched = WatchedService::start(&["--mode", "queued", "--writer", "grouped"]).await;
     let voucher = watched.service.voucher(1).await;
     ticket_of(watched.service.buy(&voucher, 1).await);
     // Admissions name the users; the scripts that take entries do not.
@@ -136,14 +139,14 @@ async fn who_comes_when_a_queue_has_sold_all_costs_no_admission() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_too_early_costs_neither_a_lock_nor_a_transaction() {
-    let watched = Watched::start(&[]).await;
+    let watched = WatchedService::start(&[]).await;
     let voucher = watched.service.voucher(1).await;
     let path = format!("/api/admin/vouchers/{voucher}");
     let later = Some(json!({"starts_at": "2119-01-01T00:00:00Z"}));
     let admin = token(9, Role::Admin);
     watched.service.call(Method::PATCH, &path, Some(&admin), later).await.expect(200);
     let (began, before) = (Instant::now(), (watched.work(), watched.reads.matched()));
-    // With a key as well: nobody has bought, so no earlier request can have had another answer.
+    // With a key as well: there is no order, so no earlier request can have had another answer.
     let looked_up = watched.database.watch(Command::sql("SELECT").containing("idempotency_keys"));
     for user in 1..201 {
         let answer = buy_with(&watched.service, &voucher, user, "a-key").await;
@@ -166,7 +169,7 @@ async fn units_that_come_back_are_for_sale_within_a_second_at_every_replica() {
     one.buy(&voucher, 1).await.expect(201);
     let mut bought: Vec<(String, u64)> = Vec::new();
     for (round, back) in (1..).zip(["added", "cancelled", "added", "cancelled"]) {
-        // Everybody knows, and has just looked.
+        // All replicas know, and have just looked.
         for (number, service) in (10..).zip([&one, &others[0], &others[1]]) {
             eventually("it is sold out here", async || {
                 let answer = service.buy(&voucher, number).await;
@@ -206,10 +209,10 @@ async fn units_that_come_back_are_for_sale_within_a_second_at_every_replica() {
 async fn a_last_unit_whose_order_may_still_be_rolled_back_is_not_yet_sold_out() {
     for writer in ["single", "grouped"] {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-        let victim = Watched::start_at(&place, &["--writer", writer]).await;
+        let victim = WatchedService::start_at(&place, &["--writer", writer]).await;
         let other = Service::start_at(place, &["--writer", writer]).await;
         let voucher = victim.service.voucher(1).await;
-        // The stock is read while the unit is there, and again while it is in nobody's hand yet.
+        // The stock is read while the unit is there, and again while no order has it yet.
         let held = victim.database.arm(Command::commit(), Action::HoldRequest, Times::Next(1));
         let (url, wanted) = (victim.service.url.clone(), voucher.clone());
         let first = tokio::spawn(async move { buy_at(&url, &wanted, 1).await });
@@ -229,8 +232,8 @@ async fn a_last_unit_whose_order_may_still_be_rolled_back_is_not_yet_sold_out() 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_bought_is_told_so_without_a_lock_and_never_that_it_is_sold_out() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-    let seller = Watched::start_at(&place, &[]).await;
-    let other = Watched::start_at(&place, &[]).await;
+    let seller = WatchedService::start_at(&place, &[]).await;
+    let other = WatchedService::start_at(&place, &[]).await;
     let voucher = seller.service.voucher(3).await;
     let mut orders = Vec::new();
     for user in [1, 2, 3] {
@@ -264,7 +267,7 @@ async fn who_has_bought_is_told_so_without_a_lock_and_never_that_it_is_sold_out(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_bought_is_told_so_from_memory_while_units_are_left() {
-    let watched = Watched::start(&[]).await;
+    let watched = WatchedService::start(&[]).await;
     let voucher = watched.service.voucher(100).await;
     watched.service.buy(&voucher, 1).await.expect(201);
     watched.until_given_back(1).await;
@@ -279,7 +282,7 @@ async fn who_has_bought_is_told_so_from_memory_while_units_are_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_cancels_again_and_again_has_nothing_read_anew() {
-    let watched = Watched::start(&[]).await;
+    let watched = WatchedService::start(&[]).await;
     let (service, voucher) = (&watched.service, watched.service.voucher(1).await);
     let order = service.order(&voucher, 1).await;
     service.cancel(&order, 1).await.expect(200);
@@ -294,9 +297,9 @@ async fn who_cancels_again_and_again_has_nothing_read_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_unguarded_sale_and_what_a_planted_bug_is_compared_with_remember_nobody() {
-    for flags in [["--guards", "off"], ["--plant-control", "no-stock-condition"]] {
-        let watched = Watched::start(&[&["--lab"], &flags[..]].concat()).await;
+async fn the_unguarded_sale_and_the_baseline_of_an_injected_bug_cache_no_buyer() {
+    for flags in [["--guards", "off"], ["--inject-bug-control", "no-stock-condition"]] {
+        let watched = WatchedService::start(&[&["--lab"], &flags[..]].concat()).await;
         let voucher = watched.sold_out().await;
         for user in 3..6 {
             let before = watched.work();
@@ -308,7 +311,7 @@ async fn the_unguarded_sale_and_what_a_planted_bug_is_compared_with_remember_nob
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_planted_memory_never_forgets_that_it_was_sold_out() {
-    let service = Service::start(&["--lab", "--plant", "sold-out-for-ever"]).await;
+    let service = Service::start(&["--lab", "--inject-bug", "sold-out-for-ever"]).await;
     let voucher = service.voucher(1).await;
     service.buy(&voucher, 1).await.expect(201);
     for user in 2..4 {

@@ -28,7 +28,7 @@ impl Three {
     }
 
     async fn serve(&self, flags: &[&str]) -> Service {
-        let flags = [&["--red-urls", &self.urls], flags].concat();
+        let flags = [&["--redlock-urls", &self.urls], flags].concat();
         Service::start_at(self.place.clone(), &flags).await
     }
 }
@@ -42,7 +42,7 @@ fn assert_refused(answer: &Answer) {
 /// Sells; not ready for that reason after the strike, and a definite no; sells again once healed.
 async fn story(service: &Service, reason: &str, strike: impl FnOnce(), heal: impl FnOnce()) {
     let voucher = service.voucher(10).await;
-    // The strike may hit the release of the first one's lock: nobody comes twice.
+    // The fault may hit the release of the first one's lock: no user comes twice.
     let first = voucher.parse::<u64>().expect("a number") * 10;
     service.buy(&voucher, first).await.expect(201);
     strike();
@@ -60,7 +60,7 @@ async fn story(service: &Service, reason: &str, strike: impl FnOnce(), heal: imp
 async fn a_replica_whose_locks_need_a_majority_is_ready_with_one_and_not_without() {
     let servers = Three::start();
     let [one, two, three] = &servers.redis[..] else { unreachable!("three") };
-    let service = servers.serve(&["--lock", "red"]).await;
+    let service = servers.serve(&["--lock", "redlock"]).await;
     blocking(|| three.kill());
     let (strike, heal) = (|| blocking(|| one.freeze()), || blocking(|| one.thaw()));
     story(&service, "1 of 3 servers count", strike, heal).await;
@@ -104,7 +104,7 @@ async fn a_replica_that_starts_without_enough_servers_is_not_ready_from_the_firs
     let servers = Three::start();
     blocking(|| servers.redis[0].kill());
     blocking(|| servers.redis[1].kill());
-    let service = servers.serve(&["--lock", "red"]).await;
+    let service = servers.serve(&["--lock", "redlock"]).await;
     let (ready, reasons) = readiness(&service.url).await;
     assert!(!ready && reasons.contains("1 of 3 servers count"), "{reasons}");
     service.stop().await;
@@ -113,8 +113,8 @@ async fn a_replica_that_starts_without_enough_servers_is_not_ready_from_the_firs
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_came_up_empty_stay_out_for_the_delay_and_are_then_counted() {
     let servers = Three::start();
-    let delay = ["--red-restart-delay-ms", "5000", "--lease-ms", "5000"];
-    let service = servers.serve(&[&["--lock", "red"][..], &delay].concat()).await;
+    let delay = ["--redlock-restart-delay-ms", "5000", "--lease-ms", "5000"];
+    let service = servers.serve(&[&["--lock", "redlock"][..], &delay].concat()).await;
     let (ready, reasons) = readiness(&service.url).await;
     assert!(!ready && reasons.contains("3 stay out"), "from the first moment: {reasons}");
     let voucher = service.voucher(10).await;
@@ -132,7 +132,7 @@ async fn servers_that_came_up_empty_stay_out_for_the_delay_and_are_then_counted(
     println!("ready after {waited:?}, and after {again:?}");
 
     // Who would count them at once is not let in.
-    let hasty = servers.serve(&["--lock", "red", "--lease-ms", "5000"]).await;
+    let hasty = servers.serve(&["--lock", "redlock", "--lease-ms", "5000"]).await;
     let (ready, reasons) = readiness(&hasty.url).await;
     assert!(!ready && reasons.contains("restart-delay-ms=5000"), "{reasons}");
 }

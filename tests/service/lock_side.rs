@@ -22,19 +22,19 @@ fn replica(place: &Place, flags: &[&str]) -> Replica {
         .args(["serve", "--bind", "127.0.0.1:0", "--drain-delay-ms", "0", "--lock", KIND])
         .args(flags.iter().copied())
         .env("DATABASE_URL", &place.database_url)
-        .env("REDIS_URL", &place.redis_url)
+        .env("REDIS_URL", place.service_redis_url())
         .env("JWT_SECRET", SECRET);
     block_in_place(|| servers().bed.replica(spec)).expect("a replica")
 }
 
 /// What a replica tells of its locks.
-struct Told {
+struct MetricsPage {
     page: String,
     /// Value by name and labels without the kind.
     samples: BTreeMap<String, f64>,
 }
 
-impl Told {
+impl MetricsPage {
     async fn by(replica: &Replica) -> Self {
         let sent = client().get(format!("{}/metrics", replica.base_url())).send().await;
         let answer = Answer::of(sent.expect("an answer")).await;
@@ -85,7 +85,7 @@ async fn what_the_locks_do_stands_in_the_metrics_by_kind() {
     let [holder, waiter] = [(); 2].map(|()| replica(&place, &PATIENT));
     let impatient = replica(&place, &IMPATIENT);
     let redis = RedisSide::connect(&place.redis_url).await;
-    // One user from all sides: one purchase works, one waits for it, one comes in vain.
+    // One user from all sides: one purchase works, one waits for it, one times out.
     let (held, (second, vain)) = tokio::join!(buy_at(holder.base_url(), &voucher, 1), async {
         eventually("the lock is held", async || redis.has_lock(1).await).await;
         let vain = buy_at(impatient.base_url(), &voucher, 1);
@@ -95,22 +95,26 @@ async fn what_the_locks_do_stands_in_the_metrics_by_kind() {
     assert_eq!(second.answer.expect("an answer").problem(409), "already_ordered");
     assert_eq!(vain.answer.expect("an answer").problem(409), "order_in_progress");
 
-    let in_vain = Told::by(&impatient).await;
+    let in_vain = MetricsPage::by(&impatient).await;
     assert!(in_vain.count("attempts") >= 1.0, "{}", in_vain.page);
-    assert!(in_vain.count("busy") >= 1.0, "{}", in_vain.page);
-    assert!(in_vain.count("timed_out") >= 1.0, "{}", in_vain.page);
+    assert!(in_vain.count("contended_attempts") >= 1.0, "{}", in_vain.page);
+    assert!(in_vain.count("timeouts") >= 1.0, "{}", in_vain.page);
 
-    let told = Told::by(&waiter).await;
-    assert!(told.count("busy") >= 1.0 && told.count("acquired") >= 1.0, "{}", told.page);
+    let told = MetricsPage::by(&waiter).await;
+    assert!(
+        told.count("contended_attempts") >= 1.0 && told.count("acquisitions") >= 1.0,
+        "{}",
+        told.page
+    );
     assert!(told.measured("wait") >= 1.0 && told.measured("hand_off") >= 1.0, "{}", told.page);
 
-    let told = Told::by(&holder).await;
+    let told = MetricsPage::by(&holder).await;
     let page = &told.page;
-    for unseen in ["busy", "failed", "timed_out", "lost"] {
+    for unseen in ["contended_attempts", "errors", "timeouts", "losses"] {
         assert!(told.seen(unseen) < 1.0, "{unseen}: {page}");
     }
     assert!(told.measured("hold") >= 1.0, "{page}");
-    assert!(told.measured("renewal_late") >= 1.0, "the work outlasts a third of a lease: {page}");
+    assert!(told.measured("renewal_delay") >= 1.0, "the work outlasts a third of a lease: {page}");
     assert!(told.value("distlock_hold_seconds_sum{}") >= 1.3, "{page}");
     let short = told.value("distlock_hold_seconds_bucket{le=\"1\"}");
     assert!(short < told.value("distlock_hold_seconds_count{}"), "it was long: {page}");

@@ -1,11 +1,11 @@
 //! A future that is dropped half way never hands a connection with an open transaction to the next
 //! borrower.
 //!
-//! The trap is real: sqlx 0.9 counts a transaction only once BEGIN was answered. If
-//! `Pool::begin` is dropped before that, nothing is rolled back, the connection goes back to the
-//! pool, and the next borrower writes into a transaction that nobody commits. The first test shows
-//! this; it also shows that the harness of the others would see it. (If a later sqlx closes the
-//! trap, that test fails, and `store::session` may become simpler.)
+//! The trap is real: sqlx 0.9 counts a transaction only once BEGIN was answered. If `Pool::begin`
+//! is dropped before that, nothing is rolled back and the connection goes back to the pool. The
+//! next borrower writes into a transaction that is never committed. The first test shows this; it
+//! also shows that the harness of the others would see it. (If a later sqlx closes the trap, that
+//! test fails, and `store::session` may become simpler.)
 
 use std::pin::pin;
 use std::task::Poll;
@@ -25,7 +25,7 @@ const MANY: usize = 200;
 /// Where a future was dropped.
 #[derive(Debug, Clone, Copy)]
 struct Point {
-    /// It was pending so many times.
+    /// The number of polls in which it was pending.
     polls: usize,
     /// Whether the answer that it waited for had arrived by then.
     late: bool,
@@ -56,13 +56,13 @@ async fn up_to<F: Future>(point: Point, future: F) -> Option<F::Output> {
 }
 
 /// A pool of one connection, as the service makes it, to a database far away.
-struct Far {
+struct DistantPool {
     pool: MySqlPool,
     url: String,
     proxy: Proxy,
 }
 
-impl Far {
+impl DistantPool {
     async fn reach() -> Self {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
         let (proxy, place) = place.database_through_proxy();
@@ -81,7 +81,7 @@ fn pool(url: &str) -> MySqlPool {
 }
 
 /// Whether the next borrower is in a transaction: only there does a savepoint outlive its
-/// statement. Whoever is leaves it.
+/// statement. A borrower in a transaction leaves it.
 async fn is_poisoned(pool: &MySqlPool) -> bool {
     let mut next = pool.acquire().await.expect("a connection");
     next.execute(sqlx::raw_sql("SAVEPOINT trap")).await.expect("a savepoint");
@@ -97,7 +97,7 @@ async fn count(pool: &MySqlPool, id: usize) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_begin_of_the_pool_hands_an_open_transaction_to_the_next_borrower() {
-    let far = Far::reach().await;
+    let far = DistantPool::reach().await;
     let mut poisoned = Vec::new();
     for point in points() {
         let done = up_to(point, far.pool.begin()).await.is_some();
@@ -113,7 +113,7 @@ async fn plain_begin_of_the_pool_hands_an_open_transaction_to_the_next_borrower(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_opening_dropped_at_any_point_never_hands_on_an_open_transaction() {
-    let far = Far::reach().await;
+    let far = DistantPool::reach().await;
     let mut dropped = 0;
     for point in points() {
         // One that was opened is dropped as well, before the next borrower comes.
@@ -131,7 +131,7 @@ async fn an_opening_dropped_at_any_point_never_hands_on_an_open_transaction() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_opening_with_its_first_statements_dropped_at_any_point_leaves_nothing_of_them() {
-    let far = Far::reach().await;
+    let far = DistantPool::reach().await;
     let mut dropped = 0;
     for (id, point) in points().enumerate() {
         let insert = format!("INSERT INTO trap VALUES ({id})");
@@ -151,7 +151,7 @@ async fn an_opening_with_its_first_statements_dropped_at_any_point_leaves_nothin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_of_the_first_statements_is_told_and_not_taken_for_a_dead_connection() {
-    let far = Far::reach().await;
+    let far = DistantPool::reach().await;
     // What a server answers that is read only, one that ends, and one that has ended a session
     // which was silent for too long.
     for error in [1290, 1053, 4031] {
@@ -167,7 +167,7 @@ async fn an_error_of_the_first_statements_is_told_and_not_taken_for_a_dead_conne
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_died_in_the_pool_is_passed_over_and_the_statements_run_once() {
-    let far = Far::reach().await;
+    let far = DistantPool::reach().await;
     let (tx, _) = Transaction::open_with(&far.pool, "DO 1").await.expect("a transaction");
     tx.rollback().await;
     // It is asked whether it lives on its way back as well, and has to have said so.
@@ -182,7 +182,7 @@ async fn a_connection_that_died_in_the_pool_is_passed_over_and_the_statements_ru
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_opening_on_a_new_connection_dropped_at_any_point_leaves_the_pool_whole() {
-    let far = Far::reach().await;
+    let far = DistantPool::reach().await;
     let mut dropped = 0;
     for point in points() {
         let new = pool(&far.url);
@@ -199,7 +199,7 @@ async fn an_opening_on_a_new_connection_dropped_at_any_point_leaves_the_pool_who
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_dropped_at_any_point_is_all_or_nothing_and_never_handed_on() {
-    let far = Far::reach().await;
+    let far = DistantPool::reach().await;
     let (mut undone, mut written) = (0, 0);
     for (id, point) in points().enumerate() {
         let insert = format!("INSERT INTO trap VALUES ({id})");
@@ -207,7 +207,7 @@ async fn a_transaction_dropped_at_any_point_is_all_or_nothing_and_never_handed_o
             let mut tx = Transaction::open(&far.pool).await?;
             tx.execute(sqlx::query(AssertSqlSafe(insert))).await?;
             tx.fetch_optional(sqlx::query("SELECT id FROM trap")).await?;
-            tx.commit().await.map_err(|_| StoreError::Busy)
+            tx.commit().await.map_err(|_| StoreError::PoolTimedOut)
         };
         let done = up_to(point, work).await;
         assert!(!is_poisoned(&far.pool).await, "{point:?}");
@@ -231,7 +231,7 @@ async fn a_transaction_dropped_at_any_point_is_all_or_nothing_and_never_handed_o
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollback_dropped_at_any_point_is_a_rollback_all_the_same() {
-    let far = Far::reach().await;
+    let far = DistantPool::reach().await;
     let mut dropped = 0;
     for (id, point) in points().enumerate() {
         let mut tx = Transaction::open(&far.pool).await.expect("a transaction");

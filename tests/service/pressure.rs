@@ -83,8 +83,8 @@ async fn a_purchase_whose_lock_ran_out_in_the_middle_is_rolled_back_and_refused(
     assert!(one.took >= Duration::from_millis(600), "{:?}", one.took);
     let books = books(&service, &voucher).await;
     assert_eq!((books.orders.len(), books.stock), (0, 10));
-    // The same work under a lease that is long enough, under one that is renewed, and by somebody
-    // who does not care.
+    // The same work under a lease that is long enough, under one that is renewed, and without a
+    // check of the lock.
     let enough = ["--lease-ms", "2000", "--lock", "lua-release"];
     let renewed = ["--lease-ms", "200", "--lock", "redisson"];
     let careless = ["--lease-ms", "200", "--lock", "lua-release", "--on-lost", "ignore"];

@@ -109,7 +109,7 @@ async fn a_rolling_restart_under_load_loses_no_request() {
     for time in [(began, rolling), (rolling, rolled), (rolled, Instant::now())] {
         let shares = shares(&tries, time);
         println!("{shares:?}");
-        assert_eq!(shares.len(), NAMES.len(), "somebody was never asked: {shares:?}");
+        assert_eq!(shares.len(), NAMES.len(), "a replica was never asked: {shares:?}");
     }
     let longest = tries.iter().map(|one| one.took).max().unwrap_or_default();
     println!("{} requests, none lost, the longest {longest:?}; stops {stopping:?}", tries.len());

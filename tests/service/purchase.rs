@@ -31,7 +31,7 @@ fn count(codes: &[String], code: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_buys_exactly_the_stock_and_nobody_twice() {
+async fn a_crowd_buys_exactly_the_stock_and_no_user_twice() {
     for lock in ["none", "local", "redisson"] {
         let service = leaked(&["--lock", lock]).await;
         let voucher = service.voucher(30).await;

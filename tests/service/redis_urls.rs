@@ -34,7 +34,9 @@ async fn a_redis_cluster_serves_locks_login_codes_and_order_numbers() {
             let (codes, login) = ("/api/login/codes", "/api/login");
             let mut tried = json!({"phone": phone});
             let sent = service.call(Method::POST, codes, None, Some(tried.clone())).await;
-            tried["code"] = sent.expect(202)["code"].take();
+            let mut sent = sent.expect(202);
+            tried["challenge"] = sent["challenge"].take();
+            tried["code"] = sent["code"].take();
             service.call(Method::POST, login, None, Some(tried)).await.expect(200);
         }
         service.stop().await;
@@ -82,7 +84,7 @@ fn locked(url: &str, env: &[(&str, &str)]) -> Output {
 }
 
 #[test]
-fn a_redis_that_nobody_vouches_for_is_refused() {
+fn a_redis_without_a_trusted_certificate_is_refused() {
     let redis = redis();
     let url = redis.tls_url().expect("TLS");
     let ca = redis.ca_path().expect("an authority").to_str().expect("UTF-8");
@@ -106,7 +108,7 @@ fn a_redis_that_nobody_vouches_for_is_refused() {
     assert_ne!(missing.status.code(), Some(0), "{missing:?}");
 }
 
-/// It takes what the service is told of its Redis.
+/// The command takes what the service is told of its Redis.
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_replayed_into_the_redis_that_the_service_may_use() {
     let redis = tokio::task::spawn_blocking(redis).await.expect("a Redis");
@@ -140,7 +142,7 @@ async fn a_redis_whose_connection_is_half_open_is_reached_on_another_one() {
     let (proxy, service) = Service::start_through_redis_proxy(&[]).await;
     let voucher = service.voucher(10).await;
     service.buy(&voucher, 1).await.expect(201);
-    // Neither side hears anything more, though nobody has closed anything.
+    // Neither side hears anything more, though no side has closed the connection.
     let swallowed = proxy.counts().swallowed_to_server;
     proxy.set_swallowing(Direction::Both, true);
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -1,5 +1,5 @@
-//! When the lock of a purchase is given back: after the answer, since nobody has to wait for that,
-//! but before it where the same user might not wait for the lock.
+//! The lock of a purchase is given back after the answer, since no client has to wait for that. It
+//! comes before the answer where the same user might not wait for the lock.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ const MOMENT: Duration = Duration::from_millis(100);
 
 /// A service whose release of the lock of user 1 is kept on its way, and what it sends to Redis
 /// behind it.
-struct Held {
+struct HeldRelease {
     service: Service,
     release: Rule,
     redis: RedisSide,
     _proxy: Proxy,
 }
 
-impl Held {
+impl HeldRelease {
     async fn start(flags: &[&str]) -> Self {
         let (proxy, service) = Service::start_through_redis_proxy(flags).await;
         let release = Command::redis("").containing("redisson_unlock_latch:{lock:order:1}");
@@ -55,7 +55,7 @@ async fn assert_bought(purchase: JoinHandle<Try>, context: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_buyer_is_told_before_the_lock_is_given_back_and_buys_again_when_it_is() {
     for writer in ["single", "grouped"] {
-        let held = Held::start(&[&PATIENT[..], &["--writer", writer]].concat()).await;
+        let held = HeldRelease::start(&[&PATIENT[..], &["--writer", writer]].concat()).await;
         let (voucher, another) = (held.service.voucher(10).await, held.service.voucher(10).await);
         assert_bought(held.buy(&voucher, 1), writer).await;
         held.until_on_its_way().await;
@@ -70,9 +70,9 @@ async fn a_buyer_is_told_before_the_lock_is_given_back_and_buys_again_when_it_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_a_user_might_not_wait_for_his_lock_it_is_given_back_before_the_answer() {
+async fn where_a_user_might_not_wait_for_the_lock_it_is_given_back_before_the_answer() {
     for wait in ["0", "99"] {
-        let held = Held::start(&["--lock-wait-ms", wait]).await;
+        let held = HeldRelease::start(&["--lock-wait-ms", wait]).await;
         let voucher = held.service.voucher(10).await;
         let purchase = held.buy(&voucher, 1);
         held.until_on_its_way().await;
@@ -88,14 +88,14 @@ async fn where_a_user_might_not_wait_for_his_lock_it_is_given_back_before_the_an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_that_is_answered_takes_nobodys_place() {
-    let held = Held::start(&[&PATIENT[..], &["--max-orders", "1"]].concat()).await;
+async fn an_answered_purchase_takes_no_place() {
+    let held = HeldRelease::start(&[&PATIENT[..], &["--max-orders", "1"]].concat()).await;
     let voucher = held.service.voucher(10).await;
     assert_bought(held.buy(&voucher, 1), "the first").await;
     held.until_on_its_way().await;
     let other = held.buy(&voucher, 2);
     sleep(MOMENT).await;
-    assert!(!other.is_finished(), "what he sends to Redis is behind the release");
+    assert!(!other.is_finished(), "what the user sends to Redis is behind the release");
     held.release.release();
     assert_bought(other, "the other").await;
     held.service.stop().await;
@@ -103,11 +103,11 @@ async fn a_purchase_that_is_answered_takes_nobodys_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_waits_for_locks_that_are_being_given_back() {
-    let held = Held::start(&PATIENT).await;
+    let held = HeldRelease::start(&PATIENT).await;
     let voucher = held.service.voucher(10).await;
     assert_bought(held.buy(&voucher, 1), "a purchase").await;
     held.until_on_its_way().await;
-    let Held { service, release, redis, _proxy } = held;
+    let HeldRelease { service, release, redis, _proxy } = held;
     let ending = tokio::spawn(service.stop());
     sleep(MOMENT).await;
     assert!(!ending.is_finished(), "it ended with a lock held");

@@ -22,7 +22,7 @@ pub(crate) fn spec(place: &Place, name: &str, flags: &[&str]) -> ReplicaSpec {
         .args(["serve", "--bind", "127.0.0.1:0", "--replica-id", name])
         .args(flags.iter().copied())
         .env("DATABASE_URL", &place.database_url)
-        .env("REDIS_URL", &place.redis_url)
+        .env("REDIS_URL", place.service_redis_url())
         .env("JWT_SECRET", SECRET)
 }
 
@@ -52,13 +52,13 @@ async fn a_replica_that_locks_differently_is_not_ready_while_an_older_one_lives(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_whose_locks_are_on_other_servers_is_not_ready() {
     let ready = async |servers: &str, place: &Place| {
-        let flags = ["--lock", "multi", "--red-urls", servers];
+        let flags = ["--lock", "multi", "--redlock-urls", servers];
         let service = Service::start_at(place.clone(), &flags).await;
         let ready = readiness(&service.url).await;
         (service, ready)
     };
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-    // Nobody is there, which is no reason to differ.
+    // There is no other replica, which is no reason to differ.
     let one = "redis://:one@127.0.0.1:1/0, redis://:one@127.0.0.1:2/0";
     let (_first, (_, reasons)) = ready(one, &place).await;
     assert!(!reasons.contains("locks differently"), "{reasons}");
@@ -96,7 +96,7 @@ async fn the_lock_of_a_killed_replica_ends_with_its_lease_and_another_one_sells(
     assert!(one.took + Duration::from_millis(50) > left, "the lock was still the dead one's");
     assert!(one.took < left + Duration::from_secs(1), "{:?}", one.took);
 
-    assert_eq!(lost.await.expect("a purchase").fate(), Fate::Unknown, "nobody answered");
+    assert_eq!(lost.await.expect("a purchase").fate(), Fate::Unknown, "no answer");
     let books = Books::read(&place.database_url, &voucher).await;
     books.add_up_to(10);
     assert_eq!(books.of(1), [order], "what the dead one had begun was rolled back");

@@ -1,7 +1,7 @@
 //! One load on several vouchers of unequal demand, judged voucher by voucher, from the files that a
 //! person would use.
 
-use crate::judged_load::{Judged, load};
+use crate::judged_load::{JudgedLoad, load};
 use crate::support::Service;
 
 /// The most wanted has plenty, the least wanted too little.
@@ -17,7 +17,7 @@ async fn several_vouchers_are_wanted_by_their_zipf_shares_and_each_is_judged_by_
     }
     let (url, database) = (service.url.clone(), service.place.database_url.clone());
     let load = move || load((&url, &database), USERS, &vouchers.join(","), &["--zipf", "1"]);
-    let Judged { report, check, .. } = tokio::task::spawn_blocking(load).await.expect("a load");
+    let JudgedLoad { report, check, .. } = tokio::task::spawn_blocking(load).await.expect("a load");
     let each = report["vouchers"].as_array().expect("vouchers");
     let orders: Vec<u64> =
         each.iter().map(|one| one["verdict"]["orders"].as_u64().expect("a count")).collect();

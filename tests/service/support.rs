@@ -11,6 +11,7 @@ use seckill::config::{Cli, Command};
 use seckill::domain::{Role, UserId};
 use seckill::token::{Identity, Tokens};
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor, MySqlConnection};
 use testbed::{Bed, Database, Flavor, Proxy, Redis, RedisOptions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,8 @@ pub(crate) fn servers() -> &'static Servers {
     SERVERS.get_or_init(|| {
         let bed = Bed::start().expect("a private bed");
         let options = RedisOptions {
+            user: Some("seckill".to_owned()),
+            rights: Some(least_rights()),
             extra: vec![format!("databases {REDIS_DATABASES}")],
             ..RedisOptions::default()
         };
@@ -42,7 +45,15 @@ pub(crate) fn servers() -> &'static Servers {
     })
 }
 
-/// Addresses of a database and a Redis database that no other test uses.
+/// What the service's user of Redis may do where it ships, and choose another database.
+pub(crate) fn least_rights() -> String {
+    let rules = include_str!("../../deploy/redis.acl").lines();
+    let rules: Vec<_> = rules.filter(|line| !line.starts_with('#')).collect();
+    format!("{} +select", rules.join(" "))
+}
+
+/// Addresses of a database and a Redis database that no other test uses. The login to Redis may do
+/// everything, so that tests can look; a service there has the least rights.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) database_url: String,
@@ -56,8 +67,17 @@ impl Place {
         assert!(number < REDIS_DATABASES, "raise REDIS_DATABASES");
         let name = format!("test_{number}");
         servers().database.create_database(&name).expect("a database of one's own");
-        let redis = servers().redis.url().trim_end_matches("/0");
-        Self { database_url: servers().database.url(&name), redis_url: format!("{redis}/{number}") }
+        let redis = servers().redis.admin_url().trim_end_matches("/0");
+        let database_url = servers().database.url(&name);
+        make_admins(&database_url);
+        Self { database_url, redis_url: format!("{redis}/{number}") }
+    }
+
+    /// The address of Redis with the login of the service, where that is the shared server.
+    pub(crate) fn service_redis_url(&self) -> String {
+        let login = |url: &str| url[..=url.find('@').expect("a login")].to_owned();
+        let redis = &servers().redis;
+        self.redis_url.replace(&login(redis.admin_url()), &login(redis.url()))
     }
 
     /// A proxy in front of the database, and the place as seen through it.
@@ -68,13 +88,29 @@ impl Place {
         (proxy, Self { database_url, redis_url: self.redis_url.clone() })
     }
 
-    /// The same with a proxy on the way to Redis.
+    /// Makes the place's Redis reachable through a proxy.
     pub(crate) fn redis_through_proxy(&self) -> (Proxy, Self) {
         let redis = servers().redis.addr();
         let proxy = Proxy::before(redis).expect("a proxy");
         let redis_url = proxy.instead_of(redis, &self.redis_url);
         (proxy, Self { database_url: self.database_url.clone(), redis_url })
     }
+}
+
+/// Users 1 and 9, the admins of the tests: routes of admins read the role from the database.
+pub(crate) fn make_admins(database_url: &str) {
+    let make = async {
+        let mut database = MySqlConnection::connect(database_url).await.expect("the database");
+        let users = include_str!("../../migrations/0001_users.sql");
+        database.execute(sqlx::raw_sql(users)).await.expect("the table of users");
+        let admins = "INSERT INTO users (id, phone, role) VALUES \
+            (1, '+8613800009001', 'admin'), (9, '+8613800009009', 'admin')";
+        database.execute(sqlx::raw_sql(admins)).await.expect("two admins");
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // A thread of its own: the caller's may have a runtime already.
+    let run = || runtime.expect("a runtime").block_on(make);
+    std::thread::scope(|scope| scope.spawn(run).join().expect("two admins"));
 }
 
 /// A service in this process, with its real router and server.
@@ -92,7 +128,7 @@ impl Service {
         Self::start_at(place, flags).await
     }
 
-    /// The same at that place.
+    /// Starts a service at that place.
     pub(crate) async fn start_at(place: Place, flags: &[&str]) -> Self {
         let app = app(&place, flags).await.expect("the service starts");
         let url = format!("http://{}", app.address().expect("an address"));
@@ -101,7 +137,7 @@ impl Service {
         Self { url, place, end, task }
     }
 
-    /// The same at a place of its own, with a proxy on its way to Redis.
+    /// Starts a service at a place of its own, with a proxy on its way to Redis.
     pub(crate) async fn start_through_redis_proxy(flags: &[&str]) -> (Proxy, Self) {
         let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
         let (proxy, through) = place.redis_through_proxy();
@@ -166,7 +202,8 @@ impl Service {
 /// Starts the app at that place; the error is what the command line would print.
 pub(crate) async fn app(place: &Place, flags: &[&str]) -> anyhow::Result<App> {
     let mut line = vec!["seckill", "serve", "--dev", "--bind", "127.0.0.1:0"];
-    line.extend(["--database-url", &place.database_url, "--redis-url", &place.redis_url]);
+    let redis_url = place.service_redis_url();
+    line.extend(["--database-url", &place.database_url, "--redis-url", &redis_url]);
     line.extend(["--jwt-secret", SECRET, "--drain-delay-ms", "0"]);
     line.extend(flags);
     match Cli::parse_from(line).command {
@@ -182,6 +219,11 @@ pub(crate) fn voucher_body(stock: u32) -> Value {
         "price_cents": 8000, "face_value_cents": 10_000, "stock": stock,
         "starts_at": "2020-01-01T00:00:00Z", "ends_at": "2120-01-01T00:00:00Z",
     })
+}
+
+/// A well formed login with that code, of a challenge that does not exist.
+pub(crate) fn login_body(code: &str) -> Value {
+    json!({"phone": "13800000001", "challenge": "0".repeat(32), "code": code})
 }
 
 /// A token for that user; users need not exist to buy.
@@ -232,10 +274,19 @@ impl Answer {
 }
 
 /// Waits until the condition holds; panics with `what` after 10 s.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+pub(crate) async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
+    eventually_within(10, what, holds).await;
+}
+
+/// Waits until the condition holds; panics with `what` after that many seconds.
+pub(crate) async fn eventually_within(
+    seconds: u64,
+    what: &str,
+    mut holds: impl AsyncFnMut() -> bool,
+) {
+    let deadline = Instant::now() + Duration::from_secs(seconds);
     while !holds().await {
-        assert!(Instant::now() < deadline, "not within 10 s: {what}");
+        assert!(Instant::now() < deadline, "not within {seconds} s: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -13,13 +13,13 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(400);
 const MOST: usize = 16 << 20;
 
 /// What came back over a connection.
-pub(crate) struct Heard {
+pub(crate) struct ReceivedBytes {
     pub(crate) text: String,
     /// Whether the other side closed the connection.
     pub(crate) closed: bool,
 }
 
-impl Heard {
+impl ReceivedBytes {
     /// The statuses of all answers in the text, in their order.
     pub(crate) fn statuses(&self) -> Vec<u16> {
         let lines = self.text.match_indices("HTTP/1.");
@@ -37,15 +37,15 @@ pub(crate) async fn connect(url: &str) -> TcpStream {
 }
 
 /// Sends bytes and listens until the connection is closed or silent for `silence`.
-pub(crate) async fn exchange(url: &str, bytes: &[u8], silence: Duration) -> Heard {
+pub(crate) async fn exchange(url: &str, bytes: &[u8], silence: Duration) -> ReceivedBytes {
     let mut stream = connect(url).await;
-    // Whoever refuses early may close before everything is sent; the answer tells.
+    // A server that refuses early may close before everything is sent; the answer tells.
     let _cut_short = stream.write_all(bytes).await;
     listen(&mut stream, silence).await
 }
 
 /// Listens until the connection is closed or silent for `silence`.
-pub(crate) async fn listen(stream: &mut TcpStream, silence: Duration) -> Heard {
+pub(crate) async fn listen(stream: &mut TcpStream, silence: Duration) -> ReceivedBytes {
     let (mut heard, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
     let closed = loop {
         match timeout(silence, stream.read(&mut buffer)).await {
@@ -55,5 +55,5 @@ pub(crate) async fn listen(stream: &mut TcpStream, silence: Duration) -> Heard {
         }
         assert!(heard.len() < MOST, "an answer without end");
     };
-    Heard { text: String::from_utf8_lossy(&heard).into_owned(), closed }
+    ReceivedBytes { text: String::from_utf8_lossy(&heard).into_owned(), closed }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::layers::LABORATORY;
 use crate::tree::{File, Tree};
 
 /// Scripts of sysbench, which no Redis runs.
@@ -37,7 +38,7 @@ fn is_named_in_code(tree: &Tree, text: &str) -> bool {
     let strings = |file: &File| {
         file.tokens().iter().any(|token| token.string().is_some_and(|inner| inner.contains(text)))
     };
-    tree.rust(&["src/", "distlock/src/", "loadtest/src/"], &[]).any(strings)
+    tree.rust(&[&["src/", "distlock/src/"], &LABORATORY[..]].concat(), &[]).any(strings)
 }
 
 /// Data that `deploy/` gives to a client of the database is none.

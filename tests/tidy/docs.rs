@@ -1,21 +1,117 @@
 //! What documents say of the tests.
 
-use crate::tree::{File, Tree};
+use crate::tree::{File, Tree, has_extension};
 
 /// The pages that name the test of each flaw and of each report, and that of each fault.
-const PAGES: [&str; 2] = ["docs/locks.md", "docs/laboratory.md"];
+const PAGES: [&str; 2] = ["docs/locks/", "docs/faults.md"];
+/// The most lines of the first page, and the most words of the map.
+const README_LINES: usize = 200;
+const ARCHITECTURE_WORDS: usize = 2500;
+/// What each record of a decision says, in this order.
+const RECORD: [&str; 4] = ["Date: ", "## Context", "## Decision", "## Consequences"];
+const CONTENTS: &str = "docs/SUMMARY.md";
+const KINDS: &str = "docs/locks/guarantees.md";
+const RECORDS: &str = "docs/decisions/";
+const GLOSSARY: &str = "docs/glossary.md";
+/// The column of the glossary that names what to search for.
+const GLOSSARY_CODE: usize = 3;
 /// A name with so many underscores is a sentence, which only tests are called by.
 const SENTENCE: usize = 3;
 
 /// Every test that the pages name is there, and in the file that it names.
 pub(crate) fn named_tests_exist(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
-    for file in tree.files.iter().filter(|file| PAGES.contains(&&file.path[..])) {
+    for file in tree.ending(&[".md"]).filter(|file| file.under(&PAGES)) {
         for (line, row) in file.lines().filter(|(_, row)| row.starts_with('|')) {
             for (place, test) in named(row) {
                 if !tree.files.iter().any(|file| holds(file, place, test)) {
                     let place = place.unwrap_or("the tree");
                     found.push(file.at(line, &format!("there is no test `{test}` in {place}")));
+                }
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn first_pages_are_short(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in &tree.files {
+        let (count, most, of) = match &file.path[..] {
+            "README.md" => (file.text.lines().count(), README_LINES, "lines"),
+            "docs/ARCHITECTURE.md" => {
+                (file.text.split_whitespace().count(), ARCHITECTURE_WORDS, "words")
+            }
+            _ => continue,
+        };
+        if count > most {
+            found.push(file.at(1, &format!("{count} {of}, of {most} at most")));
+        }
+    }
+    found
+}
+
+/// The table of contents of the site links to every page; it lists by itself the decisions, and the
+/// kinds of locks that the table of guarantees links to.
+pub(crate) fn site_has_every_page(tree: &Tree) -> Vec<String> {
+    let contents = tree.files.iter().find(|file| file.path == CONTENTS);
+    let contents = contents.map_or("", |file| file.text.as_str());
+    let kinds = tree.files.iter().find(|file| file.path == KINDS);
+    let is_kind = |name: &str| {
+        let page = name.trim_start_matches("locks/");
+        kinds.is_some_and(|file| {
+            file.lines()
+                .any(|(_, row)| row.starts_with("| [") && row.contains(&format!("]({page}) |")))
+        })
+    };
+    let mut found = Vec::new();
+    for file in tree.ending(&[".md"]).filter(|file| file.under(&["docs/"])) {
+        let name = file.path.trim_start_matches("docs/");
+        let is_listed = file.path == CONTENTS
+            || (file.under(&[RECORDS]) && !name.ends_with("/README.md"))
+            || is_kind(name)
+            || contents.contains(&format!("({name})"));
+        if !is_listed {
+            found.push(file.at(1, &format!("{CONTENTS} does not link to it")));
+        }
+    }
+    found
+}
+
+/// Each record of a decision has its four parts, and the index links to it.
+pub(crate) fn decisions_are_complete(tree: &Tree) -> Vec<String> {
+    let index_path = format!("{RECORDS}README.md");
+    let index = tree.files.iter().find(|file| file.path == index_path);
+    let index = index.map_or("", |file| file.text.as_str());
+    let mut found = Vec::new();
+    for file in tree.files.iter().filter(|file| file.under(&[RECORDS]) && file.path != index_path) {
+        let name = file.path.trim_start_matches(RECORDS);
+        if !index.contains(&format!("({name})")) {
+            found.push(file.at(1, "the index of decisions does not link to it"));
+        }
+        let mut lines = file.lines();
+        for part in RECORD {
+            if !lines.any(|(_, line)| line.starts_with(part)) {
+                found.push(file.at(1, &format!("lacks `{part}`, or has it in another order")));
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Every name that the glossary gives for a term stands in a file that is no page.
+pub(crate) fn terms_are_in_the_code(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path == GLOSSARY) {
+        for (line, row) in file.lines().filter(|(_, row)| row.starts_with("| ")) {
+            let code = row.split('|').nth(GLOSSARY_CODE).unwrap_or_default();
+            for name in code.split('`').skip(1).step_by(2) {
+                let name = name.rsplit("::").next().unwrap_or(name);
+                let is_there =
+                    |file: &File| !has_extension(&file.path, "md") && file.text.contains(name);
+                if !tree.files.iter().any(is_there) {
+                    found.push(file.at(line, &format!("`{name}` is in no file of the code")));
                 }
             }
         }

@@ -6,13 +6,50 @@ use crate::tree::{File, Tree};
 const LAYERS: [&str; 5] = ["domain", "store", "sale", "http", "app"];
 
 /// Each member, the members it may depend on, and those only its tests may.
-const MEMBERS: [(&str, &[&str], &[&str]); 5] = [
+const MEMBERS: [(&str, &[&str], &[&str]); 10] = [
     ("Cargo.toml", &["distlock"], &["testbed"]),
-    ("conformance/Cargo.toml", &["distlock", "testbed"], &["loadtest"]),
+    ("conformance/Cargo.toml", &["distlock", "testbed"], &["loadtest-measure"]),
     ("distlock/Cargo.toml", &[], &["testbed"]),
-    ("loadtest/Cargo.toml", &["testbed"], &["distlock"]),
+    (
+        "loadtest/Cargo.toml",
+        &[
+            "loadtest-report",
+            "loadtest-lab",
+            "loadtest-judge",
+            "loadtest-load",
+            "loadtest-measure",
+            "testbed",
+        ],
+        &["distlock"],
+    ),
+    (
+        "loadtest/report/Cargo.toml",
+        &["loadtest-lab", "loadtest-judge", "loadtest-load", "loadtest-measure"],
+        &[],
+    ),
+    (
+        "loadtest/lab/Cargo.toml",
+        &["loadtest-judge", "loadtest-load", "loadtest-measure", "testbed"],
+        &[],
+    ),
+    ("loadtest/judge/Cargo.toml", &["loadtest-load", "loadtest-measure"], &["testbed"]),
+    ("loadtest/load/Cargo.toml", &["loadtest-measure"], &[]),
+    ("loadtest/measure/Cargo.toml", &["testbed"], &[]),
     ("testbed/Cargo.toml", &[], &[]),
 ];
+
+/// The sources of the laboratory, from its lowest layer on.
+pub(crate) const LABORATORY: [&str; 6] = [
+    "loadtest/measure/src/",
+    "loadtest/load/src/",
+    "loadtest/judge/src/",
+    "loadtest/lab/src/",
+    "loadtest/report/src/",
+    "loadtest/src/",
+];
+/// Its files that read a database.
+const LABORATORY_SQL: [&str; 2] =
+    ["loadtest/measure/src/database_settings.rs", "loadtest/judge/src/audit.rs"];
 
 const POOLS: &str = "src/store/pools.rs";
 const PRODUCT: [&str; 2] = ["src/", "distlock/src/"];
@@ -23,7 +60,7 @@ pub(crate) fn places_exist(tree: &Tree) -> Vec<String> {
         "src/domain/",
         "src/store/",
         POOLS,
-        "src/sale/mod.rs",
+        "src/sale/critical_section.rs",
         "src/http/error.rs",
         "src/app.rs",
         "src/main.rs",
@@ -32,13 +69,14 @@ pub(crate) fn places_exist(tree: &Tree) -> Vec<String> {
         "src/telemetry.rs",
         "distlock/src/redis/",
         "distlock/src/kind.rs",
-        "distlock/src/registry.rs",
-        "distlock/src/table.rs",
-        "loadtest/src/judge/audit.rs",
+        "distlock/src/kinds.rs",
+        LABORATORY_SQL[0],
+        LABORATORY_SQL[1],
         "migrations/",
         "lua/",
         "docs/ARCHITECTURE.md",
     ];
+    let places = [&places[..], &LABORATORY].concat();
     let exists = |place: &&str| tree.files.iter().any(|file| file.under(&[place]));
     let gone = places.iter().filter(|place| !exists(place));
     gone.map(|place| format!("{place} does not exist, but a law is about it")).collect()
@@ -71,10 +109,16 @@ fn dependency<'a>(section: &str, text: &'a str) -> Option<&'a str> {
     if !section.contains("dependencies") || section.starts_with("workspace") {
         return None;
     }
-    let known = ["seckill", "conformance", "distlock", "loadtest", "testbed"];
+    let is_member = |word: &&str| MEMBERS.iter().any(|(path, ..)| package(path) == *word);
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     let words = text.split('#').next().unwrap_or_default().split(|c| !is_word(c));
-    words.into_iter().find(|word| known.contains(word))
+    words.into_iter().find(is_member)
+}
+
+/// The name of the package with that manifest: its folders, joined.
+fn package(manifest: &str) -> String {
+    let folder = manifest.strip_suffix("/Cargo.toml");
+    folder.map_or_else(|| "seckill".to_owned(), |folder| folder.replace('/', "-"))
 }
 
 pub(crate) fn layers_look_down(tree: &Tree) -> Vec<String> {
@@ -124,9 +168,10 @@ pub(crate) fn locks(tree: &Tree) -> Vec<String> {
     let mut found =
         tree.find("distlock ::", &["src/domain/", "src/store/", "src/http/"], &[POOLS], law);
     // The service and its locks use one connection to Redis.
-    let law = "of `distlock` the store knows the connection to Redis";
+    let law = "of `distlock` the store knows the connection to Redis and the form of keys";
     let all = tree.find("distlock ::", &[POOLS], &[], law);
-    let known = ["distlock :: RedisAddress", "distlock :: RedisConnection"];
+    let known =
+        ["distlock :: RedisAddress", "distlock :: RedisConnection", "distlock :: RedisKeys"];
     let known = known.map(|known| tree.find(known, &[POOLS], &[], law)).concat();
     found.extend(all.into_iter().filter(|line| !known.contains(line)));
     found
@@ -151,17 +196,18 @@ pub(crate) fn domain_does_no_io(tree: &Tree) -> Vec<String> {
 }
 
 pub(crate) fn sql(tree: &Tree) -> Vec<String> {
-    let allowed = ["src/store/", "distlock/src/mysql/", "loadtest/src/judge/audit.rs"];
+    let allowed = [&["src/store/", "distlock/src/mysql/"], &LABORATORY_SQL[..]].concat();
     let mut found = Vec::new();
-    for file in tree.rust(&["src/", "distlock/src/", "loadtest/src/"], &allowed) {
+    for file in tree.rust(&[&PRODUCT[..], &LABORATORY].concat(), &allowed) {
         for token in file.code() {
             if token.string().is_some_and(looks_like_sql) {
-                found.push(file.at(token.line, "SQL stands only in `store`, `mysql` and audit.rs"));
+                let law = "SQL stands only in `store`, `mysql`, audit.rs and database_settings.rs";
+                found.push(file.at(token.line, law));
             }
         }
     }
-    let law = "only audit.rs reads a database";
-    found.extend(tree.find("sqlx ::", &["loadtest/src/"], &allowed, law));
+    let law = "only audit.rs and database_settings.rs read a database";
+    found.extend(tree.find("sqlx ::", &LABORATORY, &allowed, law));
     found
 }
 
@@ -201,8 +247,8 @@ pub(crate) fn axum(tree: &Tree) -> Vec<String> {
 }
 
 pub(crate) fn status_codes(tree: &Tree) -> Vec<String> {
-    let law = "status codes stand only in http/error.rs";
-    tree.find("StatusCode ::", &PRODUCT, &["src/http/error.rs"], law)
+    let law = "status codes stand only in http/error.rs and http/success.rs";
+    tree.find("StatusCode ::", &PRODUCT, &["src/http/error.rs", "src/http/success.rs"], law)
 }
 
 pub(crate) fn environment(tree: &Tree) -> Vec<String> {
@@ -228,7 +274,7 @@ pub(crate) fn globals(tree: &Tree) -> Vec<String> {
     let law = "no globals but telemetry's: state is handed down from app.rs";
     let mutable =
         ["OnceLock", "LazyLock", "OnceCell", "LazyCell", "Mutex", "RwLock", "Cell", "RefCell"];
-    let places = ["src/", "distlock/src/", "loadtest/src/"];
+    let places = [&PRODUCT[..], &LABORATORY].concat();
     let mut found = tree.find("static mut", &places, &[], law);
     for macro_call in ["lazy_static !", "thread_local !"] {
         found.extend(tree.find(macro_call, &places, &["src/telemetry.rs"], law));
@@ -253,12 +299,7 @@ pub(crate) fn globals(tree: &Tree) -> Vec<String> {
 pub(crate) fn no_catch_all(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for file in tree.rust(
-        &[
-            "distlock/src/registry.rs",
-            "distlock/src/kind.rs",
-            "distlock/src/table.rs",
-            "src/sale/mod.rs",
-        ],
+        &["distlock/src/kind.rs", "distlock/src/kinds.rs", "src/sale/critical_section.rs"],
         &[],
     ) {
         for window in file.code().windows(3) {
@@ -275,7 +316,7 @@ pub(crate) fn no_catch_all(tree: &Tree) -> Vec<String> {
 /// One match per choice: code elsewhere asks a kind for its guarantees, not for its name.
 pub(crate) fn kinds(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
-    let allowed = ["distlock/src/registry.rs", "distlock/src/kind.rs", "distlock/src/table.rs"];
+    let allowed = ["distlock/src/kind.rs", "distlock/src/kinds.rs"];
     for file in tree.rust(&PRODUCT, &allowed) {
         let code = file.code();
         let mut matches_ends = 0;
@@ -290,10 +331,12 @@ pub(crate) fn kinds(tree: &Tree) -> Vec<String> {
             let compared = window[0].is_any(&["==", "!=", "|", "let"]);
             let is_pattern = window[4].is_any(&["=>", "|", "if", "==", "!="]);
             if compared || is_pattern || at < matches_ends {
-                found.push(file.at(
-                    window[1].line,
-                    "lock kinds are told apart only in kind.rs, table.rs and registry.rs",
-                ));
+                found.push(
+                    file.at(
+                        window[1].line,
+                        "lock kinds are told apart only in kind.rs and kinds.rs",
+                    ),
+                );
             }
         }
     }

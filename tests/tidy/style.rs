@@ -1,5 +1,6 @@
 //! Sizes, names, and what must not be left lying about.
 
+use crate::layers::LABORATORY;
 use crate::tree::Tree;
 
 const MAX_FILE_LINES: usize = 400;
@@ -127,6 +128,6 @@ fn names_a_machine_path(text: &str) -> bool {
 
 pub(crate) fn no_bare_unwrap(tree: &Tree) -> Vec<String> {
     let law = "`unwrap()` outside of tests: return the error, or `expect(\"why it cannot be\")`";
-    let places = ["src/", "distlock/src/", "loadtest/src/", "testbed/src/"];
+    let places = [&["src/", "distlock/src/", "testbed/src/"], &LABORATORY[..]].concat();
     tree.find(". unwrap ( )", &places, &[], law)
 }

@@ -41,8 +41,19 @@ impl Tree {
         Self { files }
     }
 
-    pub(crate) fn of(path: &str, text: String) -> Self {
-        Self { files: vec![File::new(path, text)] }
+    /// The files of a sample. The first has this path; a line `>>> path` begins each further one.
+    pub(crate) fn of(path: &str, text: &str) -> Self {
+        let mut parts = text.split(">>> ");
+        let mut files = vec![File::new(path, parts.next().unwrap_or_default().to_owned())];
+        for part in parts {
+            let (path, text) = part.split_once('\n').unwrap_or((part, ""));
+            files.push(File::new(path, text.to_owned()));
+        }
+        Self { files }
+    }
+
+    pub(crate) fn file(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
     }
 
     /// The Rust files under `within`, without those under `except`. A directory ends in `/`.
@@ -125,6 +136,6 @@ impl File {
     }
 }
 
-fn has_extension(path: &str, extension: &str) -> bool {
+pub(crate) fn has_extension(path: &str, extension: &str) -> bool {
     Path::new(path).extension().is_some_and(|found| found == extension)
 }

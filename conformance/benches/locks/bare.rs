@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance::Servers;
-use loadtest::bench::processes::Named;
-use loadtest::error::Result;
+use loadtest_measure::error::Result;
+use loadtest_measure::processes::NamedProcess;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError};
 
@@ -18,14 +18,14 @@ const RELEASE: &str = include_str!("../../../lua/lock/release_if_owner.lua");
 
 /// `SET NX PX` and a script that compares and deletes, for each task on a key of its own, over one
 /// multiplexed connection. An owner is the number of the task: no names are made up.
-pub(crate) struct Bare {
+pub(crate) struct BareCommands {
     connection: MultiplexedConnection,
     digest: String,
     tasks: usize,
-    processes: Vec<Named>,
+    processes: Vec<NamedProcess>,
 }
 
-impl Bare {
+impl BareCommands {
     pub(crate) async fn connect(servers: &Servers, tasks: usize) -> Result<Self> {
         let redis = servers.redis();
         let config = AsyncConnectionConfig::new()
@@ -46,7 +46,7 @@ impl Bare {
 }
 
 #[async_trait]
-impl Cell for Bare {
+impl Cell for BareCommands {
     async fn slice(&mut self, length: Duration) -> Result<Slice> {
         let (connection, digest) = (&self.connection, &self.digest);
         together(self.tasks, length, &self.processes, |task, over| {
@@ -79,6 +79,6 @@ async fn pair(
     let mut release = redis::cmd("EVALSHA");
     release.arg(digest).arg(1).arg(key).arg(owner);
     let freed: i64 = release.query_async(&mut connection).await?;
-    assert!(granted.is_some() && freed == 1, "nobody else wants {key}");
+    assert!(granted.is_some() && freed == 1, "{key} is uncontended");
     Ok(())
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance::Servers;
-use loadtest::error::{Error, Result};
+use loadtest_measure::error::{Error, Result};
 use tokio::process::Command;
 
 use crate::cell::{Cell, Slice, broken};
 
 /// Requests of the first slice, which says how many fill the next.
 const FIRST: f64 = 1000.0;
-/// It has ended well without a line of figures before.
+/// Attempts, since the benchmark at times ends well without a line of figures.
 const TRIES: u32 = 3;
 
 /// Keys, of which one is drawn for each command. Each ends soon, so nearly all are free.
@@ -32,7 +32,7 @@ impl Benchmark {
         Self { url, tasks, per_s: None }
     }
 
-    /// What it makes of so many requests, a second; or what it says instead.
+    /// The rate of `requests` requests a second, or the program's output if it has none.
     async fn ask(&self, requests: f64) -> Result<std::result::Result<f64, String>> {
         let said = Command::new("redis-benchmark")
             .args(["-u", &self.url, "-c", "1", "--csv"])

@@ -1,15 +1,14 @@
 //! A cell: one thing that is measured, a slice of time at a time, and what slices come to.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use async_trait::async_trait;
-use loadtest::bench::processes::{Named, Times};
-use loadtest::error::{Error, Result};
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::processes::{NamedProcess, ProcessTimes};
 use serde::Serialize;
 
 /// What works in turn with others.
@@ -66,7 +65,7 @@ impl Slice {
     }
 }
 
-/// So many per cent of these, which are sorted, are no greater.
+/// The value that `percent` % of these sorted values do not exceed.
 fn quantile(sorted: &[f64], percent: usize) -> Option<f64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
@@ -91,9 +90,9 @@ pub(crate) struct Sample {
 ///
 /// By a thread, since tasks that never wait for anything leave a runtime no moment for its timers.
 #[derive(Clone)]
-pub(crate) struct Over(Arc<AtomicBool>);
+pub(crate) struct StopFlag(Arc<AtomicBool>);
 
-impl Over {
+impl StopFlag {
     pub(crate) fn after(length: Duration) -> Self {
         let over = Self(Arc::default());
         let told = Arc::clone(&over.0);
@@ -114,19 +113,19 @@ pub(crate) fn broken<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> Error
     move |error| Error::Setup(format!("{what}: {error}"))
 }
 
-/// Runs so many tasks for so long, each of which says how often it has done what is measured, and
-/// asks what these processes used meanwhile.
+/// Runs `tasks` tasks for a slice. Each returns how often it did what is measured; the use of these
+/// processes is read meanwhile.
 pub(crate) async fn together<F>(
     tasks: usize,
     length: Duration,
-    processes: &[Named],
-    task: impl Fn(usize, Over) -> F,
+    processes: &[NamedProcess],
+    task: impl Fn(usize, StopFlag) -> F,
 ) -> Result<Slice>
 where
     F: Future<Output = Result<u64>> + Send + 'static,
 {
-    let (before, began) = (Times::of(processes), Instant::now());
-    let over = Over::after(length);
+    let (before, began) = (ProcessTimes::of(processes), Instant::now());
+    let over = StopFlag::after(length);
     let tasks: Vec<_> = (0..tasks).map(|number| tokio::spawn(task(number, over.clone()))).collect();
     let mut count = 0;
     for task in tasks {
@@ -134,7 +133,7 @@ where
         count += ended?;
     }
     let seconds = began.elapsed().as_secs_f64();
-    let used = Times::of(processes).for_each(&before, 1.0);
+    let used = ProcessTimes::of(processes).for_each(&before, 1.0);
     #[allow(clippy::cast_precision_loss)]
     let count = count as f64;
     Ok(Slice { count, seconds, used, times_ms: BTreeMap::new() })

@@ -1,6 +1,5 @@
-//! What clients send to a server, counted from outside: on Redis by MONITOR, without what scripts
-//! call and without signs of life; on `ZooKeeper` by its own count of packets, signs of life
-//! included.
+//! What clients send to a server, counted from outside. On Redis MONITOR counts, without calls of
+//! scripts and without keep-alives. `ZooKeeper` counts its own packets, keep-alives included.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use loadtest::error::{Error, Result};
+use loadtest_measure::error::{Error, Result};
 use testbed::Redis;
 use uuid::Uuid;
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 use conformance::protocol::Setup;
 use conformance::{promise, setup};
 use distlock::LockKind;
-use loadtest::bench::figure::Bar;
-use loadtest::error::Result;
+use loadtest_measure::bars::Bar;
+use loadtest_measure::error::Result;
 
 use crate::cell::{Cell, broken};
 use crate::commands::Commands;
 use crate::contest::{COMMANDS, Contest, HAND_OFF, WAITED};
 use crate::crowd::{COST, TIME, Waiters};
 use crate::groups::{Group, OURS, Stage};
-use crate::held::Held;
+use crate::held::HeldLocks;
 use crate::rows::{Figure, Row};
 use crate::throughput::servers_of;
 use crate::trip::Trip;
@@ -25,17 +25,17 @@ const PLAIN: &str = "redisson-plain";
 const FAIR: &str = "redisson-fair";
 /// What no hand-off by the server can take less than.
 const TRIP: &str = "trip";
-/// Whoever does not get the lock asks again at once.
+/// A contender that does not get the lock asks again at once.
 const SPIN: &str = "spin";
 const FEW: &str = "few";
 const MANY: &str = "many";
 
 /// Cells that are measured side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Contended {
-    /// The contenders in so many processes, of this library and of Redisson.
+pub(crate) enum ContentionCell {
+    /// The contenders in that number of processes, of this library and of Redisson.
     Contest(u32),
-    /// What clients send: so many processes, with so many waiters each.
+    /// What clients send, by the number of processes and of waiters in each.
     Commands(u32, u32),
     /// Every way to wait: the contenders in two processes, those of `local` in one.
     Ways,
@@ -45,7 +45,7 @@ pub(crate) enum Contended {
     Held,
 }
 
-impl fmt::Display for Contended {
+impl fmt::Display for ContentionCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contest(processes) => write!(f, "contest-{processes}"),
@@ -57,7 +57,7 @@ impl fmt::Display for Contended {
     }
 }
 
-impl Contended {
+impl ContentionCell {
     /// Makes one of its cells, and starts what it needs.
     pub(crate) fn cell(self, cell: &'static str, stage: &Stage) -> Result<Box<dyn Cell>> {
         let servers = &stage.servers;
@@ -87,7 +87,7 @@ impl Contended {
             Self::Held => {
                 let (locks, lease_s) = if cell == FEW { (1_000, 1) } else { (100_000, 10) };
                 let lease = Duration::from_secs(lease_s);
-                Box::new(Held::take(servers, stage.many(locks), lease)?)
+                Box::new(HeldLocks::take(servers, stage.many(locks), lease)?)
             }
         })
     }
@@ -103,7 +103,7 @@ fn way(cell: &str, stage: &Stage) -> Result<Contest> {
     let size = (processes, CONTENDERS / processes);
     let usual = setup(servers, kind);
     let contest = if is_spin {
-        Contest::ours(servers, &Setup { first_stage: false, ..usual }, size).spinning()
+        Contest::ours(servers, &Setup { local_queue: false, ..usual }, size).spinning()
     } else {
         Contest::ours(servers, &usual, size)
     };
@@ -133,7 +133,7 @@ pub(crate) fn rows() -> Vec<Row> {
 }
 
 fn contest(processes: u32) -> [Row; 6] {
-    let group = Group::Contended(Contended::Contest(processes));
+    let group = Group::Contended(ContentionCell::Contest(processes));
     let row = |name: &str, what: &str, figure, beside, most| Row {
         name: format!("{name}-{processes}"),
         what: format!("{what}, {CONTENDERS} contenders in {processes} processes"),
@@ -179,7 +179,7 @@ fn commands(processes: u32, waiters: u32) -> Row {
         what: format!(
             "sent by clients for each hand-off, {waiters} waiters in each of {processes}"
         ),
-        group: Group::Contended(Contended::Commands(processes, waiters)),
+        group: Group::Contended(ContentionCell::Commands(processes, waiters)),
         cell: OURS,
         beside: None,
         figure: Figure::Each(COMMANDS),
@@ -197,7 +197,7 @@ fn crowds() -> [Row; 3] {
         figure,
         bar: Some(Bar::AtMost(most)),
     };
-    let (waiters, held) = (Contended::Waiters, Contended::Held);
+    let (waiters, held) = (ContentionCell::Waiters, ContentionCell::Held);
     let of_10_000 = "of a hand-off with 10,000 waiters beside 100";
     let renewal = "processor time of a renewal with 100,000 locks beside 1,000";
     [
@@ -214,7 +214,7 @@ fn ways() -> Vec<Row> {
         what: format!(
             "`{cell}`: ms of a hand-off, 99 %, {CONTENDERS} contenders, processes: {processes}"
         ),
-        group: Group::Contended(Contended::Ways),
+        group: Group::Contended(ContentionCell::Ways),
         cell,
         beside: None,
         figure: Figure::P99(HAND_OFF),

@@ -1,6 +1,6 @@
 //! A crowd that waits for one lock: what a hand-off costs then.
 //!
-//! All of them wait all the time, half of them as if in another process; between slices somebody
+//! All of them wait all the time, half of them as if in another process; between slices one task
 //! holds the lock.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use conformance::{Servers, fresh_name};
 use distlock::{Lease, LockError, LockKind, LockName, LockOptions, Locks};
-use loadtest::error::{Error, Result};
+use loadtest_measure::error::{Error, Result};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -32,7 +32,7 @@ const WAIT: Duration = Duration::from_hours(10);
 
 /// Tasks that all want one lock.
 pub(crate) struct Waiters {
-    /// Whether whoever holds the lock lets it go.
+    /// Whether the holder releases the lock.
     open: watch::Sender<bool>,
     entered: Arc<AtomicU64>,
     tasks: JoinSet<LockError>,
@@ -40,7 +40,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// So many of them.
+    /// Starts `count` waiters.
     pub(crate) async fn start(servers: &Servers, count: usize) -> Result<Self> {
         let name = LockName::new(fresh_name()).map_err(broken("a name"))?;
         let (open, gate) = watch::channel(false);
@@ -82,7 +82,7 @@ async fn enter(
 #[async_trait]
 impl Cell for Waiters {
     async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let used = Used::from_now(&self.processes);
+        let used = ResourceUse::from_now(&self.processes);
         let before = self.entered.load(Ordering::Relaxed);
         self.open.send_replace(true);
         sleep(length).await;
@@ -96,13 +96,13 @@ impl Cell for Waiters {
 }
 
 /// What processes use from a moment on.
-pub(crate) struct Used<'a> {
+pub(crate) struct ResourceUse<'a> {
     pids: &'a [u32],
     before: f64,
     since: Instant,
 }
 
-impl<'a> Used<'a> {
+impl<'a> ResourceUse<'a> {
     pub(crate) fn from_now(pids: &'a [u32]) -> Self {
         Self { pids, before: processor_us(pids), since: Instant::now() }
     }

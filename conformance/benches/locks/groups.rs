@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use conformance::Servers;
 use distlock::LockKind;
-use loadtest::error::Result;
+use loadtest_measure::error::Result;
 use tokio::runtime::Runtime;
 
-use crate::bare::Bare;
+use crate::bare::BareCommands;
 use crate::benchmark::Benchmark;
 use crate::cell::{Cell, broken};
-use crate::contended::Contended;
+use crate::contended::ContentionCell;
 use crate::jvm::{Api, Redisson};
-use crate::local::Usual;
-use crate::throughput::{Taking, WAIT, name};
+use crate::local::MutexMap;
+use crate::throughput::{UncontendedLocks, WAIT, name};
 
 /// The bare pair of commands.
 pub(crate) const BARE: &str = "bare";
@@ -26,16 +26,16 @@ pub(crate) const OURS: &str = "ours";
 pub(crate) const JVM: &str = "jvm";
 /// A sharded map of mutexes.
 pub(crate) const USUAL: &str = "usual";
-/// The same, with a bound on each wait.
+/// The process's queue with a bound on each wait.
 pub(crate) const BOUNDED: &str = "bounded";
 
-/// A round of a group without a bar (`kinds`, `ways`) is so many times shorter.
+/// A round of a group without a bar (`kinds`, `ways`) is shorter by this factor.
 pub(crate) const LESS: u32 = 5;
 
 /// Cells that are measured side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
-    /// Locks of this library and the bare pair, so many tasks with a key each.
+    /// Locks of this library and the bare pair, by the number of tasks, each with its own key.
     Pair(usize),
     /// `redisson` and the real one, the same.
     Peer(Api, usize),
@@ -46,10 +46,10 @@ pub(crate) enum Group {
         /// Whether they want one key, or have one each.
         same: bool,
     },
-    /// Every kind, so many tasks with a key each.
+    /// Every kind, by the number of tasks, each with its own key.
     Kinds(usize),
     /// Locks that many want, or of which many are held.
-    Contended(Contended),
+    Contended(ContentionCell),
 }
 
 impl fmt::Display for Group {
@@ -79,7 +79,7 @@ impl Stage {
         Ok(Self { servers: Servers::start(), runtime, is_smoke })
     }
 
-    /// So many, if they are measured.
+    /// Returns `count`, or a hundredth of it in a smoke run.
     pub(crate) fn many(&self, count: usize) -> usize {
         if self.is_smoke { count.div_ceil(100) } else { count }
     }
@@ -87,7 +87,7 @@ impl Stage {
     /// Locks of that kind, a key for each task.
     fn taking(&self, kind: LockKind, tasks: usize) -> Result<Box<dyn Cell>> {
         let names = (0..tasks).map(|task| name(kind.as_str(), task)).collect();
-        Ok(Box::new(Taking::of(self, kind, names)?))
+        Ok(Box::new(UncontendedLocks::of(self, kind, names)?))
     }
 }
 
@@ -95,22 +95,22 @@ impl Group {
     /// How long each of its cells works in a round: less where there is no bar to meet.
     pub(crate) fn seconds(self, of_a_bar: Duration) -> Duration {
         match self {
-            Self::Kinds(_) | Self::Contended(Contended::Ways) => of_a_bar / LESS,
+            Self::Kinds(_) | Self::Contended(ContentionCell::Ways) => of_a_bar / LESS,
             _ => of_a_bar,
         }
     }
 
     /// Whether cells of the real Redisson are among its own.
     pub(crate) fn is_beside_redisson(self) -> bool {
-        matches!(self, Self::Peer(..) | Self::Contended(Contended::Contest(_)))
+        matches!(self, Self::Peer(..) | Self::Contended(ContentionCell::Contest(_)))
     }
 
-    /// The longest slice of a cell. At the end of a contest nobody asks again, so that those who
-    /// have waited for long are served before they have waited longer: it may not end often.
+    /// The longest slice of a cell. At the end of a contest no task asks again, so the longest
+    /// waiters are served earlier than they would be: it may not end often.
     pub(crate) fn slice(self) -> Duration {
         match self {
-            Self::Contended(Contended::Contest(_)) => Duration::from_secs(5),
-            Self::Contended(Contended::Ways) => Duration::from_secs(2),
+            Self::Contended(ContentionCell::Contest(_)) => Duration::from_secs(5),
+            Self::Contended(ContentionCell::Ways) => Duration::from_secs(2),
             _ => Duration::from_millis(500),
         }
     }
@@ -120,7 +120,7 @@ impl Group {
         let servers = &stage.servers;
         Ok(match (self, cell) {
             (Self::Pair(tasks), BARE) => {
-                Box::new(stage.runtime.block_on(Bare::connect(servers, tasks))?)
+                Box::new(stage.runtime.block_on(BareCommands::connect(servers, tasks))?)
             }
             (Self::Pair(tasks), BENCHMARK) => Box::new(Benchmark::of(servers, tasks)),
             (Self::Peer(api, tasks), JVM) => Box::new(Redisson::start(servers, api, tasks)),
@@ -129,9 +129,9 @@ impl Group {
                 let names = (0..tasks).map(|task| name("local", if same { 0 } else { task }));
                 let names = names.collect();
                 match cell {
-                    USUAL => Box::new(Usual::of(names, None)),
-                    BOUNDED => Box::new(Usual::of(names, Some(WAIT))),
-                    _ => Box::new(Taking::of(stage, LockKind::Local, names)?),
+                    USUAL => Box::new(MutexMap::of(names, None)),
+                    BOUNDED => Box::new(MutexMap::of(names, Some(WAIT))),
+                    _ => Box::new(UncontendedLocks::of(stage, LockKind::Local, names)?),
                 }
             }
             (Self::Contended(contended), cell) => contended.cell(cell, stage)?,

@@ -7,39 +7,39 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance::protocol::Want;
+use conformance::protocol::LockRequest;
 use conformance::{Addresses, Contender, Servers, fresh_name, setup};
 use distlock::LockKind;
-use loadtest::error::{Error, Result};
+use loadtest_measure::error::{Error, Result};
 use testbed::{Redis, RedisOptions};
 use tokio::time::sleep;
 
 use crate::cell::{Cell, Slice, broken};
-use crate::crowd::Used;
+use crate::crowd::ResourceUse;
 
 /// How many are asked for at once.
 const AT_ONCE: usize = 500;
 
 /// A process that holds locks.
-pub(crate) struct Held {
+pub(crate) struct HeldLocks {
     redis: Redis,
     locks: usize,
     processes: [u32; 2],
     _contender: Contender,
 }
 
-impl Held {
-    /// So many locks that are renewed for so long at a time.
+impl HeldLocks {
+    /// Takes `locks` locks that are renewed for `lease` at a time.
     pub(crate) fn take(servers: &Servers, locks: usize, lease: Duration) -> Result<Self> {
         let redis = servers.bed().redis(RedisOptions::default()).map_err(broken("a Redis"))?;
         let addresses = Addresses { redis: Some(redis.url().to_owned()), ..Addresses::default() };
         let mut setup = setup(servers, LockKind::Redisson);
-        (setup.addresses, setup.mint) = (addresses, None);
+        (setup.addresses, setup.token_source) = (addresses, None);
         let contender = Contender::start_as(servers, &setup);
         let mut left = locks;
         while left > 0 {
             let some = left.min(AT_ONCE);
-            let take = |_| contender.lock_later(&Want::new(&fresh_name(), lease));
+            let take = |_| contender.lock_later(&LockRequest::new(&fresh_name(), lease));
             let pending: Vec<_> = (0..some).map(take).collect();
             for pending in pending {
                 let failed = |failure| Error::Setup(format!("a lock to hold: {failure:?}"));
@@ -61,10 +61,10 @@ impl Held {
 }
 
 #[async_trait]
-impl Cell for Held {
+impl Cell for HeldLocks {
     async fn slice(&mut self, length: Duration) -> Result<Slice> {
         let before = self.renewals()?;
-        let used = Used::from_now(&self.processes);
+        let used = ResourceUse::from_now(&self.processes);
         sleep(length).await;
         let slice = used.slice(self.renewals()? - before);
         let keys = self.redis.command(&["DBSIZE"]).map_err(broken("DBSIZE"))?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance::{Jvm, Servers};
-use loadtest::bench::processes::{Named, Times};
-use loadtest::error::{Error, Result};
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::processes::{NamedProcess, ProcessTimes};
 use tokio::task::block_in_place;
 
 use crate::cell::{Cell, Slice};
@@ -20,10 +20,10 @@ pub(crate) enum Api {
     Async,
 }
 
-/// Redisson's locks, so many tasks with a key each.
+/// Redisson's locks, by the number of tasks, each with its own key.
 pub(crate) struct Redisson {
     jvm: Jvm,
-    processes: Vec<Named>,
+    processes: Vec<NamedProcess>,
 }
 
 impl Redisson {
@@ -43,10 +43,10 @@ impl Redisson {
 #[async_trait]
 impl Cell for Redisson {
     async fn slice(&mut self, length: Duration) -> Result<Slice> {
-        let before = Times::of(&self.processes);
+        let before = ProcessTimes::of(&self.processes);
         let ms = length.as_millis().to_string();
         let answer = block_in_place(|| self.jvm.ask(&ms, length)).map_err(Error::Setup)?;
-        let used = Times::of(&self.processes).for_each(&before, 1.0);
+        let used = ProcessTimes::of(&self.processes).for_each(&before, 1.0);
         let mut numbers = answer.split(' ').map_while(|number| number.parse::<f64>().ok());
         let (Some(count), Some(ns)) = (numbers.next(), numbers.next()) else {
             return Err(Error::Setup(format!("the JVM answers {answer:?}")));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use loadtest::error::Result;
+use loadtest_measure::error::Result;
 use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
 
@@ -18,8 +18,8 @@ const SHARDS: usize = 64;
 /// Who uses a mutex, and for what it is there, is counted by its `Arc`.
 type Shard = Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>;
 
-/// A map of mutexes in shards. A key that nobody uses any more is removed: whoever takes locks by
-/// user or by order cannot keep them all.
+/// A map of mutexes in shards. An unused key is removed: a program that locks by user or by order
+/// cannot keep all keys.
 #[derive(Clone)]
 struct Mutexes(Arc<(RandomState, Vec<Shard>)>);
 
@@ -40,7 +40,7 @@ impl Mutexes {
         Arc::clone(shard.entry(Arc::clone(key)).or_default())
     }
 
-    /// Takes the key and lets it go; whoever waits at most so long needs a timer.
+    /// Takes the key and releases it; a bounded wait needs a timer.
     async fn pass(&self, key: &Arc<str>, wait: Option<Duration>) -> Result<()> {
         let mutex = self.find(key);
         let locked = mutex.clone().lock_owned();
@@ -50,7 +50,7 @@ impl Mutexes {
         };
         drop(guard);
         let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
-        // The map's and this one: nobody else has it or wants it.
+        // The map's reference and this one: no other task has it or wants it.
         if Arc::strong_count(&mutex) == 2 {
             shard.remove(key);
         }
@@ -59,13 +59,13 @@ impl Mutexes {
 }
 
 /// Tasks that each take such a mutex and let it go, again and again.
-pub(crate) struct Usual {
+pub(crate) struct MutexMap {
     mutexes: Mutexes,
     keys: Vec<Arc<str>>,
     wait: Option<Duration>,
 }
 
-impl Usual {
+impl MutexMap {
     /// A task for each of these keys, which may be the same; waits for ever, or so long.
     pub(crate) fn of(keys: Vec<String>, wait: Option<Duration>) -> Self {
         let keys = keys.into_iter().map(Arc::from).collect();
@@ -74,7 +74,7 @@ impl Usual {
 }
 
 #[async_trait]
-impl Cell for Usual {
+impl Cell for MutexMap {
     async fn slice(&mut self, length: Duration) -> Result<Slice> {
         let processes = [("us of client", std::process::id())];
         together(self.keys.len(), length, &processes, |task, over| {

@@ -1,13 +1,13 @@
 //! `make bench-locks`: what a lock costs, beside the bare commands it is made of and beside what
 //! others use.
 //!
-//! What a row compares is measured side by side: within a round its cells work in turn, half a
-//! second each (contests longer), until each has had its seconds, so that a noisy neighbour falls
-//! on all alike. A row's figure is the median, over the rounds, of the ratio within a round.
+//! What a row compares is measured side by side. Within a round its cells work in turn, half a
+//! second each (contests longer), until each has had its seconds. A noisy neighbour then falls on
+//! all alike. A row's figure is the median, over the rounds, of the ratio within a round.
 //!
-//! - [`rows`]: what is measured and what it has to reach; [`groups`]: what side by side;
-//!   [`cell`]: how slices become a sample; [`round`]: cells in turn; [`report`]: the table and the
-//!   JSON; [`versions`]: what took part.
+//! - [`rows`]: what is measured and its bars. [`groups`]: what is measured side by side. [`cell`]:
+//!   from slices to a sample. [`round`]: cells in turn. [`report`]: the table and the JSON.
+//!   [`versions`]: what took part.
 //! - [`throughput`]: locks of this library; [`bare`]: the bare pair; [`benchmark`]:
 //!   redis-benchmark; [`jvm`]: the real Redisson; [`local`]: what others use inside a process.
 //! - [`contended`]: locks that many want: [`contest`], by processes, beside one [`trip`] to the
@@ -35,13 +35,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use loadtest::bench::choice::{Choice, EXIT_CODES};
-use loadtest::bench::figure::SECONDS;
-use loadtest::bench::host::HostReport;
-use loadtest::error::Result;
-use loadtest::report::{check_writable, write_json};
-
-use loadtest::say::{say, tell};
+use loadtest_measure::bars::SECONDS;
+use loadtest_measure::bench_flags::{BenchFlags, EXIT_CODES};
+use loadtest_measure::error::Result;
+use loadtest_measure::files::{check_writable, write_json};
+use loadtest_measure::host::HostReport;
+use loadtest_measure::print::{print_line, print_status};
 use report::Report;
 use round::Lengths;
 
@@ -54,7 +53,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(after_help = EXIT_CODES)]
 struct Args {
     #[command(flatten)]
-    choice: Choice,
+    choice: BenchFlags,
     /// Only see that the rows can be measured: each for a moment, whatever it comes to
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
     smoke: bool,
@@ -68,7 +67,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            tell(error.sentence());
+            print_status(error.sentence());
             ExitCode::from(error.exit_code())
         }
     }
@@ -80,7 +79,7 @@ fn run(args: &Args) -> Result<bool> {
     let rows = choice.of(rows::all(), |row| &row.name)?;
     if choice.list {
         for row in rows {
-            say(format_args!("{}: {}", row.name, row.what));
+            print_line(format_args!("{}: {}", row.name, row.what));
         }
         return Ok(true);
     }
@@ -93,10 +92,10 @@ fn run(args: &Args) -> Result<bool> {
         Lengths::of(choice.rounds, Duration::from_secs(choice.seconds))
     };
     let host = HostReport::measure(if args.smoke { 1 } else { choice.seconds.min(SECONDS) })?;
-    tell(host.line());
-    let (samples, versions) = round::measure(&rows, lengths, &|line| tell(line))?;
+    print_status(host.line());
+    let (samples, versions) = round::measure(&rows, lengths, &|line| print_status(line))?;
     let report = Report::of(rows, samples, (lengths, host, versions));
-    say(report.text());
+    print_line(report.text());
     if let Some(path) = &choice.json {
         write_json(path, &report)?;
     }

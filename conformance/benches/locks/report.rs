@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use loadtest::bench::figure::{Bar, Outcome, ROUNDS, SECONDS, Verdict, median};
-use loadtest::bench::host::HostReport;
-use loadtest::bench::text::{percent, table, words};
-use loadtest::lab::machine::Machine;
+use loadtest_measure::bars::{Bar, Outcome, ROUNDS, SECONDS, Verdict, median};
+use loadtest_measure::host::HostReport;
+use loadtest_measure::machine::Machine;
+use loadtest_measure::table::{percent, table};
 use serde::Serialize;
 
 use crate::cell::Sample;
@@ -74,7 +74,7 @@ impl Report {
                 or_none(row.outcome.median.map(|median| format!("{median:.2}"))),
                 or_none(row.bar.map(|bar| bar.to_string())),
                 or_none(row.outcome.spread.map(percent)),
-                words(row.verdict).to_owned(),
+                row.verdict.words().to_owned(),
             ]);
         }
         let Lengths { rounds, seconds, .. } = self.lengths;

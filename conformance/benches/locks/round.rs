@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use loadtest::bench::figure::{ROUNDS, SECONDS};
-use loadtest::error::{Error, Result};
+use loadtest_measure::bars::{ROUNDS, SECONDS};
+use loadtest_measure::error::{Error, Result};
 use serde::Serialize;
 use tokio::time::timeout;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use distlock::LockKind;
-use loadtest::bench::figure::Bar;
+use loadtest_measure::bars::Bar;
 use serde::Serialize;
 
 use crate::cell::Sample;
@@ -27,8 +27,8 @@ pub(crate) enum Figure {
     P50(&'static str),
     /// What 99 % of them do not exceed.
     P99(&'static str),
-    /// What 99 % of so many contenders wait at most, beside what they would if all were served in
-    /// turn, with the usual hold and hand-off.
+    /// What 99 % of the contenders wait at most. It is compared with a service in turn, at the
+    /// usual hold and hand-off.
     WaitedBesideIdeal(u32),
 }
 

@@ -1,12 +1,12 @@
-//! Locks of this library that nobody else wants: how many a second, and what each costs.
+//! Uncontended locks of this library: how many a second, and what each costs.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance::{Addresses, Home, Servers, home, warm_up};
 use distlock::{LockError, LockKind, LockName, LockOptions, Locks, locker};
-use loadtest::bench::processes::Named;
-use loadtest::error::Result;
+use loadtest_measure::error::Result;
+use loadtest_measure::processes::NamedProcess;
 use tokio::task::coop::consume_budget;
 
 use crate::cell::{Cell, Slice, broken, together};
@@ -15,12 +15,12 @@ use crate::groups::Stage;
 /// What a holder that died would keep a lock for.
 const LEASE: Duration = Duration::from_millis(LEASE_MS);
 pub(crate) const LEASE_MS: u64 = 30_000;
-/// Long enough for whoever stands at the end of a queue of the same process.
+/// Long enough for the last waiter in a queue of the same process.
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
 /// Connections to the database beyond one for each task.
 const SPARE: u32 = 8;
 
-/// The key that a task takes again and again, and nobody else does: kinds share no names.
+/// The key that one task alone takes again and again: kinds share no names.
 pub(crate) fn name(what: &str, task: usize) -> String {
     format!("lock:{what}:{task}")
 }
@@ -32,7 +32,7 @@ async fn connect(kind: LockKind, addresses: &Addresses) -> std::result::Result<L
 }
 
 /// The processes that a lock of that kind lives in.
-pub(crate) fn servers_of(servers: &Servers, kind: LockKind) -> Vec<Named> {
+pub(crate) fn servers_of(servers: &Servers, kind: LockKind) -> Vec<NamedProcess> {
     match home(kind) {
         Home::Process => vec![],
         Home::Redis => vec![("us of redis", servers.redis().pid())],
@@ -46,14 +46,14 @@ pub(crate) fn servers_of(servers: &Servers, kind: LockKind) -> Vec<Named> {
 }
 
 /// Tasks that each take a lock and release it, again and again.
-pub(crate) struct Taking {
+pub(crate) struct UncontendedLocks {
     locks: Locks,
     names: Vec<LockName>,
     options: LockOptions,
-    processes: Vec<Named>,
+    processes: Vec<NamedProcess>,
 }
 
-impl Taking {
+impl UncontendedLocks {
     /// A task for each of these keys, for locks of that kind: renewed where the kind renews.
     /// Starts their servers.
     pub(crate) fn of(stage: &Stage, kind: LockKind, keys: Vec<String>) -> Result<Self> {
@@ -71,7 +71,7 @@ impl Taking {
 }
 
 #[async_trait]
-impl Cell for Taking {
+impl Cell for UncontendedLocks {
     async fn slice(&mut self, length: Duration) -> Result<Slice> {
         let Self { locks, names, options, processes } = self;
         together(names.len(), length, processes, |task, over| {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use conformance::Servers;
-use loadtest::error::{Error, Result};
+use loadtest_measure::error::{Error, Result};
 use redis::{Client, Connection, Script};
 use tokio::task::block_in_place;
 
@@ -18,8 +18,8 @@ use crate::throughput::name;
 const ANSWER: Duration = Duration::from_secs(1);
 const RELEASE: &str = include_str!("../../../lua/lock/release_if_owner.lua");
 
-/// A thread and its connection, with nobody else about: it rests for as long as contenders hold
-/// their lock, and asks then.
+/// A thread and its connection, without load: it rests for as long as contenders hold their lock,
+/// and asks then.
 pub(crate) struct Trip {
     connection: Connection,
     script: Script,
@@ -41,7 +41,7 @@ impl Trip {
         let freed: i64 = release.arg(0).invoke(&mut self.connection).map_err(broken("a trip"))?;
         match freed {
             -1 => Ok(asked.elapsed()),
-            other => Err(Error::Setup(format!("a trip: nobody has its lock, but {other} came"))),
+            other => Err(Error::Setup(format!("a trip: its lock is free, but {other} came"))),
         }
     }
 }

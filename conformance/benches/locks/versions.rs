@@ -1,10 +1,10 @@
 //! What took part, and when it has what it is told on disk.
 
-use conformance::{Servers, Started, ZOOKEEPER_SYNC};
-use loadtest::error::Result;
-use loadtest::judge::audit::Reader;
-use loadtest::lab::machine::{version_of, zookeeper_version};
-use loadtest::report::settings::Settings;
+use conformance::{Servers, StartedServers, ZOOKEEPER_SYNC};
+use loadtest_measure::database_settings::DatabaseSettings;
+use loadtest_measure::error::Result;
+use loadtest_measure::machine::{version_of, zookeeper_version};
+use loadtest_measure::server_settings::ServerSettings;
 use serde::Serialize;
 use testbed::{Database, Redis, ZooKeeper};
 
@@ -26,7 +26,7 @@ pub(crate) struct Versions {
 impl Versions {
     /// Those of the servers that run, and Redisson's if it has been measured.
     pub(crate) async fn read(servers: &Servers, with_redisson: bool) -> Self {
-        let Started { redis, database, zookeeper } = servers.started();
+        let StartedServers { redis, database, zookeeper } = servers.started();
         let redis = match redis {
             Some(redis) => Some(redis_says(redis).await),
             None => None,
@@ -66,14 +66,13 @@ fn or_unknown(told: Result<String>) -> String {
 
 async fn redis_says(redis: &Redis) -> Result<String> {
     let version = version_of(redis.pid(), "redis-server", "--version").await;
-    let settings = Settings::default().with_redis(redis).map_err(broken("Redis"))?;
+    let settings = ServerSettings::default().with_redis(redis).map_err(broken("Redis"))?;
     Ok(format!("{version} ({})", settings.redis()))
 }
 
 async fn database_says(database: &Database) -> Result<String> {
-    let url = database.url("information_schema");
-    let server = Reader::connect(&url).await?.server().await?;
-    let settings = Settings::default().with_database(&server).database();
+    let server = DatabaseSettings::read(&database.url("information_schema")).await?;
+    let settings = ServerSettings::default().with_database(&server).database();
     Ok(format!("{} ({settings})", server.version))
 }
 

@@ -16,9 +16,9 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * Redisson's locks as fast as they go: each task takes a lock of its own and releases it, again and
- * again, for as many ms as a line on stdin says; the answer is how often all of them did, and in
- * how many ns. Redisson is as it comes, and its watchdog renews.
+ * Measures the throughput of Redisson's locks. Each line on stdin is a duration in ms, for which
+ * each task takes and releases a lock of its own. The answer is the number of pairs and the time in ns.
+ * Redisson has its defaults, and its watchdog renews.
  */
 final class Bench {
     private final RedissonClient client;

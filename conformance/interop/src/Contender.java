@@ -7,90 +7,91 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
-/** What a contender does. Orders are carried out at the same time. */
+/** Carries out commands, concurrently. */
 final class Contender {
-    private final Peer peer;
+    private final LockClient peer;
     private final Map<Long, Hold> holds = new ConcurrentHashMap<>();
     private final Map<String, Owner> owners = new ConcurrentHashMap<>();
     private final AtomicLong lastHandle = new AtomicLong();
 
     private record Hold(Owner owner, String name) {}
 
-    Contender(Peer peer) {
+    Contender(LockClient peer) {
         this.peer = peer;
     }
 
-    /** The answer is told when it is known. */
-    void obey(JsonNode order, Consumer<JsonNode> answer) {
-        String verb = order.isTextual() ? order.textValue() : order.fieldNames().next();
-        JsonNode what = order.get(verb);
+    /** Carries out a command and passes the response to `answer` when it is known. */
+    void obey(JsonNode command, Consumer<JsonNode> answer) {
+        String verb = command.isTextual() ? command.textValue() : command.fieldNames().next();
+        JsonNode what = command.get(verb);
         switch (verb) {
-            case "lock" -> lock(new Want(what), answer);
+            case "lock" -> lock(new LockRequest(what), answer);
             case "release" -> release(what.get("handle").longValue(), answer);
             case "contend" -> apart(answer, () -> new Contest(peer, what).run());
             case "inspect" -> apart(answer, () -> inspect(what.get("name").textValue()));
             case "force_unlock" -> apart(answer, () -> forceUnlock(what.get("name").textValue()));
-            case "flush" -> answer.accept(Speech.word("done"));
+            case "flush" -> answer.accept(Protocol.response("done"));
             default -> {
                 var error = new UnsupportedOperationException(verb);
-                answer.accept(Speech.failed("unsupported", error));
+                answer.accept(Protocol.failed("unsupported", error));
             }
         }
     }
 
-    private void lock(Want want, Consumer<JsonNode> answer) {
-        Owner owner = want.asOwner() == null ? new Owner() : owners.get(want.asOwner());
+    private void lock(LockRequest request, Consumer<JsonNode> answer) {
+        Owner owner = request.asOwner() == null ? new Owner() : owners.get(request.asOwner());
         if (owner == null) {
-            answer.accept(Speech.failed("lost", new Exception("no such owner")));
+            answer.accept(Protocol.failed("lost", new Exception("no such owner")));
             return;
         }
         owner.run(() -> {
-            // So that it ends if this fails and it holds nothing else.
+            // Ends the thread if this fails and it holds nothing else.
             owner.count(1);
             answer.accept(attempt(() -> {
-                long asked = Speech.now();
-                if (!peer.lock(want.name(), want.waitMs(), want.leaseMs())) {
-                    return Speech.failed("timed_out", new Exception("tryLock said no"));
+                long asked = Protocol.now();
+                if (!peer.lock(request.name(), request.waitMs(), request.leaseMs())) {
+                    return Protocol.failed("timed_out", new Exception("tryLock said no"));
                 }
-                return held(want, owner, asked);
+                return held(request, owner, asked);
             }));
             owner.count(-1);
         });
     }
 
-    private JsonNode held(Want want, Owner owner, long asked) {
-        long acquired = Speech.now();
+    private JsonNode held(LockRequest request, Owner owner, long asked) {
+        long acquired = Protocol.now();
         long handle = lastHandle.incrementAndGet();
-        holds.put(handle, new Hold(owner, want.name()));
+        holds.put(handle, new Hold(owner, request.name()));
         owner.count(1);
         owners.put(peer.owner(), owner);
-        var held = Speech.object().put("handle", handle).put("owner", peer.owner());
+        var held = Protocol.object().put("handle", handle).put("owner", peer.owner());
         held.putNull("token").put("asked_ns", asked).put("acquired_ns", acquired);
-        return Speech.word("held", held.putNull("believed_until_ns"));
+        return Protocol.response("held", held.putNull("believed_until_ns"));
     }
 
     private void release(long handle, Consumer<JsonNode> answer) {
         Hold hold = holds.remove(handle);
         if (hold == null) {
-            answer.accept(Speech.failed("no_such_handle", new Exception("not held")));
+            answer.accept(Protocol.failed("no_such_handle", new Exception("not held")));
             return;
         }
         hold.owner.run(() -> {
             answer.accept(attempt(() -> {
                 peer.unlock(hold.name);
-                return Speech.word("released", Speech.word("released"));
+                return Protocol.response("released", Protocol.response("released"));
             }));
             hold.owner.count(-1);
         });
     }
 
     private JsonNode inspect(String name) throws Exception {
-        var seen = Speech.object().put("is_locked", peer.isLocked(name));
-        return Speech.word("inspected", seen.put("left_ms", peer.left(name)));
+        var seen = Protocol.object().put("is_locked", peer.isLocked(name));
+        return Protocol.response("inspected", seen.put("left_ms", peer.left(name)));
     }
 
     private JsonNode forceUnlock(String name) throws Exception {
-        return Speech.word("freed", Speech.object().put("was_held", peer.forceUnlock(name)));
+        boolean wasHeld = peer.forceUnlock(name);
+        return Protocol.response("freed", Protocol.object().put("was_held", wasHeld));
     }
 
     private static void apart(Consumer<JsonNode> answer, Callable<JsonNode> work) {
@@ -103,9 +104,9 @@ final class Contender {
         try {
             return work.call();
         } catch (IllegalMonitorStateException error) {
-            return Speech.failed("not_owner", error);
+            return Protocol.failed("not_owner", error);
         } catch (Exception error) {
-            return Speech.failed("backend", error);
+            return Protocol.failed("backend", error);
         }
     }
 }

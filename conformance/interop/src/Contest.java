@@ -9,23 +9,23 @@ import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Threads that each take a lock, add one to a number in a file without any other guard, release,
- * and so on.
+ * Threads that contend for a lock. In each round a thread takes it, adds one to a number in a file
+ * without any other guard, and releases it.
  */
 final class Contest {
-    private final Peer peer;
-    private final Want want;
+    private final LockClient peer;
+    private final LockRequest request;
     private final JsonNode contest;
     private final Counter counter;
-    private final ArrayNode stays;
+    private final ArrayNode records;
     private final Map<String, Long> failures = new TreeMap<>();
 
-    Contest(Peer peer, JsonNode contest) throws Exception {
+    Contest(LockClient peer, JsonNode contest) throws Exception {
         this.peer = peer;
         this.contest = contest;
-        want = new Want(contest.get("want"));
+        request = new LockRequest(contest.get("request"));
         counter = new Counter(contest.get("counter").textValue());
-        stays = Speech.object().arrayNode();
+        records = Protocol.object().arrayNode();
     }
 
     JsonNode run() throws InterruptedException {
@@ -38,20 +38,20 @@ final class Contest {
         for (Thread thread : threads) {
             thread.join();
         }
-        ObjectNode brought = Speech.object();
-        brought.set("stays", stays);
+        ObjectNode brought = Protocol.object();
+        brought.set("records", records);
         failures.forEach(brought.putObject("failures")::put);
-        return Speech.word("contended", brought);
+        return Protocol.response("contended", brought);
     }
 
     private void rounds(int task) {
         JsonNode until = contest.get("until_ns");
         for (long round = 0; round < contest.get("rounds").longValue(); round++) {
-            if (!until.isNull() && Speech.now() >= until.longValue()) {
+            if (!until.isNull() && Protocol.now() >= until.longValue()) {
                 return;
             }
             try {
-                stay(task);
+                enterSection(task);
             } catch (Exception error) {
                 System.err.println("contest: " + error);
                 count("backend");
@@ -59,23 +59,23 @@ final class Contest {
         }
     }
 
-    private void stay(int task) throws Exception {
-        long asked = Speech.now();
-        if (!peer.lock(want.name(), want.waitMs(), want.leaseMs())) {
+    private void enterSection(int task) throws Exception {
+        long asked = Protocol.now();
+        if (!peer.lock(request.name(), request.waitMs(), request.leaseMs())) {
             count("timed_out");
             return;
         }
-        long acquired = Speech.now();
+        long acquired = Protocol.now();
         long worked;
         try {
             long seen = counter.read();
             work(contest.get("hold_us").longValue());
             counter.write(seen + 1);
-            worked = Speech.now();
+            worked = Protocol.now();
         } finally {
-            peer.unlock(want.name());
+            peer.unlock(request.name());
         }
-        note(task, asked, acquired, worked, Speech.now());
+        note(task, asked, acquired, worked, Protocol.now());
     }
 
     private static void work(long holdUs) throws InterruptedException {
@@ -86,12 +86,12 @@ final class Contest {
         }
     }
 
-    /** A stay as it is written; the libraries do not say when a lock was busy. */
+    /** Writes a section record. The libraries do not say when a lock was busy. */
     private synchronized void note(
             int task, long asked, long acquired, long worked, long released) {
-        ArrayNode stay = stays.addArray().add(task).add(asked);
-        stay.addArray().add(0).add(0);
-        stay.add(acquired).add(worked).add(released).add(true).add(0);
+        ArrayNode record = records.addArray().add(task).add(asked);
+        record.addArray().add(0).add(0);
+        record.add(acquired).add(worked).add(released).add(true).add(0);
     }
 
     private synchronized void count(String failure) {

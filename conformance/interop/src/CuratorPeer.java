@@ -13,11 +13,11 @@ import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryNTimes;
 
 /** Curator's locks of one kind; a name is the path of a znode. A session is all they have. */
-final class CuratorPeer implements Peer {
+final class CuratorPeer implements LockClient {
     private final CuratorFramework client;
     private final String kind;
     private final ConcurrentHashMap<String, InterProcessMutex> mutexes = new ConcurrentHashMap<>();
-    /** What a semaphore gave. */
+    /** The leases of semaphores, by name. */
     private final ConcurrentHashMap<String, Lease> leases = new ConcurrentHashMap<>();
 
     CuratorPeer(String kind, JsonNode addresses) throws InterruptedException {
@@ -72,7 +72,7 @@ final class CuratorPeer implements Peer {
         return !find(name).getParticipantNodes().isEmpty();
     }
 
-    /** Curator only asks whoever holds it to leave. */
+    /** Curator only asks the holder to release it. */
     @Override
     public boolean forceUnlock(String name) throws Exception {
         var nodes = find(name).getParticipantNodes();

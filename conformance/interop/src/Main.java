@@ -6,9 +6,9 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 
 /**
- * A contender of the JVM: it takes, keeps and loses locks as lines on stdin say, and reports on
- * stdout what happened and when, in the words of this library's own contender. It understands a
- * part of the orders and refuses the others. It ends when stdin does, without releasing anything.
+ * A contender of the JVM. It takes, keeps and loses locks on commands from stdin, and reports on
+ * stdout what happened and when, in the protocol of this library's own contender. It knows a part
+ * of the commands and refuses the others. It ends when stdin does, without releasing anything.
  */
 final class Main {
     private Main() {}
@@ -21,16 +21,16 @@ final class Main {
         }
         Contender contender;
         try {
-            contender = new Contender(Peer.of(Speech.read(first)));
+            contender = new Contender(LockClient.of(Protocol.read(first)));
         } catch (Exception error) {
-            Speech.say(null, Speech.failed("backend", error));
+            Protocol.say(null, Protocol.failed("backend", error));
             return;
         }
-        Speech.say(null, Speech.word("ready"));
+        Protocol.say(null, Protocol.response("ready"));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            JsonNode request = Speech.read(line);
+            JsonNode request = Protocol.read(line);
             long id = request.get("id").longValue();
-            contender.obey(request.get("order"), word -> Speech.say(id, word));
+            contender.obey(request.get("command"), response -> Protocol.say(id, response));
         }
         // What is still under way is cut off, as by a crash.
         Runtime.getRuntime().halt(0);

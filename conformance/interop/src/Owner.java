@@ -3,7 +3,7 @@ package interop;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
-/** A thread that holds locks: for both libraries that is who owns them. */
+/** A thread that holds locks: in both libraries the thread is the owner. */
 final class Owner {
     private final ExecutorService thread =
         Executors.newSingleThreadExecutor(work -> {
@@ -13,12 +13,12 @@ final class Owner {
         });
     private int holds;
 
-    /** One after the other, in the order in which they come. */
+    /** Runs work one after the other, in the order of its arrival. */
     void run(Runnable work) {
         thread.execute(work);
     }
 
-    /** Called by the thread alone: another hold, or one less. Without any the thread ends. */
+    /** Adds to the count of holds; only the thread calls it. At zero the thread ends. */
     void count(int more) {
         holds += more;
         if (holds == 0) {

@@ -9,7 +9,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /** Redisson's locks of one kind. */
-final class RedissonPeer implements Peer {
+final class RedissonPeer implements LockClient {
     private final RedissonClient client;
     private final String kind;
     private final String id;

@@ -8,8 +8,8 @@ import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 
 /**
- * Redisson's semaphores and its latch: each line names a call and what it is called on, as in
- * "RSemaphore.tryAcquire name"; the answer is what the call returns, or what it throws.
+ * Calls Redisson's semaphores and latch. Each line names a call and its object, as in
+ * "RSemaphore.tryAcquire name". The answer is what the call returns, or what it throws.
  */
 final class Synchronizers {
     private static final int NUMBER = 3;

@@ -7,33 +7,33 @@ use std::time::Duration;
 use super::counts::when_busy;
 use conformance::clock::{at_ns, now_ns};
 use conformance::counter::Counter;
-use conformance::protocol::{Contended, Contest, Failure, Stay};
-use distlock::{Guard, Locks, Loss};
+use conformance::protocol::{Contest, ContestResult, Failure, SectionRecord};
+use distlock::{Guard, Locks, LostSignal};
 use tokio::task::{JoinSet, spawn_blocking, yield_now};
 
-pub(crate) async fn contend(locks: &Locks, contest: Contest) -> Result<Contended, Failure> {
+pub(crate) async fn contend(locks: &Locks, contest: Contest) -> Result<ContestResult, Failure> {
     let counter = Arc::new(Counter::open(&contest.counter)?);
     let contest = Arc::new(contest);
     let mut tasks = JoinSet::new();
     for task in 0..contest.tasks {
         let (locks, contest, counter) = (locks.clone(), Arc::clone(&contest), Arc::clone(&counter));
         tasks.spawn(async move {
-            let mut brought = Contended::default();
+            let mut brought = ContestResult::default();
             for _ in 0..contest.rounds {
                 if contest.until_ns.is_some_and(|until_ns| now_ns() >= until_ns) {
                     break;
                 }
-                match stay(task, &locks, &contest, &counter).await {
-                    Ok(stay) => brought.stays.push(stay),
+                match enter_section(task, &locks, &contest, &counter).await {
+                    Ok(record) => brought.records.push(record),
                     Err(failure) => *brought.failures.entry(failure.code).or_default() += 1,
                 }
             }
             brought
         });
     }
-    let mut all = Contended::default();
+    let mut all = ContestResult::default();
     for brought in tasks.join_all().await {
-        all.stays.extend(brought.stays);
+        all.records.extend(brought.records);
         for (code, count) in brought.failures {
             *all.failures.entry(code).or_default() += count;
         }
@@ -41,18 +41,18 @@ pub(crate) async fn contend(locks: &Locks, contest: Contest) -> Result<Contended
     Ok(all)
 }
 
-/// One round. A failed release leaves the stay what it was.
-async fn stay(
+/// One round. A failed release does not change the record.
+async fn enter_section(
     task: u32,
     locks: &Locks,
     contest: &Contest,
     counter: &Counter,
-) -> Result<Stay, Failure> {
+) -> Result<SectionRecord, Failure> {
     let asked_ns = now_ns();
-    let (guard, busy_ns) = when_busy(super::acquire(locks, &contest.want)).await;
+    let (guard, busy_ns) = when_busy(super::acquire(locks, &contest.request)).await;
     let guard = guard?;
     let acquired_ns = now_ns();
-    let wrote = work(&guard.loss(), contest, counter).await?;
+    let wrote = work(&guard.lost_signal(), contest, counter).await?;
     let believed_until_ns = believed_until_ns(&guard);
     let token = guard.token().map_or(0, |token| token.0);
     let released = guard.release().await;
@@ -60,10 +60,19 @@ async fn stay(
     if let Err(error) = released {
         eprintln!("contender: a release failed: {error}");
     }
-    Ok(Stay { task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token })
+    Ok(SectionRecord {
+        task,
+        asked_ns,
+        busy_ns,
+        acquired_ns,
+        believed_until_ns,
+        released_ns,
+        wrote,
+        token,
+    })
 }
 
-async fn work(loss: &Loss, contest: &Contest, counter: &Counter) -> Result<bool, Failure> {
+async fn work(loss: &LostSignal, contest: &Contest, counter: &Counter) -> Result<bool, Failure> {
     let seen = counter.read()?;
     match contest.hold_us {
         0 => yield_now().await,
@@ -85,5 +94,5 @@ async fn hold(time: Duration) -> Result<(), Failure> {
 /// Now, or when belief ended.
 fn believed_until_ns(guard: &Guard) -> u64 {
     let now = now_ns();
-    guard.belief().deadline().map_or(now, |deadline| at_ns(deadline).min(now))
+    guard.validity().deadline().map_or(now, |deadline| at_ns(deadline).min(now))
 }

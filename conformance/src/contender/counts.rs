@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use conformance::clock::now_ns;
-use conformance::protocol::{Failure, Word};
+use conformance::protocol::{Failure, Response};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit, set_global_recorder,
@@ -32,15 +32,15 @@ pub(crate) async fn when_busy<T>(acquisition: impl Future<Output = T>) -> (T, (u
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     attempts: Arc<AtomicU64>,
-    busy: Arc<Busy>,
-    hand_offs: Arc<Recorded>,
+    busy: Arc<BusyCounter>,
+    hand_offs: Arc<HandOffCounter>,
 }
 
 /// Counts what is recorded.
 #[derive(Debug, Default)]
-struct Recorded(AtomicU64);
+struct HandOffCounter(AtomicU64);
 
-impl HistogramFn for Recorded {
+impl HistogramFn for HandOffCounter {
     fn record(&self, _: f64) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -48,12 +48,12 @@ impl HistogramFn for Recorded {
 
 /// Counts, and notes the time for the task in which it counts.
 #[derive(Debug, Default)]
-struct Busy(AtomicU64);
+struct BusyCounter(AtomicU64);
 
-impl CounterFn for Busy {
+impl CounterFn for BusyCounter {
     fn increment(&self, value: u64) {
         self.0.fetch_add(value, Ordering::Relaxed);
-        // Outside of a contest nobody wants to know.
+        // Outside of a contest no task has asked for the time.
         let _nobody = BUSY_NS.try_with(|busy_ns| match busy_ns.get() {
             (0, _) => busy_ns.set((now_ns(), 0)),
             (first_ns, 0) => busy_ns.set((first_ns, now_ns())),
@@ -73,8 +73,8 @@ impl Counts {
         Ok(counts)
     }
 
-    pub(crate) fn say(&self) -> Word {
-        Word::Counted {
+    pub(crate) fn say(&self) -> Response {
+        Response::Counted {
             attempts: self.attempts.load(Ordering::Relaxed),
             busy: self.busy.0.load(Ordering::Relaxed),
             hand_offs: self.hand_offs.0.load(Ordering::Relaxed),
@@ -92,7 +92,7 @@ impl Recorder for Counts {
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         match key.name() {
             "distlock_attempts_total" => Counter::from_arc(Arc::clone(&self.attempts)),
-            "distlock_busy_total" => Counter::from_arc(Arc::clone(&self.busy)),
+            "distlock_contended_attempts_total" => Counter::from_arc(Arc::clone(&self.busy)),
             _ => Counter::noop(),
         }
     }

@@ -14,14 +14,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use conformance::FileMint;
+use conformance::FileTokenIssuer;
 use conformance::clock::{at_ns, now_ns};
 use conformance::counter::Counter;
-use conformance::protocol::{Believed, Failure, Held, Lost, MintAt, Order, Setup, Want, Word};
-use distlock::mysql::{LentTransaction, MySqlTokens};
+use conformance::protocol::{
+    AcquiredLock, Command, Failure, LockRequest, LossReport, Response, Setup, TokenSource,
+    ValidityReport,
+};
+use distlock::mysql::{LockTransaction, MySqlTokens};
 use distlock::{
-    Guard, Lease, LockError, LockName, LockOptions, Locks, Loss, MySqlServer, Owner, RedisServer,
-    RedissonLock, Token,
+    Guard, Lease, LockError, LockName, LockOptions, Locks, LostSignal, MySqlServer, Owner,
+    RedisServer, RedissonLock, Token,
 };
 use sqlx::MySqlPool;
 use tokio::sync::oneshot;
@@ -35,24 +38,24 @@ use self::watch::Watch;
 /// How many rows of each table a reaper looks at: more than a test makes.
 const REAPED: u32 = 256;
 
-pub(crate) struct Contender {
+pub(crate) struct CommandHandler {
     locks: Locks,
     /// Where locks are looked at from outside.
     redis: Option<RedisServer>,
     /// Where stock is.
     database: Option<MySqlServer>,
     counts: Counts,
-    holds: Mutex<HashMap<u64, Holding>>,
+    holds: Mutex<HashMap<u64, HeldGuard>>,
     last_handle: AtomicU64,
 }
 
-struct Holding {
+struct HeldGuard {
     guard: Guard,
     /// The task that tells of the loss.
     teller: AbortHandle,
 }
 
-impl Contender {
+impl CommandHandler {
     /// Connects.
     pub(crate) async fn start(setup: Setup) -> Result<Self, Failure> {
         // Before the locks are made, which keep their instruments.
@@ -61,16 +64,18 @@ impl Contender {
         let servers = setup.addresses.connect().await?;
         let mut locks = Locks::new(setup.variant.locker(kind, &servers)?);
         let database = setup.addresses.mysql_server()?;
-        locks = match (setup.mint, &database) {
+        locks = match (setup.token_source, &database) {
             (None, _) => locks,
-            (Some(MintAt::Folder(folder)), _) => locks.with_mint(Arc::new(FileMint(folder))),
-            (Some(MintAt::Database), Some(database)) => {
-                locks.with_mint(Arc::new(MySqlTokens::new(database)))
+            (Some(TokenSource::Folder(folder)), _) => {
+                locks.with_token_issuer(Arc::new(FileTokenIssuer(folder)))
             }
-            (Some(MintAt::Database), None) => return Err(no_database()),
+            (Some(TokenSource::Database), Some(database)) => {
+                locks.with_token_issuer(Arc::new(MySqlTokens::new(database)))
+            }
+            (Some(TokenSource::Database), None) => return Err(no_database()),
         };
-        if !setup.first_stage {
-            locks = locks.without_first_stage();
+        if !setup.local_queue {
+            locks = locks.without_local_queue();
         }
         if setup.warm_up {
             conformance::warm_up(&locks).await?;
@@ -85,105 +90,105 @@ impl Contender {
         })
     }
 
-    pub(crate) async fn obey(&self, order: Order) -> Word {
-        self.try_to_obey(order).await.unwrap_or_else(Word::Failed)
+    pub(crate) async fn obey(&self, command: Command) -> Response {
+        self.try_to_obey(command).await.unwrap_or_else(Response::Failed)
     }
 
-    async fn try_to_obey(&self, order: Order) -> Result<Word, Failure> {
-        Ok(match order {
-            Order::Lock(want) => Word::Held(self.hold(&want).await?),
-            Order::Release { handle } => {
-                let Holding { guard, teller } = self.take(handle)?;
+    async fn try_to_obey(&self, command: Command) -> Result<Response, Failure> {
+        Ok(match command {
+            Command::Lock(request) => Response::Held(self.hold(&request).await?),
+            Command::Release { handle } => {
+                let HeldGuard { guard, teller } = self.take(handle)?;
                 teller.abort();
-                Word::Released(guard.release().await?.into())
+                Response::Released(guard.release().await?.into())
             }
-            Order::Drop { handle } => {
-                let Holding { guard, teller } = self.take(handle)?;
+            Command::Drop { handle } => {
+                let HeldGuard { guard, teller } = self.take(handle)?;
                 teller.abort();
                 drop(guard);
-                Word::Done
+                Response::Done
             }
-            Order::IsLost { handle } => Word::Looked { lost: self.loss(handle)?.is_lost() },
-            Order::Belief { handle } => {
-                let until_ns = self.loss(handle)?.belief().deadline().map(at_ns);
-                Word::Believed(Believed { until_ns, looked_ns: now_ns() })
+            Command::IsLost { handle } => Response::Looked { lost: self.loss(handle)?.is_lost() },
+            Command::Validity { handle } => {
+                let until_ns = self.loss(handle)?.validity().deadline().map(at_ns);
+                Response::Believed(ValidityReport { until_ns, looked_ns: now_ns() })
             }
-            Order::Effect { handle, file } => {
+            Command::Effect { handle, file } => {
                 let done = !self.loss(handle)?.is_lost();
                 if done {
                     open(&file)?.add_one()?;
                 }
-                Word::Effected { done }
+                Response::Effected { done }
             }
-            Order::Watch { handle, file, pause_us } => {
+            Command::Watch { handle, file, pause_us } => {
                 let (loss, counter) = (self.loss(handle)?, open(&file)?);
                 let pause = Duration::from_micros(pause_us);
                 let (begun, begins) = oneshot::channel();
                 std::thread::spawn(move || {
                     let first = || {
-                        // Somebody waits for it, unless the process is about to end.
+                        // The client waits for it, unless the process is about to end.
                         let _ended = begun.send(());
                     };
                     watch::watch(Watch { handle, loss, counter, pause }, first);
                 });
                 // An error means that the lock was lost before the first effect.
                 let _no_effect = begins.await;
-                Word::Done
+                Response::Done
             }
-            Order::Stock { handle, name, units, fenced } => {
+            Command::Stock { handle, name, units, fenced } => {
                 let token = if fenced { self.token(handle)? } else { None };
                 let stock = Stock { pool: self.database()?, name: &name, token };
-                Word::Stock { units: stock.touch(units).await? }
+                Response::Stock { units: stock.touch(units).await? }
             }
-            Order::SellInside { handle, name } => {
-                let transaction = self.lend(handle)?;
-                Word::Stock { units: Some(stock::sell_inside(transaction, &name).await?) }
+            Command::SellInside { handle, name } => {
+                let transaction = self.take_transaction(handle)?;
+                Response::Stock { units: Some(stock::sell_inside(transaction, &name).await?) }
             }
-            Order::Inspect { name } => outside::inspect(&self.redisson(name)?).await?,
-            Order::ForceUnlock { name } => {
-                Word::Freed { was_held: self.redisson(name)?.force_unlock().await? }
+            Command::Inspect { name } => outside::inspect(&self.redisson(name)?).await?,
+            Command::ForceUnlock { name } => {
+                Response::Freed { was_held: self.redisson(name)?.force_unlock().await? }
             }
-            Order::Reap { unused_ms } => {
+            Command::Reap { unused_ms } => {
                 let server = self.database.as_ref().ok_or_else(no_database)?;
                 let unused = Duration::from_millis(unused_ms);
-                Word::Reaped { rows: server.reap(unused, REAPED).await? }
+                Response::Reaped { rows: server.reap(unused, REAPED).await? }
             }
-            Order::Contend(contest) => {
-                Word::Contended(contest::contend(&self.locks, contest).await?)
+            Command::Contend(contest) => {
+                Response::Contended(contest::contend(&self.locks, contest).await?)
             }
-            Order::Count => self.counts.say(),
-            Order::Flush => {
+            Command::Count => self.counts.say(),
+            Command::Flush => {
                 self.locks.flush().await;
-                Word::Done
+                Response::Done
             }
         })
     }
 
-    async fn hold(&self, want: &Want) -> Result<Held, Failure> {
+    async fn hold(&self, request: &LockRequest) -> Result<AcquiredLock, Failure> {
         let asked_ns = now_ns();
-        let guard = acquire(&self.locks, want).await?;
+        let guard = acquire(&self.locks, request).await?;
         let acquired_ns = now_ns();
         let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
-        let held = Held {
+        let held = AcquiredLock {
             handle,
             owner: guard.owner().to_string(),
             token: guard.token().map(|token| token.0),
             asked_ns,
             acquired_ns,
-            believed_until_ns: guard.belief().deadline().map(at_ns),
+            believed_until_ns: guard.validity().deadline().map(at_ns),
         };
-        let teller = tokio::spawn(tell(handle, guard.loss())).abort_handle();
-        self.holds().insert(handle, Holding { guard, teller });
+        let teller = tokio::spawn(tell(handle, guard.lost_signal())).abort_handle();
+        self.holds().insert(handle, HeldGuard { guard, teller });
         Ok(held)
     }
 
-    fn take(&self, handle: u64) -> Result<Holding, Failure> {
+    fn take(&self, handle: u64) -> Result<HeldGuard, Failure> {
         self.holds().remove(&handle).ok_or_else(no_such_handle)
     }
 
-    fn loss(&self, handle: u64) -> Result<Loss, Failure> {
+    fn loss(&self, handle: u64) -> Result<LostSignal, Failure> {
         let holds = self.holds();
-        holds.get(&handle).map(|holding| holding.guard.loss()).ok_or_else(no_such_handle)
+        holds.get(&handle).map(|holding| holding.guard.lost_signal()).ok_or_else(no_such_handle)
     }
 
     fn token(&self, handle: u64) -> Result<Option<Token>, Failure> {
@@ -192,9 +197,9 @@ impl Contender {
         token.map(Some).ok_or_else(|| failure("unsupported", &"the hold has no token"))
     }
 
-    fn lend(&self, handle: u64) -> Result<LentTransaction, Failure> {
+    fn take_transaction(&self, handle: u64) -> Result<LockTransaction, Failure> {
         let mut holds = self.holds();
-        let lent = holds.get_mut(&handle).ok_or_else(no_such_handle)?.guard.lend();
+        let lent = holds.get_mut(&handle).ok_or_else(no_such_handle)?.guard.take_transaction();
         lent.ok_or_else(|| failure("unsupported", &"the hold is no transaction"))
     }
 
@@ -208,33 +213,33 @@ impl Contender {
         server.ok_or_else(no_database)
     }
 
-    fn holds(&self) -> MutexGuard<'_, HashMap<u64, Holding>> {
+    fn holds(&self) -> MutexGuard<'_, HashMap<u64, HeldGuard>> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Tells of the loss of a hold.
-async fn tell(handle: u64, loss: Loss) {
+async fn tell(handle: u64, loss: LostSignal) {
     let cause = loss.lost().await.into();
     let told_ns = now_ns();
-    let believed_until_ns = loss.belief().deadline().map(at_ns);
-    say(None, Word::Lost(Lost { handle, cause, told_ns, believed_until_ns }));
+    let believed_until_ns = loss.validity().deadline().map(at_ns);
+    say(None, Response::Lost(LossReport { handle, cause, told_ns, believed_until_ns }));
 }
 
-/// Takes a lock as it is wanted.
-async fn acquire(locks: &Locks, want: &Want) -> Result<Guard, LockError> {
-    let length = Duration::from_millis(want.lease_ms);
-    let lease = match want.renewed {
+/// Takes a lock as requested.
+async fn acquire(locks: &Locks, request: &LockRequest) -> Result<Guard, LockError> {
+    let length = Duration::from_millis(request.lease_ms);
+    let lease = match request.renewed {
         Some(true) => Lease::Renewed(length),
         Some(false) => Lease::Fixed(length),
         None => locks.guarantees().lease(length),
     };
-    let max_hold = want.max_hold_ms.map(Duration::from_millis);
-    let options = LockOptions::new(Duration::from_millis(want.wait_ms), lease);
+    let max_hold = request.max_hold_ms.map(Duration::from_millis);
+    let options = LockOptions::new(Duration::from_millis(request.wait_ms), lease);
     let options = LockOptions { max_hold, ..options };
-    let options = if want.fenced { options.fenced() } else { options };
-    let name = LockName::new(want.name.as_str())?;
-    match &want.as_owner {
+    let options = if request.fenced { options.fenced() } else { options };
+    let name = LockName::new(request.name.as_str())?;
+    match &request.as_owner {
         Some(owner) => locks.lock_as(Owner::from_text(owner.as_str()), &name, &options).await,
         None => locks.lock(&name, &options).await,
     }

@@ -4,7 +4,7 @@
 //! paused.
 
 use conformance::protocol::Failure;
-use distlock::mysql::{FenceError, LentTransaction, raise_fence};
+use distlock::mysql::{FenceError, LockTransaction, raise_fence};
 use distlock::{LockName, Token};
 use sqlx::{MySqlConnection, MySqlPool};
 
@@ -53,7 +53,7 @@ impl Stock<'_> {
 }
 
 /// Takes one unit out of the stock of a name in that transaction, and commits it. What is left.
-pub(crate) async fn sell_inside(transaction: LentTransaction, name: &str) -> Result<i64, Failure> {
+pub(crate) async fn sell_inside(transaction: LockTransaction, name: &str) -> Result<i64, Failure> {
     let mut connection = transaction.into_connection();
     let units = sqlx::query_scalar::<_, i64>(READ).bind(name).fetch_one(&mut *connection);
     let left = units.await? - 1;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use conformance::clock::now_ns;
 use conformance::counter::Counter;
-use conformance::protocol::{Watched, Word};
-use distlock::Loss;
+use conformance::protocol::{Response, WatchReport};
+use distlock::LostSignal;
 
 use super::speech::say;
 
 pub(crate) struct Watch {
     pub(crate) handle: u64,
-    pub(crate) loss: Loss,
+    pub(crate) loss: LostSignal,
     pub(crate) counter: Counter,
     pub(crate) pause: Duration,
 }
@@ -23,7 +23,7 @@ pub(crate) fn watch(watch: Watch, first: impl FnOnce()) {
     let Watch { handle, loss, counter, pause } = watch;
     let mut first = Some(first);
     let now = now_ns();
-    let mut watched = Watched {
+    let mut watched = WatchReport {
         handle,
         effects: 0,
         believed_ns: now,
@@ -54,11 +54,11 @@ pub(crate) fn watch(watch: Watch, first: impl FnOnce()) {
         }
         sleep(pause);
     }
-    say(None, Word::Watched(watched));
+    say(None, Response::Watched(watched));
 }
 
 /// Remembers the longest time in which the loop did not run.
-fn note(watched: &mut Watched, seen_ns: &mut u64) {
+fn note(watched: &mut WatchReport, seen_ns: &mut u64) {
     let now = now_ns();
     if now - *seen_ns > watched.woke_ns - watched.slept_ns {
         watched.slept_ns = *seen_ns;

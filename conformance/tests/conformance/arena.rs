@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use conformance::protocol::{Setup, Want};
+use conformance::protocol::{LockRequest, Setup};
 use conformance::variant::Variant;
-use conformance::{Addresses, Contender, FileMint, Home, Servers, home, setup_of, warm_up};
+use conformance::{Addresses, Contender, FileTokenIssuer, Home, Servers, home, setup_of, warm_up};
 use distlock::{
     Backends, Guarantees, HoldKind, LockError, LockKind, LockName, LockOptions, Locker, Locks,
     RenewalKind,
@@ -33,7 +33,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    pub(crate) fn is_asked(&self, check: &Check) -> Asked {
+    pub(crate) fn is_asked(&self, check: &Check) -> Applicability {
         (check.asked)(self)
     }
 }
@@ -44,21 +44,21 @@ pub(crate) struct Check {
     /// A sentence.
     pub(crate) name: &'static str,
     /// Whether it is asked of that kind.
-    pub(crate) asked: fn(&Subject) -> Asked,
+    pub(crate) asked: fn(&Subject) -> Applicability,
     /// Panics if the kind does not keep what it promises.
     pub(crate) run: fn(&Arena),
 }
 
 /// Whether a check is asked of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Applicability {
     /// It is.
     Yes,
     /// It is not, because the kind promises nothing of that sort.
     No(&'static str),
 }
 
-impl Asked {
+impl Applicability {
     /// Asked if the condition holds.
     pub(crate) fn of_those_that(condition: bool, else_because: &'static str) -> Self {
         if condition { Self::Yes } else { Self::No(else_because) }
@@ -66,35 +66,37 @@ impl Asked {
 }
 
 /// Of every kind.
-pub(crate) fn of_all(_: &Subject) -> Asked {
-    Asked::Yes
+pub(crate) fn of_all(_: &Subject) -> Applicability {
+    Applicability::Yes
 }
 
-/// Of kinds that exclude anybody.
-pub(crate) fn of_locks(subject: &Subject) -> Asked {
-    Asked::of_those_that(subject.promise.hold != HoldKind::Nothing, "holds nothing")
+/// Of kinds that exclude.
+pub(crate) fn of_locks(subject: &Subject) -> Applicability {
+    Applicability::of_those_that(subject.promise.hold != HoldKind::Nothing, "holds nothing")
 }
 
 /// Of kinds that other processes meet.
-pub(crate) fn of_servers(subject: &Subject) -> Asked {
-    Asked::of_those_that(subject.promise.is_on_a_server(), "lives in no server")
+pub(crate) fn of_servers(subject: &Subject) -> Applicability {
+    Applicability::of_those_that(subject.promise.is_on_a_server(), "lives in no server")
 }
 
 /// Of kinds whose holds end when nothing more is heard of their holders.
-pub(crate) fn of_ending(subject: &Subject) -> Asked {
+pub(crate) fn of_ending(subject: &Subject) -> Applicability {
     match subject.promise.hold {
-        HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember => Asked::Yes,
-        HoldKind::Transaction => Asked::No("keeps out everybody for as long as it is frozen"),
-        HoldKind::Nothing | HoldKind::Process => Asked::No("lives in no server"),
+        HoldKind::Lease | HoldKind::Session | HoldKind::WeakestMember => Applicability::Yes,
+        HoldKind::Transaction => {
+            Applicability::No("keeps all others out for as long as it is frozen")
+        }
+        HoldKind::Nothing | HoldKind::Process => Applicability::No("lives in no server"),
     }
 }
 
 /// Of kinds whose holds are kept alive.
-pub(crate) fn of_renewed(subject: &Subject) -> Asked {
+pub(crate) fn of_renewed(subject: &Subject) -> Applicability {
     match subject.promise.renewal {
-        RenewalKind::Yes | RenewalKind::Heartbeat => Asked::Yes,
-        RenewalKind::No => Asked::No("renews nothing"),
-        RenewalKind::NotApplicable => Asked::No("has no lease"),
+        RenewalKind::Yes | RenewalKind::Heartbeat => Applicability::Yes,
+        RenewalKind::No => Applicability::No("renews nothing"),
+        RenewalKind::NotApplicable => Applicability::No("has no lease"),
     }
 }
 
@@ -195,7 +197,7 @@ impl Arena {
     pub(crate) async fn locks(&self) -> Locks {
         let locks = Locks::new(self.locker(&self.backends().await).expect("its servers are there"));
         warm_up(&locks).await.expect("its servers answer");
-        locks.with_mint(Arc::new(FileMint(self.servers.mint())))
+        locks.with_token_issuer(Arc::new(FileTokenIssuer(self.servers.token_folder())))
     }
 
     /// Two of them; the same one where processes do not meet.
@@ -220,26 +222,26 @@ impl Arena {
     }
 }
 
-/// That lock at once or not at all, for long.
-pub(crate) fn at_once(name: &str) -> Want {
-    Want::new(name, LONG)
+/// Asks for that lock without waiting, with a long lease.
+pub(crate) fn at_once(name: &str) -> LockRequest {
+    LockRequest::new(name, LONG)
 }
 
-/// That lock for long, however long it takes.
-pub(crate) fn patiently(name: &str) -> Want {
+/// Asks for that lock with a long lease, however long it takes.
+pub(crate) fn patiently(name: &str) -> LockRequest {
     at_once(name).waiting(LONG)
 }
 
-/// Fails unless the contender is told at once that the lock is somebody's.
+/// Fails unless the contender is told at once that the lock is held.
 pub(crate) fn assert_busy(contender: &Contender, name: &str) {
     let outcome = contender.lock(&at_once(name));
-    let failure = outcome.expect_err("it must be held by somebody");
+    let failure = outcome.expect_err("the lock must be held");
     assert_eq!(failure.code, "timed_out", "{failure:?}");
 }
 
 /// Fails unless the contender gets the lock at once; gives it back.
 pub(crate) fn assert_free(contender: &Contender, name: &str) {
-    let held = contender.lock(&at_once(name)).expect("nobody holds it");
+    let held = contender.lock(&at_once(name)).expect("the lock is free");
     contender.release(held.handle).expect("a release");
 }
 

@@ -17,7 +17,7 @@ pub(crate) const CHECKS: &[Check] = &[Check {
 async fn backends_of_dead_servers(arena: &Arena) -> Backends {
     let mut addresses = Addresses::nowhere();
     if !arena.lives_on(Home::ZooKeeper) {
-        return addresses.connect().await.expect("nobody is asked yet");
+        return addresses.connect().await.expect("connecting asks no server");
     }
     // There is no connection without a server, so it has to die afterwards.
     let servers = block_in_place(Servers::start);
@@ -66,7 +66,7 @@ async fn bad_requests_are_refused(arena: &Arena) {
         let refused = locks.lock(&fresh_name(), &unfenced.fenced()).await.err();
         assert!(matches!(refused, Some(LockError::Unsupported(_))), "{refused:?}");
     }
-    // There really is nobody to ask.
+    // There really is no server to ask.
     let outcome = locks.lock(&fresh_name(), &options(Duration::ZERO, LONG)).await;
     match outcome.err() {
         Some(LockError::Backend(_) | LockError::NoConnection(_)) => {

@@ -3,8 +3,8 @@
 //! The future is polled once, then twice, and so on until it comes to its end, and dropped each
 //! time: that is every point at which it can be dropped. It is dropped at once, when the server may
 //! not have been asked yet, and when it is woken up, which mostly means that there is an answer.
-//! Afterwards another process and the same one get the lock at once, so neither the server nor the
-//! queue in the process has anything of it; and no subscription and no connection is left.
+//! Afterwards another process and the same one get the lock at once: neither the server nor the
+//! queue in the process has a remnant. No subscription and no connection is left.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -12,12 +12,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use distlock::mysql::MySqlTokens;
-use distlock::{Fencing, Guard, LockError, LockKind, LockName, LockOptions, Locks, Mint, Token};
+use distlock::{
+    Fencing, Guard, LockError, LockKind, LockName, LockOptions, Locks, Token, TokenIssuer,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::time::timeout;
 
-use crate::arena::{Arena, Asked, Check, LONG, assert_free_for, fresh_name, of_all, of_locks};
+use crate::arena::{
+    Applicability, Arena, Check, LONG, assert_free_for, fresh_name, of_all, of_locks,
+};
 use crate::residue::Process;
 
 pub(crate) const CHECKS: &[Check] = &[
@@ -27,7 +31,7 @@ pub(crate) const CHECKS: &[Check] = &[
         run: |arena| arena.run(async || a_free_lock(arena).await),
     },
     Check {
-        name: "a_waiter_that_goes_away_at_any_point_is_in_nobodys_way",
+        name: "a_waiter_cancelled_at_any_point_blocks_no_other",
         asked: of_locks,
         run: |arena| arena.run(async || a_busy_lock(arena).await),
     },
@@ -40,7 +44,7 @@ pub(crate) const CHECKS: &[Check] = &[
         name: "an_acquire_dropped_while_its_token_is_minted_holds_nothing",
         asked: |subject| {
             let mints = subject.promise.fencing == Fencing::Optional;
-            Asked::of_those_that(mints, "has no tokens that somebody else mints")
+            Applicability::of_those_that(mints, "has no tokens of a token source")
         },
         run: |arena| {
             // What blocks while the server starts.
@@ -57,8 +61,8 @@ pub(crate) const CHECKS: &[Check] = &[
 
 /// More polls than anything takes that is asked for here.
 const MANY: u32 = 1000;
-/// A waiter that is not told of a hand-off is cut at so many polls at least, and comes to its end
-/// so often.
+/// A waiter that is not told of a hand-off is cut at this number of polls at least, and completes
+/// as often.
 const SOME: u32 = 10;
 const ENDS: u32 = 3;
 /// A waiter that is not woken is not polled.
@@ -68,20 +72,24 @@ const SHORTLY: Duration = Duration::from_millis(60);
 
 /// When a future is dropped.
 #[derive(Debug, Clone, Copy)]
-struct Cut {
-    /// After so many polls.
+struct CancelPoint {
+    /// The number of polls after which it is dropped.
     polls: u32,
     /// Not at once, but when it is woken for one more.
     late: bool,
 }
 
 /// All cuts of up to that many polls.
-fn cuts(polls: u32) -> impl Iterator<Item = Cut> {
-    (1..=polls).flat_map(|polls| [false, true].map(|late| Cut { polls, late }))
+fn cuts(polls: u32) -> impl Iterator<Item = CancelPoint> {
+    (1..=polls).flat_map(|polls| [false, true].map(|late| CancelPoint { polls, late }))
 }
 
 /// The outcome, if it comes before the cut; the future is dropped then in any case.
-async fn until<T>(cut: Cut, at_most: Duration, future: impl Future<Output = T>) -> Option<T> {
+async fn until<T>(
+    cut: CancelPoint,
+    at_most: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
     let mut future = Some(Box::pin(future));
     let mut polls = 0;
     let running = poll_fn(|context| {
@@ -100,7 +108,7 @@ async fn until<T>(cut: Cut, at_most: Duration, future: impl Future<Output = T>) 
 }
 
 /// Takes the lock and releases it, up to the cut. Whether it came to an end.
-async fn try_lock(locks: &Locks, name: &LockName, options: &LockOptions, cut: Cut) -> bool {
+async fn try_lock(locks: &Locks, name: &LockName, options: &LockOptions, cut: CancelPoint) -> bool {
     match until(cut, WHILE, locks.lock(name, options)).await {
         Some(outcome) => {
             let guard = outcome.unwrap_or_else(|error| panic!("{cut:?}: {error}"));
@@ -182,19 +190,19 @@ async fn a_hand_off(arena: &Arena) {
     panic!("a hand-off does not end within {MANY} polls");
 }
 
-/// The database's mint, which is asked over a connection; the one that the other checks use makes a
+/// The database's token source, which is asked over a connection; that of the other checks makes a
 /// token without ever waiting. Counts those that were begun, and those that were made.
-struct Counted {
-    mint: MySqlTokens,
+struct CountingIssuer {
+    issuer: MySqlTokens,
     begun: AtomicU32,
     made: AtomicU32,
 }
 
 #[async_trait]
-impl Mint for Counted {
+impl TokenIssuer for CountingIssuer {
     async fn next(&self, name: &LockName) -> Result<Token, LockError> {
         self.begun.fetch_add(1, Ordering::SeqCst);
-        let token = self.mint.next(name).await;
+        let token = self.issuer.next(name).await;
         self.made.fetch_add(1, Ordering::SeqCst);
         token
     }
@@ -205,8 +213,8 @@ async fn a_minted_token(arena: &Arena) {
     let addresses = arena.servers.addresses(LockKind::MysqlTable);
     let server = addresses.mysql_server().expect("an address").expect("a database");
     let (begun, made) = (AtomicU32::new(0), AtomicU32::new(0));
-    let mint = Arc::new(Counted { mint: MySqlTokens::new(&server), begun, made });
-    one.locks = one.locks.with_mint(Arc::clone(&mint) as _);
+    let issuer = Arc::new(CountingIssuer { issuer: MySqlTokens::new(&server), begun, made });
+    one.locks = one.locks.with_token_issuer(Arc::clone(&issuer) as _);
     let options = arena.options(Duration::ZERO).fenced();
     // How often it is polled meanwhile depends on what comes together, and on the machine.
     for _ in 0..ENDS {
@@ -220,11 +228,11 @@ async fn a_minted_token(arena: &Arena) {
             }
         }
         assert!(has_ended, "a free lock is not taken within {MANY} polls");
-        if mint.begun.load(Ordering::SeqCst) > mint.made.load(Ordering::SeqCst) + 1 {
+        if issuer.begun.load(Ordering::SeqCst) > issuer.made.load(Ordering::SeqCst) + 1 {
             return;
         }
     }
-    panic!("a token is minted within one poll");
+    panic!("a token is issued within one poll");
 }
 
 async fn a_release(arena: &Arena) {

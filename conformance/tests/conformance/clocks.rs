@@ -5,14 +5,15 @@ use std::thread;
 use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
-use conformance::protocol::{Outcome, Want};
+use conformance::protocol::{LockRequest, Outcome};
 use conformance::{Contender, fresh_name};
 use distlock::{LockKind, RenewalKind};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, SqlSafeStr};
 use tokio::runtime::Builder;
 
 use crate::arena::{
-    Arena, Asked, Check, LONG, SHORT, SLACK, Subject, await_busy, eventually, has_lease, patiently,
+    Applicability, Arena, Check, LONG, SHORT, SLACK, Subject, await_busy, eventually, has_lease,
+    patiently,
 };
 
 /// How far the clock is ahead, or behind: further than any lease is long.
@@ -30,17 +31,17 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "a_reaper_whose_clock_is_minutes_off_takes_rows_by_the_servers_clock",
         asked: |subject| {
-            Asked::of_those_that(rows_of(subject.kind).is_some(), "leaves no rows behind")
+            Applicability::of_those_that(rows_of(subject.kind).is_some(), "leaves no rows behind")
         },
         run: a_reapers_clock_is_off,
     },
 ];
 
-fn by_the_servers_clock(subject: &Subject) -> Asked {
+fn by_the_servers_clock(subject: &Subject) -> Applicability {
     if subject.kind == LockKind::GetsetTimestamp {
-        return Asked::No("trusts the clocks of the clients");
+        return Applicability::No("trusts the clocks of the clients");
     }
-    Asked::of_those_that(subject.promise.is_on_a_server(), "lives in no server")
+    Applicability::of_those_that(subject.promise.is_on_a_server(), "lives in no server")
 }
 
 /// The table with a row for each name.
@@ -68,7 +69,7 @@ fn a_clock_is_off(arena: &Arena) {
 fn meet(arena: &Arena, holder: &Contender, next: &Contender) {
     if has_lease(&arena.promise) {
         let name = fresh_name();
-        let held = holder.insist(&Want::new(&name, SHORT).unrenewed());
+        let held = holder.insist(&LockRequest::new(&name, SHORT).unrenewed());
         let then = next.lock(&patiently(&name)).expect("the lease ends");
         let believed_until_ns = held.believed_until_ns.expect("an end");
         assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {held:?} {then:?}");
@@ -80,7 +81,7 @@ fn meet(arena: &Arena, holder: &Contender, next: &Contender) {
     let name = fresh_name();
     let renews = matches!(arena.promise.renewal, RenewalKind::Yes | RenewalKind::Heartbeat);
     let lease = if renews { SHORT * 3 / 2 } else { LONG };
-    let held = holder.insist(&Want::new(&name, lease));
+    let held = holder.insist(&LockRequest::new(&name, lease));
     let before = next.busy();
     let waiting = next.lock_later(&patiently(&name));
     await_busy(next, before);
@@ -107,8 +108,8 @@ fn a_reapers_clock_is_off(arena: &Arena) {
     let [ahead, behind] =
         OFFSETS_MS.map(|offset_ms| Contender::start_with_clock(arena.servers, &setup, offset_ms));
     let [held, free] = [(); 2].map(|()| fresh_name());
-    let others = holder.insist(&Want::new(&held, LONG));
-    let released = holder.insist(&Want::new(&free, LONG));
+    let others = holder.insist(&LockRequest::new(&held, LONG));
+    let released = holder.insist(&LockRequest::new(&free, LONG));
     assert_eq!(holder.release(released.handle), Ok(Outcome::Released));
     let is_there = |name: &str| is_there(&tables, table, name);
 
@@ -120,7 +121,7 @@ fn a_reapers_clock_is_off(arena: &Arena) {
         behind.reap(Duration::from_millis(1));
         !is_there(&free)
     });
-    assert!(is_there(&held), "somebody holds it");
+    assert!(is_there(&held), "its holder has it");
     assert!(!holder.is_lost(others.handle));
     assert_eq!(holder.release(others.handle), Ok(Outcome::Released));
 }

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use conformance::counter::number_in;
-use conformance::protocol::{Contest, Stay};
+use conformance::protocol::{Contest, SectionRecord};
 use conformance::{Contender, Home, fresh_name, overlaps};
 use distlock::HoldKind;
 
 use crate::arena::{
-    Arena, Asked, Check, LONG, assert_busy, assert_free, at_once, of_locks, of_servers, patiently,
+    Applicability, Arena, Check, LONG, assert_busy, assert_free, at_once, of_locks, of_servers,
+    patiently,
 };
 
 pub(crate) const CHECKS: &[Check] = &[
@@ -26,16 +27,16 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "what_processes_without_a_common_lock_count_is_lost",
         asked: |subject| {
-            Asked::of_those_that(!subject.promise.is_on_a_server(), "lives in a server")
+            Applicability::of_those_that(!subject.promise.is_on_a_server(), "lives in a server")
         },
         run: processes_lose_counts,
     },
     Check {
         name: "without_a_lock_even_one_process_loses_counts",
         asked: |subject| {
-            Asked::of_those_that(subject.promise.hold == HoldKind::Nothing, "is a lock")
+            Applicability::of_those_that(subject.promise.hold == HoldKind::Nothing, "is a lock")
         },
-        run: |arena| assert!(crowd(arena, 1).lost() > 0, "nobody met anybody"),
+        run: |arena| assert!(crowd(arena, 1).lost() > 0, "no two tasks met"),
     },
     Check {
         name: "names_that_differ_in_anything_do_not_exclude_each_other",
@@ -49,17 +50,17 @@ const TASKS: u32 = 4;
 const ROUNDS: u64 = 12;
 
 struct Crowd {
-    stays: Vec<Stay>,
+    records: Vec<SectionRecord>,
     counted: u64,
 }
 
 impl Crowd {
     fn lost(&self) -> u64 {
-        self.stays.len() as u64 - self.counted
+        self.records.len() as u64 - self.counted
     }
 }
 
-/// Tasks of so many processes count in one file.
+/// Tasks of several processes count in one file.
 fn crowd(arena: &Arena, processes: usize) -> Crowd {
     let counter = arena.servers.fresh_path("counter");
     let contest = Contest::new(patiently(&fresh_name()), TASKS, ROUNDS, &counter)
@@ -68,21 +69,21 @@ fn crowd(arena: &Arena, processes: usize) -> Crowd {
     // All are begun before any is awaited.
     let begun: Vec<_> =
         contenders.iter().map(|process| process.contend(contest.clone(), LONG)).collect();
-    let mut stays = Vec::new();
+    let mut records = Vec::new();
     for contest in begun {
         let brought = contest.wait().expect("a report");
         assert!(brought.failures.is_empty(), "{:?}", brought.failures);
-        stays.extend(brought.stays);
+        records.extend(brought.records);
     }
-    assert_eq!(stays.len() as u64, processes as u64 * u64::from(TASKS) * ROUNDS);
-    assert!(stays.iter().all(|stay| stay.wrote), "a lock was lost at once");
-    Crowd { stays, counted: number_in(&counter) }
+    assert_eq!(records.len() as u64, processes as u64 * u64::from(TASKS) * ROUNDS);
+    assert!(records.iter().all(|record| record.wrote), "a lock was lost at once");
+    Crowd { records, counted: number_in(&counter) }
 }
 
 fn one_at_a_time(arena: &Arena, processes: usize) {
     let crowd = crowd(arena, processes);
     assert_eq!(crowd.lost(), 0, "increments were lost");
-    assert_eq!(overlaps(&crowd.stays), 0, "two believed that they were alone");
+    assert_eq!(overlaps(&crowd.records), 0, "two believed that they were alone");
 }
 
 /// Shows for `local` that replicas do not see each other, and for all others that what guards
@@ -90,13 +91,13 @@ fn one_at_a_time(arena: &Arena, processes: usize) {
 fn processes_lose_counts(arena: &Arena) {
     let crowd = crowd(arena, 3);
     assert!(crowd.lost() > 0, "no process met another");
-    assert!(overlaps(&crowd.stays) > 0);
+    assert!(overlaps(&crowd.records) > 0);
 }
 
 fn similar_names_are_others(arena: &Arena) {
     let pair = arena.pair();
     let name = format!("{}:ua", fresh_name());
-    let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+    let held = pair.holder.lock(&at_once(&name)).expect("the lock is free");
     let stem = &name[..name.len() - 2];
     let others =
         ["Ua", "UA", "üa", "ůa", "u\u{308}a", "ua ", " ua", "u a", "ua:", "u", "", "ua\\", "ua/"];
@@ -108,7 +109,7 @@ fn similar_names_are_others(arena: &Arena) {
     pair.holder.release(held.handle).expect("a release");
     // Names of the greatest length that differ at the end only.
     let [one, another] = ["1", "2"].map(|end| format!("{name:x<511}{end}"));
-    let held = pair.holder.lock(&at_once(&one)).expect("nobody has it");
+    let held = pair.holder.lock(&at_once(&one)).expect("the lock is free");
     assert_free(pair.rival(), &another);
     assert_busy(pair.rival(), &one);
     pair.holder.release(held.handle).expect("a release");

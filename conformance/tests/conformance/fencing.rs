@@ -1,20 +1,22 @@
 //! Tokens.
 
 use conformance::fresh_name;
-use conformance::protocol::Want;
+use conformance::protocol::LockRequest;
 use distlock::{Fencing, Guarantees};
 
-use crate::arena::{Arena, Asked, Check, SHORT, assert_free, at_once};
+use crate::arena::{Applicability, Arena, Check, SHORT, assert_free, at_once};
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "each_ownership_has_a_higher_token_than_the_one_before",
-        asked: |subject| Asked::of_those_that(has_tokens(&subject.promise), "has no tokens"),
+        asked: |subject| {
+            Applicability::of_those_that(has_tokens(&subject.promise), "has no tokens")
+        },
         run: tokens_rise,
     },
     Check {
-        name: "who_asks_for_a_token_that_there_is_not_is_refused",
-        asked: |subject| Asked::of_those_that(!has_tokens(&subject.promise), "has tokens"),
+        name: "a_request_for_a_token_of_a_kind_without_tokens_is_refused",
+        asked: |subject| Applicability::of_those_that(!has_tokens(&subject.promise), "has tokens"),
         run: no_token_no_lock,
     },
 ];
@@ -29,7 +31,7 @@ pub(crate) fn has_tokens(promise: &Guarantees) -> bool {
 fn tokens_rise(arena: &Arena) {
     let [one, another] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    let want = Want::new(&name, SHORT).fenced().waiting(SHORT * 3);
+    let want = LockRequest::new(&name, SHORT).fenced().waiting(SHORT * 3);
     let mut tokens = Vec::new();
     for process in [&one, &one, &another, &one] {
         let held = process.lock(&want).expect("it is free");
@@ -44,7 +46,7 @@ fn tokens_rise(arena: &Arena) {
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     if arena.promise.fencing == Fencing::Yes {
         let held = another.lock(&at_once(&fresh_name())).expect("it is free");
-        assert!(held.token.is_some(), "a token that nobody asked for");
+        assert!(held.token.is_some(), "a token that was not asked for");
     }
 }
 

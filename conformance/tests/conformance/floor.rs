@@ -1,7 +1,7 @@
 //! How much is asked of each kind at least.
 //!
 //! What is asked follows from what a kind promises, so a kind that promised too little, or a check
-//! whose condition always says no, would pass by running nothing. Numbers that somebody has written
+//! whose condition always says no, would pass by running nothing. Numbers that are only written
 //! down do not follow. They rise with the suite; one that has to fall needs a reason.
 
 use std::sync::Arc;
@@ -11,20 +11,27 @@ use libtest_mimic::Trial;
 
 use crate::matrix::Matrix;
 
-/// Checks that are asked of the kind, at least. A new kind has to say.
-pub(crate) const fn of(kind: LockKind) -> usize {
-    match kind {
-        LockKind::None => 9,
-        LockKind::Local => 21,
-        LockKind::MysqlRow => 26,
-        LockKind::GetsetTimestamp => 27,
-        LockKind::SetnxExpire | LockKind::SetNx | LockKind::OwnerCheck => 29,
-        LockKind::Zookeeper => 30,
-        LockKind::MysqlNamed | LockKind::LuaRelease | LockKind::Reentrant => 31,
-        LockKind::Red => 34,
-        LockKind::MysqlTable | LockKind::Redisson | LockKind::ReadWrite | LockKind::Multi => 38,
-        LockKind::Fair => 39,
-    }
+/// What is asked of every kind on a server, at least.
+const ON_A_SERVER: usize = 26;
+
+/// Checks that are asked of these kinds, at least.
+const FLOORS: [(usize, &[LockKind]); 10] = [
+    (9, &[LockKind::None]),
+    (21, &[LockKind::Local]),
+    (26, &[LockKind::MysqlRow]),
+    (27, &[LockKind::GetsetTimestamp]),
+    (29, &[LockKind::SetnxExpire, LockKind::SetNx, LockKind::OwnerCheck]),
+    (30, &[LockKind::Zookeeper]),
+    (31, &[LockKind::MysqlNamed, LockKind::LuaRelease, LockKind::Reentrant]),
+    (34, &[LockKind::Redlock]),
+    (38, &[LockKind::MysqlTable, LockKind::Redisson, LockKind::ReadWrite, LockKind::Multi]),
+    (39, &[LockKind::Fair]),
+];
+
+/// Checks that are asked of the kind, at least. A kind without a row is new, and on a server.
+pub(crate) fn of(kind: LockKind) -> usize {
+    let row = FLOORS.iter().find(|(_, kinds)| kinds.contains(&kind));
+    row.map_or(ON_A_SERVER, |(floor, _)| *floor)
 }
 
 /// The test that so much is asked, whatever is run.

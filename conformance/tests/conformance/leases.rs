@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
-use conformance::protocol::{Cause, Outcome, Setup, Want};
+use conformance::protocol::{Cause, LockRequest, Outcome, Setup};
 use conformance::{Contender, fresh_name};
 use distlock::{Guarantees, OwnerCheck};
 use testbed::Direction;
 
 use crate::arena::{
-    Arena, Asked, Check, LONG, SHORT, SLACK, Subject, assert_busy, assert_free, at_once,
+    Applicability, Arena, Check, LONG, SHORT, SLACK, Subject, assert_busy, assert_free, at_once,
     await_busy, eventually, has_lease, of_ending, of_renewed, of_servers, patiently,
 };
 
@@ -34,11 +34,7 @@ pub(crate) const CHECKS: &[Check] = &[
         asked: of_ending,
         run: a_holder_that_is_cut_off_does_not_believe,
     },
-    Check {
-        name: "a_lease_that_nobody_renews_ends_by_itself",
-        asked: with_lease,
-        run: a_lease_ends,
-    },
+    Check { name: "an_unrenewed_lease_ends_by_itself", asked: with_lease, run: a_lease_ends },
     Check {
         name: "a_neighbour_in_the_process_enters_when_the_lease_ends",
         asked: with_lease,
@@ -52,30 +48,33 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "a_hold_that_has_lasted_as_long_as_it_may_is_freed_under_its_guard",
         asked: |subject| {
-            Asked::of_those_that(frees_its_own(&subject.promise), "might free somebody else's lock")
+            Applicability::of_those_that(
+                frees_its_own(&subject.promise),
+                "might free another owner's lock",
+            )
         },
         run: a_hold_is_freed,
     },
     Check {
         name: "a_hold_that_has_lasted_as_long_as_it_may_leaves_the_lock_to_its_lease",
         asked: |subject| match subject.promise.owner_checked {
-            OwnerCheck::No | OwnerCheck::Racy => Asked::Yes,
-            OwnerCheck::Atomic | OwnerCheck::Yes => Asked::No("frees the lock at once"),
-            OwnerCheck::NotApplicable => Asked::No("holds nothing"),
+            OwnerCheck::No | OwnerCheck::Racy => Applicability::Yes,
+            OwnerCheck::Atomic | OwnerCheck::Yes => Applicability::No("frees the lock at once"),
+            OwnerCheck::NotApplicable => Applicability::No("holds nothing"),
         },
         run: a_hold_is_left,
     },
     Check {
         name: "an_entry_that_has_lasted_as_long_as_it_may_leaves_the_outer_hold",
         asked: |subject| {
-            Asked::of_those_that(subject.promise.reentrant.is_yes(), "is not reentrant")
+            Applicability::of_those_that(subject.promise.reentrant.is_yes(), "is not reentrant")
         },
         run: an_entry_ends,
     },
 ];
 
-fn with_lease(subject: &Subject) -> Asked {
-    Asked::of_those_that(has_lease(&subject.promise), "has no lease")
+fn with_lease(subject: &Subject) -> Applicability {
+    Applicability::of_those_that(has_lease(&subject.promise), "has no lease")
 }
 
 fn frees_its_own(promise: &Guarantees) -> bool {
@@ -85,7 +84,7 @@ fn frees_its_own(promise: &Guarantees) -> bool {
 fn a_killed_holder_is_taken_over(arena: &Arena) {
     let [holder, next] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    holder.insist(&Want::new(&name, SHORT));
+    holder.insist(&LockRequest::new(&name, SHORT));
     let waiting = next.lock_later(&patiently(&name));
     await_busy(&next, 0);
     let killed_ns = holder.kill();
@@ -97,11 +96,11 @@ fn a_killed_holder_is_taken_over(arena: &Arena) {
 fn a_frozen_holder_does_not_believe(arena: &Arena) {
     let [holder, next] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    let held = holder.insist(&Want::new(&name, SHORT));
+    let held = holder.insist(&LockRequest::new(&name, SHORT));
     let waiting = next.lock_later(&patiently(&name));
     await_busy(&next, 0);
     let frozen_ns = holder.freeze();
-    let then = waiting.wait().expect("nobody renews the lease");
+    let then = waiting.wait().expect("the lease is not renewed");
     let took = between(frozen_ns, then.acquired_ns);
     holder.thaw();
     let lost = holder.lost(held.handle, LONG);
@@ -116,23 +115,23 @@ fn a_frozen_holder_does_not_believe(arena: &Arena) {
     }
 }
 
-/// Nothing arrives any more, either way, and nobody is told. What it believes is what its looks
-/// say, with an effect after each: none that was begun when another had the lock still found it
-/// held. An order of instants on one clock: a busy machine may make all of them late, and the
+/// Nothing arrives any more in either direction, and no side is told. What it believes is what its
+/// looks say, with an effect after each: none that was begun when another had the lock still found
+/// it held. An order of instants on one clock: a busy machine may make all of them late, and the
 /// effect after a look, and changes nothing of it.
 fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     let (ways, addresses) = arena.ways();
     let way_round = Setup { addresses, ..arena.setup() };
     let [holder, next] = [Contender::start_as(arena.servers, &way_round), arena.contender()];
     let name = fresh_name();
-    let held = holder.insist(&Want::new(&name, SHORT));
+    let held = holder.insist(&LockRequest::new(&name, SHORT));
     holder.watch(held.handle, &arena.servers.fresh_path("effects"), LOOK);
     let waiting = next.lock_later(&patiently(&name));
     await_busy(&next, 0);
     for way in &ways {
         way.set_swallowing(Direction::Both, true);
     }
-    let then = waiting.wait().expect("nobody renews the lease");
+    let then = waiting.wait().expect("the lease is not renewed");
     let lost = holder.lost(held.handle, LONG);
     assert_eq!(lost.cause, Cause::Expired, "{lost:?}");
     let believed_until_ns = lost.believed_until_ns.expect("an end");
@@ -145,7 +144,7 @@ fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
 fn a_lease_ends(arena: &Arena) {
     let [holder, next] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    let held = holder.insist(&Want::new(&name, SHORT).unrenewed());
+    let held = holder.insist(&LockRequest::new(&name, SHORT).unrenewed());
     let then = next.lock(&patiently(&name)).expect("the lease ends");
     let lost = holder.lost(held.handle, LONG);
     assert!(lost.believed_until_ns.expect("an end") <= then.acquired_ns, "{lost:?} {then:?}");
@@ -157,7 +156,7 @@ fn a_lease_ends(arena: &Arena) {
 /// The queue in the process waits for the server's answer, not for a holder that hangs.
 fn a_neighbour_enters(arena: &Arena) {
     let (process, name) = (arena.contender(), fresh_name());
-    let held = process.insist(&Want::new(&name, SHORT).unrenewed());
+    let held = process.insist(&LockRequest::new(&name, SHORT).unrenewed());
     let then = process.lock(&patiently(&name)).expect("the lease ends");
     assert!(held.believed_until_ns.expect("an end") <= then.acquired_ns);
     assert!(between(held.acquired_ns, then.acquired_ns) <= SHORT + SLACK);
@@ -169,8 +168,8 @@ fn a_renewed_hold_stays(arena: &Arena) {
     let name = fresh_name();
     // Long enough that a third of it is no short time for a busy machine.
     let lease = SHORT * 3 / 2;
-    let held = holder.insist(&Want::new(&name, lease));
-    let waiting = other.lock_later(&Want::new(&name, lease).waiting(lease * 3));
+    let held = holder.insist(&LockRequest::new(&name, lease));
+    let waiting = other.lock_later(&LockRequest::new(&name, lease).waiting(lease * 3));
     eventually("three leases are over", || between(held.acquired_ns, now_ns()) > lease * 10 / 3);
     assert!(!holder.is_lost(held.handle) && !holder.has_told_of_loss(held.handle));
     let failure = waiting.wait().expect_err("it is held");
@@ -183,7 +182,7 @@ fn a_renewed_hold_stays(arena: &Arena) {
 fn a_hold_is_freed(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
     let want = at_once(&name).held_at_most(MOST);
-    let held = pair.holder.lock(&want).expect("nobody has it");
+    let held = pair.holder.lock(&want).expect("the lock is free");
     let then = pair.rival().lock(&patiently(&name)).expect("it comes free");
     let lost = pair.holder.lost(held.handle, LONG);
     let believed_until_ns = lost.believed_until_ns.expect("an end");
@@ -200,18 +199,18 @@ fn a_hold_is_freed(arena: &Arena) {
 fn a_hold_is_left(arena: &Arena) {
     let [holder, next] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    let held = holder.insist(&Want::new(&name, SHORT).held_at_most(MOST));
+    let held = holder.insist(&LockRequest::new(&name, SHORT).held_at_most(MOST));
     let lost = holder.lost(held.handle, LONG);
     let then = next.lock(&patiently(&name)).expect("the lease ends");
     let took = between(held.asked_ns, then.acquired_ns);
-    assert!(took >= SHORT * 9 / 10, "somebody freed it after {took:?}: {lost:?}");
+    assert!(took >= SHORT * 9 / 10, "it was freed after {took:?}: {lost:?}");
     assert!(took <= SHORT + SLACK, "{took:?} for {SHORT:?}");
 }
 
 fn an_entry_ends(arena: &Arena) {
     let [holder, other] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    let outer = holder.lock(&at_once(&name)).expect("nobody has it");
+    let outer = holder.lock(&at_once(&name)).expect("the lock is free");
     let again = at_once(&name).again_as(&outer.owner).held_at_most(MOST);
     let inner = holder.lock(&again).expect("its owner may enter");
     let lost = holder.lost(inner.handle, LONG);

@@ -12,7 +12,7 @@ use distlock::{
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::spawn;
 
-use crate::arena::{Arena, Asked, Check, Subject, assert_free_for, fresh_name};
+use crate::arena::{Applicability, Arena, Check, Subject, assert_free_for, fresh_name};
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -23,15 +23,15 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "a_re_entry_whose_answer_is_lost_counts_once",
         asked: |subject| match of_idempotent(subject) {
-            Asked::Yes => {
-                Asked::of_those_that(subject.promise.reentrant.is_yes(), "is not reentrant")
+            Applicability::Yes => {
+                Applicability::of_those_that(subject.promise.reentrant.is_yes(), "is not reentrant")
             }
-            Asked::No(why) => Asked::No(why),
+            Applicability::No(why) => Applicability::No(why),
         },
         run: |arena| arena.run(async || entries(arena).await),
     },
     Check {
-        name: "a_release_whose_answer_is_lost_frees_the_lock_and_nobody_elses",
+        name: "a_release_whose_answer_is_lost_frees_the_lock_and_no_other",
         asked: of_idempotent,
         run: |arena| arena.run(async || releases(arena).await),
     },
@@ -42,14 +42,14 @@ const MANY: u64 = 30;
 /// A database takes a moment to see that a connection has ended.
 const WAIT: Duration = Duration::from_secs(5);
 
-fn of_idempotent(subject: &Subject) -> Asked {
+fn of_idempotent(subject: &Subject) -> Applicability {
     if !subject.promise.is_on_a_server() {
-        return Asked::No("asks no server");
+        return Applicability::No("asks no server");
     }
     if subject.promise.wake == WakeKind::Watch {
-        return Asked::No("speaks what the proxy does not; has tests of its own for this");
+        return Applicability::No("speaks what the proxy does not; has tests of its own for this");
     }
-    Asked::of_those_that(subject.promise.idempotent.is_yes(), "does not promise that")
+    Applicability::of_those_that(subject.promise.idempotent.is_yes(), "does not promise that")
 }
 
 /// Whether a release that is sent again is told what became of the first one.
@@ -59,13 +59,13 @@ fn remembers_releases(kind: LockKind) -> bool {
 }
 
 /// Locks by ways on which answers are lost, and others by the direct one.
-struct Lossy {
+struct LossyServers {
     ways: Vec<Proxy>,
     locks: Locks,
     others: Locks,
 }
 
-impl Lossy {
+impl LossyServers {
     async fn of(arena: &Arena) -> Self {
         let (ways, addresses) = arena.ways();
         let backends = addresses.connect().await.expect("addresses of servers that run");
@@ -75,12 +75,12 @@ impl Lossy {
     }
 
     /// The answer of that number is lost, by each of the ways whose language is understood.
-    fn lose(&self, number: u64) -> Loss {
+    fn lose(&self, number: u64) -> LostSignal {
         let lose = |way: &Proxy| {
             let commands = [Command::redis(""), Command::sql("")];
             commands.map(|command| way.arm(command, Action::CutAnswer, Times::Nth(number)))
         };
-        Loss(self.ways.iter().flat_map(lose).collect())
+        LostSignal(self.ways.iter().flat_map(lose).collect())
     }
 
     async fn assert_free(&self, name: &LockName, what: &str) {
@@ -91,9 +91,9 @@ impl Lossy {
     }
 }
 
-struct Loss(Vec<Rule>);
+struct LostSignal(Vec<Rule>);
 
-impl Loss {
+impl LostSignal {
     /// No more are lost; whether one was.
     fn end(self) -> bool {
         self.0.iter().for_each(Rule::disarm);
@@ -123,7 +123,7 @@ async fn assert_released(guard: Guard, what: &str) {
 }
 
 async fn acquires(arena: &Arena) {
-    let (lossy, options) = (Lossy::of(arena).await, arena.options(WAIT));
+    let (lossy, options) = (LossyServers::of(arena).await, arena.options(WAIT));
     each_answer("an acquire", async |number| {
         let (name, what) = (fresh_name(), format!("answer {number} to an acquire"));
         let loss = lossy.lose(number);
@@ -144,7 +144,7 @@ async fn acquires(arena: &Arena) {
 }
 
 async fn entries(arena: &Arena) {
-    let (lossy, options) = (Lossy::of(arena).await, arena.options(WAIT));
+    let (lossy, options) = (LossyServers::of(arena).await, arena.options(WAIT));
     each_answer("a re-entry", async |number| {
         let (name, what) = (fresh_name(), format!("answer {number} to a re-entry"));
         let outer = lossy.locks.lock(&name, &options).await.expect("it is free");
@@ -167,7 +167,7 @@ async fn entries(arena: &Arena) {
 }
 
 async fn releases(arena: &Arena) {
-    let (lossy, options) = (Lossy::of(arena).await, arena.options(WAIT));
+    let (lossy, options) = (LossyServers::of(arena).await, arena.options(WAIT));
     each_answer("a release", async |number| {
         let (name, what) = (fresh_name(), format!("answer {number} to a release"));
         let guard = lossy.locks.lock(&name, &options).await.expect("it is free");

@@ -9,7 +9,6 @@
 
 mod arena;
 mod bad_input;
-mod belief;
 mod cancellation;
 mod clocks;
 mod exclusion;
@@ -26,6 +25,7 @@ mod release;
 #[path = "../support/removal.rs"]
 mod removal;
 mod residue;
+mod validity;
 mod waiting;
 
 use std::process::ExitCode;
@@ -99,7 +99,7 @@ fn checks() -> Vec<Check> {
         release::CHECKS,
         lost_answers::CHECKS,
         leases::CHECKS,
-        belief::CHECKS,
+        validity::CHECKS,
         clocks::CHECKS,
         reentry::CHECKS,
         queueing::CHECKS,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use distlock::LockKind;
 
-use crate::arena::{Asked, Check, Subject};
+use crate::arena::{Applicability, Check, Subject};
 use crate::floor::of;
 
 pub(crate) struct Matrix {
@@ -26,7 +26,7 @@ impl Matrix {
             let checks = self.checks.iter();
             checks.map(|check| (*subject, *check))
         });
-        all.filter(|(subject, check)| subject.is_asked(check) == Asked::Yes)
+        all.filter(|(subject, check)| subject.is_asked(check) == Applicability::Yes)
     }
 
     /// Remembers that a check has run to its end.
@@ -76,9 +76,9 @@ impl fmt::Display for Matrix {
             write!(f, "{name:18}")?;
             for check in &self.checks {
                 let sign = match subject.is_asked(check) {
-                    Asked::No(_) => ".",
-                    Asked::Yes if runs.contains(&(name, check.name)) => "+",
-                    Asked::Yes => "?",
+                    Applicability::No(_) => ".",
+                    Applicability::Yes if runs.contains(&(name, check.name)) => "+",
+                    Applicability::Yes => "?",
                 };
                 write!(f, "{sign:>3}")?;
             }
@@ -88,7 +88,7 @@ impl fmt::Display for Matrix {
             writeln!(f, "{number:>3}  {}", check.name.replace('_', " "))?;
             let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
             for subject in &self.subjects {
-                if let Asked::No(reason) = subject.is_asked(check) {
+                if let Applicability::No(reason) = subject.is_asked(check) {
                     reasons.entry(reason).or_default().push(subject.name);
                 }
             }

@@ -23,7 +23,7 @@ pub(crate) const CHECKS: &[Check] = &[
         run: |arena| arena.run(async || a_hold_is_counted(arena).await),
     },
     Check {
-        name: "who_waits_is_counted_under_his_kind",
+        name: "a_waiter_is_counted_under_its_kind",
         asked: of_locks,
         run: |arena| arena.run(async || a_wait_is_counted(arena).await),
     },
@@ -31,11 +31,11 @@ pub(crate) const CHECKS: &[Check] = &[
 
 /// How often each instrument was told something, by its name and the kind.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<HashMap<(String, String), u64>>>);
+struct RecordedMetrics(Arc<Mutex<HashMap<(String, String), u64>>>);
 
-struct One(Told, (String, String));
+struct Instrument(RecordedMetrics, (String, String));
 
-impl Told {
+impl RecordedMetrics {
     /// Locks of that kind that are measured here, with connections of their own.
     async fn locks(&self, arena: &Arena) -> Locks {
         let mechanism = arena.locker(&arena.backends().await).expect("its server is there");
@@ -47,25 +47,25 @@ impl Told {
         self.0.lock().expect("no panic").get(&key).copied().unwrap_or_default()
     }
 
-    fn one(&self, key: &Key) -> Arc<One> {
+    fn one(&self, key: &Key) -> Arc<Instrument> {
         let kind = key.labels().find(|label| label.key() == "kind").expect("a kind");
-        Arc::new(One(self.clone(), (key.name().to_owned(), kind.value().to_owned())))
+        Arc::new(Instrument(self.clone(), (key.name().to_owned(), kind.value().to_owned())))
     }
 }
 
-impl One {
+impl Instrument {
     fn add(&self, count: u64) {
         *self.0.0.lock().expect("no panic").entry(self.1.clone()).or_default() += count;
     }
 }
 
-impl HistogramFn for One {
+impl HistogramFn for Instrument {
     fn record(&self, _: f64) {
         self.add(1);
     }
 }
 
-impl CounterFn for One {
+impl CounterFn for Instrument {
     fn increment(&self, count: u64) {
         self.add(count);
     }
@@ -73,7 +73,7 @@ impl CounterFn for One {
     fn absolute(&self, _: u64) {}
 }
 
-impl Recorder for Told {
+impl Recorder for RecordedMetrics {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -92,62 +92,63 @@ impl Recorder for Told {
 }
 
 async fn a_hold_is_counted(arena: &Arena) {
-    let (told, kind) = (Told::default(), arena.kind);
+    let (told, kind) = (RecordedMetrics::default(), arena.kind);
     let locks = told.locks(arena).await;
-    let guard = locks.lock(&fresh_name(), &arena.options(LONG)).await.expect("nobody has it");
-    for name in ["attempts_total", "acquired_total", "wait_seconds"] {
+    let guard = locks.lock(&fresh_name(), &arena.options(LONG)).await.expect("the lock is free");
+    for name in ["attempts_total", "acquisitions_total", "wait_seconds"] {
         assert!(told.of(kind, name) >= 1, "{name}");
     }
     assert_eq!(told.of(kind, "hold_seconds"), 0);
     guard.release().await.expect("a release");
-    assert_eq!((told.of(kind, "hold_seconds"), told.of(kind, "lost_total")), (1, 0));
+    assert_eq!((told.of(kind, "hold_seconds"), told.of(kind, "losses_total")), (1, 0));
 
     let is_renewed = matches!(arena.promise.renewal, RenewalKind::Yes | RenewalKind::Heartbeat);
     if is_renewed {
         let options = LockOptions::new(LONG, Lease::Renewed(BRIEF));
-        let guard = locks.lock(&fresh_name(), &options).await.expect("nobody has it");
-        eventually("it is renewed", || told.of(kind, "renewal_late_seconds") > 0);
+        let guard = locks.lock(&fresh_name(), &options).await.expect("the lock is free");
+        eventually("it is renewed", || told.of(kind, "renewal_delay_seconds") > 0);
         drop(guard.release().await);
     }
 
     if arena.promise.hold != HoldKind::Nothing {
-        let before = told.of(kind, "lost_total");
+        let before = told.of(kind, "losses_total");
         let options = LockOptions::new(LONG, arena.promise.lease(LONG));
         let options = LockOptions { max_hold: Some(BRIEF), ..options };
-        let guard = locks.lock(&fresh_name(), &options).await.expect("nobody has it");
+        let guard = locks.lock(&fresh_name(), &options).await.expect("the lock is free");
         eventually("it has been held for as long as it may", || guard.is_lost());
         drop(guard.release().await);
-        eventually("its loss is counted", || told.of(kind, "lost_total") == before + 1);
+        eventually("its loss is counted", || told.of(kind, "losses_total") == before + 1);
     }
 
     let backends = Addresses::nowhere().connect().await.expect("addresses");
     // Some kinds need no server, others cannot be made without theirs.
     if let (true, Ok(nowhere)) = (arena.promise.is_on_a_server(), arena.locker(&backends)) {
         let nowhere = with_local_recorder(&told, || Locks::new(nowhere));
-        let before = told.of(kind, "failed_total");
+        let before = told.of(kind, "errors_total");
         let options = arena.options(Duration::ZERO);
         nowhere.lock(&fresh_name(), &options).await.expect_err("there is no server");
-        assert_eq!(told.of(kind, "failed_total"), before + 1);
+        assert_eq!(told.of(kind, "errors_total"), before + 1);
     }
 }
 
 async fn a_wait_is_counted(arena: &Arena) {
-    let (told, kind, name) = (Told::default(), arena.kind, fresh_name());
+    let (told, kind, name) = (RecordedMetrics::default(), arena.kind, fresh_name());
     let locks = told.locks(arena).await;
     // Where processes do not meet, the holder is in the same one.
     let others = if arena.promise.is_on_a_server() { arena.locks().await } else { locks.clone() };
-    let guard = others.lock(&name, &arena.options(LONG)).await.expect("nobody has it");
+    let guard = others.lock(&name, &arena.options(LONG)).await.expect("the lock is free");
     let refused = locks.lock(&name, &arena.options(Duration::ZERO)).await;
-    refused.expect_err("somebody has it");
-    assert_eq!(told.of(kind, "timed_out_total"), 1);
-    assert!(told.of(kind, "busy_total") >= 1);
+    refused.expect_err("the lock is held");
+    assert_eq!(told.of(kind, "timeouts_total"), 1);
+    assert!(told.of(kind, "contended_attempts_total") >= 1);
 
-    let (busy, hand_offs) = (told.of(kind, "busy_total"), told.of(kind, "hand_off_seconds"));
+    let (busy, hand_offs) =
+        (told.of(kind, "contended_attempts_total"), told.of(kind, "hand_off_seconds"));
     let waiting = tokio::spawn({
         let (locks, name, options) = (locks.clone(), name.clone(), arena.options(LONG));
         async move { locks.lock(&name, &options).await }
     });
-    eventually("it has to wait", || told.of(kind, "busy_total") > busy);
+    eventually("it has to wait", || told.of(kind, "contended_attempts_total") > busy);
     guard.release().await.expect("a release");
     let guard = waiting.await.expect("no panic").expect("it was released");
     assert_eq!(told.of(kind, "hand_off_seconds"), hand_offs + 1);

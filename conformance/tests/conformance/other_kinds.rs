@@ -6,24 +6,27 @@ use conformance::variant::Variant;
 use conformance::{Home, home};
 use distlock::{LockError, LockKind, LockOptions, Locks, Release, locker};
 
-use crate::arena::{Arena, Asked, Check, fresh_name};
+use crate::arena::{Applicability, Arena, Check, fresh_name};
 
 pub(crate) const CHECKS: &[Check] = &[Check {
     name: "a_name_that_another_kind_holds_is_not_taken",
     asked: |subject| {
         if !subject.promise.is_on_a_server() {
-            return Asked::No("lives in no server");
+            return Applicability::No("lives in no server");
         }
         if subject.variant != Variant::Usual {
-            return Asked::No("has members that are asked themselves");
+            return Applicability::No("has members that are asked themselves");
         }
-        Asked::of_those_that(neighbours(subject.kind).count() > 0, "lives where no other kind does")
+        Applicability::of_those_that(
+            neighbours(subject.kind).count() > 0,
+            "lives where no other kind does",
+        )
     },
     run: |arena| arena.run(async || others_stay_out(arena).await),
 }];
 
 /// Kinds whose lock is the key of that very name. The others have places of their own, where they
-/// meet nobody else.
+/// meet no other kind.
 fn uses_the_plain_key(kind: LockKind) -> bool {
     let has_its_own = matches!(kind, LockKind::Fair | LockKind::ReadWrite);
     home(kind) == Home::Redis && !has_its_own

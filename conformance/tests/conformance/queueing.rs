@@ -2,11 +2,13 @@
 
 use conformance::{Contender, busy_until_queued, fresh_name};
 
-use crate::arena::{Arena, Asked, Check, at_once, await_busy, patiently};
+use crate::arena::{Applicability, Arena, Check, at_once, await_busy, patiently};
 
 pub(crate) const CHECKS: &[Check] = &[Check {
     name: "waiters_get_it_in_the_order_in_which_they_came",
-    asked: |subject| Asked::of_those_that(subject.promise.fair.is_yes(), "promises no order"),
+    asked: |subject| {
+        Applicability::of_those_that(subject.promise.fair.is_yes(), "promises no order")
+    },
     run: first_come_first_served,
 }];
 
@@ -18,7 +20,7 @@ fn first_come_first_served(arena: &Arena) {
     let processes = if arena.promise.is_on_a_server() { WAITERS } else { 1 };
     let processes: Vec<Contender> = (0..processes).map(|_| arena.contender()).collect();
     let process = |waiter: usize| &processes[waiter % processes.len()];
-    let mut last = (0, process(0).lock(&at_once(&name)).expect("nobody has it").handle);
+    let mut last = (0, process(0).lock(&at_once(&name)).expect("the lock is free").handle);
     let mut waiting = Vec::new();
     for waiter in 1..=WAITERS {
         let busy = process(waiter).busy();

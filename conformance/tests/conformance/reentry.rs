@@ -1,11 +1,12 @@
 //! The same owner again.
 
 use conformance::fresh_name;
-use conformance::protocol::{Outcome, Want};
-use distlock::Answer;
+use conformance::protocol::{LockRequest, Outcome};
+use distlock::Support;
 
 use crate::arena::{
-    Arena, Asked, Check, LONG, SHORT, assert_busy, assert_free, at_once, has_lease, patiently,
+    Applicability, Arena, Check, LONG, SHORT, assert_busy, assert_free, at_once, has_lease,
+    patiently,
 };
 use crate::fencing::has_tokens;
 
@@ -13,7 +14,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "the_same_owner_enters_again_and_the_last_release_frees",
         asked: |subject| {
-            Asked::of_those_that(subject.promise.reentrant.is_yes(), "lets nobody enter twice")
+            Applicability::of_those_that(subject.promise.reentrant.is_yes(), "refuses re-entry")
         },
         run: the_owner_enters_again,
     },
@@ -21,16 +22,16 @@ pub(crate) const CHECKS: &[Check] = &[
         name: "what_is_left_of_a_lost_hold_frees_nothing_that_its_owner_takes_later",
         asked: |subject| {
             let ends = subject.promise.reentrant.is_yes() && has_lease(&subject.promise);
-            Asked::of_those_that(ends, "lets nobody enter twice, or has no lease that ends")
+            Applicability::of_those_that(ends, "refuses re-entry, or has no lease that ends")
         },
         run: a_stale_hold_is_harmless,
     },
     Check {
         name: "the_same_owner_does_not_enter_twice",
         asked: |subject| match subject.promise.reentrant {
-            Answer::No => Asked::Yes,
-            Answer::Yes => Asked::No("lets its owner enter again"),
-            Answer::NotApplicable => Asked::No("has no owner"),
+            Support::No => Applicability::Yes,
+            Support::Yes => Applicability::No("lets its owner enter again"),
+            Support::NotApplicable => Applicability::No("has no owner"),
         },
         run: the_owner_does_not_enter_twice,
     },
@@ -40,7 +41,7 @@ fn the_owner_enters_again(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
     let has_tokens = has_tokens(&arena.promise);
     let wanted = if has_tokens { at_once(&name).fenced() } else { at_once(&name) };
-    let first = pair.holder.lock(&wanted).expect("nobody has it");
+    let first = pair.holder.lock(&wanted).expect("the lock is free");
     let again = wanted.clone().again_as(&first.owner);
     // Both ways round: the inner hold ends first, or the outer one does.
     for inner_first in [true, false] {
@@ -64,7 +65,8 @@ fn the_owner_enters_again(arena: &Arena) {
 
 fn a_stale_hold_is_harmless(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
-    let stale = pair.holder.lock(&Want::new(&name, SHORT).unrenewed()).expect("nobody has it");
+    let stale =
+        pair.holder.lock(&LockRequest::new(&name, SHORT).unrenewed()).expect("the lock is free");
     let between = pair.rival().lock(&patiently(&name)).expect("the lease ends");
     assert_eq!(pair.rival().release(between.handle), Ok(Outcome::Released));
     assert!(pair.holder.is_lost(stale.handle), "its holder believes in it");
@@ -91,7 +93,7 @@ fn a_stale_hold_is_harmless(arena: &Arena) {
 
 fn the_owner_does_not_enter_twice(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
-    let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+    let held = pair.holder.lock(&at_once(&name)).expect("the lock is free");
     let failure = pair.holder.lock(&at_once(&name).again_as(&held.owner)).expect_err("held");
     assert_eq!(failure.code, "timed_out", "{failure:?}");
     assert_busy(pair.rival(), &name);

@@ -1,11 +1,11 @@
 //! How a hold ends because its holder wants it to.
 
 use conformance::fresh_name;
-use conformance::protocol::{Outcome, Want};
+use conformance::protocol::{LockRequest, Outcome};
 use distlock::{Guarantees, OwnerCheck};
 
 use crate::arena::{
-    Arena, Asked, Check, SHORT, assert_busy, assert_free, assert_free_for, at_once,
+    Applicability, Arena, Check, SHORT, assert_busy, assert_free, assert_free_for, at_once,
     fresh_name as checked_name, has_lease, of_all, patiently,
 };
 
@@ -20,7 +20,7 @@ pub(crate) const CHECKS: &[Check] = &[
         asked: |subject| match subject.promise.owner_checked {
             OwnerCheck::Racy | OwnerCheck::Atomic => with_lease(&subject.promise),
             OwnerCheck::Yes | OwnerCheck::No | OwnerCheck::NotApplicable => {
-                Asked::No("its release asks no server who the holder is")
+                Applicability::No("its release asks no server who the holder is")
             }
         },
         run: a_late_release_is_harmless,
@@ -29,7 +29,7 @@ pub(crate) const CHECKS: &[Check] = &[
         name: "a_late_release_frees_the_successor",
         asked: |subject| {
             let is_known = subject.promise.flaws.iter().any(|flaw| flaw.contains("DEL"));
-            Asked::of_those_that(
+            Applicability::of_those_that(
                 subject.promise.owner_checked == OwnerCheck::No && is_known,
                 "is not known for that",
             )
@@ -39,14 +39,17 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "a_dropped_guard_frees_the_lock", asked: of_all, run: a_dropped_guard_frees },
 ];
 
-fn with_lease(promise: &Guarantees) -> Asked {
-    Asked::of_those_that(has_lease(promise), "no server ends its holds while their holder lives")
+fn with_lease(promise: &Guarantees) -> Applicability {
+    Applicability::of_those_that(
+        has_lease(promise),
+        "no server ends its holds while their holder lives",
+    )
 }
 
 fn a_release_frees(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
     for _ in 0..3 {
-        let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+        let held = pair.holder.lock(&at_once(&name)).expect("the lock is free");
         assert_eq!(pair.holder.release(held.handle), Ok(Outcome::Released));
         let held = pair.rival().lock(&at_once(&name)).expect("it was released");
         assert_eq!(pair.rival().release(held.handle), Ok(Outcome::Released));
@@ -56,7 +59,7 @@ fn a_release_frees(arena: &Arena) {
 /// A holder whose lease has ended, and its successor: the processes and their handles.
 fn succession(arena: &Arena, name: &str) -> [(conformance::Contender, u64); 2] {
     let [late, successor] = [arena.contender(), arena.contender()];
-    let held = late.lock(&Want::new(name, SHORT).unrenewed()).expect("nobody has it");
+    let held = late.lock(&LockRequest::new(name, SHORT).unrenewed()).expect("the lock is free");
     let next = successor.lock(&patiently(name)).expect("the lease ends");
     assert!(late.is_lost(held.handle), "its holder believes in it");
     [(late, held.handle), (successor, next.handle)]
@@ -83,7 +86,7 @@ fn a_late_release_lets_a_third_in(arena: &Arena) {
 
 fn a_dropped_guard_frees(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
-    let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+    let held = pair.holder.lock(&at_once(&name)).expect("the lock is free");
     pair.holder.drop_guard(held.handle);
     pair.holder.flush();
     assert_free(pair.rival(), &name);
@@ -93,7 +96,7 @@ fn a_dropped_guard_frees(arena: &Arena) {
         let panics = tokio::spawn({
             let (locks, name) = (locks.clone(), name.clone());
             async move {
-                let _guard = locks.lock(&name, &options).await.expect("nobody has it");
+                let _guard = locks.lock(&name, &options).await.expect("the lock is free");
                 // A panic without the noise.
                 std::panic::resume_unwind(Box::new("the holder's own"));
             }

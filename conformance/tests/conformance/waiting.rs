@@ -9,12 +9,12 @@ use crate::arena::{
     Arena, Check, LONG, SLACK, assert_busy, at_once, await_busy, of_locks, patiently,
 };
 
-/// Less than anybody waits between two looks for a release that nobody tells of.
+/// Shorter than any pause between two polls for a release without a message.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
-        name: "who_does_not_want_to_wait_is_told_at_once",
+        name: "a_contender_without_a_wait_is_told_at_once",
         asked: of_locks,
         run: no_wait_is_no_wait,
     },
@@ -25,7 +25,7 @@ pub(crate) const CHECKS: &[Check] = &[
         run: a_waiter_gets_it,
     },
     Check {
-        name: "a_hand_off_is_measured_once_and_only_for_whoever_had_to_wait",
+        name: "a_hand_off_is_measured_once_and_only_after_a_wait",
         asked: of_locks,
         run: a_hand_off_is_measured,
     },
@@ -33,7 +33,7 @@ pub(crate) const CHECKS: &[Check] = &[
 
 fn no_wait_is_no_wait(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
-    let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+    let held = pair.holder.lock(&at_once(&name)).expect("the lock is free");
     let refusals = [(); 5].map(|()| {
         let before = now_ns();
         assert_busy(pair.rival(), &name);
@@ -46,7 +46,7 @@ fn no_wait_is_no_wait(arena: &Arena) {
 
 fn a_wait_ends(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
-    let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+    let held = pair.holder.lock(&at_once(&name)).expect("the lock is free");
     let wait = Duration::from_millis(400);
     // Two at the same time: one waits for its turn in the process, where there is such a turn.
     let waiting = [(); 2].map(|()| pair.rival().lock_later(&at_once(&name).waiting(wait)));
@@ -63,7 +63,7 @@ fn a_wait_ends(arena: &Arena) {
 
 fn a_waiter_gets_it(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
-    let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+    let held = pair.holder.lock(&at_once(&name)).expect("the lock is free");
     let busy = pair.rival().busy();
     let waiting = pair.rival().lock_later(&patiently(&name));
     await_busy(pair.rival(), busy);
@@ -79,7 +79,7 @@ fn a_waiter_gets_it(arena: &Arena) {
 fn a_hand_off_is_measured(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
     for hand_offs in 1..=3 {
-        let held = pair.holder.lock(&at_once(&name)).expect("nobody has it");
+        let held = pair.holder.lock(&at_once(&name)).expect("the lock is free");
         let busy = pair.rival().busy();
         let waiting = pair.rival().lock_later(&patiently(&name));
         await_busy(pair.rival(), busy);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use conformance::protocol::Want;
+use conformance::protocol::LockRequest;
 use conformance::{Contender, fresh_name, setup};
 use distlock::LockKind;
 use testbed::{Action, Command, Direction, Times};
@@ -24,7 +24,7 @@ fn value(name: &str) -> String {
     servers().redis().command(&["GET", name]).expect("an answer").trim().to_owned()
 }
 
-/// When a lock of `getset-timestamp` ends, by the clock of whoever wrote that.
+/// When a lock of `getset-timestamp` ends, by the clock of the process that wrote it.
 fn ends(name: &str) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(value(name).parse().expect("a time in ms"))
 }
@@ -61,7 +61,7 @@ fn a_loser_overwrites_the_deadline_of_the_winner_who_is_then_let_down() {
 
     // Both see that; what the loser saw reaches it only when the winner has the lock.
     let seen = proxy.arm(Command::redis("GET"), Action::HoldAnswer, Times::Next(1));
-    let losing = loser.lock_later(&Want::new(&name, SHORT));
+    let losing = loser.lock_later(&LockRequest::new(&name, SHORT));
     eventually("the loser has looked", || seen.fired() == 1);
     let won = enter_later(&winner, &name);
     let believed = ends(&name);
@@ -83,7 +83,7 @@ fn a_loser_of_a_race_for_one_key_changes_nothing() {
 
         proxy.hold(Direction::ToServer);
         let sets = proxy.watch(Command::redis("SET"));
-        let losing = loser.lock_later(&Want::new(&name, SHORT));
+        let losing = loser.lock_later(&LockRequest::new(&name, SHORT));
         eventually("the loser has asked", || sets.matched() == 1);
         let won = enter(&winner, &name);
         let owner = value(&name);

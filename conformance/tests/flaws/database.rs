@@ -51,12 +51,12 @@ impl Sql {
     }
 }
 
-/// So many units are in stock.
+/// Puts `units` units into the stock of that name.
 pub(crate) fn put_into_stock(name: &str, units: i64) -> Sql {
     put_into_stock_at(&url(), name, units)
 }
 
-/// The same in that database.
+/// Puts `units` units into the stock of that name in the database at `url`.
 pub(crate) fn put_into_stock_at(url: &str, name: &str, units: i64) -> Sql {
     let mut sql = Sql::open_at(url);
     sql.run(

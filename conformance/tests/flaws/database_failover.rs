@@ -2,7 +2,7 @@
 //! on its way until the replica is promoted. Witnesses: the bytes that the proxy swallowed, and
 //! what the replica knows.
 
-use conformance::protocol::{Held, Outcome};
+use conformance::protocol::{AcquiredLock, Outcome};
 use conformance::{Contender, Servers, fresh_name, setup, with_tables};
 use distlock::LockKind;
 use testbed::{Database, Direction, Proxy};
@@ -65,13 +65,13 @@ impl Pair {
     fn fail_over(&self) {
         eventually("it was told", || self.link.counts().swallowed_to_client > 0);
         self.primary.kill().expect("it is killed");
-        self.replica.promote().expect("it follows somebody");
+        self.replica.promote().expect("it follows a primary");
         assert!(self.replica_has("owner IS NULL"), "it does not lag");
     }
 }
 
 /// Who had a lock of that kind when its database failed over, and who takes it of the replica.
-fn failed_over(pair: &Pair, kind: LockKind) -> [(Contender, Held); 2] {
+fn failed_over(pair: &Pair, kind: LockKind) -> [(Contender, AcquiredLock); 2] {
     let holder = pair.at(&pair.primary, kind);
     pair.cut_off();
     let held = enter(&holder, &pair.name);

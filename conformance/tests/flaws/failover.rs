@@ -2,7 +2,7 @@
 //! its way until the replica is promoted; a replica that is merely paused would find it in its
 //! socket. Witnesses: the bytes that the proxy swallowed, what the replica knows, and its role.
 
-use conformance::protocol::{Held, Want};
+use conformance::protocol::{AcquiredLock, LockRequest};
 use conformance::variant::Variant;
 use conformance::{Contender, Home, Replica, Servers, fresh_name, home, setup};
 use distlock::{LockKind, guarantees};
@@ -40,7 +40,7 @@ fn a_failover_to_a_replica_that_lags_forgets_the_lock() {
     let (servers, master) = a_master();
     let replica = Replica::of(&servers, &master);
     let start = |redis: &Redis, kind| start_at(&servers, redis, kind, Variant::Usual);
-    // All are there before, so that nobody's lease is over when the last one has entered.
+    // All are there before, so that no lease is over when the last one has entered.
     let pairs: Vec<_> = forgotten().map(|kind| (kind, start(&master, kind))).collect();
     replica.cut_off();
     let held: Vec<_> = pairs
@@ -68,7 +68,7 @@ fn a_lock_that_all_replicas_must_confirm_is_not_granted_while_one_lags() {
     let (kind, name) = (LockKind::Redisson, fresh_name());
     let holder = start_at(&servers, &master, kind, all);
     replica.cut_off();
-    let refused = holder.lock(&Want::new(&name, LONG)).expect_err("nobody confirms it");
+    let refused = holder.lock(&LockRequest::new(&name, LONG)).expect_err("no replica confirms it");
     assert_eq!(refused.code, "backend", "{}", refused.message);
     replica.succeed(&master, &name);
     enter(&start_at(&servers, replica.redis(), kind, Variant::Usual), &name);
@@ -81,7 +81,7 @@ fn a_lock_that_a_replica_has_confirmed_survives_the_failover_to_it() {
     let all = Variant::Confirmed { by: 1 };
     let (kind, name) = (LockKind::Redisson, fresh_name());
     let holder = start_at(&servers, &master, kind, all);
-    let held = holder.insist(&Want::new(&name, LONG));
+    let held = holder.insist(&LockRequest::new(&name, LONG));
     assert!(replica.has(&name));
     replica.cut_off();
     master.kill().expect("it is killed");
@@ -91,14 +91,14 @@ fn a_lock_that_a_replica_has_confirmed_survives_the_failover_to_it() {
 }
 
 #[test]
-fn a_majority_that_has_confirmed_is_in_vain_if_another_replica_is_promoted() {
+fn a_confirmed_majority_does_not_help_if_another_replica_is_promoted() {
     let (servers, master) = a_master();
     let [confirms, lags] = [(); 2].map(|()| Replica::of(&servers, &master));
     let majority = Variant::Confirmed { by: 1 };
     let (kind, name) = (LockKind::Redisson, fresh_name());
     let holder = start_at(&servers, &master, kind, majority);
     lags.cut_off();
-    let held = holder.insist(&Want::new(&name, LONG));
+    let held = holder.insist(&LockRequest::new(&name, LONG));
     assert!(confirms.has(&name));
     lags.succeed(&master, &name);
     let other = start_at(&servers, lags.redis(), kind, Variant::Usual);
@@ -119,12 +119,13 @@ fn a_fence_refuses_the_holder_whose_lock_a_failover_has_forgotten() {
         Contender::start_as(servers(), &setup)
     };
     let enter = |contender: &Contender| {
-        let held = contender.lock(&Want::new(&name, LONG).fenced()).expect("the lock is free");
+        let held =
+            contender.lock(&LockRequest::new(&name, LONG).fenced()).expect("the lock is free");
         let seen = contender.stock(held.handle, &name, None, true).expect("a database");
         assert_eq!(seen, Some(1));
         held
     };
-    let sell = |contender: &Contender, held: &Held| {
+    let sell = |contender: &Contender, held: &AcquiredLock| {
         contender.stock(held.handle, &name, Some(0), true).expect("a database").is_some()
     };
     let holder = start(&master);

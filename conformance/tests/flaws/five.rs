@@ -1,14 +1,14 @@
-//! Five Redis servers of one's own, and contenders for `red` on them.
+//! Five Redis servers of one's own, and contenders for `redlock` on them.
 
 use std::time::Instant;
 
-use conformance::protocol::{Held, Want};
+use conformance::protocol::{AcquiredLock, LockRequest};
 use conformance::variant::Variant;
 use conformance::{Contender, Servers, fresh_name, setup};
 use distlock::LockKind;
 use testbed::{Proxy, Redis, RedisOptions};
 
-use crate::scene::{LONG, PATIENCE};
+use crate::scene::{LONG, WAIT_TIMEOUT};
 
 /// Five servers that do not know of each other.
 pub(crate) struct Five {
@@ -22,10 +22,10 @@ impl Five {
     pub(crate) fn start(options: RedisOptions) -> Self {
         let servers = Servers::start();
         let nodes = servers.bed().redis_many(5, options).expect("Redis is installed");
-        Self { servers, nodes, variant: Variant::Usual, kind: LockKind::Red }
+        Self { servers, nodes, variant: Variant::Usual, kind: LockKind::Redlock }
     }
 
-    /// The same for locks of another kind.
+    /// Uses locks of another kind.
     pub(crate) fn locked_by(self, kind: LockKind) -> Self {
         Self { kind, ..self }
     }
@@ -68,13 +68,13 @@ impl Five {
         self.nodes.iter().map(has).collect()
     }
 
-    /// Takes a lock that all of them grant. Who has a majority waits for nobody else, so one that
-    /// is slow for a moment may have been passed over: then it is another lock.
-    pub(crate) fn enter_all(&self, contender: &Contender) -> (String, Held) {
-        let deadline = Instant::now() + PATIENCE;
+    /// Takes a lock that all of them grant. A holder with a majority waits for no other server, so
+    /// a slow one may have been passed over: then it is another lock.
+    pub(crate) fn enter_all(&self, contender: &Contender) -> (String, AcquiredLock) {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             let name = fresh_name();
-            let want = Want::new(&name, LONG).unrenewed().waiting(PATIENCE);
+            let want = LockRequest::new(&name, LONG).unrenewed().waiting(WAIT_TIMEOUT);
             let held = contender.insist(&want);
             if self.have(&name) == [true; 5] {
                 return (name, held);

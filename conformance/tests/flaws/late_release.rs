@@ -1,7 +1,7 @@
 //! A holder that is late frees the lock of its successor. Witnesses: the holder stood still (the
 //! testbed waits until the kernel says so of each thread), or the count of the proxy.
 
-use conformance::protocol::{Held, Outcome, Setup, Want};
+use conformance::protocol::{AcquiredLock, LockRequest, Outcome, Setup};
 use conformance::variant::Variant;
 use conformance::{Contender, fresh_name, setup};
 use distlock::LockKind;
@@ -13,16 +13,16 @@ use crate::scene::{
 };
 
 /// One who holds the lock for long after another let it go late.
-struct Late {
+struct LateRelease {
     contenders: [Contender; 3],
     name: String,
-    successors: Held,
-    lates: Held,
+    successors: AcquiredLock,
+    lates: AcquiredLock,
     /// What the late one was told.
     outcome: Outcome,
 }
 
-impl Late {
+impl LateRelease {
     /// The first is frozen until its lease is over and the second has the lock; then it releases.
     fn after_a_freeze(setup: &Setup) -> Self {
         let contenders = [(); 3].map(|()| Contender::start_as(servers(), setup));
@@ -35,8 +35,8 @@ impl Late {
         Self { contenders, name, successors, lates, outcome }
     }
 
-    /// It has freed the successor's lock: a third enters beside the second.
-    fn assert_a_third_enters(&self) -> Held {
+    /// Asserts that the successor's lock was freed: a third enters beside the second.
+    fn assert_a_third_enters(&self) -> AcquiredLock {
         let [_, second, third] = &self.contenders;
         assert_eq!(self.outcome, Outcome::Released, "it believes so");
         let intruders = enter(third, &self.name);
@@ -44,7 +44,8 @@ impl Late {
         intruders
     }
 
-    /// And so on: the second frees the third's lock, and the first enters beside the third.
+    /// Asserts that the flaw repeats: the second frees the third's lock, and the first enters
+    /// beside the third.
     fn assert_three_follow_one_another(&self) {
         let [first, second, third] = &self.contenders;
         let intruders = self.assert_a_third_enters();
@@ -65,35 +66,35 @@ impl Late {
 #[test]
 fn after_a_freeze_a_bare_del_frees_the_successor_and_three_holders_follow_one_another() {
     for kind in [LockKind::SetnxExpire, LockKind::SetNx] {
-        Late::after_a_freeze(&setup(servers(), kind)).assert_three_follow_one_another();
+        LateRelease::after_a_freeze(&setup(servers(), kind)).assert_three_follow_one_another();
     }
 }
 
 #[test]
 fn after_a_freeze_a_release_that_checks_the_owner_leaves_the_successor_alone() {
     for kind in [LockKind::OwnerCheck, LockKind::LuaRelease, LockKind::Reentrant] {
-        Late::after_a_freeze(&setup(servers(), kind)).assert_the_successor_is_alone();
+        LateRelease::after_a_freeze(&setup(servers(), kind)).assert_the_successor_is_alone();
     }
 }
 
 #[test]
 fn owners_that_are_numbers_of_the_process_are_equal_in_two_replicas() {
     let numbered = changed(LockKind::OwnerCheck, |setup| setup.variant = Variant::ProcessNumbers);
-    let late = Late::after_a_freeze(&numbered);
+    let late = LateRelease::after_a_freeze(&numbered);
     assert_eq!(late.lates.owner, late.successors.owner);
     late.assert_three_follow_one_another();
 }
 
 #[test]
 fn owners_that_are_random_are_never_equal() {
-    let late = Late::after_a_freeze(&setup(servers(), LockKind::OwnerCheck));
+    let late = LateRelease::after_a_freeze(&setup(servers(), LockKind::OwnerCheck));
     assert_ne!(late.lates.owner, late.successors.owner);
     late.assert_the_successor_is_alone();
 }
 
 /// The first command of a release is answered only when the lease is over and another has the
 /// lock.
-fn paused_after_its_first_command(kind: LockKind, first_command: &str) -> Late {
+fn paused_after_its_first_command(kind: LockKind, first_command: &str) -> LateRelease {
     let ((first, proxy), second, third) = (start_by_proxy(kind), start(kind), start(kind));
     let (name, lates) = enter_briefly(&first);
     let paused = proxy.arm(Command::redis(first_command), Action::HoldAnswer, Times::Next(1));
@@ -102,7 +103,7 @@ fn paused_after_its_first_command(kind: LockKind, first_command: &str) -> Late {
     let successors = enter_later(&second, &name);
     paused.release();
     let outcome = releasing.wait().expect("an answer");
-    Late { contenders: [first, second, third], name, successors, lates, outcome }
+    LateRelease { contenders: [first, second, third], name, successors, lates, outcome }
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn a_pause_between_get_and_del_frees_the_successor() {
 #[test]
 fn a_release_that_is_one_script_has_no_pause_in_it() {
     // Its first command is all of it: it has been carried out in time, whatever it is told when.
-    let Late { contenders, name, successors, outcome, .. } =
+    let LateRelease { contenders, name, successors, outcome, .. } =
         paused_after_its_first_command(LockKind::LuaRelease, "EVALSHA");
     let [_, second, third] = &contenders;
     assert_eq!(outcome, Outcome::Released);
@@ -127,10 +128,11 @@ fn a_release_that_is_one_script_is_late_as_a_whole_and_finds_out() {
     let kind = LockKind::LuaRelease;
     let ((first, proxy), second, third) = (start_by_proxy(kind), start(kind), start(kind));
     let name = fresh_name();
-    let lates = first.lock(&briefly(&name)).expect("nobody has it");
+    let lates = first.lock(&briefly(&name)).expect("the lock is free");
     proxy.hold(Direction::ToServer);
     let releasing = first.release_later(lates.handle);
-    let successors = second.lock(&Want::new(&name, LONG).waiting(LONG)).expect("after the lease");
+    let successors =
+        second.lock(&LockRequest::new(&name, LONG).waiting(LONG)).expect("after the lease");
     proxy.release(Direction::ToServer);
     assert_eq!(releasing.wait().expect("an answer"), Outcome::HeldByOther);
     assert_kept_out(&third, &name);

@@ -1,11 +1,10 @@
 //! Every known flaw of a lock, shown on real servers, and shown to be gone in a kind that repairs
 //! it.
 //!
-//! The lockers are processes of their own that use the library; only the pause, the cut, the kill
-//! or the jump of a clock comes from outside, and each test has a witness that it happened. A flaw
-//! and its repair meet the same provocation. The
-//! `ledger` names the tests of each flaw; a flaw in [`guarantees`](distlock::guarantees) that has
-//! none fails.
+//! The lockers are processes of their own that use the library. Only the pause, the cut, the kill
+//! or the jump of a clock comes from outside. Each test has a witness that it happened. A flaw and
+//! its repair meet the same provocation. The `ledger` names the tests of each flaw; a flaw in
+//! [`guarantees`](distlock::guarantees) that has none fails.
 
 mod clocks;
 mod database;
@@ -21,8 +20,8 @@ mod multi;
 mod mysql_named;
 mod mysql_pool;
 mod mysql_row;
-mod nobody_shares;
-mod red;
+mod no_exclusion;
+mod redlock;
 mod reentry;
 mod scene;
 mod server_clock;

@@ -1,7 +1,7 @@
 //! A lock on all of five servers, and one on a majority of them, while one is away. Witness: it
-//! answers nobody.
+//! answers no command.
 
-use conformance::protocol::Want;
+use conformance::protocol::LockRequest;
 use conformance::{Contender, fresh_name};
 use distlock::LockKind;
 use testbed::RedisOptions;
@@ -19,10 +19,10 @@ fn four_of(kind: LockKind) -> (Five, [Contender; 2]) {
 }
 
 #[test]
-fn a_member_that_is_away_keeps_everybody_out() {
+fn a_member_that_is_away_keeps_all_contenders_out() {
     let ((five, [one, other]), name) = (four_of(LockKind::Multi), fresh_name());
     for contender in [&one, &other] {
-        let want = Want::new(&name, LONG).waiting(SHORT);
+        let want = LockRequest::new(&name, LONG).waiting(SHORT);
         let refused = contender.lock(&want).expect_err("a member is away");
         assert_eq!(refused.code, "backend", "{}", refused.message);
     }
@@ -32,8 +32,8 @@ fn a_member_that_is_away_keeps_everybody_out() {
 }
 
 #[test]
-fn a_server_that_is_away_keeps_nobody_out_of_a_majority() {
-    let ((_five, [one, other]), name) = (four_of(LockKind::Red), fresh_name());
+fn a_server_that_is_away_does_not_prevent_a_majority() {
+    let ((_five, [one, other]), name) = (four_of(LockKind::Redlock), fresh_name());
     enter(&one, &name);
     assert_kept_out(&other, &name);
 }

@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use conformance::protocol::{Cause, Held, Want};
+use conformance::protocol::{AcquiredLock, Cause, LockRequest};
 use conformance::variant::Variant;
 use conformance::{Contender, fresh_name};
 use distlock::LockKind;
@@ -12,13 +12,13 @@ use testbed::{Direction, Proxy};
 
 use crate::database::url;
 use crate::scene::{
-    PATIENCE, assert_both_hold, assert_kept_out, assert_kept_out_for, changed, enter_later,
+    WAIT_TIMEOUT, assert_both_hold, assert_kept_out, assert_kept_out_for, changed, enter_later,
     servers, start,
 };
 
 /// A third of it is the time between two heartbeats.
 const LEASE: Duration = Duration::from_secs(9);
-/// The same where it is waited for.
+/// A short lease, where its end is waited for.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 
 /// A way to the database, and its address by that way.
@@ -30,23 +30,23 @@ fn way() -> (Proxy, String) {
 }
 
 /// The holder of a lock, and all its connections.
-fn holder(kind: LockKind, lease: Duration) -> (Contender, Held, String, Proxy) {
+fn holder(kind: LockKind, lease: Duration) -> (Contender, AcquiredLock, String, Proxy) {
     holder_as(Variant::Usual, kind, lease)
 }
 
-/// The same, with that mechanism.
+/// Starts a holder with that mechanism.
 fn holder_as(
     variant: Variant,
     kind: LockKind,
     lease: Duration,
-) -> (Contender, Held, String, Proxy) {
+) -> (Contender, AcquiredLock, String, Proxy) {
     let ((proxy, url), name) = (way(), fresh_name());
     let setup = changed(kind, |setup| {
         setup.addresses.mysql = Some(url);
         setup.variant = variant;
     });
     let holder = Contender::start_as(servers(), &setup);
-    let held = holder.lock(&Want::new(&name, lease)).expect("nobody has it");
+    let held = holder.lock(&LockRequest::new(&name, lease)).expect("the lock is free");
     (holder, held, name, proxy)
 }
 
@@ -59,7 +59,7 @@ fn a_connection_that_ends_lets_others_in_before_its_holder_knows() {
     assert!(proxy.counts().cut > 0);
     let others = enter_later(&other, &name);
     assert_both_hold((&holder, &held), (&other, &others));
-    assert_eq!(holder.lost(held.handle, PATIENCE).cause, Cause::Taken);
+    assert_eq!(holder.lost(held.handle, WAIT_TIMEOUT).cause, Cause::Taken);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_session_that_is_cut_off_without_a_word_keeps_its_lock() {
     // The `wait_timeout` of its session is the pool's: a minute.
     let (holder, held, name, proxy) = holder_as(Variant::WithoutTimeOut, kind, lease);
     proxy.set_swallowing(Direction::Both, true);
-    assert_eq!(holder.lost(held.handle, PATIENCE).cause, Cause::Expired);
+    assert_eq!(holder.lost(held.handle, WAIT_TIMEOUT).cause, Cause::Expired);
     assert!(proxy.counts().swallowed_to_server > 0, "it sent no heartbeat");
     assert_kept_out_for(&other, &name, lease * 2);
 }
@@ -94,7 +94,7 @@ fn a_holder_that_is_cut_off_without_a_word_is_freed_after_its_lease() {
     let (holder, held, name, proxy) = holder(LockKind::MysqlNamed, SHORT_LEASE);
     proxy.set_swallowing(Direction::Both, true);
     let others = enter_later(&other, &name);
-    let lost = holder.lost(held.handle, PATIENCE);
+    let lost = holder.lost(held.handle, WAIT_TIMEOUT);
     assert!(proxy.counts().swallowed_to_server > 0, "it sent no heartbeat");
     let believed_until_ns = lost.believed_until_ns.expect("an end");
     assert!(believed_until_ns < others.acquired_ns, "{lost:?} {others:?}");

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use conformance::protocol::{Contest, Failure, Held, Want};
+use conformance::protocol::{AcquiredLock, Contest, Failure, LockRequest};
 use conformance::{Contender, fresh_name};
 use distlock::LockKind;
 
-use crate::scene::{LONG, PATIENCE, changed, enter, eventually, release, servers, start};
+use crate::scene::{LONG, WAIT_TIMEOUT, changed, enter, eventually, release, servers, start};
 
 /// Connections of the process in which they wait.
 const CONNECTIONS: u32 = 3;
@@ -15,25 +15,25 @@ const BOUND: Duration = Duration::from_secs(15);
 
 /// As many wait for a lock as there are connections; then one more wants another lock. All who
 /// wait enter in the end, whatever becomes of that one.
-fn one_too_many(kind: LockKind) -> Result<Held, Failure> {
+fn one_too_many(kind: LockKind) -> Result<AcquiredLock, Failure> {
     let (holder, name, file) = (start(kind), fresh_name(), servers().fresh_path("pool"));
     let setup = changed(kind, |setup| {
-        setup.first_stage = false;
+        setup.local_queue = false;
         setup.addresses.mysql_connections = Some(CONNECTIONS);
     });
     let crowd = Contender::start_as(servers(), &setup);
     let held = enter(&holder, &name);
     let before = crowd.busy();
-    let want = Want::new(&name, LONG).waiting(PATIENCE);
-    let waiting = crowd.contend(Contest::new(want, CONNECTIONS, 1, &file), PATIENCE);
+    let want = LockRequest::new(&name, LONG).waiting(WAIT_TIMEOUT);
+    let waiting = crowd.contend(Contest::new(want, CONNECTIONS, 1, &file), WAIT_TIMEOUT);
     eventually("all wait", || crowd.busy() >= before + u64::from(CONNECTIONS));
     let asked = Instant::now();
-    let outcome = crowd.lock(&Want::new(&fresh_name(), LONG));
+    let outcome = crowd.lock(&LockRequest::new(&fresh_name(), LONG));
     assert!(asked.elapsed() < BOUND, "{kind}: {:?}", asked.elapsed());
     release(&holder, &held);
     let entered = waiting.wait().expect("an answer");
     assert!(entered.failures.is_empty(), "{kind}: {:?}", entered.failures);
-    assert_eq!(entered.stays.len(), CONNECTIONS as usize, "{kind}");
+    assert_eq!(entered.records.len(), CONNECTIONS as usize, "{kind}");
     outcome
 }
 
@@ -47,5 +47,5 @@ fn a_pool_that_waiters_have_run_dry_is_a_clear_error_in_bounded_time() {
 
 #[test]
 fn waiters_who_hold_no_connection_leave_them_to_others() {
-    one_too_many(LockKind::MysqlTable).expect("nobody has it");
+    one_too_many(LockKind::MysqlTable).expect("the lock is free");
 }

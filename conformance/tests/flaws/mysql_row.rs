@@ -1,15 +1,15 @@
 //! A row lock of a database. Witnesses: the count of the proxy, the number of the server's error,
 //! its list of statements under way, and what another connection reads.
 
-use conformance::protocol::{Contest, Outcome, Want};
+use conformance::protocol::{Contest, LockRequest, Outcome};
 use conformance::variant::Variant;
-use conformance::{Contender, Pending, fresh_name, overlaps};
+use conformance::{Contender, PendingResponse, fresh_name, overlaps};
 use distlock::LockKind;
 use testbed::{Action, Command, Proxy, Rule, Times};
 
 use crate::database::{Sql, left_in_stock, put_into_stock, url};
 use crate::scene::{
-    LONG, PATIENCE, assert_both_hold, assert_kept_out, changed, enter, eventually, release,
+    LONG, WAIT_TIMEOUT, assert_both_hold, assert_kept_out, changed, enter, eventually, release,
     servers, start,
 };
 
@@ -34,7 +34,7 @@ fn start_counted(variant: Variant) -> (Contender, Proxy, Rule) {
 }
 
 #[test]
-fn under_autocommit_everybody_enters() {
+fn under_autocommit_all_contenders_enter() {
     let [one, other] = [(); 2].map(|()| start_counted(Variant::WithoutTransaction));
     let name = fresh_name();
     let (held, others) = (enter(&one.0, &name), enter(&other.0, &name));
@@ -58,7 +58,7 @@ fn in_a_transaction_one_enters() {
 fn two_who_find_a_row_missing_and_insert_it_deadlock() {
     // The gap is between other names, so these two have tables of their own.
     let database = servers().database();
-    database.create_database("gaps").expect("nobody else makes it");
+    database.create_database("gaps").expect("a fresh name");
     let url = database.url("gaps");
     Sql::open_at(&url).run("CREATE TABLE lock_rows LIKE locks.lock_rows");
     let inserters = [(); 2].map(|()| start_by_way(Variant::InsertsInside, &url));
@@ -66,11 +66,11 @@ fn two_who_find_a_row_missing_and_insert_it_deadlock() {
     let inserts = inserters.each_ref().map(|(_, proxy)| {
         proxy.arm(Command::sql("INSERT INTO lock_rows"), Action::HoldRequest, Times::Next(1))
     });
-    let want = Want::new(&name, LONG);
+    let want = LockRequest::new(&name, LONG);
     let asked = inserters.each_ref().map(|(inserter, _)| inserter.lock_later(&want));
     eventually("both are about to insert", || inserts.iter().all(|insert| insert.fired() == 1));
     inserts.iter().for_each(Rule::release);
-    let outcomes = asked.map(Pending::wait);
+    let outcomes = asked.map(PendingResponse::wait);
     let failures: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
     assert_eq!(failures.len(), 1, "{outcomes:?}");
     assert!(failures[0].message.contains("1213"), "{failures:?}");
@@ -81,20 +81,21 @@ fn processes_that_meet_at_a_missing_row_enter_one_after_the_other() {
     let contenders = [(); 3].map(|()| start(KIND));
     for _ in 0..5 {
         let (name, file) = (fresh_name(), servers().fresh_path("met"));
-        let want = Want::new(&name, LONG).waiting(PATIENCE);
-        let met = contenders
-            .each_ref()
-            .map(|contender| contender.contend(Contest::new(want.clone(), 1, 1, &file), PATIENCE));
-        let stays = met.map(|met| {
+        let want = LockRequest::new(&name, LONG).waiting(WAIT_TIMEOUT);
+        let met = contenders.each_ref().map(|contender| {
+            contender.contend(Contest::new(want.clone(), 1, 1, &file), WAIT_TIMEOUT)
+        });
+        let records = met.map(|met| {
             let met = met.wait().expect("an answer");
             assert!(met.failures.is_empty(), "{:?}", met.failures);
-            met.stays[0]
+            met.records[0]
         });
-        assert_eq!(overlaps(&stays), 0, "{stays:?}");
+        assert_eq!(overlaps(&records), 0, "{records:?}");
     }
 }
 
-/// So often may a slice of waiting end between two steps of the test: the next one reads anew.
+/// Attempts: a slice of waiting may end between two steps of the test, and the next slice reads
+/// anew.
 const ROUNDS: usize = 10;
 
 /// Two units are in stock. The second has read, and waits; the first sells one, then the second.
@@ -103,7 +104,7 @@ fn sells_by_old_state(first: &Contender, second: &Contender) -> bool {
     let name = fresh_name();
     let mut sql = put_into_stock(&name, 2);
     let held = enter(first, &name);
-    let waits = second.lock_later(&Want::new(&name, LONG).waiting(PATIENCE));
+    let waits = second.lock_later(&LockRequest::new(&name, LONG).waiting(WAIT_TIMEOUT));
     // A statement of several that are sent together, once those before it are done.
     let waiting = format!(
         "SELECT COUNT(*) FROM information_schema.processlist \
@@ -134,7 +135,7 @@ fn a_section_whose_lock_is_its_first_read_sees_the_last_write() {
     let held = enter(&first, &name);
     let before = second.busy();
     // It begins to wait before that is written.
-    let waits = second.lock_later(&Want::new(&name, LONG).waiting(PATIENCE));
+    let waits = second.lock_later(&LockRequest::new(&name, LONG).waiting(WAIT_TIMEOUT));
     eventually("the second waits", || second.busy() > before);
     assert_eq!(first.sell_inside(held.handle, &name).expect("a database"), Some(1));
     let others = waits.wait().expect("the lock is free");

@@ -1,6 +1,6 @@
 //! The same owner enters again. Witness of the answer that is lost: the count of the proxy.
 
-use conformance::protocol::{Held, Outcome, Want};
+use conformance::protocol::{AcquiredLock, LockRequest, Outcome};
 use conformance::{Contender, fresh_name};
 use distlock::LockKind;
 use testbed::{Action, Command, Times};
@@ -11,9 +11,9 @@ use crate::scene::{LONG, assert_kept_out, enter, release, servers, start, start_
 fn enter_again(
     contender: &Contender,
     name: &str,
-    outer: &Held,
-) -> Result<Held, conformance::protocol::Failure> {
-    contender.lock(&Want::new(name, LONG).again_as(&outer.owner))
+    outer: &AcquiredLock,
+) -> Result<AcquiredLock, conformance::protocol::Failure> {
+    contender.lock(&LockRequest::new(name, LONG).again_as(&outer.owner))
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn holds(name: &str) -> String {
 #[test]
 fn an_answer_that_is_lost_on_re_entry_counts_twice_and_the_lock_stays() {
     let (name, _holder) = with_a_lost_answer(LockKind::Reentrant);
-    assert_eq!(holds(&name), "1", "a hold that nobody has");
+    assert_eq!(holds(&name), "1", "a hold without a holder");
     assert_kept_out(&start(LockKind::Reentrant), &name);
 }
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use conformance::counter::Counter;
-use conformance::protocol::{Held, Outcome, Setup, Want};
+use conformance::protocol::{AcquiredLock, LockRequest, Outcome, Setup};
 use conformance::{Contender, Servers, fresh_name, setup};
 use distlock::LockKind;
 use testbed::{Proxy, Redis};
 
-pub(crate) use conformance::{PATIENCE, eventually};
+pub(crate) use conformance::{WAIT_TIMEOUT, eventually};
 
 /// A lease that is soon over.
 pub(crate) const SHORT: Duration = Duration::from_millis(800);
@@ -29,7 +29,7 @@ pub(crate) fn start_by_proxy(kind: LockKind) -> (Contender, Proxy) {
     let proxy = Proxy::before(redis.addr()).expect("a proxy");
     setup.addresses.redis = Some(proxy.instead_of(redis.addr(), redis.url()));
     // It waits for as long as the proxy is told to hold something back.
-    setup.addresses.redis_answer_ms = u64::try_from(PATIENCE.as_millis()).ok();
+    setup.addresses.redis_answer_ms = u64::try_from(WAIT_TIMEOUT.as_millis()).ok();
     (Contender::start_as(servers(), &setup), proxy)
 }
 
@@ -40,28 +40,30 @@ pub(crate) fn changed(kind: LockKind, change: impl FnOnce(&mut Setup)) -> Setup 
     setup
 }
 
-/// A lease that nobody renews and that is soon over.
-pub(crate) fn briefly(name: &str) -> Want {
-    Want::new(name, SHORT).unrenewed()
+/// A short lease that is not renewed.
+pub(crate) fn briefly(name: &str) -> LockRequest {
+    LockRequest::new(name, SHORT).unrenewed()
 }
 
 /// Takes a lock that is free, for long.
 #[track_caller]
-pub(crate) fn enter(contender: &Contender, name: &str) -> Held {
-    contender.lock(&Want::new(name, LONG)).expect("the lock is free")
+pub(crate) fn enter(contender: &Contender, name: &str) -> AcquiredLock {
+    contender.lock(&LockRequest::new(name, LONG)).expect("the lock is free")
 }
 
 /// Waits for a lock that will be free, and takes it for long.
 #[track_caller]
-pub(crate) fn enter_later(contender: &Contender, name: &str) -> Held {
-    contender.lock(&Want::new(name, LONG).waiting(PATIENCE)).expect("the lock becomes free")
+pub(crate) fn enter_later(contender: &Contender, name: &str) -> AcquiredLock {
+    contender
+        .lock(&LockRequest::new(name, LONG).waiting(WAIT_TIMEOUT))
+        .expect("the lock becomes free")
 }
 
 /// Takes a lock of a fresh name for a short time.
 #[track_caller]
-pub(crate) fn enter_briefly(contender: &Contender) -> (String, Held) {
+pub(crate) fn enter_briefly(contender: &Contender) -> (String, AcquiredLock) {
     let name = fresh_name();
-    let held = contender.lock(&briefly(&name)).expect("nobody has it");
+    let held = contender.lock(&briefly(&name)).expect("the lock is free");
     (name, held)
 }
 
@@ -72,22 +74,22 @@ pub(crate) fn assert_kept_out(contender: &Contender, name: &str) {
 
 #[track_caller]
 pub(crate) fn assert_kept_out_for(contender: &Contender, name: &str, wait: Duration) {
-    match contender.lock(&Want::new(name, LONG).waiting(wait)) {
+    match contender.lock(&LockRequest::new(name, LONG).waiting(wait)) {
         Err(failure) => assert_eq!(failure.code, "timed_out", "{}", failure.message),
         Ok(held) => panic!("it got the lock: {held:?}"),
     }
 }
 
 #[track_caller]
-pub(crate) fn release(contender: &Contender, held: &Held) -> Outcome {
+pub(crate) fn release(contender: &Contender, held: &AcquiredLock) -> Outcome {
     contender.release(held.handle).expect("an answer")
 }
 
 /// A hold, and whose it is.
-pub(crate) type Holding<'a> = (&'a Contender, &'a Held);
+pub(crate) type Holding<'a> = (&'a Contender, &'a AcquiredLock);
 
-/// Two believe in the same lock at the same time, and nobody has warned them: each does something
-/// under it after the other had got it.
+/// Two hold the same lock at the same time without a warning. Each does something under it after
+/// the other had got it.
 #[track_caller]
 pub(crate) fn assert_both_hold((one, held): Holding<'_>, (other, others): Holding<'_>) {
     let effects = servers().fresh_path("effects");

@@ -1,7 +1,7 @@
 //! A server whose clock is set forward over the end of a lease that it counts. Witness: the time
 //! that it tells.
 
-use conformance::protocol::Held;
+use conformance::protocol::AcquiredLock;
 use conformance::{Contender, Home, Servers, fresh_name, home, setup, with_tables};
 use distlock::{LockKind, guarantees};
 use testbed::{Flavor, RedisOptions};
@@ -12,15 +12,15 @@ use crate::scene::{LONG, assert_both_hold, assert_kept_out, enter};
 const ENDS_EARLY: &str = "a clock of the server that is set forward ends the lease early";
 
 /// A lock of that kind, its holder, and one who knows nothing of it.
-struct Meeting {
+struct ExpiryScene {
     kind: LockKind,
     name: String,
     holder: Contender,
-    held: Held,
+    held: AcquiredLock,
     other: Contender,
 }
 
-impl Meeting {
+impl ExpiryScene {
     fn at(servers: &Servers, kind: LockKind, url: &str) -> Self {
         let mut setup = setup(servers, LockKind::None);
         setup.kind = kind.to_string();
@@ -54,11 +54,11 @@ fn ahead_ms() -> i64 {
 }
 
 /// Checks locks of those kinds in a database whose clock has jumped since they were taken.
-fn in_a_database_that_jumps(kinds: impl Iterator<Item = LockKind>, check: fn(&Meeting)) {
+fn in_a_database_that_jumps(kinds: impl Iterator<Item = LockKind>, check: fn(&ExpiryScene)) {
     let servers = Servers::start();
     let database = servers.bed().database_with_clock(Flavor::Any).expect("a database server");
     let url = with_tables(&database);
-    let meetings: Vec<_> = kinds.map(|kind| Meeting::at(&servers, kind, &url)).collect();
+    let meetings: Vec<_> = kinds.map(|kind| ExpiryScene::at(&servers, kind, &url)).collect();
     let mut sql = Sql::open_at(&url);
     let mut ms = || sql.number("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)");
     let before = ms();
@@ -75,8 +75,9 @@ fn a_redis_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder() {
     let servers = Servers::start();
     let options = RedisOptions { clock: true, ..RedisOptions::default() };
     let redis = servers.bed().redis(options).expect("Redis is installed");
-    let meetings: Vec<_> =
-        ending_early(Home::Redis).map(|kind| Meeting::at(&servers, kind, redis.url())).collect();
+    let meetings: Vec<_> = ending_early(Home::Redis)
+        .map(|kind| ExpiryScene::at(&servers, kind, redis.url()))
+        .collect();
     let seconds = || -> i64 {
         let time = redis.command(&["TIME"]).expect("an answer");
         time.lines().next().and_then(|line| line.parse().ok()).expect("seconds")
@@ -84,17 +85,17 @@ fn a_redis_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder() {
     let before = seconds();
     redis.jump_clock(ahead_ms()).expect("a clock");
     assert!(seconds() >= before + ahead_ms() / 1000);
-    meetings.iter().for_each(Meeting::assert_both_hold);
+    meetings.iter().for_each(ExpiryScene::assert_both_hold);
 }
 
 #[test]
 fn a_database_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder() {
     assert!(ending_early(Home::Database).eq([LockKind::MysqlTable]));
-    in_a_database_that_jumps(ending_early(Home::Database), Meeting::assert_both_hold);
+    in_a_database_that_jumps(ending_early(Home::Database), ExpiryScene::assert_both_hold);
 }
 
 #[test]
 fn a_clock_that_is_set_forward_ends_no_transaction_and_no_session() {
     let kinds = [LockKind::MysqlRow, LockKind::MysqlNamed];
-    in_a_database_that_jumps(kinds.into_iter(), Meeting::assert_kept_out);
+    in_a_database_that_jumps(kinds.into_iter(), ExpiryScene::assert_kept_out);
 }

@@ -1,4 +1,4 @@
-//! A holder that dies leaves a lock that nobody can take any more. Witnesses: the count of the
+//! A holder that dies leaves a lock that can never be taken again. Witnesses: the count of the
 //! proxy, and the end of the process.
 
 use conformance::variant::Variant;
@@ -32,7 +32,7 @@ fn killed_holder(holder: &Contender) -> String {
 }
 
 fn assert_stays_for_ever(other: &Contender, name: &str) {
-    // The server says that it never ends: however long others wait, it would be in vain.
+    // The server says that it never ends: a longer wait would not help.
     assert_eq!(lease_left_ms(servers().redis(), name), -1);
     assert_kept_out_for(other, name, SHORT * 4);
     assert_eq!(lease_left_ms(servers().redis(), name), -1);
@@ -44,7 +44,7 @@ fn assert_ends(other: &Contender, name: &str) {
 }
 
 #[test]
-fn a_holder_killed_between_setnx_and_expire_locks_everybody_out_for_ever() {
+fn a_holder_killed_between_setnx_and_expire_leaves_the_lock_for_ever() {
     let name = killed_after_its_first_command(LockKind::SetnxExpire, "SETNX");
     assert_stays_for_ever(&start(LockKind::SetnxExpire), &name);
 }
@@ -56,7 +56,7 @@ fn a_holder_killed_before_it_learns_that_it_holds_is_replaced() {
 }
 
 #[test]
-fn without_expire_each_killed_holder_locks_everybody_out_for_ever() {
+fn without_expire_each_killed_holder_leaves_the_lock_for_ever() {
     let start = || {
         let setup = changed(LockKind::SetnxExpire, |setup| setup.variant = Variant::WithoutExpire);
         Contender::start_as(servers(), &setup)

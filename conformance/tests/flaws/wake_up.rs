@@ -5,29 +5,29 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use conformance::fresh_name;
-use conformance::protocol::{Outcome, Want};
+use conformance::protocol::{LockRequest, Outcome};
 use distlock::LockKind;
 use testbed::Command;
 
-use crate::scene::{LONG, PATIENCE, enter, eventually, release, start, start_by_proxy};
+use crate::scene::{LONG, WAIT_TIMEOUT, enter, eventually, release, start, start_by_proxy};
 
-/// So often it asks.
+/// The number of times that a fast waiter asks.
 const OFTEN: u64 = 40;
-/// For so long it may take. Whoever looks once a second does not come to half of it.
+/// For so long it may take. A waiter that looks once a second does not come to half of it.
 const AT_MOST: Duration = Duration::from_secs(15);
 
 /// For how long the lock is held, and how often one who waits for it asks before it is free.
-struct Held {
+struct HoldCondition {
     at_least: Duration,
     until_asked: u64,
 }
 
 /// How often one who waits for a lock asks for it until it gets it, and for how long it waited.
-fn looks(kind: LockKind, look: &str, held_for: &Held) -> (u64, Duration) {
+fn looks(kind: LockKind, look: &str, held_for: &HoldCondition) -> (u64, Duration) {
     let (holder, (waiter, proxy), name) = (start(kind), start_by_proxy(kind), fresh_name());
     let held = enter(&holder, &name);
     let looks = proxy.watch(Command::redis(look).containing(name.as_str()));
-    let want = Want::new(&name, LONG).waiting(PATIENCE);
+    let want = LockRequest::new(&name, LONG).waiting(WAIT_TIMEOUT);
     let (began, waits) = (Instant::now(), waiter.lock_later(&want));
     eventually("it has asked", || looks.matched() > 0);
     sleep(held_for.at_least);
@@ -55,7 +55,7 @@ fn a_waiter_who_is_told_nothing_asks_again_and_again() {
         (LockKind::GetsetTimestamp, "SETNX"),
         (LockKind::Reentrant, "EVALSHA"),
     ] {
-        let held = Held { at_least: Duration::ZERO, until_asked: OFTEN };
+        let held = HoldCondition { at_least: Duration::ZERO, until_asked: OFTEN };
         let (looks, waited) = looks(kind, look, &held);
         assert!(looks > of_one_who_is_told(waited), "{kind}: {looks} looks in {waited:?}");
     }
@@ -64,7 +64,7 @@ fn a_waiter_who_is_told_nothing_asks_again_and_again() {
 #[test]
 fn a_waiter_who_is_told_asks_when_it_is_told() {
     for kind in [LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite] {
-        let held = Held { at_least: Duration::from_secs(1), until_asked: 1 };
+        let held = HoldCondition { at_least: Duration::from_secs(1), until_asked: 1 };
         let (looks, waited) = looks(kind, "EVALSHA", &held);
         assert!(looks <= of_one_who_is_told(waited), "{kind}: {looks} looks in {waited:?}");
     }

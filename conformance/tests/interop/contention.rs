@@ -4,22 +4,22 @@ use std::env;
 use std::time::{Duration, Instant};
 
 use conformance::counter::number_in;
-use conformance::protocol::{Contended, Contest, Stay};
+use conformance::protocol::{Contest, ContestResult, SectionRecord};
 use conformance::{Servers, overlaps};
 
 use crate::Check;
 use crate::scene::{LONG_WAIT, Scene, Side};
 
 pub(crate) const CHECKS: &[Check] = &[(
-    "two_processes_of_each_side_lose_no_increment_and_nobody_starves",
-    two_processes_of_each_side_lose_no_increment_and_nobody_starves,
+    "two_processes_of_each_side_lose_no_increment_and_none_starves",
+    two_processes_of_each_side_lose_no_increment_and_none_starves,
 )];
 
 /// How often the lock is taken, unless the environment says otherwise.
 const REDISSON: u64 = 100_000;
 const CURATOR: u64 = 5_000;
-/// So many are wanted at once, each beside a counter of its own: what takes long is the way from
-/// one process to the next, and these ways can be gone at the same time.
+/// Locks wanted at once, each beside a counter of its own. A contest spends its time on the way
+/// from one process to the next, and these ways can be taken at the same time.
 const LOCKS: usize = 8;
 const PROCESSES: u64 = 4;
 /// For each lock in each process.
@@ -27,7 +27,7 @@ const TASKS: u32 = 2;
 /// How long it may take at most.
 const LIMIT: Duration = Duration::from_mins(30);
 
-fn two_processes_of_each_side_lose_no_increment_and_nobody_starves(scene: &Scene) {
+fn two_processes_of_each_side_lose_no_increment_and_none_starves(scene: &Scene) {
     let [ours, theirs] = scene.more();
     let sides = [&scene.ours, &scene.theirs, &ours, &theirs];
     let rounds = acquisitions(scene).div_ceil(LOCKS as u64 * PROCESSES * u64::from(TASKS));
@@ -42,7 +42,7 @@ fn two_processes_of_each_side_lose_no_increment_and_nobody_starves(scene: &Scene
     let contend =
         |contest: &Contest| sides.map(|side| side.contender.contend(contest.clone(), LIMIT));
     let pending: Vec<_> = contests.iter().map(contend).collect();
-    let brought: Vec<[Contended; 4]> = pending
+    let brought: Vec<[ContestResult; 4]> = pending
         .into_iter()
         .map(|pending| pending.map(|pending| pending.wait().expect("a contest")))
         .collect();
@@ -54,16 +54,17 @@ fn two_processes_of_each_side_lose_no_increment_and_nobody_starves(scene: &Scene
         for (side, brought) in sides.iter().zip(brought) {
             assert!(brought.failures.is_empty(), "{side}: {:?}", brought.failures);
         }
-        let stays: Vec<Stay> = brought.iter().flat_map(|each| &each.stays).copied().collect();
-        assert_eq!(stays.len() as u64, all);
+        let records: Vec<SectionRecord> =
+            brought.iter().flat_map(|each| &each.records).copied().collect();
+        assert_eq!(records.len() as u64, all);
         assert_eq!(number_in(&contest.counter), all, "increments were lost");
-        assert_eq!(overlaps(&stays), 0);
+        assert_eq!(overlaps(&records), 0);
     }
     judge_shares(&sides, &brought);
 }
 
-/// Nobody starves: while all of them were there each process had a tenth of an equal share or more.
-fn judge_shares(sides: &[&Side; 4], brought: &[[Contended; 4]]) {
+/// No process starves: while all of them were there each had a tenth of an equal share or more.
+fn judge_shares(sides: &[&Side; 4], brought: &[[ContestResult; 4]]) {
     let mut entered = [0; 4];
     let mut longest = [Duration::ZERO; 4];
     for brought in brought {
@@ -83,13 +84,15 @@ fn judge_shares(sides: &[&Side; 4], brought: &[[Contended; 4]]) {
 
 /// How often each process entered until the first of them had done all its rounds, and its longest
 /// wait.
-fn shares(brought: &[Contended]) -> Vec<(usize, Duration)> {
-    let end = |brought: &Contended| brought.stays.iter().map(|stay| stay.released_ns).max();
-    let first_end = brought.iter().filter_map(end).min().expect("somebody entered");
-    let share = |brought: &Contended| {
-        let wait = |stay: &Stay| Duration::from_nanos(stay.acquired_ns - stay.asked_ns);
-        let longest = brought.stays.iter().map(wait).max().unwrap_or_default();
-        let entered = brought.stays.iter().filter(|stay| stay.acquired_ns <= first_end);
+fn shares(brought: &[ContestResult]) -> Vec<(usize, Duration)> {
+    let end =
+        |brought: &ContestResult| brought.records.iter().map(|record| record.released_ns).max();
+    let first_end = brought.iter().filter_map(end).min().expect("a task entered");
+    let share = |brought: &ContestResult| {
+        let wait =
+            |record: &SectionRecord| Duration::from_nanos(record.acquired_ns - record.asked_ns);
+        let longest = brought.records.iter().map(wait).max().unwrap_or_default();
+        let entered = brought.records.iter().filter(|record| record.acquired_ns <= first_end);
         (entered.count(), longest)
     };
     brought.iter().map(share).collect()

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use conformance::clock::between;
 use conformance::eventually;
-use conformance::protocol::{Cause, Failure, Outcome, Want};
+use conformance::protocol::{Cause, Failure, LockRequest, Outcome};
 
 use crate::Check;
 use crate::nodes::{children, remove};
@@ -30,10 +30,8 @@ pub(crate) const OF_REDISSON: &[Check] = &[
         a_lock_that_is_freed_by_force_goes_to_the_other_side_at_once,
     ),
 ];
-pub(crate) const OF_CURATOR: &[Check] = &[(
-    "a_node_that_somebody_removes_lets_the_other_side_in",
-    a_node_that_somebody_removes_lets_the_other_side_in,
-)];
+pub(crate) const OF_CURATOR: &[Check] =
+    &[("a_removed_node_lets_the_other_side_in", a_removed_node_lets_the_other_side_in)];
 
 /// The lease was renewed a third of it ago at the most, or what a busy machine makes of that.
 const LEFT_AT_LEAST: Duration = Duration::from_secs(1);
@@ -70,7 +68,7 @@ fn a_lease_that_ends_lets_the_other_side_in_and_its_holder_frees_nothing(scene: 
     let lease = Duration::from_secs(1);
     for (holder, other) in scene.both_ways() {
         let want = scene.want_fresh();
-        let short = Want {
+        let short = LockRequest {
             lease_ms: u64::try_from(lease.as_millis()).expect("a second"),
             ..want.clone().unrenewed()
         };
@@ -107,7 +105,7 @@ fn a_lock_that_is_freed_by_force_goes_to_the_other_side_at_once(scene: &Scene) {
     }
 }
 
-fn a_node_that_somebody_removes_lets_the_other_side_in(scene: &Scene) {
+fn a_removed_node_lets_the_other_side_in(scene: &Scene) {
     for (holder, waiter) in scene.both_ways() {
         let want = scene.want_fresh();
         let held = holder.contender.insist(&want);

@@ -1,7 +1,7 @@
 //! What is shared besides the plain lock, what is not, and what becomes of those who mix them up.
 
 use conformance::counter::number_in;
-use conformance::protocol::{Contest, Outcome, Want};
+use conformance::protocol::{Contest, LockRequest, Outcome};
 use conformance::{Contender, Servers, eventually};
 use distlock::LockKind;
 
@@ -90,7 +90,7 @@ fn multi_locks_of_the_two_sides_over_the_same_names_keep_each_other_out(scene: &
 
 /// Each side adds up, without any other guard. It names them in its own order: in two at once
 /// Redisson's own would wait for each other.
-fn contend(sides: &[&Contender; 2], wanted: &[Want; 2]) {
+fn contend(sides: &[&Contender; 2], wanted: &[LockRequest; 2]) {
     const TASKS: u32 = 2;
     const ROUNDS: u64 = 100;
     let counter = Servers::shared().fresh_path("counter");
@@ -105,14 +105,15 @@ fn contend(sides: &[&Contender; 2], wanted: &[Want; 2]) {
     assert_eq!(number_in(&counter), sides.len() as u64 * u64::from(TASKS) * ROUNDS);
 }
 
-/// Its hash has fields that are no owners. Redisson itself would wait for it.
+/// A read-write lock of Redisson has fields in its hash that are no owners. Redisson itself would
+/// wait for it.
 fn a_read_write_lock_of_redisson_is_refused_by_the_plain_one_as_another_kind(scene: &Scene) {
     for kind in ["write", "read"] {
         let theirs = another_of(scene.peer, kind);
         let want = scene.want_fresh();
         let held = theirs.insist(&want);
         assert_eq!(refusal(&scene.ours.contender, &want), "held_by_other_kind", "{kind}");
-        theirs.release(held.handle).expect("nobody has touched it");
+        theirs.release(held.handle).expect("it is untouched");
     }
 }
 
@@ -130,7 +131,8 @@ fn a_read_write_lock_of_redisson_enters_beside_a_plain_hold_and_goes_with_it(sce
     }
 }
 
-/// So nobody may rely on it: this library has its own keys for them.
+/// Read-write and fair locks do not exclude across the two libraries: this library has its own keys
+/// for them.
 fn read_write_and_fair_locks_of_the_two_sides_do_not_exclude_each_other(scene: &Scene) {
     for (kind, same) in [("write", LockKind::ReadWrite), ("fair", LockKind::Fair)] {
         let (theirs, ours) = (another_of(scene.peer, kind), another_of_ours(same));
@@ -159,7 +161,7 @@ fn a_lock_of_the_dead_that_has_no_lease_is_told_from_a_busy_one_and_freed_by_for
     assert!(!busy.message.contains("no lease"), "{busy:?}");
     theirs.contender.kill();
     assert_eq!(redis_says(&["PERSIST", &want.name]), "1");
-    let endless = scene.ours.contender.lock(&want).expect_err("nobody has freed it");
+    let endless = scene.ours.contender.lock(&want).expect_err("it is still held");
     assert!(endless.code == "timed_out" && endless.message.contains("no lease"), "{endless:?}");
     for (side, _) in scene.both_ways() {
         let seen = side.contender.inspect(&want.name).expect("a lock");

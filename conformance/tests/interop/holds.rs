@@ -5,8 +5,8 @@ use std::iter::repeat_with;
 use std::time::Duration;
 
 use conformance::clock::{between, now_ns};
-use conformance::protocol::Want;
-use conformance::{PATIENCE, eventually};
+use conformance::protocol::LockRequest;
+use conformance::{WAIT_TIMEOUT, eventually};
 
 use crate::Check;
 use crate::scene::{LONG_WAIT, Scene, another_of, redis, redis_says, refusal};
@@ -53,13 +53,13 @@ fn a_waiter_of_the_plain_lock_looks_for_itself_where_redisson_tells_it_nothing(s
         let want = scene.want_fresh();
         let client = redis::Client::open(redis().url()).expect("a URL");
         let mut connection = client.get_connection().expect("a connection");
-        connection.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        connection.set_read_timeout(Some(WAIT_TIMEOUT)).expect("a time-out");
         let mut ear = connection.as_pubsub();
         ear.psubscribe(format!("*{}*", want.name)).expect("a subscription");
 
         // What lets the waiter in is not the end of this lease.
         let long = u64::try_from(LONG_WAIT.as_millis()).expect("a minute");
-        let held = theirs.insist(&Want { lease_ms: long, ..want.clone().unrenewed() });
+        let held = theirs.insist(&LockRequest { lease_ms: long, ..want.clone().unrenewed() });
         let waiting = ours.lock_later(&want.clone().waiting(LONG_WAIT));
         eventually("the waiter waits", || scene.waiters(&want.name) == 1);
         let freed_ns = now_ns();

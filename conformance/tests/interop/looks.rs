@@ -10,8 +10,8 @@ use crate::scene::{LONG_WAIT, RENEWED, Scene, Side, redis_says, want};
 
 pub(crate) const OF_REDISSON: &[Check] = &[
     (
-        "a_lock_looks_the_same_whoever_holds_it_and_however_often",
-        a_lock_looks_the_same_whoever_holds_it_and_however_often,
+        "a_lock_looks_the_same_for_each_holder_and_hold_count",
+        a_lock_looks_the_same_for_each_holder_and_hold_count,
     ),
     (
         "a_side_that_enters_again_keeps_the_other_out_until_its_last_release",
@@ -28,7 +28,7 @@ pub(crate) const OF_CURATOR: &[Check] = &[
 
 /// One field, which is the owner, with the number of holds; a lease that has just begun; no other
 /// key.
-fn a_lock_looks_the_same_whoever_holds_it_and_however_often(scene: &Scene) {
+fn a_lock_looks_the_same_for_each_holder_and_hold_count(scene: &Scene) {
     for (holder, other) in scene.both_ways() {
         let want = scene.want_fresh();
         let name = &want.name;
@@ -63,7 +63,7 @@ fn assert_hash(name: &str, owner: &str, holds: u32) {
     eventually("the lock is the only key", alone);
 }
 
-/// It has begun a renewal ago, or what a busy machine makes of that.
+/// Asserts that the lease is as long as the last renewal left it, with slack for a busy machine.
 fn assert_lease(left_ms: i64) {
     let lease_ms = i64::try_from(RENEWED.as_millis()).expect("a few seconds");
     assert!((lease_ms / 3..=lease_ms).contains(&left_ms), "{left_ms} ms");

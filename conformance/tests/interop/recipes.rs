@@ -39,11 +39,11 @@ fn read_write_locks_and_semaphores_of_curator_are_refused_as_another_kind(scene:
         assert!(nodes.iter().any(|node| node.contains(mark)), "{kind}: {nodes:?}");
         assert_eq!(refusal(ours, &want), "held_by_other_kind", "{kind}");
         eventually("its node is gone again", || children(&want.name) == nodes);
-        theirs.release(held.handle).expect("nobody has touched it");
+        theirs.release(held.handle).expect("it is untouched");
     }
 }
 
-/// Its nodes are none of theirs.
+/// Curator's nodes of these recipes have other names than this library's.
 fn read_write_locks_and_semaphores_of_curator_enter_beside_a_holder_of_the_plain_lock(
     scene: &Scene,
 ) {

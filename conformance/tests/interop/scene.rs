@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use conformance::protocol::{Setup, Want};
+use conformance::protocol::{LockRequest, Setup};
 use conformance::variant::Variant;
 use conformance::{Addresses, Contender, Peer, Servers, ZOOKEEPER_SYNC};
 use distlock::LockKind;
@@ -15,7 +15,7 @@ use crate::nodes;
 
 /// A lease that is renewed, and the time-out of a session.
 pub(crate) const RENEWED: Duration = Duration::from_secs(3);
-/// A wait that is over only if somebody starves.
+/// A wait that ends only if a waiter starves.
 pub(crate) const LONG_WAIT: Duration = Duration::from_mins(1);
 /// What may be late on a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ impl fmt::Display for Side {
 }
 
 impl Scene {
-    /// That of the peer, whose processes start when they are first needed.
+    /// The scene of the peer, whose processes start when they are first needed.
     pub(crate) fn of(peer: Peer) -> &'static Self {
         static REDISSON_4: LazyLock<Scene> = LazyLock::new(|| Scene::start(Peer::Redisson4));
         static REDISSON_3: LazyLock<Scene> = LazyLock::new(|| Scene::start(Peer::Redisson3));
@@ -82,8 +82,8 @@ impl Scene {
         format!("{folder}{}", Uuid::new_v4())
     }
 
-    /// Such a lock.
-    pub(crate) fn want_fresh(&self) -> Want {
+    /// Asks for a lock with a name of its own.
+    pub(crate) fn want_fresh(&self) -> LockRequest {
         want(&self.fresh_name())
     }
 
@@ -98,9 +98,9 @@ impl Scene {
     }
 }
 
-/// That lock at once or not at all, for as long as it is renewed.
-pub(crate) fn want(name: &str) -> Want {
-    Want::new(name, RENEWED)
+/// Asks for that lock without waiting, for as long as it is renewed.
+pub(crate) fn want(name: &str) -> LockRequest {
+    LockRequest::new(name, RENEWED)
 }
 
 /// The kind that speaks the peer's language.
@@ -113,7 +113,8 @@ pub(crate) fn another_of_ours(kind: LockKind) -> Contender {
     Contender::start_as(Servers::shared(), &setup(kind.as_str()))
 }
 
-/// The same with locks that are several of one Redis: their names, with commas.
+/// Starts a contender of this library whose locks are several of one Redis: their names, with
+/// commas.
 pub(crate) fn another_multi_of_ours() -> Contender {
     let multi = Setup { variant: Variant::OfNames, ..setup(LockKind::Multi.as_str()) };
     Contender::start_as(Servers::shared(), &multi)
@@ -125,7 +126,7 @@ pub(crate) fn another_of(peer: Peer, kind: &str) -> Contender {
 }
 
 /// Why that lock is not to be had.
-pub(crate) fn refusal(contender: &Contender, want: &Want) -> String {
+pub(crate) fn refusal(contender: &Contender, want: &LockRequest) -> String {
     contender.lock(want).expect_err("it is not to be had").code
 }
 
@@ -138,7 +139,7 @@ fn setup(kind: &str) -> Setup {
         addresses.redis = Some(Servers::shared().redis().url().to_owned());
     }
     let (kind, variant) = (kind.to_owned(), Variant::Usual);
-    Setup { kind, variant, addresses, first_stage: true, warm_up: true, mint: None }
+    Setup { kind, variant, addresses, local_queue: true, warm_up: true, token_source: None }
 }
 
 /// The Redis of all checks.

@@ -41,7 +41,7 @@ const CALLED: [&str; 6] = [
 ];
 
 fn semaphores_and_latches_of_redisson_are_refused_by_ours_and_stay_as_they_are(scene: &Scene) {
-    let (mut theirs, ours) = (Theirs::start(scene), Ours::connect());
+    let (mut theirs, ours) = (RedissonPeer::start(scene), NativePeer::connect());
     for (make, take) in MADE {
         let name = scene.fresh_name();
         assert_eq!(theirs.says(make, &name), "true");
@@ -61,7 +61,7 @@ fn semaphores_and_latches_of_redisson_are_refused_by_ours_and_stay_as_they_are(s
 
 /// But for `trySetCount`, which says no to whatever is there, and `delete`, which removes it.
 fn semaphores_and_latches_of_ours_are_refused_by_redisson_and_stay_as_they_are(scene: &Scene) {
-    let (mut theirs, ours) = (Theirs::start(scene), Ours::connect());
+    let (mut theirs, ours) = (RedissonPeer::start(scene), NativePeer::connect());
     for (number, what) in ["a semaphore", "an expirable one", "a latch"].into_iter().enumerate() {
         let name = scene.fresh_name();
         ours.makes(number, &name);
@@ -103,9 +103,9 @@ fn all_of(name: &str) -> Vec<String> {
 }
 
 /// Redisson's.
-struct Theirs(Jvm);
+struct RedissonPeer(Jvm);
 
-impl Theirs {
+impl RedissonPeer {
     fn start(scene: &Scene) -> Self {
         let (servers, url) = (Servers::shared(), redis().url());
         Self(Jvm::start_small(servers, scene.peer, "interop.Synchronizers", &[url]))
@@ -118,12 +118,12 @@ impl Theirs {
 }
 
 /// This library's.
-struct Ours {
+struct NativePeer {
     runtime: Runtime,
     server: RedisServer,
 }
 
-impl Ours {
+impl NativePeer {
     fn connect() -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");

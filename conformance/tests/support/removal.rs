@@ -49,7 +49,7 @@ fn flush(kind: LockKind, _names: &[String]) {
     }
 }
 
-/// The server needs memory, and keys go that nobody has removed.
+/// The server needs memory, and evicts keys that were never removed.
 fn evict(kind: LockKind, _names: &[String]) {
     for server in servers_of(kind) {
         let set = |what, to| server.command(&["CONFIG", "SET", what, to]).expect("an answer");
@@ -70,7 +70,7 @@ fn kill_sessions(_kind: LockKind, names: &[String]) {
             let mut database = database().await;
             let id = format!("SELECT CAST({holder} AS SIGNED)");
             let id = sqlx::query_scalar(AssertSqlSafe(id).into_sql_str());
-            let id: i64 = id.fetch_one(&mut database).await.expect("somebody holds it");
+            let id: i64 = id.fetch_one(&mut database).await.expect("a session holds it");
             let kill = sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}")).into_sql_str());
             kill.execute(&mut database).await.expect("an answer");
         });

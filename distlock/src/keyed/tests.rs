@@ -7,19 +7,20 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::*;
+use crate::process_quantum::ProcessQuantum;
 
 fn name(text: &str) -> LockName {
     LockName::new(text).unwrap()
 }
 
-/// Whether it does not have its turn yet.
-fn waits(waiter: Pin<&mut impl Future<Output = Turn>>) -> bool {
+/// Whether the future is still pending.
+fn waits(waiter: Pin<&mut impl Future<Output = KeyGuard>>) -> bool {
     waiter.poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
 #[tokio::test]
 async fn one_turn_per_key_and_first_come_first_served() {
-    let keyed = KeyedMutex::new();
+    let keyed = KeyedMutex::<()>::new();
     let first = keyed.try_lock(&name("a")).unwrap();
     assert!(keyed.try_lock(&name("a")).is_none());
     assert!(keyed.try_lock(&name("b")).is_some());
@@ -28,7 +29,7 @@ async fn one_turn_per_key_and_first_come_first_served() {
     for number in 0..10 {
         let (keyed, order) = (keyed.clone(), Arc::clone(&order));
         tasks.push(tokio::spawn(async move {
-            let _turn = keyed.lock(&name("a")).await;
+            let _key_guard = keyed.lock(&name("a")).await;
             order.lock().unwrap().push(number);
         }));
         tokio::task::yield_now().await;
@@ -42,63 +43,63 @@ async fn one_turn_per_key_and_first_come_first_served() {
 
 #[tokio::test]
 async fn no_key_is_left_behind_by_holders_or_by_waiters_that_gave_up() {
-    let keyed = KeyedMutex::new();
-    let turn = keyed.lock(&name("a")).await;
+    let keyed = KeyedMutex::<()>::new();
+    let key_guard = keyed.lock(&name("a")).await;
     let key = name("a");
     let mut waiter = Box::pin(keyed.lock(&key));
     assert!(waits(waiter.as_mut()));
     drop(waiter);
     assert_eq!(keyed.sizes(), (1, 0));
-    drop(turn);
+    drop(key_guard);
     assert_eq!(keyed.sizes(), (0, 0));
     assert!(keyed.try_lock(&name("a")).is_some(), "the waiter that gave up holds nothing");
 }
 
 #[tokio::test]
 async fn a_streak_is_remembered_between_turns_and_of_few_keys_only() {
-    let keyed = KeyedMutex::new();
+    let keyed = KeyedMutex::<ProcessQuantum>::new();
     for number in 0..10_000 {
-        let turn = keyed.try_lock(&name(&number.to_string())).unwrap();
-        turn.streak(Streak::entered);
+        let key_guard = keyed.try_lock(&name(&number.to_string())).unwrap();
+        key_guard.with_state(ProcessQuantum::entered);
     }
     let (used, remembered) = keyed.sizes();
     assert_eq!(used, 0);
-    assert!(remembered <= SHARDS * REMEMBERED, "{remembered}");
-    let turn = keyed.try_lock(&name("9999")).unwrap();
-    let goes_on = turn.streak(|streak| streak.goes_on());
+    assert!(remembered <= SHARD_COUNT * MAX_REMEMBERED_STATES, "{remembered}");
+    let key_guard = keyed.try_lock(&name("9999")).unwrap();
+    let goes_on = key_guard.with_state(|quantum| quantum.is_worth_keeping());
     assert_eq!(goes_on, Some(true), "the latest is among them");
-    drop(turn);
+    drop(key_guard);
     assert_eq!(keyed.sizes(), (0, remembered), "and is remembered once");
 }
 
 #[tokio::test]
 async fn waiters_that_give_up_leave_no_more_behind_than_have_waited_at_once() {
-    let (keyed, key) = (KeyedMutex::new(), name("a"));
-    let turn = keyed.try_lock(&key).unwrap();
+    let (keyed, key) = (KeyedMutex::<()>::new(), name("a"));
+    let key_guard = keyed.try_lock(&key).unwrap();
     let mut last = Box::pin(keyed.lock(&key));
     assert!(waits(last.as_mut()));
     for _ in 0..10_000 {
         let mut waiter = Box::pin(keyed.lock(&key));
         assert!(waits(waiter.as_mut()));
     }
-    let kept = turn.with(|entry| entry.waiters.places()).unwrap();
+    let kept = key_guard.with(|entry| entry.waiters.places()).unwrap();
     assert!(kept <= 16, "{kept}");
-    drop(turn);
+    drop(key_guard);
     drop(last.await);
     assert_eq!(keyed.sizes(), (0, 0));
 }
 
 #[tokio::test]
 async fn a_turn_that_is_given_to_somebody_who_then_gives_up_goes_on_to_the_next() {
-    let (keyed, key) = (KeyedMutex::new(), name("a"));
-    let turn = keyed.try_lock(&key).unwrap();
+    let (keyed, key) = (KeyedMutex::<()>::new(), name("a"));
+    let key_guard = keyed.try_lock(&key).unwrap();
     let mut waiters: Vec<_> = (0..10_000).map(|_| Box::pin(keyed.lock(&key))).collect();
     for waiter in &mut waiters {
         assert!(waits(waiter.as_mut()));
     }
-    drop(turn);
+    drop(key_guard);
     let last = waiters.pop().unwrap();
-    // Each in its turn, which it has and has not seen.
+    // Each was handed the guard and has not polled.
     drop(waiters);
     drop(last.await);
     assert_eq!(keyed.sizes(), (0, 0));
@@ -106,11 +107,11 @@ async fn a_turn_that_is_given_to_somebody_who_then_gives_up_goes_on_to_the_next(
 
 #[tokio::test]
 async fn what_is_expected_is_done_once_for_the_turn_that_said_it_and_for_no_other() {
-    let (keyed, key) = (KeyedMutex::new(), name("a"));
+    let (keyed, key) = (KeyedMutex::<()>::new(), name("a"));
     let done = Arc::new(Mutex::new(Vec::new()));
-    let say = |turn: &Turn, what: &'static str| {
+    let say = |key_guard: &KeyGuard, what: &'static str| {
         let done = Arc::clone(&done);
-        turn.expected().when_somebody_waits(Box::new(move || done.lock().unwrap().push(what)));
+        key_guard.on_contention().call(Box::new(move || done.lock().unwrap().push(what)));
     };
     let first = keyed.try_lock(&key).unwrap();
     say(&first, "first");
@@ -126,11 +127,11 @@ async fn what_is_expected_is_done_once_for_the_turn_that_said_it_and_for_no_othe
     assert_eq!(*done.lock().unwrap(), ["first", "second"]);
 }
 
-/// How often somebody was woken.
+/// Counts wake-ups.
 #[derive(Default)]
-struct Woken(AtomicUsize);
+struct WakeCounter(AtomicUsize);
 
-impl Wake for Woken {
+impl Wake for WakeCounter {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
     }
@@ -138,15 +139,16 @@ impl Wake for Woken {
 
 #[tokio::test]
 async fn whoever_is_watched_is_woken_once_when_he_has_waited_for_a_while_and_the_watch_ends() {
-    let (keyed, key) = (KeyedMutex::new(), name("a"));
-    let turn = keyed.try_lock(&key).unwrap();
-    // The first one to wait has to see to himself.
-    let mut first = keyed.lock(&key).watched();
+    let (keyed, key) = (KeyedMutex::<()>::new(), name("a"));
+    let key_guard = keyed.try_lock(&key).unwrap();
+    // The first waiter finds no waker thread and has its own timer.
+    let mut first = keyed.lock(&key).with_slow_wake();
     assert!(waits(Pin::new(&mut first)) && first.late().is_some());
     drop(first);
     let watched = || {
-        let (began, woken) = (Instant::now(), Arc::new(Woken::default()));
-        let (mut waiter, waker) = (keyed.lock(&key).watched(), Waker::from(Arc::clone(&woken)));
+        let (began, woken) = (Instant::now(), Arc::new(WakeCounter::default()));
+        let (mut waiter, waker) =
+            (keyed.lock(&key).with_slow_wake(), Waker::from(Arc::clone(&woken)));
         let mut context = Context::from_waker(&waker);
         assert!(Pin::new(&mut waiter).poll(&mut context).is_pending() && waiter.late().is_none());
         (began, woken, waiter)
@@ -156,11 +158,11 @@ async fn whoever_is_watched_is_woken_once_when_he_has_waited_for_a_while_and_the
         let (began, woken, mut waiter) = watched();
         let until = async {
             while woken.0.load(SeqCst) == 0 {
-                sleep(watch::TICK / 5).await;
+                sleep(slow_waiter_waker::WAKE_INTERVAL / 5).await;
             }
         };
         timeout(Duration::from_secs(10), until).await.expect("it is woken");
-        assert!(began.elapsed() >= watch::TICK, "{:?}", began.elapsed());
+        assert!(began.elapsed() >= slow_waiter_waker::WAKE_INTERVAL, "{:?}", began.elapsed());
         assert!(waits(Pin::new(&mut waiter)) && waiter.late().is_some());
         waiters.push((woken, waiter));
     }
@@ -168,15 +170,15 @@ async fn whoever_is_watched_is_woken_once_when_he_has_waited_for_a_while_and_the
     for _ in 0..1_000 {
         drop(watched());
     }
-    assert!(keyed.0.watch.keys() <= 1, "a key is watched once");
+    assert!(keyed.0.slow_waker.keys() <= 1, "a key is watched once");
     let rests = async {
-        while keyed.0.watch.keys() > 0 {
-            sleep(watch::TICK).await;
+        while keyed.0.slow_waker.keys() > 0 {
+            sleep(slow_waiter_waker::WAKE_INTERVAL).await;
         }
     };
     timeout(Duration::from_secs(10), rests).await.expect("nobody new waits");
     drop(waiters);
-    drop(turn);
+    drop(key_guard);
     assert_eq!(keyed.sizes(), (0, 0));
 }
 
@@ -188,29 +190,29 @@ async fn somebody_whose_waker_panics_keeps_nobody_else_from_being_called() {
             panic!("on purpose");
         }
     }
-    let (keyed, key) = (KeyedMutex::new(), name("a"));
-    let turn = keyed.try_lock(&key).unwrap();
-    let mut waiters: Vec<_> = (0..3).map(|_| keyed.lock(&key).watched()).collect();
+    let (keyed, key) = (KeyedMutex::<()>::new(), name("a"));
+    let key_guard = keyed.try_lock(&key).unwrap();
+    let mut waiters: Vec<_> = (0..3).map(|_| keyed.lock(&key).with_slow_wake()).collect();
     assert!(waits(Pin::new(&mut waiters[0])));
     let bad = Waker::from(Arc::new(Panics));
     assert!(Pin::new(&mut waiters[1]).poll(&mut Context::from_waker(&bad)).is_pending());
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(WakeCounter::default());
     let good = Waker::from(Arc::clone(&woken));
     assert!(Pin::new(&mut waiters[2]).poll(&mut Context::from_waker(&good)).is_pending());
     let until = async {
         while woken.0.load(SeqCst) == 0 {
-            sleep(watch::TICK).await;
+            sleep(slow_waiter_waker::WAKE_INTERVAL).await;
         }
     };
     timeout(Duration::from_secs(10), until).await.expect("it is woken");
     drop(waiters);
-    drop(turn);
+    drop(key_guard);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_turn_is_one_persons_and_is_not_lost_by_those_who_give_up_in_other_threads() {
     const PATIENCE: Duration = Duration::from_mins(1);
-    let keyed = KeyedMutex::new();
+    let keyed = KeyedMutex::<()>::new();
     let keys: Vec<_> =
         (0..4).map(|number| (name(&number.to_string()), AtomicUsize::new(0))).collect();
     let keys = Arc::new(keys);
@@ -220,19 +222,19 @@ async fn a_turn_is_one_persons_and_is_not_lost_by_those_who_give_up_in_other_thr
         tasks.spawn(async move {
             for pass in 0..2_000 {
                 let (key, inside) = &keys[(task * 7 + pass) % 4];
-                let turn = match (task + pass) % 4 {
+                let key_guard = match (task + pass) % 4 {
                     0 => keyed.try_lock(key),
                     1 => timeout(Duration::from_micros(200), keyed.lock(key)).await.ok(),
-                    2 => soon(keyed.lock(key).watched(), pass % 5).await,
+                    2 => soon(keyed.lock(key).with_slow_wake(), pass % 5).await,
                     _ => Some(keyed.lock(key).await),
                 };
-                let Some(turn) = turn else { continue };
+                let Some(key_guard) = key_guard else { continue };
                 assert_eq!(inside.fetch_add(1, SeqCst), 0, "two have the turn");
                 if pass % 3 == 0 {
                     tokio::task::yield_now().await;
                 }
                 inside.fetch_sub(1, SeqCst);
-                drop(turn);
+                drop(key_guard);
             }
         });
     }

@@ -1,14 +1,18 @@
 //! The fence at a protected resource: it refuses a holder that does not know that it has lost its
 //! lock.
 //!
-//! A row per resource holds the highest token that was shown. To show one's own is one statement:
-//! it raises the row and tells what it is then; a token below that is stale. It must be shown when
-//! the resource is first read *and* in the transaction that writes it. Checked at the write alone,
-//! a stale reader still does harm: A reads, its lease ends, B reads, A writes (nobody has shown a
-//! higher token yet), B writes what it made of its own old read. Shown at the read, B's token bars
-//! A's write. Where reading and writing are one transaction, the fence is its first statement: it
-//! keeps the row locked until the end, so it need not be shown again, and as it is no consistent
-//! read, the snapshot of REPEATABLE READ is taken after it.
+//! A row per resource holds the highest token that was shown. Showing a token is one statement: it
+//! raises the row and returns its value; a lower token is stale. The token must be shown when the
+//! resource is first read *and* in the transaction that writes it. With the check at the write
+//! alone, a stale reader still does harm:
+//! - A reads, and its lease ends;
+//! - B reads;
+//! - A writes, because no higher token was shown yet;
+//! - B writes the result of its old read.
+//!
+//! Shown at the read, B's token bars A's write. Where reading and writing are one transaction, the
+//! fence is its first statement. It keeps the row locked until the end, so it need not be shown
+//! again. It is no consistent read, so the snapshot of REPEATABLE READ is taken after it.
 //!
 //! Bounds: one row per resource, to be deleted with it. A stale holder must ROLLBACK. Source:
 //! Kleppmann, "How to do distributed locking". Test: `tests/mysql_tokens.rs`.
@@ -18,13 +22,13 @@ use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
 use super::session::Statement;
 use crate::{LockName, Token};
 
-const RAISE: &str = "INSERT INTO lock_fence (name, token) VALUES (?, LAST_INSERT_ID(?)) \
+const RAISE_SQL: &str = "INSERT INTO lock_fence (name, token) VALUES (?, LAST_INSERT_ID(?)) \
      ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token, ?))";
 
-/// What a token is shown to: a resource, and who shows it. For a caller that has its own way of
-/// running statements; see also [`raise_fence`].
+/// A resource and the token that is shown to it. For a caller that runs statements itself; see also
+/// [`raise_fence`].
 ///
-/// Tokens of different mints are different sequences, so the name should say whose they are, as in
+/// Tokens of different issuers are different sequences, so the name should contain the kind, as in
 /// `redisson:voucher:17`.
 #[derive(Debug, Clone, Copy)]
 pub struct Fence<'a> {
@@ -37,8 +41,8 @@ pub struct Fence<'a> {
 /// Why a token was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum FenceError {
-    /// Somebody with a higher token has been there: the lock is lost. Roll back.
-    #[error("the lock was lost: a holder with token {highest} has been here")]
+    /// A higher token was shown before: the lock is lost. Roll back.
+    #[error("the lock was lost: token {highest} was shown before")]
     Stale {
         /// The highest token that was shown so far.
         highest: Token,
@@ -52,7 +56,7 @@ impl<'a> Fence<'a> {
     /// The statement that shows the token.
     pub fn statement(&self) -> Statement<'a> {
         let Token(token) = self.token;
-        sqlx::query(RAISE).bind(self.resource.as_str().as_bytes()).bind(token).bind(token)
+        sqlx::query(RAISE_SQL).bind(self.resource.as_str().as_bytes()).bind(token).bind(token)
     }
 
     /// What its answer means. Fails with [`FenceError::Stale`].
@@ -62,10 +66,9 @@ impl<'a> Fence<'a> {
     }
 }
 
-/// Shows a token to a resource, on the connection that reads or writes it. Waits for others who
-/// have shown theirs in a transaction that is still open, no longer than the session's
-/// `innodb_lock_wait_timeout`. Dropping the future leaves the connection in doubt, as any
-/// statement does.
+/// Shows a token to a resource, on the connection that reads or writes it. Waits for open
+/// transactions that have shown theirs, at most the session's `innodb_lock_wait_timeout`. Dropping
+/// the future leaves the connection in doubt, as any statement does.
 pub async fn raise_fence(
     connection: &mut MySqlConnection,
     resource: &LockName,

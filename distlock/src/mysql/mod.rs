@@ -1,21 +1,18 @@
 //! Mechanisms that live in `MySQL` or `MariaDB`, one file each, and their fencing tokens.
 //!
-//! `table` keeps a row per lock with a lease, in short statements of their own; `row` and `named`
-//! keep a connection from the attempt to the release (`pinned`). `token` mints fencing tokens,
-//! `fence` checks them at the resource, `reaper` bounds what all of them leave behind, `schema`
-//! makes their tables. `MySQL` from 8.0 and `MariaDB` from 10.6 on behave the same, at the
-//! isolation levels READ COMMITTED and REPEATABLE READ.
+//! `table_lock` keeps a row per lock with a lease, in short statements of their own. `row` and
+//! `named` keep a connection from the attempt to the release (`pinned`). `token` issues fencing
+//! tokens, `fence` checks them at the resource, `reaper` bounds the rows that all of them leave,
+//! and `schema` makes their tables. `MySQL` from 8.0 and `MariaDB` from 10.6 behave the same, at
+//! the isolation levels READ COMMITTED and REPEATABLE READ.
 
 mod fence;
-pub mod named;
-mod named_session;
-mod pinned;
-mod reaper;
-pub mod row;
+pub(crate) mod named_session;
+pub(crate) mod pinned;
+pub(crate) mod reaper;
 mod schema;
-mod session;
-mod table;
-mod table_renewer;
+pub(crate) mod session;
+pub(crate) mod table_lock_renewer;
 mod token;
 
 use std::sync::Arc;
@@ -31,45 +28,43 @@ pub use fence::{Fence, FenceError, raise_fence};
 pub use schema::{SCHEMA, ensure_schema};
 pub use token::MySqlTokens;
 
-pub(crate) use named::NamedLock;
-pub(crate) use row::RowLock;
-pub(crate) use table::TableLock;
+pub use crate::kinds::mysql::{named, row};
 
 use crate::LockError;
 
 /// A connection of the own pool that was idle for longer is asked whether it still lives.
-const PINGED_AFTER: Duration = Duration::from_secs(1);
+const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
 /// One that has not answered by then is dead; another one is opened.
-const PING: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 /// After that time without use the own pool closes a connection.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How sessions of the own pool are set up. READ COMMITTED locks no gaps. The server
-/// ends a session after a minute without a statement, which frees a holder that is cut off in the
-/// middle of a transaction; what is idle in the pool is closed before that.
-const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+/// Sets up sessions of the own pool. READ COMMITTED locks no gaps. The server ends a session after
+/// 60 s without a statement, which frees a holder that is cut off within a transaction. Idle
+/// connections of the pool are closed before that.
+const SESSION_SETUP_SQL: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
      SET SESSION innodb_lock_wait_timeout = 3; SET SESSION wait_timeout = 60";
 
 /// A database server. Cheap to clone; clones share its pool. The tables of [`SCHEMA`] must exist.
 ///
-/// Holders and waiters of `mysql-row` and `mysql-named` keep a connection each: give the locks a
+/// Holders and waiters of `mysql-row` and `mysql-named` keep a connection each. Give the locks a
 /// pool of their own, so that a section that needs another connection never waits for a lock. When
-/// the pool is dry, an acquisition fails with [`LockError::NoConnection`] after the pool's own
+/// the pool is empty, an acquisition fails with [`LockError::NoConnection`] after the pool's
 /// time-out.
 #[derive(Clone)]
 pub struct MySqlServer {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<MySqlServerState>,
 }
 
-struct Shared {
-    pool: MySqlPool,
-    /// Of this process, for people who look at the tables.
-    host: String,
-    reaper: reaper::Reaper,
-    /// Who may KILL: two at a time.
-    killers: Semaphore,
+pub(crate) struct MySqlServerState {
+    pub(crate) pool: MySqlPool,
+    /// The host name of this process, for people who read the tables.
+    pub(crate) host: String,
+    pub(crate) reaper: reaper::Reaper,
+    /// Bounds concurrent KILLs to two.
+    pub(crate) killers: Semaphore,
     /// Whether the server is a Galera node, once it was asked.
-    is_galera: OnceCell<bool>,
+    pub(crate) is_galera: OnceCell<bool>,
 }
 
 /// Settings of a pool for locks alone.
@@ -77,20 +72,20 @@ struct Shared {
 pub struct MySqlServerOptions {
     /// `mysql://user:password@host:port/database`
     pub url: String,
-    /// The most connections: one for each holder and each waiter of `mysql-row` and `mysql-named`
-    /// (of one process and name only one task waits), two more for the rest.
+    /// The most connections: one for each holder and each waiter of `mysql-row` and `mysql-named`,
+    /// and two more. Per process and name only one task waits on the server.
     pub pool_size: u32,
     /// How long an acquisition may wait for a connection.
     pub acquire: Duration,
 }
 
 impl MySqlServer {
-    /// The server that the pool leads to. Its sessions must have autocommit on, as they do unless
-    /// somebody switches it off. What a holder of `mysql-row` that is cut off from the server
-    /// leaves locked is freed after the `wait_timeout` of the pool's sessions.
+    /// The server that the pool leads to. Its sessions must have autocommit on, which is the
+    /// default. If a holder of `mysql-row` is cut off, its row is freed after the `wait_timeout` of
+    /// the pool's sessions.
     pub fn new(pool: MySqlPool) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let shared = Shared {
+        let shared = MySqlServerState {
             pool,
             host: host.trim().chars().take(255).collect(),
             reaper: reaper::Reaper::default(),
@@ -109,14 +104,14 @@ impl MySqlServer {
         let pool = MySqlPoolOptions::new()
             .max_connections(options.pool_size)
             .acquire_timeout(options.acquire)
-            .idle_timeout(IDLE)
+            .idle_timeout(IDLE_TIMEOUT)
             .test_before_acquire(false)
             .before_acquire(|connection, meta| {
                 Box::pin(async move {
-                    if meta.idle_for <= PINGED_AFTER {
+                    if meta.idle_for <= PING_AFTER_IDLE {
                         return Ok(true);
                     }
-                    match timeout(PING, connection.ping()).await {
+                    match timeout(PING_TIMEOUT, connection.ping()).await {
                         Ok(pong) => pong.map(|()| true),
                         Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
                     }
@@ -124,7 +119,7 @@ impl MySqlServer {
             })
             .after_connect(|connection, _| {
                 Box::pin(async move {
-                    connection.execute(sqlx::raw_sql(SESSION)).await?;
+                    connection.execute(sqlx::raw_sql(SESSION_SETUP_SQL)).await?;
                     Ok(())
                 })
             })
@@ -141,13 +136,13 @@ impl MySqlServer {
 
 /// A transaction that holds a row lock, handed to the writer: COMMIT or ROLLBACK frees the lock.
 /// Dropped, it is rolled back by closing its connection.
-pub struct LentTransaction {
+pub struct LockTransaction {
     connection: Option<PoolConnection<MySql>>,
     connection_id: u64,
 }
 
-impl LentTransaction {
-    fn new(connection: PoolConnection<MySql>, connection_id: u64) -> Self {
+impl LockTransaction {
+    pub(crate) fn new(connection: PoolConnection<MySql>, connection_id: u64) -> Self {
         Self { connection: Some(connection), connection_id }
     }
 
@@ -163,14 +158,14 @@ impl LentTransaction {
     }
 }
 
-impl Drop for LentTransaction {
+impl Drop for LockTransaction {
     fn drop(&mut self) {
         drop(self.connection.take().map(PoolConnection::detach));
     }
 }
 
 /// Bytes as SQL writes them, whatever is in them.
-fn literal(bytes: &[u8]) -> String {
+pub(crate) fn literal(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(3 + 2 * bytes.len());
     text.push_str("X'");
@@ -183,7 +178,7 @@ fn literal(bytes: &[u8]) -> String {
 }
 
 /// A duration as the tables count it: microseconds, of at most a day.
-fn microseconds(duration: Duration) -> i64 {
+pub(crate) fn microseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 

@@ -1,22 +1,25 @@
 //! `mysql-named`: `GET_LOCK` on a connection of its own.
 //!
-//! The lock belongs to the session and is freed when that ends. The server's name of it is a hash
-//! of the database and the lock's name, because names are limited to 64 characters and are shared
-//! by all databases of a server. An attempt asks with a time-out of 0; a waiter waits inside the
-//! server in slices of a second, never with a negative time-out (`MariaDB` answers NULL at once,
-//! `MySQL` waits for ever); one that goes away has its connection closed and killed (see `pinned`).
+//! How it works: the lock belongs to the session and is freed when the session ends. Its name on
+//! the server is a hash of the database and the lock's name: names are limited to 64 characters and
+//! shared by all databases of a server. An attempt asks with a time-out of 0. A waiter waits inside
+//! the server in slices of a second. It never uses a negative time-out, for which `MariaDB` returns
+//! NULL at once and `MySQL` waits for ever. A waiter that is dropped has its connection closed and
+//! killed (see `pinned`).
 //!
 //! A heartbeat on that connection, every third of the lease, asks whether the lock is still the
-//! session's. The session's `wait_timeout` is the lease, rounded up to seconds and counted from
-//! the last heartbeat that reached the server: so a holder that is cut off is freed, and only
-//! after it has stopped believing. A heartbeat stays under way for as long as the hold may be
-//! believed, so a server that is slow for a while costs nothing. A broken connection is loss: the
-//! session cannot be used again, wherever it was cut.
+//! session's. The session's `wait_timeout` is the lease, rounded up to seconds, and counts from the
+//! last heartbeat that reached the server. So a holder that is cut off is freed, but only after its
+//! validity has ended. A heartbeat may take as long as the hold is valid, so a slow server costs
+//! nothing. A broken connection is loss: the session cannot be used again.
 //!
-//! Guarantees exclusion on one server. Flaws: each holder and waiter has a connection of its own;
-//! when the server ends the session of a living holder (KILL, restart), the lock is free at once,
-//! while the holder learns of it at its next heartbeat, up to a third of its lease later, so two
-//! may believe for that long; on Galera each node grants the lock, so it is refused there.
+//! Guarantees exclusion on one server. Flaws:
+//! - each holder and waiter has a connection of its own;
+//! - when the server ends the session of a living holder (KILL, restart), the lock is free at once.
+//!   The holder learns of it at its next heartbeat, so for up to a third of the lease two may hold
+//!   it;
+//! - on Galera each node grants the lock, so it is refused there.
+//!
 //! Source: the MySQL manual, "Locking Functions". Tests: `tests/mysql_named.rs`.
 
 use std::sync::Arc;
@@ -25,48 +28,49 @@ use async_trait::async_trait;
 use sqlx::Row;
 use tokio::time::{Instant, timeout};
 
-use super::named_session::{HeldSession, beat, is_still_held};
-use super::pinned::{Pinned, SLICE_S};
-use super::session::{CALL, Failure, Retries, Session};
-use super::{MySqlServer, literal};
+use crate::mysql::named_session::{HeldSession, beat, is_still_held};
+use crate::mysql::pinned::{PinnedConnection, SLICE_S};
+use crate::mysql::session::{CALL_TIMEOUT, MySqlSession, Retries, StatementError};
+use crate::mysql::{MySqlServer, literal};
 use crate::{
-    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, Locker, Release, Renewer, Request,
-    Upkeep, Wake, Woken, guarantees,
+    Acquisition, Guarantees, Hold, LockError, LockKind, Locker, Release, RenewalTarget, Renewer,
+    Request, Validity, WakeEvent, WakeStrategy, guarantees,
 };
 
 pub(crate) struct NamedLock {
     server: MySqlServer,
-    way: Way,
+    variant: NamedLockVariant,
 }
 
 /// As it should be, or as it is often written.
 #[derive(Clone, Copy)]
-struct Way {
+struct NamedLockVariant {
     /// Whether the session's `wait_timeout` is the lease.
     times_out: bool,
     /// A node of Galera is refused.
     refuses_galera: bool,
 }
 
-const USUAL: Way = Way { times_out: true, refuses_galera: true };
+const DEFAULT_VARIANT: NamedLockVariant =
+    NamedLockVariant { times_out: true, refuses_galera: true };
 
 impl NamedLock {
     pub(crate) fn new(server: &MySqlServer) -> Self {
-        Self { server: server.clone(), way: USUAL }
+        Self { server: server.clone(), variant: DEFAULT_VARIANT }
     }
 }
 
-/// `mysql-named` as it is often written, to show what is wrong with that: the session keeps the
-/// `wait_timeout` that it has, so a holder that is cut off keeps others out for as long as that.
+/// `mysql-named` as it is often written, to show its flaw: the session keeps its `wait_timeout`, so
+/// a holder that is cut off keeps others out for that long.
 pub fn without_time_out(server: &MySqlServer) -> Arc<dyn Locker> {
-    let way = Way { times_out: false, ..USUAL };
-    Arc::new(NamedLock { server: server.clone(), way })
+    let variant = NamedLockVariant { times_out: false, ..DEFAULT_VARIANT };
+    Arc::new(NamedLock { server: server.clone(), variant })
 }
 
-/// The same: it is taken of whatever server there is, also of a node of Galera.
+/// `mysql-named` as it is often written: it is taken on any server, also on a node of Galera.
 pub fn of_any_server(server: &MySqlServer) -> Arc<dyn Locker> {
-    let way = Way { refuses_galera: false, ..USUAL };
-    Arc::new(NamedLock { server: server.clone(), way })
+    let variant = NamedLockVariant { refuses_galera: false, ..DEFAULT_VARIANT };
+    Arc::new(NamedLock { server: server.clone(), variant })
 }
 
 impl Locker for NamedLock {
@@ -85,29 +89,29 @@ impl Locker for NamedLock {
              LEFT(SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '/', {}), 256), 59))",
             literal(request.name.as_str().as_bytes())
         );
-        let (server, way) = (self.server.clone(), self.way);
+        let (server, variant) = (self.server.clone(), self.variant);
         let (pinned, idle_s) = (None, None);
-        Box::new(NamedAcquisition { server, way, hashed, request, pinned, idle_s })
+        Box::new(NamedAcquisition { server, variant, hashed, request, pinned, idle_s })
     }
 }
 
 struct NamedAcquisition {
     server: MySqlServer,
-    way: Way,
+    variant: NamedLockVariant,
     /// The server's name of the lock, as SQL computes it.
     hashed: String,
     request: Request,
     /// Kept while the lock is busy, to wait on it.
-    pinned: Option<Pinned>,
+    pinned: Option<PinnedConnection>,
     /// The session's own `wait_timeout`, once it was asked.
     idle_s: Option<u64>,
 }
 
 impl NamedAcquisition {
-    async fn look(&mut self) -> Result<Option<Box<dyn Hold>>, Failure> {
+    async fn look(&mut self) -> Result<Option<Box<dyn Hold>>, StatementError> {
         let lease_s = self.request.lease.as_millis().div_ceil(1000).max(1);
         let limit = format!("SET SESSION wait_timeout = {lease_s}; ");
-        let limit = if self.way.times_out { &limit } else { "" };
+        let limit = if self.variant.times_out { &limit } else { "" };
         let sql = format!(
             "SELECT CONNECTION_ID(), CAST(@@SESSION.wait_timeout AS UNSIGNED); \
              {limit}SELECT GET_LOCK({}, 0)",
@@ -115,7 +119,7 @@ impl NamedAcquisition {
         );
         let pinned = match &mut self.pinned {
             Some(pinned) => pinned,
-            none => none.insert(Pinned::open(&self.server).await?),
+            none => none.insert(PinnedConnection::open(&self.server).await?),
         };
         let sent = Instant::now();
         let rows = pinned.raw(&sql).await?;
@@ -125,7 +129,7 @@ impl NamedAcquisition {
             self.idle_s.get_or_insert(idle_s);
             return Ok(is_granted(got.try_get(0)?)?.then(|| self.hold(sent)).flatten());
         }
-        Err(Failure::Answer { number: 0, text: "GET_LOCK has no answer".into() })
+        Err(StatementError::Answer { number: 0, text: "GET_LOCK has no answer".into() })
     }
 
     fn hold(&mut self, sent: Instant) -> Option<Box<dyn Hold>> {
@@ -136,7 +140,7 @@ impl NamedAcquisition {
             server: self.server.clone(),
             session: Arc::new(session),
             undo,
-            belief: Belief::in_lease(sent, self.request.lease),
+            validity: Validity::of_lease(sent, self.request.lease),
             request: self.request.clone(),
             is_over: false,
         }))
@@ -147,20 +151,20 @@ impl NamedAcquisition {
         self.idle_s.map(|s| format!("SET SESSION wait_timeout = {s}")).unwrap_or_default()
     }
 
-    async fn wait(&mut self) -> Result<Woken, LockError> {
+    async fn wait(&mut self) -> Result<WakeEvent, LockError> {
         let sql = format!("SELECT GET_LOCK({}, {SLICE_S})", self.hashed);
         loop {
             match self.wait_for_a_slice(&sql).await {
                 Ok(Some(since)) => {
                     if let Some(hold) = self.hold(since) {
-                        return Ok(Woken::Held { hold, since });
+                        return Ok(WakeEvent::Acquired { hold, since });
                     }
-                    return Ok(Woken::LookAgain);
+                    return Ok(WakeEvent::Retry);
                 }
                 Ok(None) => {}
-                Err(Failure::Broken(_)) => {
+                Err(StatementError::Broken(_)) => {
                     self.pinned = None;
-                    return Ok(Woken::LookAgain);
+                    return Ok(WakeEvent::Retry);
                 }
                 Err(failure) => return Err(failure.into()),
             }
@@ -169,9 +173,9 @@ impl NamedAcquisition {
 
     /// When a lock that was granted was first known to be held. The slice was sent up to a second
     /// before that, and a lease counted from there might be over: so a heartbeat follows at once.
-    async fn wait_for_a_slice(&mut self, sql: &str) -> Result<Option<Instant>, Failure> {
+    async fn wait_for_a_slice(&mut self, sql: &str) -> Result<Option<Instant>, StatementError> {
         let Some(pinned) = &mut self.pinned else {
-            return Err(Failure::Broken("there is no connection to wait on".into()));
+            return Err(StatementError::Broken("there is no connection to wait on".into()));
         };
         let rows = pinned.wait(sql).await?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -183,23 +187,23 @@ impl NamedAcquisition {
         if is_still_held(&rows)? {
             Ok(Some(sent))
         } else {
-            Err(Failure::Broken("the session has lost what it was granted".into()))
+            Err(StatementError::Broken("the session has lost what it was granted".into()))
         }
     }
 
     /// On Galera each node grants the lock on its own. Asked once per server.
-    async fn is_refused(&self) -> Result<bool, Failure> {
-        if !self.way.refuses_galera {
+    async fn is_refused(&self) -> Result<bool, StatementError> {
+        if !self.variant.refuses_galera {
             return Ok(false);
         }
         let is_galera = self.server.shared.is_galera.get_or_try_init(|| async {
-            let mut session = Session::open(self.server.pool()).await?;
+            let mut session = MySqlSession::open(self.server.pool()).await?;
             let rows = session.raw("SHOW SESSION VARIABLES LIKE 'wsrep_on'").await?;
             let value = match rows.first() {
                 Some(row) => Some(row.try_get::<String, _>(1)?),
                 None => None,
             };
-            Ok::<_, Failure>(is_galera(value.as_deref()))
+            Ok::<_, StatementError>(is_galera(value.as_deref()))
         });
         is_galera.await.copied()
     }
@@ -211,10 +215,10 @@ fn is_galera(wsrep_on: Option<&str>) -> bool {
 }
 
 /// NULL is an error of the server: out of memory, or killed.
-fn is_granted(answer: Option<i64>) -> Result<bool, Failure> {
+fn is_granted(answer: Option<i64>) -> Result<bool, StatementError> {
     match answer {
         Some(granted) => Ok(granted == 1),
-        None => Err(Failure::Answer { number: 0, text: "GET_LOCK failed".into() }),
+        None => Err(StatementError::Answer { number: 0, text: "GET_LOCK failed".into() }),
     }
 }
 
@@ -234,7 +238,7 @@ impl Acquisition for NamedAcquisition {
             match outcome {
                 Ok(hold) => return Ok(hold),
                 Err(failure) => {
-                    if matches!(failure, Failure::Broken(_)) {
+                    if matches!(failure, StatementError::Broken(_)) {
                         self.pinned = None;
                     }
                     retries.after(failure).await?;
@@ -243,8 +247,8 @@ impl Acquisition for NamedAcquisition {
         }
     }
 
-    fn wake(&mut self) -> Wake<'_> {
-        Wake::Signal(Box::pin(self.wait()))
+    fn wake_strategy(&mut self) -> WakeStrategy<'_> {
+        WakeStrategy::Signal(Box::pin(self.wait()))
     }
 
     fn is_queued(&self) -> bool {
@@ -264,7 +268,7 @@ struct NamedHold {
     server: MySqlServer,
     session: Arc<HeldSession>,
     undo: String,
-    belief: Belief,
+    validity: Validity,
     request: Request,
     /// The session is known to have ended or to be back in the pool.
     is_over: bool,
@@ -273,8 +277,8 @@ struct NamedHold {
 impl NamedHold {
     /// `None` if the connection gave no answer, or had none to ask.
     async fn release_on_it(&mut self) -> Option<Release> {
-        // A heartbeat may be under way; one that gets no answer must not hold up the release.
-        let Ok(mut slot) = timeout(CALL, self.session.pinned.lock()).await else {
+        // A heartbeat may be in flight; one that gets no answer must not hold up the release.
+        let Ok(mut slot) = timeout(CALL_TIMEOUT, self.session.pinned.lock()).await else {
             self.session.ending.cancel();
             return None;
         };
@@ -293,13 +297,13 @@ impl NamedHold {
 
 #[async_trait]
 impl Hold for NamedHold {
-    fn belief(&self) -> Belief {
-        self.belief
+    fn validity(&self) -> Validity {
+        self.validity
     }
 
-    fn upkeep(&self) -> Option<Upkeep> {
+    fn renewal_target(&self) -> Option<RenewalTarget> {
         let renewer = Arc::clone(&self.session) as Arc<dyn Renewer>;
-        Some(Upkeep { renewer, request: self.request.clone() })
+        Some(RenewalTarget { renewer, request: self.request.clone() })
     }
 
     /// Without an answer the connection is closed and killed, which frees the lock as well.

@@ -9,16 +9,16 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::pinned::{Identity, Pinned};
-use super::session::Failure;
-use crate::{Belief, Renewal, Renewer, Request};
+use super::pinned::{ConnectionIdentity, PinnedConnection};
+use super::session::StatementError;
+use crate::{Renewal, Renewer, Request, Validity};
 
 /// Asks whether the lock is the session's.
-pub(super) fn beat(hashed: &str) -> String {
+pub(crate) fn beat(hashed: &str) -> String {
     format!("SELECT COALESCE(IS_USED_LOCK({hashed}) = CONNECTION_ID(), 0)")
 }
 
-pub(super) fn is_still_held(rows: &[MySqlRow]) -> Result<bool, Failure> {
+pub(crate) fn is_still_held(rows: &[MySqlRow]) -> Result<bool, StatementError> {
     match rows.first() {
         Some(row) => Ok(row.try_get::<i64, _>(0)? == 1),
         None => Ok(false),
@@ -26,13 +26,13 @@ pub(super) fn is_still_held(rows: &[MySqlRow]) -> Result<bool, Failure> {
 }
 
 /// The session that holds the lock, shared by the hold and its heartbeat.
-pub(super) struct HeldSession {
+pub(crate) struct HeldSession {
     /// `None` once it is broken or ended.
-    pub(super) pinned: Mutex<Option<Pinned>>,
-    pub(super) identity: Option<Identity>,
-    pub(super) hashed: String,
+    pub(crate) pinned: Mutex<Option<PinnedConnection>>,
+    pub(crate) identity: Option<ConnectionIdentity>,
+    pub(crate) hashed: String,
     /// The hold is ending: a heartbeat without an answer is given up.
-    pub(super) ending: CancellationToken,
+    pub(crate) ending: CancellationToken,
 }
 
 #[async_trait]
@@ -57,7 +57,7 @@ impl Renewer for HeldSession {
 }
 
 impl HeldSession {
-    pub(super) fn new(pinned: Pinned, hashed: String) -> Self {
+    pub(crate) fn new(pinned: PinnedConnection, hashed: String) -> Self {
         Self {
             identity: pinned.identity(),
             pinned: Mutex::new(Some(pinned)),
@@ -66,17 +66,17 @@ impl HeldSession {
         }
     }
 
-    async fn beat(&self, pinned: &mut Pinned, lease: Duration) -> Renewal {
+    async fn beat(&self, pinned: &mut PinnedConnection, lease: Duration) -> Renewal {
         let sql = beat(&self.hashed);
         let sent = Instant::now();
         let answer = tokio::select! {
             answer = pinned.raw_within(&sql, lease) => answer,
-            () = self.ending.cancelled() => Err(Failure::Silent),
+            () = self.ending.cancelled() => Err(StatementError::Silent),
         };
         match answer.and_then(|rows| is_still_held(&rows)) {
-            Ok(true) => Renewal::Renewed(Belief::in_lease(sent, lease)),
-            Err(Failure::Answer { .. }) => Renewal::Unknown,
-            // Silence has lasted for the whole lease, so belief has ended.
+            Ok(true) => Renewal::Renewed(Validity::of_lease(sent, lease)),
+            Err(StatementError::Answer { .. }) => Renewal::Unknown,
+            // No answer for the whole lease: the validity has ended.
             Ok(false) | Err(_) => Renewal::Lost,
         }
     }

@@ -1,10 +1,10 @@
-//! A connection that one acquisition keeps, from its attempt to the release of its hold: with a
-//! transaction open on it, a named lock, or a call that waits inside the server.
+//! A connection that one acquisition keeps, from its attempt to the release of its hold. It has an
+//! open transaction, a named lock, or a call that waits inside the server.
 //!
-//! It goes back to the pool only after its state was undone in an answered call. Dropped in the
-//! middle of a call it is closed, and killed from another connection as well: a server that waits
-//! for a lock does not notice that its client has gone, and would take the lock for nobody. A slice
-//! of waiting ends after a second in any case, which bounds the time until then if KILL fails.
+//! It returns to the pool only after an answered call has undone its state. If it is dropped during
+//! a call it is closed, and killed from another connection as well. A server that waits for a lock
+//! does not notice that its client has gone, and would take the lock for it. A slice of waiting
+//! ends after a second, which bounds that time if KILL fails.
 
 use std::time::Duration;
 
@@ -14,74 +14,75 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySql, Row};
 use tokio::time::{Instant, timeout};
 
 use super::MySqlServer;
-use super::session::{CALL, Failure, Session};
+use super::session::{CALL_TIMEOUT, MySqlSession, StatementError};
 use crate::{LockError, Release};
 
 /// How long a call waits inside the server; then it is sent again.
-pub(super) const SLICE_S: u64 = 1;
+pub(crate) const SLICE_S: u64 = 1;
 /// No connection has that number any more.
-const NO_SUCH_THREAD: u16 = 1094;
+const NO_SUCH_THREAD_ERROR: u16 = 1094;
 
-pub(super) struct Pinned {
-    session: Session,
+pub(crate) struct PinnedConnection {
+    session: MySqlSession,
     server: MySqlServer,
-    identity: Option<Identity>,
+    identity: Option<ConnectionIdentity>,
 }
 
 /// By what a connection is killed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Identity {
+pub(crate) struct ConnectionIdentity {
     /// The server's number of it.
-    pub(super) id: u64,
-    /// When the server told. A server that was started later uses the number for somebody else.
-    pub(super) told: Instant,
+    pub(crate) id: u64,
+    /// When the server gave the number. After a restart of the server, the number may belong to
+    /// another connection.
+    pub(crate) told: Instant,
 }
 
-impl Pinned {
+impl PinnedConnection {
     /// Borrows a connection, waiting no longer than the pool's own time-out.
-    pub(super) async fn open(server: &MySqlServer) -> Result<Self, Failure> {
-        let mut session = Session::open(server.pool()).await?;
+    pub(crate) async fn open(server: &MySqlServer) -> Result<Self, StatementError> {
+        let mut session = MySqlSession::open(server.pool()).await?;
         session.pin();
         Ok(Self { session, server: server.clone(), identity: None })
     }
 
     /// Runs statements that do not wait.
-    pub(super) async fn raw(&mut self, sql: &str) -> Result<Vec<MySqlRow>, Failure> {
+    pub(crate) async fn raw(&mut self, sql: &str) -> Result<Vec<MySqlRow>, StatementError> {
         self.session.raw(sql).await
     }
 
-    /// Runs statements that may take so long.
-    pub(super) async fn raw_within(
+    /// Runs statements, for at most `time`.
+    pub(crate) async fn raw_within(
         &mut self,
         sql: &str,
         patience: Duration,
-    ) -> Result<Vec<MySqlRow>, Failure> {
+    ) -> Result<Vec<MySqlRow>, StatementError> {
         self.session.raw_within(sql, patience).await
     }
 
     /// Runs statements that wait for one slice.
-    pub(super) async fn wait(&mut self, sql: &str) -> Result<Vec<MySqlRow>, Failure> {
-        self.session.raw_within(sql, Duration::from_secs(SLICE_S) + CALL).await
+    pub(crate) async fn wait(&mut self, sql: &str) -> Result<Vec<MySqlRow>, StatementError> {
+        self.session.raw_within(sql, Duration::from_secs(SLICE_S) + CALL_TIMEOUT).await
     }
 
     /// The server told its number of this connection.
-    pub(super) fn is_number(&mut self, id: u64) {
-        self.identity = Some(Identity { id, told: Instant::now() });
+    pub(crate) fn is_number(&mut self, id: u64) {
+        self.identity = Some(ConnectionIdentity { id, told: Instant::now() });
     }
 
-    pub(super) fn identity(&self) -> Option<Identity> {
+    pub(crate) fn identity(&self) -> Option<ConnectionIdentity> {
         self.identity
     }
 
     /// Undoes its state and pools it; the rows are the statements'. If that fails it is closed.
-    pub(super) async fn end(mut self, sql: &str) -> Result<Vec<MySqlRow>, Failure> {
+    pub(crate) async fn end(mut self, sql: &str) -> Result<Vec<MySqlRow>, StatementError> {
         let rows = self.session.raw(sql).await?;
         self.session.unpin();
         Ok(rows)
     }
 
     /// Leaves nothing behind, whatever state it is in.
-    pub(super) async fn abandon(self, sql: &str) -> Result<(), LockError> {
+    pub(crate) async fn abandon(self, sql: &str) -> Result<(), LockError> {
         let (server, identity) = (self.server.clone(), self.identity);
         if !self.session.is_in_doubt() && self.end(sql).await.is_ok() {
             return Ok(());
@@ -94,28 +95,28 @@ impl Pinned {
         }
     }
 
-    /// The connection with its state, for somebody else to end.
-    pub(super) fn into_connection(self) -> Option<PoolConnection<MySql>> {
+    /// Takes the connection with its state; the caller has to end it.
+    pub(crate) fn into_connection(self) -> Option<PoolConnection<MySql>> {
         self.session.into_connection()
     }
 }
 
 impl MySqlServer {
-    /// Ends a connection that nobody uses any more, and with it what it held. Says whether that
-    /// was still held. At most two at a time, on connections outside of the pool, which may be dry;
-    /// each for at most five seconds.
-    pub(super) async fn kill(&self, victim: Identity) -> Result<Release, LockError> {
+    /// Ends an unused connection, and with it what it held. Returns whether that was still held. At
+    /// most two at a time, on connections outside of the pool, which may be empty. Each takes at
+    /// most 5 s.
+    pub(crate) async fn kill(&self, victim: ConnectionIdentity) -> Result<Release, LockError> {
         let killing = async {
             let _turn = self.shared.killers.acquire().await;
             self.kill_now(victim).await
         };
-        match timeout(CALL, killing).await {
+        match timeout(CALL_TIMEOUT, killing).await {
             Ok(outcome) => Ok(outcome?),
-            Err(_) => Err(Failure::Silent.into()),
+            Err(_) => Err(StatementError::Silent.into()),
         }
     }
 
-    async fn kill_now(&self, victim: Identity) -> Result<Release, Failure> {
+    async fn kill_now(&self, victim: ConnectionIdentity) -> Result<Release, StatementError> {
         let mut connection = self.pool().connect_options().connect().await?;
         let status = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Uptime'");
         let uptime_s = status.fetch_one(&mut connection).await?.try_get::<String, _>(1)?;
@@ -127,8 +128,8 @@ impl MySqlServer {
             let kill = format!("KILL {}", victim.id);
             match sqlx::raw_sql(AssertSqlSafe(kill)).execute(&mut connection).await {
                 Ok(_) => Ok(Release::Released),
-                Err(error) => match Failure::from(error) {
-                    failure if failure.has_number(NO_SUCH_THREAD) => Ok(Release::Gone),
+                Err(error) => match StatementError::from(error) {
+                    failure if failure.has_number(NO_SUCH_THREAD_ERROR) => Ok(Release::Gone),
                     failure => Err(failure),
                 },
             }

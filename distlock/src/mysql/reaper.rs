@@ -1,16 +1,15 @@
-//! Takes away rows that nobody has used for long, so that storage is bounded by the names of the
-//! last hour, and keeps what their tokens said: tokens never go back.
+//! Deletes rows that were unused for an hour, so the storage is bounded by the names of the last
+//! hour. It keeps the highest token, so tokens never go back.
 //!
-//! Before rows with tokens are deleted, the highest of their tokens is written to their table's
-//! floor. Who makes a new row reads the floor under a lock that lasts until the row is there: the
-//! row comes either before the floor was raised, and is then no row that was reaped, or starts
-//! above everything that was.
+//! Before rows with tokens are deleted, their highest token is written to the floor of their table.
+//! The maker of a new row reads the floor under a lock that lasts until the row exists. So the row
+//! was either made before the floor was raised, and was not reaped, or it starts above all reaped
+//! tokens.
 //!
-//! Called by whoever makes rows: after every 128th row that this process made in a table, one task
-//! in the background looks at the next 256 rows of that table, in the order of their names, so it
-//! looks at rows twice as fast as they come. Bounds: one such task per table and process; each
-//! deletes at most what it looked at, and rows of `mysql-row` in batches of [`LOCKED_AT_ONCE`].
-//! Test: `tests/mysql_tokens.rs`.
+//! It is started by the makers of rows: after every 128th row that this process made in a table.
+//! One background task then looks at the next 256 rows of that table, in the order of names: twice
+//! as fast as rows come. Bounds: one such task per table and process. Each deletes at most what it
+//! looked at, rows of `mysql-row` in batches of [`MAX_LOCKED_ROWS`]. Test: `tests/mysql_tokens.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,32 +17,32 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::session::{Failure, Session};
+use super::session::{MySqlSession, StatementError};
 use super::{MySqlServer, literal, microseconds};
 use crate::LockError;
 
-/// A row that was free for so long is taken away.
-const UNUSED: Duration = Duration::from_hours(1);
-/// A reaper is started after every so many rows that were made.
-const EVERY: u32 = 128;
+/// The age from which an unused row is deleted.
+const UNUSED_ROW_AGE: Duration = Duration::from_hours(1);
+/// The number of new rows after which a reaper starts.
+const INSERTS_PER_RUN: u32 = 128;
 /// How many rows it looks at.
-const ROWS: u32 = 256;
-/// How many rows of `mysql-row` are locked at a time, for two round trips, before they are deleted:
-/// meanwhile an attempt without a wait finds them busy, though nobody holds them.
-const LOCKED_AT_ONCE: usize = 16;
+const ROWS_PER_RUN: u32 = 256;
+/// How many rows of `mysql-row` are locked at a time before they are deleted, for two round trips.
+/// An attempt without a wait finds them busy meanwhile.
+const MAX_LOCKED_ROWS: usize = 16;
 
 /// Which rows.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Source {
+pub(crate) enum ReapedTable {
     /// Of `mysql-table`.
     Holders,
-    /// Of the mint.
+    /// Of the token issuer.
     Tokens,
     /// Of `mysql-row`.
     Rows,
 }
 
-impl Source {
+impl ReapedTable {
     /// The table, the column that says since when a row is unused, and the name of its floor.
     fn table(self) -> (&'static str, &'static str, Option<&'static str>) {
         match self {
@@ -56,21 +55,21 @@ impl Source {
 
 /// How far the reapers of this process are.
 #[derive(Default)]
-pub(super) struct Reaper {
-    holders: Progress,
-    tokens: Progress,
-    rows: Progress,
+pub(crate) struct Reaper {
+    holders: ReapProgress,
+    tokens: ReapProgress,
+    rows: ReapProgress,
 }
 
 #[derive(Default)]
-struct Progress {
+struct ReapProgress {
     made: AtomicU32,
     running: AtomicBool,
     /// The name that was looked at last; empty at the start of the table.
     at: Mutex<Vec<u8>>,
 }
 
-impl Progress {
+impl ReapProgress {
     fn at(&self) -> MutexGuard<'_, Vec<u8>> {
         // It is only ever replaced as a whole.
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
@@ -79,52 +78,57 @@ impl Progress {
 
 /// What a reaper may do.
 #[derive(Clone, Copy)]
-struct Limits {
+struct ReapLimits {
     unused: Duration,
     rows: u32,
 }
 
 impl MySqlServer {
-    /// Takes away rows that were free for `unused` or longer. Looks at no more than `rows` rows of
-    /// each table, and goes on next time where it stopped. Returns how many it took away. Rows of
-    /// `mysql-row` have no such time: they go when they were made that long ago and nobody holds
-    /// them, and are made again on demand.
+    /// Deletes rows that were free for `unused` or longer. Looks at no more than `rows` rows of
+    /// each table, and continues there next time. Returns how many it deleted. For rows of
+    /// `mysql-row` the age counts from their creation; those that are held stay. They are made
+    /// again on demand.
     pub async fn reap(&self, unused: Duration, rows: u32) -> Result<u64, LockError> {
         let mut reaped = 0;
-        for source in [Source::Holders, Source::Tokens, Source::Rows] {
-            reaped += self.reap_some(source, Limits { unused, rows }).await?;
+        for source in [ReapedTable::Holders, ReapedTable::Tokens, ReapedTable::Rows] {
+            reaped += self.reap_some(source, ReapLimits { unused, rows }).await?;
         }
         Ok(reaped)
     }
 
-    /// A row was made: now and then somebody has to look for old ones.
-    pub(super) fn row_made(&self, source: Source) {
+    /// Counts a new row, and starts a reaper after every [`INSERTS_PER_RUN`]th.
+    pub(crate) fn row_made(&self, source: ReapedTable) {
         let progress = self.progress(source);
-        let is_turn = progress.made.fetch_add(1, Ordering::Relaxed) % EVERY == EVERY - 1;
+        let is_turn =
+            progress.made.fetch_add(1, Ordering::Relaxed) % INSERTS_PER_RUN == INSERTS_PER_RUN - 1;
         if !is_turn || progress.running.swap(true, Ordering::AcqRel) {
             return;
         }
         let server = self.clone();
         tokio::spawn(async move {
-            let limits = Limits { unused: UNUSED, rows: ROWS };
+            let limits = ReapLimits { unused: UNUSED_ROW_AGE, rows: ROWS_PER_RUN };
             if let Err(failure) = server.reap_some(source, limits).await {
-                tracing::debug!(?failure, ?source, "nothing was reaped");
+                tracing::debug!(?failure, ?source, "reaper failed; unused rows stay");
             }
             server.progress(source).running.store(false, Ordering::Release);
         });
     }
 
-    fn progress(&self, source: Source) -> &Progress {
+    fn progress(&self, source: ReapedTable) -> &ReapProgress {
         let reaper = &self.shared.reaper;
         match source {
-            Source::Holders => &reaper.holders,
-            Source::Tokens => &reaper.tokens,
-            Source::Rows => &reaper.rows,
+            ReapedTable::Holders => &reaper.holders,
+            ReapedTable::Tokens => &reaper.tokens,
+            ReapedTable::Rows => &reaper.rows,
         }
     }
 
-    async fn reap_some(&self, source: Source, limits: Limits) -> Result<u64, Failure> {
-        let mut session = Session::open(self.pool()).await?;
+    async fn reap_some(
+        &self,
+        source: ReapedTable,
+        limits: ReapLimits,
+    ) -> Result<u64, StatementError> {
+        let mut session = MySqlSession::open(self.pool()).await?;
         let progress = self.progress(source);
         let (table, since, floor) = source.table();
         let token = if floor.is_some() { "token" } else { "CAST(0 AS UNSIGNED)" };
@@ -157,16 +161,16 @@ impl MySqlServer {
 
 /// The floor first, and the rows only if it was raised.
 async fn delete_above_floor(
-    session: &mut Session,
-    (source, floor): (Source, &str),
+    session: &mut MySqlSession,
+    (source, floor): (ReapedTable, &str),
     old: &[(Vec<u8>, u64)],
-    limits: Limits,
-) -> Result<u64, Failure> {
+    limits: ReapLimits,
+) -> Result<u64, StatementError> {
     let highest = old.iter().map(|(_, token)| *token).max().unwrap_or_default();
     let raise = "UPDATE lock_floors SET token = GREATEST(token, ?) WHERE source = ?";
     let raise = sqlx::query(raise).bind(highest).bind(floor.as_bytes());
     if session.execute(raise).await?.rows_affected() == 0 {
-        return Err(Failure::Answer { number: 0, text: "lock_floors has no rows".into() });
+        return Err(StatementError::Answer { number: 0, text: "lock_floors has no rows".into() });
     }
     let (table, since, _) = source.table();
     // A row that was used meanwhile has another time and another token, and stays.
@@ -180,19 +184,22 @@ async fn delete_above_floor(
     session.execute_raw(&delete).await
 }
 
-/// Deletes the rows that nobody holds or waits for, which only their own locks can tell.
-async fn delete_unlocked(session: &mut Session, old: &[(Vec<u8>, u64)]) -> Result<u64, Failure> {
+/// Deletes the rows without a holder or a waiter, which only their row locks show.
+async fn delete_unlocked(
+    session: &mut MySqlSession,
+    old: &[(Vec<u8>, u64)],
+) -> Result<u64, StatementError> {
     let mut deleted = 0;
-    for some in old.chunks(LOCKED_AT_ONCE) {
+    for some in old.chunks(MAX_LOCKED_ROWS) {
         deleted += delete_some_unlocked(session, some).await?;
     }
     Ok(deleted)
 }
 
 async fn delete_some_unlocked(
-    session: &mut Session,
+    session: &mut MySqlSession,
     old: &[(Vec<u8>, u64)],
-) -> Result<u64, Failure> {
+) -> Result<u64, StatementError> {
     session.pin();
     let lock = each(old.iter().map(|(name, _)| name), |name| {
         format!("SELECT name FROM lock_rows WHERE name = {name} FOR UPDATE SKIP LOCKED")
@@ -209,9 +216,9 @@ async fn delete_some_unlocked(
     Ok(free.len() as u64)
 }
 
-/// A statement for each name, in one text. One statement with a list of names may read the whole
-/// table, if the server thinks it small, and then waits for rows that it is not to touch: a held
-/// row of `mysql-row` stays locked for as long as it is held.
+/// Sends a statement per name, in one text. A statement with a list of names may read the whole
+/// table, if the server takes it for small, and then wait for other rows. A held row of `mysql-row`
+/// stays locked as long as it is held.
 fn each<'a>(
     names: impl Iterator<Item = &'a Vec<u8>>,
     statement: impl Fn(String) -> String,

@@ -3,7 +3,7 @@
 
 use sqlx::MySqlPool;
 
-use super::session::{Failure, Session};
+use super::session::{MySqlSession, StatementError};
 use crate::LockError;
 
 /// Every step: the name of its file without the ending, and its statement.
@@ -16,20 +16,20 @@ pub const SCHEMA: &[(&str, &str)] = &[
     ("8006_lock_fence", include_str!("../../sql/8006_lock_fence.sql")),
 ];
 
-/// Its table comes last, so where it is the others are.
-const LAST: &str = "SELECT 1 FROM lock_fence LIMIT 0";
+/// The table that is made last: where it exists, the others do too.
+const LAST_TABLE_SQL: &str = "SELECT 1 FROM lock_fence LIMIT 0";
 
 /// Makes the tables that are missing, for programs that do not migrate. Changes nothing if they
 /// are there, and needs no right to make any then. Fails with [`LockError::NoConnection`] or
 /// [`LockError::Backend`].
 pub async fn ensure_schema(pool: &MySqlPool) -> Result<(), LockError> {
-    let mut session = Session::open(pool).await?;
-    if session.raw(LAST).await.is_ok() {
+    let mut session = MySqlSession::open(pool).await?;
+    if session.raw(LAST_TABLE_SQL).await.is_ok() {
         return Ok(());
     }
     for (name, sql) in SCHEMA {
         session.raw(sql).await.map_err(|failure| match failure {
-            Failure::Answer { number, text } => {
+            StatementError::Answer { number, text } => {
                 LockError::Backend(format!("schema {name}: {number}: {text}"))
             }
             failure => failure.into(),

@@ -1,11 +1,10 @@
 //! The only way to the database.
 //!
-//! A connection is in doubt while a call is under way, and stays so unless the call is answered:
-//! a future that is dropped half way, a time-out, a broken link. A connection in doubt is closed,
-//! never pooled, and the server then ends what was open on it. This closes the trap of a cancelled
-//! BEGIN that hands an open transaction to the next borrower (transact-rs/sqlx#4385). A pinned
-//! connection has a state of its own (a transaction, a named lock, a setting) and is closed too
-//! unless that was undone.
+//! A connection is in doubt during a call, and stays so until the call is answered. A dropped
+//! future, a time-out or a broken link leaves it in doubt. Such a connection is closed, never
+//! pooled, and the server ends what was open on it. Without this, a cancelled BEGIN would hand an
+//! open transaction to the next borrower (transact-rs/sqlx#4385). A pinned connection has a state
+//! of its own (a transaction, a named lock, a setting). It is closed too, unless that was undone.
 
 use std::time::Duration;
 
@@ -20,14 +19,14 @@ use uuid::Uuid;
 
 use crate::LockError;
 
-pub(super) type Statement<'q> = Query<'q, MySql, MySqlArguments>;
+pub(crate) type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 
 /// The longest time for one call that does not wait in the server.
-pub(super) const CALL: Duration = Duration::from_secs(5);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a call failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum StatementError {
     /// There was no connection in time; nothing was sent.
     NoConnection(String),
     /// The server's answer is an error; the connection is intact.
@@ -43,30 +42,30 @@ pub(super) enum Failure {
     Silent,
 }
 
-impl Failure {
-    /// A deadlock (1213), a row that stayed locked (1205) or a snapshot that changed (1020): with
-    /// autocommit nothing of the statement is left, and it may be sent again.
-    pub(super) fn is_conflict(&self) -> bool {
+impl StatementError {
+    /// Whether it is a deadlock (1213), a row that stayed locked (1205) or a changed snapshot
+    /// (1020). With autocommit nothing of the statement is left, so it may be sent again.
+    pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Answer { number: 1213 | 1205 | 1020, .. })
     }
 
-    pub(super) fn has_number(&self, wanted: u16) -> bool {
+    pub(crate) fn has_number(&self, wanted: u16) -> bool {
         matches!(self, Self::Answer { number, .. } if *number == wanted)
     }
 }
 
-impl From<Failure> for LockError {
-    fn from(failure: Failure) -> Self {
+impl From<StatementError> for LockError {
+    fn from(failure: StatementError) -> Self {
         match failure {
-            Failure::NoConnection(reason) => Self::NoConnection(reason),
-            Failure::Answer { number, text } => Self::Backend(format!("{number}: {text}")),
-            Failure::Broken(reason) => Self::Backend(reason),
-            Failure::Silent => Self::Backend("the database did not answer in time".into()),
+            StatementError::NoConnection(reason) => Self::NoConnection(reason),
+            StatementError::Answer { number, text } => Self::Backend(format!("{number}: {text}")),
+            StatementError::Broken(reason) => Self::Backend(reason),
+            StatementError::Silent => Self::Backend("the database did not answer in time".into()),
         }
     }
 }
 
-impl From<sqlx::Error> for Failure {
+impl From<sqlx::Error> for StatementError {
     fn from(error: sqlx::Error) -> Self {
         match &error {
             sqlx::Error::Database(answer) => match answer.try_downcast_ref() {
@@ -84,117 +83,117 @@ impl From<sqlx::Error> for Failure {
     }
 }
 
-fn from_answer(answer: &MySqlDatabaseError) -> Failure {
+fn from_answer(answer: &MySqlDatabaseError) -> StatementError {
     let text = answer.message().to_owned();
     match answer.number() {
         // The server says goodbye: shutting down, aborted, network trouble, killed, idle for too
         // long. (4031 and 1927 may also be the answer to a call that came later.)
-        1053 | 1152 | 1158..=1161 | 1184 | 1927 | 4031 => Failure::Broken(text),
-        number => Failure::Answer { number, text },
+        1053 | 1152 | 1158..=1161 | 1184 | 1927 | 4031 => StatementError::Broken(text),
+        number => StatementError::Answer { number, text },
     }
 }
 
 /// A borrowed connection.
-pub(super) struct Session {
+pub(crate) struct MySqlSession {
     connection: Option<PoolConnection<MySql>>,
     in_doubt: bool,
     pinned: bool,
 }
 
-impl Session {
+impl MySqlSession {
     /// Borrows a connection, waiting no longer than the pool's own time-out.
-    pub(super) async fn open(pool: &MySqlPool) -> Result<Self, Failure> {
+    pub(crate) async fn open(pool: &MySqlPool) -> Result<Self, StatementError> {
         let connection = pool.acquire().await.map_err(|error| match error {
-            sqlx::Error::PoolTimedOut => Failure::NoConnection(
+            sqlx::Error::PoolTimedOut => StatementError::NoConnection(
                 "all of the pool are in use, or the database cannot be reached".into(),
             ),
-            error => Failure::NoConnection(error.to_string()),
+            error => StatementError::NoConnection(error.to_string()),
         })?;
         Ok(Self { connection: Some(connection), in_doubt: false, pinned: false })
     }
 
     /// Runs one statement.
-    pub(super) async fn execute(
+    pub(crate) async fn execute(
         &mut self,
         query: Statement<'_>,
-    ) -> Result<MySqlQueryResult, Failure> {
-        let outcome = timeout(CALL, query.execute(self.use_connection())).await;
-        self.settle(outcome)
+    ) -> Result<MySqlQueryResult, StatementError> {
+        let outcome = timeout(CALL_TIMEOUT, query.execute(self.use_connection())).await;
+        self.check_outcome(outcome)
     }
 
     /// Reads all rows; the statement bounds how many.
-    pub(super) async fn fetch_all(
+    pub(crate) async fn fetch_all(
         &mut self,
         query: Statement<'_>,
-    ) -> Result<Vec<MySqlRow>, Failure> {
-        let outcome = timeout(CALL, query.fetch_all(self.use_connection())).await;
-        self.settle(outcome)
+    ) -> Result<Vec<MySqlRow>, StatementError> {
+        let outcome = timeout(CALL_TIMEOUT, query.fetch_all(self.use_connection())).await;
+        self.check_outcome(outcome)
     }
 
     /// Runs statements without parameters, and reads the rows of all of them.
-    pub(super) async fn raw(&mut self, sql: &str) -> Result<Vec<MySqlRow>, Failure> {
-        self.raw_within(sql, CALL).await
+    pub(crate) async fn raw(&mut self, sql: &str) -> Result<Vec<MySqlRow>, StatementError> {
+        self.raw_within(sql, CALL_TIMEOUT).await
     }
 
-    /// The same for statements that answer with no rows; says how many rows they changed in all.
-    pub(super) async fn execute_raw(&mut self, sql: &str) -> Result<u64, Failure> {
+    /// Runs statements that answer with no rows; says how many rows they changed in all.
+    pub(crate) async fn execute_raw(&mut self, sql: &str) -> Result<u64, StatementError> {
         let query = sqlx::raw_sql(AssertSqlSafe(sql).into_sql_str());
-        let outcome = timeout(CALL, query.execute(self.use_connection())).await;
-        self.settle(outcome).map(|answer| answer.rows_affected())
+        let outcome = timeout(CALL_TIMEOUT, query.execute(self.use_connection())).await;
+        self.check_outcome(outcome).map(|answer| answer.rows_affected())
     }
 
-    /// The same with another time-out. Everything that is written into `sql` is a number or a
-    /// hexadecimal literal.
-    pub(super) async fn raw_within(
+    /// Runs statements within another time-out. Everything that is written into `sql` is a number
+    /// or a hexadecimal literal.
+    pub(crate) async fn raw_within(
         &mut self,
         sql: &str,
         patience: Duration,
-    ) -> Result<Vec<MySqlRow>, Failure> {
+    ) -> Result<Vec<MySqlRow>, StatementError> {
         let query = sqlx::raw_sql(AssertSqlSafe(sql).into_sql_str());
         let outcome = timeout(patience, query.fetch_all(self.use_connection())).await;
-        self.settle(outcome)
+        self.check_outcome(outcome)
     }
 
-    /// From now on the connection is closed unless [`Session::unpin`] is called.
-    pub(super) fn pin(&mut self) {
+    /// From now on the connection is closed unless [`MySqlSession::unpin`] is called.
+    pub(crate) fn pin(&mut self) {
         self.pinned = true;
     }
 
     /// The state of its own has been undone.
-    pub(super) fn unpin(&mut self) {
+    pub(crate) fn unpin(&mut self) {
         self.pinned = false;
     }
 
     /// Whether a call is under way or was not answered.
-    pub(super) fn is_in_doubt(&self) -> bool {
+    pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt
     }
 
     /// The connection itself, whatever its state, unless it is in doubt.
-    pub(super) fn into_connection(mut self) -> Option<PoolConnection<MySql>> {
+    pub(crate) fn into_connection(mut self) -> Option<PoolConnection<MySql>> {
         if self.in_doubt { None } else { self.connection.take() }
     }
 
-    /// The connection, in doubt until [`Session::settle`] has seen the answer.
+    /// The connection, in doubt until [`MySqlSession::settle`] has seen the answer.
     fn use_connection(&mut self) -> &mut MySqlConnection {
         self.in_doubt = true;
         self.connection.as_mut().expect("a session has its connection until it is dropped")
     }
 
-    fn settle<T>(
+    fn check_outcome<T>(
         &mut self,
         outcome: Result<Result<T, sqlx::Error>, Elapsed>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, StatementError> {
         let outcome = match outcome {
-            Ok(answer) => answer.map_err(Failure::from),
-            Err(_) => Err(Failure::Silent),
+            Ok(answer) => answer.map_err(StatementError::from),
+            Err(_) => Err(StatementError::Silent),
         };
-        self.in_doubt = matches!(outcome, Err(Failure::Broken(_) | Failure::Silent));
+        self.in_doubt = matches!(outcome, Err(StatementError::Broken(_) | StatementError::Silent));
         outcome
     }
 }
 
-impl Drop for Session {
+impl Drop for MySqlSession {
     fn drop(&mut self) {
         if self.in_doubt || self.pinned {
             // The socket is closed at once, without a farewell that a hung server might not answer.
@@ -205,9 +204,9 @@ impl Drop for Session {
 
 /// How often a call is sent again that may be sent again.
 ///
-/// Bounds: five conflicts, with growing pauses of at most 80 ms; as many broken connections as a
-/// pool can hold that has outlived its server, and one more.
-pub(super) struct Retries {
+/// Bounds: five conflicts, with growing pauses of at most 80 ms. One broken connection more than
+/// the pool can hold, since all of them may have outlived the server.
+pub(crate) struct Retries {
     conflicts: u32,
     broken: u32,
 }
@@ -215,21 +214,21 @@ pub(super) struct Retries {
 impl Retries {
     const CONFLICTS: u32 = 5;
 
-    pub(super) fn new(pool: &MySqlPool) -> Self {
+    pub(crate) fn new(pool: &MySqlPool) -> Self {
         Self { conflicts: Self::CONFLICTS, broken: pool.options().get_max_connections() + 1 }
     }
 
     /// Returns after a pause if the call may be sent again, else with what is wrong.
-    pub(super) async fn after(&mut self, failure: Failure) -> Result<(), Failure> {
+    pub(crate) async fn after(&mut self, failure: StatementError) -> Result<(), StatementError> {
         if failure.is_conflict() && self.conflicts > 0 {
-            // Eight random bits keep those who met from meeting again.
+            // Eight random bits keep conflicting callers from meeting again.
             let random = u32::from(Uuid::new_v4().as_bytes()[0]);
             let longest = Duration::from_millis(5) * 2_u32.pow(Self::CONFLICTS - self.conflicts);
             self.conflicts -= 1;
             sleep(longest / 2 + longest * random / 512).await;
             return Ok(());
         }
-        if matches!(failure, Failure::Broken(_)) && self.broken > 0 {
+        if matches!(failure, StatementError::Broken(_)) && self.broken > 0 {
             self.broken -= 1;
             return Ok(());
         }

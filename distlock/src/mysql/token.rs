@@ -1,10 +1,10 @@
 //! Fencing tokens from the database: one durable increment per ownership.
 //!
-//! One statement with autocommit: it raises the name's counter, or makes it above the floor of all
-//! counters that were reaped (see `reaper`). Tokens rise strictly per name for ever: through a
-//! flushed cache, a failover of Redis, restarts, and reaping. A call that is repeated after a lost
-//! answer leaves a gap, which is no harm. Never in blocks per process: those do not rise with the
-//! order of the ownerships.
+//! One statement with autocommit raises the name's counter. A new counter starts above the floor of
+//! all reaped counters (see `reaper`). Tokens rise strictly per name, through a flushed cache, a
+//! failover of Redis, restarts, and reaping. A call that is repeated after a lost answer leaves a
+//! gap, which does no harm. Tokens are never drawn in blocks per process: such tokens do not rise
+//! with the order of ownerships.
 //!
 //! Guarantees this as far as the database keeps what it acknowledged
 //! (`innodb_flush_log_at_trx_commit = 1`, and a failover only to a server that has everything).
@@ -14,19 +14,19 @@
 use async_trait::async_trait;
 
 use super::MySqlServer;
-use super::reaper::Source;
-use super::session::{Failure, Retries, Session};
-use crate::{LockError, LockName, Mint, Token};
+use super::reaper::ReapedTable;
+use super::session::{MySqlSession, Retries, StatementError};
+use crate::{LockError, LockName, Token, TokenIssuer};
 
-const NEXT: &str = "INSERT INTO lock_tokens (name, token, used_at) \
+const NEXT_TOKEN_SQL: &str = "INSERT INTO lock_tokens (name, token, used_at) \
      SELECT ?, LAST_INSERT_ID(floor.token + 1), UTC_TIMESTAMP(6) \
      FROM lock_floors AS floor WHERE floor.source = 'tokens' LOCK IN SHARE MODE \
      ON DUPLICATE KEY UPDATE \
      token = LAST_INSERT_ID(lock_tokens.token + 1), used_at = UTC_TIMESTAMP(6)";
 
-/// A mint of fencing tokens. Cheap to clone.
+/// A token issuer in the database. Cheap to clone.
 ///
-/// The tokens of a name rise among themselves only: those of another mint (`mysql-table`'s own,
+/// The tokens of a name rise among themselves only. Those of another issuer (`mysql-table`'s own,
 /// `ZooKeeper`'s) are another sequence, and a fence must not be shown both.
 #[derive(Clone)]
 pub struct MySqlTokens {
@@ -34,22 +34,22 @@ pub struct MySqlTokens {
 }
 
 impl MySqlTokens {
-    /// A mint in that database. The tables of [`SCHEMA`](super::SCHEMA) must exist.
+    /// Makes an issuer in that database. The tables of [`SCHEMA`](super::SCHEMA) must exist.
     pub fn new(server: &MySqlServer) -> Self {
         Self { server: server.clone() }
     }
 
-    async fn next_once(&self, name: &LockName) -> Result<Token, Failure> {
-        let mut session = Session::open(self.server.pool()).await?;
-        let query = sqlx::query(NEXT).bind(name.as_str().as_bytes());
+    async fn next_once(&self, name: &LockName) -> Result<Token, StatementError> {
+        let mut session = MySqlSession::open(self.server.pool()).await?;
+        let query = sqlx::query(NEXT_TOKEN_SQL).bind(name.as_str().as_bytes());
         let raised = session.execute(query).await?;
         // One row made, or one changed, which counts twice.
         match raised.rows_affected() {
             0 => {
                 let text = "lock_floors has no rows".into();
-                return Err(Failure::Answer { number: 0, text });
+                return Err(StatementError::Answer { number: 0, text });
             }
-            1 => self.server.row_made(Source::Tokens),
+            1 => self.server.row_made(ReapedTable::Tokens),
             _ => {}
         }
         Ok(Token(raised.last_insert_id()))
@@ -57,7 +57,7 @@ impl MySqlTokens {
 }
 
 #[async_trait]
-impl Mint for MySqlTokens {
+impl TokenIssuer for MySqlTokens {
     async fn next(&self, name: &LockName) -> Result<Token, LockError> {
         let mut retries = Retries::new(self.server.pool());
         loop {

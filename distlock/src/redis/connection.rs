@@ -2,9 +2,9 @@
 
 mod address;
 mod cluster;
-mod packets;
+mod command_batcher;
+mod reconnecting;
 mod slots;
-mod steady;
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use redis::{
 
 pub use address::RedisAddress;
 use cluster::Cluster;
+use reconnecting::ReconnectingConnection;
 pub(crate) use slots::slot;
-use steady::Steady;
 
 /// A connection to a Redis, or to all masters of a Redis Cluster, that is made anew when it ends or
 /// falls silent. Cheap to clone; clones use the same sockets.
@@ -28,17 +28,17 @@ use steady::Steady;
 /// Commands that are begun before the earlier ones are answered may arrive in another order; those
 /// of a pipeline arrive in theirs.
 #[derive(Clone)]
-pub struct RedisConnection(Way);
+pub struct RedisConnection(Route);
 
 #[derive(Clone)]
-enum Way {
-    Server(Steady),
+enum Route {
+    Server(ReconnectingConnection),
     Cluster(Arc<Cluster>),
 }
 
 impl RedisConnection {
     /// Connects with the first command. `config` says how long an answer may take.
-    pub fn later<'a>(
+    pub fn connect_lazily<'a>(
         address: impl Into<RedisAddress<'a>>,
         config: ConnectionManagerConfig,
     ) -> RedisResult<Self> {
@@ -46,33 +46,33 @@ impl RedisConnection {
         let mut clients = address.clients()?;
         let server = if address.is_cluster() { None } else { clients.pop() };
         Ok(Self(match server {
-            Some(server) => Way::Server(Steady::later(server, config)?),
-            None => Way::Cluster(Cluster::new(clients, config)),
+            Some(server) => Route::Server(ReconnectingConnection::connect_lazily(server, config)?),
+            None => Route::Cluster(Cluster::new(clients, config)),
         }))
     }
 
     /// Connects now; fails if the server, or a master of the cluster, does not answer.
-    pub async fn now<'a>(
+    pub async fn connect<'a>(
         address: impl Into<RedisAddress<'a>>,
         config: ConnectionManagerConfig,
     ) -> RedisResult<Self> {
-        let mut connection = Self::later(address, config)?;
+        let mut connection = Self::connect_lazily(address, config)?;
         redis::cmd("PING").exec_async(&mut connection).await?;
         Ok(connection)
     }
 
     /// Whether it is one to a cluster.
     pub fn is_cluster(&self) -> bool {
-        matches!(self.0, Way::Cluster(_))
+        matches!(self.0, Route::Cluster(_))
     }
 
     /// A connection to each server that has keys.
     pub async fn servers(&self) -> RedisResult<Vec<Self>> {
         match &self.0 {
-            Way::Server(_) => Ok(vec![self.clone()]),
-            Way::Cluster(cluster) => {
+            Route::Server(_) => Ok(vec![self.clone()]),
+            Route::Cluster(cluster) => {
                 let masters = cluster.masters().await?;
-                Ok(masters.into_iter().map(|master| Self(Way::Server(master))).collect())
+                Ok(masters.into_iter().map(|master| Self(Route::Server(master))).collect())
             }
         }
     }
@@ -80,8 +80,8 @@ impl RedisConnection {
     /// What the server is called that has a key, as far as is known: one that has it not says so.
     pub(crate) fn known_name(&self, key: &str) -> Arc<str> {
         match &self.0 {
-            Way::Server(server) => Arc::clone(server.name()),
-            Way::Cluster(cluster) => cluster
+            Route::Server(server) => Arc::clone(server.name()),
+            Route::Cluster(cluster) => cluster
                 .known_master(slot(key.as_bytes()))
                 .unwrap_or_else(|| cluster.seed().get_connection_info().addr().to_string().into()),
         }
@@ -90,21 +90,21 @@ impl RedisConnection {
     /// What the server is called that has a key.
     pub(crate) async fn name(&self, key: &str) -> RedisResult<Arc<str>> {
         match &self.0 {
-            Way::Server(server) => Ok(Arc::clone(server.name())),
-            Way::Cluster(cluster) => cluster.master(slot(key.as_bytes())).await,
+            Route::Server(server) => Ok(Arc::clone(server.name())),
+            Route::Cluster(cluster) => cluster.master(slot(key.as_bytes())).await,
         }
     }
 
     /// How to connect to the server that is called so.
     pub(crate) fn client_of(&self, name: &str) -> RedisResult<Client> {
         match &self.0 {
-            Way::Server(server) => Ok(server.client().clone()),
-            Way::Cluster(cluster) => cluster.client(name),
+            Route::Server(server) => Ok(server.client().clone()),
+            Route::Cluster(cluster) => cluster.client(name),
         }
     }
 
-    /// A connection of one's own to the server that has a key.
-    pub(crate) async fn own(
+    /// Opens a separate connection to the server that has a key; it is not made anew when it ends.
+    pub async fn own(
         &self,
         key: &str,
         config: &AsyncConnectionConfig,
@@ -116,16 +116,16 @@ impl RedisConnection {
 
     /// Learns from what a server answered on a connection of one's own.
     pub(crate) fn seen(&self, failure: &RedisError) {
-        if let Way::Cluster(cluster) = &self.0 {
+        if let Route::Cluster(cluster) = &self.0 {
             cluster.seen(failure);
         }
     }
 
-    /// Asks which server has which keys, unless somebody has just done so.
+    /// Asks which server has which keys, unless that was done less than 200 ms ago.
     pub(crate) async fn refresh(&self) -> RedisResult<()> {
         match &self.0 {
-            Way::Server(_) => Ok(()),
-            Way::Cluster(cluster) => cluster.refresh().await,
+            Route::Server(_) => Ok(()),
+            Route::Cluster(cluster) => cluster.refresh().await,
         }
     }
 }
@@ -134,8 +134,8 @@ impl ConnectionLike for RedisConnection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
             let server = match &self.0 {
-                Way::Server(server) => server,
-                Way::Cluster(cluster) => return cluster.send(command).await,
+                Route::Server(server) => server,
+                Route::Cluster(cluster) => return cluster.send(command).await,
             };
             server.command(command).await
         })
@@ -149,8 +149,8 @@ impl ConnectionLike for RedisConnection {
     ) -> RedisFuture<'a, Vec<Value>> {
         Box::pin(async move {
             let server = match &self.0 {
-                Way::Server(server) => server,
-                Way::Cluster(cluster) => {
+                Route::Server(server) => server,
+                Route::Cluster(cluster) => {
                     return cluster.send_together(pipeline, (offset, count)).await;
                 }
             };
@@ -163,8 +163,8 @@ impl ConnectionLike for RedisConnection {
 
     fn get_db(&self) -> i64 {
         match &self.0 {
-            Way::Server(server) => server.client().get_connection_info().redis_settings().db(),
-            Way::Cluster(_) => 0,
+            Route::Server(server) => server.client().get_connection_info().redis_settings().db(),
+            Route::Cluster(_) => 0,
         }
     }
 }

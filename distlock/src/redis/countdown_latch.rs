@@ -1,19 +1,20 @@
 //! A latch that opens when it has been counted down to zero.
 //!
-//! How it works: the count is a field of a hash in Redis; a script counts it down and notes in the
-//! same hash under which id that was done, so that an id counts once, however often and by whomever
-//! it is sent. At zero the hash is put aside, where its ids are remembered for [`REMEMBERED`], and
-//! all who wait are told. Who waits subscribes, looks, and then looks again when told, and every
-//! [`LOOK`]: that is all a lost message can cost.
+//! How it works: the count is a field of a hash in Redis. A script counts it down and notes the id
+//! of the call in the same hash, so an id counts once, however often it is sent. At zero the hash
+//! is renamed, its ids are remembered for [`LATCH_TTL`], and all waiters are woken. A waiter
+//! subscribes and looks. It looks again after each message and every [`MAX_MESSAGE_WAIT`], which
+//! bounds the cost of a lost message.
 //!
 //! Guarantees that it opens when as many different ids have counted as were set, and not before. It
 //! opens once: a latch of the same name that is set afterwards is another one. A latch that is not
 //! there is open.
 //!
-//! Flaws: whoever dies before counting keeps it closed, so every wait has an end; a failover to a
-//! replica that lags forgets counts; a Redis that loses its memory opens it.
+//! Flaws: a counter that dies before counting keeps the latch closed, so every wait has an end. A
+//! failover to a replica that lags forgets counts. A Redis that loses its memory opens the latch.
 //!
-//! Bounds: one field per id that counts, until it opens; one look per waiter and [`LOOK`].
+//! Bounds: one field per id that counts, until it opens. One look per waiter and
+//! [`MAX_MESSAGE_WAIT`].
 //!
 //! Source: Redisson's `RCountDownLatch`, which counts a repeated request twice; the formats differ.
 //! Tests: `tests/countdown_latch.rs`, `tests/countdown_latch_faults.rs`,
@@ -27,19 +28,21 @@ use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
 use super::RedisServer;
+use super::idempotent_call::{
+    CALL_RETRY_TIMEOUT, CallError, CallResult, LATCH_TTL, idempotent_call, retry_until_answered,
+};
 use super::keys::{ms, prefixed};
-use super::once::{Answered, Failure, REMEMBERED, SOON, call, persist};
-use super::permits::{AFTER_FAILURE, LOOK, Synchronizers, check_wait};
+use super::permits::{MAX_MESSAGE_WAIT, RETRY_PAUSE, Synchronizers, check_wait};
 use super::signal::WAKE_ALL;
 use crate::{LockError, LockName};
 
 /// The field of the hash in which is counted.
-const FIELD: &str = "count";
+const COUNT_FIELD: &str = "count";
 
 /// A latch that the processes of one Redis share. Cheap to clone.
 ///
-/// Every method that asks the server fails with [`LockError::Backend`] if it does not answer, and
-/// with [`LockError::HeldByOtherKind`] if the name is in use by something else.
+/// Methods that ask the server fail with [`LockError::Backend`] if it does not answer. They fail
+/// with [`LockError::HeldByOtherKind`] if the key has another type.
 ///
 /// ```no_run
 /// use distlock::{CountdownLatch, LockError, LockName, RedisServer};
@@ -54,9 +57,9 @@ const FIELD: &str = "count";
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct CountdownLatch(Arc<Inner>);
+pub struct CountdownLatch(Arc<LatchState>);
 
-struct Inner {
+struct LatchState {
     server: RedisServer,
     shared: Arc<Synchronizers>,
     name: LockName,
@@ -66,10 +69,10 @@ struct Inner {
 }
 
 impl CountdownLatch {
-    /// The latch of that name. Asks nobody yet. Needs a tokio runtime, the same for all
+    /// The latch of that name. Sends nothing yet. Needs a tokio runtime, the same for all
     /// synchronizers of a server.
     pub fn new(server: &RedisServer, name: LockName) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(LatchState {
             server: server.clone(),
             shared: server.synchronizers(),
             past: prefixed("distlock_latch_past", &name),
@@ -86,7 +89,7 @@ impl CountdownLatch {
             return Err(LockError::BadRequest { field: "count", limit });
         }
         let keys = [self.0.name.as_str(), &self.0.channel, &self.0.past];
-        self.0.shared.set(&self.0.server, &keys, (FIELD, count)).await
+        self.0.shared.set(&self.0.server, &keys, (COUNT_FIELD, count)).await
     }
 
     /// Counts down by one, and opens the latch at zero. Returns how many counts are left; 0 if it
@@ -99,30 +102,32 @@ impl CountdownLatch {
         self.count_down_as(Uuid::new_v4()).await
     }
 
-    /// The same for work that may be done again: all with one id together count once, and get the
-    /// first one's answer. Remembered until two minutes after the latch has opened.
+    /// Counts down for work that may be done again: all calls with one id count once together, and
+    /// get the answer of the first. Remembered until two minutes after the latch has opened.
     pub async fn count_down_as(&self, id: Uuid) -> Result<u32, LockError> {
         let (latch, id) = (self.clone(), id.to_string());
-        let work = async move { persist(SOON, || latch.send_count_down(&id)).await };
+        let work = async move {
+            retry_until_answered(CALL_RETRY_TIMEOUT, || latch.send_count_down(&id)).await
+        };
         let counted = self.0.shared.background.finish(work, |_| Box::pin(ready(()))).await?;
         Ok(counted.value)
     }
 
-    async fn send_count_down(&self, id: &str) -> Result<Answered<u32>, Failure> {
+    async fn send_count_down(&self, id: &str) -> Result<CallResult<u32>, CallError> {
         let keys = [self.0.name.as_str(), &self.0.past, &self.0.channel];
         let script = &self.0.shared.scripts.latch_count_down;
-        let args = (WAKE_ALL, id, ms(REMEMBERED), self.0.server.publish());
-        call(&self.0.server, script, &keys, args).await
+        let args = (WAKE_ALL, id, ms(LATCH_TTL), self.0.server.publish());
+        idempotent_call(&self.0.server, script, &keys, args).await
     }
 
     /// How many counts are left; 0 if it is open. May be out of date when it comes.
     pub async fn count(&self) -> Result<u32, LockError> {
-        self.0.shared.number(&self.0.server, &self.0.name, FIELD).await
+        self.0.shared.number(&self.0.server, &self.0.name, COUNT_FIELD).await
     }
 
-    /// Waits until the latch is open, at most so long; zero is one look. Fails with
-    /// [`LockError::TimedOut`] if it is closed after that, and with [`LockError::BadRequest`] if
-    /// that is more than a day. Dropping the future leaves nothing behind.
+    /// Waits until the latch is open, for at most `wait`; zero is one look. Fails with
+    /// [`LockError::TimedOut`] if it is closed after that, and with [`LockError::BadRequest`] for
+    /// more than a day. Dropping the future leaves nothing behind.
     pub async fn wait(&self, at_most: Duration) -> Result<(), LockError> {
         check_wait(at_most)?;
         let started = Instant::now();
@@ -134,26 +139,29 @@ impl CountdownLatch {
             match self.count().await {
                 Ok(0) => return Ok(()),
                 Ok(_) => was_closed = true,
-                // A waiter does not lose its wait because the server is away for a moment.
+                // A waiter keeps waiting when the server fails.
                 Err(error) if was_closed && error.is_unknown() && Instant::now() < deadline => {
-                    tracing::debug!(%error, "a waiter goes on after a failure");
-                    sleep(AFTER_FAILURE).await;
+                    tracing::debug!(%error, "look failed; waiter retries");
+                    sleep(RETRY_PAUSE).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             }
             if Instant::now() >= deadline {
-                return Err(LockError::TimedOut { waited: started.elapsed(), is_endless: false });
+                return Err(LockError::TimedOut {
+                    waited: started.elapsed(),
+                    has_no_expiry: false,
+                });
             }
             let told = subscription.get_or_insert_with(|| signals.subscribe(&self.0.channel));
             // When the time is over it looks once more.
-            let _over = timeout_at(deadline, told.next(LOOK)).await;
+            let _over = timeout_at(deadline, told.next(MAX_MESSAGE_WAIT)).await;
         }
     }
 
     /// Opens the latch, whatever its count. `false` if it was open.
     pub async fn delete(&self) -> Result<bool, LockError> {
         let keys = [self.0.name.as_str(), &self.0.channel];
-        self.0.shared.delete(&self.0.server, &keys, FIELD).await
+        self.0.shared.delete(&self.0.server, &keys, COUNT_FIELD).await
     }
 }

@@ -1,14 +1,19 @@
 //! `getset-timestamp`: the value is the time at which the lock ends, by its holder's clock.
 //!
-//! SETNX of now + lease; where the key is there and its time has passed by the caller's own clock,
-//! GETSET of the same, and the lock is the caller's only if that returned the time it had seen.
-//! There is no owner in the value and no lease on the key: a release is a DEL, unless one's own
-//! clock says that one's time has passed, and a key that nobody wants any more stays for ever.
+//! How it works: SETNX of now + lease, by the caller's clock. If the key exists and its time has
+//! passed by that clock, GETSET of the same. The lock is the caller's only if GETSET returned the
+//! time that it had seen. The value has no owner and the key no lease. A release is a DEL, unless
+//! the holder's clock says that its time has passed. So an unused key stays for ever.
+//!
 //! Guarantees exclusion among processes whose clocks agree, while the work is shorter than the
-//! lease. Flaws: a clock that is fast takes the lock of a living holder; a loser's GETSET has
-//! overwritten the winner's time, so the winner is let down early or keeps others out for longer;
-//! work longer than the lease has two holders. An attempt without an answer is left to its lease.
-//! Source: the Redis documentation of SETNX, "Design pattern: locking with SETNX". Tests:
+//! lease. Flaws:
+//! - a clock that is fast takes the lock of a living holder;
+//! - a loser's GETSET overwrites the winner's time, so the winner's lock ends early or lasts too
+//!   long;
+//! - work longer than the lease has two holders.
+//!
+//! An attempt without an answer is left to its lease. Source: the Redis documentation of SETNX,
+//! "Design pattern: locking with SETNX". Tests:
 //! `a_clock_that_is_fast_takes_the_lock_of_a_living_holder` and
 //! `a_loser_overwrites_the_deadline_of_the_winner` in `tests/getset_timestamp.rs`.
 
@@ -16,10 +21,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use super::one_key::{self, OneKey, lease_ms};
-use super::{RedisConnection, RedisServer};
+use crate::redis::one_key::{self, OneKey, lease_ms};
+use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
+    Acquisition, Guarantees, LockError, LockKind, Locker, Release, Request, Validity, guarantees,
 };
 
 /// `getset-timestamp`, by this machine's wall clock or another.
@@ -56,28 +61,28 @@ impl Locker for GetsetTimestamp {
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
-        one_key::begin(Steps { locker: self.clone(), deadline_ms: 0 }, request)
+        one_key::begin(GetsetSteps { locker: self.clone(), deadline_ms: 0 }, request)
     }
 }
 
 #[derive(Clone)]
-struct Steps {
+struct GetsetSteps {
     locker: GetsetTimestamp,
     /// What the last attempt wrote, or meant to: the end of the lock by its own clock.
     deadline_ms: u64,
 }
 
-impl OneKey for Steps {
-    async fn take(&mut self, request: &Request) -> Result<Option<Belief>, LockError> {
+impl OneKey for GetsetSteps {
+    async fn take(&mut self, request: &Request) -> Result<Option<Validity>, LockError> {
         let (sent, now_ms) = (Instant::now(), self.locker.now_ms());
         self.deadline_ms = now_ms.saturating_add(lease_ms(request));
         let (name, connection) = (request.name.as_str(), &mut self.locker.connection);
-        let belief = Belief::in_lease(sent, request.lease);
+        let validity = Validity::of_lease(sent, request.lease);
 
         let mut setnx = redis::cmd("SETNX");
         setnx.arg(name).arg(self.deadline_ms);
         if setnx.query_async(connection).await? {
-            return Ok(Some(belief));
+            return Ok(Some(validity));
         }
         let seen: Option<Vec<u8>> = redis::cmd("GET").arg(name).query_async(connection).await?;
         // It has just been freed: the next look may get it.
@@ -87,9 +92,9 @@ impl OneKey for Steps {
         }
         let mut getset = redis::cmd("GETSET");
         getset.arg(name).arg(self.deadline_ms);
-        // Whoever loses here has written all the same.
+        // The loser has overwritten the time all the same.
         let before: Option<Vec<u8>> = getset.query_async(connection).await?;
-        Ok((before == Some(seen)).then_some(belief))
+        Ok((before == Some(seen)).then_some(validity))
     }
 
     async fn free(&mut self, request: &Request) -> Result<Release, LockError> {

@@ -1,17 +1,17 @@
-//! What `fair` and `read-write` are made of: holds that live in sorted sets on the server, and
-//! waiters whom the server knows of.
+//! The basis of `fair` and `read-write`: holds in sorted sets on the server, and waiters that the
+//! server knows.
 //!
-//! A hold is a member `request:owner` of a sorted set, scored with the instant (by the server's
-//! clock) at which it ends. So each hold of a re-entrant owner, and each reader, has a lease of
-//! its own; none shortens another's, and one that dies is not kept alive by the others' renewals.
-//! A hold is named after its request, so an acquire that is sent again counts once. A release
-//! leaves a latch behind for [`LATCH`], or until its answer has come: it gives a release that is
-//! sent again the first one's answer, and refuses an acquire that arrives after it.
+//! A hold is a member `request:owner` of a sorted set, scored with its end by the server's clock.
+//! So each hold of a re-entrant owner, and each reader, has its own lease: none shortens another's,
+//! and no renewal keeps a dead one alive. A hold is named after its request, so an acquire that is
+//! sent again counts once. A release leaves a latch for [`LATCH_TTL`], or until its answer has
+//! come. The latch returns the first answer to a repeated release, and refuses an acquire that
+//! arrives after it.
 //!
-//! A first attempt that finds the lock busy leaves no trace: that is all a `tryLock()` does. Then
-//! the waiter subscribes to its channel, and from the next attempt on it is known to the server,
-//! for [`PATIENCE`] after each look. It looks at least every third of that, which also bounds what
-//! a lost message costs.
+//! A first attempt that finds the lock busy leaves no trace, as `tryLock()` requires. Then the
+//! waiter subscribes to its channel. From the next attempt on the server knows it, for
+//! [`WAITER_TTL`] after each look. It looks at least every third of that, which also bounds what a
+//! lost message costs.
 //!
 //! On a Redis Cluster all keys of a lock are in one slot, and so are its messages.
 
@@ -22,110 +22,115 @@ use async_trait::async_trait;
 use redis::{AsyncCommands, RedisResult};
 use tokio::time::Instant;
 
+use super::idempotent_call::{CallError, CallResult, delete_latches, idempotent_call};
 use super::keys::{ms, own_key};
-use super::once::{Answered, Failure, call, forget};
 use super::renew::{per_slot, renewals};
 use super::script::LuaScript;
 use super::signal::Subscription;
 use super::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Belief, Hold, LockError, Release, Renewal, Renewer, Request, Upkeep, Wake, Woken,
+    Acquisition, Hold, LockError, Release, Renewal, RenewalTarget, Renewer, Request, Validity,
+    WakeEvent, WakeStrategy,
 };
 
 /// How long a waiter counts as alive after a look. The dead are passed over after that.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const WAITER_TTL: Duration = Duration::from_millis(1500);
 /// How long a waiter waits for its subscription before it stands in the queue without one.
-const SUBSCRIBED_WITHIN: Duration = Duration::from_millis(200);
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the server remembers how a request ended; longer than any repetition takes.
-const LATCH: Duration = Duration::from_secs(10);
+const LATCH_TTL: Duration = Duration::from_secs(10);
 
 /// What the scripts answer an acquire; all else is when to look again, in ms.
-const HELD: i64 = 0;
-const ENDED: i64 = -1;
-const READS: i64 = -2;
+const ANSWER_HELD: i64 = 0;
+const ANSWER_GIVEN_UP: i64 = -1;
+const ANSWER_OWNER_READS: i64 = -2;
 
 /// A kind made of two scripts.
-pub(super) struct Form {
-    /// Takes the lock, or a place among those who wait.
-    pub(super) acquire: &'static str,
+pub(crate) struct ScriptSet {
+    /// Takes the lock, or a place among the waiters.
+    pub(crate) acquire: &'static str,
     /// Gives back the hold, the place, or both.
-    pub(super) release: &'static str,
+    pub(crate) release: &'static str,
     /// The prefix of the key of the holds.
-    pub(super) holds: &'static str,
+    pub(crate) holds: &'static str,
     /// What it tells its scripts about a request.
-    pub(super) terms: TermsOf,
+    pub(crate) args_of_request: ScriptArgsOf,
 }
 
 /// What is told about a request, given the command by which scripts tell waiters.
-type TermsOf = fn(&Request, &str) -> Terms;
+type ScriptArgsOf = fn(&Request, &str) -> ScriptArgs;
 
 /// What a kind tells its scripts about one request.
-pub(super) struct Terms {
+pub(crate) struct ScriptArgs {
     /// The keys of both scripts; the last is the request's latch.
-    pub(super) keys: Vec<String>,
+    pub(crate) keys: Vec<String>,
     /// Where the waiter is told that it may enter.
-    pub(super) channel: String,
-    /// Whether all processes that wait are told at once on that channel, so that whoever had the
-    /// lock lately has to let the others go first.
-    pub(super) is_shared: bool,
+    pub(crate) channel: String,
+    /// Whether one message on that channel wakes all waiting processes; the process that had the
+    /// lock last then yields to the others.
+    pub(crate) is_shared: bool,
     /// The last arguments of the acquiring script.
-    pub(super) acquire: Vec<String>,
+    pub(crate) acquire: Vec<String>,
     /// The last arguments of the releasing script.
-    pub(super) release: Vec<String>,
+    pub(crate) release: Vec<String>,
 }
 
 /// A kind at work on a server.
-pub(super) struct Scripts {
+pub(crate) struct HoldScripts {
     server: RedisServer,
     acquire: LuaScript,
     release: LuaScript,
     renewer: Arc<HoldsRenewer>,
-    terms: TermsOf,
+    args_of_request: ScriptArgsOf,
 }
 
-impl Scripts {
-    pub(super) fn new(server: &RedisServer, form: &Form) -> Arc<Self> {
+impl HoldScripts {
+    pub(crate) fn new(server: &RedisServer, form: &ScriptSet) -> Arc<Self> {
         Arc::new(Self {
             server: server.clone(),
             acquire: LuaScript::new(form.acquire),
             release: LuaScript::new(form.release),
             renewer: Arc::new(HoldsRenewer::new(server, form.holds)),
-            terms: form.terms,
+            args_of_request: form.args_of_request,
         })
     }
 
-    pub(super) fn begin(self: &Arc<Self>, request: Request) -> Box<dyn Acquisition> {
-        let terms = (self.terms)(&request, self.server.publish());
-        let call = Call { scripts: Arc::clone(self), request, terms: Arc::new(terms) };
+    pub(crate) fn begin(self: &Arc<Self>, request: Request) -> Box<dyn Acquisition> {
+        let args_of_request = (self.args_of_request)(&request, self.server.publish());
+        let call = ScriptCall {
+            scripts: Arc::clone(self),
+            request,
+            args_of_request: Arc::new(args_of_request),
+        };
         Box::new(HoldAcquisition { call, repeated: false, place: None, look: Duration::ZERO })
     }
 }
 
 /// The scripts, for one request.
 #[derive(Clone)]
-struct Call {
-    scripts: Arc<Scripts>,
+struct ScriptCall {
+    scripts: Arc<HoldScripts>,
     request: Request,
-    terms: Arc<Terms>,
+    args_of_request: Arc<ScriptArgs>,
 }
 
-impl Call {
+impl ScriptCall {
     fn keys(&self) -> Vec<&str> {
-        self.terms.keys.iter().map(String::as_str).collect()
+        self.args_of_request.keys.iter().map(String::as_str).collect()
     }
 
-    async fn acquire(&self, patience: Duration) -> Result<Answered<i64>, Failure> {
+    async fn acquire(&self, patience: Duration) -> Result<CallResult<i64>, CallError> {
         let (owner, id) = (self.request.owner.as_str(), self.request.id.to_string());
-        let args = (owner, id, ms(self.request.lease), ms(patience), &self.terms.acquire);
-        call(&self.scripts.server, &self.scripts.acquire, &self.keys(), args).await
+        let args = (owner, id, ms(self.request.lease), ms(patience), &self.args_of_request.acquire);
+        idempotent_call(&self.scripts.server, &self.scripts.acquire, &self.keys(), args).await
     }
 
-    /// Also for what an attempt with an unknown outcome may have left; then the whole script is
-    /// sent: a server that is hung now, and carries out the attempt and then this when it wakes up,
-    /// has no way to ask for it.
+    /// Releases the hold, or what an attempt with an unknown outcome may have left. `whole` sends
+    /// the script's text: a server that is hung now may run both later, and could not ask for it
+    /// then.
     async fn release(&self, whole: bool) -> RedisResult<i64> {
         let (owner, id) = (self.request.owner.as_str(), self.request.id.to_string());
-        let args = (owner, id, ms(LATCH), &self.terms.release);
+        let args = (owner, id, ms(LATCH_TTL), &self.args_of_request.release);
         let mut connection = self.scripts.server.connection();
         let script = &self.scripts.release;
         if whole {
@@ -137,7 +142,7 @@ impl Call {
 }
 
 struct HoldAcquisition {
-    call: Call,
+    call: ScriptCall,
     /// A request may still be under way on a connection that was lost.
     repeated: bool,
     /// There from the first busy answer on; attempts then ask for a place on the server.
@@ -147,18 +152,18 @@ struct HoldAcquisition {
 }
 
 impl HoldAcquisition {
-    /// Somebody may have it after that; the attempt says until when.
+    /// Another process may take the lock meanwhile; the attempt then finds its lease.
     async fn give_way(&self) {
-        let Call { scripts, request, terms } = &self.call;
-        if !terms.is_shared || request.may_hold {
+        let ScriptCall { scripts, request, args_of_request } = &self.call;
+        if !args_of_request.is_shared || request.may_hold {
             return;
         }
         let look = || async {
             let mut connection = scripts.server.connection();
-            let is_taken: bool = connection.exists(&terms.keys[0]).await?;
+            let is_taken: bool = connection.exists(&args_of_request.keys[0]).await?;
             Ok(is_taken.then_some(()))
         };
-        if let Some(place) = scripts.server.signals().join(&terms.channel) {
+        if let Some(place) = scripts.server.signals().join(&args_of_request.channel) {
             place.give_way(look).await;
         }
     }
@@ -169,17 +174,19 @@ impl Acquisition for HoldAcquisition {
     /// A connection that was lost costs one repetition, which is safe because it counts once.
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         self.give_way().await;
-        let patience = if self.place.is_some() { PATIENCE } else { Duration::ZERO };
+        let patience = if self.place.is_some() { WAITER_TTL } else { Duration::ZERO };
         let answer = self.call.acquire(patience).await?;
         self.repeated |= answer.again;
         match answer.value {
-            HELD => {
-                let belief = Belief::in_lease(answer.sent, self.call.request.lease);
+            ANSWER_HELD => {
+                let validity = Validity::of_lease(answer.sent, self.call.request.lease);
                 let (call, repeated) = (self.call.clone(), self.repeated);
-                Ok(Some(Box::new(SetHold { call, repeated, belief })))
+                Ok(Some(Box::new(SetHold { call, repeated, validity })))
             }
-            ENDED => Err(LockError::Backend("the request has been given up".into())),
-            READS => Err(LockError::Unsupported("its reader to stop reading before it writes")),
+            ANSWER_GIVEN_UP => Err(LockError::Backend("the request has been given up".into())),
+            ANSWER_OWNER_READS => {
+                Err(LockError::Unsupported("its reader to stop reading before it writes"))
+            }
             look => {
                 self.look = Duration::from_millis(u64::try_from(look).unwrap_or(1));
                 Ok(None)
@@ -187,17 +194,18 @@ impl Acquisition for HoldAcquisition {
         }
     }
 
-    fn wake(&mut self) -> Wake<'_> {
-        Wake::Signal(Box::pin(async {
+    fn wake_strategy(&mut self) -> WakeStrategy<'_> {
+        WakeStrategy::Signal(Box::pin(async {
             if let Some(place) = &mut self.place {
                 place.next(self.look).await;
             } else {
                 let signals = self.call.scripts.server.signals();
-                let place = self.place.insert(signals.subscribe(&self.call.terms.channel));
+                let place =
+                    self.place.insert(signals.subscribe(&self.call.args_of_request.channel));
                 // Its first signal says that no message is missed from now on.
-                place.next(SUBSCRIBED_WITHIN).await;
+                place.next(SUBSCRIBE_TIMEOUT).await;
             }
-            Ok(Woken::LookAgain)
+            Ok(WakeEvent::Retry)
         }))
     }
 
@@ -214,38 +222,38 @@ impl Acquisition for HoldAcquisition {
 
 /// A member of a sorted set.
 struct SetHold {
-    call: Call,
+    call: ScriptCall,
     repeated: bool,
-    belief: Belief,
+    validity: Validity,
 }
 
 #[async_trait]
 impl Hold for SetHold {
-    fn belief(&self) -> Belief {
-        self.belief
+    fn validity(&self) -> Validity {
+        self.validity
     }
 
-    fn upkeep(&self) -> Option<Upkeep> {
+    fn renewal_target(&self) -> Option<RenewalTarget> {
         let renewer = Arc::clone(&self.call.scripts.renewer);
-        Some(Upkeep { renewer, request: self.call.request.clone() })
+        Some(RenewalTarget { renewer, request: self.call.request.clone() })
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {
-        let Call { scripts, terms, .. } = &self.call;
-        let releasing = || scripts.server.signals().releasing(&terms.channel);
-        let before = terms.is_shared.then(releasing);
+        let ScriptCall { scripts, args_of_request, .. } = &self.call;
+        let releasing = || scripts.server.signals().releasing(&args_of_request.channel);
+        let before = args_of_request.is_shared.then(releasing);
         let answer = self.call.release(false).await?;
         if !self.repeated {
-            let Call { scripts, terms, .. } = &self.call;
-            if let Some(latch) = terms.keys.last() {
-                forget(&scripts.server, latch).await;
+            let ScriptCall { scripts, args_of_request, .. } = &self.call;
+            if let Some(latch) = args_of_request.keys.last() {
+                delete_latches(&scripts.server, latch).await;
             }
         }
-        let Call { scripts, terms, .. } = &self.call;
+        let ScriptCall { scripts, args_of_request, .. } = &self.call;
         if let Ok(told @ 1..) = u64::try_from(answer - 1)
             && let Some(before) = before
         {
-            scripts.server.signals().released(&terms.channel, told, before);
+            scripts.server.signals().released(&args_of_request.channel, told, before);
         }
         Ok(match answer {
             1.. => Release::Released,

@@ -1,17 +1,17 @@
-//! What Redisson's `RLock` tells of a lock, and its `forceUnlock`, for tools and for whoever looks
-//! after a service. A holder asks its [`Guard`](crate::Guard) instead.
+//! The state of a lock of Redisson's `RLock`, and its `forceUnlock`, for tools and operators. A
+//! holder asks its [`Guard`](crate::Guard) instead.
 
 use std::time::Duration;
 
 use redis::AsyncCommands;
 
 use super::RedisServer;
-use super::redisson::channel;
 use super::script::LuaScript;
 use super::signal::WAKE_ONE;
+use crate::kinds::redis::redisson::channel;
 use crate::{LockError, LockName, Owner};
 
-const FORCE_UNLOCK: &str = include_str!("../../lua/redisson_force_unlock.lua");
+const FORCE_UNLOCK_SCRIPT: &str = include_str!("../../lua/redisson_force_unlock.lua");
 
 /// A lock of the kind `redisson`, looked at from outside. Every answer may be out of date when it
 /// comes. Each method fails with [`LockError::Backend`] if the server does not answer, and with
@@ -23,12 +23,12 @@ pub struct RedissonLock {
 }
 
 impl RedissonLock {
-    /// The lock of that name. Asks nobody yet.
+    /// The lock of that name. Sends nothing yet.
     pub fn new(server: &RedisServer, name: LockName) -> Self {
         Self { server: server.clone(), name }
     }
 
-    /// Whether somebody holds it.
+    /// Whether the lock is held.
     pub async fn is_locked(&self) -> Result<bool, LockError> {
         let holds: Vec<String> = self.server.connection().hvals(self.name.as_str()).await?;
         match &holds[..] {
@@ -51,8 +51,8 @@ impl RedissonLock {
         Ok(count.unwrap_or(0))
     }
 
-    /// How long its lease lasts if nobody renews it; [`Duration::MAX`] if it has no end, which
-    /// only other programs make. `None` if nobody holds it.
+    /// How long its lease lasts without a renewal; `None` if the lock is free. [`Duration::MAX`] if
+    /// it has no end, which only other programs make.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>, LockError> {
         let left_ms: i64 = self.server.connection().pttl(self.name.as_str()).await?;
         Ok(match left_ms {
@@ -61,13 +61,13 @@ impl RedissonLock {
         })
     }
 
-    /// Frees it, whoever holds it and however often; its holder finds out at its next renewal.
-    /// Whether anybody held it.
+    /// Frees the lock of any owner with any hold count; its holder notices at its next renewal.
+    /// Returns whether it was held.
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
         let channel = channel(&self.name);
         let keys = [self.name.as_str(), &channel];
         let mut connection = self.server.connection();
         let args = (WAKE_ONE, self.server.publish());
-        Ok(LuaScript::new(FORCE_UNLOCK).call(&mut connection, &keys, args).await?)
+        Ok(LuaScript::new(FORCE_UNLOCK_SCRIPT).call(&mut connection, &keys, args).await?)
     }
 }

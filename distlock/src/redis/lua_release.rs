@@ -8,14 +8,15 @@
 
 use std::sync::Arc;
 
-use super::one_key::{self, OneKey};
-use super::script::LuaScript;
-use super::{RedisConnection, RedisServer, set_nx};
+use super::set_nx;
+use crate::redis::one_key::{self, OneKey};
+use crate::redis::script::LuaScript;
+use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
+    Acquisition, Guarantees, LockError, LockKind, Locker, Release, Request, Validity, guarantees,
 };
 
-const RELEASE: &str = include_str!("../../lua/release_if_owner.lua");
+const RELEASE_SCRIPT: &str = include_str!("../../lua/release_if_owner.lua");
 
 #[derive(Clone)]
 pub(crate) struct LuaRelease {
@@ -25,7 +26,7 @@ pub(crate) struct LuaRelease {
 
 impl LuaRelease {
     pub(crate) fn new(server: &RedisServer) -> Self {
-        Self { connection: server.connection(), release: Arc::new(LuaScript::new(RELEASE)) }
+        Self { connection: server.connection(), release: Arc::new(LuaScript::new(RELEASE_SCRIPT)) }
     }
 }
 
@@ -44,8 +45,12 @@ impl Locker for LuaRelease {
 }
 
 impl OneKey for LuaRelease {
-    async fn take(&mut self, request: &Request) -> Result<Option<Belief>, LockError> {
+    async fn take(&mut self, request: &Request) -> Result<Option<Validity>, LockError> {
         set_nx::take(&mut self.connection, request).await
+    }
+
+    async fn has_no_expiry(&mut self, request: &Request) -> bool {
+        one_key::has_no_expiry(&mut self.connection, &request.name).await
     }
 
     async fn free(&mut self, request: &Request) -> Result<Release, LockError> {
@@ -58,8 +63,8 @@ impl OneKey for LuaRelease {
         })
     }
 
-    /// Sends the whole script: a server that is hung now, and carries out the attempt and then this
-    /// when it wakes up, has no way to ask for it.
+    /// Sends the script's text. A server that is hung now may run both the attempt and this later,
+    /// and could not ask for the text then.
     async fn give_back(&mut self, request: &Request) -> Result<(), LockError> {
         let (keys, owner) = ([request.name.as_str()], request.owner.as_str());
         self.release.call_whole::<i64>(&mut self.connection, &keys, owner).await?;

@@ -4,29 +4,19 @@
 mod connection;
 mod countdown_latch;
 mod expirable_semaphore;
-pub(crate) mod fair;
-pub(crate) mod getset_timestamp;
-mod holds;
+pub(crate) mod holds;
+pub(crate) mod idempotent_call;
 mod inspect;
-mod keys;
-pub(crate) mod lua_release;
-mod once;
-mod one_key;
-pub(crate) mod owner_check;
+pub(crate) mod keys;
+pub(crate) mod one_key;
 mod permits;
 #[cfg(feature = "plants")]
 pub mod plant;
-pub(crate) mod read_write;
-mod red;
-pub(crate) mod redisson;
-pub(crate) mod reentrant;
-mod renew;
-mod replication;
-mod script;
+pub(crate) mod renew;
+pub(crate) mod replication;
+pub(crate) mod script;
 mod semaphore;
-pub(crate) mod set_nx;
-pub(crate) mod setnx_expire;
-mod signal;
+pub(crate) mod signal;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,33 +28,27 @@ use uuid::Uuid;
 pub use self::connection::{RedisAddress, RedisConnection};
 pub use self::countdown_latch::CountdownLatch;
 pub use self::expirable_semaphore::{ExpirableSemaphore, Permit};
-pub use self::getset_timestamp::GetsetTimestamp;
 pub use self::inspect::RedissonLock;
-pub use self::owner_check::OwnerCheckLock;
 use self::permits::Synchronizers;
-pub use self::read_write::ReadWrite;
-pub use self::red::Red;
-pub use self::redisson::{Redisson, RedissonOptions};
 use self::renew::RedisRenewer;
+use self::replication::ReplicatedWriter;
 pub use self::replication::Replication;
-use self::replication::Writer;
 pub use self::semaphore::{Permits, Semaphore};
-pub use self::setnx_expire::SetnxExpire;
 use self::signal::Signals;
 use crate::{LockError, Owner};
 
 /// How long an answer may take, unless told otherwise.
-const ANSWER: Duration = Duration::from_millis(500);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A Redis server, or a Redis Cluster. Cheap to clone; clones share its connections.
 #[derive(Clone)]
 pub struct RedisServer {
     connection: RedisConnection,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     replication: Replication,
 }
 
-struct Shared {
+struct ServerState {
     /// This process, as its holds call it.
     process: Uuid,
     /// The last number of an owner.
@@ -75,7 +59,7 @@ struct Shared {
     synchronizers: OnceLock<Arc<Synchronizers>>,
 }
 
-impl Drop for Shared {
+impl Drop for ServerState {
     fn drop(&mut self) {
         self.signals.close();
     }
@@ -86,8 +70,8 @@ impl RedisServer {
     /// See [`RedisServer::connect`].
     pub async fn open(url: &str) -> Result<Self, LockError> {
         let config = ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(ANSWER))
-            .set_response_timeout(Some(ANSWER))
+            .set_connection_timeout(Some(RESPONSE_TIMEOUT))
+            .set_response_timeout(Some(RESPONSE_TIMEOUT))
             .set_number_of_retries(1)
             .set_min_delay(Duration::from_millis(20))
             .set_max_delay(Duration::from_millis(200));
@@ -98,7 +82,7 @@ impl RedisServer {
     /// See [`RedisAddress`] for URLs. Fails with [`LockError::Backend`] if the server does not
     /// answer, or a master of the cluster.
     pub async fn connect(url: &str, config: ConnectionManagerConfig) -> Result<Self, LockError> {
-        Ok(Self::new(RedisConnection::now(url, config).await?))
+        Ok(Self::new(RedisConnection::connect(url, config).await?))
     }
 
     /// A server to which there is a connection already.
@@ -106,15 +90,15 @@ impl RedisServer {
         let signals = Signals::new(&connection);
         let process = Uuid::new_v4();
         let owners = AtomicU64::new(0);
-        let writer = Writer::Unconfirmed(connection.clone());
+        let writer = ReplicatedWriter::Unconfirmed(connection.clone());
         let renewer = Arc::new(RedisRenewer::new(&connection, writer));
         let synchronizers = OnceLock::new();
-        let shared = Shared { process, owners, signals, renewer, synchronizers };
+        let shared = ServerState { process, owners, signals, renewer, synchronizers };
         let shared = Arc::new(shared);
         Self { connection, shared, replication: Replication::None }
     }
 
-    /// The same server, whose replicas must confirm the locks of the kinds that can ask for it.
+    /// Requires confirmations by replicas, for the kinds that can ask for them.
     #[must_use]
     pub fn with_replication(self, replication: Replication) -> Self {
         Self { replication, ..self }

@@ -1,24 +1,27 @@
-//! What the kinds have in common whose whole lock is one key that nobody renews: each says how the
-//! key is taken, freed and given back; the acquisition and the hold around these steps are here.
+//! The basis of kinds whose lock is one key without renewal. Each says how its key is taken, freed
+//! and given back; the acquisition and the hold are here.
 
 use std::future::{Future, ready};
 
 use async_trait::async_trait;
 
 use super::RedisConnection;
-use crate::{Acquisition, Belief, Hold, LockError, LockName, Release, Request};
+use crate::{Acquisition, Hold, LockError, LockName, Release, Request, Validity};
+
+/// What PTTL says of a key that has no expiry.
+pub(crate) const NO_EXPIRY: i64 = -1;
 
 /// The steps of one acquisition and its hold.
-pub(super) trait OneKey: Clone + Send + Sync + 'static {
-    /// Takes the key, or answers `None` if somebody else has it.
+pub(crate) trait OneKey: Clone + Send + Sync + 'static {
+    /// Takes the key; returns `None` if another owner has it.
     fn take(
         &mut self,
         request: &Request,
-    ) -> impl Future<Output = Result<Option<Belief>, LockError>> + Send;
+    ) -> impl Future<Output = Result<Option<Validity>, LockError>> + Send;
 
-    /// Whether the key that the last taking found there has no end, as far as the mechanism looks.
-    fn is_endless(&self) -> bool {
-        false
+    /// Whether the key that the last taking found there has no expiry, though the kind sets one.
+    fn has_no_expiry(&mut self, _request: &Request) -> impl Future<Output = bool> + Send {
+        ready(false)
     }
 
     /// Frees the key, as far as the mechanism can tell that it is this hold's.
@@ -38,12 +41,12 @@ pub(super) trait OneKey: Clone + Send + Sync + 'static {
 }
 
 /// An acquisition by these steps.
-pub(super) fn begin<K: OneKey>(steps: K, request: Request) -> Box<dyn Acquisition> {
-    Box::new(Taking { steps, request })
+pub(crate) fn begin<K: OneKey>(steps: K, request: Request) -> Box<dyn Acquisition> {
+    Box::new(OneKeyAcquisition { steps, request })
 }
 
 /// A bare DEL: it cannot tell whose key it removes.
-pub(super) async fn delete(
+pub(crate) async fn delete(
     connection: &mut RedisConnection,
     name: &LockName,
 ) -> Result<Release, LockError> {
@@ -51,28 +54,35 @@ pub(super) async fn delete(
     Ok(if removed == 0 { Release::Gone } else { Release::Released })
 }
 
+/// Whether there is a key of that name without an expiry; `false` if the server does not say.
+pub(crate) async fn has_no_expiry(connection: &mut RedisConnection, name: &LockName) -> bool {
+    let mut pttl = redis::cmd("PTTL");
+    pttl.arg(name.as_str());
+    pttl.query_async::<i64>(connection).await.is_ok_and(|left_ms| left_ms == NO_EXPIRY)
+}
+
 /// The lease of the request, as Redis wants it.
-pub(super) fn lease_ms(request: &Request) -> u64 {
+pub(crate) fn lease_ms(request: &Request) -> u64 {
     u64::try_from(request.lease.as_millis()).unwrap_or(u64::MAX)
 }
 
-struct Taking<K> {
+struct OneKeyAcquisition<K> {
     steps: K,
     request: Request,
 }
 
 #[async_trait]
-impl<K: OneKey> Acquisition for Taking<K> {
+impl<K: OneKey> Acquisition for OneKeyAcquisition<K> {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
-        let belief = self.steps.take(&self.request).await?;
-        Ok(belief.map(|belief| {
+        let validity = self.steps.take(&self.request).await?;
+        Ok(validity.map(|validity| {
             let (steps, request) = (self.steps.clone(), self.request.clone());
-            Box::new(Taken { steps, request, belief }) as Box<dyn Hold>
+            Box::new(OneKeyHold { steps, request, validity }) as Box<dyn Hold>
         }))
     }
 
-    fn is_endless(&self) -> bool {
-        self.steps.is_endless()
+    async fn has_no_expiry(&mut self) -> bool {
+        self.steps.has_no_expiry(&self.request).await
     }
 
     async fn abandon(&mut self) -> Result<(), LockError> {
@@ -80,16 +90,16 @@ impl<K: OneKey> Acquisition for Taking<K> {
     }
 }
 
-struct Taken<K> {
+struct OneKeyHold<K> {
     steps: K,
     request: Request,
-    belief: Belief,
+    validity: Validity,
 }
 
 #[async_trait]
-impl<K: OneKey> Hold for Taken<K> {
-    fn belief(&self) -> Belief {
-        self.belief
+impl<K: OneKey> Hold for OneKeyHold<K> {
+    fn validity(&self) -> Validity {
+        self.validity
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {

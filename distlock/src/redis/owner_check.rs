@@ -1,20 +1,24 @@
 //! `owner-check`: as `set-nx`, freed by GET, a comparison in the client, DEL.
 //!
-//! Guarantees exclusion among processes while the work is shorter than the lease, and a holder
-//! that is late frees nobody else's lock, unless it pauses between GET and DEL. Flaws: that pause;
-//! an owner that is a number of the process is equal in two replicas, so that the comparison says
-//! nothing; work longer than the lease has two holders. An attempt without an answer is given back
-//! in the same two steps. Source: what most tutorials say after `set-nx`. Tests:
-//! `a_pause_between_get_and_del_frees_the_successor` and
+//! Guarantees exclusion among processes while the work is shorter than the lease. A late holder
+//! frees no other owner's lock, unless it pauses between GET and DEL. Flaws:
+//! - that pause;
+//! - an owner that is a number of the process is equal in two replicas, so the comparison proves
+//!   nothing;
+//! - work longer than the lease has two holders.
+//!
+//! An attempt without an answer is given back in the same two steps. Source: what most tutorials
+//! say after `set-nx`. Tests: `a_pause_between_get_and_del_frees_the_successor` and
 //! `owners_that_are_numbers_of_the_process_collide_between_replicas` in `tests/basic_kinds.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::one_key::{self, OneKey};
-use super::{RedisConnection, RedisServer, set_nx};
+use super::set_nx;
+use crate::redis::one_key::{self, OneKey};
+use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Owner, Release, Request,
+    Acquisition, Guarantees, LockError, LockKind, Locker, Owner, Release, Request, Validity,
     guarantees,
 };
 
@@ -27,13 +31,13 @@ pub struct OwnerCheckLock {
 }
 
 impl OwnerCheckLock {
-    /// Each acquisition has an owner that nobody else ever has.
+    /// Each acquisition has a unique owner.
     pub fn new(server: &RedisServer) -> Self {
         Self { connection: server.connection(), last_number: None }
     }
 
-    /// Owners are 1, 2, 3 and so on, as the thread ids of a process are: each replica counts from
-    /// 1, so two of them meet as the same owner. To show that flaw.
+    /// Owners are 1, 2, 3 and so on, as the thread ids of a process are. Each replica counts from
+    /// 1, so two of them have the same owner. It shows that flaw.
     pub fn with_process_numbers(server: &RedisServer) -> Self {
         Self { last_number: Some(Arc::default()), ..Self::new(server) }
     }
@@ -60,8 +64,12 @@ impl Locker for OwnerCheckLock {
 }
 
 impl OneKey for OwnerCheckLock {
-    async fn take(&mut self, request: &Request) -> Result<Option<Belief>, LockError> {
+    async fn take(&mut self, request: &Request) -> Result<Option<Validity>, LockError> {
         set_nx::take(&mut self.connection, request).await
+    }
+
+    async fn has_no_expiry(&mut self, request: &Request) -> bool {
+        one_key::has_no_expiry(&mut self.connection, &request.name).await
     }
 
     async fn free(&mut self, request: &Request) -> Result<Release, LockError> {

@@ -1,12 +1,11 @@
-//! Locks with a deliberate bug each, for a laboratory that has to catch them: the bugs that locks
-//! in Redis are known for, each in a mechanism that does not have it.
+//! Locks with one deliberate bug each, which the laboratory has to catch. They are the known bugs
+//! of Redis locks, each in a mechanism that does not have it.
 //!
-//! A [`Plant`] is named by whoever makes the locks ([`locker`] instead of
-//! [`locker`](crate::locker())); without one nothing of this is on any path. Most are wrapped
-//! around the sound mechanism and change one step of it; two are a simpler mechanism in the place
-//! of the sound one.
+//! A [`Plant`] is chosen where the locks are made: by this [`locker`] instead of
+//! [`locker`](crate::locker()). Without one, no code of this module runs. Most bugs wrap the sound
+//! mechanism and change one step of it; two are a simpler mechanism instead.
 
-mod hasty_red;
+mod hasty_redlock;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,29 +18,27 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use self::hasty_red::HastyRed;
+use self::hasty_redlock::HastyRedlock;
 use super::keys::ms;
-use super::lua_release::LuaRelease;
-use super::redisson::channel;
 use super::signal::Subscription;
-use super::{
-    OwnerCheckLock, RedisConnection, RedisServer, RedissonLock, RedissonOptions, SetnxExpire,
-    one_key,
-};
+use super::{RedisConnection, RedisServer, RedissonLock, one_key};
+use crate::kinds::redis::lua_release::LuaRelease;
+use crate::kinds::redis::redisson::channel;
 use crate::{
-    Acquisition, Backends, Belief, Guarantees, Hold, LockError, LockKind, LockName, Locker, Mint,
-    Owner, Redisson, Release, Renewal, Renewer, Request, Token, Upkeep, Wake, Woken,
+    Acquisition, Backends, Guarantees, Hold, LockError, LockKind, LockName, Locker, Owner,
+    OwnerCheckLock, Redisson, RedissonOptions, Release, Renewal, RenewalTarget, Renewer, Request,
+    SetnxExpire, Token, TokenIssuer, Validity, WakeEvent, WakeStrategy,
 };
 
-/// How long a waiter relies on a message that may be lost: longer than anybody waits.
-const FOR_EVER: Duration = Duration::from_hours(24);
+/// How long a waiter relies on a message that may be lost: longer than any wait.
+const UNLIMITED_LEASE: Duration = Duration::from_hours(24);
 /// How long replicas may take to confirm.
-const CONFIRMED_WITHIN: Duration = Duration::from_millis(500);
+const CONFIRMATION_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the connection may take on which they are asked.
-const ANSWER: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connections on which they are asked.
-const OTHERS: usize = 16;
+const OTHER_CONNECTIONS: usize = 16;
 
 /// A bug of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +49,7 @@ pub enum Plant {
     DelWithoutOwnerCheck,
     /// The release is GET, a comparison, DEL.
     GetThenDel,
-    /// Nobody renews.
+    /// The lease is not renewed.
     NoWatchdog,
     /// A renewal without an answer is the last one.
     WatchdogNotRearmed,
@@ -65,7 +62,7 @@ pub enum Plant {
     /// Replicas are asked for confirmations on a connection that did not write the lock.
     WaitOnAnotherConnection,
     /// A majority counts however long the asking took, and its lease from the last answer on.
-    RedWithoutElapsedTime,
+    RedlockWithoutElapsedTime,
 }
 
 impl Plant {
@@ -80,15 +77,15 @@ impl Plant {
             | Self::OwnerCheckAlwaysTrue
             | Self::LostWakeUp
             | Self::WaitOnAnotherConnection => LockKind::Redisson,
-            Self::RedWithoutElapsedTime => LockKind::Red,
+            Self::RedlockWithoutElapsedTime => LockKind::Redlock,
         }
     }
 }
 
 /// The mechanism of [`Plant::kind`] with the bug.
 pub fn locker(plant: Plant, servers: &Backends) -> Result<Arc<dyn Locker>, LockError> {
-    if plant == Plant::RedWithoutElapsedTime {
-        return Ok(Arc::new(HastyRed::new(&servers.independent_redis)?));
+    if plant == Plant::RedlockWithoutElapsedTime {
+        return Ok(Arc::new(HastyRedlock::new(&servers.independent_redis)?));
     }
     let server = servers.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))?;
     Ok(match plant {
@@ -105,22 +102,22 @@ pub fn locker(plant: Plant, servers: &Backends) -> Result<Arc<dyn Locker>, LockE
             };
             let renewer = Arc::new(AnybodysRenewer(server.connection()));
             let (server, others) = (server.clone(), Arc::default());
-            Arc::new(Planted { plant, sound, renewer, server, others })
+            Arc::new(PlantedLocker { plant, sound, renewer, server, others })
         }
     })
 }
 
 /// A sound mechanism with one step changed.
-struct Planted {
+struct PlantedLocker {
     plant: Plant,
     sound: Arc<dyn Locker>,
     renewer: Arc<AnybodysRenewer>,
     server: RedisServer,
-    others: Arc<Others>,
+    others: Arc<OtherConnections>,
 }
 
 #[async_trait]
-impl Locker for Planted {
+impl Locker for PlantedLocker {
     fn name(&self) -> &'static str {
         self.sound.name()
     }
@@ -157,7 +154,7 @@ struct PlantedAcquisition {
     sound: Box<dyn Acquisition>,
     server: RedisServer,
     renewer: Arc<AnybodysRenewer>,
-    others: Arc<Others>,
+    others: Arc<OtherConnections>,
     request: Request,
     messages: Option<Subscription>,
 }
@@ -179,14 +176,14 @@ impl Acquisition for PlantedAcquisition {
         })))
     }
 
-    fn wake(&mut self) -> Wake<'_> {
+    fn wake_strategy(&mut self) -> WakeStrategy<'_> {
         if self.plant != Plant::LostWakeUp {
-            return self.sound.wake();
+            return self.sound.wake_strategy();
         }
-        Wake::Signal(Box::pin(async {
+        WakeStrategy::Signal(Box::pin(async {
             let subscribe = || self.server.signals().subscribe(&channel(&self.request.name));
-            self.messages.get_or_insert_with(subscribe).next(FOR_EVER).await;
-            Ok(Woken::LookAgain)
+            self.messages.get_or_insert_with(subscribe).next(UNLIMITED_LEASE).await;
+            Ok(WakeEvent::Retry)
         }))
     }
 
@@ -203,18 +200,18 @@ impl Acquisition for PlantedAcquisition {
 /// the server had written when it last heard the connection that asks; a fresh one would be told
 /// of everything.
 #[derive(Default)]
-struct Others {
+struct OtherConnections {
     idle: Mutex<VecDeque<MultiplexedConnection>>,
 }
 
-impl Others {
+impl OtherConnections {
     async fn confirm(&self, server: &RedisServer, name: &LockName) -> Result<(), LockError> {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER))
-            .set_response_timeout(Some(CONFIRMED_WITHIN + ANSWER));
+            .set_connection_timeout(Some(RESPONSE_TIMEOUT))
+            .set_response_timeout(Some(CONFIRMATION_TIMEOUT + RESPONSE_TIMEOUT));
         let used = {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            (idle.len() >= OTHERS).then(|| idle.pop_front()).flatten()
+            (idle.len() >= OTHER_CONNECTIONS).then(|| idle.pop_front()).flatten()
         };
         let mut another = match used {
             Some(used) => used,
@@ -222,7 +219,7 @@ impl Others {
         };
         let needed = server.replication().confirmations();
         let mut wait = redis::cmd("WAIT");
-        wait.arg(needed).arg(ms(CONFIRMED_WITHIN));
+        wait.arg(needed).arg(ms(CONFIRMATION_TIMEOUT));
         let confirmed: u32 = wait.query_async(&mut another).await?;
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push_back(another);
         if confirmed < needed {
@@ -242,27 +239,28 @@ struct PlantedHold {
 
 #[async_trait]
 impl Hold for PlantedHold {
-    fn belief(&self) -> Belief {
-        self.sound.belief()
+    fn validity(&self) -> Validity {
+        self.sound.validity()
     }
 
     fn token(&self) -> Option<Token> {
         self.sound.token()
     }
 
-    fn upkeep(&self) -> Option<Upkeep> {
-        let sound = self.sound.upkeep()?;
+    fn renewal_target(&self) -> Option<RenewalTarget> {
+        let sound = self.sound.renewal_target()?;
         let renewer: Arc<dyn Renewer> = match self.plant {
             Plant::NoWatchdog => return None,
-            Plant::WatchdogNotRearmed => {
-                Arc::new(NotRearmed { sound: sound.renewer, has_failed: AtomicBool::new(false) })
-            }
+            Plant::WatchdogNotRearmed => Arc::new(NotRearmedRenewer {
+                sound: sound.renewer,
+                has_failed: AtomicBool::new(false),
+            }),
             Plant::RenewWithoutOwnerCheck | Plant::OwnerCheckAlwaysTrue => {
                 Arc::clone(&self.renewer) as _
             }
             _ => return Some(sound),
         };
-        Some(Upkeep { renewer, request: self.request.clone() })
+        Some(RenewalTarget { renewer, request: self.request.clone() })
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {
@@ -282,13 +280,13 @@ impl Hold for PlantedHold {
 }
 
 /// Of one hold: asks no more once an answer did not come.
-struct NotRearmed {
+struct NotRearmedRenewer {
     sound: Arc<dyn Renewer>,
     has_failed: AtomicBool,
 }
 
 #[async_trait]
-impl Renewer for NotRearmed {
+impl Renewer for NotRearmedRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
         if self.has_failed.load(Ordering::Relaxed) {
             return vec![Renewal::Unknown; holds.len()];
@@ -317,7 +315,7 @@ impl AnybodysRenewer {
         let mut prolong = redis::cmd("PEXPIRE");
         prolong.arg(hold.name.as_str()).arg(ms(hold.lease));
         match prolong.query_async::<bool>(&mut self.0.clone()).await {
-            Ok(true) => Renewal::Renewed(Belief::in_lease(sent, hold.lease)),
+            Ok(true) => Renewal::Renewed(Validity::of_lease(sent, hold.lease)),
             Ok(false) => Renewal::Lost,
             Err(_) => Renewal::Unknown,
         }
@@ -335,7 +333,7 @@ impl RedisTokens {
 }
 
 #[async_trait]
-impl Mint for RedisTokens {
+impl TokenIssuer for RedisTokens {
     async fn next(&self, name: &LockName) -> Result<Token, LockError> {
         let mut raise = redis::cmd("INCR");
         raise.arg(format!("token:{name}"));

@@ -1,59 +1,64 @@
-//! `read-write`: readers share, a writer excludes everybody else.
+//! `read-write`: readers share, a writer excludes all others.
 //!
-//! The holds of the readers, and those of the one writer, are a sorted set each (see `holds`), so
-//! every reader has a lease of its own: the key lives as long as the longest, a short one shortens
-//! no other, and a reader that died is gone when its own lease ends, whoever else reads on.
+//! The holds of the readers, and those of the one writer, are a sorted set each (see `holds`). So
+//! every reader has a lease of its own. The key lives as long as the longest lease, a short one
+//! shortens no other, and a dead reader is gone at the end of its own lease.
 //!
-//! **Who goes first**: a waiting writer keeps new readers out, so it waits only for those who are
-//! inside (and they may enter again). When a writer leaves, it invites the readers who wait at
-//! that moment, and they enter before the next writer. So neither side starves; among writers
-//! there is no order. A waiter that died stops counting 1.5 s after its last sign of life.
+//! **Who goes first**: a waiting writer keeps new readers out, so it waits only for readers that
+//! are inside (which may enter again). A writer that leaves invites the readers that wait at that
+//! moment; they enter before the next writer. So neither side starves; among writers there is no
+//! order. A dead waiter stops counting 1.5 s after its last report.
 //!
 //! **Changing sides**: the writer may also take the read lock, as the same owner, and keep it when
-//! it releases the write lock; each is a hold of its own and renewed on its own. A reader that
-//! asks for the write lock is refused at once with [`LockError::Unsupported`](crate::LockError):
-//! it would wait for itself. A reader that enters again must do so as the same owner: as somebody
-//! else it stands behind a waiting writer, who waits for it.
+//! it releases the write lock. Each is a hold of its own with its own renewal. A reader that asks
+//! for the write lock is refused at once with [`LockError::Unsupported`](crate::LockError): it
+//! would wait for itself. A reader must enter again as the same owner. As another owner it would
+//! wait behind a writer that waits for it.
 //!
-//! Writers are woken one at a time, readers all at once, each side on a channel of its own. When a
-//! holder dies, or a message is lost, waiters look again by themselves: when the last lease ends
-//! that keeps them out, and every half second anyway. Flaw: a failover to a replica that lags
-//! forgets the lock.
+//! Writers are woken one at a time, readers all at once, each side on its own channel. When a
+//! holder dies, or a message is lost, waiters look again: at the end of the last lease in their
+//! way, and every half second. Flaw: a failover to a replica that lags forgets the lock.
 //!
 //! The semantics are those of Redisson's `RReadWriteLock`; the keys are not. Its format has
-//! time-out keys whose names are computed inside the scripts and renewals that keep a dead
-//! reader's hold alive (redisson PR #7098, #1458); there is no sharing it without these. Known
-//! bugs of it that this avoids: also PR #7251, #1604, #4217, #2144. Tests: `tests/read_write.rs`,
+//! time-out keys whose names are computed inside the scripts. Its renewals keep a dead reader's
+//! hold alive (redisson PR #7098, #1458). The format cannot be shared without these. Other known
+//! bugs that this avoids: PR #7251, #1604, #4217, #2144. Tests: `tests/read_write.rs`,
 //! `tests/hold_scripts.rs`, `tests/hold_faults.rs`.
 
 use std::sync::Arc;
 
-use super::RedisServer;
-use super::holds::{Form, Scripts, Terms};
-use super::keys::own_key;
+use crate::redis::RedisServer;
+use crate::redis::holds::{HoldScripts, ScriptArgs, ScriptSet};
+use crate::redis::keys::own_key;
 use crate::{Acquisition, Guarantees, LockKind, Locker, Owner, Request, guarantees};
 
-const WRITE: &str = "distlock_rw_write";
-const READ: &str = "distlock_rw_read";
+const WRITE_HOLDS_PREFIX: &str = "distlock_rw_write";
+const READ_HOLDS_PREFIX: &str = "distlock_rw_read";
 const WRITERS_CHANNEL: &str = "distlock_rw_writers_channel";
 const READERS_CHANNEL: &str = "distlock_rw_readers_channel";
 
-const READING: Form = Form {
+const READ_SCRIPTS: ScriptSet = ScriptSet {
     acquire: include_str!("../../lua/rw_read.lua"),
     release: include_str!("../../lua/rw_release.lua"),
-    holds: READ,
-    terms: |request, publish| terms(request, READERS_CHANNEL, publish),
+    holds: READ_HOLDS_PREFIX,
+    args_of_request: |request, publish| script_args(request, READERS_CHANNEL, publish),
 };
 
-const WRITING: Form = Form {
+const WRITE_SCRIPTS: ScriptSet = ScriptSet {
     acquire: include_str!("../../lua/rw_write.lua"),
-    release: READING.release,
-    holds: WRITE,
-    terms: |request, publish| terms(request, WRITERS_CHANNEL, publish),
+    release: READ_SCRIPTS.release,
+    holds: WRITE_HOLDS_PREFIX,
+    args_of_request: |request, publish| script_args(request, WRITERS_CHANNEL, publish),
 };
 
-fn terms(Request { name, id, .. }: &Request, channel: &str, publish: &str) -> Terms {
-    let keys = [WRITE, READ, "distlock_rw_writers", "distlock_rw_readers", "distlock_rw_invited"];
+fn script_args(Request { name, id, .. }: &Request, channel: &str, publish: &str) -> ScriptArgs {
+    let keys = [
+        WRITE_HOLDS_PREFIX,
+        READ_HOLDS_PREFIX,
+        "distlock_rw_writers",
+        "distlock_rw_readers",
+        "distlock_rw_invited",
+    ];
     let mut keys: Vec<_> = keys.map(|prefix| own_key(prefix, name)).into();
     keys.push(format!("{}:{id}", own_key("distlock_rw_latch", name)));
     let channels = [WRITERS_CHANNEL, READERS_CHANNEL].map(|channel| own_key(channel, name));
@@ -61,11 +66,11 @@ fn terms(Request { name, id, .. }: &Request, channel: &str, publish: &str) -> Te
     release.push(publish.to_owned());
     let is_shared = channel == WRITERS_CHANNEL;
     let channel = own_key(channel, name);
-    Terms { keys, channel, is_shared, acquire: Vec::new(), release }
+    ScriptArgs { keys, channel, is_shared, acquire: Vec::new(), release }
 }
 
-/// Read-write locks on a Redis server: each name has a read lock, which many owners may hold at
-/// once, and a write lock, which excludes them and each other.
+/// Read-write locks on a Redis server. Many owners may hold the read lock of a name at once; the
+/// write lock excludes readers and other writers.
 ///
 /// ```no_run
 /// # use distlock::{LockError, LockName, LockOptions, Locks, ReadWrite, RedisServer};
@@ -81,16 +86,16 @@ fn terms(Request { name, id, .. }: &Request, channel: &str, publish: &str) -> Te
 /// # Ok(()) }
 /// ```
 pub struct ReadWrite {
-    reader: Arc<Reader>,
-    writer: Arc<Writer>,
+    reader: Arc<ReadLock>,
+    writer: Arc<WriteLock>,
 }
 
 impl ReadWrite {
     /// The locks of that server.
     pub fn new(server: &RedisServer) -> Self {
-        let scripts = Scripts::new(server, &READING);
-        let reader = Reader { server: server.clone(), scripts };
-        Self { reader: Arc::new(reader), writer: Arc::new(Writer::new(server)) }
+        let scripts = HoldScripts::new(server, &READ_SCRIPTS);
+        let reader = ReadLock { server: server.clone(), scripts };
+        Self { reader: Arc::new(reader), writer: Arc::new(WriteLock::new(server)) }
     }
 
     /// The read side. Tasks of one process do not queue for it: they share.
@@ -104,12 +109,12 @@ impl ReadWrite {
     }
 }
 
-struct Reader {
+struct ReadLock {
     server: RedisServer,
-    scripts: Arc<Scripts>,
+    scripts: Arc<HoldScripts>,
 }
 
-impl Locker for Reader {
+impl Locker for ReadLock {
     fn name(&self) -> &'static str {
         "read-write-reader"
     }
@@ -122,7 +127,7 @@ impl Locker for Reader {
         self.server.fresh_owner()
     }
 
-    fn has_first_stage(&self) -> bool {
+    fn uses_local_queue(&self) -> bool {
         false
     }
 
@@ -132,18 +137,18 @@ impl Locker for Reader {
 }
 
 /// The write side, which is what the kind is as a plain lock.
-pub(crate) struct Writer {
+pub(crate) struct WriteLock {
     server: RedisServer,
-    scripts: Arc<Scripts>,
+    scripts: Arc<HoldScripts>,
 }
 
-impl Writer {
+impl WriteLock {
     pub(crate) fn new(server: &RedisServer) -> Self {
-        Self { server: server.clone(), scripts: Scripts::new(server, &WRITING) }
+        Self { server: server.clone(), scripts: HoldScripts::new(server, &WRITE_SCRIPTS) }
     }
 }
 
-impl Locker for Writer {
+impl Locker for WriteLock {
     fn name(&self) -> &'static str {
         LockKind::ReadWrite.as_str()
     }

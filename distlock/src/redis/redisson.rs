@@ -1,23 +1,24 @@
 //! `redisson`: Redisson's `RLock`, in its wire format, so that a JVM service with Redisson and this
 //! one exclude each other on the same name.
 //!
-//! How it works: the lock is a hash of owner to hold count, `<process uuid>:<number>` each, that
-//! ends with its lease; a watchdog renews it. Who finds it taken subscribes to its channel, tries
-//! again, and then waits for the message of the release, for the end of the lease, or for
-//! [`LOOK`], whichever comes first: that is all a lost message can cost. Scripts take, leave and
-//! renew it; whoever sends one again gets the first one's answer.
+//! How it works: the lock is a hash of owner (`<process uuid>:<number>`) to hold count. It ends
+//! with its lease, which the watchdog renews. A waiter subscribes to the lock's channel and tries
+//! again. Then it waits for the message of the release, the end of the lease, or
+//! [`MAX_MESSAGE_WAIT`], whichever is first; the last bounds the cost of a lost message. Scripts
+//! take, release and renew it. A script that is sent again returns the first call's answer.
 //!
-//! Guarantees exclusion among the processes of one Redis while the holder heeds the loss of its
-//! lock; re-entry by the owner, counted once per acquisition; release by the owner only. Unlike
-//! with Redisson, a re-entry with a shorter lease does not shorten the lock of the outer hold, and
-//! an owner whose hold is gone cannot enter again ([`LockError::Lost`]): the format counts holds
-//! and does not name them, so a stale guard would free the new hold.
+//! Guarantees:
+//! - exclusion among the processes of one Redis, while the holder heeds the loss of its lock;
+//! - re-entry by the owner, counted once per acquisition, and release by the owner only;
+//! - unlike Redisson, a re-entry with a shorter lease does not shorten the lock of the outer hold;
+//! - an owner whose hold is gone cannot enter again ([`LockError::Lost`]). The format counts holds
+//!   without naming them, so a stale guard would free the new hold.
 //!
 //! Flaw: a failover to a replica that lags forgets the lock; [`Replication`] makes that rarer. It
-//! is not fair: who comes first after a release gets it.
+//! is not fair: the first caller after a release gets it.
 //!
-//! On a Redis Cluster all keys of a lock are in one slot, and so are its messages, which are sent
-//! by SPUBLISH there, as Redisson does from Redis 7 on. Source: Redisson 4.7, `RedissonLock`,
+//! On a Redis Cluster all keys and messages of a lock are in one slot. Messages are sent by
+//! SPUBLISH there, as Redisson does from Redis 7 on. Source: Redisson 4.7, `RedissonLock`,
 //! `RedissonBaseLock`, `LockPubSub`. Tests: `tests/redisson.rs`, `tests/redisson_scripts.rs`,
 //! `tests/redisson_waiting.rs`, `tests/redisson_faults.rs`, `tests/redisson_watchdog.rs`,
 //! `tests/redisson_replication.rs`, `tests/cluster.rs`, `tests/cluster_changes.rs`.
@@ -29,34 +30,33 @@ use async_trait::async_trait;
 use redis::AsyncCommands;
 use tokio::time::Instant;
 
-use super::RedisServer;
-use super::keys::{ms, prefixed};
-use super::once::{Together, forget};
-use super::renew::RedisRenewer;
-use super::replication::{Replication, WriteError, Writer};
-use super::script::LuaScript;
-use super::signal::{Subscription, WAKE_ONE};
+use crate::redis::RedisServer;
+use crate::redis::idempotent_call::{LatchDeleter, delete_latches};
+use crate::redis::keys::{ms, prefixed};
+use crate::redis::one_key::NO_EXPIRY;
+use crate::redis::renew::RedisRenewer;
+use crate::redis::replication::{ReplicatedWriter, Replication, WriteError};
+use crate::redis::script::LuaScript;
+use crate::redis::signal::{Subscription, WAKE_ONE};
 use crate::{
-    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, LockName, Locker, Owner, Release,
-    Request, Upkeep, Wake, Woken, guarantees,
+    Acquisition, Guarantees, Hold, LockError, LockKind, LockName, Locker, Owner, Release,
+    RenewalTarget, Request, Validity, WakeEvent, WakeStrategy, guarantees,
 };
 
-const ACQUIRE: &str = include_str!("../../lua/redisson_acquire.lua");
-const RELEASE: &str = include_str!("../../lua/redisson_release.lua");
-const ABANDON: &str = include_str!("../../lua/redisson_abandon.lua");
+const ACQUIRE_SCRIPT: &str = include_str!("../../lua/redisson_acquire.lua");
+const RELEASE_SCRIPT: &str = include_str!("../../lua/redisson_release.lua");
+const ABANDON_SCRIPT: &str = include_str!("../../lua/redisson_abandon.lua");
 
 /// How long a waiter relies on messages at most.
-const LOOK: Duration = Duration::from_secs(1);
+const MAX_MESSAGE_WAIT: Duration = Duration::from_secs(1);
 /// What PTTL says of a key that is not there.
-const ABSENT: i64 = -2;
-/// What it says of a key that has no end.
-const ENDLESS: i64 = -1;
+const PTTL_ABSENT: i64 = -2;
 /// After the end of somebody's lease, so that it has ended when the server is asked.
-const LEASE_END: Duration = Duration::from_millis(2);
+const LEASE_END_MARGIN: Duration = Duration::from_millis(2);
 /// How long the server remembers a re-entry, and an acquisition that was given up.
-const ACQUIRE_LATCH: Duration = Duration::from_mins(1);
+const ACQUIRE_LATCH_TTL: Duration = Duration::from_mins(1);
 /// How long it remembers a release, unless told earlier that its answer came.
-const RELEASE_LATCH: Duration = Duration::from_secs(10);
+const RELEASE_LATCH_TTL: Duration = Duration::from_secs(10);
 
 /// How a [`Redisson`] works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,19 +67,19 @@ pub struct RedissonOptions {
 
 /// The mechanism `redisson`.
 pub struct Redisson {
-    inner: Arc<Inner>,
+    inner: Arc<RedissonState>,
 }
 
-struct Inner {
+struct RedissonState {
     server: RedisServer,
     replication: Replication,
-    writer: Writer,
+    writer: ReplicatedWriter,
     renewer: Arc<RedisRenewer>,
     acquire: LuaScript,
     release: LuaScript,
     abandon: LuaScript,
     /// What releases leave when they were answered.
-    released: Together,
+    released: LatchDeleter,
 }
 
 impl Redisson {
@@ -90,23 +90,23 @@ impl Redisson {
 
     /// Locks on that server.
     pub fn new(server: &RedisServer, options: RedissonOptions) -> Self {
-        let writer = Writer::new(server, options.replication);
+        let writer = ReplicatedWriter::new(server, options.replication);
         let renewer = match writer {
-            Writer::Unconfirmed(_) => server.renewer(),
-            Writer::Confirmed(_) => {
+            ReplicatedWriter::Unconfirmed(_) => server.renewer(),
+            ReplicatedWriter::Confirmed(_) => {
                 Arc::new(RedisRenewer::new(&server.connection(), writer.clone()))
             }
         };
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(RedissonState {
                 server: server.clone(),
                 replication: options.replication,
                 writer,
                 renewer,
-                acquire: LuaScript::new(ACQUIRE),
-                release: LuaScript::new(RELEASE),
-                abandon: LuaScript::new(ABANDON),
-                released: Together::on(server),
+                acquire: LuaScript::new(ACQUIRE_SCRIPT),
+                release: LuaScript::new(RELEASE_SCRIPT),
+                abandon: LuaScript::new(ABANDON_SCRIPT),
+                released: LatchDeleter::on(server),
             }),
         }
     }
@@ -140,19 +140,19 @@ impl Locker for Redisson {
             channel,
             latch,
             subscription: None,
-            pause: LOOK,
-            is_endless: false,
+            pause: MAX_MESSAGE_WAIT,
+            has_no_expiry: false,
         })
     }
 }
 
 /// The channel to which the release of a lock is told.
-pub(super) fn channel(name: &LockName) -> String {
+pub(crate) fn channel(name: &LockName) -> String {
     prefixed("redisson_lock__channel", name)
 }
 
 struct RedissonAcquisition {
-    inner: Arc<Inner>,
+    inner: Arc<RedissonState>,
     request: Request,
     channel: String,
     latch: String,
@@ -160,7 +160,7 @@ struct RedissonAcquisition {
     /// How long to wait for a message.
     pause: Duration,
     /// Whether the holder's key has no lease.
-    is_endless: bool,
+    has_no_expiry: bool,
 }
 
 impl RedissonAcquisition {
@@ -169,7 +169,7 @@ impl RedissonAcquisition {
         let look = || async {
             let mut connection = self.inner.server.connection();
             let left_ms: i64 = connection.pttl(self.request.name.as_str()).await?;
-            Ok((left_ms != ABSENT).then_some(left_ms))
+            Ok((left_ms != PTTL_ABSENT).then_some(left_ms))
         };
         match &self.subscription {
             Some(subscription) if !self.request.may_hold => subscription.give_way(look).await,
@@ -179,7 +179,7 @@ impl RedissonAcquisition {
 
     fn found_busy(&mut self, left_ms: i64) {
         self.pause = pause(left_ms);
-        self.is_endless = left_ms == ENDLESS;
+        self.has_no_expiry = left_ms == NO_EXPIRY;
     }
 
     /// The rest of the holder's lease in ms if the lock is taken.
@@ -187,7 +187,7 @@ impl RedissonAcquisition {
         let request = &self.request;
         let keys = [request.name.as_str(), &self.latch];
         let reenters = u8::from(request.may_hold);
-        let args = (ms(request.lease), request.owner.as_str(), reenters, ms(ACQUIRE_LATCH));
+        let args = (ms(request.lease), request.owner.as_str(), reenters, ms(ACQUIRE_LATCH_TTL));
         self.inner.writer.call(&self.inner.acquire, &keys, args, Option::is_none).await
     }
 }
@@ -216,14 +216,15 @@ impl Acquisition for RedissonAcquisition {
         match answer {
             Ok(None) => {
                 if self.request.may_hold && !is_repeated {
-                    forget(&self.inner.server, &self.latch).await;
+                    delete_latches(&self.inner.server, &self.latch).await;
                 }
-                let belief = Belief::in_lease(sent, self.request.lease);
+                let validity = Validity::of_lease(sent, self.request.lease);
                 let (inner, request) = (Arc::clone(&self.inner), self.request.clone());
                 let latch = prefixed("redisson_unlock_latch", &request.name);
                 let latch = latch + ":" + &request.id.to_string();
                 let channel = std::mem::take(&mut self.channel);
-                let hold = RedissonHold { inner, request, channel, latch, belief, is_sent: false };
+                let hold =
+                    RedissonHold { inner, request, channel, latch, validity, is_sent: false };
                 Ok(Some(Box::new(hold)))
             }
             Ok(Some(left_ms)) => {
@@ -238,59 +239,59 @@ impl Acquisition for RedissonAcquisition {
         }
     }
 
-    fn wake(&mut self) -> Wake<'_> {
-        Wake::Signal(Box::pin(async {
+    fn wake_strategy(&mut self) -> WakeStrategy<'_> {
+        WakeStrategy::Signal(Box::pin(async {
             let signals = self.inner.server.signals();
             let subscription =
                 self.subscription.get_or_insert_with(|| signals.subscribe(&self.channel));
             subscription.next(self.pause).await;
-            Ok(Woken::LookAgain)
+            Ok(WakeEvent::Retry)
         }))
     }
 
-    fn is_endless(&self) -> bool {
-        self.is_endless
+    async fn has_no_expiry(&mut self) -> bool {
+        self.has_no_expiry
     }
 
-    /// Sends the whole script: a server that is hung now, and carries out the attempt and then this
-    /// when it wakes up, has no way to ask for it.
+    /// Sends the script's text. A server that is hung now may run both the attempt and this later,
+    /// and could not ask for the text then.
     async fn abandon(&mut self) -> Result<(), LockError> {
         let request = &self.request;
         let keys = [request.name.as_str(), &self.channel, &self.latch];
         let reenters = u8::from(request.may_hold);
         let publish = self.inner.server.publish();
-        let args = (WAKE_ONE, request.owner.as_str(), reenters, ms(ACQUIRE_LATCH), publish);
+        let args = (WAKE_ONE, request.owner.as_str(), reenters, ms(ACQUIRE_LATCH_TTL), publish);
         let mut connection = self.inner.server.connection();
         self.inner.abandon.call_whole::<i64>(&mut connection, &keys, args).await?;
         Ok(())
     }
 }
 
-/// How long to wait for a message, when the holder's lease ends in so many ms, or never.
+/// How long to wait for a message if the holder's lease ends in `left_ms`; negative is no lease.
 fn pause(left_ms: i64) -> Duration {
     let left = u64::try_from(left_ms).map(Duration::from_millis);
-    left.map_or(LOOK, |left| LOOK.min(left + LEASE_END))
+    left.map_or(MAX_MESSAGE_WAIT, |left| MAX_MESSAGE_WAIT.min(left + LEASE_END_MARGIN))
 }
 
 struct RedissonHold {
-    inner: Arc<Inner>,
+    inner: Arc<RedissonState>,
     request: Request,
     channel: String,
     latch: String,
-    belief: Belief,
+    validity: Validity,
     /// A release was sent and may not have been carried out yet.
     is_sent: bool,
 }
 
 #[async_trait]
 impl Hold for RedissonHold {
-    fn belief(&self) -> Belief {
-        self.belief
+    fn validity(&self) -> Validity {
+        self.validity
     }
 
-    fn upkeep(&self) -> Option<Upkeep> {
+    fn renewal_target(&self) -> Option<RenewalTarget> {
         let renewer = Arc::clone(&self.inner.renewer) as _;
-        Some(Upkeep { renewer, request: self.request.clone() })
+        Some(RenewalTarget { renewer, request: self.request.clone() })
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {
@@ -298,7 +299,7 @@ impl Hold for RedissonHold {
         let keys = [request.name.as_str(), &self.channel, &self.latch];
         let publish = self.inner.server.publish();
         let owner = request.owner.as_str();
-        let args = (WAKE_ONE, ms(request.lease), owner, ms(RELEASE_LATCH), publish);
+        let args = (WAKE_ONE, ms(request.lease), owner, ms(RELEASE_LATCH_TTL), publish);
         let mut connection = self.inner.server.connection();
         let is_sent = std::mem::replace(&mut self.is_sent, true);
         let signals = self.inner.server.signals();
@@ -311,7 +312,7 @@ impl Hold for RedissonHold {
             0.. => {
                 // With another one still on its way the latch has to stay.
                 if !is_sent {
-                    self.inner.released.forget(&self.latch).await;
+                    self.inner.released.delete_later(&self.latch).await;
                 }
                 Release::Released
             }

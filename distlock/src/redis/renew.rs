@@ -1,5 +1,5 @@
-//! Renews the holds of all kinds that are hashes of owner to hold count, many with one script; and
-//! how the renewers of all kinds send such scripts to a cluster: one per slot, all at once.
+//! Renews the holds of all kinds that are hashes of owner to hold count, many with one script. On a
+//! cluster, the renewers of all kinds send one script per slot, all at once.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use super::RedisConnection;
 use super::connection::slot;
 use super::keys::ms;
-use super::replication::{WriteError, Writer};
+use super::replication::{ReplicatedWriter, WriteError};
 use super::script::LuaScript;
-use crate::{Belief, Renewal, Renewer, Request};
+use crate::{Renewal, Renewer, Request, Validity};
 
-const RENEW: &str = include_str!("../../lua/renew.lua");
+const RENEW_SCRIPT: &str = include_str!("../../lua/renew.lua");
 
 /// Renews holds together: on a cluster those of each slot, which is that of their names, else all.
-pub(super) async fn per_slot<F: Future<Output = Vec<Renewal>>>(
+pub(crate) async fn per_slot<F: Future<Output = Vec<Renewal>>>(
     connection: &RedisConnection,
     holds: &[Request],
     renew: impl Fn(Vec<Request>) -> F,
@@ -46,13 +46,13 @@ pub(super) async fn per_slot<F: Future<Output = Vec<Renewal>>>(
 /// together.
 pub(crate) struct RedisRenewer {
     connection: RedisConnection,
-    writer: Writer,
+    writer: ReplicatedWriter,
     script: LuaScript,
 }
 
 impl RedisRenewer {
-    pub(crate) fn new(connection: &RedisConnection, writer: Writer) -> Self {
-        Self { connection: connection.clone(), writer, script: LuaScript::new(RENEW) }
+    pub(crate) fn new(connection: &RedisConnection, writer: ReplicatedWriter) -> Self {
+        Self { connection: connection.clone(), writer, script: LuaScript::new(RENEW_SCRIPT) }
     }
 
     async fn send(&self, holds: &[Request]) -> Result<Vec<i64>, WriteError> {
@@ -80,7 +80,7 @@ impl RedisRenewer {
 }
 
 /// What a script's answers say of the holds: 1 for each that was renewed.
-pub(super) fn renewals(
+pub(crate) fn renewals(
     sent: Instant,
     holds: &[Request],
     outcome: Result<Vec<i64>, impl Display>,
@@ -90,12 +90,12 @@ pub(super) fn renewals(
             .iter()
             .zip(answers)
             .map(|(hold, answer)| match answer {
-                1 => Renewal::Renewed(Belief::in_lease(sent, hold.lease)),
+                1 => Renewal::Renewed(Validity::of_lease(sent, hold.lease)),
                 _ => Renewal::Lost,
             })
             .collect(),
         Err(error) => {
-            tracing::debug!(%error, "a renewal has no answer");
+            tracing::debug!(%error, "renewal failed; watchdog retries");
             vec![Renewal::Unknown; holds.len()]
         }
     }

@@ -1,16 +1,16 @@
 //! Writes that replicas confirm.
 //!
-//! A master forgets nothing when it fails over to a replica that has confirmed the write. `WAIT`
-//! asks for that, and it speaks of the writes of *its own connection* only: asked on another it
-//! answers at once and means nothing. It also blocks its connection. So there is a small pool of
-//! connections, each used for one write and its confirmation at a time; on a Redis Cluster each is
-//! to the master that has the lock, whose replicas are asked.
+//! A failover to a replica that has confirmed a write does not forget it. `WAIT` asks for
+//! confirmations, but only of the writes of *its own connection*: on another one it returns at once
+//! and means nothing. It also blocks its connection. So there is a small pool of connections, each
+//! for one write and its confirmation at a time. On a Redis Cluster each leads to the master that
+//! has the lock.
 //!
-//! This narrows the window in which a failover forgets a lock; it does not close it. The replica
-//! that is promoted need not be one that confirmed, a majority of replicas in `WAIT` is no
-//! consensus, and the promoted one may have lost the write again. A resource that must never be
-//! written by two holders needs a fencing token. Source: Redis documentation of `WAIT`; Redisson's
-//! `checkLockSyncedSlaves`. Tests: `tests/redisson_replication.rs`.
+//! This narrows the window in which a failover forgets a lock; it does not close it. The promoted
+//! replica may be one that did not confirm. A majority in `WAIT` is no consensus, and the promoted
+//! replica may lose the write again. A resource that two holders must never write needs a fencing
+//! token. Source: Redis documentation of `WAIT`; Redisson's `checkLockSyncedSlaves`. Tests:
+//! `tests/redisson_replication.rs`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,18 +29,18 @@ use super::{RedisConnection, RedisServer};
 use crate::LockError;
 
 /// The connections for confirmed writes, per lock mechanism.
-const CONNECTIONS: usize = 4;
+const POOL_SIZE: usize = 4;
 /// How long to wait for one of them to be free.
-const FREE_WITHIN: Duration = Duration::from_secs(2);
+const POOL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long replicas may take to confirm a write.
-const CONFIRMED_WITHIN: Duration = Duration::from_millis(500);
+const CONFIRMATION_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the master may take to accept a connection; and to answer, beyond the replicas' time.
-const ANSWER: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a write does not count.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// Nobody knows whether it was carried out, or it was refused.
+    /// It was refused, or its outcome is unknown.
     #[error(transparent)]
     Server(#[from] RedisError),
     /// It was carried out, but may be forgotten.
@@ -67,17 +67,17 @@ impl WriteError {
     }
 }
 
-/// How many replicas must have an acquisition or a renewal before it counts. The numbers of
-/// replicas are those there ought to be, not those that happen to be connected: with too few of
-/// them nobody gets the lock.
+/// How many replicas must confirm an acquisition or a renewal before it counts. `replicas` is the
+/// number that the deployment has, not the number that is connected: with too few connected, no
+/// acquisition succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replication {
     /// None: what the master says counts.
     #[default]
     None,
-    /// So many.
+    /// At least this number.
     AtLeast(u32),
-    /// So many that they and the master are more than half of all.
+    /// Enough that, with the master, they are more than half of all.
     Majority {
         /// How many replicas there ought to be.
         replicas: u32,
@@ -99,8 +99,8 @@ impl Replication {
         }
     }
 
-    /// Whether the master answers and so many replicas are connected that they could confirm.
-    pub(super) async fn check(self, server: &RedisServer) -> Result<(), LockError> {
+    /// Checks that the master answers and that enough replicas are connected.
+    pub(crate) async fn check(self, server: &RedisServer) -> Result<(), LockError> {
         let mut master = server.connection();
         let needed = self.confirmations();
         if needed == 0 {
@@ -124,21 +124,21 @@ fn connected_replicas(info: &str) -> usize {
 
 /// Where a mechanism writes.
 #[derive(Clone)]
-pub(crate) enum Writer {
+pub(crate) enum ReplicatedWriter {
     /// On the connection for everything.
     Unconfirmed(RedisConnection),
     /// On one of the pool.
-    Confirmed(Arc<Pool>),
+    Confirmed(Arc<ConfirmationPool>),
 }
 
-impl Writer {
+impl ReplicatedWriter {
     pub(crate) fn new(server: &RedisServer, replication: Replication) -> Self {
         match replication.confirmations() {
             0 => Self::Unconfirmed(server.connection()),
-            confirmations => Self::Confirmed(Arc::new(Pool {
+            confirmations => Self::Confirmed(Arc::new(ConfirmationPool {
                 server: server.connection(),
                 confirmations,
-                slots: Semaphore::new(CONNECTIONS),
+                slots: Semaphore::new(POOL_SIZE),
                 idle: Mutex::default(),
             })),
         }
@@ -181,7 +181,7 @@ impl Writer {
 }
 
 /// Connections for one write and its confirmation at a time.
-pub(crate) struct Pool {
+pub(crate) struct ConfirmationPool {
     server: RedisConnection,
     confirmations: u32,
     slots: Semaphore,
@@ -189,9 +189,9 @@ pub(crate) struct Pool {
     idle: Mutex<Vec<(Arc<str>, MultiplexedConnection)>>,
 }
 
-impl Pool {
+impl ConfirmationPool {
     async fn slot(&self) -> Result<SemaphorePermit<'_>, WriteError> {
-        match timeout(FREE_WITHIN, self.slots.acquire()).await {
+        match timeout(POOL_TIMEOUT, self.slots.acquire()).await {
             Ok(Ok(slot)) => Ok(slot),
             _ => Err(WriteError::NoneFree),
         }
@@ -213,7 +213,7 @@ impl Pool {
 
     fn put_back(&self, home: Arc<str>, connection: MultiplexedConnection) {
         let mut idle = self.idle();
-        if idle.len() == CONNECTIONS {
+        if idle.len() == POOL_SIZE {
             idle.remove(0);
         }
         idle.push((home, connection));
@@ -221,8 +221,8 @@ impl Pool {
 
     async fn connect(&self, key: &str) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER))
-            .set_response_timeout(Some(CONFIRMED_WITHIN + ANSWER));
+            .set_connection_timeout(Some(RESPONSE_TIMEOUT))
+            .set_response_timeout(Some(CONFIRMATION_TIMEOUT + RESPONSE_TIMEOUT));
         self.server.own(key, &config).await
     }
 
@@ -236,7 +236,7 @@ impl Pool {
     async fn wait(&self, connection: &mut MultiplexedConnection) -> RedisResult<u32> {
         redis::cmd("WAIT")
             .arg(self.confirmations)
-            .arg(ms(CONFIRMED_WITHIN))
+            .arg(ms(CONFIRMATION_TIMEOUT))
             .query_async(connection)
             .await
     }

@@ -14,8 +14,8 @@ impl LuaScript {
         Self { code, digest: Script::new(code).get_hash().to_owned() }
     }
 
-    /// Calls it. Unlike redis-rs's own `Script`, which loads an unknown script and asks for it once
-    /// more, this needs no third round trip, and cannot be overtaken by another SCRIPT FLUSH.
+    /// Calls the script. redis-rs's own `Script` loads an unknown script and calls it again. This
+    /// needs no third round trip, and another SCRIPT FLUSH cannot come in between.
     pub(crate) async fn call<T: FromRedisValue>(
         &self,
         connection: &mut impl ConnectionLike,
@@ -30,8 +30,8 @@ impl LuaScript {
         }
     }
 
-    /// Sends the whole script: for what must be carried out by a server that is hung now, and will
-    /// have no way to ask for it when it wakes up.
+    /// Calls the script by its text, for calls that a hung server must carry out later: it could
+    /// not ask for the text then.
     pub(crate) async fn call_whole<T: FromRedisValue>(
         &self,
         connection: &mut impl ConnectionLike,

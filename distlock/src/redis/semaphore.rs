@@ -1,18 +1,19 @@
 //! A semaphore: a number of permits, taken and given back.
 //!
-//! How it works: the number of free permits is a field of a hash in Redis. Scripts take and give
-//! permits; each acquisition has an id, and the server remembers for [`REMEMBERED`] what it did for
-//! it, so that a request whose answer was lost can be sent again, and undone, and counts once. How
-//! tasks wait is the same for all semaphores (`permits.rs`): a release publishes one message, which
-//! wakes one task of each process.
+//! How it works: the number of free permits is a field of a hash in Redis. Scripts take and release
+//! permits. Each acquisition has an id, and the server remembers its answer for [`LATCH_TTL`]. So a
+//! request whose answer was lost can be repeated or undone, and counts once. Waiting is the same
+//! for all semaphores (`permits.rs`): a release publishes one message, which wakes one task of each
+//! process.
 //!
-//! Guarantees that never more permits are out than were set, among the processes of one Redis; that
-//! an acquisition which was dropped or whose answer was lost takes nothing; that permits of a
-//! semaphore that was removed and set anew do not swell the new one.
+//! Guarantees, among the processes of one Redis:
+//! - at most the set number of permits is taken;
+//! - an acquisition that was dropped, or whose answer was lost, takes nothing;
+//! - permits of a semaphore that was removed and set anew do not add to the new one.
 //!
-//! Flaws: a holder that dies keeps its permits for ever, because nothing ends them; a failover to a
-//! replica that lags forgets what was taken last. [`ExpirableSemaphore`](crate::ExpirableSemaphore)
-//! has leases.
+//! Flaws: a holder that dies keeps its permits, because they have no lease. A failover to a replica
+//! that lags forgets what was taken last. [`ExpirableSemaphore`](crate::ExpirableSemaphore) has
+//! leases.
 //!
 //! Source: Redisson's `RSemaphore`, which counts in the same way but has neither ids nor guards;
 //! the formats differ, so that neither accepts the other's key. Known bugs of it that this avoids:
@@ -27,23 +28,28 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::RedisServer;
+use super::idempotent_call::{
+    CALL_RETRY_TIMEOUT, CallError, CallResult, LATCH_TTL, call_on_fresh_connection, delete_latches,
+    idempotent_call, retry_until_answered,
+};
 use super::keys::{ms, prefixed};
-use super::once::{Answered, Failure, REMEMBERED, SOON, call, call_at_last, forget, persist};
-use super::permits::{GIVE_BACK, LOOK, Reply, Synchronizers, Wish, check_permits};
+use super::permits::{
+    GIVE_BACK_TIMEOUT, MAX_MESSAGE_WAIT, PermitReply, PermitRequest, Synchronizers, check_permits,
+};
 use super::signal::WAKE_ONE;
 use crate::error::in_time;
-use crate::meter::Meter;
+use crate::lock_metrics::LockMetrics;
 use crate::{LockError, LockName, Release};
 
 /// The field of the hash in which the free permits are counted.
-const FIELD: &str = "permits";
+const PERMITS_FIELD: &str = "permits";
 
 /// A counting semaphore that the processes of one Redis share. Cheap to clone.
 ///
-/// Permits are taken as [`Permits`], which give themselves back when they are dropped. Every method
-/// that asks the server fails with [`LockError::Backend`] if it does not answer, and with
-/// [`LockError::HeldByOtherKind`] if the name is in use by something else. A number of permits is
-/// at most 2147483647; another is [`LockError::BadRequest`].
+/// Permits are taken as [`Permits`], which release themselves on drop. Methods that ask the server
+/// fail with [`LockError::Backend`] if it does not answer. They fail with
+/// [`LockError::HeldByOtherKind`] if the key has another type. A number of permits is at most
+/// 2147483647; another is [`LockError::BadRequest`].
 ///
 /// ```no_run
 /// use distlock::{LockError, LockName, RedisServer, Semaphore};
@@ -57,9 +63,9 @@ const FIELD: &str = "permits";
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Semaphore(Arc<Inner>);
+pub struct Semaphore(Arc<SemaphoreState>);
 
-struct Inner {
+struct SemaphoreState {
     server: RedisServer,
     shared: Arc<Synchronizers>,
     name: LockName,
@@ -67,11 +73,11 @@ struct Inner {
 }
 
 impl Semaphore {
-    /// The semaphore of that name. Asks nobody yet. Needs a tokio runtime, the same for all
+    /// The semaphore of that name. Sends nothing yet. Needs a tokio runtime, the same for all
     /// synchronizers of a server.
     pub fn new(server: &RedisServer, name: LockName) -> Self {
         let channel = prefixed("distlock_semaphore_channel", &name);
-        Self(Arc::new(Inner {
+        Self(Arc::new(SemaphoreState {
             server: server.clone(),
             shared: server.synchronizers(),
             name,
@@ -79,105 +85,109 @@ impl Semaphore {
         }))
     }
 
-    /// Makes the semaphore with so many permits. `false` if there is one already, which stays as it
-    /// is. Until there is one, nobody gets permits.
+    /// Creates the semaphore with this number of permits. Returns `false` if it exists already; it
+    /// is then unchanged. Until it exists, no permit can be taken.
     pub async fn try_set_permits(&self, permits: u32) -> Result<bool, LockError> {
         check_permits(permits, 0)?;
         let keys = [self.0.name.as_str(), &self.0.channel];
-        self.0.shared.set(&self.0.server, &keys, (FIELD, permits)).await
+        self.0.shared.set(&self.0.server, &keys, (PERMITS_FIELD, permits)).await
     }
 
-    /// Takes so many permits, all or none, waiting for them at most so long. Fails with
-    /// [`LockError::TimedOut`] if others had them for so long.
+    /// Takes permits, all or none, waiting for at most `wait`. Fails with [`LockError::TimedOut`]
+    /// if too few were free during the wait.
     ///
-    /// Tasks of one process that wait get them in the order in which they came; so one that wants
-    /// many is not overtaken for ever by those who want few. Dropping the future at any point
-    /// leaves nothing behind.
+    /// Waiting tasks of one process get permits in the order of arrival, so a task that wants many
+    /// is not overtaken by tasks that want few. Dropping the future at any point leaves nothing
+    /// behind.
     pub async fn acquire(&self, permits: u32, wait: Duration) -> Result<Permits, LockError> {
         check_permits(permits, 1)?;
-        self.0.shared.obtain(Taking::new(self, permits), wait).await
+        self.0.shared.obtain(SemaphoreRequest::new(self, permits), wait).await
     }
 
-    /// Takes so many permits if they are free now, whoever waits for them; `None` if they are not.
+    /// Takes permits if they are free now, past the queue of waiters; `None` if they are not.
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permits>, LockError> {
         in_time(self.acquire(permits, Duration::ZERO).await)
     }
 
     /// Takes all permits that are free now; there may be none.
     pub async fn drain(&self) -> Result<Permits, LockError> {
-        self.0.shared.obtain(Taking::new(self, ALL), Duration::ZERO).await
+        self.0.shared.obtain(SemaphoreRequest::new(self, ALL_PERMITS), Duration::ZERO).await
     }
 
-    /// Gives so many permits that nobody has to hold: those of [`Permits::forget`], or additional
-    /// ones. [`Release::Gone`] if there is no semaphore.
+    /// Adds permits: those of [`Permits::forget`], or additional ones. Returns [`Release::Gone`] if
+    /// there is no semaphore.
     ///
     /// If it fails with [`LockError::Backend`] the permits are given in the background, as with
     /// [`Permits::release`].
     pub async fn release(&self, permits: u32) -> Result<Release, LockError> {
         check_permits(permits, 1)?;
         let any = String::new();
-        let giving = Giving { taking: Taking::new(self, permits), of: any, again: false };
-        self.0.shared.background.finish(giving.give(), |_| Box::pin(ready(()))).await
+        let pending_release =
+            PermitRelease { request: SemaphoreRequest::new(self, permits), of: any, again: false };
+        self.0.shared.background.finish(pending_release.give(), |_| Box::pin(ready(()))).await
     }
 
     /// How many permits are free; 0 if there is no semaphore. May be out of date when it comes.
     pub async fn available(&self) -> Result<u32, LockError> {
-        self.0.shared.number(&self.0.server, &self.0.name, FIELD).await
+        self.0.shared.number(&self.0.server, &self.0.name, PERMITS_FIELD).await
     }
 
-    /// Removes it. Permits that are out are worth nothing from then on, also if it is set anew.
+    /// Removes it. Taken permits are void from then on, also if it is set anew.
     /// `false` if there was none.
     pub async fn delete(&self) -> Result<bool, LockError> {
         let keys = [self.0.name.as_str(), &self.0.channel];
-        self.0.shared.delete(&self.0.server, &keys, FIELD).await
+        self.0.shared.delete(&self.0.server, &keys, PERMITS_FIELD).await
     }
 
-    /// Waits until no synchronizer of this server has anything to do in the background, for the end
-    /// of a process: permits that were dropped are given back then, or their server has not
-    /// answered for half a minute.
+    /// Waits for the background tasks of this server's synchronizers, for the end of a process.
+    /// Dropped permits are released then, or their server has not answered for 30 s.
     pub async fn flush(&self) {
         self.0.shared.background.flush().await;
     }
 }
 
 /// As many as there are.
-const ALL: u32 = 0;
+const ALL_PERMITS: u32 = 0;
 
 /// One acquisition on its way.
 #[derive(Clone)]
-struct Taking {
+struct SemaphoreRequest {
     semaphore: Semaphore,
     /// What it did is remembered here.
     latch: Arc<str>,
     count: u32,
 }
 
-impl Taking {
+impl SemaphoreRequest {
     fn new(semaphore: &Semaphore, count: u32) -> Self {
         let latch = prefixed("distlock_semaphore_latch", &semaphore.0.name);
         let latch = format!("{latch}:{}", Uuid::new_v4()).into();
         Self { semaphore: semaphore.clone(), latch, count }
     }
 
-    fn inner(&self) -> &Inner {
+    fn inner(&self) -> &SemaphoreState {
         &self.semaphore.0
     }
 
-    /// Sends back what it took: how many permits, of which semaphore. `at_last` if nobody asks the
-    /// server anything after it.
-    async fn release(&self, what: (u32, &str), at_last: bool) -> Result<Answered<i64>, Failure> {
+    /// Sends back what the request took: a number of permits, and of which semaphore.
+    /// `on_fresh_connection` for the last call of a request.
+    async fn release(
+        &self,
+        what: (u32, &str),
+        on_fresh_connection: bool,
+    ) -> Result<CallResult<i64>, CallError> {
         let script = &self.inner().shared.scripts.semaphore_release;
         let keys = [self.name().as_str(), &*self.latch, self.channel()];
-        let args = (WAKE_ONE, what, ms(REMEMBERED), self.server().publish());
-        if at_last {
-            call_at_last(self.server(), script, &keys, args).await
+        let args = (WAKE_ONE, what, ms(LATCH_TTL), self.server().publish());
+        if on_fresh_connection {
+            call_on_fresh_connection(self.server(), script, &keys, args).await
         } else {
-            call(self.server(), script, &keys, args).await
+            idempotent_call(self.server(), script, &keys, args).await
         }
     }
 }
 
-impl Wish for Taking {
+impl PermitRequest for SemaphoreRequest {
     type Permits = Permits;
 
     fn server(&self) -> &RedisServer {
@@ -192,50 +202,57 @@ impl Wish for Taking {
         &self.inner().channel
     }
 
-    fn meter(&self) -> &Meter {
-        &self.inner().shared.semaphore_meter
+    fn metrics(&self) -> &LockMetrics {
+        &self.inner().shared.semaphore_metrics
     }
 
-    fn anew(&self) -> Self {
+    fn with_fresh_id(&self) -> Self {
         Self::new(&self.semaphore, self.count)
     }
 
-    async fn ask(&self) -> Result<Reply<Permits>, Failure> {
+    async fn ask(&self) -> Result<PermitReply<Permits>, CallError> {
         let script = &self.inner().shared.scripts.semaphore_acquire;
         let keys = [self.name().as_str(), &*self.latch];
-        let args = (self.count, ms(REMEMBERED));
-        let answer = call::<(i64, String)>(self.server(), script, &keys, args).await?;
+        let args = (self.count, ms(LATCH_TTL));
+        let answer = idempotent_call::<(i64, String)>(self.server(), script, &keys, args).await?;
         let (taken, of) = answer.value;
-        let Ok(count) = u32::try_from(taken) else { return Ok(Reply::Busy(LOOK)) };
-        let giving = Giving { taking: Self { count, ..self.clone() }, of, again: answer.again };
-        Ok(Reply::Granted(Permits { giving: Some(giving), count, since: Instant::now() }))
+        let Ok(count) = u32::try_from(taken) else {
+            return Ok(PermitReply::Busy(MAX_MESSAGE_WAIT));
+        };
+        let pending_release =
+            PermitRelease { request: Self { count, ..self.clone() }, of, again: answer.again };
+        Ok(PermitReply::Granted(Permits {
+            pending_release: Some(pending_release),
+            count,
+            since: Instant::now(),
+        }))
     }
 
-    async fn abandon(&self) -> Result<Answered<i64>, Failure> {
-        self.release((ALL, ""), true).await
+    async fn abandon(&self) -> Result<CallResult<i64>, CallError> {
+        self.release((ALL_PERMITS, ""), true).await
     }
 }
 
 /// Permits on their way back.
-struct Giving {
-    taking: Taking,
-    /// Who set the permits; empty if that does not matter.
+struct PermitRelease {
+    request: SemaphoreRequest,
+    /// The id under which the permits were set; empty if it does not matter.
     of: String,
     /// Whether the acquisition was sent more than once.
     again: bool,
 }
 
-impl Giving {
+impl PermitRelease {
     /// Gives them back soon, or else in the background.
     async fn give(self) -> Result<Release, LockError> {
-        if self.taking.count == 0 {
+        if self.request.count == 0 {
             return Ok(Release::Released);
         }
-        match persist(SOON, || self.send(false)).await {
+        match retry_until_answered(CALL_RETRY_TIMEOUT, || self.send(false)).await {
             Ok(answer) => Ok(self.done(answer).await),
             Err(failure) => {
                 if !failure.is_final() {
-                    let background = self.taking.inner().shared.background.clone();
+                    let background = self.request.inner().shared.background.clone();
                     background.spawn(self.give_at_last());
                 }
                 Err(failure.into())
@@ -244,24 +261,24 @@ impl Giving {
     }
 
     async fn give_at_last(self) {
-        match persist(GIVE_BACK, || self.send(true)).await {
+        match retry_until_answered(GIVE_BACK_TIMEOUT, || self.send(true)).await {
             // The answer may be that to an earlier sending.
             Ok(_) => {}
             Err(failure) => {
-                let (error, count) = (LockError::from(failure), self.taking.count);
-                tracing::warn!(%error, name = %self.taking.name(), count, "permits are lost");
+                let (error, count) = (LockError::from(failure), self.request.count);
+                tracing::warn!(%error, name = %self.request.name(), count, "permits are lost");
             }
         }
     }
 
-    async fn send(&self, at_last: bool) -> Result<Answered<i64>, Failure> {
-        self.taking.release((self.taking.count, &self.of), at_last).await
+    async fn send(&self, on_fresh_connection: bool) -> Result<CallResult<i64>, CallError> {
+        self.request.release((self.request.count, &self.of), on_fresh_connection).await
     }
 
-    async fn done(&self, answer: Answered<i64>) -> Release {
+    async fn done(&self, answer: CallResult<i64>) -> Release {
         if !self.again && !answer.again {
-            // Nothing of this id is under way any more, so that nobody will ask for it.
-            forget(self.taking.server(), &*self.taking.latch).await;
+            // No call of this id is in flight any more, so its latch is not needed.
+            delete_latches(self.request.server(), &*self.request.latch).await;
         }
         if answer.value == 1 { Release::Released } else { Release::Gone }
     }
@@ -271,7 +288,7 @@ impl Giving {
 /// if their holder panics.
 #[must_use = "dropping the permits gives them back"]
 pub struct Permits {
-    giving: Option<Giving>,
+    pending_release: Option<PermitRelease>,
     count: u32,
     since: Instant,
 }
@@ -285,36 +302,36 @@ impl Permits {
     /// Gives them back. [`Release::Gone`] if the semaphore was removed meanwhile, or the server has
     /// forgotten it; nothing was done then.
     ///
-    /// If it fails with [`LockError::Backend`] the server has not answered for half a second; the
-    /// permits are then given back in the background, where it may take half a minute more. They
-    /// count once, however often that is sent. It goes on if the future is dropped.
+    /// Fails with [`LockError::Backend`] if the server has not answered for half a second. The
+    /// background then repeats the release for up to 30 s; it counts once. It goes on if the future
+    /// is dropped.
     pub async fn release(mut self) -> Result<Release, LockError> {
-        let Some(giving) = self.end() else { return Ok(Release::Gone) };
-        let background = giving.taking.inner().shared.background.clone();
-        background.finish(giving.give(), |_| Box::pin(ready(()))).await
+        let Some(pending_release) = self.end() else { return Ok(Release::Gone) };
+        let background = pending_release.request.inner().shared.background.clone();
+        background.finish(pending_release.give(), |_| Box::pin(ready(()))).await
     }
 
-    /// Keeps them taken for ever, or until somebody calls [`Semaphore::release`] for them. Returns
-    /// how many.
+    /// Keeps the permits taken, until [`Semaphore::release`] is called for them. Returns their
+    /// number.
     pub fn forget(mut self) -> u32 {
         self.end();
         self.count
     }
 
-    fn end(&mut self) -> Option<Giving> {
-        let giving = self.giving.take()?;
-        giving.taking.meter().ended(self.since.elapsed(), false);
-        Some(giving)
+    fn end(&mut self) -> Option<PermitRelease> {
+        let pending_release = self.pending_release.take()?;
+        pending_release.request.metrics().record_hold(self.since.elapsed(), false);
+        Some(pending_release)
     }
 }
 
 impl Drop for Permits {
     fn drop(&mut self) {
-        let Some(giving) = self.end() else { return };
-        let background = giving.taking.inner().shared.background.clone();
+        let Some(pending_release) = self.end() else { return };
+        let background = pending_release.request.inner().shared.background.clone();
         background.spawn(async move {
-            if let Err(error) = giving.give().await {
-                tracing::debug!(%error, "permits that were dropped are given back later");
+            if let Err(error) = pending_release.give().await {
+                tracing::debug!(%error, "dropped permits not released yet; retrying");
             }
         });
     }

@@ -1,19 +1,22 @@
 //! `set-nx`: `SET name owner NX PX lease`, freed by a bare DEL.
 //!
 //! The lease comes with the key, in one command. Guarantees exclusion among processes while the
-//! work is shorter than the lease. Flaws: longer work has two holders, and its late DEL frees the
-//! successor's lock, so that a third enters beside the second; a key of any other kind is freed as
-//! well. An attempt without an answer is left to its lease: a DEL might free another's lock.
-//! Source: the Redis documentation of SET. Test:
-//! `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
+//! work is shorter than the lease. Flaws:
+//! - longer work has two holders, and its late DEL frees the successor's lock, so that a third
+//!   enters beside the second;
+//! - a key of any other kind is freed as well.
+//!
+//! An attempt without an answer is left to its lease: a DEL might free another's lock. Source: the
+//! Redis documentation of SET. Test: `a_late_del_frees_the_successor_and_a_third_enters` in
+//! `tests/basic_kinds.rs`.
 
 use redis::{ExistenceCheck, SetExpiry, SetOptions};
 use tokio::time::Instant;
 
-use super::one_key::{self, OneKey, lease_ms};
-use super::{RedisConnection, RedisServer};
+use crate::redis::one_key::{self, OneKey, lease_ms};
+use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
+    Acquisition, Guarantees, LockError, LockKind, Locker, Release, Request, Validity, guarantees,
 };
 
 #[derive(Clone)]
@@ -42,8 +45,12 @@ impl Locker for SetNx {
 }
 
 impl OneKey for SetNx {
-    async fn take(&mut self, request: &Request) -> Result<Option<Belief>, LockError> {
+    async fn take(&mut self, request: &Request) -> Result<Option<Validity>, LockError> {
         take(&mut self.connection, request).await
+    }
+
+    async fn has_no_expiry(&mut self, request: &Request) -> bool {
+        one_key::has_no_expiry(&mut self.connection, &request.name).await
     }
 
     async fn free(&mut self, request: &Request) -> Result<Release, LockError> {
@@ -52,10 +59,10 @@ impl OneKey for SetNx {
 }
 
 /// `SET name owner NX PX lease`: how `owner-check` and `lua-release` take their keys, too.
-pub(super) async fn take(
+pub(crate) async fn take(
     connection: &mut RedisConnection,
     request: &Request,
-) -> Result<Option<Belief>, LockError> {
+) -> Result<Option<Validity>, LockError> {
     let if_free = SetOptions::default()
         .conditional_set(ExistenceCheck::NX)
         .with_expiration(SetExpiry::PX(lease_ms(request)));
@@ -66,5 +73,5 @@ pub(super) async fn take(
         .arg(if_free)
         .query_async(connection)
         .await?;
-    Ok(granted.map(|_| Belief::in_lease(sent, request.lease)))
+    Ok(granted.map(|_| Validity::of_lease(sent, request.lease)))
 }

@@ -1,20 +1,23 @@
 //! `setnx-expire`: SETNX, then EXPIRE as a second command, then a bare DEL.
 //!
-//! How locks in Redis began, and how many still are. Guarantees exclusion among processes as long
-//! as nobody dies, no connection breaks, and no work is longer than its lease. Flaws: a holder
-//! that dies between the two commands leaves a key without a lease, which keeps everybody out for
-//! ever, and on the very first rung, without EXPIRE at all, each holder that dies does; DEL removes
-//! whoever's key is there; work longer than the lease has two holders. An attempt without an answer
-//! is left to the lease, if it got one. Source: the Redis documentation of SETNX. Tests:
-//! `a_connection_lost_before_expire_locks_everybody_out_for_ever` and
-//! `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
+//! How locks in Redis began, and how many still are. Guarantees exclusion among processes while no
+//! holder dies, no connection breaks and no work is longer than its lease. Flaws:
+//! - a holder that dies between the two commands leaves a key without a lease, which keeps all
+//!   others out for ever;
+//! - on the very first rung, without EXPIRE, each holder that dies does that;
+//! - DEL removes the key of any owner;
+//! - work longer than the lease has two holders.
+//!
+//! An attempt without an answer is left to the lease, if it got one. Source: the Redis
+//! documentation of SETNX. Tests: `a_connection_lost_before_expire_locks_everybody_out_for_ever`
+//! and `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
 
 use tokio::time::Instant;
 
-use super::one_key::{self, OneKey, lease_ms};
-use super::{RedisConnection, RedisServer};
+use crate::redis::one_key::{self, OneKey, lease_ms};
+use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Belief, Guarantees, LockError, LockKind, Locker, Release, Request, guarantees,
+    Acquisition, Guarantees, LockError, LockKind, Locker, Release, Request, Validity, guarantees,
 };
 
 /// `setnx-expire`, and the rung before it, which never expires.
@@ -30,8 +33,8 @@ impl SetnxExpire {
         Self { connection: server.connection(), expires: true }
     }
 
-    /// SETNX alone, the very first rung: the key of a holder that dies stays for ever. The holder
-    /// itself stops believing when the lease it asked for is over.
+    /// SETNX alone, the very first rung: the key of a dead holder stays for ever. The holder's own
+    /// validity ends with the lease it asked for.
     pub fn without_expire(server: &RedisServer) -> Self {
         Self { expires: false, ..Self::new(server) }
     }
@@ -52,7 +55,7 @@ impl Locker for SetnxExpire {
 }
 
 impl OneKey for SetnxExpire {
-    async fn take(&mut self, request: &Request) -> Result<Option<Belief>, LockError> {
+    async fn take(&mut self, request: &Request) -> Result<Option<Validity>, LockError> {
         let sent = Instant::now();
         let mut setnx = redis::cmd("SETNX");
         setnx.arg(request.name.as_str()).arg(request.owner.as_str());
@@ -67,7 +70,11 @@ impl OneKey for SetnxExpire {
             expire.arg(request.name.as_str()).arg(lease_ms(request));
             expire.exec_async(&mut self.connection).await?;
         }
-        Ok(Some(Belief::in_lease(sent, request.lease)))
+        Ok(Some(Validity::of_lease(sent, request.lease)))
+    }
+
+    async fn has_no_expiry(&mut self, request: &Request) -> bool {
+        self.expires && one_key::has_no_expiry(&mut self.connection, &request.name).await
     }
 
     async fn free(&mut self, request: &Request) -> Result<Release, LockError> {

@@ -1,9 +1,9 @@
 //! Messages that a lock may be free.
 //!
-//! One connection per server, made when the first waiter subscribes
-//! and closed when nobody has subscribed for a while, carries the messages of all channels.
-//! Subscriptions are counted: a channel is subscribed to once, however many tasks wait for it, and
-//! given up a moment after the last of them. A waiter is told to look again
+//! One connection per server carries the messages of all channels. The first waiter makes it; it is
+//! closed after 30 s without subscriptions. Subscriptions are counted: a channel is subscribed to
+//! once for all its waiters, and unsubscribed 250 ms after the last one has gone. A waiter is told
+//! to try again
 //! - when a message comes: [`WAKE_ALL`] tells every waiter of the channel; any other tells one,
 //!   and is kept for the next to wait if none is waiting;
 //! - when the channel was subscribed to, also anew after a lost connection: a message may have been
@@ -11,21 +11,21 @@
 //! - when the time is over for which it wanted to wait. That is what a lost message costs, and how
 //!   waiters go on while there is no connection.
 //!
-//! A connection that ends is noticed at once, one that is half open at the next PING: within
-//! [`PING_EVERY`] + [`ANSWER`]. It is made again, with growing pauses, for as long as somebody
-//! waits. Waiters are not told of the loss itself but of its end, when there is somebody to ask.
+//! A connection that ends is noticed at once. One that is half open is noticed at the next PING,
+//! within [`PING_INTERVAL`] + [`RESPONSE_TIMEOUT`]. While there are waiters it is made again, with
+//! growing pauses. Waiters are told when the connection is back, not when it is lost.
 //!
 //! **On a Redis Cluster** (7 or later) channels are sharded: a message stays with the slot of its
-//! channel. There is one such connection per master whose channels are waited for. When a slot goes
-//! to another master the old one says so, or is not heard any more; then the waiters of the channel
-//! are told to look, and subscribe where it is now.
+//! channel. There is one such connection per master with subscribed channels. When a slot moves,
+//! the old master says so or falls silent. Then the waiters of the channel try again and subscribe
+//! at the new master.
 //!
 //! Needs RESP3 (Redis 6 or later). Source: Redisson's `PublishSubscribe` and `LockPubSub`; known
 //! bugs of theirs that this avoids: redisson#4064, #5761, #6026. Tests: `signal/tests.rs`,
 //! `tests/redisson_waiting.rs`.
 
 mod link;
-mod table;
+mod subscription_table;
 #[cfg(test)]
 mod tests;
 
@@ -40,33 +40,33 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::RedisConnection;
-use table::{Channel, Table};
+use subscription_table::{Channel, SubscriptionTable};
 
 /// The message that one waiter may try: the lock is free, or one permit is.
 pub(crate) const WAKE_ONE: &str = "0";
-/// The message that all waiters may try: those who share the lock do not exclude each other.
+/// The message for all waiters: readers, which share the lock.
 pub(crate) const WAKE_ALL: &str = "1";
 
 /// How long the server may take to answer, or to accept the connection.
-const ANSWER: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often an idle connection is asked for a sign of life.
-const PING_EVERY: Duration = Duration::from_secs(2);
+const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a channel stays subscribed to after the last waiter: the next one often comes soon.
-const LINGER: Duration = Duration::from_millis(250);
+const UNSUBSCRIBE_DELAY: Duration = Duration::from_millis(250);
 /// How long the connection is kept when no channel is.
-const CLOSE_AFTER: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause before a connection is tried again doubles from the first to the second of these.
-const RECONNECT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const RECONNECT_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// How often a process that gives way looks, at most, before it asks for the lock.
-const MOST_LOOKS: u64 = 2;
+const MAX_LOOKS: u64 = 2;
 /// The most channels of one SUBSCRIBE or UNSUBSCRIBE.
-const BATCH: usize = 500;
+const MAX_CHANNELS_PER_COMMAND: usize = 500;
 
 /// The channels of a server or a cluster. Cheap to clone; clones share the connections.
 #[derive(Clone)]
-pub(crate) struct Signals(Arc<Lines>);
+pub(crate) struct Signals(Arc<SignalLines>);
 
-struct Lines {
+struct SignalLines {
     connection: RedisConnection,
     /// One for each server that has channels.
     by_server: Mutex<HashMap<Arc<str>, Line>>,
@@ -74,14 +74,14 @@ struct Lines {
 }
 
 /// The channels of one server.
-type Line = Arc<Inner>;
+type Line = Arc<ServerLine>;
 
-struct Inner {
+struct ServerLine {
     /// What the server is called.
     server: Arc<str>,
     /// Knows how to get there, and which server has a channel.
     connection: RedisConnection,
-    table: Mutex<Table>,
+    table: Mutex<SubscriptionTable>,
     /// There is something to do for the task that has the connection.
     changed: Notify,
 }
@@ -90,7 +90,7 @@ impl Signals {
     /// Makes no connection yet.
     pub(crate) fn new(connection: &RedisConnection) -> Self {
         let (by_server, closed) = (Mutex::default(), AtomicBool::new(false));
-        Self(Arc::new(Lines { connection: connection.clone(), by_server, closed }))
+        Self(Arc::new(SignalLines { connection: connection.clone(), by_server, closed }))
     }
 
     /// Waits for the messages of a channel from now on. Comes back at once; the first
@@ -98,7 +98,7 @@ impl Signals {
     /// what was sent before may have been missed.
     pub(crate) fn subscribe(&self, channel: &str) -> Subscription {
         let line = self.line(channel);
-        let (name, entry) = line.table().enter(channel, Inner::start(&line));
+        let (name, entry) = line.table().enter(channel, ServerLine::start(&line));
         line.changed.notify_one();
         let mut subscription = self.subscription(line, name, entry);
         if subscription.is_live() {
@@ -107,9 +107,8 @@ impl Signals {
         subscription
     }
 
-    /// The same, if this process is interested in the channel already; for a waiter that has not
-    /// looked yet: of a channel that is subscribed to it misses nothing from now on, and need not
-    /// look again for having subscribed.
+    /// Joins the subscription of a channel that this process has already. For a waiter before its
+    /// first attempt: it misses no message from now on, and needs no extra attempt.
     pub(crate) fn join(&self, channel: &str) -> Option<Subscription> {
         let line = self.line(channel);
         let (name, entry) = line.table().join(channel)?;
@@ -122,8 +121,8 @@ impl Signals {
         self.line(channel).table().releasing(channel)
     }
 
-    /// It has, and the message reached so many processes. If others want it, it follows what they
-    /// do for a while, to give way to them.
+    /// Notes that the lock was released, and how many processes got the message. If others want it,
+    /// the process follows the channel, to yield to them.
     pub(crate) fn released(&self, channel: &str, told: u64, before: u64) {
         if told > 0 {
             let subscription = self.join(channel).unwrap_or_else(|| self.subscribe(channel));
@@ -136,7 +135,7 @@ impl Signals {
         self.lines().values().map(|line| line.table().len()).sum()
     }
 
-    /// Nobody will subscribe any more: the connections end with the last subscription.
+    /// Ends the connections with their last subscription.
     pub(crate) fn close(&self) {
         self.0.closed.store(true, Ordering::Relaxed);
         for line in self.lines().values() {
@@ -144,7 +143,7 @@ impl Signals {
         }
     }
 
-    /// That of the server that has the channel, as far as is known; if it does not, it says so.
+    /// The line of the server that has the channel, as far as is known; if it does not, it says so.
     fn line(&self, channel: &str) -> Line {
         let name = self.0.connection.known_name(channel);
         let mut lines = self.lines();
@@ -154,7 +153,7 @@ impl Signals {
         // Those of servers that have no channels any more.
         lines.retain(|_, line| Arc::strong_count(line) > 1 || line.table().len() > 0);
         let (connection, table) = (self.0.connection.clone(), Mutex::default());
-        let line = Arc::new(Inner {
+        let line = Arc::new(ServerLine {
             server: Arc::clone(&name),
             connection,
             table,
@@ -178,8 +177,8 @@ impl Signals {
     }
 }
 
-impl Inner {
-    fn table(&self) -> MutexGuard<'_, Table> {
+impl ServerLine {
+    fn table(&self) -> MutexGuard<'_, SubscriptionTable> {
         // Each change is made of steps that do not panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,8 +234,8 @@ impl Subscription {
         }
     }
 
-    /// It is about to look at the lock: the message of this process's own last release, which may
-    /// come later, is older than that.
+    /// Notes that the waiter is about to look at the lock. The message of this process's own last
+    /// release is older than that, although it may come later.
     pub(crate) fn looks_now(&mut self) {
         self.heard = self.channel.heard();
     }
@@ -246,9 +245,9 @@ impl Subscription {
         self.channel.has_only_heard(self.heard) && self.line.table().is_alone(&self.name)
     }
 
-    /// A process that had the lock lately asks a little later than the others who want it: else the
-    /// quickest would have it again and again. Meanwhile it looks at the lock, a round trip each
-    /// time, until it finds it taken.
+    /// Yields to the other processes that want the lock, if this process had it lately; else the
+    /// quickest would have it again and again. Until the lock is taken it looks at it up to
+    /// [`MAX_LOOKS`] times, a round trip each.
     pub(crate) async fn give_way<T, F: Future<Output = RedisResult<Option<T>>>>(
         &self,
         look: impl Fn() -> F,

@@ -1,17 +1,16 @@
 //! The mechanism that lives in `ZooKeeper`.
 //!
-//! Reading order: `path` (names of locks and nodes, who is before whom), `session` (requests,
-//! belief, heartbeat), `contender` (one node), `leaving` (nodes that were given up), `holding`
-//! (re-entry), `mutex` (the lock). A process has one session for all its locks; when that ends, or
-//! has been without a server for a while, the next acquisition opens another, and what is held
-//! stays in the one where it is.
+//! Reading order: `path` (names and order of nodes), `session` (requests, validity, heartbeat),
+//! `contender` (one node), `delayed_removal` (nodes that were given up), `held_nodes` (re-entry),
+//! `lock` (the mechanism). A process has one session for all its locks. If the session ends, or has
+//! had no server for 2 s, the next acquisition opens another one. Locks that are held stay in the
+//! session that took them.
 
-mod contender;
-mod holding;
-mod leaving;
-pub(crate) mod mutex;
-mod path;
-mod session;
+pub(crate) mod contender;
+mod delayed_removal;
+pub(crate) mod held_nodes;
+pub(crate) mod path;
+pub(crate) mod session;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,38 +18,38 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use self::holding::Holdings;
-use self::leaving::Leaving;
-use self::session::{Failure, Session, deadline};
+use self::delayed_removal::DelayedRemovals;
+use self::held_nodes::HeldNodes;
+use self::session::{RequestError, ZooKeeperSession, deadline};
 use crate::{LockError, LockOptions};
 
 /// What a session must at least last: its heartbeat has to fit in three times.
-const SHORTEST_SESSION: Duration = Duration::from_millis(100);
+const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 /// Before another try to open a session: an ensemble without a leader may have one soon.
-const OPENING_PAUSE: Duration = Duration::from_millis(100);
+const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A `ZooKeeper` ensemble, 3.5 or newer. Cheap to clone; clones share the session, which is closed
 /// when the last of them and the last hold have gone.
 #[derive(Clone)]
 pub struct ZooKeeperServer {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<ZooKeeperState>,
 }
 
-struct Shared {
+pub(crate) struct ZooKeeperState {
     cluster: String,
     session_timeout: Duration,
     runtime: Handle,
     /// The session of the next acquisition, if it has not ended by then.
-    session: tokio::sync::Mutex<Option<Arc<Session>>>,
-    holdings: Holdings,
-    leaving: Leaving,
+    session: tokio::sync::Mutex<Option<Arc<ZooKeeperSession>>>,
+    pub(crate) held_nodes: HeldNodes,
+    pub(crate) delayed_removals: DelayedRemovals,
 }
 
 impl ZooKeeperServer {
     /// Opens a session. The string is Curator's, `host:port,host:port/chroot`; the chroot must
-    /// exist. The session time-out, 100 ms to a day, is what a holder that dies keeps its locks
-    /// for; the server may insist on a longer or a shorter one (by default 2 to 20 of its ticks).
-    /// The answers to one call are waited for 2 s.
+    /// exist. A dead holder keeps its locks for the session time-out, 100 ms to a day. The server
+    /// may insist on a longer or a shorter one (by default 2 to 20 of its ticks). The answers to
+    /// one call are awaited for 2 s.
     ///
     /// Needs a tokio runtime for the rest of its life. Fails with [`LockError::Backend`] if no
     /// server answers, and with [`LockError::BadRequest`].
@@ -58,19 +57,19 @@ impl ZooKeeperServer {
         connect_string: &str,
         session_timeout: Duration,
     ) -> Result<Self, LockError> {
-        if !(SHORTEST_SESSION..=LockOptions::MAX).contains(&session_timeout) {
+        if !(MIN_SESSION_TIMEOUT..=LockOptions::MAX).contains(&session_timeout) {
             let limit = format!("must be 100 ms to a day, is {} ms", session_timeout.as_millis());
             return Err(LockError::BadRequest { field: "session time-out", limit });
         }
         let runtime = Handle::current();
         let server = Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ZooKeeperState {
                 cluster: connect_string.to_owned(),
                 session_timeout,
-                leaving: Leaving::on(&runtime),
+                delayed_removals: DelayedRemovals::on(&runtime),
                 runtime,
                 session: tokio::sync::Mutex::default(),
-                holdings: Holdings::default(),
+                held_nodes: HeldNodes::default(),
             }),
         };
         server.session(deadline()).await?;
@@ -79,9 +78,9 @@ impl ZooKeeperServer {
 
     /// The present session, or a new one if that has ended or lost its server. One caller opens it
     /// for all.
-    async fn session(&self, until: Instant) -> Result<Arc<Session>, LockError> {
+    pub(crate) async fn session(&self, until: Instant) -> Result<Arc<ZooKeeperSession>, LockError> {
         let shared = &self.shared;
-        let mut failure = Failure::Unanswered("no ZooKeeper session in time".into());
+        let mut failure = RequestError::Unanswered("no ZooKeeper session in time".into());
         let Ok(mut present) = timeout_at(until, shared.session.lock()).await else {
             return Err(failure.into());
         };
@@ -90,14 +89,14 @@ impl ZooKeeperServer {
         }
         loop {
             let (cluster, runtime) = (shared.cluster.clone(), shared.runtime.clone());
-            let opening = Session::open(cluster, shared.session_timeout, runtime);
+            let opening = ZooKeeperSession::open(cluster, shared.session_timeout, runtime);
             match timeout_at(until, opening).await {
                 Ok(Ok(session)) => return Ok(Arc::clone(present.insert(Arc::new(session)))),
-                Ok(Err(reason @ Failure::Unanswered(_))) => failure = reason,
+                Ok(Err(reason @ RequestError::Unanswered(_))) => failure = reason,
                 Ok(Err(refusal)) => return Err(refusal.into()),
                 Err(_) => return Err(failure.into()),
             }
-            sleep(OPENING_PAUSE).await;
+            sleep(OPEN_RETRY_PAUSE).await;
         }
     }
 }

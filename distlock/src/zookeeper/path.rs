@@ -1,30 +1,30 @@
 //! From the name of a lock to its znode, and what the names of the children there say.
 //!
-//! A name that begins with `/` is the absolute path of the znode itself, so that a program with
-//! Curator can share the lock: `/locks/x` is `new InterProcessMutex(client, "/locks/x")`. Any
-//! other name is a child of `/distlock`: ASCII letters, digits and `-_.~:@+=,{}` stay, every other
-//! byte of its UTF-8 is written `%XX`. So `lock:order:17` is `/distlock/lock:order:17`, and no two
-//! such names share a znode.
+//! A name that begins with `/` is the absolute path of the znode, so that a program with Curator
+//! can share the lock: `/locks/x` is `new InterProcessMutex(client, "/locks/x")`. Any other name is
+//! a child of `/distlock`. ASCII letters, digits and `-_.~:@+=,{}` stay; every other byte of its
+//! UTF-8 is written `%XX`. So `lock:order:17` is `/distlock/lock:order:17`, and no two such names
+//! share a znode.
 //!
 //! The contenders are children `_c_<uuid>-lock-<sequence>`. The sequence is the server's 32-bit
-//! counter of the znode; after 2147483647 it goes on at -2147483648, so two of them are compared by
-//! their distance.
+//! counter of the znode. After 2147483647 it continues at -2147483648, so two of them are compared
+//! by their distance.
 
 use uuid::Uuid;
 
 use crate::{LockError, LockName};
 
-const BASE: &str = "/distlock";
+const BASE_PATH: &str = "/distlock";
 /// What stands between a contender's own part and the sequence, in Curator's locks.
-const LOCK: &str = "lock-";
+const LOCK_SUFFIX: &str = "lock-";
 /// Belongs to the server.
-const RESERVED: &str = "/zookeeper";
+const RESERVED_PATH: &str = "/zookeeper";
 
 /// The znode whose children contend for the lock.
-pub(super) fn container(name: &LockName) -> Result<String, LockError> {
+pub(crate) fn container(name: &LockName) -> Result<String, LockError> {
     let name = name.as_str();
     if !name.starts_with('/') {
-        return Ok(format!("{BASE}/{}", encoded(name)));
+        return Ok(format!("{BASE_PATH}/{}", encoded(name)));
     }
     let refuse = |limit: &str| {
         Err(LockError::BadRequest { field: "lock name", limit: format!("as a znode {limit}") })
@@ -32,7 +32,7 @@ pub(super) fn container(name: &LockName) -> Result<String, LockError> {
     if name.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
         return refuse("must have no part that is empty, `.` or `..`");
     }
-    if name == RESERVED || name.starts_with("/zookeeper/") {
+    if name == RESERVED_PATH || name.starts_with("/zookeeper/") {
         return refuse("must not be below /zookeeper");
     }
     if name.chars().any(|c| matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')) {
@@ -54,19 +54,19 @@ fn encoded(name: &str) -> String {
 }
 
 /// How the names of a contender's node begin, before anything else is known of it.
-pub(super) fn protection(id: Uuid) -> String {
+pub(crate) fn protection(id: Uuid) -> String {
     format!("_c_{id}-")
 }
 
 /// The path of a contender's node up to the sequence, which the server appends.
-pub(super) fn contender(container: &str, id: Uuid) -> String {
-    format!("{container}/{}{LOCK}", protection(id))
+pub(crate) fn contender(container: &str, id: Uuid) -> String {
+    format!("{container}/{}{LOCK_SUFFIX}", protection(id))
 }
 
 /// Where a contender stands.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Nobody is before it.
+pub(crate) enum QueuePlace {
+    /// No node is before it.
     First,
     /// This child is right before it.
     Behind(String),
@@ -76,21 +76,21 @@ pub(super) enum Standing {
 
 /// Where the contender of that name stands among the children. Fails with
 /// [`LockError::HeldByOtherKind`] if one of them is no contender for a lock.
-pub(super) fn standing(own: &str, children: &[String]) -> Result<Standing, LockError> {
+pub(crate) fn queue_place(own: &str, children: &[String]) -> Result<QueuePlace, LockError> {
     let sequences = sequences(children)?;
     let Some(place) = sequences.iter().find(|(name, _)| *name == own).map(|(_, place)| *place)
     else {
-        return Ok(Standing::Absent);
+        return Ok(QueuePlace::Absent);
     };
     // How far it is from each other one to the own place, whatever the counter has passed.
     let distance = |sequence: i32| place.wrapping_sub(sequence);
     let before = sequences.into_iter().filter(|(_, sequence)| distance(*sequence) > 0);
     let nearest = before.min_by_key(|(_, sequence)| distance(*sequence));
-    Ok(nearest.map_or(Standing::First, |(name, _)| Standing::Behind(name.to_owned())))
+    Ok(nearest.map_or(QueuePlace::First, |(name, _)| QueuePlace::Behind(name.to_owned())))
 }
 
 fn sequences(children: &[String]) -> Result<Vec<(&str, i32)>, LockError> {
-    let sequence = |name: &str| name.rsplit_once(LOCK)?.1.parse().ok();
+    let sequence = |name: &str| name.rsplit_once(LOCK_SUFFIX)?.1.parse().ok();
     let known = |name| Some((name, sequence(name)?));
     children.iter().map(|name| known(name.as_str()).ok_or(LockError::HeldByOtherKind)).collect()
 }
@@ -150,25 +150,25 @@ mod tests {
     fn the_lowest_sequence_is_first_and_each_other_one_is_behind_the_next_lower() {
         // As the server lists them: in no order. The highest id has the lowest sequence.
         let children = [child(1, 9), child(2, 2), child(3, 10), child(9, 1)];
-        let of = |index: usize| standing(&children[index], &children).unwrap();
-        assert_eq!(of(3), Standing::First);
-        assert_eq!(of(1), Standing::Behind(child(9, 1)));
-        assert_eq!(of(0), Standing::Behind(child(2, 2)));
-        assert_eq!(of(2), Standing::Behind(child(1, 9)));
-        assert_eq!(standing(&child(4, 3), &children).unwrap(), Standing::Absent);
+        let of = |index: usize| queue_place(&children[index], &children).unwrap();
+        assert_eq!(of(3), QueuePlace::First);
+        assert_eq!(of(1), QueuePlace::Behind(child(9, 1)));
+        assert_eq!(of(0), QueuePlace::Behind(child(2, 2)));
+        assert_eq!(of(2), QueuePlace::Behind(child(1, 9)));
+        assert_eq!(queue_place(&child(4, 3), &children).unwrap(), QueuePlace::Absent);
     }
 
     #[test]
     fn a_counter_that_has_overflowed_does_not_let_the_newest_overtake() {
         let names = [child(1, i32::MAX - 1), child(2, i32::MAX), child(3, i32::MIN), child(4, -5)];
         assert!(names[2].ends_with("-lock--2147483648"), "{}", names[2]);
-        let of = |index: usize| standing(&names[index], &names).unwrap();
-        assert_eq!(of(0), Standing::First);
-        assert_eq!(of(1), Standing::Behind(names[0].clone()));
-        assert_eq!(of(2), Standing::Behind(names[1].clone()));
-        assert_eq!(of(3), Standing::Behind(names[2].clone()));
+        let of = |index: usize| queue_place(&names[index], &names).unwrap();
+        assert_eq!(of(0), QueuePlace::First);
+        assert_eq!(of(1), QueuePlace::Behind(names[0].clone()));
+        assert_eq!(of(2), QueuePlace::Behind(names[1].clone()));
+        assert_eq!(of(3), QueuePlace::Behind(names[2].clone()));
         let later = [child(1, -1), child(2, 0)];
-        assert_eq!(standing(&later[1], &later).unwrap(), Standing::Behind(later[0].clone()));
+        assert_eq!(queue_place(&later[1], &later).unwrap(), QueuePlace::Behind(later[0].clone()));
     }
 
     #[test]
@@ -177,11 +177,11 @@ mod tests {
             ["leases", "_c_x-__WRIT__0000000001", "a-lock-", "a-lock-x", "lock-99999999999"]
         {
             let children = [child(1, 1), other.to_owned()];
-            let refused = standing(&children[0], &children).unwrap_err();
+            let refused = queue_place(&children[0], &children).unwrap_err();
             assert!(matches!(refused, LockError::HeldByOtherKind), "{other}: {refused}");
         }
         let unprotected = [child(1, 1), "lock-0000000000".to_owned()];
-        let behind = Standing::Behind(unprotected[1].clone());
-        assert_eq!(standing(&unprotected[0], &unprotected).unwrap(), behind);
+        let behind = QueuePlace::Behind(unprotected[1].clone());
+        assert_eq!(queue_place(&unprotected[0], &unprotected).unwrap(), behind);
     }
 }

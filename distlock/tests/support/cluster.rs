@@ -13,14 +13,14 @@ pub(crate) struct Nodes {
     _bed: Bed,
 }
 
-/// Three masters that nobody moves or kills; the bed takes them down when the process ends.
+/// Three masters that no test moves or kills; the testbed ends them with the process.
 pub(crate) fn shared() -> &'static Nodes {
     static NODES: OnceLock<Nodes> = OnceLock::new();
     NODES.get_or_init(|| Nodes::start(0))
 }
 
 impl Nodes {
-    /// Three masters, each with so many replicas.
+    /// Three masters, each with this number of replicas.
     pub(crate) fn start(replicas_each: u16) -> Self {
         tokio::task::block_in_place(|| {
             let bed = Bed::start().expect("a private bed");

@@ -89,7 +89,7 @@ pub(crate) fn options(wait: Duration, lease: Duration) -> LockOptions {
     LockOptions::new(wait, Lease::Fixed(lease))
 }
 
-/// Fails at once if somebody has the lock.
+/// Fails at once if the lock is held.
 pub(crate) fn at_once() -> LockOptions {
     options(Duration::ZERO, LONG)
 }

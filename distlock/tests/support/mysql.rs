@@ -17,12 +17,12 @@ use tokio::time::timeout;
 use super::LONG;
 
 /// A database of one's own. The bed goes last.
-pub(crate) struct Own {
+pub(crate) struct OwnDb {
     pub(crate) database: Database,
     _bed: Bed,
 }
 
-impl Own {
+impl OwnDb {
     /// The server that is installed, or the one in the folder that `TEST_DATABASE_FOLDER` names.
     pub(crate) fn start() -> Self {
         let bed = match std::env::var_os("TEST_DATABASE_FOLDER") {
@@ -42,9 +42,9 @@ impl Own {
 }
 
 /// The database of this test program; the bed takes it down when the process ends.
-pub(crate) fn own() -> &'static Own {
-    static OWN: OnceLock<Own> = OnceLock::new();
-    OWN.get_or_init(Own::start)
+pub(crate) fn own() -> &'static OwnDb {
+    static OWN: OnceLock<OwnDb> = OnceLock::new();
+    OWN.get_or_init(OwnDb::start)
 }
 
 /// What is another process as far as the database can see.
@@ -78,7 +78,7 @@ pub(crate) fn renewed(wait: Duration, lease: Duration) -> LockOptions {
     LockOptions::new(wait, Lease::Renewed(lease))
 }
 
-/// Fails at once if somebody has the lock.
+/// Fails at once if the lock is held.
 pub(crate) fn try_now() -> LockOptions {
     renewed(Duration::ZERO, LONG)
 }
@@ -98,7 +98,7 @@ pub(crate) async fn number(pool: &MySqlPool, sql: &'static str, name: &LockName)
     row.expect(sql).map(|row| row.get(0))
 }
 
-/// Waits until so many wait for that lock inside the server.
+/// Waits until this number of waiters waits for the lock inside the server.
 pub(crate) async fn until_waiters(pool: &MySqlPool, name: &LockName, wanted: i64) {
     let hex = name.as_str().bytes().fold(String::new(), |hex, byte| format!("{hex}{byte:02X}"));
     super::eventually(&format!("{wanted} wait"), async || {
@@ -110,8 +110,8 @@ pub(crate) async fn until_waiters(pool: &MySqlPool, name: &LockName, wanted: i64
     .await;
 }
 
-/// Begins to wait for a held lock, goes away at once, and looks whether the server has noticed
-/// before it would have by itself, at the end of a slice of a second.
+/// Begins to wait for a held lock and is dropped at once. Checks that the server notices before the
+/// end of a slice of a second, when it would notice by itself.
 pub(crate) async fn assert_waiters_are_killed(kind: LockKind) {
     let (first, second, name) = (server().await, server().await, super::fresh_name());
     let locks = locks_on(kind, &second);
@@ -138,7 +138,7 @@ pub(crate) async fn assert_waiters_are_killed(kind: LockKind) {
     assert!(soonest < Duration::from_millis(600), "{soonest:?}: it was not killed");
 }
 
-/// Nobody who borrows a connection finds somebody else's transaction, lock or settings.
+/// No borrower of a connection finds another's transaction, lock or settings.
 pub(crate) async fn assert_clean(server: &MySqlServer) {
     let mut borrowed = Vec::new();
     for _ in 0..server.pool().size().max(1) {
@@ -181,8 +181,8 @@ impl Section {
     }
 }
 
-/// Drops acquisitions of a free and of a busy lock at each of their first awaits, and looks each
-/// time whether anything is left of them.
+/// Drops acquisitions of a free and of a busy lock at each of their first awaits, and checks each
+/// time that nothing is left of them.
 pub(crate) async fn drop_at_any_point(kind: LockKind, polls: usize) {
     let (first, second) = (server_at(&own().url(), 3).await, server().await);
     let (locks, others, name) =

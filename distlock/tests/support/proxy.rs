@@ -25,11 +25,11 @@ pub(crate) enum Accident {
 /// Each command of one task travels alone, so what is read at once is one command.
 pub(crate) struct Proxy {
     url: String,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ProxyState {
     plan: Mutex<Option<(String, Accident)>>,
     happened: Notify,
     go: Notify,
@@ -40,13 +40,13 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let url = redis.url().replace(&redis.addr().to_string(), &address.to_string());
-        let (shared, server) = (Arc::<Shared>::default(), redis.addr());
+        let (shared, server) = (Arc::<ProxyState>::default(), redis.addr());
         let planned = Arc::clone(&shared);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let planned = Arc::clone(&planned);
                 tokio::spawn(async move {
-                    // A connection that ends in an error has ended: that is all anybody sees.
+                    // A connection that ends in an error has ended: its users see nothing else.
                     let _ended = planned.pass_on(client, server).await;
                 });
             }
@@ -77,7 +77,7 @@ impl Proxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     fn accident_of(&self, asked: &[u8]) -> Option<Accident> {
         let mut plan = self.plan.lock().expect("no panic");
         let (command, accident) = plan.as_ref()?;

@@ -1,5 +1,5 @@
-//! Time for which the machine ran: upper bounds in it say something also where other programs want
-//! the processors, or where all stands still for seconds.
+//! Time for which the machine ran. Upper bounds in it hold also where other programs want the
+//! processors, or where all stands still for seconds.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_millis(2);
 const TURN: Duration = Duration::from_millis(5);
 
-/// So long since the first call. Stands still while a thread that wants to run is kept waiting, so
-/// it is never ahead of the clock: no lower bounds in this time.
+/// The machine's running time since the first call. It stands still while a runnable thread has to
+/// wait, so it is never ahead of the clock: no lower bounds in this time.
 pub(crate) fn ran() -> Duration {
     static RAN_US: OnceLock<&'static AtomicU64> = OnceLock::new();
     let ran_us = RAN_US.get_or_init(|| {

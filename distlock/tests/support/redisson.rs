@@ -41,13 +41,13 @@ pub(crate) fn kept(wait: Duration, lease: Duration) -> LockOptions {
 }
 
 /// A Redis of one's own, with a way to it that can be broken. The bed goes last.
-pub(crate) struct Own {
+pub(crate) struct OwnServer {
     pub(crate) redis: Redis,
     pub(crate) proxy: Proxy,
     _bed: Bed,
 }
 
-impl Own {
+impl OwnServer {
     pub(crate) fn start() -> Self {
         Self::with(RedisOptions::default())
     }
@@ -66,8 +66,8 @@ impl Own {
         Service::at(&self.proxy.instead_of(self.redis.addr(), self.redis.url())).await
     }
 
-    pub(crate) async fn raw(&self) -> Raw {
-        Raw::at(self.redis.url()).await
+    pub(crate) async fn raw(&self) -> RawRedis {
+        RawRedis::at(self.redis.url()).await
     }
 
     pub(crate) fn act(&self, act: impl FnOnce(&Redis) -> testbed::Result<()>) {
@@ -77,9 +77,9 @@ impl Own {
 
 /// What another client of the server sees and does.
 #[derive(Clone)]
-pub(crate) struct Raw(pub(crate) RedisConnection);
+pub(crate) struct RawRedis(pub(crate) RedisConnection);
 
-impl Raw {
+impl RawRedis {
     pub(crate) async fn at(url: &str) -> Self {
         Self(connect(url).await.connection())
     }

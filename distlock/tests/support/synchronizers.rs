@@ -33,13 +33,13 @@ pub(crate) async fn process() -> RedisServer {
 }
 
 /// A Redis of one's own, with a way to it that can be broken. The bed goes last.
-pub(crate) struct Own {
+pub(crate) struct OwnServer {
     pub(crate) redis: Redis,
     pub(crate) proxy: Proxy,
     _bed: Bed,
 }
 
-impl Own {
+impl OwnServer {
     pub(crate) fn start() -> Self {
         Self::with(RedisOptions::default())
     }
@@ -63,12 +63,12 @@ impl Own {
         connect(self.redis.url()).await
     }
 
-    /// The next scripts with so many keys meet with that.
+    /// The next scripts with this number of keys meet that fault.
     pub(crate) fn arm(&self, keys: &'static str, accident: Action, times: Times) -> Rule {
         self.proxy.arm(scripts(keys), accident, times)
     }
 
-    /// Counts the scripts with so many keys.
+    /// Counts the scripts with this number of keys.
     pub(crate) fn watch(&self, keys: &'static str) -> Rule {
         self.proxy.watch(scripts(keys))
     }

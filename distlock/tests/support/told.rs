@@ -9,37 +9,37 @@ use metrics::{
 };
 
 /// How late renewals were begun, in seconds.
-pub(crate) const LATE: &str = "distlock_renewal_late_seconds";
+pub(crate) const LATE: &str = "distlock_renewal_delay_seconds";
 
 /// What each histogram and each counter was told, by its name.
 #[derive(Clone, Default)]
-pub(crate) struct Told(Arc<Mutex<HashMap<String, Vec<f64>>>>);
+pub(crate) struct RecordedMetrics(Arc<Mutex<HashMap<String, Vec<f64>>>>);
 
-impl Told {
+impl RecordedMetrics {
     pub(crate) fn of(&self, name: &str) -> Vec<f64> {
         self.0.lock().expect("no panic").get(name).cloned().unwrap_or_default()
     }
 
-    /// The same since the last time.
+    /// The messages since the last call.
     pub(crate) fn take(&self, name: &str) -> Vec<f64> {
         self.0.lock().expect("no panic").remove(name).unwrap_or_default()
     }
 
-    fn one(&self, key: &Key) -> Arc<One> {
-        Arc::new(One(self.clone(), key.name().to_owned()))
+    fn one(&self, key: &Key) -> Arc<RecordedMetric> {
+        Arc::new(RecordedMetric(self.clone(), key.name().to_owned()))
     }
 }
 
-struct One(Told, String);
+struct RecordedMetric(RecordedMetrics, String);
 
-impl HistogramFn for One {
+impl HistogramFn for RecordedMetric {
     fn record(&self, value: f64) {
         let mut told = self.0.0.lock().expect("no panic");
         told.entry(self.1.clone()).or_default().push(value);
     }
 }
 
-impl CounterFn for One {
+impl CounterFn for RecordedMetric {
     fn increment(&self, _: u64) {
         self.record(1.0);
     }
@@ -47,7 +47,7 @@ impl CounterFn for One {
     fn absolute(&self, _: u64) {}
 }
 
-impl Recorder for Told {
+impl Recorder for RecordedMetrics {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}

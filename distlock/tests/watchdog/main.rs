@@ -1,6 +1,7 @@
-//! The watchdog over 30 simulated days, against a scripted server: tokio's time is paused, so a
-//! day takes a moment, and the server does what no real one can be made to do on demand: it
-//! fails before or after it has acted, answers late, and loses locks.
+//! The watchdog over 30 simulated days, against a scripted server.
+//!
+//! Tokio's time is paused, so a day takes a moment. The server does on demand what no real one
+//! does: it fails before or after it has acted, answers late, and loses locks.
 
 mod scripted;
 
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use distlock::{Guard, Lease, LockName, LockOptions, Locks, LossCause, Release};
-use scripted::{ANSWER, AT_ONCE, Fate, Scripted};
+use scripted::{ANSWER, AT_ONCE, Fate, ScriptedLocker};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -65,24 +66,24 @@ fn troubled(seed: u64) -> impl FnMut() -> Fate + Send {
     }
 }
 
-/// Looks at a guard until it is lost or `until`. Belief and lease change with renewals only, and
+/// Looks at a guard until it is lost or `until`. Validity and lease change with renewals only, and
 /// are compared before each; here after the last one. The steps are no divisor of anything, so that
 /// each phase of a lease is seen.
-async fn hold(scripted: &Scripted, guard: &Guard, name: &LockName, until: Instant) -> bool {
-    scripted.server().believed.insert(name.clone(), guard.loss());
+async fn hold(scripted: &ScriptedLocker, guard: &Guard, name: &LockName, until: Instant) -> bool {
+    scripted.server().signals.insert(name.clone(), guard.lost_signal());
     while Instant::now() < until && !guard.is_lost() {
-        assert!(scripted.keeps(name), "believed in, and not kept by the server");
+        assert!(scripted.keeps(name), "signals in, and not kept by the server");
         sleep(Duration::from_millis(60_013)).await;
     }
     scripted.server().compare(name);
-    scripted.server().believed.remove(name);
+    scripted.server().signals.remove(name);
     guard.is_lost()
 }
 
-/// Each of so many locks is taken, held for up to 50 hours, released and taken again for 30 days;
-/// how many of the holds were lost and how many kept to their end.
+/// Takes each of `locks_held` locks, holds it for up to 50 hours and releases it, again and again
+/// for 30 days. Returns how many holds were lost, and how many were kept to their end.
 async fn thirty_days(seed: u64, locks_held: u32) -> (u32, u32) {
-    let scripted = Scripted::new(troubled(seed));
+    let scripted = ScriptedLocker::new(troubled(seed));
     let locks = Locks::new(Arc::new(scripted.clone()));
     let end = Instant::now() + 30 * DAY;
     let mut tasks = Vec::new();
@@ -137,7 +138,7 @@ fn in_thirty_days_of_trouble_no_guard_is_believed_too_long_or_given_up_too_soon(
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_the_server_calls_lost_is_told_within_a_third_of_its_lease() {
-    let scripted = Scripted::new(quickly);
+    let scripted = ScriptedLocker::new(quickly);
     let locks = Locks::new(Arc::new(scripted.clone()));
     let guard = locks.lock(&name(1), &renewed()).await.expect("the lock");
     sleep(Duration::from_secs(100)).await;
@@ -152,7 +153,7 @@ async fn a_hold_that_the_server_calls_lost_is_told_within_a_third_of_its_lease()
 
 #[tokio::test(start_paused = true)]
 async fn after_release_or_drop_no_renewal_is_sent() {
-    let scripted = Scripted::new(quickly);
+    let scripted = ScriptedLocker::new(quickly);
     let locks = Locks::new(Arc::new(scripted.clone()));
     for number in 0..1000_u32 {
         let guard = locks.lock(&name(number), &renewed()).await.expect("the lock");
@@ -177,7 +178,7 @@ async fn after_release_or_drop_no_renewal_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_is_never_renewed_and_max_hold_ends_renewal() {
-    let scripted = Scripted::new(quickly);
+    let scripted = ScriptedLocker::new(quickly);
     let locks = Locks::new(Arc::new(scripted.clone()));
     let fixed = LockOptions::new(Duration::ZERO, Lease::Fixed(LEASE));
     let guard = locks.lock(&name(1), &fixed).await.expect("the lock");
@@ -197,7 +198,7 @@ async fn a_fixed_lease_is_never_renewed_and_max_hold_ends_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_holds_are_renewed_in_batches_of_a_hundred() {
-    let scripted = Scripted::new(quickly);
+    let scripted = ScriptedLocker::new(quickly);
     let locks = Locks::new(Arc::new(scripted.clone()));
     let mut guards = Vec::new();
     for number in 0..10_000 {
@@ -215,7 +216,7 @@ async fn ten_thousand_holds_are_renewed_in_batches_of_a_hundred() {
 async fn one_failing_renewal_does_not_hold_up_or_end_the_others() {
     // The first 40 s: nothing is answered. A hold taken meanwhile is renewed afterwards.
     let start = Instant::now();
-    let scripted = Scripted::new(move || {
+    let scripted = ScriptedLocker::new(move || {
         if start.elapsed() < Duration::from_secs(40) { Fate::LostBefore } else { quickly() }
     });
     let locks = Locks::new(Arc::new(scripted.clone()));
@@ -232,7 +233,7 @@ async fn one_failing_renewal_does_not_hold_up_or_end_the_others() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_panics_leaves_its_holds_to_their_leases_and_costs_no_others() {
     let mut calls = 0;
-    let scripted = Scripted::new(move || {
+    let scripted = ScriptedLocker::new(move || {
         calls += 1;
         if calls == 1 { Fate::Panics } else { quickly() }
     });

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use distlock::{
-    Acquisition, Belief, Guarantees, Hold, LockError, LockKind, LockName, Locker, Loss, Release,
-    Renewal, Renewer, Request, Upkeep, guarantees,
+    Acquisition, Guarantees, Hold, LockError, LockKind, LockName, Locker, LostSignal, Release,
+    Renewal, RenewalTarget, Renewer, Request, Validity, guarantees,
 };
 use tokio::time::{Instant, sleep};
 
@@ -33,34 +33,34 @@ pub(crate) enum Fate {
 pub(crate) struct Server {
     pub(crate) held_until: HashMap<LockName, Instant>,
     fate: Box<dyn FnMut() -> Fate + Send>,
-    /// Renewals that were sent for a name nobody held any more.
+    /// Renewals that were sent for a name without a holder.
     pub(crate) stray: u32,
     pub(crate) calls: u64,
     pub(crate) largest_batch: usize,
     /// Per name: what its holder knows.
-    pub(crate) believed: HashMap<LockName, Loss>,
+    pub(crate) signals: HashMap<LockName, LostSignal>,
     /// Per name: calls since the last one that was answered.
     pub(crate) unanswered: HashMap<LockName, u32>,
 }
 
 impl Server {
-    /// Nobody believes for longer than the server keeps others out.
+    /// No hold is valid for longer than the server keeps other owners out.
     pub(crate) fn compare(&self, name: &LockName) {
-        let Some(loss) = self.believed.get(name) else { return };
-        let believed_until = loss.belief().deadline().expect("an end");
-        assert!(believed_until < self.held_until[name], "believed in for too long");
+        let Some(loss) = self.signals.get(name) else { return };
+        let valid_until = loss.validity().deadline().expect("an end");
+        assert!(valid_until < self.held_until[name], "signals in for too long");
     }
 }
 
 #[derive(Clone)]
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedLocker {
     server: Arc<Mutex<Server>>,
     renewer: Arc<ScriptedRenewer>,
 }
 
 struct ScriptedRenewer(Arc<Mutex<Server>>);
 
-impl Scripted {
+impl ScriptedLocker {
     pub(crate) fn new(fate: impl FnMut() -> Fate + Send + 'static) -> Self {
         let server = Arc::new(Mutex::new(Server {
             held_until: HashMap::new(),
@@ -68,7 +68,7 @@ impl Scripted {
             stray: 0,
             calls: 0,
             largest_batch: 0,
-            believed: HashMap::new(),
+            signals: HashMap::new(),
             unanswered: HashMap::new(),
         }));
         Self { renewer: Arc::new(ScriptedRenewer(Arc::clone(&server))), server }
@@ -84,7 +84,7 @@ impl Scripted {
     }
 }
 
-impl Locker for Scripted {
+impl Locker for ScriptedLocker {
     fn name(&self) -> &'static str {
         "scripted"
     }
@@ -94,14 +94,14 @@ impl Locker for Scripted {
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
-        Box::new(Taking(self.clone(), request))
+        Box::new(ScriptedAcquisition(self.clone(), request))
     }
 }
 
-struct Taking(Scripted, Request);
+struct ScriptedAcquisition(ScriptedLocker, Request);
 
 #[async_trait]
-impl Acquisition for Taking {
+impl Acquisition for ScriptedAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         let Self(scripted, request) = self;
         if scripted.keeps(&request.name) {
@@ -109,8 +109,8 @@ impl Acquisition for Taking {
         }
         let sent = Instant::now();
         scripted.server().held_until.insert(request.name.clone(), sent + request.lease);
-        let belief = Belief::in_lease(sent, request.lease);
-        Ok(Some(Box::new(Holding(scripted.clone(), request.clone(), belief))))
+        let validity = Validity::of_lease(sent, request.lease);
+        Ok(Some(Box::new(ScriptedHold(scripted.clone(), request.clone(), validity))))
     }
 
     async fn abandon(&mut self) -> Result<(), LockError> {
@@ -118,16 +118,16 @@ impl Acquisition for Taking {
     }
 }
 
-struct Holding(Scripted, Request, Belief);
+struct ScriptedHold(ScriptedLocker, Request, Validity);
 
 #[async_trait]
-impl Hold for Holding {
-    fn belief(&self) -> Belief {
+impl Hold for ScriptedHold {
+    fn validity(&self) -> Validity {
         self.2
     }
 
-    fn upkeep(&self) -> Option<Upkeep> {
-        Some(Upkeep { renewer: self.0.renewer.clone(), request: self.1.clone() })
+    fn renewal_target(&self) -> Option<RenewalTarget> {
+        Some(RenewalTarget { renewer: self.0.renewer.clone(), request: self.1.clone() })
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {
@@ -153,8 +153,8 @@ impl Renewer for ScriptedRenewer {
             return vec![Renewal::Unknown; holds.len()];
         };
         sleep(delay / 2).await;
-        let belief = |hold: &Request| Renewal::Renewed(Belief::in_lease(sent, hold.lease));
-        let answer = |(hold, kept)| if kept { belief(hold) } else { Renewal::Lost };
+        let validity = |hold: &Request| Renewal::Renewed(Validity::of_lease(sent, hold.lease));
+        let answer = |(hold, kept)| if kept { validity(hold) } else { Renewal::Lost };
         for hold in holds {
             self.0.lock().expect("no panic").unanswered.insert(hold.name.clone(), 0);
         }
@@ -175,7 +175,7 @@ impl ScriptedRenewer {
         (server.fate)()
     }
 
-    /// What the script on the server does: whoever holds goes on holding.
+    /// What the script on the server does: it prolongs the holds that are there.
     fn act(&self, holds: &[Request]) -> Vec<bool> {
         let mut server = self.0.lock().expect("no panic");
         let now = Instant::now();

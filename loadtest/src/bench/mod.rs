@@ -1,36 +1,34 @@
 //! The figures: what the service makes of a second, beside what the database itself makes of it.
 //!
-//! In a round all cells stand side by side and are measured in turn, a slice of two seconds each,
-//! until each has had its time, so that what is compared was measured a moment apart on the same
-//! machine; then, likewise, what comes at a rate that was measured so; then, one after the other,
-//! what cannot be cut into slices. A row's figure is the median,
-//! over the rounds, of the ratio within a round. A service has a deployment and a database of its
-//! own in every round, warms up, and is asked afterwards whether all that it acknowledged is in the
-//! database. A ratio whose rounds lie too far apart is invalid, and a run that is too short can
-//! meet no bar. Nor does one on a host that is not steady, which is measured first.
+//! A round has three phases. First all cells stand side by side and are measured in turn, two
+//! seconds at a time, so that what is compared was measured a moment apart on one machine. Cells at
+//! rates that this phase has measured follow in the same way. Cells that cannot be sliced come
+//! last, one after the other.
 //!
-//! Rates move with the host. So beside each rate stands what an order costs in plain answers: the
-//! processor time of all servers for it, as a multiple of that of a handler that answers a
-//! constant, measured in the same round.
+//! A row's figure is the median, over the rounds, of the ratio within a round. A service has its
+//! own deployment and database in every round, and warms up. Afterwards all that it acknowledged
+//! must be in the database. A ratio whose rounds lie too far apart is invalid. A run that is too
+//! short, or on a host that is not steady, can meet no bar; the host is measured first.
 //!
-//! - [`rows`]: what is measured and what it has to reach; [`choice`]: the flags of benches;
-//!   [`figure`]: medians and verdicts; [`row_report`]: what becomes of a row.
+//! Rates move with the host. So beside each rate stands the cost of an order in plain answers. It
+//! is the processor time of all servers for the order, as a multiple of that of a handler that
+//! answers a constant, measured in the same round.
+//!
+//! - [`rows`]: what is measured and what it has to reach; [`figure`]: what is read of a sample;
+//!   [`row_report`]: what becomes of a row.
 //! - [`bare`]: the bare transaction; [`service`]: one round of a service;
 //!   [`queued`]: the path of that name; [`late`]: who comes too late; [`turns`]: slices in
-//!   turn; [`parts`] and [`processes`]: where the time goes; [`host`]: the host by itself.
+//!   turn; [`parts`]: where the time goes.
 //! - [`text`]: the table.
 
-pub mod bare;
-pub mod choice;
+pub mod bare_transaction;
 pub mod figure;
-pub mod host;
-pub mod late;
 pub mod parts;
-pub mod processes;
 pub mod queued;
 pub mod row_report;
 pub mod rows;
 pub mod service;
+pub mod sold_out;
 pub mod text;
 pub mod turns;
 
@@ -38,29 +36,33 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use futures_util::future::try_join_all;
+use loadtest_lab::cluster::{Cluster, MAX_DEPLOYMENTS};
+use loadtest_lab::deployment::DeploymentSpec;
+use loadtest_lab::lock::ExtraServers;
+use loadtest_lab::runner::ClusterSpec;
+use loadtest_load::arrival::Arrival;
+use loadtest_load::tokens::MAX_USERS;
+use loadtest_measure::bars::{ROUNDS, SECONDS};
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::host::HostReport;
+use loadtest_measure::machine::{Builds, Machine, Profiles, Versions, version_of};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-use self::bare::Bare;
-use self::figure::{DATABASE, ROUNDS, SECONDS, Sample};
-use self::host::HostReport;
+use self::bare_transaction::BareTransaction;
+use self::figure::{DATABASE, Sample};
 use self::row_report::{Conditions, RowReport, judge};
-use self::rows::{Cell, PARTS, Row, Setup, What, cells_of};
+use self::rows::{Cell, Measurement, PHASES, Row, Setup, cells_of};
 use self::service::{Stage, worker_threads};
 use self::turns::Turns;
-use crate::error::{Error, Result};
-use crate::lab::cluster::{Cluster, MAX_DEPLOYMENTS};
-use crate::lab::deployment::Spec;
-use crate::lab::lock::Needs;
-use crate::lab::machine::{Builds, Machine, Profiles, Versions, version_of};
-use crate::lab::runner::Parts;
-use crate::load::arrival::Arrival;
-use crate::load::tokens::MAX_USERS;
 
-/// Part of a round's length that it warms up for, and at least so many seconds.
-const WARM_UP: u64 = 5;
-const MIN_WARM_UP: u64 = 1;
+/// Users for each second of a round, more than any cell serves in one; each buys once.
+const USERS_PER_SECOND: usize = 90_000;
+
+/// A round warms up for its length divided by this, and at least for `MIN_WARM_UP_S`.
+const WARM_UP_DIVISOR: u64 = 5;
+const MIN_WARM_UP_S: u64 = 1;
 /// Processors below which everything that runs for an order takes them from one another.
 const MANY_PROCESSORS: f64 = 8.0;
 
@@ -68,7 +70,7 @@ const MANY_PROCESSORS: f64 = 8.0;
 #[derive(Debug)]
 pub struct Bench {
     /// The programs and the database server.
-    pub parts: Parts,
+    pub parts: ClusterSpec,
     /// The rows.
     pub rows: Vec<&'static Row>,
     /// How often every cell is measured.
@@ -117,17 +119,17 @@ impl Bench {
         let cells = cells_of(&self.rows);
         let needs_sysbench = |cell: &&Cell| {
             let is_filled = cell.setup().is_some_and(|setup| setup.filled > 0);
-            is_filled || matches!(cell.what, What::Bare(_))
+            is_filled || matches!(cell.what, Measurement::Bare(_))
         };
         let sysbench = match cells.iter().copied().find(needs_sysbench) {
-            Some(_) => Some(bare::version().await?),
+            Some(_) => Some(bare_transaction::version().await?),
             None => None,
         };
         let stage = self.stage(&cells).await?;
         let mut samples = BTreeMap::<_, Vec<Sample>>::new();
         for round in 1..=self.rounds {
-            for part in PARTS {
-                let of_part = |cell: &&Cell| cell.what.part() == part;
+            for phase in PHASES {
+                let of_part = |cell: &&Cell| cell.what.phase() == phase;
                 let cells: Vec<&Cell> = cells.iter().copied().filter(of_part).collect();
                 let measured = cells.iter().map(async |cell| {
                     let measured = self.measure(&stage, cell, (round, &samples)).await?;
@@ -147,15 +149,17 @@ impl Bench {
     }
 
     async fn stage(&self, cells: &[&Cell]) -> Result<Stage> {
-        let needs: Vec<Needs> =
+        let needs: Vec<ExtraServers> =
             cells.iter().filter_map(|cell| cell.setup()).map(|s| s.needs).collect();
         let parts = &self.parts;
         let cluster = Cluster::start(parts.flavor, parts.program.clone(), &needs).await?;
         // Any deployment's tokens are good at all others.
-        let deployment = cluster.deploy(Spec::default()).await?;
-        let (users, _) = deployment.users(MAX_USERS, false).await?;
+        let deployment = cluster.deploy(DeploymentSpec::default()).await?;
+        let count =
+            USERS_PER_SECOND.saturating_mul(usize::try_from(self.seconds).unwrap_or(MAX_USERS));
+        let (users, _) = deployment.users(count.min(MAX_USERS), false).await?;
         deployment.end_and_drop().await?;
-        let warm_up = (self.seconds / WARM_UP).max(MIN_WARM_UP);
+        let warm_up = (self.seconds / WARM_UP_DIVISOR).max(MIN_WARM_UP_S);
         Ok(Stage {
             cluster,
             users,
@@ -175,22 +179,22 @@ impl Bench {
         // Slices add their numbers to it.
         let seed = (round as u64) << 32;
         match &cell.what {
-            What::Bare(connections) => self.bare(stage, *connections).await,
-            What::SoldOut(setup) => stage.sold_out(setup, seed).await,
-            What::Constant(connections) => {
+            Measurement::Bare(connections) => self.bare(stage, *connections).await,
+            Measurement::SoldOut(setup) => stage.sold_out(setup, seed).await,
+            Measurement::Constant(connections) => {
                 stage.constant(&self.parts.program, *connections, seed).await
             }
-            What::Orders(setup) => stage.orders(setup, Arrival::Closed, seed).await,
-            What::Admitted(setup) => stage.admitted(setup, seed).await,
-            What::Drained(setup) => stage.drained(setup, seed).await,
-            What::AtHalfOf(of, setup) => {
+            Measurement::Orders(setup) => stage.orders(setup, Arrival::Closed, seed).await,
+            Measurement::Admitted(setup) => stage.admitted(setup, seed).await,
+            Measurement::Drained(setup) => stage.drained(setup, seed).await,
+            Measurement::AtHalfOf(of, setup) => {
                 let rate = samples.get(of).and_then(|all| all.last()).map(|last| last.per_s / 2.0);
                 let unknown = || Error::Setup(format!("the cell {of} was not measured"));
                 let arrival = Arrival::Poisson(rate.ok_or_else(unknown)?);
                 stage.orders(setup, arrival, seed).await
             }
-            What::Memory(setup) => stage.memory(setup).await,
-            What::Start(setup) => stage.start(setup).await,
+            Measurement::Memory(setup) => stage.memory(setup).await,
+            Measurement::Start(setup) => stage.start(setup).await,
         }
     }
 
@@ -200,7 +204,8 @@ impl Bench {
         let name = format!("bare_{connections}");
         let cluster = &stage.cluster;
         let url = cluster.schema(&name, false).await?;
-        let bare = Bare::new(cluster.folder(), &url, (DATABASE, cluster.database_pid()))?;
+        let bare =
+            BareTransaction::new(cluster.folder(), &url, (DATABASE, cluster.database_pid()))?;
         bare.prepare(0).await?;
         let sample = bare.measure(connections, (stage.warm_up, stage.seconds), &mut turn).await;
         cluster.drop_schema(&name).await?;
@@ -249,14 +254,14 @@ impl Bench {
 impl Cell {
     fn setup(&self) -> Option<&Setup> {
         match &self.what {
-            What::Bare(_) | What::Constant(_) => None,
-            What::Orders(setup)
-            | What::Admitted(setup)
-            | What::Drained(setup)
-            | What::SoldOut(setup)
-            | What::AtHalfOf(_, setup)
-            | What::Memory(setup)
-            | What::Start(setup) => Some(setup),
+            Measurement::Bare(_) | Measurement::Constant(_) => None,
+            Measurement::Orders(setup)
+            | Measurement::Admitted(setup)
+            | Measurement::Drained(setup)
+            | Measurement::SoldOut(setup)
+            | Measurement::AtHalfOf(_, setup)
+            | Measurement::Memory(setup)
+            | Measurement::Start(setup) => Some(setup),
         }
     }
 }

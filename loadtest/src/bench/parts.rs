@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::api;
-use crate::error::{Error, Result};
-use crate::lab::deployment::Deployment;
-use crate::load::client::{Connection, Target};
+use loadtest_lab::deployment::Deployment;
+use loadtest_load::api;
+use loadtest_load::client::{Connection, Target};
+use loadtest_measure::error::{Error, Result};
 
 /// How long a replica may take to tell.
-const DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
+const READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 /// The histogram of the parts of a purchase, told apart by a label.
-const PARTS: &str = "seckill_order_part_seconds";
+const PART_HISTOGRAM: &str = "seckill_order_part_seconds";
 /// The whole purchase, and the whole request around it.
-const WHOLE: [(&str, &str); 2] =
+const WHOLE_HISTOGRAMS: [(&str, &str); 2] =
     [("seckill_order_seconds", "purchase"), ("seckill_http_request_seconds", "request")];
 
 /// What is neither the purchase nor its token: routing, reading, writing.
@@ -29,7 +29,7 @@ impl Parts {
         let mut parts = Self::default();
         for replica in deployment.replicas() {
             let target = Target::parse(replica.base_url())?;
-            let page = api::metrics(&mut Connection::new(target, DEADLINE)).await;
+            let page = api::metrics(&mut Connection::new(target, READ_TIMEOUT)).await;
             parts.add(&page.map_err(|error| Error::Setup(error.to_string()))?);
         }
         Ok(parts)
@@ -70,11 +70,11 @@ fn part_of(key: &str) -> Option<(String, usize)> {
         Some(name) => (name, 0),
         None => (name.strip_suffix("_count")?, 1),
     };
-    if name == PARTS {
+    if name == PART_HISTOGRAM {
         let (_, rest) = labels.split_once("part=\"")?;
         return Some((rest.split('"').next()?.to_owned(), which));
     }
-    let (_, part) = WHOLE.into_iter().find(|(whole, _)| *whole == name)?;
+    let (_, part) = WHOLE_HISTOGRAMS.into_iter().find(|(whole, _)| *whole == name)?;
     Some((part.to_owned(), which))
 }
 

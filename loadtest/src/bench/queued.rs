@@ -2,48 +2,50 @@
 //! written of a backlog.
 //!
 //! `admitted`: purchases come as fast as connections are free, and the replica writes orders
-//! meanwhile as it always does. `drained`: the voucher's stock is locked while they come, so that
-//! no order can be written and all of them wait in the stream. Then it is released, and what the
-//! database itself counts, units that are gone with their orders, is divided by the time from the
-//! release to the last look at which some were still to be written. Nothing but the writing is
-//! going on then. A backlog that is written in less than a round's length was too small.
+//! meanwhile.
 //!
-//! Nobody asks for tickets: afterwards every admission must be an order in the database.
+//! `drained`: the voucher's stock is locked while they come, so that all orders wait in the stream.
+//! Then the lock is released, and the database counts the units that go with their orders. That
+//! number is divided by the time from the release to the last reading at which some were still to
+//! be written. Nothing else runs then. A backlog that is written in less than a round's length was
+//! too small.
+//!
+//! Tickets are not asked for: afterwards every admission must be an order in the database.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use loadtest_judge::audit::DatabaseReader;
+use loadtest_load::live::LiveFigures;
+use loadtest_load::plan::Plan;
+use loadtest_load::stats::{AdmissionFigures, Figures};
+use loadtest_load::tokens::User;
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::processes::ProcessTimes;
 use tokio::time::sleep;
 
 use super::figure::{GENERATOR, Sample};
-use super::processes::{Times, servers_of};
 use super::rows::Setup;
-use super::service::{Round, STOCK, Stage, load_seen};
+use super::service::{Round, STOCK, Stage, load_seen, servers_of};
 use super::turns::{Turn, slices, together};
-use crate::error::{Error, Result};
-use crate::judge::audit::Reader;
-use crate::load::live::Live;
-use crate::load::plan::Plan;
-use crate::load::stats::{Figures, Queued};
-use crate::load::tokens::User;
 
 /// How often the database is asked.
-const LOOK: Duration = Duration::from_millis(50);
+const STOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long it may take until all that was admitted is written.
-const WRITTEN_WITHIN: Duration = Duration::from_mins(3);
-/// Lengths of a round for which a backlog is admitted, unless the users run out, and at most so
-/// many seconds: the service gives up what could not be written for a minute.
-const BACKLOG: u64 = 4;
+const WRITE_TIMEOUT: Duration = Duration::from_mins(3);
+/// A backlog is admitted for this many round lengths, at most `MAX_BACKLOG_S`, or until the users
+/// run out. The service gives up an order that could not be written for a minute.
+const BACKLOG_ROUNDS: u64 = 4;
 const MAX_BACKLOG_S: u64 = 40;
 
 /// What one load brought.
-struct Filled {
+struct QueueFill {
     figures: Figures,
-    queued: Queued,
+    queued: AdmissionFigures,
 }
 
 /// What was left to be sold, and when.
-type Look = (Instant, i64);
+type StockSample = (Instant, i64);
 
 impl Stage {
     /// A round in which purchases are admitted.
@@ -80,8 +82,8 @@ impl Round<'_> {
         Ok(together(samples))
     }
 
-    /// Admits for so many seconds; what that was worth, and how many were admitted, all of which
-    /// are written in the end, as are those of before.
+    /// Admits for `seconds` seconds; the sample, and how many were admitted. All of them, and those
+    /// of before, are written in the end.
     async fn admit_slice(
         &self,
         seconds: u64,
@@ -89,8 +91,8 @@ impl Round<'_> {
         before_it: u64,
     ) -> Result<(Sample, u64)> {
         let servers = servers_of(&self.deployment);
-        let before = Times::of(&servers);
-        let Filled { figures, queued } = self.fill(seconds, users, seed).await?;
+        let before = ProcessTimes::of(&servers);
+        let QueueFill { figures, queued } = self.fill(seconds, users, seed).await?;
         self.until_written(before_it + queued.admitted).await?;
         let orders = to_f64(queued.admitted);
         let mut sample = Sample {
@@ -99,7 +101,7 @@ impl Round<'_> {
             p50_ms: queued.admission.p50_ms,
             p99_ms: queued.admission.p99_ms,
             generator_share: figures.cost.machine_share,
-            cpu_us: Times::of(&servers).for_each(&before, orders),
+            cpu_us: ProcessTimes::of(&servers).for_each(&before, orders),
             ..Sample::default()
         };
         sample.cpu_us.insert(GENERATOR, figures.cost.cpu_s * 1e6 / orders.max(1.0));
@@ -114,19 +116,19 @@ impl Round<'_> {
 
     async fn drain(&self, seed: u64) -> Result<Sample> {
         let (warmed, others) = self.warm(seed).await?;
-        let reader = Reader::connect(self.deployment.database_url()).await?;
+        let reader = DatabaseReader::connect(self.deployment.database_url()).await?;
         let lock = reader.lock_stock(self.vouchers[0]).await?;
-        let seconds = (self.stage.seconds * BACKLOG).min(MAX_BACKLOG_S);
-        let Filled { figures, queued } = self.fill(seconds, others, seed).await?;
+        let seconds = (self.stage.seconds * BACKLOG_ROUNDS).min(MAX_BACKLOG_S);
+        let QueueFill { figures, queued } = self.fill(seconds, others, seed).await?;
         let all = warmed + queued.admitted;
         let servers = servers_of(&self.deployment);
-        let before = Times::of(&servers);
+        let before = ProcessTimes::of(&servers);
         let released = (Instant::now(), left_of(warmed));
         lock.release().await?;
         let looks = self.until_written(all).await?;
         let (per_s, seconds) = drained(released, &looks);
         let backlog = queued.admitted;
-        let cpu_us = Times::of(&servers).for_each(&before, to_f64(backlog));
+        let cpu_us = ProcessTimes::of(&servers).for_each(&before, to_f64(backlog));
         let mut sample = Sample { per_s, seconds, cpu_us, ..Sample::default() };
         let least = self.stage.seconds;
         if seconds < to_f64(least) {
@@ -147,22 +149,22 @@ impl Round<'_> {
         Ok((warmed, others))
     }
 
-    /// Purchases for so many seconds, or until there are no users any more.
-    async fn fill(&self, seconds: u64, users: &[User], seed: u64) -> Result<Filled> {
+    /// Sends purchases for `seconds` seconds, or until the users run out.
+    async fn fill(&self, seconds: u64, users: &[User], seed: u64) -> Result<QueueFill> {
         let plan = Plan {
             duration: Some(Duration::from_secs(seconds)),
             // They are not followed.
             ticket_timeout: Duration::ZERO,
             ..self.plan(users.into(), seed)
         };
-        let figures = load_seen(&plan, &Arc::new(Live::new(&plan))).await?;
+        let figures = load_seen(&plan, &Arc::new(LiveFigures::new(&plan))).await?;
         let queued = figures.queued.clone().unwrap_or_default();
-        Ok(Filled { figures, queued })
+        Ok(QueueFill { figures, queued })
     }
 
-    /// Until so many orders are written.
-    async fn until_written(&self, orders: u64) -> Result<Vec<Look>> {
-        let mut reader = Reader::connect(self.deployment.database_url()).await?;
+    /// Waits until `orders` orders are written; every reading of the stock meanwhile.
+    async fn until_written(&self, orders: u64) -> Result<Vec<StockSample>> {
+        let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
         let (mut looks, all) = (Vec::new(), left_of(orders));
         let mut last = (Instant::now(), i64::MAX);
         loop {
@@ -174,23 +176,23 @@ impl Round<'_> {
             if look.1 != last.1 {
                 last = look;
             }
-            if last.0.elapsed() > WRITTEN_WITHIN {
+            if last.0.elapsed() > WRITE_TIMEOUT {
                 let missing = look.1 - all;
                 return Err(Error::Setup(format!("{missing} admitted orders are not written")));
             }
-            sleep(LOOK).await;
+            sleep(STOCK_POLL_INTERVAL).await;
         }
     }
 }
 
-/// Units that are left after so many orders.
+/// Units that are left after `orders` orders.
 fn left_of(orders: u64) -> i64 {
     i64::try_from(STOCK.saturating_sub(orders)).unwrap_or(i64::MAX)
 }
 
 /// Orders a second from that look to the last one that found some to be written, and for how long
 /// that was. Those that found none did not find out since when.
-fn drained(released: Look, looks: &[Look]) -> (f64, f64) {
+fn drained(released: StockSample, looks: &[StockSample]) -> (f64, f64) {
     let in_the_end = looks.last().map_or(0, |(_, left)| *left);
     match looks.iter().rfind(|(_, left)| *left > in_the_end) {
         Some((until, least)) if *until > released.0 => {
@@ -202,7 +204,7 @@ fn drained(released: Look, looks: &[Look]) -> (f64, f64) {
 }
 
 /// Why it was not the load that was asked for, if purchases were not admitted.
-fn refusals(figures: &Figures, queued: &Queued) -> Option<String> {
+fn refusals(figures: &Figures, queued: &AdmissionFigures) -> Option<String> {
     let others = figures.requests - queued.admitted;
     let codes = figures.codes.iter().map(|(code, count)| format!("{count} {code}"));
     let codes = codes.collect::<Vec<_>>().join(", ");

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use loadtest_measure::bars::{Bar, Outcome, Verdict};
 use serde::Serialize;
 use testbed::Flavor;
 
-use super::figure::{Bar, Figure, Outcome, Sample, Verdict};
+use super::figure::{Figure, Sample, outcome_of};
 use super::rows::{PLAIN, Row};
 
 /// A row's figure and verdict.
@@ -86,11 +87,11 @@ pub(super) fn judge(
     let verdict = |outcome: &Outcome, bar| {
         outcome.verdict(bar, because.is_empty(), run.long_enough).on_host(run.host_is_steady)
     };
-    let outcome = Outcome::of(row.figure, &rounds);
+    let outcome = outcome_of(row.figure, &rounds);
     let bar = row.bar(run.flavor);
     let plain_answers = row.is_rate().then(|| {
         let rounds = of(row.cell).iter().zip(plain).map(|(cell, plain)| (cell, vec![plain]));
-        let outcome = Outcome::of(Figure::ServerTime, &rounds.collect::<Vec<_>>());
+        let outcome = outcome_of(Figure::ServerTime, &rounds.collect::<Vec<_>>());
         let bar = row.plain_bar(run.flavor);
         PlainAnswers { verdict: verdict(&outcome, bar), outcome, bar }
     });

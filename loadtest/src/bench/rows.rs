@@ -1,9 +1,10 @@
 //! The table of the bench: what is measured (cells), and what is made of it (rows).
 
+use loadtest_lab::lock::ExtraServers;
+use loadtest_measure::bars::Bar;
 use testbed::Flavor;
 
-use super::figure::{Bar, Figure};
-use crate::lab::lock::Needs;
+use super::figure::Figure;
 
 /// A service that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct Setup {
     /// More than one stand behind the proxy; a single one is spoken to directly.
     pub replicas: u16,
     /// What its lock needs.
-    pub needs: Needs,
+    pub needs: ExtraServers,
     /// Orders of another voucher that are in the table already.
     pub filled: u64,
     /// Whether requests have an `Idempotency-Key`.
@@ -30,7 +31,7 @@ const SINGLE: Setup = Setup {
     flags: &[],
     connections: 64,
     replicas: 1,
-    needs: Needs::Nothing,
+    needs: ExtraServers::Nothing,
     filled: 0,
     with_keys: false,
     vouchers: 1,
@@ -43,22 +44,23 @@ const QUEUED: Setup =
 
 /// A part of a round. The cells of one are measured side by side, those of the next one after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum RoundPhase {
     /// In slices, in turn.
     Sliced,
-    /// Likewise, at rates that were measured so.
+    /// In slices, in turn, at rates that the sliced phase has measured.
     AtRates,
     /// One after the other: what goes on cannot be stopped, or is one story.
-    Whole,
+    Sequential,
 }
 
-/// All of them, in their order.
-pub const PARTS: [Part; 3] = [Part::Sliced, Part::AtRates, Part::Whole];
+/// The phases of a round, in their order.
+pub const PHASES: [RoundPhase; 3] =
+    [RoundPhase::Sliced, RoundPhase::AtRates, RoundPhase::Sequential];
 
 /// What a cell measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// The bare transaction by sysbench, over so many connections.
+pub enum Measurement {
+    /// The bare transaction by sysbench, over this many connections.
     Bare(usize),
     /// Orders as fast as they go, each of a new user.
     Orders(Setup),
@@ -71,7 +73,7 @@ pub enum What {
     Drained(Setup),
     /// "Sold out" as fast as it goes.
     SoldOut(Setup),
-    /// The same requests to a handler that answers a constant, over so many connections.
+    /// The same requests to a handler that answers a constant, over this many connections.
     Constant(usize),
     /// A replica's memory after a million requests.
     Memory(Setup),
@@ -79,17 +81,17 @@ pub enum What {
     Start(Setup),
 }
 
-impl What {
+impl Measurement {
     /// In which part of a round it is measured.
-    pub fn part(&self) -> Part {
+    pub fn phase(&self) -> RoundPhase {
         match self {
             Self::Bare(_)
             | Self::Orders(_)
             | Self::Admitted(_)
             | Self::SoldOut(_)
-            | Self::Constant(_) => Part::Sliced,
-            Self::AtHalfOf(..) => Part::AtRates,
-            Self::Drained(_) | Self::Memory(_) | Self::Start(_) => Part::Whole,
+            | Self::Constant(_) => RoundPhase::Sliced,
+            Self::AtHalfOf(..) => RoundPhase::AtRates,
+            Self::Drained(_) | Self::Memory(_) | Self::Start(_) => RoundPhase::Sequential,
         }
     }
 }
@@ -100,48 +102,48 @@ pub struct Cell {
     /// What reports call it.
     pub name: &'static str,
     /// What it is.
-    pub what: What,
+    pub what: Measurement,
 }
 
-const fn cell(name: &'static str, what: What) -> Cell {
+const fn cell(name: &'static str, what: Measurement) -> Cell {
     Cell { name, what }
 }
 
-const fn locked(flags: &'static [&'static str], needs: Needs) -> What {
-    What::Orders(Setup { flags, needs, ..SINGLE })
+const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurement {
+    Measurement::Orders(Setup { flags, needs, ..SINGLE })
 }
 
 /// All cells; in this order they are measured within their part of a round.
 pub const CELLS: [Cell; 29] = [
-    cell("bare:1", What::Bare(1)),
-    cell("bare:8", What::Bare(8)),
-    cell("bare:32", What::Bare(32)),
-    cell("single:64", What::Orders(SINGLE)),
-    cell("single:256", What::Orders(Setup { connections: 256, ..SINGLE })),
-    cell("grouped:64", What::Orders(GROUPED)),
-    cell("grouped:256", What::Orders(Setup { connections: 256, ..GROUPED })),
-    cell("grouped:64 x3", What::Orders(Setup { replicas: 3, ..GROUPED })),
-    cell("grouped:192 x3", What::Orders(Setup { connections: 192, replicas: 3, ..GROUPED })),
-    cell("grouped:256 x3", What::Orders(Setup { connections: 256, replicas: 3, ..GROUPED })),
-    cell("queued, admitted", What::Admitted(QUEUED)),
-    cell("queued, drained", What::Drained(QUEUED)),
-    cell("million orders", What::Orders(Setup { filled: 1_000_000, ..GROUPED })),
-    cell("1000 vouchers", What::Orders(Setup { vouchers: 1000, ..GROUPED })),
-    cell("half single", What::AtHalfOf("single:64", SINGLE)),
-    cell("half grouped", What::AtHalfOf("single:64", GROUPED)),
-    cell("grouped, keys", What::Orders(Setup { with_keys: true, ..GROUPED })),
-    cell(PLAIN, What::Constant(SINGLE.connections)),
-    cell("sold out", What::SoldOut(SINGLE)),
-    cell("memory", What::Memory(GROUPED)),
-    cell("start", What::Start(GROUPED)),
-    cell("lock none", locked(&["--lock=none"], Needs::Nothing)),
-    cell("lock local", locked(&["--lock=local"], Needs::Nothing)),
-    cell("lock mysql-row", locked(&["--lock=mysql-row"], Needs::Nothing)),
-    cell("lock zookeeper", locked(&["--lock=zookeeper"], Needs::ZooKeeper)),
-    cell("grouped, lock none", locked(&["--writer=grouped", "--lock=none"], Needs::Nothing)),
-    cell("scope voucher", locked(&["--lock-scope=voucher"], Needs::Nothing)),
-    cell("guards off", locked(&["--lab", "--guards=off"], Needs::Nothing)),
-    cell("64 of 1000", What::Orders(Setup { vouchers: 1000, wanted: 64, ..GROUPED })),
+    cell("bare:1", Measurement::Bare(1)),
+    cell("bare:8", Measurement::Bare(8)),
+    cell("bare:32", Measurement::Bare(32)),
+    cell("single:64", Measurement::Orders(SINGLE)),
+    cell("single:256", Measurement::Orders(Setup { connections: 256, ..SINGLE })),
+    cell("grouped:64", Measurement::Orders(GROUPED)),
+    cell("grouped:256", Measurement::Orders(Setup { connections: 256, ..GROUPED })),
+    cell("grouped:64 x3", Measurement::Orders(Setup { replicas: 3, ..GROUPED })),
+    cell("grouped:192 x3", Measurement::Orders(Setup { connections: 192, replicas: 3, ..GROUPED })),
+    cell("grouped:256 x3", Measurement::Orders(Setup { connections: 256, replicas: 3, ..GROUPED })),
+    cell("queued, admitted", Measurement::Admitted(QUEUED)),
+    cell("queued, drained", Measurement::Drained(QUEUED)),
+    cell("million orders", Measurement::Orders(Setup { filled: 1_000_000, ..GROUPED })),
+    cell("1000 vouchers", Measurement::Orders(Setup { vouchers: 1000, ..GROUPED })),
+    cell("half single", Measurement::AtHalfOf("single:64", SINGLE)),
+    cell("half grouped", Measurement::AtHalfOf("single:64", GROUPED)),
+    cell("grouped, keys", Measurement::Orders(Setup { with_keys: true, ..GROUPED })),
+    cell(PLAIN, Measurement::Constant(SINGLE.connections)),
+    cell("sold out", Measurement::SoldOut(SINGLE)),
+    cell("memory", Measurement::Memory(GROUPED)),
+    cell("start", Measurement::Start(GROUPED)),
+    cell("lock none", locked(&["--lock=none"], ExtraServers::Nothing)),
+    cell("lock local", locked(&["--lock=local"], ExtraServers::Nothing)),
+    cell("lock mysql-row", locked(&["--lock=mysql-row"], ExtraServers::Nothing)),
+    cell("lock zookeeper", locked(&["--lock=zookeeper"], ExtraServers::ZooKeeper)),
+    cell("grouped, lock none", locked(&["--writer=grouped", "--lock=none"], ExtraServers::Nothing)),
+    cell("scope voucher", locked(&["--lock-scope=voucher"], ExtraServers::Nothing)),
+    cell("guards off", locked(&["--lab", "--guards=off"], ExtraServers::Nothing)),
+    cell("64 of 1000", Measurement::Orders(Setup { vouchers: 1000, wanted: 64, ..GROUPED })),
 ];
 
 /// The cell of that name; rows name no others.
@@ -191,7 +193,7 @@ impl Row {
 pub const PLAIN: &str = "constant";
 
 const BARE: &[&str] = &["bare:1", "bare:8", "bare:32"];
-const USUAL: &[&str] = &["single:64"];
+const SINGLE_CELL: &[&str] = &["single:64"];
 const CONSTANT: &[&str] = &[PLAIN];
 const GATHERED: &[&str] = &["grouped:64"];
 
@@ -216,7 +218,7 @@ const fn of(figure: Figure, row: Row) -> Row {
     Row { figure, ..row }
 }
 
-/// The same, of which one order or answer may cost so many plain answers.
+/// A row of which one order or answer may cost at most `most_plain` plain answers.
 const fn costing(most_plain: f64, row: Row) -> Row {
     Row { most_plain: Some(most_plain), ..row }
 }
@@ -280,7 +282,12 @@ pub const ROWS: [Row; 29] = [
     ),
     of(
         Figure::ServerTime,
-        row("cpu", "processor time of all servers", ("grouped:64", USUAL), Some(at_most(0.5))),
+        row(
+            "cpu",
+            "processor time of all servers",
+            ("grouped:64", SINGLE_CELL),
+            Some(at_most(0.5)),
+        ),
     ),
     of(
         Figure::DatabaseTime,
@@ -327,8 +334,8 @@ pub const ROWS: [Row; 29] = [
     row("lock-zookeeper", "zookeeper", ("lock zookeeper", NONE), None),
     row("lock-grouped", "grouped: redisson", ("grouped:64", &["grouped, lock none"]), None),
     of(Figure::ServerTime, row("lock-cpu", "processor time: redisson", ("single:64", NONE), None)),
-    row("scope", "single: a lock for the voucher", ("scope voucher", USUAL), None),
-    row("guards", "single: guards off", ("guards off", USUAL), None),
+    row("scope", "single: a lock for the voucher", ("scope voucher", SINGLE_CELL), None),
+    row("guards", "single: guards off", ("guards off", SINGLE_CELL), None),
     row("keys", "grouped: with Idempotency-Key", ("grouped, keys", GATHERED), None),
     row("spread", "grouped: 64 of 1,000 vouchers", ("64 of 1000", GATHERED), None),
 ];
@@ -343,7 +350,7 @@ pub fn cells_of(rows: &[&Row]) -> Vec<&'static Cell> {
         wanted.push(PLAIN);
     }
     for name in wanted.clone() {
-        if let Some(Cell { what: What::AtHalfOf(of, _), .. }) = find_cell(name) {
+        if let Some(Cell { what: Measurement::AtHalfOf(of, _), .. }) = find_cell(name) {
             wanted.push(of);
         }
     }

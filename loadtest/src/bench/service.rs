@@ -9,35 +9,35 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
+use loadtest_judge::audit::DatabaseReader;
+use loadtest_judge::setting::Guards;
+use loadtest_lab::cluster::Cluster;
+use loadtest_lab::deployment::{Deployment, DeploymentSpec, WORKER_THREADS};
+use loadtest_load::api::NewVoucher;
+use loadtest_load::arrival::Arrival;
+use loadtest_load::client::{Connection, Target};
+use loadtest_load::history_file::HistoryFile;
+use loadtest_load::live::LiveFigures;
+use loadtest_load::mix::Mix;
+use loadtest_load::outcome::Outcome;
+use loadtest_load::plan::Plan;
+use loadtest_load::stats::Figures;
+use loadtest_load::tokens::User;
+use loadtest_load::{api, drive};
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::processes::{NamedProcess, ProcessTimes, memory_mib};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-use super::bare::Bare;
+use super::bare_transaction::BareTransaction;
 use super::figure::{DATABASE, GENERATOR, Sample};
 use super::parts::Parts;
-use super::processes::{Times, memory_mib, servers_of};
 use super::rows::Setup;
 use super::turns::{Turn, Turns, slices, together};
-use crate::api::{self, NewVoucher};
-use crate::error::{Error, Result};
-use crate::judge::audit::Reader;
-use crate::lab::cluster::Cluster;
-use crate::lab::deployment::{Deployment, Spec, WORKER_THREADS};
-use crate::lab::predict::Guards;
-use crate::load::arrival::Arrival;
-use crate::load::client::{Connection, Target};
-use crate::load::drive;
-use crate::load::live::Live;
-use crate::load::mix::Mix;
-use crate::load::outcome::Outcome;
-use crate::load::plan::Plan;
-use crate::load::recorded::Recorded;
-use crate::load::stats::Figures;
-use crate::load::tokens::User;
 
 /// Units of a voucher: more than a round can sell.
 pub(super) const STOCK: u64 = 1_000_000;
-/// Units where nearly everybody is to come too late.
+/// Units of a voucher that is sold out for nearly every buyer.
 const FEW: u64 = 1000;
 /// Requests after which a replica's memory is looked at, for each second of a round, and at most.
 const REQUESTS_A_SECOND: u64 = 100_000;
@@ -62,7 +62,7 @@ pub struct Stage {
     pub seconds: u64,
     /// Seconds before it that do not count.
     pub warm_up: u64,
-    /// Whose turn it is to use the machine.
+    /// Gives the machine to one cell at a time.
     pub turns: Turns,
     /// Numbers of deployments that do not stand.
     pub free: Mutex<Vec<u16>>,
@@ -131,19 +131,19 @@ impl Stage {
     pub(super) async fn open<'a>(&'a self, setup: &'a Setup, stock: u64) -> Result<Round<'a>> {
         let number = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let number = number.ok_or_else(|| Error::Setup("too many cells at once".to_owned()))?;
-        let spec = Spec {
+        let spec = DeploymentSpec {
             number,
             replicas: setup.replicas,
             flags: setup.flags.iter().map(|flag| (*flag).to_owned()).collect(),
             worker_threads: Some(worker_threads()),
             needs: setup.needs,
-            ..Spec::default()
+            ..DeploymentSpec::default()
         };
         let deployment = self.cluster.deploy(spec).await?;
         if setup.filled > 0 {
             let server = (DATABASE, deployment.database().pid());
             let folder = self.cluster.folder();
-            let bare = Bare::new(folder, deployment.database_url(), server)?;
+            let bare = BareTransaction::new(folder, deployment.database_url(), server)?;
             bare.prepare(setup.filled).await?;
         }
         let url = match deployment.replicas() {
@@ -207,9 +207,9 @@ impl Round<'_> {
     async fn slice(&self, plan: &Plan) -> Result<(Sample, Figures)> {
         let servers = servers_of(&self.deployment);
         let parts = Parts::read(&self.deployment).await?;
-        let before = Times::of(&servers);
+        let before = ProcessTimes::of(&servers);
         let figures = load(plan).await?;
-        let after = Times::of(&servers);
+        let after = ProcessTimes::of(&servers);
         let parts_ms = Parts::read(&self.deployment).await?.since(&parts);
         let bought = count(&figures);
         let mut sample = sample(&figures, after.for_each(&before, bought), parts_ms);
@@ -217,11 +217,11 @@ impl Round<'_> {
         Ok((sample, figures))
     }
 
-    /// Fails unless so many orders are in the database.
+    /// Fails unless that many orders are in the database.
     pub(super) async fn look_for(&self, orders: RangeInclusive<u64>, how: &str) -> Result<()> {
         let naive = self.setup.flags.contains(&"--guards=off");
         let guards = if naive { Guards::Off } else { Guards::On };
-        let mut reader = Reader::connect(self.deployment.database_url()).await?;
+        let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
         let mut rows = 0;
         for voucher in &self.vouchers[..self.setup.wanted] {
             rows += reader.read(&voucher.to_string(), guards).await?.rows.len() as u64;
@@ -243,16 +243,16 @@ pub(super) fn worker_threads() -> usize {
     (available_parallelism().map_or(1, usize::from) / 2).max(1)
 }
 
-/// Runs a load whose history nobody will read.
+/// Runs a load without keeping its history.
 pub(super) async fn load(plan: &Plan) -> Result<Figures> {
-    load_seen(plan, &Arc::new(Live::new(plan))).await
+    load_seen(plan, &Arc::new(LiveFigures::new(plan))).await
 }
 
-/// The same, watched.
-pub(super) async fn load_seen(plan: &Plan, live: &Arc<Live>) -> Result<Figures> {
+/// Runs a load whose live figures the caller can read.
+pub(super) async fn load_seen(plan: &Plan, live: &Arc<LiveFigures>) -> Result<Figures> {
     plan.check()?;
     let connections = drive::connect(plan).await?;
-    let recorded = Recorded::begin(plan, None, &vec![None; plan.vouchers.len()])?;
+    let recorded = HistoryFile::begin(plan, None, &vec![None; plan.vouchers.len()])?;
     let figures = drive::run(plan, connections, recorded.recorder(), live).await?;
     recorded.recorder().flush().await;
     Ok(figures)
@@ -339,4 +339,16 @@ async fn start(deployment: &Deployment, setup: &Setup) -> Result<Duration> {
     let took = began.elapsed();
     child.kill().await.map_err(|error| wrong(error.to_string()))?;
     Ok(took)
+}
+
+/// The processes that serve a deployment.
+pub fn servers_of(deployment: &Deployment) -> Vec<NamedProcess> {
+    let mut all = vec![
+        (DATABASE, deployment.database().pid()),
+        ("redis", deployment.main_redis().pid()),
+        ("proxy", deployment.proxy_pid()),
+    ];
+    all.extend(deployment.replicas().iter().map(|replica| ("replicas", replica.pid())));
+    all.extend(deployment.zookeeper_pid().map(|pid| ("zookeeper", pid)));
+    all
 }

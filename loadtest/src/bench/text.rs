@@ -2,18 +2,18 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::Table;
+use loadtest_measure::bars::{Bar, Outcome, ROUNDS, SECONDS, Verdict, median, spread};
+use loadtest_measure::table::{percent, table};
 
 use super::BenchReport;
-use super::figure::{
-    Bar, DATABASE, Figure, GENERATOR, Outcome, ROUNDS, SECONDS, Sample, Verdict, median, spread,
-};
+use super::figure::{DATABASE, Figure, GENERATOR, Sample};
 use super::parts::HTTP;
 use super::row_report::RowReport;
 
 /// What serves, in the order of the columns.
 const SERVERS: [&str; 5] = ["replicas", "redis", DATABASE, "proxy", "zookeeper"];
-/// Parts of an order's way, in its order.
+/// The parts of a purchase, in their order.
 const PARTS: [&str; 8] =
     [HTTP, "token", "lock", "queue", "transaction", "release", "purchase", "request"];
 
@@ -111,14 +111,14 @@ impl BenchReport {
 
     /// What becomes of a row's figure and of its cost, and why.
     fn verdict(&self, row: &RowReport) -> String {
-        let mut text = words(row.verdict).to_owned();
+        let mut text = row.verdict.words().to_owned();
         if let Some(cost) = &row.plain_answers
             && ![Verdict::NoBar, row.verdict].contains(&cost.verdict)
         {
-            let _ = write!(text, "; plain answers: {}", words(cost.verdict));
+            let _ = write!(text, "; plain answers: {}", cost.verdict.words());
         }
         if !self.host.steady && row.verdict != Verdict::Unsteady {
-            let _ = write!(text, "; {}", words(Verdict::Unsteady));
+            let _ = write!(text, "; {}", Verdict::Unsteady.words());
         }
         for why in &row.because {
             let _ = write!(text, "\n{why}");
@@ -172,42 +172,10 @@ impl BenchReport {
     }
 }
 
-/// An empty table with that header, the columns of figures to the right.
-pub fn table(header: &[&str], figures: std::ops::Range<usize>) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_FULL_CONDENSED)
-        .force_no_tty()
-        .set_header(header.iter().map(Cell::new));
-    for index in figures {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
 /// Median, bar and spread, as far as there are any.
 fn figures(figure: Figure, outcome: &Outcome, bar: Option<Bar>) -> [String; 3] {
     let digits = if matches!(figure, Figure::Memory | Figure::Ready) { 1 } else { 2 };
     let median = outcome.median.map(|median| format!("{median:.digits$}"));
     let texts = [median, bar.map(|bar| bar.to_string()), outcome.spread.map(percent)];
     texts.map(|text| text.unwrap_or_else(|| "-".to_owned()))
-}
-
-/// A part as per cent.
-pub fn percent(part: f64) -> String {
-    format!("{:.0} %", part * 100.0)
-}
-
-/// A verdict as people read it.
-pub fn words(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Met => "met",
-        Verdict::Missed => "MISSED",
-        Verdict::Invalid => "INVALID",
-        Verdict::TooShort => "too short",
-        Verdict::Unsteady => "host not steady",
-        Verdict::NoBar => "-",
-    }
 }

@@ -1,14 +1,15 @@
 //! Slices in turn: the cells of a round stand side by side, and one of them at a time is measured
 //! for a slice, then the next. So what else the machine does falls on all of them alike.
 
+use loadtest_measure::bars::median;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::figure::{Sample, median};
+use super::figure::Sample;
 
 /// Seconds of a slice, or a little more.
-const SLICE: u64 = 2;
+const SLICE_S: u64 = 2;
 
-/// Whose turn it is. Who waits gets it in the order of coming.
+/// Gives the machine to one cell at a time, in the order of asking.
 #[derive(Debug)]
 pub struct Turns(Semaphore);
 
@@ -27,7 +28,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits until nobody else has it.
+    /// Waits until the machine is free.
     pub async fn take(&self) -> Turn<'_> {
         Turn { turns: self, held: self.0.acquire().await.ok() }
     }
@@ -41,9 +42,9 @@ impl Turn<'_> {
     }
 }
 
-/// The seconds of each slice of a round of so many: whole ones, as sysbench wants.
+/// The whole seconds of each slice of a round of `seconds` seconds, as sysbench wants them.
 pub fn slices(seconds: u64) -> Vec<u64> {
-    let count = (seconds / SLICE).max(1);
+    let count = (seconds / SLICE_S).max(1);
     (0..count).map(|slice| seconds * (slice + 1) / count - seconds * slice / count).collect()
 }
 

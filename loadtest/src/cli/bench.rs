@@ -1,14 +1,14 @@
 //! `loadtest bench`: its flags.
 
 use clap::Args;
+use loadtest_measure::bench_flags::{BenchFlags, EXIT_CODES};
+use loadtest_measure::error::Result;
+use loadtest_measure::files::{check_writable, write_json};
+use loadtest_measure::print::{print_line, print_status};
 
 use super::{PrivateArgs, stop_on_signal};
 use crate::bench::Bench;
-use crate::bench::choice::{Choice, EXIT_CODES};
 use crate::bench::rows::ROWS;
-use crate::error::Result;
-use crate::report::{check_writable, write_json};
-use crate::say::{say, tell};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -16,7 +16,7 @@ pub(super) struct BenchArgs {
     #[command(flatten)]
     private: PrivateArgs,
     #[command(flatten)]
-    choice: Choice,
+    choice: BenchFlags,
 }
 
 /// Whether every bar is met.
@@ -25,7 +25,7 @@ pub(super) async fn run(args: BenchArgs) -> Result<bool> {
     let rows = choice.of(ROWS.iter().collect(), |row| row.name)?;
     if choice.list {
         for row in rows {
-            say(format_args!("{}: {}", row.name, row.what));
+            print_line(format_args!("{}: {}", row.name, row.what));
         }
         return Ok(true);
     }
@@ -35,8 +35,8 @@ pub(super) async fn run(args: BenchArgs) -> Result<bool> {
         check_writable(path)?;
     }
     let stop = stop_on_signal()?;
-    let report = bench.run(&stop, &|line| tell(line)).await?;
-    say(report.text());
+    let report = bench.run(&stop, &|line| print_status(line)).await?;
+    print_line(report.text());
     if let Some(path) = &choice.json {
         write_json(path, &report)?;
     }

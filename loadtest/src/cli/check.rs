@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use loadtest_judge::check::Check;
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::files::{check_writable, write_json};
+use loadtest_measure::print::print_line;
+use loadtest_report::check_text;
 use secrecy::{ExposeSecret as _, SecretString};
-
-use crate::error::{Error, Result};
-use crate::judge::check::Check;
-use crate::report::check_text;
-use crate::report::{check_writable, write_json};
-use crate::say::say;
 
 /// The value of `--database` that stands for [`DATABASE_URL`].
 const IN_ENVIRONMENT: &str = "env";
@@ -21,10 +20,10 @@ const DATABASE_URL: &str = "DATABASE_URL";
 pub(super) struct CheckArgs {
     /// The history, as written by `loadtest run --history FILE`
     file: PathBuf,
-    /// Read the orders in this database instead of those in the file, and only read
+    /// Read the orders from this database instead of the file; nothing is written to it
     ///
-    /// `env` takes the URL of `DATABASE_URL`: arguments stand in the list of processes, where
-    /// everybody can read a password, and the environment does not.
+    /// `env` takes the URL from `DATABASE_URL`: every user of the machine can read arguments in the
+    /// list of processes, but not the environment.
     #[arg(long, value_name = "URL|env")]
     database: Option<SecretString>,
     /// Seconds after which the check is given up, which is a failure
@@ -42,7 +41,7 @@ pub(super) async fn check(args: CheckArgs) -> Result<bool> {
     let deadline = Duration::from_secs(args.timeout_s);
     let database = args.database.map(named_or_in_environment).transpose()?;
     let judgement = Check { file: args.file, database, deadline }.run().await?;
-    say(check_text::text(&judgement));
+    print_line(check_text::text(&judgement));
     if let Some(path) = &args.json {
         write_json(path, &judgement)?;
     }

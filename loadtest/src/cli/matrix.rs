@@ -3,20 +3,23 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use loadtest_judge::setting::{Guards, Scope};
+use loadtest_lab::cell_axes::{Load, PurchaseMode};
+use loadtest_lab::cluster::need_failpoints;
+use loadtest_lab::faults::FaultKind;
+use loadtest_lab::injection_run::{InjectionRun, MAX_SEEDS, rows};
+use loadtest_lab::lock::Lock;
+use loadtest_lab::matrix::{Axes, Matrix, check};
+use loadtest_lab::predict::Scenario;
+use loadtest_lab::presets::Preset;
+use loadtest_lab::results::RunEvent;
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::print::{print_line, print_status};
+use loadtest_report::MATRIX;
+use loadtest_report::progress::matrix_line;
 
 use super::output::OutputArgs;
 use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
-use crate::error::{Error, Result};
-use crate::lab::cluster::need_failpoints;
-use crate::lab::faults::FaultKind;
-use crate::lab::lock::Lock;
-use crate::lab::matrix::{Axes, Matrix, check};
-use crate::lab::place::{Load, Path};
-use crate::lab::planting::{MAX_SEEDS, Planting, rows};
-use crate::lab::predict::{Circumstance, Guards, Scope};
-use crate::lab::presets::Preset;
-use crate::report::MATRIX;
-use crate::say::say;
 
 /// What `--faults` is.
 const FAULTS: &str = "What happens to the deployment; `none` is no fault, `all` each that any \
@@ -32,15 +35,15 @@ pub(super) struct MatrixArgs {
     #[arg(help = format!("Locks around the purchase; `all` is every kind {}", known_locks()))]
     #[arg(default_value_if("path", "queued", "none"), conflicts_with = "PresetArgs")]
     locks: Vec<String>,
-    /// What a lock is held for
+    /// What a lock is held for: all purchases of a user, or of a voucher
     #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "user,voucher")]
     #[arg(conflicts_with = "PresetArgs")]
     scopes: Vec<Scope>,
-    /// Whether the database's unique key and stock condition guard the sale as well
+    /// Whether the unique key and the stock condition are enforced; `off` leaves only the lock
     #[arg(long, value_name = "GUARDS", value_delimiter = ',', default_value = "off,on")]
     #[arg(conflicts_with = "PresetArgs")]
     guards: Vec<Guards>,
-    /// Numbers of replicas
+    /// Numbers of replicas, 1 to 16
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "2")]
     #[arg(conflicts_with = "PresetArgs")]
     replicas: Vec<u16>,
@@ -48,39 +51,39 @@ pub(super) struct MatrixArgs {
     #[arg(help = format!("{FAULTS} {}", known_faults()))]
     #[arg(conflicts_with = "PresetArgs")]
     faults: Vec<String>,
-    /// What happens around the locked section; the frozen ones are cells of the fault `freeze`
-    #[arg(long, value_name = "CIRCUMSTANCES", value_delimiter = ',')]
+    /// What happens around the locked section; with the frozen scenarios the fault is `freeze`
+    #[arg(long, alias = "circumstances", value_name = "SCENARIOS", value_delimiter = ',')]
     #[arg(default_value = "short-work,frozen-unfenced,frozen-fenced")]
     #[arg(conflicts_with = "PresetArgs")]
-    circumstances: Vec<Circumstance>,
-    /// When replicas answer; with `queued`, tickets are followed to their ends, no lock is taken
-    /// (--locks is `none`) and the guards are on: other combinations are counted as no cells
-    #[arg(long, value_name = "PATH", default_value = "direct")]
+    scenarios: Vec<Scenario>,
+    /// When replicas answer: after the COMMIT, or at admission with a ticket. With `queued` no lock
+    /// is taken (--locks is `none`) and the guards are on; other combinations count as no cells
+    #[arg(long = "mode", alias = "path", value_name = "MODE", default_value = "direct")]
     #[arg(conflicts_with = "PresetArgs")]
-    path: Path,
+    path: PurchaseMode,
     #[command(flatten)]
     preset: PresetArgs,
-    /// Only so many cells of --full, drawn by the seed
+    /// Run only N cells of --full, drawn by the seed
     #[arg(long, value_name = "N", requires = "full")]
     sample: Option<usize>,
-    /// Plant these bugs after the cells and see each caught: `all`, `none`, or names that `loadtest
-    /// plants --list` prints [default: all with --full unless --sample, three quick ones with
-    /// --story, else none]
-    #[arg(long, value_name = "BUGS", value_delimiter = ',')]
-    plants: Option<Vec<String>>,
-    /// Seeds of each planted bug [default: 3; 1 with --story]
-    #[arg(long, value_name = "N")]
+    /// Inject these bugs after the cells and see each caught: `all`, `none`, or names that
+    /// `loadtest inject-bugs --list` prints [default: all with --full unless --sample, three quick
+    /// ones with --story, else none]
+    #[arg(long = "inject-bugs", alias = "plants", value_name = "BUGS", value_delimiter = ',')]
+    injected_bugs: Option<Vec<String>>,
+    /// Seeds of each injected bug [default: 3; 1 with --story]
+    #[arg(long, alias = "plant-seeds", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_SEEDS))]
-    plant_seeds: Option<u64>,
-    /// Settles the moments, victims and sizes of faults; the same seed gives the same schedule
+    bug_seeds: Option<u64>,
+    /// Seed of the moments, victims and sizes of faults; the same seed gives the same schedule
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Remember what is finished in this file, and do not run again what is in it
+    /// Remember finished cells in this file, and skip the cells that it holds
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
-    /// Print the cells with what each is to show and why, and the bugs to be planted; run none
+    /// Print the cells with their predictions and reasons, and the bugs to be injected; run none
     #[arg(long)]
     list: bool,
 }
@@ -89,13 +92,13 @@ pub(super) struct MatrixArgs {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct PresetArgs {
-    /// A few minutes instead: every lock and every fault once
+    /// Run the smoke preset: every lock and every fault once, in a few minutes
     #[arg(long)]
     smoke: bool,
-    /// The story instead: local against distributed, guards off and on, one frozen holder
+    /// Run the story preset: local against distributed, guards off and on, one frozen holder
     #[arg(long)]
     story: bool,
-    /// Everything instead that has a prediction; takes hours
+    /// Run every cell that has a prediction; takes hours
     #[arg(long)]
     full: bool,
 }
@@ -126,7 +129,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
     if args.list {
         for trial in &trials {
             if let Ok(expected) = trial.expectation() {
-                say(format_args!(
+                print_line(format_args!(
                     "{trial}: {}, because {}",
                     expected.prediction.words(),
                     expected.because
@@ -134,11 +137,11 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
             }
         }
         for one in &not_generated {
-            say(format_args!("not generated, {}: {}", one.combinations, one.because));
+            print_line(format_args!("not generated, {}: {}", one.combinations, one.because));
         }
-        say(format_args!("{} cells", trials.len()));
+        print_line(format_args!("{} cells", trials.len()));
         if !planting.rows.is_empty() {
-            super::plants::list(&planting.rows);
+            super::injected_bugs::list(&planting.rows);
         }
         return Ok(true);
     }
@@ -152,7 +155,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         not_generated,
         preset,
         sample: args.sample,
-        load: Load { path: args.path, ..Load::USUAL },
+        load: Load { path: args.path, ..Load::DEFAULT },
         seed: args.seed,
         planting,
         resume: args.resume,
@@ -162,15 +165,16 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
     let matrix = Matrix { histories, ..matrix };
     let output = args.output.open(MATRIX)?;
     let stop = stop_on_signal()?;
-    output.take(Box::pin(matrix.run(&stop)).await?, &stop)
+    let observer = |event: RunEvent<'_>| print_status(matrix_line(event));
+    output.take(Box::pin(matrix.run(&observer, &stop)).await?, &stop)
 }
 
 impl MatrixArgs {
-    fn planting(&self) -> Result<Planting> {
-        let (usual, seeds) = Preset::usual_plants(self.preset.preset(), self.sample.is_some());
+    fn planting(&self) -> Result<InjectionRun> {
+        let (usual, seeds) = Preset::default_bugs(self.preset.preset(), self.sample.is_some());
         let usual = || usual.iter().copied().map(str::to_owned).collect();
-        let names = self.plants.clone().unwrap_or_else(usual);
-        Ok(Planting { rows: rows(&names)?, seeds: self.plant_seeds.unwrap_or(seeds) })
+        let names = self.injected_bugs.clone().unwrap_or_else(usual);
+        Ok(InjectionRun { rows: rows(&names)?, seeds: self.bug_seeds.unwrap_or(seeds) })
     }
 
     fn axes(&self) -> Result<Axes> {
@@ -179,7 +183,7 @@ impl MatrixArgs {
             scopes: self.scopes.clone(),
             guards: self.guards.clone(),
             replicas: self.replicas.clone(),
-            circumstances: self.circumstances.clone(),
+            scenarios: self.scenarios.clone(),
             faults: faults(&self.faults)?,
             path: self.path,
         })

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use loadtest_lab::histories::Histories;
+use loadtest_lab::results::RunResults;
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::files::check_writable;
+use loadtest_measure::print::print_line;
+use loadtest_report::Report;
+use loadtest_report::baseline::Baseline;
+use loadtest_report::table::TableFormat;
 use tokio_util::sync::CancellationToken;
-
-use crate::error::{Error, Result};
-use crate::lab::histories::Histories;
-use crate::report::baseline::Baseline;
-use crate::report::table::Look;
-use crate::report::{Report, check_writable};
-use crate::say::say;
 
 #[derive(Debug, Args)]
 pub(super) struct OutputArgs {
@@ -20,12 +21,12 @@ pub(super) struct OutputArgs {
     /// Write the report into this folder: index.html, and the same as .json, .csv, .txt and .md
     #[arg(long, value_name = "DIR")]
     report_dir: Option<PathBuf>,
-    /// Say what changed since an earlier run, whose JSON this is
+    /// JSON report of an earlier run, to print what has changed since
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Keep the history of every cell in this folder, so that `loadtest check` can judge it again
+    /// Keep the history of every cell in this folder, for `loadtest check`
     ///
-    /// Without it only those of red cells are kept, in `histories/` of --report-dir.
+    /// Without it only the histories of red cells are kept, in `histories/` of --report-dir.
     #[arg(long, value_name = "DIR")]
     histories: Option<PathBuf>,
 }
@@ -56,17 +57,18 @@ impl OutputArgs {
 
 impl Output {
     /// Prints and writes the report; whether it is green.
-    pub(super) fn take(self, mut report: Report, stop: &CancellationToken) -> Result<bool> {
+    pub(super) fn take(self, results: RunResults, stop: &CancellationToken) -> Result<bool> {
+        let mut report = Report::of(results);
         if let Some(baseline) = &self.baseline {
             report.compare_with(baseline);
         }
-        say(report.text(Look::of_stdout()));
+        print_line(report.text(TableFormat::of_stdout()));
         if let Some(path) = &self.args.json {
             report.write_json(path)?;
         }
         if let Some(folder) = &self.args.report_dir {
             report.write_folder(folder)?;
-            say(format_args!("\nReport: {}", folder.join("index.html").display()));
+            print_line(format_args!("\nReport: {}", folder.join("index.html").display()));
         }
         if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.ok) }
     }

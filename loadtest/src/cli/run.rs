@@ -4,18 +4,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use loadtest_load::arrival::Arrival;
+use loadtest_load::client::Target;
+use loadtest_load::mix::Mix;
+use loadtest_load::plan::Plan;
+use loadtest_load::tokens;
+use loadtest_load::tokens::User;
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::files::{check_writable, write_json};
+use loadtest_measure::print::print_line;
+use loadtest_report::run_text;
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
-use crate::load::arrival::Arrival;
-use crate::load::client::Target;
-use crate::load::mix::Mix;
-use crate::load::plan::Plan;
-use crate::load::tokens::{self, User};
-use crate::report::run_text;
-use crate::report::{check_writable, write_json};
 use crate::run::{self, AuditSource};
-use crate::say::say;
 
 /// Simultaneous requests of each user, unless the command line says otherwise.
 const PER_USER: usize = 3;
@@ -38,11 +39,11 @@ pub(super) struct RunArgs {
     zipf: f64,
     /// When requests leave
     #[arg(long, value_name = "HOW", default_value = "closed")]
-    arrival: How,
+    arrival: ArrivalName,
     /// Arrivals a second of an open loop; of a flash, those before it
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// Seconds after which nobody arrives any more
+    /// Seconds after which no more users arrive
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<f64>,
     /// Arrivals, one a line: SECONDS [USER [VOUCHER]], counted from the begin, `-` for any user
@@ -51,7 +52,7 @@ pub(super) struct RunArgs {
     /// How users take part
     #[arg(long, value_name = "MIX")]
     mix: Option<MixName>,
-    /// Requests after which nobody arrives any more [default: all of the mix, or 10,000,000]
+    /// Requests after which no more users arrive [default: all of the mix, or 10,000,000]
     #[arg(long, value_name = "N")]
     requests: Option<usize>,
     /// Simultaneous requests of each user, each with an idempotency key of its own [default: 3]
@@ -112,7 +113,7 @@ request ends as its ticket does, and one whose ticket has not ended after --time
 Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum How {
+enum ArrivalName {
     /// As soon as a connection is free
     Closed,
     /// At equal distances, --rate a second
@@ -176,7 +177,7 @@ impl RunArgs {
 
     fn mix(&self) -> Result<Mix> {
         let mix = self.mix.unwrap_or(MixName::Together);
-        if self.arrival == How::Trace {
+        if self.arrival == ArrivalName::Trace {
             if self.mix.is_some() || self.requests_per_user.is_some() {
                 return wrong("--mix and --requests-per-user do not go with --arrival trace");
             }
@@ -204,26 +205,29 @@ impl RunArgs {
     }
 
     fn arrival(&self) -> Result<Arrival> {
-        if (self.arrival == How::Trace) != self.trace.is_some() {
+        if (self.arrival == ArrivalName::Trace) != self.trace.is_some() {
             return wrong("--trace FILE and --arrival trace go together");
         }
-        let has_rate = matches!(self.arrival, How::Constant | How::Poisson | How::Flash);
+        let has_rate = matches!(
+            self.arrival,
+            ArrivalName::Constant | ArrivalName::Poisson | ArrivalName::Flash
+        );
         let rate = match self.rate {
             Some(rate) if has_rate => rate,
             None if !has_rate => 0.0,
             _ => return wrong("--rate goes with --arrival constant, poisson or flash, and only"),
         };
         Ok(match self.arrival {
-            How::Closed => Arrival::Closed,
-            How::Constant => Arrival::Constant(rate),
-            How::Poisson => Arrival::Poisson(rate),
-            How::Flash => {
+            ArrivalName::Closed => Arrival::Closed,
+            ArrivalName::Constant => Arrival::Constant(rate),
+            ArrivalName::Poisson => Arrival::Poisson(rate),
+            ArrivalName::Flash => {
                 let Some(duration) = self.duration()?.filter(|one| one.as_secs() >= 2) else {
                     return wrong("--arrival flash needs a --duration of at least 2");
                 };
                 Arrival::Flash { rate, middle: duration / 2 }
             }
-            How::Trace => Arrival::Trace(self.trace.clone().unwrap_or_default()),
+            ArrivalName::Trace => Arrival::Trace(self.trace.clone().unwrap_or_default()),
         })
     }
 }
@@ -234,7 +238,7 @@ pub(super) async fn run(args: RunArgs) -> Result<bool> {
     let plan = args.plan()?;
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let report = run::run(&plan, audit.as_ref(), args.history.as_deref()).await?;
-    say(run_text::text(&report));
+    print_line(run_text::text(&report));
     if let Some(path) = &args.json {
         write_json(path, &report)?;
     }

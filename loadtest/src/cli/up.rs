@@ -1,41 +1,41 @@
 //! `loadtest up`: its flags.
 
 use clap::Args;
+use loadtest_judge::setting::{Guards, Scope};
+use loadtest_lab::cell_axes::{CellAxes, PurchaseMode};
+use loadtest_lab::cluster::find_program;
+use loadtest_lab::lock::Lock;
+use loadtest_measure::error::Result;
 
 use super::{EXIT_CODES, PrivateArgs, stop_on_signal};
-use crate::error::Result;
-use crate::lab::cluster::find_program;
-use crate::lab::lock::Lock;
-use crate::lab::place::{Path, Place};
-use crate::lab::predict::{Guards, Scope};
-use crate::up::Up;
+use crate::up::UpConfig;
 
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(super) struct UpArgs {
     #[command(flatten)]
     private: PrivateArgs,
-    /// Lock around a purchase
+    /// Kind of the lock around a purchase
     #[arg(long, value_name = "LOCK", default_value = "redisson")]
     lock: Lock,
-    /// What the lock is held for
+    /// What the lock is held for: all purchases of a user, or of a voucher
     #[arg(long, value_name = "SCOPE", default_value = "user")]
     scope: Scope,
-    /// Whether the database's unique key and stock condition guard the sale as well
+    /// Whether the unique key and the stock condition are enforced; `off` leaves only the lock
     #[arg(long, value_name = "GUARDS", default_value = "on")]
     guards: Guards,
-    /// Replicas
+    /// Number of replicas behind HAProxy
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
     replicas: u16,
-    /// When replicas answer a purchase
-    #[arg(long, value_name = "PATH", default_value = "direct")]
-    path: Path,
+    /// When replicas answer a purchase: after the COMMIT, or at admission with a ticket
+    #[arg(long = "mode", alias = "path", value_name = "MODE", default_value = "direct")]
+    path: PurchaseMode,
     /// Start a ZooKeeper as well, for `seckill lock run --kind zookeeper`
     #[arg(long)]
     zookeeper: bool,
-    /// Send this many buyers, 1 to 100000, for the open voucher, each with three simultaneous
-    /// requests, and print what came of it
+    /// Send this many buyers, 1 to 100000, to the open voucher, each with three simultaneous
+    /// requests, and print the result
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     crowd: Option<u32>,
@@ -47,10 +47,10 @@ pub(super) struct UpArgs {
 /// Returns when the cluster has been taken down.
 pub(super) async fn run(args: UpArgs) -> Result<bool> {
     let UpArgs { private, lock, scope, guards, replicas, path, zookeeper, crowd, port } = args;
-    let up = Up {
+    let up = UpConfig {
         flavor: private.flavor(),
         program: find_program(private.seckill.as_deref())?,
-        place: Place { lock, scope, guards, replicas },
+        place: CellAxes { lock, scope, guards, replicas },
         path,
         zookeeper,
         port,

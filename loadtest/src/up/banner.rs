@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::api::NewVoucher;
-use crate::report::repeat::quoted;
+use loadtest_load::api::NewVoucher;
+use loadtest_report::repeat::quoted;
 
 /// Reads the token out of a line of a token file.
 const TOKEN_OF_LINE: &str = r#"'s/.*"token":"\([^"]*\)".*/\1/'"#;

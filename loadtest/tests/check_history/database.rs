@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use loadtest::error::Result;
-use loadtest::history::{Begin, FENCED, FinalRead, Offer, Recorder};
-use loadtest::judge::audit::Reader;
-use loadtest::judge::check::{Check, Judgement};
-use loadtest::judge::verdict::Rule;
-use loadtest::lab::predict::Guards;
+use loadtest_judge::audit::DatabaseReader;
+use loadtest_judge::check::{Check, Judgement};
+use loadtest_judge::setting::Guards;
+use loadtest_judge::verdict::Rule;
+use loadtest_load::history::{Begin, FENCED, FinalRead, Offer, Recorder};
+use loadtest_measure::error::Result;
 use sqlx::{Connection as _, MySqlConnection};
 use testbed::{Bed, Database, Flavor};
 
@@ -93,7 +93,8 @@ async fn record(tape: &Tape, path: &Path, shop: Option<&Shop>) {
         recorder.record(event.clone()).await;
     }
     if let Some(shop) = shop {
-        let mut reader = Reader::connect(&shop.database.url("sale")).await.expect("connected");
+        let mut reader =
+            DatabaseReader::connect(&shop.database.url("sale")).await.expect("connected");
         let reading = reader.read("1", Guards::On).await.expect("read");
         let said = Some(&reading.account);
         recorder.final_read(1, FinalRead::Database { reading: &reading, said }).await;

@@ -1,20 +1,20 @@
-//! A sound run stays good whichever reading of a clock comes late, and however late: each request
-//! seems to be sent earlier and to end later than it was, by any time, and the generator stands
-//! still now and then. All rules that rest on a clock are demanded.
+//! A sound run stays good however late a clock is read. Each request seems to be sent earlier and
+//! to end later than it was, by any time, and the generator stands still at times. All rules that
+//! rest on a clock are demanded.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use loadtest::history::{DEMANDS, Ended, Event, FAULT, Mark, ONE_HOLDER_PER};
-use loadtest::judge::recovery::{KEPT, SEEN};
-use loadtest::judge::stalls::STALL;
-use loadtest::judge::verdict::Rule;
+use loadtest_judge::recovery::{KEPT, SEEN};
+use loadtest_judge::stalls::STALL;
+use loadtest_judge::verdict::Rule;
+use loadtest_load::history::{Completion, DEMANDS, Event, FAULT, Mark, ONE_HOLDER_PER};
 
 use crate::tape::{Tape, judge};
 
 /// Runs, each with other delays.
 const RUNS: u64 = 60;
-/// So much longer than a made-up sale does this one last: some 6 s.
+/// How many times longer than a made-up sale this one lasts: some 6 s.
 const STRETCHED: u64 = 200;
 /// The sale begins at this time, so that no reading falls before the first.
 const BEGINS_NS: u64 = 20_000_000_000;
@@ -71,7 +71,7 @@ fn stalls(random: &mut fastrand::Rng) -> Vec<[u64; 2]> {
     (0..count).map(stall).collect()
 }
 
-/// The same run as a generator read it that stood still for these stretches.
+/// The run as a generator read it that stood still for these stretches.
 fn delayed(mut tape: Tape, stalls: &[[u64; 2]], random: &mut fastrand::Rng) -> Tape {
     let around = |t: u64| stalls.iter().filter(move |[from, until]| (*from..*until).contains(&t));
     for event in &mut tape.events {
@@ -96,7 +96,7 @@ fn delayed(mut tape: Tape, stalls: &[[u64; 2]], random: &mut fastrand::Rng) -> T
 
 /// Reads an end late, and with it the hold that counts back from it.
 fn put_off<'s, S: Iterator<Item = &'s [u64; 2]>>(
-    end: &mut Ended<'static>,
+    end: &mut Completion<'static>,
     around: &impl Fn(u64) -> S,
     any: u64,
 ) {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use loadtest::history::{Ended, Event, Mark};
+use loadtest_load::history::{Completion, Event, Mark};
 
 use crate::tape::{Tape, check, write};
 
@@ -108,8 +108,8 @@ async fn a_lock_that_was_held_when_its_request_was_not_there_makes_a_history_bad
     for (from, until, good) in [(0, 0, true), (0, 1, false), (1, 0, false)] {
         let mut tape = Tape::legal();
         let n = tape.with_code("201")[9];
-        let h = |end: &Ended<'_>| Some([end.t + from, end.t + until]);
-        tape.answer(n, |end| Event::Ok(Ended { h: h(&end), ..end }));
+        let h = |end: &Completion<'_>| Some([end.t + from, end.t + until]);
+        tape.answer(n, |end| Event::Ok(Completion { h: h(&end), ..end }));
         write(&[tape], &path).await;
         if good {
             assert!(check(&path).await.ok);
@@ -221,7 +221,7 @@ async fn a_check_that_does_not_end_in_time_is_bad() {
     let scratch = Scratch::new();
     let (file, database) = (scratch.legal().await, None);
     let deadline = std::time::Duration::ZERO;
-    let check = loadtest::judge::check::Check { file, database, deadline };
+    let check = loadtest_judge::check::Check { file, database, deadline };
     let judgement = check.run().await.expect("judged");
     assert!(!judgement.ok);
     assert!(judgement.failed_because[0].contains("did not end within"), "{judgement:?}");
@@ -251,7 +251,7 @@ async fn the_command_ends_with_0_1_or_2_and_names_rule_request_and_reason() {
     let n = tape.with_code("201")[9];
     let order = tape.end_of(n).o.expect("an order");
     tape.drops_row(order);
-    tape.answer(n, |end| Event::Ok(Ended { h: Some([end.t, end.t]), ..end }));
+    tape.answer(n, |end| Event::Ok(Completion { h: Some([end.t, end.t]), ..end }));
     let bad = scratch.file("bad.jsonl.zst");
     write(&[tape.clone()], &bad).await;
     let (code, stdout, _) = loadtest(&["check", &bad.display().to_string(), "--json", &json]);

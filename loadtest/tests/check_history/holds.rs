@@ -1,9 +1,9 @@
 //! Holds of a lock that lets one in at a time: an overlap that no delay explains is found, and only
 //! where the header says that the lock promises it.
 
-use loadtest::history::event::Ended;
-use loadtest::history::{DEMANDS, Event, ONE_HOLDER_PER};
-use loadtest::judge::verdict::Rule::OneHolderAtATime;
+use loadtest_judge::verdict::Rule::OneHolderAtATime;
+use loadtest_load::history::event::Completion;
+use loadtest_load::history::{DEMANDS, Event, ONE_HOLDER_PER};
 
 use crate::mutations::assert_found;
 use crate::tape::{Tape, judge};
@@ -33,7 +33,7 @@ fn hold(tape: &mut Tape, n: u32, h: [u64; 2], unsure: u64) {
     let [sent, _] = times(tape, n);
     let w = h[0].saturating_sub(sent).saturating_sub(unsure);
     let is_ok = matches!(tape.events[tape.places(n).1], Event::Ok(_));
-    let held = |end: Ended<'static>| Ended { h: Some(h), w, ..end };
+    let held = |end: Completion<'static>| Completion { h: Some(h), w, ..end };
     tape.answer(n, |end| if is_ok { Event::Ok(held(end)) } else { Event::Fail(held(end)) });
 }
 

@@ -1,8 +1,8 @@
 //! Orders whose request is known by its idempotency key: no other explains them.
 
-use loadtest::history::key::key_of;
-use loadtest::history::{Ended, Event};
-use loadtest::judge::verdict::Rule::{NoRowWithoutRequest, RefusalsLeftNoRow};
+use loadtest_judge::verdict::Rule::{NoRowWithoutRequest, RefusalsLeftNoRow};
+use loadtest_load::history::key::key_of;
+use loadtest_load::history::{Completion, Event};
 
 use crate::legal::assert_clean;
 use crate::mutations::{a_latecomer, assert_found, frees_a_unit};
@@ -45,7 +45,7 @@ async fn an_order_of_a_refused_request_is_found_though_another_of_its_user_was_l
 #[tokio::test]
 async fn an_order_that_a_lost_request_names_is_that_of_the_request_with_its_key() {
     let (mut tape, [lost, refused]) = timed_out_and_refused();
-    tape.answer(lost, |end| Event::Unknown(Ended { o: Some(NEW_ORDER), ..end }));
+    tape.answer(lost, |end| Event::Unknown(Completion { o: Some(NEW_ORDER), ..end }));
     let of = |n| {
         let mut tape = tape.clone();
         tape.rows.last_mut().expect("a row").key = Some(key_of(tape.key_of(n)));
@@ -79,7 +79,7 @@ async fn orders_under_the_keys_of_their_requests_are_right_whatever_their_client
 async fn a_ticket_without_an_end_may_be_that_of_another_request_of_its_user() {
     let (mut tape, [pending, twin]) = timed_out_and_refused();
     tape.rows.last_mut().expect("a row").key = Some(key_of(tape.key_of(twin)));
-    let admitted = |end| Ended { s: Some(202), ..end };
+    let admitted = |end| Completion { s: Some(202), ..end };
     tape.answer(pending, |end| Event::Unknown(admitted(end)));
     tape.refuses(twin, "same_ticket");
     tape.answer(twin, |end| Event::Fail(admitted(end)));

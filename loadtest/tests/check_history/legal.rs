@@ -1,8 +1,8 @@
 //! Changes that no rule forbids.
 
-use loadtest::history::event::Effect;
-use loadtest::history::{Ended, Event, Invoke, Source};
-use loadtest::judge::verdict::Rule;
+use loadtest_judge::verdict::Rule;
+use loadtest_load::history::event::EffectEvent;
+use loadtest_load::history::{Completion, Event, Invoke, Source};
 use uuid::Uuid;
 
 use crate::synthetic::Sale;
@@ -74,7 +74,8 @@ async fn a_repeated_request_may_get_the_first_answer_again() {
     for again in 0..3 {
         let (n, t) = (1_000_000 + again, 1 << 40);
         tape.events.push(Event::Invoke(Invoke { n, t, ..first }));
-        let ended = Ended { n, t: t + 1, o: Some(order), s: Some(201), ..Ended::default() };
+        let ended =
+            Completion { n, t: t + 1, o: Some(order), s: Some(201), ..Completion::default() };
         tape.events.push(Event::Ok(ended));
     }
     assert_clean("three times with its key", &[tape]).await;
@@ -91,12 +92,12 @@ async fn an_order_may_be_older_than_the_repeated_request_that_is_told_of_it() {
     tape.loses(mine[0]);
     tape.answer(mine[1], |end| {
         let code = Some("already_ordered".into());
-        Event::Fail(Ended { o: Some(70), c: code, ..end })
+        Event::Fail(Completion { o: Some(70), c: code, ..end })
     });
     let (n, t) = (1_000_000, 1 << 40);
     tape.events.push(Event::Invoke(Invoke { n, t, ..first }));
     let (o, s) = (Some(70), Some(201));
-    tape.events.push(Event::Ok(Ended { n, t: t + 1, o, s, ..Ended::default() }));
+    tape.events.push(Event::Ok(Completion { n, t: t + 1, o, s, ..Completion::default() }));
     tape.adds_row(70, user);
     assert_clean("lost, told of, repeated with its key", std::slice::from_ref(&tape)).await;
 
@@ -115,12 +116,22 @@ fn three_units(told_at: u64) -> Tape {
     for (n, t) in [(0, 0), (1, 100), (2, 200)] {
         let order = u64::from(n) + 70;
         tape.events.push(Event::Invoke(invoke(n, t)));
-        tape.events.push(Event::Ok(Ended { n, t: 500, o: Some(order), ..Ended::default() }));
+        tape.events.push(Event::Ok(Completion {
+            n,
+            t: 500,
+            o: Some(order),
+            ..Completion::default()
+        }));
         tape.adds_row(order, u64::from(n) + 50);
     }
     tape.events.push(Event::Invoke(invoke(3, 0)));
     let code = Some("sold_out".into());
-    tape.events.push(Event::Fail(Ended { n: 3, t: told_at, c: code, ..Ended::default() }));
+    tape.events.push(Event::Fail(Completion {
+        n: 3,
+        t: told_at,
+        c: code,
+        ..Completion::default()
+    }));
     tape
 }
 
@@ -144,7 +155,7 @@ async fn orders_from_before_the_load_are_not_of_the_load() {
     for n in tape.requests_of(user) {
         tape.answer(n, |end| {
             let code = Some("already_ordered".into());
-            Event::Fail(Ended { o: Some(first), c: code, ..end })
+            Event::Fail(Completion { o: Some(first), c: code, ..end })
         });
     }
     assert_clean("somebody had one", &[tape]).await;
@@ -183,7 +194,7 @@ async fn a_holder_may_leave_more_than_one_effect_of_its_order() {
         effect.seq *= 2;
     }
     let again = tape.effects.iter().step_by(3).cloned();
-    let again: Vec<_> = again.map(|one| Effect { seq: one.seq + 1, ..one }).collect();
+    let again: Vec<_> = again.map(|one| EffectEvent { seq: one.seq + 1, ..one }).collect();
     tape.effects.extend(again);
     assert_clean("twice under its one token", &[tape]).await;
 }
@@ -221,7 +232,7 @@ async fn a_unit_may_have_been_gone_since_a_lost_request_whose_repetition_was_ack
     let (n, t) = (4, 3_000_000_000);
     tape.events.push(Event::Invoke(Invoke { n, t, ..first }));
     let (o, s) = (Some(72), Some(201));
-    tape.events.push(Event::Ok(Ended { n, t: t + 1, o, s, ..Ended::default() }));
+    tape.events.push(Event::Ok(Completion { n, t: t + 1, o, s, ..Completion::default() }));
     assert_clean("the order is as old as the first of them", std::slice::from_ref(&tape)).await;
 
     let left = tape.events.iter_mut().rev().find(|event| matches!(event, Event::Invoke(_)));

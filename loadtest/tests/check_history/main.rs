@@ -1,6 +1,6 @@
-//! Is the checker itself right? Legal histories of thousands of requests are changed in one place,
-//! and exactly the rule that this breaks must say so, with the right request; legal changes must
-//! be passed over.
+//! Tests of the checker itself. Legal histories of thousands of requests are changed in one place,
+//! and exactly the rule that this breaks must say so, with the right request. Legal changes must
+//! pass.
 
 mod database;
 mod delays;

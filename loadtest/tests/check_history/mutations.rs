@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 
-use loadtest::history::{Ended, Event};
-use loadtest::judge::evidence::Audit;
-use loadtest::judge::verdict::Rule::{self, *};
+use loadtest_judge::verdict::Rule;
+use loadtest_judge::verdict::Rule::*;
+use loadtest_load::history::final_state::Audit;
+use loadtest_load::history::{Completion, Event};
 
 use crate::synthetic::Sale;
 use crate::tape::{Tape, broken, judge, proofs};
@@ -44,7 +45,7 @@ pub(crate) fn a_latecomer(tape: &Tape) -> u32 {
     *tape.with_code("sold_out").last().expect("sold out")
 }
 
-/// Takes the order of somebody who came late away again, so that there is a unit for another one.
+/// Removes the order of a late buyer, so that there is a unit for another one.
 pub(crate) fn frees_a_unit(tape: &mut Tape) {
     let last = tape.rows.last().expect("orders").user_id;
     tape.forgets(last);
@@ -141,7 +142,7 @@ async fn an_acknowledged_order_that_is_lost_is_found() {
     }
     assert_change("an answer that names no order", &[AcknowledgedExist], |tape| {
         let (n, _) = a_purchase(tape, 5);
-        tape.answer(n, |end| Event::Ok(Ended { o: None, ..end }));
+        tape.answer(n, |end| Event::Ok(Completion { o: None, ..end }));
         vec![n]
     })
     .await;
@@ -171,7 +172,7 @@ async fn a_refused_request_that_left_an_order_is_found() {
             let mut known = bought.filter(|n| !lost.contains(&tape.user_of(*n)));
             let n = known.next().expect("a user with known outcomes");
             // So late that a "sold out" is true.
-            tape.answer(n, |end| Event::Ok(Ended { t: 1 << 40, ..end }));
+            tape.answer(n, |end| Event::Ok(Completion { t: 1 << 40, ..end }));
             tape.refuses(n, code);
             vec![n]
         })
@@ -193,7 +194,7 @@ async fn a_refused_request_that_left_an_order_is_found() {
             tape.refuses(*n, "order_in_progress");
         }
         let named =
-            |end| Ended { o: Some(NEW_ORDER + 1), c: Some("outcome_unknown".into()), ..end };
+            |end| Completion { o: Some(NEW_ORDER + 1), c: Some("outcome_unknown".into()), ..end };
         tape.answer(mine[0], |end| Event::Unknown(named(end)));
         tape.adds_row(NEW_ORDER, user);
         mine[1..].to_vec()
@@ -240,10 +241,10 @@ async fn a_false_sold_out_is_found() {
             let (left, _) = tape.places(n);
             let Event::Invoke(invoke) = &mut tape.events[left] else { unreachable!() };
             invoke.t = 1 << 40;
-            tape.answer(n, |end| Event::Ok(Ended { t: 1 << 41, ..end }));
+            tape.answer(n, |end| Event::Ok(Completion { t: 1 << 41, ..end }));
         }
         for n in tape.with_code("already_ordered") {
-            tape.answer(n, |end| Event::Fail(Ended { t: 1 << 41, ..end }));
+            tape.answer(n, |end| Event::Fail(Completion { t: 1 << 41, ..end }));
         }
         vec![tape.with_code("sold_out")[0]]
     })
@@ -290,7 +291,7 @@ async fn a_false_already_ordered_is_found() {
         let n = tape.with_code("already_ordered")[0];
         let mine = tape.end_of(n).o;
         let other = tape.rows.iter().map(|row| row.id).find(|id| Some(*id) != mine);
-        tape.answer(n, |end| Event::Fail(Ended { o: other, ..end }));
+        tape.answer(n, |end| Event::Fail(Completion { o: other, ..end }));
         vec![n]
     })
     .await;

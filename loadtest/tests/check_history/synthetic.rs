@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use loadtest::history::{Ended, Event, Invoke};
+use loadtest_load::history::{Completion, Event, Invoke};
 use uuid::Uuid;
 
 /// Requests in flight.
@@ -79,14 +79,15 @@ impl Sale {
 
     fn answer(&mut self, invoke: Invoke, now: u64) -> Event<'static> {
         let replica = ["r1", "r2", "r3"][invoke.n as usize % 3];
-        let ended = Ended { t: now, n: invoke.n, r: Some(replica.into()), ..Ended::default() };
+        let ended =
+            Completion { t: now, n: invoke.n, r: Some(replica.into()), ..Completion::default() };
         let refused = |code: &'static str, order: Option<u64>, status: u16| {
             let (c, s) = (Some(code.into()), Some(status));
-            Event::Fail(Ended { c, o: order, s, ..ended.clone() })
+            Event::Fail(Completion { c, o: order, s, ..ended.clone() })
         };
         let lost = |code: &'static str| {
             let (c, r) = (Some(code.into()), None);
-            Event::Unknown(Ended { c, r, ..ended.clone() })
+            Event::Unknown(Completion { c, r, ..ended.clone() })
         };
         let luck = self.draw(100);
         if luck < 2 {
@@ -99,7 +100,7 @@ impl Sale {
             if key != invoke.k {
                 return refused("already_ordered", Some(order), 409);
             }
-            return Event::Ok(Ended { o: Some(order), s: Some(201), ..ended });
+            return Event::Ok(Completion { o: Some(order), s: Some(201), ..ended });
         }
         if self.orders.len() >= self.units {
             return refused("sold_out", None, 409);
@@ -110,7 +111,7 @@ impl Sale {
         if luck < 10 {
             return lost("timed_out");
         }
-        Event::Ok(Ended { o: Some(order), s: Some(201), ..ended })
+        Event::Ok(Completion { o: Some(order), s: Some(201), ..ended })
     }
 
     /// A number below `bound` (xorshift).

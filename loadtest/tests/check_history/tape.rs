@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use loadtest::history::event::{Earlier, Effect, Order, Said, When};
-use loadtest::history::key::key_of;
-use loadtest::history::{Account, Begin, Ended, Event, FENCED, Invoke, Offer, Recorder, Source};
-use loadtest::judge::check::{Check, Judgement};
-use loadtest::judge::evidence::{Audit, OrderRow};
-use loadtest::judge::verdict::Rule;
+use loadtest_judge::check::{Check, Judgement};
+use loadtest_judge::verdict::Rule;
+use loadtest_load::history::event::{AuditMoment, EarlierOrder, EffectEvent, Order, ServiceAudit};
+use loadtest_load::history::final_state::{Audit, OrderRow};
+use loadtest_load::history::key::key_of;
+use loadtest_load::history::{
+    Account, Begin, Completion, Event, FENCED, Invoke, Offer, Recorder, Source,
+};
 use uuid::Uuid;
 
 use crate::synthetic::Sale;
@@ -29,7 +31,7 @@ pub(crate) struct Tape {
     pub(crate) events: Vec<Event<'static>>,
     pub(crate) rows: Vec<OrderRow>,
     pub(crate) earlier: Vec<u64>,
-    pub(crate) effects: Vec<Effect<'static>>,
+    pub(crate) effects: Vec<EffectEvent<'static>>,
     /// Whether the header says that there are to be some.
     pub(crate) fenced: bool,
     /// Other settings of the header.
@@ -69,7 +71,7 @@ impl Tape {
         }
     }
 
-    /// The same with the key of its request for each order.
+    /// A tape whose orders have the keys of their requests.
     pub(crate) fn keyed() -> Self {
         let (mut tape, mut sale) = (Self::legal(), Sale::new(1, UNITS, REQUESTS));
         sale.each(drop);
@@ -79,12 +81,12 @@ impl Tape {
         tape
     }
 
-    /// The same with an effect for each order, under tokens that rise.
+    /// A tape with an effect for each order, under tokens that rise.
     pub(crate) fn fenced() -> Self {
         let mut tape = Self::legal();
         let effect = |(seq, row): (u64, &OrderRow)| {
             let token = seq + 5;
-            Effect { v: 1, res: "redisson:lock:voucher:1".into(), seq, token, o: row.id }
+            EffectEvent { v: 1, res: "redisson:lock:voucher:1".into(), seq, token, o: row.id }
         };
         tape.effects = (1..).zip(&tape.rows).map(effect).collect();
         tape.fenced = true;
@@ -105,7 +107,7 @@ impl Tape {
     async fn record_end(&self, recorder: &Recorder) {
         let v = self.voucher;
         for &o in &self.earlier {
-            recorder.record(Event::Earlier(Earlier { v, o })).await;
+            recorder.record(Event::Earlier(EarlierOrder { v, o })).await;
         }
         for row in &self.rows {
             recorder.record(Event::Order(Order::of(v, row))).await;
@@ -117,7 +119,7 @@ impl Tape {
         let source = self.source;
         if source == Source::Database {
             let said = self.said.clone().unwrap_or_else(|| own.clone());
-            recorder.record(Event::Audit(Said { v, when: When::After, said })).await;
+            recorder.record(Event::Audit(ServiceAudit { v, when: AuditMoment::After, said })).await;
         }
         if self.read {
             let granted = (source == Source::Database).then_some(self.granted);
@@ -205,7 +207,7 @@ impl Tape {
         self.invoke(n).k
     }
 
-    pub(crate) fn end_of(&self, n: u32) -> Ended<'static> {
+    pub(crate) fn end_of(&self, n: u32) -> Completion<'static> {
         ended(&self.events[self.places(n).1]).expect("it ended").clone()
     }
 
@@ -231,18 +233,24 @@ impl Tape {
         self.events.iter().filter_map(of).collect()
     }
 
-    pub(crate) fn answer(&mut self, n: u32, answer: impl FnOnce(Ended<'static>) -> Event<'static>) {
+    pub(crate) fn answer(
+        &mut self,
+        n: u32,
+        answer: impl FnOnce(Completion<'static>) -> Event<'static>,
+    ) {
         let (_, place) = self.places(n);
         let end = ended(&self.events[place]).expect("it ended").clone();
         self.events[place] = answer(end);
     }
 
     pub(crate) fn buys(&mut self, n: u32, order: u64) {
-        self.answer(n, |end| Event::Ok(Ended { o: Some(order), c: None, s: Some(201), ..end }));
+        self.answer(n, |end| {
+            Event::Ok(Completion { o: Some(order), c: None, s: Some(201), ..end })
+        });
     }
 
     pub(crate) fn refuses(&mut self, n: u32, code: &'static str) {
-        self.answer(n, |end| Event::Fail(Ended { o: None, c: Some(code.into()), ..end }));
+        self.answer(n, |end| Event::Fail(Completion { o: None, c: Some(code.into()), ..end }));
     }
 
     pub(crate) fn loses(&mut self, n: u32) {
@@ -256,7 +264,7 @@ impl Tape {
 
     fn never_hears(&mut self, n: u32, code: &'static str) {
         let c = Some(code.into());
-        self.answer(n, |end| Event::Unknown(Ended { o: None, c, s: None, r: None, ..end }));
+        self.answer(n, |end| Event::Unknown(Completion { o: None, c, s: None, r: None, ..end }));
     }
 
     /// Numbers of requests with unknown outcomes, in the order of their ends.
@@ -302,7 +310,7 @@ impl Tape {
     }
 }
 
-fn ended<'a>(event: &'a Event<'static>) -> Option<&'a Ended<'static>> {
+fn ended<'a>(event: &'a Event<'static>) -> Option<&'a Completion<'static>> {
     match event {
         Event::Ok(end) | Event::Fail(end) | Event::Unknown(end) => Some(end),
         _ => None,

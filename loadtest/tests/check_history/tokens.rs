@@ -1,7 +1,7 @@
 //! Changes to what fenced holders did: each is found by the rule on tokens and by no other.
 
-use loadtest::history::event::Effect;
-use loadtest::judge::verdict::Rule::TokensRise;
+use loadtest_judge::verdict::Rule::TokensRise;
+use loadtest_load::history::event::EffectEvent;
 
 use crate::mutations::assert_found;
 use crate::tape::{Tape, broken, judge};
@@ -30,10 +30,10 @@ async fn an_effect_under_a_token_that_had_fallen_is_found() {
     (swapped.effects[20].seq, swapped.effects[30].seq) = (b, a);
     assert_found("two commits in the wrong order", &[swapped], &[TokensRise], &[]).await;
 
-    let mut past = fenced;
-    let gone = past.effects.remove(70);
-    let requests: Vec<u32> = request_of(&past, gone.o).into_iter().collect();
-    assert_found("an order past the fence", &[past], &[TokensRise], &requests).await;
+    let mut history = fenced;
+    let gone = history.effects.remove(70);
+    let requests: Vec<u32> = request_of(&history, gone.o).into_iter().collect();
+    assert_found("an order past the fence", &[history], &[TokensRise], &requests).await;
 }
 
 #[tokio::test]
@@ -50,7 +50,12 @@ async fn an_effect_that_its_lock_cannot_have_allowed_is_found() {
 
     let mut phantom = fenced.clone();
     let last = phantom.effects.last().expect("effects").clone();
-    phantom.effects.push(Effect { seq: last.seq + 1, token: last.token + 1, o: NEW_ORDER, ..last });
+    phantom.effects.push(EffectEvent {
+        seq: last.seq + 1,
+        token: last.token + 1,
+        o: NEW_ORDER,
+        ..last
+    });
     assert_found("of an order that does not exist", &[phantom], &[TokensRise], &[]).await;
 
     let order = fenced.effects[60].o;

@@ -36,7 +36,7 @@ pub(crate) enum Lie {
     AuditRich,
     /// Once something is sold, one unit more is shown than is left.
     ShowsTooMuch,
-    /// Once something is sold, nobody is told how much is left.
+    /// After the first sale the stock is not told.
     HidesStock,
     /// One purchase is carried out and answered by a page of a proxy.
     LosesAnswer,

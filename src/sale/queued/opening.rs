@@ -1,6 +1,8 @@
-//! Opening a queue: the first request that finds none, and the first after Redis has lost it,
-//! raises the epoch in the database, reads the stock there and brings both to Redis. And refilling
-//! one: units that came back to the database are admitted again.
+//! Opening and refilling a queue.
+//!
+//! The first request that finds no queue, also after Redis has lost it, raises the epoch in the
+//! database, reads the stock there and writes both to Redis. A refill admits units that came back
+//! to the database.
 
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
@@ -9,38 +11,38 @@ use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 use tokio::time::{sleep, timeout};
 
-use super::Desk;
+use super::QueueContext;
 use crate::domain::VoucherId;
 use crate::failpoint::{self, reach};
-use crate::store::{Admission, Request, StoreError};
+use crate::store::{Admission, AdmissionRequest, StoreError};
 
 /// How long a request waits for a queue to be opened.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Between two looks whether another replica has opened it.
-const LOOK: Duration = Duration::from_millis(10);
-/// The same of those who wait for another request of this replica.
-const LONG_LOOK: Duration = Duration::from_millis(100);
-/// The shortest time between two comparisons of a queue's stock with the database's.
-const REFILL: Duration = Duration::from_millis(200);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+/// The pause between two checks whether another replica has opened it.
+const OPEN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest wait for another request of this replica that opens it.
+const LOCAL_OPEN_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The shortest time between two comparisons of a queue's stock with the database.
+const REFILL_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Desk {
-    /// Admits, after opening the queue if it is not open, and after refilling it if it is empty and
-    /// was not compared with the database just now.
+impl QueueContext {
+    /// Admits a purchase. Opens the queue first if it is not open, and refills it if it is empty
+    /// and was not compared with the database for 0.2 s.
     pub(super) async fn admit(
         self: &Arc<Self>,
-        request: &Request,
+        request: &AdmissionRequest,
     ) -> Result<Admission, StoreError> {
         match self.stream.admit(request).await? {
             Admission::Unopened => {
-                let late = |_| StoreError::NoAnswer { server: "redis" };
-                timeout(PATIENCE, self.open_and_admit(request)).await.map_err(late)?
+                let late = |_| StoreError::TimedOut { server: "redis" };
+                timeout(OPEN_TIMEOUT, self.open_and_admit(request)).await.map_err(late)?
             }
             Admission::SoldOut if self.may_refill(request.ticket.voucher()) => {
                 match self.refill(request.ticket.voucher()).await {
                     Ok(true) => self.stream.admit(request).await,
                     Ok(false) => Ok(Admission::SoldOut),
                     Err(error) => {
-                        tracing::debug!(%error, "a queue could not be refilled");
+                        tracing::debug!(%error, "queue not refilled; answered as sold out");
                         Ok(Admission::SoldOut)
                     }
                 }
@@ -49,11 +51,11 @@ impl Desk {
         }
     }
 
-    /// One request of a replica opens; the others wait for that, and then ask all at once.
-    async fn open_and_admit(&self, request: &Request) -> Result<Admission, StoreError> {
+    /// One request of a replica opens the queue; the others wait for that and then ask again.
+    async fn open_and_admit(&self, request: &AdmissionRequest) -> Result<Admission, StoreError> {
         loop {
             let mut opened = pin!(self.opened.notified());
-            // Whoever opens it between the next two lines is heard as well.
+            // Enabled before the check, so that no notification in between is missed.
             opened.as_mut().enable();
             let admission = self.stream.admit(request).await?;
             if admission != Admission::Unopened {
@@ -63,8 +65,8 @@ impl Desk {
                 self.open_or_wait(request.ticket.voucher(), request.window.ends_at).await?;
                 self.opened.notify_waiters();
             } else {
-                // It may be another voucher's, or be given up in the middle.
-                let _opened_or_not = timeout(LONG_LOOK, opened).await;
+                // The opening may be that of another voucher, or be dropped.
+                let _opened_or_not = timeout(LOCAL_OPEN_POLL_INTERVAL, opened).await;
             }
         }
     }
@@ -82,7 +84,7 @@ impl Desk {
             if self.stream.progress(voucher).await?.is_some() {
                 return Ok(());
             }
-            sleep(LOOK).await;
+            sleep(OPEN_POLL_INTERVAL).await;
         }
     }
 
@@ -97,9 +99,9 @@ impl Desk {
         Ok(())
     }
 
-    /// Opens anew a queue that is of no use: its stream is gone, or its epoch does not count any
-    /// more, because an opener died between the database and Redis. Whoever finds that somebody is
-    /// opening one does not wait for that: it finds its queue open, or asks again.
+    /// Reopens a queue whose stream is gone, or whose epoch is not the current one because an
+    /// opener died between the database and Redis. Does not wait for another opening in this
+    /// replica.
     pub(super) async fn reopen(&self, voucher: VoucherId) -> Result<(), StoreError> {
         let Ok(_turn) = self.opening.try_lock() else { return Ok(()) };
         let Some(seen) = self.stream.progress(voucher).await? else { return Ok(()) };
@@ -107,25 +109,25 @@ impl Desk {
         if still_counts && self.stream.has_group(voucher).await? {
             return Ok(());
         }
-        let Ok(Some(terms)) = self.catalogue.terms(voucher).await else { return Ok(()) };
+        let Ok(Some(terms)) = self.voucher_cache.terms(voucher).await else { return Ok(()) };
         if self.stream.begin_to_open(voucher, Some(seen.epoch)).await? {
             self.open(voucher, terms.window.ends_at).await?;
         }
         Ok(())
     }
 
-    /// Whether it is time to compare the stock again; the caller then does.
+    /// Whether to compare the stock with the database now; the caller then does.
     fn may_refill(self: &Arc<Self>, voucher: VoucherId) -> bool {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let lane = lanes.entry(voucher).or_insert_with(|| self.begin(voucher));
-        let is_time = lane.refilled.is_none_or(|last| last.elapsed() > REFILL);
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker = workers.entry(voucher).or_insert_with(|| self.start_worker(voucher));
+        let is_time = worker.refilled.is_none_or(|last| last.elapsed() > REFILL_INTERVAL);
         if is_time {
-            lane.refilled = Some(Instant::now());
+            worker.refilled = Some(Instant::now());
         }
         is_time
     }
 
-    /// Takes over the units that came to the database; whether there are any to admit.
+    /// Adds the units that came back to the database; whether there are any to admit.
     async fn refill(&self, voucher: VoucherId) -> Result<bool, StoreError> {
         let Some(seen) = self.stream.progress(voucher).await? else { return Ok(false) };
         let Some(units) = self.tickets.units(voucher, seen.epoch).await? else { return Ok(false) };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{SaleStream, StoreError};
-use crate::domain::{RequestKey, TicketId, UserId};
+use crate::domain::{IdempotencyKeyHash, TicketId, UserId};
 
 /// For so long it is kept.
 const KEPT: Duration = Duration::from_hours(24);
@@ -14,7 +14,7 @@ impl SaleStream {
     pub async fn ticket_of(
         &self,
         user: UserId,
-        key: RequestKey,
+        key: IdempotencyKeyHash,
     ) -> Result<Option<TicketId>, StoreError> {
         let mut get = redis::cmd("GET");
         get.arg(name(user, key));
@@ -28,7 +28,7 @@ impl SaleStream {
     pub async fn keep_ticket(
         &self,
         user: UserId,
-        key: RequestKey,
+        key: IdempotencyKeyHash,
         ticket: TicketId,
     ) -> Result<(), StoreError> {
         let mut set = redis::cmd("SET");
@@ -37,6 +37,6 @@ impl SaleStream {
     }
 }
 
-fn name(user: UserId, key: RequestKey) -> String {
+fn name(user: UserId, key: IdempotencyKeyHash) -> String {
     format!("request:{user}:{key}")
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use crate::domain::{RequestKey, TicketId, TicketState, UserId, Window};
+use crate::domain::{IdempotencyKeyHash, TicketId, TicketState, UserId, Window};
 
 /// What an admission is about.
 #[derive(Debug, Clone, Copy)]
-pub struct Request {
+pub struct AdmissionRequest {
     /// Who buys.
     pub user: UserId,
     /// The ticket that is given if it is admitted.
@@ -18,7 +18,7 @@ pub struct Request {
     /// When it is sold.
     pub window: Window,
     /// The key of the request, if it has one.
-    pub key: Option<RequestKey>,
+    pub key: Option<IdempotencyKeyHash>,
 }
 
 /// How an admission ended.
@@ -44,7 +44,7 @@ pub enum Admission {
 
 /// An entry of the stream.
 #[derive(Debug, Clone)]
-pub struct Queued {
+pub struct StreamEntry {
     /// Its id in the stream.
     pub id: String,
     /// What it says, if that can be read.
@@ -74,17 +74,17 @@ pub struct QueuedOrder {
     /// When it was admitted, by the database's clock.
     pub at: OffsetDateTime,
     /// The key of the request, if it had one: written with the order.
-    pub key: Option<RequestKey>,
+    pub key: Option<IdempotencyKeyHash>,
 }
 
-/// Which entries are taken.
+/// Which entries are read.
 #[derive(Debug, Clone, Copy)]
-pub enum Take<'a> {
-    /// Those that nobody has.
+pub enum ReadMode<'a> {
+    /// New entries, delivered to no consumer.
     New,
-    /// Those that this consumer took in an earlier life, after that id.
+    /// Entries after that id that this consumer had read before a restart.
     Own(&'a str),
-    /// Those that were nobody's work for so long.
+    /// Entries of any consumer without a heartbeat for that long.
     Idle(Duration),
 }
 
@@ -101,7 +101,7 @@ pub struct EntryEnd {
 
 /// An opening of a voucher's queue.
 #[derive(Debug, Clone, Copy)]
-pub struct Opening {
+pub struct QueueOpening {
     /// Its number.
     pub epoch: u64,
     /// What the database had then.

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use time::{Duration, OffsetDateTime};
 
-use super::{Queued, QueuedOrder, Unreadable};
+use super::{QueuedOrder, StreamEntry, Unreadable};
 use crate::domain::{OrderId, TicketId, TicketState, VoucherId};
 
-/// So much is kept of an entry that cannot be read; it is ASCII.
+/// The most bytes stored of an entry that cannot be read; they are ASCII.
 const LONGEST_TEXT: usize = 2000;
 
 /// `bought:5`, `sold_out`.
@@ -26,13 +26,13 @@ pub(super) fn state_of(text: &str) -> Option<TicketState> {
     TicketState::from_name(name, order)
 }
 
-/// An entry as `take.lua` returns it, of that voucher's stream.
-pub(super) fn entry_of(voucher: VoucherId, texts: &[Vec<u8>]) -> Option<Queued> {
+/// An entry as `read.lua` returns it, of that voucher's stream.
+pub(super) fn entry_of(voucher: VoucherId, texts: &[Vec<u8>]) -> Option<StreamEntry> {
     let [id, fields @ ..] = texts else { return None };
     let id = str::from_utf8(id).ok()?.to_owned();
     let order = order_of(fields).filter(|order| order.ticket.voucher() == voucher);
     let order = order.ok_or_else(|| unreadable(voucher, fields));
-    Some(Queued { id, order })
+    Some(StreamEntry { id, order })
 }
 
 fn field<'a>(fields: &'a [Vec<u8>], name: &str) -> Option<&'a str> {

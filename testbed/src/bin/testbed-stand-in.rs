@@ -1,6 +1,6 @@
-//! Stands in for others in this crate's own tests: for a replica of the service
-//! (`serve ADDRESS`), for a program that owns a bed and ends in various ways (`own HOW`), and for
-//! one that is told by its environment which database to take (`database`).
+//! The helper program of this crate's own tests. `serve ADDRESS` is a replica of the service. `own
+//! HOW` owns a bed and ends in various ways. `database` takes the database that its environment
+//! names.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};

@@ -1,9 +1,9 @@
 //! Nodes of a Galera cluster.
 //!
 //! A node that joins others gets what it lacks from one of them, by programs that need not be
-//! installed. So a second one lacks nothing: both have system tables that were made in the same
-//! way, their accounts are made by each for itself, and their saved states say where they are in
-//! the history of the cluster, which is to begin.
+//! installed. A second node therefore lacks nothing. Both have system tables that were made in the
+//! same way, and each makes its own accounts. Their saved states say where they are in the history
+//! of the cluster, which is about to begin.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::setup::Server;
 use super::{Database, Extras, Flavor};
-use crate::bed::{Inner, write_private};
+use crate::bed::{BedState, write_private};
 use crate::error::Result;
 use crate::ports;
 
@@ -31,10 +31,10 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Its part of the option file; it meets other nodes there. The cache is for nodes that were
-    /// away.
+    /// Renders its part of the option file; it meets other nodes there. The cache is for nodes that
+    /// were away.
     pub(super) fn render(&self, address: SocketAddr) -> Result<String> {
-        // Nobody sends it anything there, but it must not meet anybody on a usual port either.
+        // Nothing is sent to it there, but it must not meet a stranger on a usual port.
         let [all, missed] = [ports::free_address()?, ports::free_address()?];
         Ok(format!(
             "wsrep_on = ON\n\
@@ -68,13 +68,13 @@ impl Node {
 
 impl Database {
     /// As the only node of a Galera cluster.
-    pub(crate) fn start_galera(bed: &Arc<Inner>) -> Result<Self> {
+    pub(crate) fn start_galera(bed: &Arc<BedState>) -> Result<Self> {
         let provider = bed.programs.need_library("libgalera_smm.so", "galera-4")?;
         Self::start_node(bed, Node { provider, history: Uuid::new_v4(), first: None })
     }
 
     /// As the two nodes of a Galera cluster.
-    pub(crate) fn start_galera_pair(bed: &Arc<Inner>) -> Result<[Self; 2]> {
+    pub(crate) fn start_galera_pair(bed: &Arc<BedState>) -> Result<[Self; 2]> {
         let provider = bed.programs.need_library("libgalera_smm.so", "galera-4")?;
         let node = Node { provider, history: Uuid::new_v4(), first: None };
         let one = Self::start_node(bed, node.clone())?;
@@ -82,7 +82,7 @@ impl Database {
         Ok([one, other])
     }
 
-    fn start_node(bed: &Arc<Inner>, node: Node) -> Result<Self> {
+    fn start_node(bed: &Arc<BedState>, node: Node) -> Result<Self> {
         let extras = Extras { node: Some(node), ..Extras::default() };
         Self::start_as(bed, &Server::find(bed, Flavor::MariaDb)?, &extras)
     }

@@ -35,10 +35,10 @@ impl Database {
         self.run("START SLAVE")
     }
 
-    /// It follows nobody any more, and is a primary with what it has.
+    /// Stops following and makes it a primary with what it has.
     ///
     /// # Errors
-    /// If it follows nobody.
+    /// If it does not follow a primary.
     pub fn promote(&self) -> Result<()> {
         self.run("STOP SLAVE")?;
         self.run("RESET SLAVE ALL")

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::Flavor;
-use crate::bed::Inner;
+use crate::bed::BedState;
 use crate::error::{Error, Result};
 use crate::mysql_wire::Login;
 use crate::probe::Probe;
@@ -22,7 +22,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn find(bed: &Inner, flavor: Flavor) -> Result<Self> {
+    pub(crate) fn find(bed: &BedState, flavor: Flavor) -> Result<Self> {
         let programs = &bed.programs;
         let mariadb = || -> Result<Self> {
             const PACKAGE: &str = "mariadb-server-core";
@@ -57,7 +57,7 @@ impl Server {
     }
 
     /// Creates the system tables.
-    pub(crate) fn install(&self, bed: &Arc<Inner>, name: &str, files: &Files) -> Result<()> {
+    pub(crate) fn install(&self, bed: &Arc<BedState>, name: &str, files: &Files) -> Result<()> {
         let mut args = vec![option("--defaults-file=", &files.config)];
         match self.flavor {
             Flavor::MySql => args.push("--initialize-insecure".into()),
@@ -93,7 +93,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(crate) fn of(bed: &Inner, name: &str) -> Self {
+    pub(crate) fn of(bed: &BedState, name: &str) -> Self {
         let file = |suffix: &str| bed.path(&format!("{name}{suffix}"));
         Self {
             config: file(".cnf"),

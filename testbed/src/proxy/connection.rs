@@ -109,7 +109,7 @@ impl Connection {
         counts.cut += 1;
         self.is_over = true;
         for socket in [&self.client, &self.server] {
-            // Whoever has gone meanwhile needs no end.
+            // A connection that is gone needs no end.
             let _gone = socket.shutdown(Shutdown::Both);
         }
     }
@@ -157,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// That side says no more.
+    /// Ends that side of the connection.
     fn finish(&mut self, side: Side, item: Item, world: &mut World, now: Instant) {
         let (to_server, to_client) = world.faults.times();
         match side {

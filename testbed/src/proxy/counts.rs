@@ -1,6 +1,6 @@
 //! The witness: what went through a proxy, and what did not.
 
-/// What happened so far. Everything is counted before anybody can see it.
+/// What happened so far. Everything is counted before it can be seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections that were accepted and not refused.

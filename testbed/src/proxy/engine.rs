@@ -1,7 +1,7 @@
 //! One thread that serves all connections of a proxy.
 //!
 //! It waits for sockets and for times with `poll`; everything else happens with the engine locked.
-//! So whoever changes a fault has the whole proxy standing still, and the change is complete when
+//! While a fault is changed the whole proxy therefore stands still, and the change is complete when
 //! the call returns.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(super) struct Engine {
 }
 
 /// What the engine's thread and its owners share.
-pub(super) struct Shared {
+pub(super) struct EngineHandle {
     engine: Mutex<Engine>,
     /// A byte into the first is a readable second: the engine looks again at once.
     waker: UnixStream,
@@ -53,7 +53,7 @@ struct Watch {
     flags: PollFlags,
 }
 
-impl Shared {
+impl EngineHandle {
     pub(super) fn new(server: SocketAddr) -> io::Result<Self> {
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
@@ -96,7 +96,7 @@ impl Shared {
             let ready = self.await_any(listener, &watched, wait);
             // A socket that was given up meanwhile is closed only now.
             drop(watched);
-            // Whoever woke the engine wants it to look again, which it does.
+            // The engine was woken to look again, which it does.
             while matches!((&self.woken).read(&mut [0; 64]), Ok(1..)) {}
             let mut engine = self.lock();
             engine.accept(listener);

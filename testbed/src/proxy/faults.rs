@@ -16,10 +16,10 @@ pub enum Direction {
 
 /// Which published messages are dropped on their way to a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropping {
+pub enum MessageDrop {
     /// None.
     None,
-    /// So many of those that come next, counted over all connections.
+    /// The next messages up to this number, counted over all connections.
     Next(u64),
     /// All, until told otherwise.
     All,
@@ -41,7 +41,7 @@ pub(super) struct Faults {
     pub(super) to_client: Way,
     /// Nothing is open, and nothing can be opened.
     pub(super) outage: bool,
-    dropping: Dropping,
+    dropping: MessageDrop,
     channel: Vec<u8>,
     dice: u64,
 }
@@ -64,7 +64,7 @@ impl Faults {
             to_server: Way::default(),
             to_client: Way::default(),
             outage: false,
-            dropping: Dropping::None,
+            dropping: MessageDrop::None,
             channel: Vec::new(),
             // The hasher's keys are random; zero would stay zero.
             dice: RandomState::new().hash_one(0) | 1,
@@ -87,7 +87,7 @@ impl Faults {
     }
 
     /// Drops messages of channels whose names contain that.
-    pub(super) fn drop_messages(&mut self, channel: &str, dropping: Dropping) {
+    pub(super) fn drop_messages(&mut self, channel: &str, dropping: MessageDrop) {
         self.channel = channel.into();
         self.dropping = dropping;
     }
@@ -98,12 +98,12 @@ impl Faults {
             return false;
         }
         match &mut self.dropping {
-            Dropping::None | Dropping::Next(0) => false,
-            Dropping::Next(left) => {
+            MessageDrop::None | MessageDrop::Next(0) => false,
+            MessageDrop::Next(left) => {
                 *left -= 1;
                 true
             }
-            Dropping::All => true,
+            MessageDrop::All => true,
         }
     }
 }

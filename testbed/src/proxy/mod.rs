@@ -3,8 +3,8 @@
 //! A [`Proxy`] listens on a port of its own and passes everything on to one server. Faults are
 //! switched on and off while it runs, and each change is complete when the call returns:
 //!
-//! - of the way as a whole, whatever is said on it: latency, bytes that are held back or swallowed
-//!   in one direction or both, connections that are cut or reset, an outage;
+//! - of the way as a whole, whatever is said on it: latency, bytes held back or swallowed in one or
+//!   both directions, connections cut or reset, an outage;
 //! - of one chosen command of Redis or MySQL ([`Proxy::arm`]): it never arrives, or it is executed
 //!   and its answer is lost, cut off, delayed or held back;
 //! - of published messages of Redis, which are dropped without their subscribers being told.
@@ -30,8 +30,8 @@
 //! ```
 //!
 //! Modules in reading order: `faults` (of the way), `rules` (for commands), `pipe` (what is under
-//! way in one direction), `talk` (what is understood of it: `resp`, `mysql`, `mysql_answers`),
-//! `connection`, `engine` (the thread that serves all of them), `counts`.
+//! way in one direction), `talk` with `resp`, `mysql` and `mysql_answers` (what is understood of
+//! it). Then `connection`, `engine` (the thread that serves all of them) and `counts`.
 
 mod connection;
 mod counts;
@@ -51,24 +51,24 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub use self::counts::Counts;
-use self::engine::Shared;
-pub use self::faults::{Direction, Dropping};
-use self::rules::Armed;
+use self::engine::EngineHandle;
+pub use self::faults::{Direction, MessageDrop};
+use self::rules::ArmedRule;
 pub use self::rules::{Action, Command, Times};
 use crate::error::{Error, Result};
 
 /// A way to one server. Dropping it closes everything.
 ///
-/// All methods may be called from any thread, and none of them waits for anybody.
+/// All methods may be called from any thread, and none of them blocks.
 pub struct Proxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<EngineHandle>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What was armed, to see whether it happened. Dropping it changes nothing.
 pub struct Rule {
-    shared: Arc<Shared>,
+    shared: Arc<EngineHandle>,
     index: usize,
 }
 
@@ -82,7 +82,7 @@ impl Proxy {
         let listener = listener.map_err(Error::io("listen on 127.0.0.1"))?;
         let address = listener.local_addr().map_err(Error::io("read a port"))?;
         listener.set_nonblocking(true).map_err(Error::io("prepare a port"))?;
-        let shared = Shared::new(server).map_err(Error::io("prepare a proxy"))?;
+        let shared = EngineHandle::new(server).map_err(Error::io("prepare a proxy"))?;
         let shared = Arc::new(shared);
         let serving = Arc::clone(&shared);
         let thread = thread::Builder::new().name("testbed-proxy".into());
@@ -170,19 +170,19 @@ impl Proxy {
 
     /// Drops published messages whose channel contains that text, keeping their subscribers
     /// connected. It takes the place of what was said before.
-    pub fn drop_messages(&self, channel: &str, dropping: Dropping) {
+    pub fn drop_messages(&self, channel: &str, dropping: MessageDrop) {
         self.shared.change(|engine| engine.world.faults.drop_messages(channel, dropping));
     }
 
-    /// Has something happen to a command, so many times. If several rules fire on one command, the
-    /// first that was armed counts.
+    /// Arms an action for a command, for a number of matches. If several rules fire on one command,
+    /// the first that was armed counts.
     pub fn arm(&self, command: Command, action: Action, times: Times) -> Rule {
-        self.arm_rule(Armed::new(command, action, times, false))
+        self.arm_rule(ArmedRule::new(command, action, times, false))
     }
 
-    /// The same; and from that moment on there is an outage.
+    /// Arms an action for a command; when it fires, an outage begins.
     pub fn arm_with_outage(&self, command: Command, action: Action, times: Times) -> Rule {
-        self.arm_rule(Armed::new(command, action, times, true))
+        self.arm_rule(ArmedRule::new(command, action, times, true))
     }
 
     /// Counts commands and does nothing to them.
@@ -190,7 +190,7 @@ impl Proxy {
         self.arm(command, Action::CutBoth, Times::Next(0))
     }
 
-    fn arm_rule(&self, rule: Armed) -> Rule {
+    fn arm_rule(&self, rule: ArmedRule) -> Rule {
         let index = self.shared.change(|engine| engine.world.rules.arm(rule));
         Rule { shared: Arc::clone(&self.shared), index }
     }
@@ -217,7 +217,7 @@ impl Rule {
         self.shared.lock().world.rules.get(self.index).fired
     }
 
-    /// It matches nothing any more. Answers that it holds stay held.
+    /// Makes the rule match nothing any more. Answers that it holds stay held.
     pub fn disarm(&self) {
         self.shared.change(|engine| engine.world.rules.get(self.index).disarmed = true);
     }

@@ -39,12 +39,12 @@ pub(super) struct MySql {
     agreed: Option<u32>,
     /// The SQL of each that was ever prepared: the server gives no number twice.
     statements: HashMap<u32, Vec<u8>>,
-    expected: VecDeque<Expected>,
+    expected: VecDeque<AwaitedResult>,
     /// The beginning of an answer that something will happen to.
     kept: Vec<u8>,
 }
 
-struct Expected {
+struct AwaitedResult {
     claim: Option<Claim>,
     reader: Reader,
     /// The SQL, if it is being prepared.
@@ -88,7 +88,7 @@ impl Protocol for MySql {
         let has_no_eof = self.agreed.unwrap_or_default() & DEPRECATE_EOF != 0;
         let preparing = (*command == COM_STMT_PREPARE).then(|| rest.to_vec());
         let reader = Reader::new(shape, has_no_eof);
-        self.expected.push_back(Expected { claim, reader, preparing });
+        self.expected.push_back(AwaitedResult { claim, reader, preparing });
     }
 
     fn answer(&mut self, said: &[u8]) -> Result<Option<Answer>, Unreadable> {

@@ -31,10 +31,10 @@ pub(super) enum Shape {
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     First,
-    /// So many packets, then the rows.
+    /// That number of packets, then the rows.
     Columns(u64),
     Rows,
-    /// So many packets, then nothing.
+    /// That number of packets, then nothing.
     Definitions(u64),
 }
 
@@ -170,7 +170,7 @@ mod tests {
     const EOF: &[u8] = &[0xfe, 0, 0, 2, 0];
     const EOF_AND_MORE: &[u8] = &[0xfe, 0, 0, 8, 0];
     const EOF_AND_CURSOR: &[u8] = &[0xfe, 0, 0, 0x40, 0];
-    /// The same as a status, with a number of rows and an id.
+    /// A packet that ends a list, encoded as a status with a number of rows and an id.
     const END: &[u8] = &[0xfe, 0, 0, 2, 0, 0, 0];
     const END_AND_MORE: &[u8] = &[0xfe, 0, 0, 8, 0, 0, 0];
     const ROW: &[u8] = b"\x011\x012";

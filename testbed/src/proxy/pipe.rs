@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::faults::Way;
 use super::rules::Claim;
 
-/// With so many bytes under way no more are read: the sender feels it as it would feel a full
+/// With this many bytes under way no more are read: the sender feels it as it would feel a full
 /// buffer anywhere on the way.
 const CAPACITY: usize = 1024 * 1024;
 /// What may lie between two looks at the clock, of which one says when a parcel has come.
@@ -158,7 +158,7 @@ impl Pipe {
                 Item::End => {
                     self.sender = Sender::HasEnded;
                     if !is_lost {
-                        // Whoever has gone meanwhile needs no end.
+                        // A connection that is gone needs no end.
                         let _gone = to.shutdown(Shutdown::Write);
                     }
                 }

@@ -16,12 +16,12 @@ const UNSUBSCRIBING: [&str; 3] = ["UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"]
 
 #[derive(Default)]
 pub(super) struct Resp {
-    expected: VecDeque<Expected>,
+    expected: VecDeque<AwaitedReply>,
     has_subscribed: bool,
     is_version_3: bool,
 }
 
-struct Expected {
+struct AwaitedReply {
     claim: Option<Claim>,
     /// Instead of an answer; zero if it is an answer.
     confirmations: usize,
@@ -61,7 +61,7 @@ impl Protocol for Resp {
         if is(name, "HELLO") && request.parts.len() > 1 {
             self.is_version_3 = request.parts[1] == b"3";
         }
-        self.expected.push_back(Expected { claim, confirmations });
+        self.expected.push_back(AwaitedReply { claim, confirmations });
     }
 
     fn answer(&mut self, said: &[u8]) -> Result<Option<Answer>, Unreadable> {

@@ -23,13 +23,13 @@ pub enum Action {
     LoseRequest,
     /// It is sent on, and at once both sides are closed: it may be executed.
     CutBoth,
-    /// It takes so much longer to arrive, and what follows on this connection waits for it.
+    /// Its arrival is delayed by this time; what follows on this connection waits for it.
     DelayRequest(Duration),
-    /// It waits for [`Rule::release`](super::Rule), and what follows on this connection with it.
+    /// It waits for [`Rule::release`](super::Rule); what follows on this connection waits too.
     HoldRequest,
-    /// Its answer takes so much longer, and what follows on this connection waits for it.
+    /// Its answer is delayed by this time; what follows on this connection waits for it.
     DelayAnswer(Duration),
-    /// It is executed; its answer and what follows waits for [`Rule::release`](super::Rule).
+    /// It is executed; its answer and what follows wait for [`Rule::release`](super::Rule).
     HoldAnswer,
 }
 
@@ -49,7 +49,7 @@ impl Action {
 /// How often a rule fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// On the next so many matches; none is [`Proxy::watch`](super::Proxy::watch).
+    /// On the next matches up to this number; none is [`Proxy::watch`](super::Proxy::watch).
     Next(u64),
     /// Only on the match of that number; the first is 1.
     Nth(u64),
@@ -111,8 +111,9 @@ impl Command {
         Self { language, start, conditions: Vec::new() }
     }
 
-    /// Only if one of its parts contains this text: of a Redis command its name and its arguments
-    /// (a key, the digest of a script), of SQL the statement and the values bound to it.
+    /// Only if one of its parts contains this text. The parts of a Redis command are its name and
+    /// its arguments (a key, the digest of a script). Those of SQL are the statement and the values
+    /// bound to it.
     #[must_use]
     pub fn containing(self, text: impl Into<Vec<u8>>) -> Self {
         let text = text.into();
@@ -160,7 +161,7 @@ pub(super) struct Claim {
 }
 
 #[derive(Debug)]
-pub(super) struct Armed {
+pub(super) struct ArmedRule {
     pub(super) command: Command,
     pub(super) action: Action,
     pub(super) times: Times,
@@ -171,7 +172,7 @@ pub(super) struct Armed {
     pub(super) disarmed: bool,
 }
 
-impl Armed {
+impl ArmedRule {
     pub(super) fn new(command: Command, action: Action, times: Times, with_outage: bool) -> Self {
         let (matched, fired, disarmed) = (0, 0, false);
         Self { command, action, times, with_outage, matched, fired, disarmed }
@@ -180,15 +181,15 @@ impl Armed {
 
 /// All rules, in the order in which they were armed.
 #[derive(Debug, Default)]
-pub(super) struct Rules(Vec<Armed>);
+pub(super) struct Rules(Vec<ArmedRule>);
 
 impl Rules {
-    pub(super) fn arm(&mut self, rule: Armed) -> usize {
+    pub(super) fn arm(&mut self, rule: ArmedRule) -> usize {
         self.0.push(rule);
         self.0.len() - 1
     }
 
-    pub(super) fn get(&mut self, rule: usize) -> &mut Armed {
+    pub(super) fn get(&mut self, rule: usize) -> &mut ArmedRule {
         &mut self.0[rule]
     }
 

@@ -63,7 +63,7 @@ pub(super) trait Protocol: Send {
 
 /// Which protocol a connection speaks.
 pub(super) enum Talk {
-    /// Nobody has said enough yet.
+    /// Neither side has said enough yet.
     Unknown,
     Known(Box<dyn Protocol>),
     /// With the beginning of an answer that will not be read to its end.
@@ -93,7 +93,7 @@ impl Talk {
         }
     }
 
-    /// It is not understood, and nothing after it will be.
+    /// Stops interpreting this connection, now and for all that follows.
     pub(super) fn become_opaque(&mut self) {
         *self = Self::Opaque(self.give_up());
     }

@@ -1,6 +1,6 @@
 //! Published messages that get lost, and subscribers that are cut off.
 
-use testbed::{Action, Command, Dropping, Proxy, Times};
+use testbed::{Action, Command, MessageDrop, Proxy, Times};
 
 use crate::before_redis;
 use crate::redis_client::Client;
@@ -40,19 +40,19 @@ fn messages_are_dropped_by_number_by_channel_or_all_and_the_subscriber_stays_con
         let (mut client, sign) = subscriber(&proxy, version, &[&a, &b]);
         publish(&a, "0");
         client.hears(&message(sign, &a, "0"));
-        proxy.drop_messages("", Dropping::Next(2));
+        proxy.drop_messages("", MessageDrop::Next(2));
         for text in ["1", "2", "3"] {
             publish(&a, text);
         }
         client.hears(&message(sign, &a, "3"));
-        proxy.drop_messages(&b, Dropping::All);
+        proxy.drop_messages(&b, MessageDrop::All);
         for text in ["4", "5"] {
             publish(&b, text);
             publish(&a, text);
         }
         client.hears(&message(sign, &a, "4"));
         client.hears(&message(sign, &a, "5"));
-        proxy.drop_messages("", Dropping::None);
+        proxy.drop_messages("", MessageDrop::None);
         publish(&b, "6");
         client.hears(&message(sign, &b, "6"));
         let counts = proxy.counts();
@@ -67,7 +67,7 @@ fn messages_of_a_pattern_are_messages_too() {
     let (mut client, sign) = subscriber(&proxy, "3", &[]);
     client.say(&["PSUBSCRIBE", "p:*"]);
     client.hears(&format!("{sign}3\r\n$10\r\npsubscribe\r\n$3\r\np:*\r\n:1\r\n"));
-    proxy.drop_messages("p:no", Dropping::All);
+    proxy.drop_messages("p:no", MessageDrop::All);
     publish("p:no", "x");
     publish("p:yes", "y");
     client.hears(">4\r\n$8\r\npmessage\r\n$3\r\np:*\r\n$5\r\np:yes\r\n$1\r\ny\r\n");

@@ -25,7 +25,7 @@ impl Client {
         Self::login(proxy.addr(), has_no_eof)
     }
 
-    /// The same without a proxy.
+    /// Connects without a proxy.
     pub(crate) fn direct() -> Self {
         Self::login(SERVERS.database.addr(), true)
     }

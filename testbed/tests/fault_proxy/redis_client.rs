@@ -16,7 +16,7 @@ impl Client {
         Self::login(proxy.addr())
     }
 
-    /// The same without a proxy.
+    /// Connects without a proxy.
     pub(crate) fn direct() -> Self {
         Self::login(SERVERS.redis.addr())
     }

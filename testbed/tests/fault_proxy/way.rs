@@ -163,12 +163,12 @@ fn what_is_held_back_arrives_in_order_when_it_is_released() {
     assert_eq!(direct.get("held").as_deref(), Some("34"));
 }
 
-/// Sends until nobody takes any more; how much that was.
+/// Sends until no more is taken; returns how much that was.
 fn fill(client: &mut TcpStream) -> usize {
     client.set_nonblocking(true).unwrap();
     let mut sent = 0;
     let mut quiet_since = Instant::now();
-    // Full is full: no progress for a while.
+    // Full is full: no progress for 200 ms.
     while quiet_since.elapsed() < Duration::from_millis(200) {
         match client.write(&[7; 4096]) {
             Ok(count) => {
@@ -200,7 +200,7 @@ fn what_waits_is_bounded_and_nothing_of_it_is_lost() {
 }
 
 #[test]
-fn what_is_swallowed_is_executed_or_not_and_nobody_is_told() {
+fn what_is_swallowed_is_executed_or_not_and_neither_side_is_told() {
     let proxy = before_redis();
     let (mut client, mut direct) = (Client::through(&proxy), Client::direct());
     let mut other = Client::through(&proxy);
@@ -235,7 +235,7 @@ fn an_end_that_is_swallowed_leaves_the_other_side_half_open() {
     server.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert_eq!(server.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
     assert_eq!(proxy.counts().open, 1);
-    // Nobody is there to be told, but the server need not know.
+    // There is no client to be told, but the server need not know.
     for _ in 0..3 {
         server.write_all(b"still there?").unwrap();
     }

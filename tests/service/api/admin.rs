@@ -1,8 +1,9 @@
 //! What admins do with vouchers.
 
 use reqwest::Method;
-use seckill::domain::Role;
+use seckill::domain::{MOST_STOCK, Role};
 use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use tokio::task::JoinSet;
 
 use crate::caller::contents;
@@ -109,6 +110,126 @@ async fn stock_is_added_in_whole_units_up_to_a_billion() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn parallel_grants_stop_at_the_billion_and_the_others_name_the_field() {
+    const ROOM: i64 = 10;
+    let service: &Service = Box::leak(Box::new(Service::start(&[]).await));
+    let id = service.voucher(1).await;
+    let mut database = MySqlConnection::connect(&service.place.database_url).await.unwrap();
+    for table in ["voucher_stock SET stock", "stock_grants SET units"] {
+        let sql = format!("UPDATE {table} = {} WHERE voucher_id = {id}", MOST_STOCK - ROOM);
+        database.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    }
+    let mut grants = JoinSet::new();
+    for _ in 0..60 {
+        let path = format!("/{id}/stock");
+        let unit = Some(json!({"units": 1}));
+        grants.spawn(async move { admin(service, Method::POST, &path, unit).await });
+    }
+    let answers = grants.join_all().await;
+    let (added, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|a| a.status == 200);
+    assert_eq!(i64::try_from(added.len()).unwrap(), ROOM);
+    for answer in refused {
+        assert_eq!(answer.problem(400), "invalid_body");
+        assert_eq!(answer.body["field"], "units");
+        let detail = answer.body["detail"].as_str().unwrap();
+        assert!(detail.contains("1000000000"), "{detail}");
+    }
+    let audit = service.audit(&id).await;
+    assert_eq!((&audit["stock_left"], &audit["consistent"]), (&json!(MOST_STOCK), &json!(true)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invisible_title_is_refused_with_field_and_reason() {
+    let service = Service::start(&[]).await;
+    let invisible = [
+        "\n",
+        "\n\n",
+        " ",
+        "\u{a0}",
+        "\u{3000}",
+        "\u{2003}\u{202f}",
+        "\u{200b}",
+        "\u{200d}\u{feff}",
+        "\u{2060}",
+        "\u{ad}",
+        "\u{3164}",
+        "\u{2800}",
+        "\u{fe0f}",
+        "\u{e0041}",
+        "\u{202e}",
+        "\u{301}",
+        "\u{2067}\u{2069}",
+        "\u{fffc}",
+        "\u{13441}\u{13442}",
+        "\u{1d159}",
+    ];
+    let forbidden = [
+        "a\nb",
+        "a\tb",
+        "a\u{1b}[2J",
+        "a\u{2028}b",
+        "a\u{202e}b",
+        "\u{2066}a\u{2069}",
+        "a\u{200e}",
+        "\u{200f}a",
+        "\u{61c}a",
+    ];
+    for (titles, reason) in [(&invisible[..], "must"), (&forbidden[..], "must not contain")] {
+        for title in titles {
+            let mut body = voucher_body(1);
+            body["title"] = json!(title);
+            for (method, path, body) in
+                [(Method::POST, "", body), (Method::PATCH, "/1", json!({"title": title}))]
+            {
+                let answer = admin(&service, method, path, Some(body)).await;
+                assert_eq!(answer.problem(400), "invalid_body", "{title:?}");
+                assert_eq!(answer.body["field"], "title");
+                let detail = answer.body["detail"].as_str().unwrap();
+                assert!(detail.contains(reason), "{title:?}: {detail}");
+            }
+        }
+    }
+    // A family is one sign of four that invisible characters join.
+    for title in ["Supper", "\u{665a}\u{9910}", "\u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467}"] {
+        let mut body = voucher_body(1);
+        body["title"] = json!(title);
+        let created = admin(&service, Method::POST, "", Some(body)).await.expect(201);
+        assert_eq!(created["voucher"]["title"], title);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_description_has_lines_and_tabs_and_no_other_control_characters() {
+    let service = Service::start(&[]).await;
+    let create = async |description: &str| {
+        let mut body = voucher_body(1);
+        body["description"] = json!(description);
+        admin(&service, Method::POST, "", Some(body)).await
+    };
+    for description in ["", "two\nlines", "a\ttable"] {
+        let created = create(description).await.expect(201);
+        assert_eq!(created["voucher"]["description"], description);
+    }
+    for description in [
+        "\r",
+        "a\u{7}",
+        "\u{1b}[31m",
+        "\u{0}",
+        "\u{85}",
+        "\u{7f}",
+        "a\u{202e}b",
+        "\u{2066}a\u{2069}",
+        "a\u{200e}",
+        "\u{200f}a",
+        "\u{61c}a",
+    ] {
+        let answer = create(description).await;
+        assert_eq!(answer.problem(400), "invalid_body", "{description:?}");
+        assert_eq!(answer.body["field"], "description");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_voucher_without_orders_is_deleted_with_its_stock_and_grants() {
     let service = Service::start(&[]).await;
     let before = contents(&service.place).await;
@@ -174,7 +295,7 @@ async fn a_voucher_deleted_while_people_buy_it_is_either_sold_or_gone() {
         let gone = deleted.status == 204;
         ends[usize::from(gone)] += 1;
         if gone {
-            assert_eq!(bought, 0, "a voucher that has gone was sold to nobody");
+            assert_eq!(bought, 0, "a voucher that has gone was not sold");
         } else {
             assert_eq!(deleted.problem(409), "has_orders");
             assert_eq!(service.audit(&id).await["consistent"], true);

@@ -9,9 +9,10 @@ use crate::caller::{Caller, assert_problem, bearer};
 use crate::support::{Service, token};
 
 /// Every address, and the methods it takes.
-pub(crate) const ROUTES: [(&str, &str); 23] = [
+pub(crate) const ROUTES: [(&str, &str); 24] = [
     ("/api/login/codes", "POST"),
     ("/api/login", "POST"),
+    ("/api/logout", "POST"),
     ("/api/me", "GET,HEAD"),
     ("/api/vouchers", "GET,HEAD"),
     ("/api/vouchers/1", "GET,HEAD"),
@@ -138,11 +139,13 @@ async fn unknown_and_repeated_fields_are_refused_on_every_route_with_a_body() {
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     let id = service.voucher(1).await;
+    let login = r#""phone":"13800000001","challenge":"00000000000000000000000000000000",
+        "code":"000000""#;
     let whole = r#""title":"t","description":"","price_cents":1,"face_value_cents":1,
         "starts_at":"2020-01-01T00:00:00Z","ends_at":"2120-01-01T00:00:00Z","stock":1"#;
     for (method, path, good, repeated) in [
         (Method::POST, "/api/login/codes", r#""phone":"13800000001""#, r#""phone":"13800000002""#),
-        (Method::POST, "/api/login", r#""phone":"13800000001","code":"000000""#, r#""code":"1""#),
+        (Method::POST, "/api/login", login, r#""code":"1""#),
         (Method::POST, "/api/admin/vouchers", whole, r#""stock":2"#),
         (Method::PATCH, "/api/admin/vouchers/ID", r#""title":"t""#, r#""title":"t""#),
         (Method::POST, "/api/admin/vouchers/ID/stock", r#""units":1"#, r#""units":1"#),

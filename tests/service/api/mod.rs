@@ -4,5 +4,6 @@ mod admin;
 mod envelope;
 mod openapi;
 mod orders;
+mod proxied;
 mod refusals;
 mod vouchers;

@@ -129,7 +129,7 @@ async fn a_wrong_page_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_elses_order_is_not_found_as_one_that_does_not_exist() {
+async fn another_users_order_is_not_found_as_one_that_does_not_exist() {
     let service = Service::start(&[]).await;
     let voucher = service.voucher(2).await;
     let order = service.buy(&voucher, 17).await.expect(201)["order"]["id"].clone();
@@ -141,7 +141,7 @@ async fn somebody_elses_order_is_not_found_as_one_that_does_not_exist() {
         refused.body["request_id"].take();
         answers.insert(refused.body.to_string());
     }
-    assert_eq!(answers.len(), 1, "nobody can tell them apart: {answers:?}");
+    assert_eq!(answers.len(), 1, "they must not differ: {answers:?}");
     let admin = service.get(&others, &token(1, Role::Admin)).await;
     assert_eq!(admin.problem(404), "order_not_found", "admins have no window into orders either");
 }

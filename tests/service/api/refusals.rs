@@ -1,12 +1,13 @@
 //! What a refusal tells: the field and what it must be, in words of this API and not of a parser.
 
 use reqwest::Method;
-use reqwest::header::AUTHORIZATION;
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING};
 use seckill::domain::Role;
 use seckill::token::{Identity, Tokens};
 use serde_json::{Value, json};
 
 use crate::caller::{Caller, bearer};
+use crate::fleet::fleet;
 use crate::support::{Answer, SECRET, Service, token, voucher_body};
 
 fn told(answer: &Answer) -> (String, String) {
@@ -30,7 +31,8 @@ async fn a_wrong_parameter_is_named_with_what_it_must_be() {
         ("limit=0", "limit", number),
         ("limit=101", "limit", number),
         ("limit=", "limit", number),
-        ("foo=1", "foo", "is unknown; known are limit, cursor"),
+        ("limit=%2B5", "limit", number),
+        ("foo=1", "foo", "unknown field; allowed: limit, cursor"),
         ("limit=1&limit=2", "limit", "must be given once"),
         ("cursor=x", "cursor", "must be the `next_cursor` of an answer"),
     ] {
@@ -85,25 +87,43 @@ async fn a_missing_unknown_or_repeated_field_and_a_body_that_is_no_json_are_told
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     let phone = r#""phone":"13800000001""#;
+    let challenge = r#""challenge":"00000000000000000000000000000000""#;
     for (path, body, field, limit) in [
         ("/api/login", "{}".to_owned(), "phone", "is missing"),
-        ("/api/login", format!("{{{phone}}}"), "code", "is missing"),
+        ("/api/login", format!("{{{phone}}}"), "challenge", "is missing"),
+        ("/api/login", format!("{{{phone},{challenge}}}"), "code", "is missing"),
+        (
+            "/api/login",
+            format!(r#"{{{phone},"challenge":"1","code":"123456"}}"#),
+            "challenge",
+            "must be text of 32 characters, as in the answer",
+        ),
         (
             "/api/login",
             r#"{"phone":7}"#.into(),
             "phone",
-            "must be 6 to 15 digits, with a leading + at most",
+            "must be 5 to 20 digits, with a leading + at most",
         ),
         (
             "/api/login",
-            format!(r#"{{{phone},"code":"1"}}"#),
+            format!(r#"{{{phone},{challenge},"code":"1"}}"#),
             "code",
             "must be text of 6 characters",
         ),
-        ("/api/login/codes", format!(r#"{{{phone},"x":1}}"#), "x", "is unknown; known is phone"),
-        ("/api/login", format!(r#"{{{phone},"x":1}}"#), "x", "is unknown; known are phone, code"),
+        ("/api/login/codes", format!(r#"{{{phone},"x":1}}"#), "x", "unknown field; allowed: phone"),
+        (
+            "/api/login",
+            format!(r#"{{{phone},"x":1}}"#),
+            "x",
+            "unknown field; allowed: phone, challenge, code",
+        ),
         ("/api/login", format!("{{{phone},{phone}}}"), "phone", "must be given once"),
-        ("/api/vouchers/1/orders", r#"{"x":1}"#.into(), "x", "is unknown; there are no fields"),
+        (
+            "/api/vouchers/1/orders",
+            r#"{"x":1}"#.into(),
+            "x",
+            "unknown field; no fields are allowed",
+        ),
         ("/api/login", "{".into(), "body", "is not valid JSON (line 1, column 1)"),
         ("/api/login", format!("{{{phone}"), "body", "is not valid JSON (line 1, column 22)"),
         ("/api/login", "{} {}".into(), "phone", "is missing"),
@@ -141,7 +161,7 @@ async fn a_token_that_has_ended_is_told_from_a_wrong_one_and_from_none() {
         (Some(bearer(&ended(&SECRET.replace(SECRET.chars().next().unwrap(), "~")))), bad, wrong),
         (Some(bearer(&good[..good.len() - 1])), bad, wrong),
         (Some("Bearer x".into()), bad, wrong),
-        // Nobody whom the service knows.
+        // A user whom the service does not know.
         (Some(bearer(&token(999_999, Role::Buyer))), bad, wrong),
     ] {
         let what = format!("{given:?}");
@@ -161,7 +181,7 @@ async fn a_token_that_has_ended_is_told_from_a_wrong_one_and_from_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_that_never_was_is_not_said_to_be_somebody_elses() {
+async fn an_unknown_ticket_is_not_said_to_be_another_users() {
     let service = Service::start(&[]).await;
     let path = "/api/tickets/018bcfe5-687b-7fff-bfff-ffff0000004d";
     let answer = service.get(path, &token(5, Role::Buyer)).await;
@@ -171,19 +191,20 @@ async fn a_ticket_that_never_was_is_not_said_to_be_somebody_elses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_phone_that_had_all_its_codes_is_told_how_many_there_are() {
-    let service = Service::start(&[]).await;
+    let flags = ["--login-codes-at-once", "2", "--login-codes-a-day", "12"];
+    let service = Service::start(&flags).await;
     let caller = Caller::new(&service.url);
     let ask = async || {
         let request = caller.raw((Method::POST, "/api/login/codes"), r#"{"phone":"13800000001"}"#);
         caller.send(request).await
     };
-    for _ in 0..10 {
+    for _ in 0..2 {
         ask().await.expect(202);
     }
     let answer = ask().await;
     assert_eq!(answer.problem(429), "too_many_codes");
-    let detail = answer.body["detail"].as_str().expect("text");
-    assert!(detail.contains("10 login codes a day"), "{detail}");
+    let detail = "2 login codes at once for this phone, then one every 2h; none was sent.";
+    assert_eq!(answer.body["detail"], detail);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,4 +217,44 @@ async fn a_draft_is_in_no_phase_of_a_sale() {
     let id = draft["voucher"]["id"].as_str().expect("an id");
     let path = format!("/api/admin/vouchers/{id}/on-sale");
     assert_eq!(phase(&service.post(&path, &admin, json!({})).await.expect(200)), "open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_encoded_body_is_refused_by_every_route_and_the_header_is_named() {
+    let fleet = fleet().await;
+    let id = Caller::new(fleet.replicas[0].base_url()).voucher(5).await;
+    let admin = bearer(&token(1, Role::Admin));
+    let routes = [
+        (Method::POST, "/api/login/codes".to_owned()),
+        (Method::POST, "/api/login".to_owned()),
+        (Method::POST, "/api/admin/vouchers".to_owned()),
+        (Method::PATCH, format!("/api/admin/vouchers/{id}")),
+        (Method::POST, format!("/api/admin/vouchers/{id}/stock")),
+        (Method::POST, format!("/api/admin/vouchers/{id}/on-sale")),
+        (Method::POST, format!("/api/vouchers/{id}/orders")),
+        (Method::POST, "/api/payments/callback".to_owned()),
+    ];
+    for url in [fleet.proxy.url(), fleet.replicas[0].base_url()] {
+        let caller = Caller::new(url);
+        for (method, path) in &routes {
+            let request = |coding: &str| {
+                let request = caller.raw((method.clone(), path), r#"{"more":1}"#);
+                request.header(AUTHORIZATION, &admin).header(CONTENT_ENCODING, coding)
+            };
+            for coding in ["gzip", "br", "deflate", "zstd", "identity, gzip", "x", ""] {
+                let what = format!("{method} {path} {coding:?}");
+                let answer = caller.refused(&what, request(coding)).await;
+                assert_eq!(answer.problem(415), "body_encoded", "{what}");
+                assert_eq!(answer.body["field"], "Content-Encoding", "{what}");
+                assert_eq!(answer.headers["accept-encoding"], "identity", "{what}");
+            }
+            // Twice: the second one counts as well.
+            let answer = caller.send(request("identity").header(CONTENT_ENCODING, "gzip")).await;
+            assert_eq!(answer.problem(415), "body_encoded", "{method} {path}");
+            for coding in ["identity", "Identity"] {
+                let answer = caller.send(request(coding)).await;
+                assert_ne!(answer.status, 415, "{method} {path} {coding}: {}", answer.body);
+            }
+        }
+    }
 }

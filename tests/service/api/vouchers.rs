@@ -1,4 +1,4 @@
-//! What everybody may see, and the window of a sale.
+//! What is public, and the window of a sale.
 
 use reqwest::Method;
 use seckill::domain::Role;
@@ -27,7 +27,7 @@ fn ids(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_sees_what_is_on_sale_newest_window_first_and_no_drafts() {
+async fn the_public_list_has_vouchers_on_sale_newest_window_first_and_no_drafts() {
     let service = Service::start(&[]).await;
     let list = service.call(Method::GET, "/api/vouchers", None, None).await.expect(200);
     assert_eq!(list["vouchers"], json!([]), "nothing is on sale yet");
@@ -42,7 +42,7 @@ async fn everybody_sees_what_is_on_sale_newest_window_first_and_no_drafts() {
     let list = service.call(Method::GET, "/api/vouchers", None, None).await.expect(200);
     assert_eq!(ids(&list), [new.as_str(), old.as_str()], "newest window first: {list}");
     let one = service.call(Method::GET, &format!("/api/vouchers/{draft}"), None, None).await;
-    assert_eq!(one.problem(404), "voucher_not_found", "a draft is nobody's to see");
+    assert_eq!(one.problem(404), "voucher_not_found", "a draft is hidden");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,7 +22,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// `seckill token` for that many users into that file.
-fn make_tokens(place: &Place, users: &str, out: &Path, flags: &[&str]) -> super::Ended {
+fn make_tokens(place: &Place, users: &str, out: &Path, flags: &[&str]) -> super::CommandOutput {
     let out = out.to_str().expect("UTF-8");
     run(&[&["token", "--users", users, "--out", out], flags].concat(), &env(place))
 }
@@ -183,17 +183,20 @@ async fn a_login_code_goes_to_the_outbox_only_and_is_good_at_every_replica() {
         caller.send(caller.raw((Method::POST, path), body.to_string())).await
     };
     let sent = post(0, "/api/login/codes", json!({"phone": phone})).await.expect(202);
-    assert_eq!(sent, json!({"expires_in_s": 300}), "without --dev the code is not in the answer");
-    assert_eq!(mode(&outbox()), 0o600, "whoever reads it can log in as anybody");
+    let challenge = &sent["challenge"];
+    let known = json!({"challenge": challenge, "expires_in_s": 300});
+    assert_eq!(sent, known, "without --dev the code is not in the answer");
+    assert_eq!(mode(&outbox()), 0o600, "a reader could log in as any user");
     let lines = fs::read_to_string(outbox()).unwrap();
     let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let line = lines.into_iter().find(|line| line["phone"] == phone).expect("the phone's line");
     let code = &line["login_code"];
-    let login = post(1, "/api/login", json!({"phone": phone, "code": code})).await.expect(200);
+    let attempt = json!({"phone": phone, "challenge": challenge, "code": code});
+    let login = post(1, "/api/login", attempt.clone()).await.expect(200);
     let me = at(2).get("/api/me", login["token"].as_str().unwrap()).await.expect(200);
     assert_eq!(me["id"], login["user"]["id"]);
     for number in 0..3 {
-        let again = post(number, "/api/login", json!({"phone": phone, "code": code})).await;
+        let again = post(number, "/api/login", attempt.clone()).await;
         assert_eq!(again.problem(401), "wrong_code", "used up everywhere");
     }
 }

@@ -3,11 +3,11 @@
 use testbed::{Redis, RedisOptions};
 
 use super::lock_run::{Bench, LUA};
-use super::{Ended, run};
+use super::{CommandOutput, run};
 use crate::support::{Place, servers};
 
 /// `seckill lock run` of a command that does nothing.
-fn with(flags: &[&str], env: &[(&str, &str)]) -> Ended {
+fn with(flags: &[&str], env: &[(&str, &str)]) -> CommandOutput {
     run(&[&["lock", "run", "--name", "a"], flags, &["--", "true"]].concat(), env)
 }
 
@@ -55,7 +55,7 @@ fn a_server_that_denies_access_is_told_apart_from_one_that_fails() {
         let ended = with(&["--redis-url", url], &[]);
         assert_eq!(ended.code, Some(78), "{ended:?}");
         assert!(ended.stderr.contains("--redis-url: redis denies access: "), "{ended:?}");
-        let ended = with(&["--kind", "multi", "--red-urls", url], &[]);
+        let ended = with(&["--kind", "multi", "--redlock-urls", url], &[]);
         assert_eq!(ended.code, Some(78), "{ended:?}");
     }
     // Of MySQL's own plugin the whole password may be sent over TLS only.
@@ -86,9 +86,10 @@ fn what_was_given_is_blamed_and_not_what_it_would_have_replaced() {
     let fine = [("REDIS_URL", place.redis_url.as_str())];
     with(&["--redis-url", bad], &fine).refused(None, "seckill: --redis-url is not usable: ");
     with(&[], &[("REDIS_URL", bad)]).refused(None, "seckill: REDIS_URL is not usable: ");
-    let red = ["--kind", "multi", "--red-urls", bad];
-    with(&red, &fine).refused(None, "seckill: --red-urls is not usable: ");
-    with(&red[..2], &[("RED_URLS", bad)]).refused(None, "seckill: RED_URLS is not usable: ");
+    let redlock = ["--kind", "multi", "--redlock-urls", bad];
+    with(&redlock, &fine).refused(None, "seckill: --redlock-urls is not usable: ");
+    with(&redlock[..2], &[("REDLOCK_URLS", bad)])
+        .refused(None, "seckill: REDLOCK_URLS is not usable: ");
     let table = ["--kind", "mysql-table", "--database-url", "nonsense"];
     with(&table, &fine).refused(None, "seckill: --database-url is not usable: ");
     with(&["--redis-url", &place.redis_url], &[("REDIS_URL", bad)]).fine();
@@ -103,9 +104,9 @@ fn what_makes_no_sense_is_one_sentence() {
     let cases: [(&[&str], &str); 13] = [
         (&["--kind", "none"], "the lock none keeps no other process out"),
         (&["--kind", "local"], "the lock local keeps no other process out"),
-        (&["--kind", "redlock"], "[possible values: setnx-expire, set-nx"),
+        (&["--kind", "mutex"], "[possible values: setnx-expire, set-nx"),
         (&["--kind", "mysql-table"], "needs --database-url (DATABASE_URL)"),
-        (&["--kind", "red"], "needs --red-urls (RED_URLS)"),
+        (&["--kind", "redlock"], "needs --redlock-urls (REDLOCK_URLS)"),
         (&["--kind", "zookeeper"], "needs --zookeeper-url (ZOOKEEPER_URL)"),
         (&["--kind", "lua-release", "--token"], "lua-release has none"),
         (&["--kind", "redisson", "--token"], "--token of redisson needs --database-url"),
@@ -148,14 +149,15 @@ fn a_value_that_begins_with_a_minus_is_refused_as_that_of_its_flag() {
 #[test]
 fn every_exit_code_and_every_kind_is_in_the_help() {
     let help = run(&["lock", "run", "--help"], &[]).fine();
-    let page = include_str!("../../../docs/locks.md");
+    let page = include_str!("../../../docs/locks/shell.md");
     let (_, codes) = help.split_once("Exit codes:").expect("the codes");
     for code in [2, 69, 71, 75, 76, 78, 126, 127] {
         assert!(codes.contains(&format!("\n  {code:<5}")), "{code} is not in {codes}");
-        assert!(page.contains(&format!("\n| {code} |")), "{code} is not in docs/locks.md");
+        assert!(page.contains(&format!("\n| {code} |")), "{code} is not in docs/locks/shell.md");
     }
-    let kinds = help.split_once("[possible values: ").and_then(|(_, rest)| rest.split_once(']'));
-    let kinds: Vec<&str> = kinds.expect("the kinds").0.split([',', ' ', '\n']).collect();
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let kinds = words.split_once("[possible values: ").and_then(|(_, rest)| rest.split_once(']'));
+    let kinds: Vec<&str> = kinds.expect("the kinds").0.split([',', ' ']).collect();
     for kind in distlock::LockKind::ALL {
         let is_listed = kinds.contains(&kind.as_str());
         assert_eq!(is_listed, distlock::guarantees(kind).is_on_a_server(), "{kind}: {kinds:?}");

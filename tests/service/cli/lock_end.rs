@@ -63,7 +63,7 @@ fn is_shown(early: Duration, wrong: impl Fn() -> Option<String>) {
 }
 
 #[test]
-fn a_lease_that_ends_first_ends_the_command_before_anybody_else_gets_in() {
+fn a_lease_that_ends_first_ends_the_command_before_another_run_enters() {
     is_shown(Duration::from_millis(17), outlived_its_lease);
 }
 

@@ -99,21 +99,21 @@ fn settings_of_one_kind_are_refused_with_another_and_work_with_their_own() {
         bench.run(flags, "touch ran").refused(Some(&bench.place), why);
     };
     refused(&["--kind", "fair", "--lock-replication", "2"], "is for the lock redisson");
-    refused(&["--red-restart-delay-ms", "60000"], "is for the lock red, not for redisson");
-    let red = flags(LockKind::Red);
-    let red: Vec<&str> = red.iter().map(String::as_str).collect();
-    let short = [&red[..], &["--red-restart-delay-ms", "1000"]].concat();
+    refused(&["--redlock-restart-delay-ms", "60000"], "is for the lock redlock, not for redisson");
+    let redlock = flags(LockKind::Redlock);
+    let redlock: Vec<&str> = redlock.iter().map(String::as_str).collect();
+    let short = [&redlock[..], &["--redlock-restart-delay-ms", "1000"]].concat();
     refused(&short, "at least the lease of 30000 ms");
 
-    // It has no replica, so nobody gets a lock, and none is left.
+    // It has no replica, so no attempt gets a lock, and none is left.
     let alone = bench.run(&["--lock-replication", "1"], "touch ran");
     assert_eq!(alone.code, Some(69), "{alone:?}");
     assert!(alone.stderr.contains("0 of 1 replicas"), "{alone:?}");
     assert!(!bench.path("ran").exists());
     assert_eq!(bench.run(&["--wait", "0"], "exit 7").code, Some(7));
 
-    // Nobody is counted at first.
-    let new = [&red[..], &["--lease", "1s", "--red-restart-delay-ms", "1000"]].concat();
+    // The count starts at zero.
+    let new = [&redlock[..], &["--lease", "1s", "--redlock-restart-delay-ms", "1000"]].concat();
     assert_eq!(bench.run(&new, "exit 7").code, Some(7), "within the usual wait");
 }
 

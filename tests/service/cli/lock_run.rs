@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::{Ended, run};
+use super::{CommandOutput, run};
 use crate::fleet::SECKILL;
 use crate::support::Place;
 
@@ -39,16 +39,16 @@ impl Bench {
     }
 
     /// A run of a shell's script in the bench's folder, to its end.
-    pub(super) fn run(&self, flags: &[&str], script: &str) -> Ended {
+    pub(super) fn run(&self, flags: &[&str], script: &str) -> CommandOutput {
         run(&self.line(flags, script).iter().map(String::as_str).collect::<Vec<_>>(), &self.env())
     }
 
-    /// The same, begun.
-    pub(super) fn start(&self, flags: &[&str], script: &str) -> Running {
+    /// Starts the run without waiting for its end.
+    pub(super) fn start(&self, flags: &[&str], script: &str) -> RunningCommand {
         let mut command = Command::new(SECKILL);
         command.args(self.line(flags, script)).env_clear().envs(self.env());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running(Some(command.spawn().expect("the program")))
+        RunningCommand(Some(command.spawn().expect("the program")))
     }
 
     fn line(&self, flags: &[&str], script: &str) -> Vec<String> {
@@ -91,9 +91,9 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A run on its way; one that is dropped is killed.
-pub(super) struct Running(Option<Child>);
+pub(super) struct RunningCommand(Option<Child>);
 
-impl Running {
+impl RunningCommand {
     fn id(&self) -> u32 {
         self.0.as_ref().expect("it runs").id()
     }
@@ -111,7 +111,7 @@ impl Running {
         caught & (1 << (signal as i32 - 1)) != 0
     }
 
-    pub(super) fn end(mut self) -> Ended {
+    pub(super) fn end(mut self) -> CommandOutput {
         let mut child = self.0.take().expect("it runs");
         let mut status: Option<ExitStatus> = None;
         until("the run ends", || {
@@ -121,11 +121,11 @@ impl Running {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         child.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
         child.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
-        Ended { code: status.and_then(|status| status.code()), stdout, stderr }
+        CommandOutput { code: status.and_then(|status| status.code()), stdout, stderr }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
             let _gone = child.kill();
@@ -161,7 +161,7 @@ fn the_command_gets_its_arguments_and_its_exit_code_is_handed_through() {
 }
 
 #[test]
-fn a_lock_that_somebody_else_holds_is_waited_for_and_then_given_up() {
+fn a_held_lock_is_waited_for_and_then_given_up() {
     let bench = Bench::new();
     let holder = bench.start(&LUA, "touch held; while [ ! -e done ]; do sleep 0.01; done");
     bench.until_there("held");
@@ -169,11 +169,11 @@ fn a_lock_that_somebody_else_holds_is_waited_for_and_then_given_up() {
         let started = Instant::now();
         let ended = bench.run(&[&LUA[..], &["--wait", wait]].concat(), "touch entered");
         assert_eq!(ended.code, Some(75), "{ended:?}");
-        assert!(ended.stderr.contains("still held by somebody else"), "{ended:?}");
+        assert!(ended.stderr.contains("still held by another owner"), "{ended:?}");
         assert!(started.elapsed() >= Duration::from_millis(least));
         assert!(!bench.path("entered").exists(), "it ran without the lock");
     }
-    // Whoever is told to end while it waits leaves nothing.
+    // A run that is told to end while it waits leaves nothing.
     let waiting = bench.start(&LUA, "touch entered");
     until("it hears signals", || waiting.hears(Signal::SIGTERM));
     waiting.signal(Signal::SIGTERM);
@@ -243,7 +243,7 @@ fn a_command_at_a_terminal_reads_from_it_and_is_not_stopped() {
     terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = terminal.spawn().expect("script(1) of bsdutils");
     let mut keys = child.stdin.take().expect("piped");
-    let running = Running(Some(child));
+    let running = RunningCommand(Some(child));
     keys.write_all(b"one\n").expect("typed");
     bench.until_there("ready");
     // Ctrl-Z, and on it goes.

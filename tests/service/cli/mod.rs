@@ -8,6 +8,7 @@ mod lock_run;
 mod locks;
 mod refusals;
 mod starts;
+mod token_revoke;
 mod usage;
 
 use std::io::Read;
@@ -23,14 +24,14 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// How a run of the program ended.
 #[derive(Debug)]
-struct Ended {
+struct CommandOutput {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
 /// Runs the program to its end, with no environment but the given one.
-fn run(args: &[&str], env: &[(&str, &str)]) -> Ended {
+fn run(args: &[&str], env: &[(&str, &str)]) -> CommandOutput {
     let mut command = Command::new(SECKILL);
     command.args(args).env_clear().envs(env.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -55,11 +56,11 @@ fn run(args: &[&str], env: &[(&str, &str)]) -> Ended {
         let stdout = out.join().unwrap().expect("UTF-8");
         let stderr = err.join().unwrap().expect("UTF-8");
         let status = status.unwrap_or_else(|| panic!("{args:?} never ended: {stdout}{stderr}"));
-        Ended { code: status.code(), stdout, stderr }
+        CommandOutput { code: status.code(), stdout, stderr }
     })
 }
 
-impl Ended {
+impl CommandOutput {
     /// What was printed, if all went well.
     fn fine(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");

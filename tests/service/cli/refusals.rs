@@ -5,14 +5,14 @@ use std::thread;
 
 use testbed::{RedisOptions, ReplicaSpec};
 
-use super::{Ended, env, run};
+use super::{CommandOutput, env, run};
 use crate::fleet::SECKILL;
 use crate::support::{Place, SECRET, servers};
 
 const ANY_PORT: [&str; 3] = ["serve", "--bind", "127.0.0.1:0"];
 
 /// `serve` at that place, with more flags.
-fn serve(place: &Place, flags: &[&str]) -> Ended {
+fn serve(place: &Place, flags: &[&str]) -> CommandOutput {
     run(&[&ANY_PORT, flags].concat(), &env(place))
 }
 
@@ -61,10 +61,10 @@ fn switches_that_break_things_are_refused_outside_of_the_laboratory() {
         (&["--on-lost", "ignore"], "--on-lost ignore"),
         (&["--fenced"], "--fenced"),
         (&["--lock-order", "inside"], "--lock-order inside"),
-        (&["--plant", "lying-audit"], "--plant"),
-        (&["--plant", "release-before-commit"], "--plant"),
-        (&["--plant", "no-stock-condition"], "--plant"),
-        (&["--plant-control", "lying-audit"], "--plant-control"),
+        (&["--inject-bug", "lying-audit"], "--inject-bug"),
+        (&["--inject-bug", "release-before-commit"], "--inject-bug"),
+        (&["--inject-bug", "no-stock-condition"], "--inject-bug"),
+        (&["--inject-bug-control", "lying-audit"], "--inject-bug-control"),
     ];
     for (flags, why) in cases {
         let why = format!("{why} is for the laboratory and needs --lab");
@@ -78,27 +78,15 @@ fn switches_that_break_things_are_refused_outside_of_the_laboratory() {
 #[test]
 fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
     let place = nowhere();
-    let three = "redis://:hush@127.0.0.1:1/0,redis://:hush@127.0.0.1:2/0,redis://127.0.0.1:3/0";
-    let red = ["--red-urls", three];
-    let queued = ["--path", "queued", "--writer", "grouped"];
+    let queued = ["--mode", "queued", "--writer", "grouped"];
     let queued = |flags: &[&'static str]| [&queued[..], flags].concat();
-    let cases: [(&[&str], &str); 37] = [
+    let cases: [(&[&str], &str); 32] = [
         (&["--lock-replication", "most"], "must be none, N, majority:N or all:N"),
         (&["--lock-replication", "all:0"], "must be none, N, majority:N or all:N"),
         (
             &["--lock", "fair", "--lock-replication", "1"],
             "--lock-replication (LOCK_REPLICATION) is for the lock redisson, not for fair",
         ),
-        (
-            &["--red-restart-delay-ms", "60000"],
-            "--red-restart-delay-ms (RED_RESTART_DELAY_MS) is for the lock red, not for redisson",
-        ),
-        (
-            &["--lock", "red", red[0], red[1], "--red-restart-delay-ms", "29999"],
-            "must be 0 or at least the lease of 30000 ms",
-        ),
-        (&["--lock", "red"], "the lock red needs --red-urls (RED_URLS)"),
-        (&["--lock", "multi", "--red-urls", ""], "the lock multi needs --red-urls (RED_URLS)"),
         (&["--lock", "zookeeper"], "the lock zookeeper needs --zookeeper-url (ZOOKEEPER_URL)"),
         (&["--lock", "mysql-row", "--lab", "--lock-order", "inside"], "--lock-order inside makes"),
         (&["--lock", "mysql-row", "--lab", "--fenced"], "--fenced is not for mysql-row"),
@@ -107,22 +95,22 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
         (&["--lab", "--lock-order", "inside", "--writer", "grouped"], "have a lock each"),
         (&["--lab", "--fenced", "--writer", "grouped"], "no sense with --fenced"),
         (
-            &["--lab", "--plant", "retry-with-fresh-id", "--writer", "grouped"],
+            &["--lab", "--inject-bug", "retry-with-fresh-id", "--writer", "grouped"],
             "a bug of the writer single",
         ),
         (
-            &["--lab", "--plant-control", "no-stock-condition", "--writer", "grouped"],
+            &["--lab", "--inject-bug-control", "no-stock-condition", "--writer", "grouped"],
             "a bug of the writer single",
         ),
-        (&["--path", "queued"], "makes no sense with --writer single"),
-        (&queued(&["--lock", "fair"]), "--path queued makes no sense with that --lock"),
+        (&["--mode", "queued"], "makes no sense with --writer single"),
+        (&queued(&["--lock", "fair"]), "--mode queued makes no sense with that --lock"),
         (&queued(&["--lock", "mysql-row"]), "makes no sense with that lock"),
         (&queued(&["--lock-scope", "voucher"]), "makes no sense with --lock-scope voucher"),
         (&queued(&["--lab", "--on-lost", "ignore"]), "makes no sense with --on-lost ignore"),
         (&queued(&["--lab", "--guards", "off"]), "naive code writes one at a time"),
         (&queued(&["--lab", "--lock-order", "inside"]), "no sense with --lock-order inside"),
-        (&["--queue-length", "10"], "--queue-length is for --path queued"),
-        (&["--lab", "--plant", "lost-compensation"], "is a bug of --path queued"),
+        (&["--queue-length", "10"], "--queue-length is for --mode queued"),
+        (&["--lab", "--inject-bug", "lost-compensation"], "is a bug of --mode queued"),
         (&["--unpaid-timeout-s", "900"], "--unpaid-timeout-s needs PAYMENT_SECRET"),
         (
             &["--unpaid-timeout-s", "900", "--payment-secret", SECRET, "--lab", "--guards", "off"],
@@ -132,11 +120,10 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
         (&["--group-size", "10"], "--group-size is for --writer grouped"),
         (&["--group-queue", "10"], "--group-queue is for --writer grouped"),
         (
-            &["--lock", "mysql-row", "--lab", "--plant", "release-before-commit"],
+            &["--lock", "mysql-row", "--lab", "--inject-bug", "release-before-commit"],
             "ends with the order's transaction",
         ),
         (&["--lab", "--failpoints", "sale-committed=panic"], "this program has no failpoints"),
-        (&["--lock", "red", red[0], red[1], "--lab", "--fenced"], "and red has none"),
         (&["--lock", "lua-release", "--lab", "--fenced"], "and lua-release has none"),
         (&["--lock", "none", "--lab", "--fenced"], "and none has none"),
         (&["--lock", "local", "--lab", "--fenced"], "and local has none"),
@@ -150,23 +137,29 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
 #[test]
 fn a_planted_bug_and_the_run_without_it_are_two() {
     let place = nowhere();
-    let both = ["--lab", "--plant", "lying-audit", "--plant-control", "lying-audit"];
-    serve(&place, &both).refused(Some(&place), "--plant-control is the run without the bug");
+    let both = ["--lab", "--inject-bug", "lying-audit", "--inject-bug-control", "lying-audit"];
+    serve(&place, &both).refused(Some(&place), "--inject-bug-control is the run without the bug");
 }
 
-/// Whoever listens there already is not what is wrong.
+/// Another listener on the port is not what is wrong.
 #[test]
 fn bad_usage_is_told_before_a_port_is_bound_and_a_server_is_asked() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("its address").to_string();
     let place = nowhere();
     let one = "redis://:hush-3@127.0.0.1:1/0";
-    let red = |urls: &str| ["--lock", "red", "--red-urls", urls].map(str::to_owned);
+    let redlock = |urls: &str| ["--lock", "redlock", "--redlock-urls", urls].map(str::to_owned);
     let cases = [
-        (red(&format!("{one},redis://127.0.0.1:2/0")), "needs 3 or 5 independent Redis servers"),
-        (red(&format!("{one},redis://:hush-4@127.0.0.1:1/0")), "names 127.0.0.1:1/0 twice"),
-        (red("http://:hush-3@127.0.0.1:1/0"), "--red-urls is not usable: "),
-        (red("redis+cluster://:hush-3@127.0.0.1:1"), "needs independent servers, not a cluster"),
+        (
+            redlock(&format!("{one},redis://127.0.0.1:2/0")),
+            "needs 3 or 5 independent Redis servers",
+        ),
+        (redlock(&format!("{one},redis://:hush-4@127.0.0.1:1/0")), "names 127.0.0.1:1/0 twice"),
+        (redlock("http://:hush-3@127.0.0.1:1/0"), "--redlock-urls is not usable: "),
+        (
+            redlock("redis+cluster://:hush-3@127.0.0.1:1"),
+            "needs independent servers, not a cluster",
+        ),
     ];
     for (flags, why) in cases {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -186,6 +179,53 @@ fn bad_usage_is_told_before_a_port_is_bound_and_a_server_is_asked() {
 }
 
 #[test]
+fn settings_of_independent_servers_are_refused_without_them_and_with_other_locks() {
+    let place = nowhere();
+    let three = "redis://:hush@127.0.0.1:1/0,redis://:hush@127.0.0.1:2/0,redis://127.0.0.1:3/0";
+    let redlock = ["--lock", "redlock", "--redlock-urls", three];
+    let redlock = |flags: &[&'static str]| [&redlock[..], flags].concat();
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &["--redlock-restart-delay-ms", "60000"],
+            "--redlock-restart-delay-ms (REDLOCK_RESTART_DELAY_MS) is for the lock redlock, not \
+             for redisson",
+        ),
+        (
+            &redlock(&["--redlock-restart-delay-ms", "29999"]),
+            "must be 0 or at least the lease of 30000 ms",
+        ),
+        (&["--lock", "redlock"], "the lock redlock needs --redlock-urls (REDLOCK_URLS)"),
+        (
+            &["--lock", "multi", "--redlock-urls", ""],
+            "the lock multi needs --redlock-urls (REDLOCK_URLS)",
+        ),
+        (&redlock(&["--lab", "--fenced"]), "and redlock has none"),
+    ];
+    for (flags, why) in cases {
+        let ended = serve(&place, flags);
+        assert!(!ended.stderr.contains("hush"), "{ended:?}");
+        ended.refused(Some(&place), why);
+    }
+}
+
+#[test]
+fn the_former_names_of_redlock_and_its_settings_still_work() {
+    let two = "redis://127.0.0.1:1/0,redis://127.0.0.1:2/0";
+    let why = "the lock redlock needs 3 or 5 independent Redis servers, and there are 2";
+    let place = nowhere();
+    serve(&place, &["--lock", "red", "--red-urls", two]).refused(Some(&place), why);
+    let by_environment = [&env(&place)[..], &[("LOCK", "red"), ("RED_URLS", two)]].concat();
+    run(&["serve"], &by_environment).refused(Some(&place), why);
+    let both = ["--lock", "redlock", "--redlock-urls", two, "--red-urls", "redis://127.0.0.1:3/0"];
+    serve(&place, &both).refused(Some(&place), why);
+    let delay = ["--red-urls", two, "--red-restart-delay-ms", "29999", "--lease-ms", "30000"];
+    serve(&place, &[&["--lock", "red"], &delay[..]].concat())
+        .refused(Some(&place), "--redlock-restart-delay-ms");
+    let help = run(&["serve", "--help"], &[]).fine();
+    assert!(!help.contains("--red-") && !help.contains("RED_"), "{help}");
+}
+
+#[test]
 fn an_address_that_can_be_none_is_bad_usage_for_a_command_under_a_lock_too() {
     let run = |flags: &[&str]| {
         let command = ["--", "/bin/echo", "in"];
@@ -201,8 +241,8 @@ fn an_address_that_can_be_none_is_bad_usage_for_a_command_under_a_lock_too() {
             &["--token", "--redis-url", redis, "--database-url", "mysql://u:p@h:port/d"],
             "invalid port number",
         ),
-        (&["--kind", "red", "--red-urls", two], "needs 3 or 5 independent Redis servers"),
-        (&["--kind", "multi", "--red-urls", "nonsense"], "--red-urls is not usable: "),
+        (&["--kind", "redlock", "--redlock-urls", two], "needs 3 or 5 independent Redis servers"),
+        (&["--kind", "multi", "--redlock-urls", "nonsense"], "--redlock-urls is not usable: "),
     ];
     for (flags, why) in cases {
         let ended = run(flags);
@@ -225,7 +265,7 @@ fn a_port_in_use_is_told() {
 #[test]
 fn a_server_that_is_not_there_or_says_no_is_named_at_once() {
     let good = Place::fresh();
-    // Somebody listens there, and never says a word.
+    // The listener accepts, and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let silent = silent.local_addr().expect("its address");
     let database = |url: String| Place { database_url: url, redis_url: good.redis_url.clone() };
@@ -235,7 +275,7 @@ fn a_server_that_is_not_there_or_says_no_is_named_at_once() {
     let wrong_password = left.replace("seckill:", "seckill:x") + "/shop";
     let no_password = good.redis_url.replace("redis://:", "redis://:x");
     assert!(!wrong_password.starts_with(left) && no_password != good.redis_url);
-    let schema = "cannot bring the schema of DATABASE_URL up to date";
+    let schema = "cannot migrate DATABASE_URL";
     let cases = [
         (database("mysql://seckill:hush-1@127.0.0.1:1/shop".into()), schema, "Connection refused"),
         (database(format!("mysql://seckill:hush-1@{silent}/shop")), schema, "does not answer"),

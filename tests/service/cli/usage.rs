@@ -62,7 +62,7 @@ fn a_wrong_command_line_is_one_sentence() {
         (&["serve", "--port", "99999"], "99999"),
         (&["serve", "--bind", "localhost"], "'localhost' for '--bind"),
         (&["serve", "--bind", "127.0.0.1:1", "--port", "1"], "exclude each other"),
-        (&["serve", "--lock", "redlock"], "[possible values: none, local, setnx-expire"),
+        (&["serve", "--lock", "mutex"], "[possible values: none, local, setnx-expire"),
         (&["serve", "--lock-scope", "shop"], "[possible values: user, voucher]"),
         (&["serve", "--lease-ms", "0"], "0 is not in 10..=3600000"),
         (&["serve", "--db-pool", "1"], "1 is not in 2..=1000"),
@@ -95,7 +95,7 @@ fn the_help_of_a_command_under_a_lock_says_that_a_name_belongs_to_one_kind() {
 }
 
 #[test]
-fn what_dead_letters_can_be_called_is_told_whoever_names_none_or_a_wrong_one() {
+fn a_missing_or_unknown_dead_letter_name_is_answered_with_the_valid_names() {
     let database = ["--database-url", "mysql://u:p@127.0.0.1:1/d"];
     let redis = ["--redis-url", REDIS];
     for (verb, servers) in [("drop", &database[..]), ("replay", &[database, redis].concat())] {
@@ -141,7 +141,7 @@ fn a_slip_of_the_pen_is_answered_with_the_word_that_was_meant() {
     let cases: [(&[&str], &str); 4] = [
         (&["--kind", "redison", "--", "true"], "; did you mean redisson? (see --help)"),
         (&["--kin", "redisson", "--", "true"], "; did you mean --kind? (see --help)"),
-        (&["--kind", "padlock", "--", "true"], "zookeeper] (see --help)"),
+        (&["--kind", "bolt", "--", "true"], "zookeeper] (see --help)"),
         (&["--frob", "--", "true"], "'--frob' found (see --help)"),
     ];
     for (args, why) in cases {

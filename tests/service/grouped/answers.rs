@@ -28,11 +28,11 @@ async fn books(service: &Service, voucher: &str) -> Books {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_gets_exactly_the_stock_and_nobody_two() {
+async fn a_crowd_gets_exactly_the_stock_and_no_user_two() {
     for lock in ["redisson", "none", "local"] {
         let service = start(&["--lock", lock, "--lock-wait-ms", "10000"]).await;
         let voucher = service.voucher(60).await;
-        // Everybody asks twice.
+        // Each buyer asks twice.
         let tries = buy_together(&service.url, &voucher, (0..300).map(|n| 1 + n % 150)).await;
         let books = books(&service, &voucher).await;
         books.add_up_to(60);
@@ -90,8 +90,8 @@ async fn who_finds_the_queue_full_is_refused_at_once_and_another_voucher_has_its
     };
     let (tries, beside) = tokio::join!(crowd, beside);
     assert!(is_bought(&beside), "{}", beside.words());
-    // Four wait: all who come while those who are ready let each other into one group, or four
-    // more than the two groups, of four at most, that are written at once.
+    // Four wait, in one of two ways. All who come while ready tasks join one group; or four more
+    // than the two groups, of four at most, that are written at once.
     let bought = tries.iter().filter(|one| is_bought(one)).count();
     assert!((4..=12).contains(&bought), "{bought} of 40 bought");
     for one in tries.iter().filter(|one| !is_bought(one)) {
@@ -118,7 +118,7 @@ async fn an_end_waits_for_the_groups_under_way_and_those_that_gather() {
     eventually("all hold their locks", async || redis.locks().await.len() == 20).await;
     service.stop().await;
     let tries = purchases.await.expect("purchases");
-    assert!(tries.iter().all(is_bought), "somebody was sent away");
+    assert!(tries.iter().all(is_bought), "a buyer was sent away");
     let books = Books::read(&place.database_url, &voucher).await;
     books.add_up_to(100);
     books.bear_out(&tries);

@@ -1,5 +1,5 @@
-//! The answer to the COMMIT of a group is lost: nobody in it is told anything, and nobody's lock is
-//! let go, before the truth is found out for all.
+//! The answer to the COMMIT of a group is lost. None of its members is answered, and none of their
+//! locks is released, before the truth is found out for all.
 
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,7 @@ fn count(tries: &[Try], is: impl Fn(&Fate) -> bool) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_whose_answer_is_cut_off_is_found_out_and_everybody_is_told_of_his_order() {
+async fn a_group_whose_answer_is_cut_off_is_found_out_and_each_member_is_told_of_its_order() {
     for action in [Action::CutAnswer, Action::ResetAnswer, Action::LoseAnswer] {
         let table = Table::lay().await;
         let rule = table.arm(action, false);
@@ -128,7 +128,7 @@ async fn a_group_whose_commit_never_arrived_is_refused_and_can_buy_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_outcome_of_a_group_is_unknown_nobody_is_answered_and_all_locks_are_kept() {
+async fn while_the_outcome_of_a_group_is_unknown_no_member_is_answered_and_all_locks_are_kept() {
     for action in [Action::CutAnswer, Action::CutRequest] {
         let table = Table::lay().await;
         let rule = table.arm(action, true);
@@ -142,7 +142,7 @@ async fn while_the_outcome_of_a_group_is_unknown_nobody_is_answered_and_all_lock
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert_eq!(table.books().await.orders.len(), written, "{action:?}");
-        assert!(table.proxy.counts().refused > 0, "nobody asked for the outcome");
+        assert!(table.proxy.counts().refused > 0, "the outcome was not asked for");
         table.proxy.end_outage();
         let tries = purchases.await.expect("purchases");
         assert_eq!(count(&tries, |fate| *fate == Fate::Unknown), 0, "{action:?}");

@@ -7,9 +7,10 @@ use std::time::Duration;
 use distlock::{Lease, LockKind, LockOptions, Replication};
 use seckill::config::{LockServers, RedisArgs};
 use seckill::domain::{OrderId, UserId, VoucherId, Window};
-use seckill::lock::{self, Places, Wanted};
+use seckill::lock::{self, LockEndpoints, LockSpec};
 use seckill::sale::{
-    GroupLimits, Guards, LockOrder, OnLost, Outcome, Parts, Refusal, Rules, Sale, Scope, Writer,
+    BatchLimits, Guards, LockOrder, OnLost, Outcome, Parts, Refusal, Sale, SaleConfig, Scope,
+    Writer,
 };
 use seckill::store::{
     self, Audit, DatabaseOptions, Draft, Health, OrderIds, Orders, RedisAddress, SaleTables,
@@ -46,8 +47,8 @@ impl Desk {
         let address = RedisAddress { url: &place.redis_url, ca: None };
         let redis = store::redis(address).await.expect("Redis");
         let kind = LockKind::None;
-        let wanted = Wanted { kind, lease: LEASE, fenced: false, plant: None };
-        let places = Places {
+        let wanted = LockSpec { kind, lease: LEASE, fenced: false, plant: None };
+        let places = LockEndpoints {
             redis: None,
             database_url: None,
             naive: false,
@@ -69,10 +70,10 @@ impl Desk {
             payments: None,
             queue: None,
         };
-        Self { sale: Sale::new(rules(writer), parts), vouchers, pool }
+        Self { sale: Sale::new(sale_config(writer), parts), vouchers, pool }
     }
 
-    /// A voucher on sale with so many units for others than the first.
+    /// A voucher on sale with that number of units for others than the first.
     pub(crate) async fn voucher(&self, stock: u32) -> VoucherId {
         let draft = Draft {
             title: "Dinner for two".into(),
@@ -85,7 +86,7 @@ impl Desk {
             },
             stock: stock + 1,
         };
-        let voucher = self.vouchers.create(&draft).await.expect("a voucher");
+        let voucher = self.vouchers.create(&draft).await.expect("a voucher").id;
         self.vouchers.put_on_sale(voucher).await.expect("a voucher on sale");
         assert!(matches!(self.buy(voucher, FIRST).await, Outcome::Bought(_)));
         voucher
@@ -165,27 +166,29 @@ pub(crate) fn names(outcomes: &[Outcome]) -> Vec<&'static str> {
 
 pub(crate) fn no_servers() -> LockServers {
     LockServers {
+        redlock_urls: Vec::new(),
         red_urls: Vec::new(),
         zookeeper_url: None,
         redis: RedisArgs { redis_ca_file: None, allow_eviction: false },
         lock_pool: 2,
         lock_replication: Replication::None,
+        redlock_restart_delay_ms: 0,
         red_restart_delay_ms: 0,
     }
 }
 
-fn rules(writer: Writer) -> Rules {
-    Rules {
+fn sale_config(writer: Writer) -> SaleConfig {
+    SaleConfig {
         scope: Scope::User,
         guards: Guards::On,
         writer,
-        groups: GroupLimits { size: 256, queue: 256 },
+        batches: BatchLimits { size: 256, queue: 256 },
         lock_order: LockOrder::Outside,
         on_lost: OnLost::Stop,
         lock: LockOptions::new(Duration::from_secs(1), Lease::Fixed(LEASE)),
         work: Duration::ZERO,
-        plant: None,
-        control: None,
+        injected_bug: None,
+        control_bug: None,
         max_orders: 512,
     }
 }

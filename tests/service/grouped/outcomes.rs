@@ -51,7 +51,7 @@ async fn compare(
     let orders = grouped.orders(other).await;
     for (user, outcome) in together.iter().zip(&outcomes) {
         let (name, order) = told(outcome);
-        // Whoever was told of an order has that one; who is sold out has none.
+        // A buyer who was told of an order has that one; a buyer who is sold out has none.
         let expected = if name == "sold_out" { None } else { order };
         assert_eq!(orders.get(user).copied(), expected, "{context}: {user} {name}");
     }

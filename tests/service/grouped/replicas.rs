@@ -79,8 +79,8 @@ async fn groups_of_two_replicas_sell_the_same_users_without_a_storm_of_deadlocks
         let (mut groups, mut deadlocks, mut setbacks) = (0, 0, 0);
         for replica in &replicas {
             groups += counted(replica, "seckill_groups_total", "").await;
-            setbacks += counted(replica, "seckill_group_setbacks_total", "").await;
-            deadlocks += counted(replica, "seckill_group_setbacks_total", "conflict").await;
+            setbacks += counted(replica, "seckill_batch_failures_total", "").await;
+            deadlocks += counted(replica, "seckill_batch_failures_total", "conflict").await;
         }
         println!(
             "{lock}: {} orders in {groups} groups, {setbacks} setbacks, {deadlocks} deadlocks, \

@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::desk::{Desk, names, place};
-use crate::contention::Other;
+use crate::contention::ForeignSession;
 use crate::support::{Place, eventually};
 
 /// Less than a row is waited for.
@@ -55,7 +55,7 @@ async fn an_order_that_always_meets_a_deadlock_gives_up_alone() {
 async fn an_order_whose_row_stays_locked_gives_up_alone() {
     let place = place().await;
     let desk = Desk::open(&place, Writer::Grouped).await;
-    // The voucher that comes next, for the one of the group whose row somebody else writes.
+    // The voucher that comes next, for the one of the group whose row another session writes.
     let next = desk.voucher(1).await.0 + 1;
     let mut other = locked(&place, 38, next).await;
     assert_only(&[38], "overloaded", &desk).await;
@@ -68,7 +68,7 @@ async fn who_comes_while_a_group_waits_for_a_row_does_not_wait_for_as_many_as_ar
     let desk = Desk::open(&place, Writer::Grouped).await;
     let next = desk.voucher(1).await.0 + 1;
     let mut other = locked(&place, 3, next).await;
-    let mut watch = Other::connect(&place).await;
+    let mut watch = ForeignSession::connect(&place).await;
     let group = [1, 2, 3, 4];
     // Last of all, so that the replica knows it well when the group comes.
     let voucher = desk.voucher(100).await;

@@ -5,7 +5,7 @@ use testbed::{Action, Command, Times};
 
 use super::lost::start;
 use super::post;
-use crate::contention::Other;
+use crate::contention::ForeignSession;
 use crate::support::{Answer, Place, Service, client, eventually};
 
 /// What marks an order as paid, after the provider was asked.
@@ -27,7 +27,7 @@ async fn open_charges(pool: &MySqlPool) -> i64 {
     count.fetch_one(pool).await.expect("a count")
 }
 
-/// Makes all charges so old that somebody goes on with them.
+/// Makes all charges old enough to be resumed.
 async fn age(pool: &MySqlPool) {
     let age = "UPDATE charges SET asked_at = asked_at - INTERVAL 1 HOUR";
     sqlx::raw_sql(age).execute(pool).await.expect("aged");
@@ -75,7 +75,7 @@ async fn money_for_an_order_that_is_cancelled_before_it_is_marked_goes_back() {
     eventually("that is counted", async || {
         let metrics = client().get(format!("{}/metrics", service.url)).send().await;
         let metrics = metrics.expect("an answer").text().await.expect("text");
-        metrics.contains(r#"seckill_charges_taken_up_total{outcome="cancelled"} 1"#)
+        metrics.contains(r#"seckill_charges_resumed_total{outcome="cancelled"} 1"#)
     })
     .await;
     assert_eq!(pay(&service.url, &order).await.problem(409), "order_cancelled");
@@ -90,7 +90,7 @@ async fn a_key_that_is_used_for_one_payment_at_this_moment_charges_no_other() {
     let service = Service::start_at(place, &[]).await;
     let vouchers = [service.voucher(9).await, service.voucher(9).await];
     let orders = [service.order(&vouchers[0], 17).await, service.order(&vouchers[1], 17).await];
-    let mut watch = Other::connect(&service.place).await;
+    let mut watch = ForeignSession::connect(&service.place).await;
     // Before the first is charged.
     let rule = proxy.arm(Command::sql("COMMIT"), Action::HoldRequest, Times::Next(1));
     let (url, order) = (slow.url.clone(), orders[0].clone());

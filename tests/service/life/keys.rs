@@ -200,7 +200,7 @@ async fn a_key_is_kept_for_a_day_and_then_forgotten() {
     let options = DatabaseOptions { url, pool_size: 2, naive: false, silence: None };
     let pool = store::database(&options).expect("a pool");
     let orders = Orders::new(pool.clone(), &SaleTables::GUARDED);
-    // Orders of so many hours ago, and keys as old or younger.
+    // Orders of that number of hours ago, and keys as old or younger.
     let ages = [(1, 1), (23, 23), (26, 23), (26, 26), (50, 25), (5000, 1), (5000, 5000)];
     for (number, (order, key)) in ages.into_iter().enumerate() {
         let row = format!(
@@ -210,8 +210,8 @@ async fn a_key_is_kept_for_a_day_and_then_forgotten() {
         );
         sqlx::raw_sql(AssertSqlSafe(row)).execute(&pool).await.expect("a row");
     }
-    assert_eq!(orders.forget_old_keys().await.expect("cleaned"), 3);
-    assert_eq!(orders.forget_old_keys().await.expect("cleaned"), 0);
+    assert_eq!(orders.delete_old_keys().await.expect("cleaned"), 3);
+    assert_eq!(orders.delete_old_keys().await.expect("cleaned"), 0);
     let oldest: i64 = sqlx::query_scalar(
         "SELECT MAX(TIMESTAMPDIFF(HOUR, created_at, UTC_TIMESTAMP())) FROM idempotency_keys",
     )

@@ -30,7 +30,7 @@ pub(crate) fn id(order: &Value) -> &str {
 }
 
 impl Service {
-    /// That user's order of the voucher; its id.
+    /// Orders the voucher as that user; returns the order's id.
     pub(crate) async fn order(&self, voucher: &str, user: u64) -> String {
         id(&self.buy(voucher, user).await.expect(201)).to_owned()
     }

@@ -7,7 +7,7 @@ use testbed::{Action, Command, Times};
 use tokio::task::JoinSet;
 
 use super::post;
-use crate::contention::Other;
+use crate::contention::ForeignSession;
 use crate::crowd::{Fate, buy_together};
 use crate::support::{Answer, Place, Service, eventually};
 
@@ -25,8 +25,8 @@ async fn replicas(flags: &[&str]) -> [Service; 2] {
     [Service::start_at(place.clone(), flags).await, Service::start_at(place, flags).await]
 }
 
-/// Pays and cancels an order twice each, at both replicas, about when its time is over: some at
-/// once, and some with up to 75 ms between paying, which takes more steps, and cancelling.
+/// Pays and cancels an order twice each, at both replicas, about when its time is over. Some come
+/// at once. Others leave up to 75 ms between paying, which takes more steps, and cancelling.
 async fn race(urls: [String; 2], order: String, user: u64) -> (String, u64, Vec<(String, String)>) {
     // From 200 ms before its time is over, which is looked for once a second, to 200 ms after the
     // look that finds it so.
@@ -71,27 +71,27 @@ async fn of_payment_cancellation_and_time_out_exactly_one_wins() {
                 };
                 assert_eq!(words, expected, "{action} of an order that is {status}: {told:?}");
             }
-            let by = settled["cancelled_by"].as_str().unwrap_or("nobody");
+            let by = settled["cancelled_by"].as_str().unwrap_or("none");
             *winners.entry(format!("{status} by {by}")).or_default() += 1;
         }
         let (orders, cancelled, left) = service.add_up(&voucher).await;
         assert_eq!((orders + cancelled, orders + left), (60, 60));
     }
     println!("{winners:?}");
-    for winner in ["paid by nobody", "cancelled by buyer", "cancelled by time_out"] {
+    for winner in ["paid by none", "cancelled by buyer", "cancelled by time_out"] {
         assert!(winners.contains_key(winner), "it was no race: {winners:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_cancels_an_order_that_is_timing_out_waits_for_it_and_keeps_nobody_from_buying() {
+async fn a_cancellation_waits_for_a_running_time_out_and_blocks_no_purchase() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.database_through_proxy();
     let service = Service::start_at(place, &[]).await;
     let voucher = service.voucher(9).await;
     let order = service.order(&voucher, 17).await;
     service.order(&voucher, 18).await;
-    let mut watch = Other::connect(&service.place).await;
+    let mut watch = ForeignSession::connect(&service.place).await;
     let before = watch.deadlocks().await;
     // It has the orders, and its way to the stock is long.
     let returns = Command::sql("UPDATE voucher_stock SET stock = stock + 2");
@@ -111,13 +111,13 @@ async fn who_cancels_an_order_that_is_timing_out_waits_for_it_and_keeps_nobody_f
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_are_cancelled_while_others_are_bought_and_nobody_meets_a_deadlock() {
+async fn orders_are_cancelled_while_others_are_bought_without_a_deadlock() {
     for writer in ["single", "grouped"] {
         let flags = ["--writer", writer, "--unpaid-timeout-s", "1", "--lock-wait-ms", "10000"];
         let replicas = replicas(&flags).await;
         let (service, other) = (&replicas[0], &replicas[1]);
         let voucher = service.voucher(2000).await;
-        let mut watch = Other::connect(&service.place).await;
+        let mut watch = ForeignSession::connect(&service.place).await;
         let before = watch.deadlocks().await;
         let mut buyers = JoinSet::new();
         for buyer in 0..16_u64 {

@@ -53,7 +53,7 @@ async fn a_cancelled_order_returns_its_unit_to_the_next_buyer_and_its_user_may_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_of_somebody_else_can_be_neither_paid_nor_cancelled() {
+async fn an_order_of_another_user_can_be_neither_paid_nor_cancelled() {
     let service = Service::start(&[]).await;
     let voucher = service.voucher(2).await;
     let order = service.order(&voucher, 17).await;
@@ -92,7 +92,7 @@ async fn an_order_whose_payment_is_declined_is_unpaid_and_can_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_secret_for_payments_nobody_can_pay_and_everybody_is_told() {
+async fn without_a_secret_for_payments_every_payment_is_refused_with_the_reason() {
     // The fleet has none.
     let fleet = fleet().await;
     let clerk = Service::start_at(fleet.place.clone(), &["--allow-mixed"]).await;

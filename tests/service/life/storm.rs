@@ -30,7 +30,7 @@ async fn storm(replicas: &[Service], path: &str, user: u64) -> Vec<Answer> {
 /// All that had an answer had the same one, and all others may ask again in a second.
 fn assert_equal(answers: &[Answer], status: u16, what: &str) -> serde_json::Value {
     let told: Vec<_> = answers.iter().filter(|answer| answer.status == status).collect();
-    assert!(!told.is_empty(), "{what}: nobody was told: {answers:?}");
+    assert!(!told.is_empty(), "{what}: no buyer was told: {answers:?}");
     for answer in answers {
         if answer.status == status {
             assert_eq!(answer.body, told[0].body, "{what}");

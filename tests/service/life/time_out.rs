@@ -1,9 +1,9 @@
-//! Orders that nobody pays in time are cancelled, by one replica at a time.
+//! Orders that are not paid in time are cancelled, by one replica at a time.
 
 use std::time::Duration;
 
 use distlock::{LockKind, LockName, LockOptions};
-use seckill::lock::{self, Places, Wanted};
+use seckill::lock::{self, LockEndpoints, LockSpec};
 use seckill::store::{self, RedisAddress};
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;
@@ -68,10 +68,10 @@ async fn more_orders_than_one_transaction_takes_are_cancelled_once_by_several_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_somebody_else_holds_the_lock_nobody_cancels_anything() {
+async fn while_another_replica_holds_the_lock_no_order_is_cancelled() {
     let service = Service::start(&TIMEOUT).await;
     let voucher = service.voucher(2).await;
-    let wanted = Wanted {
+    let wanted = LockSpec {
         kind: LockKind::Redisson,
         lease: LockOptions::WATCHDOG_LEASE,
         fenced: false,
@@ -79,7 +79,7 @@ async fn while_somebody_else_holds_the_lock_nobody_cancels_anything() {
     };
     let address = RedisAddress { url: &service.place.redis_url, ca: None };
     let more = no_servers();
-    let places = Places {
+    let places = LockEndpoints {
         redis: Some(store::redis(address).await.expect("Redis")),
         database_url: None,
         naive: false,

@@ -45,7 +45,7 @@ pub(super) fn sign_by(secret: &[u8], header: &str, claims: &str) -> String {
     sign_as(Algorithm::HS256, secret, header, claims)
 }
 
-/// The same by any algorithm with a secret.
+/// Signs by any algorithm with a secret.
 pub(super) fn sign_as(algorithm: Algorithm, secret: &[u8], header: &str, claims: &str) -> String {
     let message = format!("{}.{}", base64(header), base64(claims));
     let key = EncodingKey::from_secret(secret);

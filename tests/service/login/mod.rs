@@ -2,5 +2,11 @@
 
 mod claims;
 mod codes;
+mod migrated;
 mod mint;
 mod mutants;
+mod outbox;
+mod outbox_stdout;
+mod phones;
+mod revoked;
+mod strangers;

@@ -1,4 +1,4 @@
-//! Tokens that nobody with the secret made: every one is refused, by the verifier and over HTTP.
+//! Tokens that were not made with the secret: every one is refused, by the verifier and over HTTP.
 
 use jsonwebtoken::Algorithm;
 use reqwest::Method;
@@ -146,7 +146,7 @@ async fn no_mutant_of_a_token_is_accepted() {
     for mutant in groups.iter().flatten() {
         assert_eq!(tokens.verify(mutant), None, "{mutant}");
         verified += 1;
-        // What no header can hold is refused before anybody looks at it.
+        // What no header can hold is refused before it is looked at.
         let Ok(value) = HeaderValue::try_from(bearer(mutant)) else { continue };
         let body = crate::support::voucher_body(1).to_string();
         let request = caller.raw((Method::POST, "/api/admin/vouchers"), body);

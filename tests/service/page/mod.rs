@@ -1,6 +1,7 @@
 //! The page's orders in a browser: paid, cancelled and timed out, by mouse and by keyboard, in the
 //! dark and on a phone; and purchases that wait in the queue.
 
+mod login;
 mod queued;
 
 use reqwest::Method;
@@ -45,7 +46,8 @@ impl Visit {
         let phone = json!({"phone": "13800000001"});
         let body = (Method::POST, "/api/login/codes");
         let sent = caller.send(caller.raw(body, phone.to_string())).await.expect(202);
-        let login = json!({"phone": "13800000001", "code": sent["code"]});
+        let challenge = &sent["challenge"];
+        let login = json!({"phone": "13800000001", "challenge": challenge, "code": sent["code"]});
         let body = (Method::POST, "/api/login");
         let session = caller.send(caller.raw(body, login.to_string())).await.expect(200);
         let token = session["token"].as_str().expect("a token").to_owned();
@@ -54,7 +56,7 @@ impl Visit {
         browser.open(&service.url).await;
         let keep = format!(
             "sessionStorage.setItem('seckill.session', JSON.stringify({{token: '{token}', \
-             user: {{id: '{user}', phone: '138****001', role: 'buyer'}}}}));"
+             user: {{id: '{user}', phone: '+86****0001', role: 'buyer'}}}}));"
         );
         browser.run(&keep).await;
         browser.run("location.reload(); return 1").await;
@@ -178,7 +180,7 @@ async fn an_order_that_is_not_paid_in_time_says_so_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_somebody_else_has_settled_is_told_as_it_is() {
+async fn an_order_settled_by_another_request_is_told_as_it_is() {
     let visit = Visit::begin(&[]).await;
     visit.service.cancel(&visit.order, visit.user).await.expect(200);
     visit.click("[data-part=pay]").await;

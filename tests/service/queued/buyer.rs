@@ -14,7 +14,7 @@ use crate::crowd::Books;
 use crate::support::{Answer, Place, Service, client, token};
 
 /// What a service of the path `queued` is started with.
-pub(crate) const QUEUED: [&str; 4] = ["--path", "queued", "--writer", "grouped"];
+pub(crate) const QUEUED: [&str; 4] = ["--mode", "queued", "--writer", "grouped"];
 /// Longer than a ticket may take that is taken over or lost.
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -32,7 +32,7 @@ pub(crate) async fn buy(url: &str, voucher: &str, user: u64) -> Answer {
     try_to_buy(url, voucher, user).await.expect("an answer")
 }
 
-/// The same at a replica that may die meanwhile.
+/// Tries to buy at a replica that may die meanwhile.
 pub(super) async fn try_to_buy(url: &str, voucher: &str, user: u64) -> Option<Answer> {
     let request = client().post(format!("{url}/api/vouchers/{voucher}/orders"));
     let request = request.bearer_auth(token(user, Role::Buyer));
@@ -116,7 +116,7 @@ pub(super) async fn crowd(
     tasks.join_all().await
 }
 
-/// What must be true when all tickets have ended: the books bear out what everybody was told.
+/// What must be true when all tickets have ended: the books bear out what every buyer was told.
 pub(super) async fn assert_settled(
     place: &Place,
     voucher: &str,
@@ -140,13 +140,13 @@ pub(super) async fn assert_settled(
 
 /// The queue of a voucher: units that may be admitted, entries, and users that are marked.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct QueueState {
     pub(crate) stock: i64,
     pub(crate) entries: u64,
     pub(crate) users: u64,
 }
 
-pub(crate) async fn left(place: &Place, voucher: &str) -> Left {
+pub(crate) async fn left(place: &Place, voucher: &str) -> QueueState {
     let mut redis = redis(place).await;
     let key = |name: &str| format!("{{v:{voucher}}}:{name}");
     let (stock, entries, users): (Option<i64>, u64, u64) = redis::pipe()
@@ -160,7 +160,7 @@ pub(crate) async fn left(place: &Place, voucher: &str) -> Left {
         .query_async(&mut redis)
         .await
         .expect("an answer");
-    Left { stock: stock.expect("an open queue"), entries, users }
+    QueueState { stock: stock.expect("an open queue"), entries, users }
 }
 
 /// A connection to the place's Redis.

@@ -1,9 +1,9 @@
-//! A crowd on several replicas: exactly the stock is sold, nobody gets two, every ticket ends.
+//! Many buyers on several replicas: exactly the stock is sold, no user gets two, every ticket ends.
 
 use crate::crowd::Books;
 use crate::queued::buyer::{
-    Left, QUEUED, ask, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left, poison,
-    refusal, service, ticket_of,
+    QUEUED, QueueState, ask, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left,
+    poison, refusal, service, ticket_of,
 };
 use crate::support::{Service, eventually};
 use serde_json::json;
@@ -21,7 +21,7 @@ async fn a_purchase_is_admitted_ends_as_bought_and_is_not_admitted_again() {
     assert_eq!(again.problem(409), "already_ordered");
     assert_eq!(refusal(&again).1, Some(&json!(order.expect("an order").to_string())));
     eventually("the entry is acknowledged", async || {
-        left(&service.place, &voucher).await == Left { stock: 2, entries: 0, users: 1 }
+        left(&service.place, &voucher).await == QueueState { stock: 2, entries: 0, users: 1 }
     })
     .await;
     service.stop().await;
@@ -60,7 +60,7 @@ async fn a_crowd_on_three_replicas_buys_exactly_the_stock_and_every_ticket_ends(
         assert!(all_is_well, "{user}: {story:?}");
     }
     eventually("all is acknowledged", async || {
-        left(&place, &voucher).await == Left { stock: 0, entries: 0, users: STOCK.into() }
+        left(&place, &voucher).await == QueueState { stock: 0, entries: 0, users: STOCK.into() }
     })
     .await;
     let mut ends = ended(&place, &voucher).await;

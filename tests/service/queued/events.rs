@@ -53,7 +53,7 @@ async fn a_stream_tells_that_a_ticket_is_pending_and_then_how_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_wants_the_token_in_its_header_and_is_nobody_elses() {
+async fn a_stream_wants_the_token_in_its_header_and_is_its_users_alone() {
     let service = service(&[]).await;
     let voucher = service.voucher(1).await;
     let ticket = ticket_of(buy(&service.url, &voucher, 5).await);

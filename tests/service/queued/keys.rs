@@ -59,7 +59,7 @@ async fn a_key_stands_for_its_ticket_while_that_is_under_way_and_when_it_has_bou
 
 /// A replica that is killed after the admission leaves a key without its ticket.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_whose_ticket_nobody_kept_is_owed_the_order_that_is_written_while_it_is_looked_for() {
+async fn a_key_without_a_kept_ticket_gets_the_order_that_is_written_during_the_lookup() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.database_through_proxy();
     let service = Service::start_at(through, &QUEUED).await;
@@ -82,7 +82,7 @@ async fn a_key_whose_ticket_nobody_kept_is_owed_the_order_that_is_written_while_
     tx.rollback().await.expect("a ROLLBACK");
     let (status, order) = end_of(&service.url, &ticket, 5).await;
     assert_eq!(status, "bought");
-    assert!(!repeat.is_finished(), "it was somebody else who looked");
+    assert!(!repeat.is_finished(), "another request looked");
     held.release();
     let told = repeat.await.expect("no panic").expect(201);
     assert_eq!(told["order"]["id"], order.expect("an order").to_string());
@@ -112,7 +112,7 @@ async fn a_key_that_stands_for_something_else_is_refused() {
     pay_with(&service, order, 5, "pay").await.expect(200);
     let reused = buy_with(&url, &other, 5, "pay").await;
     assert_eq!(reused.problem(422), "idempotency_key_reused");
-    // It is this user's key, and nobody else's.
+    // The key belongs to this user alone.
     let ticket = ticket_of(buy_with(&url, &other, 6, "a-key").await);
     assert_eq!(end_of(&url, &ticket, 6).await.0, "bought");
     assert_settled(&place, &other, &[], 5).await;

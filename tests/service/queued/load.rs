@@ -1,6 +1,6 @@
 //! A load of the generator on the path `queued`, and its history judged by the database.
 
-use crate::judged_load::{Judged, load};
+use crate::judged_load::{JudgedLoad, load};
 use crate::queued::buyer::service;
 
 const STOCK: u32 = 150;
@@ -13,7 +13,7 @@ async fn a_load_follows_its_tickets_and_its_history_is_good_by_the_database_as_w
     let voucher = service.voucher(STOCK).await;
     let (url, database) = (service.url.clone(), service.place.database_url.clone());
     let load = tokio::task::spawn_blocking(move || load((&url, &database), USERS, &voucher, &[]));
-    let Judged { said, report, check } = load.await.expect("a load");
+    let JudgedLoad { said, report, check } = load.await.expect("a load");
     let (figures, verdict) = (&report["load"], &report["vouchers"][0]["verdict"]);
     assert_eq!(figures["requests"], USERS * 3);
     let ended = |code: &str| figures["codes"][code].as_u64().unwrap_or(0);

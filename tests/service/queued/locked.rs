@@ -1,11 +1,11 @@
-//! Rows that somebody else keeps locked, and who waits for them.
+//! Rows that another session keeps locked, and who waits for them.
 
 use std::time::{Duration, Instant};
 
 use sqlx::{MySql, MySqlPool, Transaction};
 
 use crate::queued::buyer::{
-    Left, ask, assert_settled, buy, end_of, ended, left, lock_stock, service, ticket_of,
+    QueueState, ask, assert_settled, buy, end_of, ended, left, lock_stock, service, ticket_of,
 };
 use crate::support::{Place, Service, client, eventually};
 
@@ -16,7 +16,7 @@ const USERS: std::ops::Range<u64> = 10..40;
 const LOCKED: [u64; 5] = [12, 19, 20, 31, 38];
 const STOCK: u32 = 50;
 
-/// Orders of these users that are not committed: nobody knows whether the users have bought.
+/// Orders of these users that are not committed: whether the users have bought is unknown.
 pub(super) async fn begin_orders(
     place: &Place,
     voucher: &str,
@@ -48,7 +48,7 @@ async fn gather(service: &Service, voucher: &str) -> Vec<(u64, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_stay_locked_hold_up_nobody_else_for_as_long_as_the_server_waits_for_a_row() {
+async fn locked_rows_do_not_block_other_orders_for_the_servers_row_lock_timeout() {
     for locked in [&LOCKED[..1], &LOCKED] {
         let service = service(&[]).await;
         let voucher = service.voucher(STOCK).await;
@@ -90,7 +90,7 @@ async fn who_waits_for_a_locked_row_ends_by_what_becomes_of_it() {
     eventually("it is held up alone", async || {
         let page = client().get(format!("{}/metrics", service.url)).send().await;
         let page = page.expect("an answer").text().await.expect("a page");
-        page.contains("seckill_queue_held_up_total{who=\"alone\"}")
+        page.contains("seckill_queue_lock_wait_aborts_total{mode=\"alone\"}")
     })
     .await;
     orders.commit().await.expect("a COMMIT");
@@ -105,7 +105,7 @@ async fn who_waits_for_a_locked_row_ends_by_what_becomes_of_it() {
     let sold = tickets.len() as u64;
     let others = i64::try_from(sold - 1).expect("few");
     // The order of another path took no unit here.
-    let rest = Left { stock: i64::from(STOCK) - others, entries: 0, users: sold };
+    let rest = QueueState { stock: i64::from(STOCK) - others, entries: 0, users: sold };
     eventually("all is acknowledged", async || left(&service.place, &voucher).await == rest).await;
     service.stop().await;
 }

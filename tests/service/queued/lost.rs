@@ -6,8 +6,8 @@ use testbed::{Action, Command, Times};
 
 use crate::breakable::Breakable;
 use crate::queued::buyer::{
-    Left, QUEUED, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left, lock_stock,
-    redis, ticket_of,
+    QUEUED, QueueState, assert_settled, buy, buy_and_follow, crowd, end_of, ended, left,
+    lock_stock, redis, ticket_of,
 };
 use crate::support::{Place, Service, eventually};
 
@@ -65,7 +65,7 @@ async fn a_ticket_that_was_told_to_be_lost_is_not_written_by_a_slow_replica() {
     held.disarm();
     held.release();
     eventually("its entry is acknowledged", async || {
-        left(&place, &voucher).await == Left { stock: 3, entries: 0, users: 0 }
+        left(&place, &voucher).await == QueueState { stock: 3, entries: 0, users: 0 }
     })
     .await;
     let books = assert_settled(&place, &voucher, &[], 3).await;
@@ -119,7 +119,7 @@ async fn a_crowd_buys_exactly_the_stock_though_redis_comes_back_empty_in_the_mid
     }
     let ends = ended(&place, &voucher).await;
     assert!(ends["lost"] > 0 && ends["bought"] > 0, "{ends:?}");
-    // Whoever lost a ticket, or was refused, may buy: in the end all is sold.
+    // A buyer who lost a ticket, or was refused, may buy: in the end all is sold.
     for user in next_user..next_user + 200 {
         let story = buy_and_follow(&urls[0], &voucher, user).await;
         stories.push((user, story));

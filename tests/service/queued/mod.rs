@@ -3,6 +3,7 @@
 pub(crate) mod buyer;
 mod crowd;
 mod events;
+mod idle;
 mod keys;
 mod load;
 mod locked;
@@ -11,5 +12,6 @@ mod poison;
 mod refill;
 mod refusals;
 mod stream;
+mod streams;
 mod taken_over;
 mod tries;

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::process::Command;
 
+use crate::breakable::blocking;
 use crate::fleet::SECKILL;
 use crate::queued::buyer::{
-    Left, QUEUED, ask, assert_settled, buy, crowd, end_of, ended, heal, left, poison, redis,
+    QUEUED, QueueState, ask, assert_settled, buy, crowd, end_of, ended, heal, left, poison, redis,
     service, ticket_of,
 };
-use crate::support::{Place, Service, eventually};
+use crate::support::{Place, Service, eventually, servers};
 
 const POISONED: u64 = 3;
 
@@ -31,7 +32,7 @@ async fn letters(place: &Place, args: &[&str]) -> (Vec<String>, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_poisonous_entry_holds_up_nobody_ends_dead_and_can_be_replayed() {
+async fn a_poisonous_entry_blocks_no_other_ends_dead_and_can_be_replayed() {
     let service = service(&[]).await;
     let (place, url) = (service.place.clone(), service.url.clone());
     let voucher = service.voucher(20).await;
@@ -53,7 +54,7 @@ async fn a_poisonous_entry_holds_up_nobody_ends_dead_and_can_be_replayed() {
     assert_eq!(end_of(&url, &ticket, POISONED).await, ("dead".to_owned(), None));
     assert_settled(&place, &voucher, &others, 20).await;
     // Its unit and its user's mark are given back, once.
-    let given_back = Left { stock: 8, entries: 0, users: 12 };
+    let given_back = QueueState { stock: 8, entries: 0, users: 12 };
     eventually("it is given back", async || left(&place, &voucher).await == given_back).await;
     let again = buy(&url, &voucher, 30).await;
     assert_eq!(end_of(&url, &ticket_of(again), 30).await.0, "bought");
@@ -68,7 +69,7 @@ async fn a_poisonous_entry_holds_up_nobody_ends_dead_and_can_be_replayed() {
     );
     assert_eq!(letters(&place, &["list", "--voucher", "9999"]).await.0.len(), 0);
 
-    // One that nobody knows is not admitted; and the poison is gone for the other.
+    // An unknown ticket is not admitted; and the poison is gone for the other.
     let nobody = "018bcfe5-687b-7fff-bfff-ffff00000001";
     assert!(!letters(&place, &["replay", nobody]).await.1);
     let (told, dropped) = letters(&place, &["drop", &ticket]).await;
@@ -93,7 +94,7 @@ async fn add_entry(place: &Place, voucher: &str, fields: &[&[u8]]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_that_nobody_can_read_holds_up_nobody_and_is_kept_for_an_operator() {
+async fn an_unreadable_entry_blocks_no_other_and_is_kept_for_an_operator() {
     let service = service(&[]).await;
     let (place, url) = (service.place.clone(), service.url.clone());
     let voucher = service.voucher(20).await;
@@ -103,7 +104,7 @@ async fn an_entry_that_nobody_can_read_holds_up_nobody_and_is_kept_for_an_operat
     let second = ticket_of(buy(&url, &voucher, 2).await);
     assert_eq!(end_of(&url, &second, 2).await.0, "bought");
     eventually("it is gone", async || {
-        left(&place, &voucher).await == Left { stock: 18, entries: 0, users: 2 }
+        left(&place, &voucher).await == QueueState { stock: 18, entries: 0, users: 2 }
     })
     .await;
     let (lines, _) = letters(&place, &["list", "--voucher", &voucher]).await;
@@ -126,17 +127,20 @@ async fn an_entry_that_nobody_can_read_holds_up_nobody_and_is_kept_for_an_operat
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_whose_entry_nobody_can_read_ends_dead_and_gives_back_what_it_had() {
+async fn a_ticket_with_an_unreadable_entry_ends_dead_and_gives_back_its_unit() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let mut connection = redis(&place).await;
-    // Nothing is taken from the stream before its entry is spoilt.
     let user = "buys-and-does-not-take";
-    let mut may = redis::cmd("ACL");
-    may.arg("SETUSER").arg(user).arg(&["on", "nopass", "~*", "&*", "+@all", "-xreadgroup"]);
-    may.exec_async(&mut connection).await.expect("an answer");
+    let may = |rules: &[&str]| {
+        let words = [&["ACL", "SETUSER", user], rules].concat();
+        blocking(|| servers().redis.command(&words));
+    };
+    may(&["on", "nopass", "~*", "&*", "+@all"]);
     let redis_url = place.redis_url.replace("://:", &format!("://{user}:"));
     assert_ne!(redis_url, place.redis_url);
     let service = Service::start_at(Place { redis_url, ..place.clone() }, &QUEUED).await;
+    // Nothing is taken from the stream before its entry is spoilt.
+    may(&["-xreadgroup"]);
     let url = service.url.clone();
     let voucher = service.voucher(5).await;
     let ticket = ticket_of(buy(&url, &voucher, 7).await);
@@ -147,11 +151,9 @@ async fn a_ticket_whose_entry_nobody_can_read_ends_dead_and_gives_back_what_it_h
     let mut eval = redis::cmd("EVAL");
     eval.arg(spoil).arg(1).arg(&stream).arg(&ticket);
     eval.exec_async(&mut connection).await.expect("an answer");
-    let mut may = redis::cmd("ACL");
-    may.arg("SETUSER").arg(user).arg("+xreadgroup");
-    may.exec_async(&mut connection).await.expect("an answer");
+    may(&["+xreadgroup"]);
     assert_eq!(end_of(&url, &ticket, 7).await, ("dead".to_owned(), None));
-    let given_back = Left { stock: 5, entries: 0, users: 0 };
+    let given_back = QueueState { stock: 5, entries: 0, users: 0 };
     eventually("it is given back", async || left(&place, &voucher).await == given_back).await;
     let (told, all) = letters(&place, &["replay", &ticket]).await;
     assert!(told[0].contains("cannot be read") && !all, "{told:?}");
@@ -166,7 +168,7 @@ async fn a_ticket_whose_entry_nobody_can_read_ends_dead_and_gives_back_what_it_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_drops_entries_that_nobody_can_read_by_name_or_all() {
+async fn an_operator_drops_unreadable_entries_by_name_or_all() {
     let service = service(&[]).await;
     let place = service.place.clone();
     let voucher = service.voucher(5).await;
@@ -191,11 +193,11 @@ async fn an_operator_drops_entries_that_nobody_can_read_by_name_or_all() {
     service.stop().await;
 }
 
-/// The checks of the other tests see the bug: a ticket without an end, a unit and a mark that
-/// nobody gives back.
+/// The checks of the other tests see the bug: a ticket without an end, a unit and a mark that are
+/// never given back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compensation_that_is_lost_shows_as_a_ticket_without_an_end() {
-    let service = service(&["--lab", "--plant", "lost-compensation"]).await;
+    let service = service(&["--lab", "--inject-bug", "lost-compensation"]).await;
     let (place, url) = (service.place.clone(), service.url.clone());
     let voucher = service.voucher(5).await;
     poison(&place, POISONED).await;
@@ -205,10 +207,10 @@ async fn a_compensation_that_is_lost_shows_as_a_ticket_without_an_end() {
         assert!(began.elapsed() < Duration::from_secs(40), "it never dies");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let lost = Left { stock: 4, entries: 0, users: 1 };
+    let lost = QueueState { stock: 4, entries: 0, users: 1 };
     eventually("the entry is acknowledged", async || left(&place, &voucher).await == lost).await;
     let state = ask(&url, &ticket, POISONED).await.expect(200);
-    assert_eq!(state["ticket"]["status"], "pending", "and nobody works on it");
+    assert_eq!(state["ticket"]["status"], "pending", "and no worker has it");
     // The user who was told nothing gets the same ticket for ever.
     assert_eq!(ticket_of(buy(&url, &voucher, POISONED).await), ticket);
     service.stop().await;

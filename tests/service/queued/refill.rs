@@ -8,7 +8,7 @@ use testbed::{Action, Command, Times};
 
 use crate::crowd::Books;
 use crate::queued::buyer::{
-    Left, QUEUED, assert_settled, buy, end_of, ended, left, lock_stock, ticket_of,
+    QUEUED, QueueState, assert_settled, buy, end_of, ended, left, lock_stock, ticket_of,
 };
 use crate::queued::taken_over::entries_of;
 use crate::support::{Place, Service, eventually, token};
@@ -20,7 +20,7 @@ const LIFE: Duration = Duration::from_secs(1);
 
 /// What is committed and not acknowledged is on its way no more.
 #[tokio::test(flavor = "multi_thread")]
-async fn units_added_while_a_queue_drains_are_sold_and_nobody_is_told_sold_out_for_longer() {
+async fn units_added_while_a_queue_drains_are_sold_and_no_buyer_is_told_sold_out_afterwards() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.redis_through_proxy();
     let flags = |name| [&QUEUED[..], &["--replica-id", name]].concat();
@@ -69,7 +69,7 @@ async fn units_added_while_a_queue_drains_are_sold_and_nobody_is_told_sold_out_f
     }
     let books = assert_settled(&place, &voucher, &[], (STOCK + ADDED).into()).await;
     assert_eq!(books.stock, 0);
-    let rest = Left { stock: 0, entries: 0, users: (STOCK + ADDED).into() };
+    let rest = QueueState { stock: 0, entries: 0, users: (STOCK + ADDED).into() };
     eventually("all is acknowledged", async || left(&place, &voucher).await == rest).await;
     let bought = i64::from(STOCK + ADDED);
     assert_eq!(ended(&place, &voucher).await, [("bought".to_owned(), bought)].into());

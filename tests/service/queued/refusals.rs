@@ -1,9 +1,9 @@
-//! Who is not admitted, and which tickets nobody has.
+//! Who is not admitted, and tickets that were never given.
 
 use seckill::domain::Role;
 use serde_json::json;
 
-use crate::queued::buyer::{Left, ask, buy, end_of, left, lock_stock, service, ticket_of};
+use crate::queued::buyer::{QueueState, ask, buy, end_of, left, lock_stock, service, ticket_of};
 use crate::support::{Service, token, voucher_body};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -15,7 +15,7 @@ async fn a_second_request_gets_the_ticket_of_the_first_while_that_is_under_way()
     for _ in 0..3 {
         assert_eq!(ticket_of(buy(&service.url, &voucher, 5).await), ticket);
     }
-    assert_eq!(left(&service.place, &voucher).await, Left { stock: 4, entries: 1, users: 1 });
+    assert_eq!(left(&service.place, &voucher).await, QueueState { stock: 4, entries: 1, users: 1 });
     tx.rollback().await.expect("a ROLLBACK");
     assert_eq!(end_of(&service.url, &ticket, 5).await.0, "bought");
     service.stop().await;
@@ -34,7 +34,7 @@ async fn a_full_stream_refuses_and_drops_nothing() {
     assert_eq!(refused.problem(503), "overloaded");
     assert_eq!(refused.body["executed"], false);
     assert!(refused.headers.contains_key("retry-after"));
-    assert_eq!(left(&service.place, &voucher).await, Left { stock: 7, entries: 2, users: 2 });
+    assert_eq!(left(&service.place, &voucher).await, QueueState { stock: 7, entries: 2, users: 2 });
     tx.rollback().await.expect("a ROLLBACK");
     for (user, ticket) in tickets {
         assert_eq!(end_of(&service.url, &ticket, user).await.0, "bought");
@@ -45,7 +45,7 @@ async fn a_full_stream_refuses_and_drops_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sale_that_is_not_open_admits_nobody() {
+async fn a_sale_that_is_not_open_admits_no_buyer() {
     let service = service(&[]).await;
     let admin = token(1, Role::Admin);
     for (starts_at, ends_at, code) in [
@@ -70,13 +70,13 @@ async fn a_sale_that_is_not_open_admits_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_of_another_user_or_of_nobody_is_not_found() {
+async fn a_ticket_of_another_user_or_of_none_is_not_found() {
     let queued = service(&[]).await;
     let voucher = queued.voucher(5).await;
     let ticket = ticket_of(buy(&queued.url, &voucher, 5).await);
     assert_eq!(end_of(&queued.url, &ticket, 5).await.0, "bought");
     assert_eq!(ask(&queued.url, &ticket, 6).await.problem(404), "ticket_not_found");
-    // One that nobody was given: a seal that is not ours.
+    // A ticket that was never given: its seal is not ours.
     let made_up = "018bcfe5-687b-7fff-bfff-ffff00000001";
     assert_eq!(ask(&queued.url, made_up, 5).await.problem(404), "ticket_not_found");
     for bad in ["1", "018bcfe5-687b-4fff-bfff-ffff00000001", "tulips"] {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use seckill::domain::{TicketId, TicketState, UserId, VoucherId, Window};
 use seckill::store::{
-    self, Admission, EntryEnd, Opening, Progress, RedisAddress, Request, SaleStream, Take, Units,
+    self, Admission, AdmissionRequest, EntryEnd, Progress, QueueOpening, ReadMode, RedisAddress,
+    SaleStream, Units,
 };
 use time::OffsetDateTime;
 
-use crate::queued::buyer::{Left, left, redis};
+use crate::queued::buyer::{QueueState, left, redis};
 use crate::support::Place;
 
 const VOUCHER: VoucherId = VoucherId(9);
@@ -32,13 +33,14 @@ impl Table {
 
     async fn open(&self, epoch: u64, stock: i64) -> bool {
         let units = Units { left: stock, came: stock };
-        let opening = Opening { epoch, units, read_at: self.now };
+        let opening = QueueOpening { epoch, units, read_at: self.now };
         self.stream.open(VOUCHER, &opening, self.now + HOUR).await.expect("an answer")
     }
 
     async fn admit(&self, user: u64, window: Window) -> Admission {
         let ticket = ticket(user);
-        let request = Request { user: UserId(user), ticket, price_cents: 5, window, key: None };
+        let request =
+            AdmissionRequest { user: UserId(user), ticket, price_cents: 5, window, key: None };
         self.stream.admit(&request).await.expect("an answer")
     }
 
@@ -47,12 +49,12 @@ impl Table {
         Window { starts_at: self.now - minute, ends_at: self.now + HOUR }
     }
 
-    async fn left(&self) -> Left {
+    async fn left(&self) -> QueueState {
         left(&self.place, &VOUCHER.to_string()).await
     }
 
-    async fn take(&self, which: Take<'_>) -> Vec<store::Queued> {
-        let taken = self.stream.take(VOUCHER, "me", (which, 10)).await;
+    async fn read(&self, which: ReadMode<'_>) -> Vec<store::StreamEntry> {
+        let taken = self.stream.read(VOUCHER, "me", which, 10).await;
         taken.expect("an answer").expect("a queue")
     }
 }
@@ -71,10 +73,10 @@ async fn the_window_is_that_of_the_databases_clock() {
     assert_eq!(table.admit(1, Window { starts_at, ends_at }).await, Admission::NotStarted);
     let (starts_at, ends_at) = (table.now - HOUR, table.now - minute);
     assert_eq!(table.admit(1, Window { starts_at, ends_at }).await, Admission::Over);
-    assert_eq!(table.left().await, Left { stock: 5, entries: 0, users: 0 });
+    assert_eq!(table.left().await, QueueState { stock: 5, entries: 0, users: 0 });
     assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
     assert_eq!(table.admit(1, table.window()).await, Admission::Ticket(ticket(1)));
-    let entry = table.take(Take::New).await.remove(0).order.expect("it can be read");
+    let entry = table.read(ReadMode::New).await.remove(0).order.expect("it can be read");
     assert!((entry.at - table.now).whole_seconds().abs() < 60, "{} {}", entry.at, table.now);
     assert_eq!((entry.user, entry.ticket, entry.epoch), (UserId(1), ticket(1), 1));
 }
@@ -85,19 +87,19 @@ async fn a_later_opening_drops_what_an_earlier_one_left_and_is_not_undone_by_it(
     assert!(table.open(4, 5).await);
     assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
     assert!(!table.open(4, 9).await && !table.open(3, 9).await);
-    assert_eq!(table.left().await, Left { stock: 4, entries: 1, users: 1 });
+    assert_eq!(table.left().await, QueueState { stock: 4, entries: 1, users: 1 });
     assert!(table.open(5, 3).await);
-    assert_eq!(table.left().await, Left { stock: 3, entries: 0, users: 0 });
+    assert_eq!(table.left().await, QueueState { stock: 3, entries: 0, users: 0 });
     assert_eq!(table.stream.state(ticket(1)).await.expect("an answer"), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_gets_the_turn_to_open_and_nobody_once_the_sale_is_open() {
+async fn one_replica_gets_the_turn_to_open_and_none_once_the_sale_is_open() {
     let table = Table::lay().await;
     let turn =
         async |of_no_use| table.stream.begin_to_open(VOUCHER, of_no_use).await.expect("an answer");
     assert!(turn(None).await);
-    assert!(!turn(None).await, "it is somebody else's");
+    assert!(!turn(None).await, "another consumer has it");
     assert!(table.open(1, 5).await);
     // Who has seen no sale before it was opened comes too late.
     assert!(!turn(None).await && !turn(Some(7)).await);
@@ -111,7 +113,7 @@ async fn an_end_counts_with_its_first_acknowledgement_and_in_its_own_epoch_only(
     for user in [1, 2] {
         assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
     }
-    let taken = table.take(Take::New).await;
+    let taken = table.read(ReadMode::New).await;
     let ends: Vec<_> = taken
         .iter()
         .map(|entry| EntryEnd {
@@ -125,13 +127,13 @@ async fn an_end_counts_with_its_first_acknowledgement_and_in_its_own_epoch_only(
         end.order.epoch = 2;
     }
     let settle =
-        async |ends: &[EntryEnd]| table.stream.settle(VOUCHER, ends).await.expect("an answer");
+        async |ends: &[EntryEnd]| table.stream.acknowledge(VOUCHER, ends).await.expect("an answer");
     assert_eq!(settle(&of_another_epoch).await, 0);
-    assert_eq!(table.left().await, Left { stock: 3, entries: 2, users: 2 });
+    assert_eq!(table.left().await, QueueState { stock: 3, entries: 2, users: 2 });
     assert_eq!(settle(&ends[..1]).await, 1);
     assert_eq!(settle(&ends).await, 1);
     assert_eq!(settle(&ends).await, 0);
-    assert_eq!(table.left().await, Left { stock: 5, entries: 0, users: 0 });
+    assert_eq!(table.left().await, QueueState { stock: 5, entries: 0, users: 0 });
     let state = table.stream.state(ticket(1)).await.expect("an answer");
     assert_eq!(state, Some(TicketState::Refused));
 }
@@ -144,18 +146,19 @@ async fn an_idle_entry_is_taken_over_however_many_before_it_are_being_worked_on(
     for user in 1..=40 {
         assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
     }
-    let taken = table.stream.take(VOUCHER, "another", (Take::New, 50)).await;
+    let taken = table.stream.read(VOUCHER, "another", ReadMode::New, 50).await;
     let taken = taken.expect("an answer").expect("a queue");
     let last = &taken.last().expect("entries").id;
     let mut idle = redis::cmd("XCLAIM");
     idle.arg("{v:9}:stream").arg("sale").arg("another").arg(0).arg(last).arg(&["IDLE", "3600000"]);
     idle.exec_async(&mut redis(&table.place).await).await.expect("an answer");
-    let over = table.stream.take(VOUCHER, "me", (Take::Idle(HOUR / 2), 1)).await;
+    let over = table.stream.read(VOUCHER, "me", ReadMode::Idle(HOUR / 2), 1).await;
     let over = over.expect("an answer").expect("a queue");
     assert_eq!(over.iter().map(|entry| &entry.id).collect::<Vec<_>>(), [last]);
 }
 
-/// Whoever takes more than it has places for waits for them, and shows no sign of life meanwhile.
+/// A worker that takes more than it has places for waits for them, and shows no sign of life
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_idle_entries_are_taken_over_than_were_asked_for_in_however_many_looks() {
     let table = Table::lay().await;
@@ -163,7 +166,7 @@ async fn no_more_idle_entries_are_taken_over_than_were_asked_for_in_however_many
     for user in 1..=40 {
         assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
     }
-    let taken = table.stream.take(VOUCHER, "another", (Take::New, 50)).await;
+    let taken = table.stream.read(VOUCHER, "another", ReadMode::New, 50).await;
     let taken: Vec<_> = taken.expect("an answer").expect("a queue");
     let ids: Vec<_> = taken.into_iter().map(|entry| entry.id).collect();
     // One is found at the first look, which is at twenty, and more than enough at the second.
@@ -172,24 +175,24 @@ async fn no_more_idle_entries_are_taken_over_than_were_asked_for_in_however_many
     claim.arg("{v:9}:stream").arg("sale").arg("another").arg(0).arg(&idle);
     claim.arg(&["IDLE", "3600000"]);
     claim.exec_async(&mut redis(&table.place).await).await.expect("an answer");
-    let over = table.stream.take(VOUCHER, "me", (Take::Idle(HOUR / 2), 2)).await;
+    let over = table.stream.read(VOUCHER, "me", ReadMode::Idle(HOUR / 2), 2).await;
     let over = over.expect("an answer").expect("a queue");
     assert_eq!(over.iter().map(|entry| &entry.id).collect::<Vec<_>>(), [&ids[0], &ids[36]]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_that_somebody_deleted_is_nobodys_and_no_tries_outlive_the_sale() {
+async fn a_deleted_entry_is_not_pending_and_no_tries_outlive_the_sale() {
     let table = Table::lay().await;
     table.open(1, 5).await;
     for user in [1, 2] {
         assert_eq!(table.admit(user, table.window()).await, Admission::Admitted);
     }
-    let taken = table.take(Take::New).await;
+    let taken = table.read(ReadMode::New).await;
     let mut connection = redis(&table.place).await;
     let mut delete = redis::cmd("XDEL");
     delete.arg("{v:9}:stream").arg(&taken[0].id);
     delete.exec_async(&mut connection).await.expect("an answer");
-    let own = table.take(Take::Own("0")).await;
+    let own = table.read(ReadMode::Own("0")).await;
     assert_eq!(own.iter().map(|entry| &entry.id).collect::<Vec<_>>(), [&taken[1].id]);
     let mut pending = redis::cmd("XPENDING");
     pending.arg("{v:9}:stream").arg(&["sale", "-", "+", "9"]);
@@ -208,13 +211,13 @@ async fn a_try_counts_until_it_is_taken_back_or_its_entry_has_ended() {
     let table = Table::lay().await;
     table.open(1, 5).await;
     assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
-    let entry = table.take(Take::New).await.remove(0);
+    let entry = table.read(ReadMode::New).await.remove(0);
     let count = async |by| {
         let counted = table.stream.count_try(VOUCHER, &entry.id, by).await;
         counted.expect("an answer")
     };
     for _ in 0..3 {
-        let again = table.take(Take::Idle(Duration::ZERO)).await.remove(0);
+        let again = table.read(ReadMode::Idle(Duration::ZERO)).await.remove(0);
         assert_eq!(again.id, entry.id, "handing it out again is no try");
     }
     assert_eq!([count(1).await, count(1).await, count(-1).await, count(1).await], [1, 2, 1, 2]);
@@ -225,12 +228,12 @@ async fn a_try_counts_until_it_is_taken_back_or_its_entry_has_ended() {
     assert!(left_ms > 24 * 3_600_000, "they end with the sale: {left_ms} ms");
     let order = entry.order.clone().expect("it can be read");
     let end = EntryEnd { id: entry.id.clone(), order, state: TicketState::Refused };
-    table.stream.settle(VOUCHER, &[end]).await.expect("an answer");
+    table.stream.acknowledge(VOUCHER, &[end]).await.expect("an answer");
     let exists = async |mut connection: redis::aio::MultiplexedConnection| -> bool {
         redis::cmd("EXISTS").arg(tries).query_async(&mut connection).await.expect("an answer")
     };
     assert!(!exists(connection.clone()).await, "its end forgets them");
-    assert_eq!(count(-1).await, 0, "whoever comes too late leaves nothing");
+    assert_eq!(count(-1).await, 0, "a late request leaves nothing");
     assert!(!exists(connection).await);
 }
 
@@ -270,11 +273,11 @@ async fn what_came_to_the_database_is_admitted_once_whatever_happens_meanwhile()
     assert_eq!(table.refilled(table.seen().await, 3, 5).await, 3, "three units came");
     assert_eq!(table.refilled(table.seen().await, 3, 5).await, 3, "the same three");
     assert_eq!(table.admit(3, table.window()).await, Admission::Admitted);
-    assert_eq!(table.refilled(seen, 4, 6).await, 3, "one came; somebody was admitted meanwhile");
+    assert_eq!(table.refilled(seen, 4, 6).await, 3, "one came; another was admitted meanwhile");
     assert_eq!(table.refilled(table.seen().await, 2, 5).await, 3, "it was asked before that");
     let of_another = Progress { epoch: 2, ..table.seen().await };
     assert!(!table.stream.refill(VOUCHER, of_another, Units { left: 9, came: 9 }).await.unwrap());
-    assert_eq!(table.left().await, Left { stock: 3, entries: 3, users: 3 });
+    assert_eq!(table.left().await, QueueState { stock: 3, entries: 3, users: 3 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,16 +287,16 @@ async fn an_account_that_went_wrong_is_corrected_by_the_databases() {
     let before = table.seen().await;
     assert_eq!(table.admit(1, table.window()).await, Admission::Admitted);
     table.miscount(0).await;
-    assert_eq!(table.refilled(before, 50, 50).await, 0, "somebody was admitted meanwhile");
+    assert_eq!(table.refilled(before, 50, 50).await, 0, "a buyer was admitted meanwhile");
     // The entry that is under way may still take one of them.
     assert_eq!(table.refilled(table.seen().await, 50, 50).await, 49);
     table.miscount(70).await;
     assert_eq!(table.refilled(table.seen().await, 50, 50).await, 70, "some may have come back");
-    let entry = table.take(Take::New).await.remove(0);
+    let entry = table.read(ReadMode::New).await.remove(0);
     let order = entry.order.expect("it can be read");
     let end = EntryEnd { id: entry.id, order, state: TicketState::SoldOut };
-    table.stream.settle(VOUCHER, &[end]).await.expect("an answer");
-    assert_eq!(table.refilled(before, 50, 50).await, 70, "somebody was admitted and has ended");
+    table.stream.acknowledge(VOUCHER, &[end]).await.expect("an answer");
+    assert_eq!(table.refilled(before, 50, 50).await, 70, "a buyer was admitted and has ended");
     assert_eq!(table.refilled(table.seen().await, 50, 50).await, 50, "nothing is on its way");
 }
 

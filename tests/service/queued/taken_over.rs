@@ -7,7 +7,7 @@ use testbed::{Action, Command, Replica, Times};
 use tokio::task::{JoinSet, block_in_place};
 
 use crate::queued::buyer::{
-    Left, QUEUED, assert_settled, buy, end_of, ended, left, lock_stock, redis, ticket_of,
+    QUEUED, QueueState, assert_settled, buy, end_of, ended, left, lock_stock, redis, ticket_of,
 };
 use crate::replicas::spec;
 use crate::support::{Place, Service, client, eventually, servers};
@@ -15,7 +15,7 @@ use crate::support::{Place, Service, client, eventually, servers};
 const USERS: std::ops::Range<u64> = 1..6;
 const STOCK: u32 = 9;
 
-/// A voucher of a sale that nobody works on yet.
+/// A voucher of a sale that no replica works on yet.
 pub(super) async fn sale() -> (Place, String) {
     let clerk = Service::start(&[]).await;
     let voucher = clerk.voucher(STOCK).await;
@@ -67,7 +67,7 @@ async fn assert_all_bought(place: &Place, voucher: &str, url: &str, tickets: &[(
     let books = assert_settled(place, voucher, &[], STOCK.into()).await;
     assert_eq!(books.orders.len(), tickets.len());
     let sold = tickets.len() as u64;
-    let rest = Left { stock: books.stock, entries: 0, users: sold };
+    let rest = QueueState { stock: books.stock, entries: 0, users: sold };
     eventually("all is acknowledged", async || left(place, voucher).await == rest).await;
     let bought = i64::try_from(sold).expect("few");
     assert_eq!(ended(place, voucher).await, [("bought".to_owned(), bought)].into());
@@ -132,7 +132,7 @@ fn takeovers() -> Command {
     Command::redis("EVALSHA").when(|parts| parts.contains(&&b"idle"[..]))
 }
 
-/// Redis hands out entries, and the answer does not come: nobody has tried them.
+/// Redis hands out entries, and the answer does not come: they have not been tried.
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_that_were_handed_out_six_times_and_never_tried_are_bought() {
     let (place, voucher) = sale().await;
@@ -245,7 +245,7 @@ async fn entries_of_a_replica_that_is_cut_off_from_the_database_are_bought_by_an
     other.stop().await;
 }
 
-/// Its session holds the rows of its tickets until the server ends it.
+/// A session holds the rows of its tickets until the server ends it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_freezes_in_a_transaction_keeps_its_tickets_pending_for_seconds_only() {
     let (place, voucher) = sale().await;

@@ -4,7 +4,7 @@ use sqlx::{MySql, Transaction};
 use testbed::{Action, Command, Replica, Times};
 use tokio::task::block_in_place;
 
-use crate::queued::buyer::{Left, buy, end_of, left, redis, ticket_of};
+use crate::queued::buyer::{QueueState, buy, end_of, left, redis, ticket_of};
 use crate::queued::locked::begin_orders;
 use crate::queued::taken_over::{entries_of, replica, sale};
 use crate::support::{Place, client, eventually};
@@ -13,7 +13,7 @@ const BUYER: u64 = 7;
 /// Of a dead letter.
 const MOST_TRIES: u32 = 5;
 
-/// Has somebody buy at the replica whose order cannot be written before this ends: the ticket.
+/// Buys at the replica whose order cannot be written before this ends; returns the ticket.
 async fn held_up(
     place: &Place,
     voucher: &str,
@@ -29,7 +29,7 @@ fn kill(replica: &Replica) {
     block_in_place(|| replica.kill()).expect("it can be killed");
 }
 
-/// Under its name, so that it goes on with what it had.
+/// Under its name, so that it continues with what it had.
 fn restart(replica: &Replica) {
     block_in_place(|| replica.restart()).expect("it starts again");
 }
@@ -64,7 +64,7 @@ async fn an_entry_that_has_ended_five_processes_in_the_middle_of_a_try_is_a_dead
     rows.rollback().await.expect("a ROLLBACK");
     restart(&victim);
     assert_eq!(end_of(victim.base_url(), &ticket, BUYER).await.0, "dead");
-    let given_back = Left { stock: 9, entries: 0, users: 0 };
+    let given_back = QueueState { stock: 9, entries: 0, users: 0 };
     eventually("it is given back", async || left(&place, &voucher).await == given_back).await;
 }
 
@@ -79,7 +79,7 @@ async fn an_entry_whose_tries_come_back_for_no_fault_of_its_own_is_bought_in_the
         eventually("a try of it comes back", async || {
             let page = client().get(format!("{}/metrics", victim.base_url())).send().await;
             let page = page.expect("an answer").text().await.expect("a page");
-            page.contains("seckill_queue_held_up_total{who=\"alone\"}")
+            page.contains("seckill_queue_lock_wait_aborts_total{mode=\"alone\"}")
         })
         .await;
     }

@@ -156,7 +156,7 @@ impl Drop for Browser {
 }
 
 /// Chromedriver on a free port. It looks for one that is free for IPv4 and then wants the same for
-/// IPv6, where somebody else may have it: then it ends, and another one is started.
+/// IPv6, where it may be taken: then it ends, and another one is started.
 fn start_driver() -> (Child, SocketAddr) {
     let mut said = String::new();
     for _ in 0..5 {
@@ -184,7 +184,7 @@ fn port(driver: &mut Child) -> Result<u16, String> {
     // Reads to the end, so that the driver can go on writing.
     std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
-            // Nobody listens any more once the port is known.
+            // The receiver is gone once the port is known.
             let _ = tell.send(line);
         }
     });

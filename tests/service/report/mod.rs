@@ -1,5 +1,5 @@
-//! The pages that a comparison and a matrix write, in a browser: what they show is what was
-//! measured, every square opens its cell, and nothing is asked for from outside.
+//! The pages that a comparison and a matrix write, in a browser. They show what was measured, every
+//! square opens its cell, and nothing is asked for from outside.
 
 pub(crate) mod browser;
 
@@ -29,14 +29,14 @@ impl Report {
     }
 }
 
-/// That of a comparison of which one cell sells twice to one user.
+/// The report of a comparison of which one cell sells twice to one user.
 async fn comparison() -> &'static Report {
     static REPORT: OnceCell<Report> = OnceCell::const_new();
     let flags = ["--locks", "local,redisson", "--guards", "off", "--replicas", "3"];
     REPORT.get_or_init(|| run("compare", flags)).await
 }
 
-/// That of a matrix of which one cell has a fault.
+/// The report of a matrix of which one cell has a fault.
 async fn matrix() -> &'static Report {
     static REPORT: OnceCell<Report> = OnceCell::const_new();
     let flags = ["--locks", "redisson", "--guards", "on", "--faults", "none,freeze"];
@@ -138,7 +138,7 @@ async fn assert_shows_what_was_measured(report: &Report) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_square_shows_what_was_measured_and_opens_its_cell_without_asking_anybody() {
+async fn every_square_shows_what_was_measured_and_opens_its_cell_without_a_request() {
     assert_shows_what_was_measured(comparison().await).await;
     assert_shows_what_was_measured(matrix().await).await;
 }

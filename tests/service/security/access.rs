@@ -1,4 +1,4 @@
-//! Who may do what: other people's orders, admins' routes, fields that are nobody's to set.
+//! Who may do what: other people's orders, admins' routes, fields that no client may set.
 
 use reqwest::Method;
 use reqwest::header::AUTHORIZATION;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::caller::{Caller, bearer, contents};
-use crate::support::{Service, token, voucher_body};
+use crate::support::{Service, login_body, token, voucher_body};
 
 /// Users, and orders of theirs: the whole cross product of both is tried.
 const USERS: u64 = 34;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_reads_or_touches_an_order_of_another_user() {
+async fn an_order_of_another_user_can_be_neither_read_nor_changed() {
     let service: &Service = Box::leak(Box::new(Service::start(&[]).await));
     let caller: &Caller = Box::leak(Box::new(Caller::new(&service.url)));
     let voucher = caller.voucher(u32::try_from(USERS).unwrap()).await;
@@ -30,7 +30,7 @@ async fn nobody_reads_or_touches_an_order_of_another_user() {
         users.spawn(async move { walk(caller, user, orders).await });
     }
     let found: usize = users.join_all().await.into_iter().sum();
-    assert_eq!(found as u64, USERS, "everybody found the own order, and no other");
+    assert_eq!(found as u64, USERS, "each user found the own order, and no other");
     assert_eq!(contents(&service.place).await, before);
 }
 
@@ -128,12 +128,12 @@ async fn without_a_login_there_is_nothing_but_vouchers() {
         let answer = caller.refused(&path, caller.request(method, &path)).await;
         assert_eq!(answer.problem(401), "unauthorized", "{path}");
     }
-    // A good token of a user who was never there speaks for nobody.
+    // A good token of a user who was never there gives no rights.
     assert_eq!(caller.get("/api/me", &token(999_999, Role::Buyer)).await.status, 401);
     assert_eq!(contents(&service.place).await, before);
 }
 
-/// Fields that exist somewhere inside and that nobody may set from outside.
+/// Fields that exist somewhere inside and that no client may set.
 const HIDDEN: &str = "id user_id userId order_id voucher_id role is_admin admin status phase sold \
     created_at updated_at on_sale initial_stock stock_left server_time paid limit expires_in_s \
     tries __proto__";
@@ -147,7 +147,7 @@ async fn no_route_takes_a_field_that_is_not_its_callers_to_set() {
     let admin = token(1, Role::Admin);
     let routes = [
         (Method::POST, "/api/login/codes".to_owned(), json!({"phone": "13800000001"}), ""),
-        (Method::POST, "/api/login".into(), json!({"phone": "13800000001", "code": "123456"}), ""),
+        (Method::POST, "/api/login".into(), login_body("123456"), ""),
         (Method::POST, format!("/api/vouchers/{id}/orders"), json!({}), "price_cents"),
         (Method::POST, "/api/admin/vouchers".into(), voucher_body(1), "stock_cents"),
         (Method::PATCH, format!("/api/admin/vouchers/{id}"), json!({"title": "x"}), "stock"),
@@ -170,7 +170,7 @@ async fn no_route_takes_a_field_that_is_not_its_callers_to_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_that_claim_to_be_somebody_change_nothing() {
+async fn headers_that_claim_an_identity_change_nothing() {
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     let id = caller.voucher(5).await;

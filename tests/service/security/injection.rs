@@ -9,7 +9,7 @@ use seckill::domain::Role;
 use serde_json::json;
 
 use crate::caller::{Caller, bearer, contents, keys};
-use crate::support::{Service, token, voucher_body};
+use crate::support::{Service, login_body, token, voucher_body};
 
 /// A line each.
 const PAYLOADS: &str = r#"'
@@ -51,7 +51,7 @@ ${jndi:ldap://127.0.0.1/a}
 ../../etc/passwd
 return redis.call('FLUSHALL')
 <script>alert(1)</script>"#;
-/// The same with bytes that no line of a program can hold.
+/// Control characters and broken UTF-8: bytes that no line of a program can hold.
 const CONTROLS: [&str; 6] =
     [" 1", "1 ", "1\u{0}", "1\r\nSET x y", "\r\nDEL login", "\u{7f}\u{1b}[2J"];
 /// Nothing that was to sleep or to count did.
@@ -110,15 +110,17 @@ async fn a_login_with_a_payload_is_refused_and_leaves_no_key() {
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     let before = (contents(&service.place).await, keys(&service.place).await);
+    let none = "0".repeat(32);
     for payload in payloads() {
         // The sixth is what is left of it if something cuts it to a code's six characters.
         let six: String = payload.chars().chain("xxxxxx".chars()).take(6).collect();
         for (path, body) in [
             ("/api/login/codes", json!({"phone": payload})),
             ("/api/login/codes", json!({"phone": format!("13800000001{payload}")})),
-            ("/api/login", json!({"phone": payload, "code": "123456"})),
-            ("/api/login", json!({"phone": "13800000001", "code": payload})),
-            ("/api/login", json!({"phone": "13800000001", "code": six})),
+            ("/api/login", json!({"phone": payload, "challenge": none, "code": "123456"})),
+            ("/api/login", login_body(payload)),
+            ("/api/login", login_body(&six)),
+            ("/api/login", json!({"phone": "13800000001", "challenge": payload, "code": "123456"})),
         ] {
             let request = caller.raw((Method::POST, path), body.to_string());
             let started = Instant::now();
@@ -136,12 +138,12 @@ async fn a_text_for_customers_is_kept_to_the_letter() {
     let caller = Caller::new(&service.url);
     let admin = token(1, Role::Admin);
     let mut stored = 0;
-    for payload in payloads().chain(["\u{1f35c}\u{202e}\u{fffd}", "e\u{301}"]) {
+    for payload in payloads().chain(["\u{1f35c}\u{fffd}", "\u{1f35c}\u{202e}", "e\u{301}"]) {
         let mut body = voucher_body(1);
         body["title"] = json!(payload);
         body["description"] = json!(payload);
         let answer = caller.post("/api/admin/vouchers", &admin, body).await;
-        if payload.chars().any(char::is_control) {
+        if payload.chars().any(|c| c.is_control() || c == '\u{202e}') {
             assert_eq!(answer.problem(400), "invalid_body", "{payload:?}");
             continue;
         }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use crate::breakable::{Breakable, blocking, until_ready};
 use crate::caller::{Caller, assert_problem, bearer};
-use crate::support::{Service, token, voucher_body};
+use crate::support::{Service, login_body, token, voucher_body};
 
-/// Nobody waits for a server that is known to be away.
+/// No request waits for a server that is known to be away.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Every route that needs a server.
@@ -19,7 +19,7 @@ fn routes(id: &str) -> [(Method, String, Value); 16] {
     let admin = |end: &str| format!("/api/admin/vouchers/{id}{end}");
     [
         (Method::POST, "/api/login/codes".into(), json!({"phone": "13800000001"})),
-        (Method::POST, "/api/login".into(), json!({"phone": "13800000001", "code": "123456"})),
+        (Method::POST, "/api/login".into(), login_body("123456")),
         (Method::GET, "/api/me".into(), Value::Null),
         (Method::GET, "/api/vouchers".into(), Value::Null),
         (Method::GET, format!("/api/vouchers/{id}"), Value::Null),
@@ -82,7 +82,7 @@ async fn a_broken_schema_leaks_nothing() {
     let caller = Caller::new(&service.url);
     let id = caller.voucher(1).await;
     let connected = sqlx::MySqlConnection::connect(&service.place.database_url).await;
-    let drop = "DROP TABLE orders, voucher_stock, stock_grants, users";
+    let drop = "DROP TABLE orders, voucher_stock, stock_grants, token_subjects, users";
     sqlx::raw_sql(drop).execute(&mut connected.unwrap()).await.unwrap();
     let mut defects = 0;
     for (method, path, body) in routes(&id) {

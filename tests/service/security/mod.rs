@@ -9,3 +9,6 @@ mod schema;
 mod sizes;
 mod slow;
 mod smuggling;
+mod trail;
+mod trail_of_changes;
+mod unread;

@@ -70,8 +70,8 @@ O:8:"Class":0:{}
 {"\ud800":1}
 {"\x41":1}"#;
 
-/// The same with bytes that no line of a program can hold: spaces alone, control characters, marks,
-/// broken UTF-8, other encodings, compressed.
+/// Bytes that no line of a program can hold: spaces alone, control characters, marks, broken UTF-8,
+/// other encodings, compressed.
 const BYTES: [&[u8]; 15] = [
     b" ",
     b"\r\n",
@@ -106,7 +106,7 @@ const NO_PHONE: &str = r#""" "+" "12345" "1234567890123456" "++123456" "123-456"
 const NO_CODE: &str = r#""" "12345" "1234567" "\u0661\u0661""#;
 const NO_TITLE: &str = r#""" "a\u0007" "a\u009f" "a\r\nb""#;
 
-/// Its name, a value that it takes, and lists of those that it does not.
+/// A field's name, a value that it takes, and lists of those that it does not.
 type Field = (&'static str, &'static str, &'static [&'static str]);
 
 /// An operation, a body it takes, and for each field what it does not take.
@@ -125,12 +125,15 @@ const UNITS: &[&str] = &[NEVER, NO_WHOLE, NO_UNITS];
 const TITLE: &[&str] = &[NEVER, NO_TEXT, NO_TITLE];
 const PHONE: Field = ("phone", "\"13800000001\"", &[NEVER, NO_TEXT, NO_PHONE]);
 
+const CHALLENGE: Field =
+    ("challenge", "\"00000000000000000000000000000000\"", &[NEVER, NO_TEXT, NO_CODE]);
+
 const OPERATIONS: [Operation; 7] = [
     Operation { method: Method::POST, path: "/api/login/codes", good: &[PHONE], partial: false },
     Operation {
         method: Method::POST,
         path: "/api/login",
-        good: &[PHONE, ("code", "\"123456\"", &[NEVER, NO_TEXT, NO_CODE])],
+        good: &[PHONE, CHALLENGE, ("code", "\"123456\"", &[NEVER, NO_TEXT, NO_CODE])],
         partial: false,
     },
     Operation {
@@ -255,7 +258,7 @@ async fn the_bodies_that_the_bad_ones_are_made_of_are_good() {
         let request = caller.raw((operation.method.clone(), &path), operation.body("", ""));
         let request = request.header(AUTHORIZATION, bearer(&token(1, Role::Admin)));
         let answer = caller.send(request).await;
-        // Nobody asked for that login code, but it is well formed.
+        // That login code was never asked for, but it is well formed.
         let good = answer.status.is_success() || answer.body["code"] == "wrong_code";
         assert!(good, "{path}: {}", answer.body);
     }

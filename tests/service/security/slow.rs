@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::caller::Caller;
 use crate::fleet::fleet;
 use crate::support::{Service, token};
-use crate::wire::{Heard, connect, listen};
+use crate::wire::{ReceivedBytes, connect, listen};
 
 /// How long a request may take to arrive: ten seconds, give or take one on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(9);
@@ -20,7 +20,7 @@ const EACH: usize = 30;
 
 /// Sends the start, then the drop again and again, until the connection is closed; how long it was
 /// open, and what was heard.
-async fn dribble(url: String, start: String, drop: &'static str) -> (Duration, Heard) {
+async fn dribble(url: String, start: String, drop: &'static str) -> (Duration, ReceivedBytes) {
     let started = Instant::now();
     let (mut heard, mut drips) = (String::new(), 0);
     let mut stream = connect(&url).await;
@@ -32,11 +32,11 @@ async fn dribble(url: String, start: String, drop: &'static str) -> (Duration, H
         drips += 1;
     }
     assert!(drips > 1 || !open);
-    (started.elapsed(), Heard { text: heard, closed: !open })
+    (started.elapsed(), ReceivedBytes { text: heard, closed: !open })
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_never_ends_is_cut_off_after_ten_seconds_and_hinders_nobody() {
+async fn a_request_that_never_ends_is_cut_off_after_ten_seconds_and_blocks_no_other() {
     let service = Service::start(&[]).await;
     let proxy = fleet().await.proxy.url().to_owned();
     let caller = Caller::new(&service.url);
@@ -67,7 +67,7 @@ async fn a_request_that_never_ends_is_cut_off_after_ten_seconds_and_hinders_nobo
             });
         }
     }
-    // While they hang, everybody else is served.
+    // While they hang, every other client is served.
     let mut worst = Duration::ZERO;
     for _ in 0..80 {
         let started = Instant::now();

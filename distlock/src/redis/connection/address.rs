@@ -6,7 +6,7 @@ use redis::{
 };
 
 /// The most nodes that an address of a cluster names.
-const NODES: usize = 64;
+const MAX_NODES: usize = 64;
 
 /// Where a Redis is.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ impl RedisAddress<'_> {
             None => (String::new(), authority),
         };
         let hosts: Vec<_> = hosts.split(',').collect();
-        if hosts.len() > NODES {
+        if hosts.len() > MAX_NODES {
             return Err(refused("an address of a Redis Cluster names at most 64 nodes"));
         }
         let scheme = scheme.trim_end_matches("+cluster");

@@ -1,21 +1,21 @@
 //! The connections to the masters of a Redis Cluster.
 //!
-//! How it works: each command goes to the master that has the slot of its first key, on a
-//! connection of that node's own (see `steady`). Which master that is stands in a map, which is
-//! asked for when a slot's master is not known, when a node redirects (`MOVED`), and when one does
-//! not answer: all known nodes are asked at once and the first to answer is believed; those that
-//! the address names are asked as well if none of them answers. That happens at most once per
-//! [`REFRESH_EVERY`], and twice as rarely each time that nothing has changed, down to once per
-//! [`REFRESH_RARELY`]: commands that fail for another reason cost no more than that. A redirection
-//! is followed at once; a slot that is being moved (`ASK`) is asked for where it goes. While keys
-//! of one script are in two places (`TRYAGAIN`), or the cluster is electing (`CLUSTERDOWN`), the
-//! command is sent again for [`PATIENCE`].
+//! How it works: each command goes to the master that has the slot of its first key, on that node's
+//! own connection (see `reconnecting`). A map says which master has which slot. It is asked for
+//! when a slot's master is unknown, when a node redirects (`MOVED`), and when a node does not
+//! answer. Then all known nodes are asked at once, and the first answer counts; if none answers,
+//! the nodes of the address are asked as well. The map is asked for at most once per
+//! [`REFRESH_INTERVAL`]. That time doubles with each unchanged map, up to [`MAX_REFRESH_INTERVAL`],
+//! so commands that fail for another reason cost little. A redirection is followed at once. A slot
+//! that is being moved (`ASK`) is asked for at its new node. If the keys of a script are on two
+//! nodes (`TRYAGAIN`), or the cluster is electing (`CLUSTERDOWN`), the command is sent again for
+//! [`RETRY_TIMEOUT`].
 //!
-//! A command is sent again only if the node said that it has not carried it out. redis-rs' own
-//! cluster client also sends it again after a time-out, up to 16 times, when it may have been
+//! A command is sent again only if the node said that it was not carried out. The cluster client of
+//! redis-rs also repeats commands after a time-out, up to 16 times. Such a command may have been
 //! carried out: an inner release could count twice.
 //!
-//! Bounds: [`REDIRECTIONS`] per command; one connection per node that is or was just in use.
+//! Bounds: [`MAX_REDIRECTIONS`] per command; one connection per node that is or was just in use.
 //! Source: the Redis Cluster specification. Tests: `tests/cluster.rs`, `tests/cluster_changes.rs`,
 //! `tests/cluster_more.rs`.
 
@@ -33,56 +33,57 @@ use redis::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::slots::{self, Range, SLOTS};
-use super::steady::Steady;
+use super::reconnecting::ReconnectingConnection;
+use super::slots::{self, SLOT_COUNT, SlotRange};
 
 /// How often the map is asked for at most,
-const REFRESH_EVERY: Duration = Duration::from_millis(200);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 /// and after it was the same again and again.
-const REFRESH_RARELY: Duration = Duration::from_secs(1);
+const MAX_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a command is sent on at most.
-const REDIRECTIONS: u32 = 16;
+const MAX_REDIRECTIONS: u32 = 16;
 /// For how long a command is sent again that a node cannot carry out just now.
-const PATIENCE: Duration = Duration::from_millis(500);
+const RETRY_TIMEOUT: Duration = Duration::from_millis(500);
 /// The pause before that.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Cluster {
     seeds: Vec<Client>,
     config: ConnectionManagerConfig,
-    map: Mutex<Map>,
+    map: Mutex<SlotMap>,
     /// Locked while the map is asked for.
-    refreshed: tokio::sync::Mutex<Refreshed>,
+    refreshed: tokio::sync::Mutex<RefreshSchedule>,
 }
 
 /// When the map may be asked for again.
-struct Refreshed {
+struct RefreshSchedule {
     at: Option<Instant>,
     pause: Duration,
 }
 
-impl Refreshed {
+impl RefreshSchedule {
     fn is_recent(&self) -> bool {
         self.at.is_some_and(|at| at.elapsed() < self.pause)
     }
 
     fn now(&mut self, has_changed: bool) {
-        let longer = (self.pause * 2).min(REFRESH_RARELY);
-        self.pause = if has_changed { REFRESH_EVERY } else { longer };
+        let longer = (self.pause * 2).min(MAX_REFRESH_INTERVAL);
+        self.pause = if has_changed { REFRESH_INTERVAL } else { longer };
         self.at = Some(Instant::now());
     }
 }
 
-struct Map {
+struct SlotMap {
     masters: Vec<Option<Arc<str>>>,
-    nodes: HashMap<Arc<str>, Steady>,
+    nodes: HashMap<Arc<str>, ReconnectingConnection>,
 }
 
 impl Cluster {
-    /// Asks nobody yet.
+    /// Sends nothing yet.
     pub(super) fn new(seeds: Vec<Client>, config: ConnectionManagerConfig) -> Arc<Self> {
-        let map = Map { masters: vec![None; SLOTS.into()], nodes: HashMap::new() };
-        let refreshed = tokio::sync::Mutex::new(Refreshed { at: None, pause: REFRESH_EVERY });
+        let map = SlotMap { masters: vec![None; SLOT_COUNT.into()], nodes: HashMap::new() };
+        let refreshed =
+            tokio::sync::Mutex::new(RefreshSchedule { at: None, pause: REFRESH_INTERVAL });
         Arc::new(Self { seeds, config, map: Mutex::new(map), refreshed })
     }
 
@@ -120,15 +121,15 @@ impl Cluster {
         Client::open(info.set_addr(address))
     }
 
-    /// Sends a command to the master that has its key, or to all masters if it has none: then the
-    /// first one's answer is that of all, if all have answered.
+    /// Sends a command to the master that has its key. A command without a key goes to all masters:
+    /// the first answer is returned when all have answered.
     pub(super) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
         let Some(slot) = slots::slot_of(command) else {
             return self.send_to_all(command).await;
         };
         let (mut node, mut asking) = (self.master(slot).await?, false);
-        let deadline = Instant::now() + PATIENCE;
-        for _ in 0..REDIRECTIONS {
+        let deadline = Instant::now() + RETRY_TIMEOUT;
+        for _ in 0..MAX_REDIRECTIONS {
             let failure = match self.send_to(&node, command, asking).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
@@ -149,7 +150,7 @@ impl Cluster {
                     | ServerErrorKind::ReadOnly
                     | ServerErrorKind::MasterDown,
                 ) if Instant::now() < deadline => {
-                    sleep(AGAIN).await;
+                    sleep(RETRY_PAUSE).await;
                     self.refresh().await?;
                     node = self.master(slot).await?;
                 }
@@ -186,8 +187,8 @@ impl Cluster {
         answers
     }
 
-    /// What a node answered on somebody else's connection, or did not: if it shows that the map is
-    /// wrong the next command finds another.
+    /// Notes what a node answered on another connection. If the answer shows that the map is wrong,
+    /// the next command refreshes it.
     pub(super) fn seen(self: &Arc<Self>, failure: &RedisError) {
         if self.moved(failure, "").is_some() || failure.is_io_error() {
             self.refresh_soon();
@@ -195,7 +196,7 @@ impl Cluster {
     }
 
     /// All masters there are, as far as is known.
-    pub(super) async fn masters(&self) -> RedisResult<Vec<Steady>> {
+    pub(super) async fn masters(&self) -> RedisResult<Vec<ReconnectingConnection>> {
         if self.map().masters.iter().all(Option::is_none) {
             self.refresh().await?;
         }
@@ -228,11 +229,12 @@ impl Cluster {
         node.send(send).await
     }
 
-    fn node(&self, address: &str) -> RedisResult<Steady> {
+    fn node(&self, address: &str) -> RedisResult<ReconnectingConnection> {
         if let Some(node) = self.map().nodes.get(address) {
             return Ok(node.clone());
         }
-        let node = Steady::later(self.client(address)?, self.config.clone())?;
+        let node =
+            ReconnectingConnection::connect_lazily(self.client(address)?, self.config.clone())?;
         Ok(self.map().nodes.entry(address.into()).or_insert(node).clone())
     }
 
@@ -250,12 +252,12 @@ impl Cluster {
     fn refresh_soon(self: &Arc<Self>) {
         let cluster = Arc::clone(self);
         if self.refreshed.try_lock().is_ok_and(|refreshed| !refreshed.is_recent()) {
-            // The outcome is seen by whoever needs it.
+            // The next command sees the outcome.
             tokio::spawn(async move { cluster.refresh().await });
         }
     }
 
-    /// Asks for the map, unless somebody has just done so.
+    /// Asks for the map, unless that was done less than [`RefreshSchedule::pause`] ago.
     pub(super) async fn refresh(&self) -> RedisResult<()> {
         let mut refreshed = self.refreshed.lock().await;
         if refreshed.is_recent() {
@@ -267,24 +269,26 @@ impl Cluster {
             Err(_) => first_answer(&self.unknown_seeds()?).await,
         };
         let has_changed = ranges.as_ref().is_ok_and(|ranges| self.learn(ranges));
-        // Also if nobody answers: those who wait for their turn here need not ask again.
+        // Noted without an answer too: callers that wait for the mutex here need not ask again.
         refreshed.now(has_changed);
         ranges.map(drop)
     }
 
     /// Nodes that the address names and the map does not.
-    fn unknown_seeds(&self) -> RedisResult<Vec<Steady>> {
+    fn unknown_seeds(&self) -> RedisResult<Vec<ReconnectingConnection>> {
         let seeds = self.seeds.iter().filter(|seed| {
             let address = seed.get_connection_info().addr().to_string();
             !self.map().nodes.contains_key(address.as_str())
         });
-        seeds.map(|seed| Steady::later(seed.clone(), self.config.clone())).collect()
+        seeds
+            .map(|seed| ReconnectingConnection::connect_lazily(seed.clone(), self.config.clone()))
+            .collect()
     }
 
     /// Whether that is news.
-    fn learn(&self, ranges: &[Range]) -> bool {
-        let mut masters = vec![None; SLOTS.into()];
-        for Range { first, last, master } in ranges {
+    fn learn(&self, ranges: &[SlotRange]) -> bool {
+        let mut masters = vec![None; SLOT_COUNT.into()];
+        for SlotRange { first, last, master } in ranges {
             masters[usize::from(*first)..=usize::from(*last)].fill(Some(Arc::clone(master)));
         }
         let mut map = self.map();
@@ -294,14 +298,14 @@ impl Cluster {
         has_changed
     }
 
-    fn map(&self) -> MutexGuard<'_, Map> {
+    fn map(&self) -> MutexGuard<'_, SlotMap> {
         // Each change is made of steps that do not panic.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What the first of them says that says anything.
-async fn first_answer(nodes: &[Steady]) -> RedisResult<Vec<Range>> {
+async fn first_answer(nodes: &[ReconnectingConnection]) -> RedisResult<Vec<SlotRange>> {
     let mut answers: FuturesUnordered<_> = nodes.iter().map(ask).collect();
     let mut failure = error("no node of the cluster is known");
     while let Some(answer) = answers.next().await {
@@ -313,7 +317,7 @@ async fn first_answer(nodes: &[Steady]) -> RedisResult<Vec<Range>> {
     Err(failure)
 }
 
-async fn ask(node: &Steady) -> RedisResult<Vec<Range>> {
+async fn ask(node: &ReconnectingConnection) -> RedisResult<Vec<SlotRange>> {
     let send = |mut manager: ConnectionManager| async move {
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("SLOTS");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::{Arg, Cmd, Value};
 
 /// Slots of a cluster.
-pub(super) const SLOTS: u16 = 16_384;
+pub(super) const SLOT_COUNT: u16 = 16_384;
 
 /// The slot of a key: that of its `{tag}` if it has one that is not empty.
 pub(crate) fn slot(key: &[u8]) -> u16 {
@@ -14,7 +14,7 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
         let tag = &key[open + 1..];
         position(tag, b'}').filter(|close| *close > 0).map(|close| &tag[..close])
     });
-    crc16(tag.unwrap_or(key)) % SLOTS
+    crc16(tag.unwrap_or(key)) % SLOT_COUNT
 }
 
 /// CRC-16/XMODEM.
@@ -26,13 +26,14 @@ fn crc16(bytes: &[u8]) -> u16 {
 /// The slot of a command: that of its first key. `None` if it has no key. Commands have their
 /// first key in the first place, scripts behind the number of their keys.
 pub(super) fn slot_of(command: &Cmd) -> Option<u16> {
-    const WITHOUT_KEY: [&[u8]; 6] = [b"PING", b"INFO", b"SCRIPT", b"CLIENT", b"CONFIG", b"CLUSTER"];
+    const COMMANDS_WITHOUT_KEY: [&[u8]; 6] =
+        [b"PING", b"INFO", b"SCRIPT", b"CLIENT", b"CONFIG", b"CLUSTER"];
     let mut words = command.args_iter().map(|word| match word {
         Arg::Simple(word) => word,
         _ => b"",
     });
     let name = words.next()?;
-    if WITHOUT_KEY.contains(&name) {
+    if COMMANDS_WITHOUT_KEY.contains(&name) {
         return None;
     }
     if [&b"EVAL"[..], b"EVALSHA"].contains(&name) && words.nth(1)? == b"0" {
@@ -42,7 +43,7 @@ pub(super) fn slot_of(command: &Cmd) -> Option<u16> {
 }
 
 /// Slots that follow one another, and the address of the master that has them.
-pub(super) struct Range {
+pub(super) struct SlotRange {
     pub(super) first: u16,
     pub(super) last: u16,
     pub(super) master: Arc<str>,
@@ -50,12 +51,12 @@ pub(super) struct Range {
 
 /// The answer to `CLUSTER SLOTS`, as given by the node with that host, which may leave its own host
 /// out. `None` if it is none.
-pub(super) fn ranges(answer: &Value, asked: &str) -> Option<Vec<Range>> {
+pub(super) fn ranges(answer: &Value, asked: &str) -> Option<Vec<SlotRange>> {
     let Value::Array(rows) = answer else { return None };
     rows.iter().map(|row| range(row, asked)).collect()
 }
 
-fn range(row: &Value, asked: &str) -> Option<Range> {
+fn range(row: &Value, asked: &str) -> Option<SlotRange> {
     let Value::Array(row) = row else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = row.as_slice() else {
         return None;
@@ -66,7 +67,7 @@ fn range(row: &Value, asked: &str) -> Option<Range> {
         _ => asked,
     };
     let Value::Int(port) = master.get(1)? else { return None };
-    (last < SLOTS).then(|| Range { first, last, master: format!("{host}:{port}").into() })
+    (last < SLOT_COUNT).then(|| SlotRange { first, last, master: format!("{host}:{port}").into() })
 }
 
 #[cfg(test)]

@@ -6,16 +6,16 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::super::idempotent_call::delete_latches;
 use super::super::keys::ms;
-use super::super::once::forget;
 use super::super::renew::{per_slot, renewals};
 use super::super::script::LuaScript;
-use super::{ExpirableSemaphore, Taking, permits_key};
-use crate::guard::{Guard, Held};
-use crate::tenure::Tenure;
+use super::{ExpirablePermitRequest, ExpirableSemaphore, permits_key};
+use crate::guard::{Guard, HoldResources};
+use crate::hold_state::HoldState;
 use crate::{
-    Belief, Hold, Lease, LockError, Loss, LossCause, Owner, RedisConnection, Release, Renewal,
-    Renewer, Request, Upkeep,
+    Hold, Lease, LockError, LossCause, LostSignal, Owner, RedisConnection, Release, Renewal,
+    RenewalTarget, Renewer, Request, Validity,
 };
 
 /// A permit that was taken. One that is merely dropped is given back in the background, also if its
@@ -25,44 +25,46 @@ pub struct Permit(Guard);
 
 impl Permit {
     /// A permit that was asked for at `sent`. Its renewal starts before the caller sees it.
-    pub(super) fn new(taking: &Taking, sent: Instant) -> Self {
-        let (semaphore, length) = (&taking.semaphore, taking.lease.length());
-        let belief = Belief::in_lease(sent, length);
+    pub(super) fn new(permit_request: &ExpirablePermitRequest, sent: Instant) -> Self {
+        let (semaphore, length) = (&permit_request.semaphore, permit_request.lease.length());
+        let validity = Validity::of_lease(sent, length);
         let request = Request {
             name: semaphore.0.name.clone(),
-            owner: taking.id.clone(),
+            owner: permit_request.id.clone(),
             may_hold: false,
             id: Uuid::new_v4(),
             lease: length,
         };
         let shared = &semaphore.0.shared;
         let latch = semaphore.latch(&request.id);
-        let hold = PermitHold { semaphore: semaphore.clone(), request, belief, latch };
-        let tenure = Tenure::new(belief, &shared.pulse);
-        let kept = match taking.lease {
-            Lease::Renewed(_) => hold.upkeep(),
+        let hold = PermitHold { semaphore: semaphore.clone(), request, validity, latch };
+        let hold_state = HoldState::new(validity, &shared.ticker);
+        let registration = match permit_request.lease {
+            Lease::Renewed(_) => hold.renewal_target(),
             Lease::Fixed(_) => None,
         }
-        .map(|upkeep| shared.watchdog.keep(upkeep, Arc::clone(&tenure), Belief::FOREVER));
-        let guarded = Held {
+        .map(|renewal_target| {
+            shared.watchdog.register(renewal_target, Arc::clone(&hold_state), Validity::UNBOUNDED)
+        });
+        let resources = HoldResources {
             hold: Box::new(hold),
-            tenure,
-            kept,
-            turn: None,
-            share: None,
+            hold_state,
+            registration,
+            key_guard: None,
+            ownership: None,
             idempotent: true,
-            meter: shared.expirable_meter.clone(),
+            metrics: shared.expirable_metrics.clone(),
             since: Instant::now(),
         };
-        Self(Guard::new(guarded, taking.id.clone(), shared.background.clone(), None))
+        Self(Guard::new(resources, permit_request.id.clone(), shared.background.clone(), None))
     }
 
-    /// Its id: nobody else ever had it.
+    /// The id of the permit, unique for ever.
     pub fn id(&self) -> &Owner {
         self.0.owner()
     }
 
-    /// Whether it can no longer be believed in. Work looks at this before each effect.
+    /// Whether the permit is lost. Work checks this before each effect.
     pub fn is_lost(&self) -> bool {
         self.0.is_lost()
     }
@@ -73,23 +75,24 @@ impl Permit {
     }
 
     /// A handle that the work can carry, to notice the loss.
-    pub fn loss(&self) -> Loss {
-        self.0.loss()
+    pub fn lost_signal(&self) -> LostSignal {
+        self.0.lost_signal()
     }
 
-    /// Until when it may be believed in, as of now; the watchdog moves it on.
-    pub fn belief(&self) -> Belief {
-        self.0.belief()
+    /// The validity as of now; each renewal extends it.
+    pub fn validity(&self) -> Validity {
+        self.0.validity()
     }
 
-    /// Gives it back. [`Release::Gone`] if its lease had ended, or somebody gave it back by its id.
-    /// It goes on if the future is dropped; if it fails the permit is left to its lease.
+    /// Releases the permit. Returns [`Release::Gone`] if its lease had ended, or if it was released
+    /// by its id. It goes on if the future is dropped. If it fails, the permit is left to its
+    /// lease.
     pub async fn release(self) -> Result<Release, LockError> {
         self.0.release().await
     }
 
-    /// Lets somebody else give it back: [`ExpirableSemaphore::release`]. Nobody renews it any more;
-    /// it ends with its lease at the latest.
+    /// Ends the renewal, so that another process can release the permit by its id:
+    /// [`ExpirableSemaphore::release`]. It ends with its lease at the latest.
     pub fn into_id(self) -> Owner {
         let id = self.0.owner().clone();
         self.0.leave_to_lease();
@@ -106,25 +109,25 @@ impl std::fmt::Debug for Permit {
 struct PermitHold {
     semaphore: ExpirableSemaphore,
     request: Request,
-    belief: Belief,
+    validity: Validity,
     /// Of the release.
     latch: String,
 }
 
 #[async_trait]
 impl Hold for PermitHold {
-    fn belief(&self) -> Belief {
-        self.belief
+    fn validity(&self) -> Validity {
+        self.validity
     }
 
-    fn upkeep(&self) -> Option<Upkeep> {
+    fn renewal_target(&self) -> Option<RenewalTarget> {
         let renewer = Arc::clone(&self.semaphore.0.shared.renewer) as _;
-        Some(Upkeep { renewer, request: self.request.clone() })
+        Some(RenewalTarget { renewer, request: self.request.clone() })
     }
 
     async fn release(&mut self) -> Result<Release, LockError> {
         let answer = self.semaphore.send_release(&self.request.owner, &self.latch).await?;
-        forget(&self.semaphore.0.server, &self.latch).await;
+        delete_latches(&self.semaphore.0.server, &self.latch).await;
         Ok(if answer.value == 1 { Release::Released } else { Release::Gone })
     }
 }

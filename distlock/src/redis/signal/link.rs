@@ -10,25 +10,26 @@ use redis::{
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{ANSWER, Inner, PING_EVERY, RECONNECT};
+use super::{PING_INTERVAL, RECONNECT_PAUSE, RESPONSE_TIMEOUT, ServerLine};
 
 const MOVED: ErrorKind = ErrorKind::Server(ServerErrorKind::Moved);
 
-/// Keeps a connection for as long as somebody has subscribed, and a while longer.
-pub(super) async fn run(inner: Arc<Inner>) {
-    let mut pause = RECONNECT.0;
+/// Keeps a connection while there are subscriptions, and [`IDLE_TIMEOUT`](super::IDLE_TIMEOUT)
+/// longer.
+pub(crate) async fn run(inner: Arc<ServerLine>) {
+    let mut pause = RECONNECT_PAUSE.0;
     loop {
         let since = Instant::now();
-        match Link::serve_new(&inner).await {
+        match MessageConnection::serve_new(&inner).await {
             Ok(()) => return,
-            Err(error) if pause == RECONNECT.0 => {
-                tracing::warn!(%error, "messages are not received, waiters look by themselves");
+            Err(error) if pause == RECONNECT_PAUSE.0 => {
+                tracing::warn!(%error, "message connection failed; waiters poll");
             }
-            Err(error) => tracing::debug!(%error, "messages are not received yet"),
+            Err(error) => tracing::debug!(%error, "message connection failed again; waiters poll"),
         }
-        // One that is refused what it asks for at once must not be made again at once for ever.
-        if since.elapsed() > RECONNECT.1 {
-            pause = RECONNECT.0;
+        // A connection that is refused its first request must not be made again without a pause.
+        if since.elapsed() > RECONNECT_PAUSE.1 {
+            pause = RECONNECT_PAUSE.0;
         }
         {
             let mut table = inner.table();
@@ -39,22 +40,22 @@ pub(super) async fn run(inner: Arc<Inner>) {
         }
         inner.find_channels().await;
         sleep(pause).await;
-        pause = (pause * 2).min(RECONNECT.1);
+        pause = (pause * 2).min(RECONNECT_PAUSE.1);
     }
 }
 
-struct Link {
+struct MessageConnection {
     connection: MultiplexedConnection,
     /// The connection has ended.
     ended: Arc<Notify>,
 }
 
-impl Link {
-    async fn serve_new(inner: &Arc<Inner>) -> Result<(), RedisError> {
+impl MessageConnection {
+    async fn serve_new(inner: &Arc<ServerLine>) -> Result<(), RedisError> {
         Self::make(inner).await?.serve(inner).await
     }
 
-    async fn make(inner: &Arc<Inner>) -> Result<Self, RedisError> {
+    async fn make(inner: &Arc<ServerLine>) -> Result<Self, RedisError> {
         let ended = Arc::<Notify>::default();
         let (table, ending) = (Arc::clone(inner), Arc::clone(&ended));
         // Called by the task that reads the socket, for each message.
@@ -80,8 +81,8 @@ impl Link {
             Ok(())
         };
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER))
-            .set_response_timeout(Some(ANSWER))
+            .set_connection_timeout(Some(RESPONSE_TIMEOUT))
+            .set_response_timeout(Some(RESPONSE_TIMEOUT))
             .set_push_sender(push);
         let info = inner.connection.client_of(&inner.server)?.get_connection_info().clone();
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
@@ -90,9 +91,9 @@ impl Link {
         Ok(Self { connection, ended })
     }
 
-    /// Comes back when nobody needs the connection any more, or with what broke it.
-    async fn serve(mut self, inner: &Inner) -> Result<(), RedisError> {
-        let mut ping_at = Instant::now() + PING_EVERY;
+    /// Returns when the connection is not needed any more, or with what broke it.
+    async fn serve(mut self, inner: &ServerLine) -> Result<(), RedisError> {
+        let mut ping_at = Instant::now() + PING_INTERVAL;
         loop {
             let work = inner.table().take(Instant::now());
             if !work.subscribe.is_empty() {
@@ -115,14 +116,14 @@ impl Link {
             }
             if now >= ping_at {
                 redis::cmd("PING").exec_async(&mut self.connection).await?;
-                ping_at = Instant::now() + PING_EVERY;
+                ping_at = Instant::now() + PING_INTERVAL;
             }
         }
     }
 }
 
-impl Link {
-    async fn subscribe(&mut self, inner: &Inner, channels: &[Arc<str>]) -> RedisResult<()> {
+impl MessageConnection {
+    async fn subscribe(&mut self, inner: &ServerLine, channels: &[Arc<str>]) -> RedisResult<()> {
         if !inner.connection.is_cluster() {
             self.connection.subscribe(names(channels)).await?;
             inner.table().confirm(channels);
@@ -143,7 +144,7 @@ impl Link {
         Ok(())
     }
 
-    async fn unsubscribe(&mut self, inner: &Inner, channels: &[Arc<str>]) -> RedisResult<()> {
+    async fn unsubscribe(&mut self, inner: &ServerLine, channels: &[Arc<str>]) -> RedisResult<()> {
         if !inner.connection.is_cluster() {
             return self.connection.unsubscribe(names(channels)).await;
         }
@@ -160,14 +161,14 @@ impl Link {
     }
 }
 
-impl Inner {
+impl ServerLine {
     /// On a cluster: finds out which channels another server has.
     async fn find_channels(&self) {
         if !self.connection.is_cluster() {
             return;
         }
         if let Err(error) = self.connection.refresh().await {
-            tracing::debug!(%error, "nobody tells where channels are");
+            tracing::debug!(%error, "cluster map unavailable; channels stay where they were");
         }
         let is_elsewhere = |name: &str| self.connection.known_name(name) != self.server;
         self.table().moved(is_elsewhere);

@@ -30,7 +30,7 @@ impl Server {
             (bed, redis)
         });
         let config = ConnectionManagerConfig::new().set_response_timeout(Some(SURELY));
-        let connection = RedisConnection::now(redis.url(), config).await.expect("a connection");
+        let connection = RedisConnection::connect(redis.url(), config).await.expect("a connection");
         let signals = Signals::new(&connection);
         Self { redis, connection, signals, _bed: bed }
     }
@@ -91,12 +91,12 @@ async fn a_message_wakes_one_waiter_or_all_and_waits_for_one_who_looks() {
     let (mut first, mut second) = (server.live("a").await, server.live("a").await);
     is_quiet(&mut first).await;
     assert_eq!(server.send("a", WAKE_ONE).await, 1, "one subscription for both");
-    // Nobody waits now, so that the message is kept; then one takes it, and only one.
+    // There is no waiter now, so the message is kept; then exactly one waiter takes it.
     eventually("the message is there", async || first.channel.wakes.available_permits() == 1).await;
     comes(&mut second).await;
     is_quiet(&mut first).await;
 
-    // More messages than waiters are of no use to anybody. The one on `b` comes after them.
+    // More messages than waiters have no taker. The one on `b` comes after them.
     let mut other = server.live("b").await;
     for _ in 0..5 {
         server.send("a", WAKE_ONE).await;
@@ -158,7 +158,7 @@ async fn a_connection_without_a_sign_of_life_is_made_again() {
     let server = Server::start().await;
     let mut waiter = server.live("a").await;
     server.act(|redis| redis.freeze());
-    let told_at_most_after = PING_EVERY + ANSWER + SURELY;
+    let told_at_most_after = PING_INTERVAL + RESPONSE_TIMEOUT + SURELY;
     let noticed = async {
         while waiter.is_live() {
             sleep(Duration::from_millis(5)).await;
@@ -228,7 +228,7 @@ async fn a_channel_is_kept_for_the_next_waiter_who_then_misses_nothing() {
 
 #[tokio::test]
 async fn what_the_server_takes_back_before_its_yes_was_noted_is_known_to_be_taken_back() {
-    let mut table = Table::default();
+    let mut table = SubscriptionTable::default();
     table.enter("a", || None);
     table.take(Instant::now());
     assert!(!table.is_live(b"a"), "the server has not said yes");
@@ -254,7 +254,7 @@ async fn the_message_of_a_release_of_its_own_wakes_no_waiter_who_has_looked_sinc
     }
     release().await;
     comes(&mut waiter).await;
-    // It may be for another one, who has not looked.
+    // It may be for another waiter, which has not looked.
     let _another = server.live("a").await;
     release().await;
     waiter.looks_now();

@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     Lost,
     /// The server does it, and the connection ends instead of the answer.
     AnswerLost,
-    /// The server does it, and from then on nobody hears anything of anybody.
+    /// The server carries it out; from then on no data passes in either direction.
     AnswerSilenced,
     /// It waits until it is let go.
     Held,
@@ -73,7 +73,7 @@ impl Line {
                 let mut cuts = line.cuts.subscribe();
                 tokio::spawn(async move {
                     tokio::select! {
-                        // A connection that ends in an error has ended: that is all anybody sees.
+                        // A connection that ends in an error has ended: its users see nothing else.
                         _ended = converse(client, server, &line.state) => {}
                         _cut = cuts.changed() => {}
                     }
@@ -92,7 +92,7 @@ impl Line {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Nobody hears anything of anybody, but all connections stay, and new ones are accepted.
+    /// All connections stay, and new ones are accepted, but no data passes in either direction.
     pub(crate) fn silence(&self) {
         self.state.is_silent.send_replace(true);
     }
@@ -162,7 +162,7 @@ impl State {
 async fn converse(client: TcpStream, server: SocketAddr, state: &State) -> io::Result<()> {
     let (mut from_client, mut to_client) = client.into_split();
     let mut silent = state.is_silent.subscribe();
-    // A new connection in the silence is heard by nobody.
+    // A new connection in the silence gets no answer.
     silent.wait_for(|is_silent| !is_silent).await.map_err(io::Error::other)?;
     let (mut from_server, mut to_server) = TcpStream::connect(server).await?.into_split();
     let doomed = Mutex::new(None);

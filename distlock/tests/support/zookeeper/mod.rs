@@ -1,5 +1,5 @@
-//! What the tests of `zookeeper` share: a server, sessions as a service makes them, what the server
-//! knows, and a way to the server on which things go wrong.
+//! Shared by the tests of `zookeeper`: a server, sessions as a service makes them, the server's own
+//! view, and a proxy on which faults are injected.
 
 // Each test program compiles this file and uses a part of it.
 #![allow(dead_code, reason = "not every test program uses all of it")]
@@ -25,12 +25,12 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
 /// A server of one's own. The bed goes last.
-pub(crate) struct Own {
+pub(crate) struct OwnServer {
     pub(crate) zookeeper: ZooKeeper,
     _bed: Bed,
 }
 
-impl Own {
+impl OwnServer {
     pub(crate) fn start(container_check_ms: u32) -> Self {
         let bed = Bed::start().expect("a private bed");
         let all_words = "4lw.commands.whitelist=*".to_owned();
@@ -47,8 +47,8 @@ impl Own {
 
 /// The server of this test program; the bed takes it down when the process ends.
 pub(crate) fn server() -> &'static ZooKeeper {
-    static SERVER: OnceLock<Own> = OnceLock::new();
-    &SERVER.get_or_init(|| Own::start(60_000)).zookeeper
+    static SERVER: OnceLock<OwnServer> = OnceLock::new();
+    &SERVER.get_or_init(|| OwnServer::start(60_000)).zookeeper
 }
 
 /// The locks of what is another process as far as the server can see.
@@ -75,7 +75,7 @@ pub(crate) fn options(wait: Duration) -> LockOptions {
     LockOptions::new(wait, Lease::Renewed(LONG))
 }
 
-/// Fails at once if somebody has the lock.
+/// Fails at once if the lock is held.
 pub(crate) fn at_once() -> LockOptions {
     options(Duration::ZERO)
 }
@@ -195,7 +195,7 @@ pub(crate) fn watches_below(server: &ZooKeeper, path: &str) -> Vec<(String, usiz
     watches
 }
 
-/// Until so many contenders for the lock watch their predecessors.
+/// Waits until this number of contenders for the lock watch their predecessors.
 pub(crate) async fn await_watches(server: &ZooKeeper, name: &LockName, count: usize) {
     let what = format!("{count} watches");
     eventually(&what, async || watches_below(server, &znode(name)).len() == count).await;

@@ -1,0 +1,98 @@
+//! Redlock that ignores the time of asking: no time-out per server, and no look at the clock after
+//! a majority.
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::super::{RedisConnection, RedisServer};
+use crate::Redlock;
+use crate::kinds::redis::set_nx;
+use crate::{
+    Acquisition, Guarantees, Hold, LockError, Locker, Release, RenewalTarget, Request, Validity,
+};
+
+/// `redlock` that takes a majority for the lock, and looks at no clock.
+pub(super) struct HastyRedlock {
+    redlock: Redlock,
+    connections: Vec<RedisConnection>,
+}
+
+impl HastyRedlock {
+    pub(super) fn new(servers: &[RedisServer]) -> Result<Self, LockError> {
+        let connections = servers.iter().map(RedisServer::connection).collect();
+        Ok(Self { redlock: Redlock::new(servers)?, connections })
+    }
+}
+
+#[async_trait]
+impl Locker for HastyRedlock {
+    fn name(&self) -> &'static str {
+        self.redlock.name()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.redlock.guarantees()
+    }
+
+    async fn check_servers(&self) -> Result<(), LockError> {
+        self.redlock.check_servers().await
+    }
+
+    async fn flush(&self) {
+        self.redlock.flush().await;
+    }
+
+    fn begin(&self, request: Request) -> Box<dyn Acquisition> {
+        let (redlock, connections) = (self.redlock.clone(), self.connections.clone());
+        Box::new(HastyAcquisition { redlock, connections, request })
+    }
+}
+
+struct HastyAcquisition {
+    redlock: Redlock,
+    connections: Vec<RedisConnection>,
+    request: Request,
+}
+
+#[async_trait]
+impl Acquisition for HastyAcquisition {
+    async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
+        let request = &self.request;
+        let asked = self.connections.iter_mut().map(|server| set_nx::take(server, request));
+        let granted = join_all(asked).await.iter().filter(|it| matches!(it, Ok(Some(_)))).count();
+        if granted > self.connections.len() / 2 {
+            let validity = Validity::of_lease(Instant::now(), request.lease);
+            let (redlock, request) = (self.redlock.clone(), request.clone());
+            return Ok(Some(Box::new(HastyHold { redlock, request, validity })));
+        }
+        self.abandon().await?;
+        Ok(None)
+    }
+
+    async fn abandon(&mut self) -> Result<(), LockError> {
+        self.redlock.begin(self.request.clone()).abandon().await
+    }
+}
+
+struct HastyHold {
+    redlock: Redlock,
+    request: Request,
+    validity: Validity,
+}
+
+#[async_trait]
+impl Hold for HastyHold {
+    fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    fn renewal_target(&self) -> Option<RenewalTarget> {
+        Some(RenewalTarget { renewer: self.redlock.renewer(), request: self.request.clone() })
+    }
+
+    async fn release(&mut self) -> Result<Release, LockError> {
+        self.redlock.begin(self.request.clone()).abandon().await?;
+        Ok(Release::Released)
+    }
+}

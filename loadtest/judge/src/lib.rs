@@ -1,0 +1,26 @@
+//! A verdict on a sale: what is known, and the rules.
+//!
+//! [`evidence`] is what is known, and [`verdict`] the rules, which are pure. [`witness`] reads what
+//! clients see, and [`audit`] what the database holds. [`validity`] decides whether the load was
+//! real, and [`check`] judges a recorded history again.
+//!
+//! *Architecture invariant:* only [`audit`] reads the tables of the service.
+
+pub mod audit;
+pub mod check;
+mod claims;
+pub mod conditions;
+mod database_reread;
+mod effects;
+pub mod evidence;
+pub mod holds;
+pub mod proof;
+pub mod recovery;
+pub mod rules;
+pub mod setting;
+pub mod stalls;
+pub mod terms;
+mod users;
+pub mod validity;
+pub mod verdict;
+pub mod witness;

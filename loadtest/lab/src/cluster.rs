@@ -1,0 +1,291 @@
+//! A private cluster: one database server and one Redis for the whole run, and what deployments of
+//! the service on them need.
+//!
+//! A deployment has its own database and its own logical Redis database: names of locks hold ids of
+//! users and vouchers, which start at 1 in every database. Servers that only some locks need are
+//! started only for those: five independent Redis servers for the whole run, a ZooKeeper for each
+//! deployment. A deployment whose fault hits Redis has its own Redis servers.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::machine::{service_version, version_of, zookeeper_version};
+use testbed::{
+    Bed, Database, Flavor, Redis, RedisMaster, RedisOptions, ZooKeeper, ZooKeeperOptions,
+};
+use uuid::Uuid;
+
+use crate::command::run_seckill;
+use crate::deployment::{Deployment, DeploymentSpec};
+use crate::faults::FaultRequirements;
+use crate::lock::ExtraServers;
+
+/// Logical databases of the private Redis, hence deployments in one run.
+pub const MAX_DEPLOYMENTS: u16 = 256;
+/// Independent Redis servers, for locks on a majority or on all of them.
+const INDEPENDENT_REDIS_SERVERS: usize = 5;
+
+/// What a `seckill` with failpoints says of itself.
+const FAILPOINTS_IN_VERSION: &str = "with failpoints";
+
+/// The servers that all deployments share.
+#[derive(Debug)]
+pub struct Cluster {
+    // Declared before the bed, so that servers end before their folder goes.
+    shared: RedisServers,
+    pub(super) database: Arc<Database>,
+    pub(super) program: PathBuf,
+    pub(super) jwt_secret: String,
+    haproxy_version: String,
+    zookeeper_version: OnceLock<String>,
+    pub(super) bed: Arc<Bed>,
+}
+
+/// The Redis servers of a deployment. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct RedisServers {
+    pub(super) main: Arc<Redis>,
+    pub(super) independent: Vec<Arc<Redis>>,
+    /// A replica of the main one, and the proxied link on which it replicates.
+    pub(super) follower: Option<Arc<(Redis, testbed::Proxy)>>,
+}
+
+/// The `seckill` program: the one named, or the one beside this program.
+pub fn find_program(named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = named {
+        return if path.is_file() {
+            Ok(path.to_owned())
+        } else {
+            Err(Error::Usage(format!("there is no program {}", path.display())))
+        };
+    }
+    let beside =
+        std::env::current_exe().ok().and_then(|own| own.parent().map(|d| d.join("seckill")));
+    match beside {
+        Some(path) if path.is_file() => Ok(path),
+        _ => Err(Error::Usage(
+            "there is no program `seckill` beside this one; build it, or name it with --seckill"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Fails unless that `seckill` was built with failpoints.
+pub async fn need_failpoints(program: &Path) -> Result<()> {
+    if service_version(program).await?.contains(FAILPOINTS_IN_VERSION) {
+        return Ok(());
+    }
+    let shown = program.display();
+    Err(Error::Usage(format!(
+        "the fault failpoint needs a program with failpoints, and {shown} has none; \
+         `cargo build --features failpoints --target-dir target/failpoints` makes one, and \
+         --seckill names it"
+    )))
+}
+
+impl Cluster {
+    /// Starts the servers, all at the same time, with what locks need besides.
+    pub async fn start(flavor: Flavor, program: PathBuf, needs: &[ExtraServers]) -> Result<Self> {
+        let bed = Arc::new(blocking(Bed::start).await?);
+        let (for_database, for_proxy) = (bed.clone(), bed.clone());
+        let independent = needs.contains(&ExtraServers::IndependentRedis);
+        // The proxy without replicas shows now, and not in every deployment, if there is none.
+        let (shared, database, proxy) = tokio::join!(
+            RedisServers::start(&bed, independent, FaultRequirements::default()),
+            blocking(move || for_database.database(flavor)),
+            blocking(move || for_proxy.haproxy(&[])),
+        );
+        let haproxy_version = version_of(proxy?.pid(), "haproxy", "-v").await;
+        let jwt_secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        Ok(Self {
+            shared: shared?,
+            database: Arc::new(database?),
+            program,
+            jwt_secret,
+            haproxy_version,
+            zookeeper_version: OnceLock::new(),
+            bed,
+        })
+    }
+
+    /// The run's private folder.
+    pub fn folder(&self) -> &Path {
+        self.bed.dir()
+    }
+
+    /// The address of one of the server's databases, password included: for the judge only.
+    pub fn database_url(&self, name: &str) -> String {
+        self.database.url(name)
+    }
+
+    /// The shared Redis.
+    pub fn redis(&self) -> &Arc<Redis> {
+        &self.shared.main
+    }
+
+    /// The process of the shared Redis.
+    pub fn redis_pid(&self) -> u32 {
+        self.shared.main.pid()
+    }
+
+    /// The version of the proxy that deployments use.
+    pub fn haproxy_version(&self) -> &str {
+        &self.haproxy_version
+    }
+
+    /// The version of ZooKeeper, once a deployment has needed one.
+    pub fn zookeeper_version(&self) -> Option<&str> {
+        self.zookeeper_version.get().map(String::as_str)
+    }
+
+    /// Which database server it is.
+    pub fn flavor(&self) -> Flavor {
+        self.database.flavor()
+    }
+
+    /// The database server's process.
+    pub fn database_pid(&self) -> u32 {
+        self.database.pid()
+    }
+
+    /// Creates a database with the service's tables; its address, password included.
+    pub async fn schema(&self, name: &str, lab: bool) -> Result<String> {
+        let (server, new) = (self.database.clone(), name.to_owned());
+        blocking(move || server.create_database(&new)).await?;
+        let url = self.database.url(name);
+        let secrets = [("DATABASE_URL".to_owned(), url.clone())];
+        let migrate: &[&str] = if lab { &["migrate", "--lab"] } else { &["migrate"] };
+        run_seckill(&self.program, migrate, &secrets).await?;
+        Ok(url)
+    }
+
+    /// Drops a database.
+    pub async fn drop_schema(&self, name: &str) -> Result<()> {
+        let (server, name) = (self.database.clone(), name.to_owned());
+        blocking(move || server.drop_database(&name)).await
+    }
+
+    /// Starts what the deployment needs besides the shared servers, then the deployment.
+    pub async fn deploy(&self, spec: DeploymentSpec) -> Result<Deployment> {
+        let independent = spec.needs == ExtraServers::IndependentRedis;
+        let redis = if spec.requirements.own_redis {
+            RedisServers::start(&self.bed, independent, spec.requirements).await?
+        } else {
+            self.shared.clone()
+        };
+        let zookeeper = match spec.needs {
+            ExtraServers::Nothing | ExtraServers::IndependentRedis => None,
+            ExtraServers::ZooKeeper => Some(self.start_zookeeper().await?),
+        };
+        Deployment::start(self, spec, redis, zookeeper).await
+    }
+
+    /// Has the shared servers running again, whatever a cell that failed has left them as.
+    pub async fn restore_servers(&self) -> Result<()> {
+        let database = self.database.clone();
+        blocking(move || if database.is_running() { database.thaw() } else { database.restart() })
+            .await
+    }
+
+    /// Starts a `ZooKeeper`.
+    pub async fn start_zookeeper(&self) -> Result<ZooKeeper> {
+        let (bed, options) = (self.bed.clone(), ZooKeeperOptions::default());
+        let (zookeeper, said) = blocking(move || {
+            let zookeeper = bed.zookeeper(options)?;
+            let said = zookeeper.four_letter_word("srvr")?;
+            Ok((zookeeper, said))
+        })
+        .await?;
+        self.zookeeper_version.get_or_init(|| zookeeper_version(&said));
+        Ok(zookeeper)
+    }
+}
+
+impl RedisServers {
+    async fn start(
+        bed: &Arc<Bed>,
+        independent: bool,
+        requirements: FaultRequirements,
+    ) -> Result<Self> {
+        let options = RedisOptions {
+            extra: vec![format!("databases {MAX_DEPLOYMENTS}")],
+            clock: requirements.clock,
+            ..RedisOptions::default()
+        };
+        let count = if independent { INDEPENDENT_REDIS_SERVERS } else { 0 };
+        let (for_main, for_independent, for_follower) = (bed.clone(), bed.clone(), bed.clone());
+        let (main_options, follower_options) = (options.clone(), options.clone());
+        let (main, independent) = tokio::join!(
+            blocking(move || for_main.redis(main_options)),
+            blocking(move || for_independent.redis_many(count, options)),
+        );
+        let main = Arc::new(main?);
+        let follower = if requirements.follower {
+            let master = main.clone();
+            let start_follower = move || start_follower(&for_follower, &master, follower_options);
+            Some(Arc::new(blocking(start_follower).await?))
+        } else {
+            None
+        };
+        let independent = independent?.into_iter().map(Arc::new).collect();
+        Ok(Self { main, independent, follower })
+    }
+
+    /// Every server that locks may live on.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Redis>> {
+        std::iter::once(&self.main).chain(&self.independent)
+    }
+}
+
+/// A replica whose way to its master can be cut, and that takes the master's password as well, so
+/// that clients of the master can be led to it.
+fn start_follower(
+    bed: &Bed,
+    master: &Redis,
+    options: RedisOptions,
+) -> testbed::Result<(Redis, testbed::Proxy)> {
+    let way = testbed::Proxy::before(master.addr())?;
+    let addressed = RedisMaster { addr: way.addr(), ..master.as_master() };
+    let password = format!(">{}", addressed.password);
+    let follower = bed.redis(RedisOptions { replica_of: Some(addressed), ..options })?;
+    follower.command(&["ACL", "SETUSER", "default", &password])?;
+    Ok((follower, way))
+}
+
+/// Runs one of testbed's blocking calls where it may block.
+pub(super) async fn blocking<T: Send + 'static>(
+    call: impl FnOnce() -> testbed::Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(call)
+        .await
+        .map_err(|error| Error::Setup(error.to_string()))?
+        .map_err(|error| Error::Setup(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_a_usage_error_that_says_what_to_do() {
+        let error = find_program(Some(Path::new("/nonexistent/seckill"))).expect_err("missing");
+        assert_eq!(error.exit_code(), 2);
+        let error = find_program(None).expect_err("tests run in a folder without it");
+        assert!(error.to_string().contains("--seckill"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_database_server_that_hangs_keeps_nobody_else_from_running() {
+        let program = PathBuf::from("/nonexistent/seckill");
+        let cluster = Cluster::start(Flavor::Any, program, &[]).await.expect("the servers");
+        cluster.database.freeze().expect("frozen");
+        let spec = DeploymentSpec { replicas: 1, ..DeploymentSpec::default() };
+        let patience = Duration::from_millis(200);
+        let deployed = tokio::time::timeout(patience, cluster.deploy(spec)).await;
+        cluster.database.thaw().expect("thawed");
+        assert!(deployed.is_err(), "the timer had to wait for the server: {deployed:?}");
+    }
+}

@@ -1,0 +1,385 @@
+//! A deployment of the service: its database, its replicas, and HAProxy in front of them, even of a
+//! single one. Links on which a fault happens go through a proxy; all others are direct.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use loadtest_load::tokens;
+use loadtest_load::tokens::User;
+use loadtest_measure::error::{Error, Result};
+use testbed::{Database, Haproxy, HaproxyOptions, Proxy, Redis, Replica, ReplicaSpec, ZooKeeper};
+
+use crate::cluster::{Cluster, RedisServers, blocking};
+use crate::command::run_seckill;
+use crate::faults::{FaultRequirements, Link, replica_name};
+use crate::lock::ExtraServers;
+
+/// Lines of each log that an error shows.
+const LOG_LINES: usize = 15;
+/// Empties a logical database of Redis. ARGV: its number.
+const FLUSH_SCRIPT: &str = "redis.call('select', ARGV[1]) redis.call('flushdb')";
+
+/// The variable that `seckill` takes the secret of its tokens from.
+const JWT_SECRET: &str = "JWT_SECRET";
+
+/// Tells tokio's runtime how many threads run tasks.
+pub const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
+
+/// What a deployment is to be like.
+#[derive(Debug, Clone)]
+pub struct DeploymentSpec {
+    /// Number of this deployment in the run, from 0; below
+    /// [`MAX_DEPLOYMENTS`](crate::cluster::MAX_DEPLOYMENTS).
+    pub number: u16,
+    /// Replicas, at least 1.
+    pub replicas: u16,
+    /// Flags of `seckill serve` besides address and name.
+    pub flags: Vec<String>,
+    /// Threads of each replica that run its tasks; `None` is one for each processor.
+    pub worker_threads: Option<usize>,
+    /// What its lock needs; the cluster must have been started with it.
+    pub needs: ExtraServers,
+    /// What a fault needs.
+    pub requirements: FaultRequirements,
+    /// The proxy's public port; `None` takes any free one.
+    pub page_port: Option<u16>,
+    /// Where the history of its sale goes; to no file that stays, if none is named.
+    pub history: Option<PathBuf>,
+}
+
+impl Default for DeploymentSpec {
+    /// One replica of a lock that needs nothing.
+    fn default() -> Self {
+        Self {
+            number: 0,
+            replicas: 1,
+            flags: Vec::new(),
+            worker_threads: None,
+            needs: ExtraServers::Nothing,
+            requirements: FaultRequirements::default(),
+            page_port: None,
+            history: None,
+        }
+    }
+}
+
+/// A running service; dropping it kills its processes, and so does [`Deployment::end`] without
+/// blocking the caller.
+#[derive(Debug)]
+pub struct Deployment {
+    haproxy: Haproxy,
+    replicas: Vec<Arc<Replica>>,
+    proxies: Vec<ReplicaProxies>,
+    redis: RedisServers,
+    server: Arc<Database>,
+    number: u16,
+    zookeeper: Option<ZooKeeper>,
+    name: String,
+    database: String,
+    secrets: Vec<(String, String)>,
+    folder: PathBuf,
+    program: PathBuf,
+    history: Option<PathBuf>,
+}
+
+/// The proxies on the links of one replica.
+#[derive(Debug, Default)]
+struct ReplicaProxies {
+    /// To each of its Redis servers, the main one first.
+    redis: Vec<Proxy>,
+    database: Vec<Proxy>,
+    /// From HAProxy.
+    front: Vec<Proxy>,
+    zookeeper: Vec<Proxy>,
+}
+
+impl Deployment {
+    /// Creates the deployment's database and schema, starts its replicas, then the proxy.
+    pub(super) async fn start(
+        cluster: &Cluster,
+        spec: DeploymentSpec,
+        redis: RedisServers,
+        zookeeper: Option<ZooKeeper>,
+    ) -> Result<Self> {
+        let name = format!("sale_{}", spec.number);
+        let lab = spec.flags.iter().any(|flag| flag == "--lab");
+        let database = cluster.schema(&name, lab).await?;
+        let mut secrets = vec![
+            ("DATABASE_URL".to_owned(), database.clone()),
+            (JWT_SECRET.to_owned(), cluster.jwt_secret.clone()),
+        ];
+        if let Some(zookeeper) = &zookeeper {
+            secrets.push(("ZOOKEEPER_URL".to_owned(), zookeeper.connect_string().to_owned()));
+        }
+        secrets.extend(redis_urls(&redis, spec.number, &[]));
+        let zookeeper_address = zookeeper.as_ref().map(ZooKeeper::addr);
+        let parts = ReplicaStarter {
+            cluster,
+            spec: &spec,
+            redis: &redis,
+            zookeeper: zookeeper_address,
+            secrets: &secrets,
+        };
+        let (replicas, proxies) = parts.start_replicas().await?;
+        let bed = cluster.bed.clone();
+        let front = |(replica, proxies): (&Arc<Replica>, &ReplicaProxies)| {
+            proxies.front.first().map_or_else(|| replica.addr(), Proxy::addr)
+        };
+        let addresses: Vec<_> = replicas.iter().zip(&proxies).map(front).collect();
+        let options = HaproxyOptions { port: spec.page_port, ..HaproxyOptions::default() };
+        let haproxy = blocking(move || bed.haproxy_with(&options, &addresses)).await?;
+        Ok(Self {
+            haproxy,
+            replicas,
+            proxies,
+            redis,
+            server: cluster.database.clone(),
+            number: spec.number,
+            zookeeper,
+            name,
+            database,
+            secrets,
+            folder: cluster.folder().to_owned(),
+            program: cluster.program.clone(),
+            history: spec.history,
+        })
+    }
+
+    /// The public address.
+    pub fn url(&self) -> &str {
+        self.haproxy.url()
+    }
+
+    /// The operators' address, where the audit is published.
+    pub fn operator_url(&self) -> &str {
+        self.haproxy.operator_url()
+    }
+
+    /// The address of its database, password included: for the judge only.
+    pub fn database_url(&self) -> &str {
+        &self.database
+    }
+
+    /// The addresses of its servers, passwords included, each after the variable that `seckill`
+    /// takes it from.
+    pub fn server_urls(&self) -> impl Iterator<Item = &(String, String)> {
+        self.secrets.iter().filter(|(variable, _)| variable != JWT_SECRET)
+    }
+
+    /// Where the history of its sale goes, if it is to stay.
+    pub fn history(&self) -> Option<&Path> {
+        self.history.as_deref()
+    }
+
+    /// The replicas, `r1` first.
+    pub fn replicas(&self) -> &[Arc<Replica>] {
+        &self.replicas
+    }
+
+    /// The server that its database is on.
+    pub fn database(&self) -> &Arc<Database> {
+        &self.server
+    }
+
+    /// The Redis that the lock lives on: the only one, or the first of the independent ones.
+    pub fn redis(&self) -> &Arc<Redis> {
+        self.redis.independent.first().unwrap_or(&self.redis.main)
+    }
+
+    /// The logical database of each Redis that is its own.
+    pub fn redis_database(&self) -> u16 {
+        self.number
+    }
+
+    /// The replica that a failover promotes, with the link on which it replicates.
+    pub fn follower(&self) -> Option<(&Redis, &Proxy)> {
+        self.redis.follower.as_ref().map(|follower| (&follower.0, &follower.1))
+    }
+
+    /// The main Redis, on which order numbers are drawn.
+    pub fn main_redis(&self) -> &Arc<Redis> {
+        &self.redis.main
+    }
+
+    /// The proxies of that replica (from 0) on that link; empty if no fault needs them.
+    pub fn proxies(&self, replica: usize, link: Link) -> &[Proxy] {
+        let Some(proxies) = self.proxies.get(replica) else { return &[] };
+        match link {
+            Link::Redis => &proxies.redis,
+            Link::Database => &proxies.database,
+            Link::Replica => &proxies.front,
+            Link::Zookeeper => &proxies.zookeeper,
+        }
+    }
+
+    /// Names of replicas that are not running any more.
+    pub fn dead(&self) -> Vec<String> {
+        let replicas = self.replicas.iter().enumerate();
+        let dead = replicas.filter(|(_, replica)| !replica.is_running());
+        dead.map(|(index, _)| replica_name(index)).collect()
+    }
+
+    /// The last lines of each replica's log.
+    pub fn log_tails(&self) -> String {
+        let tail = |replica: &Arc<Replica>| {
+            format!("{}:\n{}", replica.name(), replica.log_tail(LOG_LINES))
+        };
+        self.replicas.iter().map(tail).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Creates users by `seckill token` and gives their tokens, and the file that holds them.
+    pub async fn users(&self, count: usize, admin: bool) -> Result<(Vec<User>, PathBuf)> {
+        let who = if admin { "admin" } else { "buyers" };
+        let file = self.folder.join(format!("{}-{who}.jsonl", self.name));
+        let (count, path) = (count.to_string(), file.display().to_string());
+        let mut arguments = vec!["token", "--users", &count, "--out", &path];
+        if admin {
+            arguments.push("--admin");
+        }
+        run_seckill(&self.program, &arguments, &self.secrets).await?;
+        let users = tokens::read(&file)?;
+        Ok((users, file))
+    }
+
+    /// The proxy's process.
+    pub fn proxy_pid(&self) -> u32 {
+        self.haproxy.pid()
+    }
+
+    /// The process of its `ZooKeeper`, if its lock needs one.
+    pub fn zookeeper_pid(&self) -> Option<u32> {
+        self.zookeeper.as_ref().map(|zookeeper| zookeeper.pid())
+    }
+
+    /// `seckill` with the secrets of its replicas.
+    pub fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(&self.program);
+        command.envs(self.secrets.iter().map(|(key, value)| (key, value))).stdin(Stdio::null());
+        command
+    }
+
+    /// Ends the deployment, drops its database and empties its Redis data. Its number can then be
+    /// used again: queues are kept under the ids of vouchers, which restart at 1.
+    pub async fn end_and_drop(self) -> Result<()> {
+        let (server, name, number) = (self.server.clone(), self.name.clone(), self.number);
+        let redis: Vec<Arc<Redis>> = self.redis.all().cloned().collect();
+        self.end().await;
+        blocking(move || {
+            for one in redis {
+                one.command(&["EVAL", FLUSH_SCRIPT, "0", &number.to_string()])?;
+            }
+            server.drop_database(&name)
+        })
+        .await
+    }
+
+    /// Kills its processes. Nothing of it is used again, so a clean end is not awaited.
+    pub async fn end(self) {
+        // A panic in a drop is all that can go wrong here, and the next deployment does not depend
+        // on this one.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+}
+
+/// What replicas are started from.
+struct ReplicaStarter<'a> {
+    cluster: &'a Cluster,
+    spec: &'a DeploymentSpec,
+    redis: &'a RedisServers,
+    zookeeper: Option<SocketAddr>,
+    secrets: &'a [(String, String)],
+}
+
+impl ReplicaStarter<'_> {
+    /// Starts all replicas at the same time, each with its proxies.
+    async fn start_replicas(&self) -> Result<(Vec<Arc<Replica>>, Vec<ReplicaProxies>)> {
+        let (mut starting, mut all) = (Vec::new(), Vec::new());
+        for number in 1..=self.spec.replicas {
+            let mut proxies = self.proxies().await?;
+            let spec = self.replica(number, &proxies);
+            let has_front = self.spec.requirements.has(Link::Replica);
+            let bed = self.cluster.bed.clone();
+            starting.push(tokio::spawn(blocking(move || {
+                let replica = bed.replica(spec)?;
+                if has_front {
+                    proxies.front.push(Proxy::before(replica.addr())?);
+                }
+                Ok((replica, proxies))
+            })));
+        }
+        let mut replicas = Vec::with_capacity(starting.len());
+        for started in starting {
+            let (replica, proxies) =
+                started.await.map_err(|error| Error::Setup(error.to_string()))??;
+            replicas.push(Arc::new(replica));
+            all.push(proxies);
+        }
+        Ok((replicas, all))
+    }
+
+    async fn proxies(&self) -> Result<ReplicaProxies> {
+        let Self { cluster, spec, redis, zookeeper, .. } = self;
+        let servers = [
+            (Link::Redis, redis.all().map(|redis| redis.addr()).collect()),
+            (Link::Database, vec![cluster.database.addr()]),
+            (Link::Zookeeper, zookeeper.iter().copied().collect()),
+        ];
+        let [redis, database, zookeeper] =
+            servers.map(
+                |(link, servers): (_, Vec<SocketAddr>)| {
+                    if spec.requirements.has(link) { servers } else { Vec::new() }
+                },
+            );
+        blocking(move || {
+            let before = |servers: Vec<_>| servers.into_iter().map(Proxy::before).collect();
+            let (redis, database, zookeeper): (testbed::Result<_>, testbed::Result<_>, _) =
+                (before(redis), before(database), before(zookeeper));
+            let front = Vec::new();
+            Ok(ReplicaProxies { redis: redis?, database: database?, front, zookeeper: zookeeper? })
+        })
+        .await
+    }
+
+    fn replica(&self, number: u16, proxies: &ReplicaProxies) -> ReplicaSpec {
+        let name = format!("r{number}");
+        let mut replica = ReplicaSpec::new(&name, &self.cluster.program)
+            .args(["serve", "--no-migrate", "--bind", "127.0.0.1:0", "--replica-id", &name])
+            .args(self.spec.flags.clone());
+        for (key, value) in self.secrets {
+            replica = replica.env(key, value);
+        }
+        if let Some(threads) = self.spec.worker_threads {
+            replica = replica.env(WORKER_THREADS, threads.to_string());
+        }
+        if let Some(proxy) = proxies.database.first() {
+            let server = &self.cluster.database;
+            let url = server.url(&format!("sale_{}", self.spec.number));
+            replica = replica.env("DATABASE_URL", proxy.instead_of(server.addr(), &url));
+        }
+        if let Some(proxy) = proxies.zookeeper.first() {
+            replica = replica.env("ZOOKEEPER_URL", proxy.addr().to_string());
+        }
+        for (key, value) in redis_urls(self.redis, self.spec.number, &proxies.redis) {
+            replica = replica.env(key, value);
+        }
+        replica
+    }
+}
+
+/// The addresses of that logical database of each Redis, through these proxies if there are any.
+fn redis_urls(redis: &RedisServers, number: u16, proxies: &[Proxy]) -> Vec<(String, String)> {
+    let mut urls = Vec::new();
+    for (index, server) in redis.all().enumerate() {
+        let url = format!("{}/{number}", server.url().trim_end_matches("/0"));
+        let proxy = proxies.get(index);
+        urls.push(proxy.map_or_else(|| url.clone(), |proxy| proxy.instead_of(server.addr(), &url)));
+    }
+    let independent = urls.split_off(1).join(",");
+    let mut named = vec![("REDIS_URL".to_owned(), urls.concat())];
+    if !independent.is_empty() {
+        named.push(("REDLOCK_URLS".to_owned(), independent));
+    }
+    named
+}

@@ -1,0 +1,27 @@
+//! Faults of the database server.
+
+use loadtest_measure::error::Result;
+
+use super::replicas::stands_still;
+use super::{FaultContext, witness};
+use crate::cluster::blocking;
+
+/// Killed and started again on the same data. Witness: another process.
+pub(super) async fn restart(context: &FaultContext<'_>) -> Result<String> {
+    let database = context.deployment.database().clone();
+    let before = database.pid();
+    let restarted = database.clone();
+    blocking(move || restarted.restart()).await?;
+    let after = database.pid();
+    witness(before != after, format!("the database was process {before} and is {after}"))
+}
+
+/// Stopped in its tracks. Witness: its state in /proc.
+pub(super) async fn freeze(context: &FaultContext<'_>) -> Result<String> {
+    let database = context.deployment.database().clone();
+    let frozen = database.clone();
+    blocking(move || frozen.freeze()).await?;
+    let seen = stands_still("the database", database.pid(), context.schedule.lasts()).await;
+    blocking(move || database.thaw()).await?;
+    seen
+}

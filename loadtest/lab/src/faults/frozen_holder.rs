@@ -1,0 +1,141 @@
+//! A replica that is frozen while it holds the lock, after its last check of the lock and before
+//! its write counts. Its COMMIT is on the way and is held back.
+//!
+//! In order:
+//!
+//! 1. A purchase of the victim has written its stock, and its COMMIT has left the replica.
+//! 2. The replica is frozen, and its lock lapses.
+//! 3. Another replica takes the lock, reads the stock as it was, and writes.
+//! 4. The COMMIT arrives, and the replica continues.
+//!
+//! Where a fence keeps the next holder from reading, that holder shows its token and waits. Where
+//! the lock does not lapse there is no next holder: the COMMIT arrives after a bounded time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use loadtest_judge::audit::{FENCE_WRITE, STOCK_WRITE};
+use loadtest_measure::error::Result;
+use testbed::{Action, Command, Rule, Times};
+use tokio::time::{Instant, sleep};
+
+use super::replicas::{state_of, victim};
+use super::{FaultContext, Link, POLL_INTERVAL, unseen, until, witness};
+use crate::cluster::blocking;
+
+/// Longest time for another replica to take the lock and write: three leases of a second, and less
+/// than the database's wait for a row.
+const NEXT_WRITE_TIMEOUT: Duration = Duration::from_millis(3200);
+/// Between the write of another and the COMMIT: that write waits for the row.
+const PAUSE_BEFORE_COMMIT: Duration = Duration::from_millis(30);
+
+/// What others do while a holder stands still past its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContenderAction {
+    /// The lock lapses, and another one writes.
+    Write,
+    /// It lapses, and another one shows its token to the fence.
+    ComeToTheFence,
+    /// It is the holder's transaction, so they wait for it.
+    Wait,
+}
+
+impl ContenderAction {
+    /// Whether they did, who were seen to do something so often.
+    fn have(self, wrote: u64, shown: u64) -> bool {
+        match self {
+            Self::Write => wrote > 0,
+            // Who writes has passed the fence.
+            Self::ComeToTheFence => wrote + shown > 0,
+            Self::Wait => true,
+        }
+    }
+}
+
+/// Witness: the victim's state in /proc with its COMMIT held, and that others did meanwhile what
+/// shows that its lock had lapsed, if it can.
+pub async fn freeze_the_holder(
+    context: &FaultContext<'_>,
+    expected: ContenderAction,
+) -> Result<String> {
+    let (deployment, schedule) = (context.deployment, context.schedule);
+    let replica = victim(context)?;
+    let Some(proxy) = deployment.proxies(schedule.victim, Link::Database).first() else {
+        return Err(unseen("there is no way on which a COMMIT could be held".to_owned()));
+    };
+    // Of the commits on this way, that of an order is the one after a write of the stock.
+    let has_written = Arc::new(AtomicBool::new(false));
+    let (seen, due) = (has_written.clone(), has_written);
+    let _written = proxy.watch(stock_write().when(move |_| {
+        seen.store(true, Ordering::SeqCst);
+        true
+    }));
+    let commit = Command::commit().when(move |_| due.swap(false, Ordering::SeqCst));
+    let held = proxy.arm(commit, Action::HoldRequest, Times::Next(1));
+    until("a COMMIT is held", || held.fired() > 0).await?;
+    let frozen = replica.clone();
+    blocking(move || frozen.freeze()).await?;
+    let others = (0..deployment.replicas().len()).filter(|other| *other != schedule.victim);
+    let others: Vec<_> =
+        others.flat_map(|other| deployment.proxies(other, Link::Database)).collect();
+    let watched = |what: fn() -> Command| -> Vec<Rule> {
+        others.iter().map(|proxy| proxy.watch(what())).collect()
+    };
+    let (writes, tokens) = (watched(stock_write), watched(|| Command::sql(FENCE_WRITE)));
+    let seen = |rules: &[Rule]| rules.iter().map(Rule::matched).sum::<u64>();
+    let wrote = || seen(&writes);
+    let began = Instant::now();
+    while wrote() == 0 && began.elapsed() < NEXT_WRITE_TIMEOUT {
+        sleep(POLL_INTERVAL).await;
+    }
+    sleep(PAUSE_BEFORE_COMMIT).await;
+    let (state, meanwhile, lasted) = (state_of(replica.pid()), wrote(), began.elapsed());
+    let shown = seen(&tokens);
+    // The COMMIT arrives and is answered while the replica still stands, so that no time-out of
+    // its own comes first.
+    let before = proxy.counts().bytes_to_client;
+    held.release();
+    let answered =
+        until("the COMMIT is answered", || proxy.counts().bytes_to_client > before).await;
+    blocking(move || replica.thaw()).await?;
+    answered?;
+    let others = match (meanwhile, shown) {
+        (0, 0) => "no other replica wrote".to_owned(),
+        (0, 1) => "another showed its token, and no other replica wrote".to_owned(),
+        (0, times) => format!("others showed {times} tokens, and no other replica wrote"),
+        (1, _) => "another wrote once".to_owned(),
+        (times, _) => format!("others wrote {times} times"),
+    };
+    let text = format!(
+        "{} was in state {state} for {} ms with its COMMIT on the way; {others} meanwhile",
+        schedule.victim_name(),
+        lasted.as_millis()
+    );
+    witness(state == 'T' && expected.have(meanwhile, shown), text)
+}
+
+/// The unguarded sale writes back the stock that it has read.
+pub(super) fn stock_write() -> Command {
+    let [start, part] = STOCK_WRITE;
+    Command::sql(start).containing(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_has_lapsed_where_another_wrote_or_came_to_the_fence_and_one_that_cannot_need_not() {
+        for (expected, wrote, shown, so) in [
+            (ContenderAction::Write, 1, 0, true),
+            (ContenderAction::Write, 0, 3, false),
+            (ContenderAction::ComeToTheFence, 0, 1, true),
+            (ContenderAction::ComeToTheFence, 1, 0, true),
+            (ContenderAction::ComeToTheFence, 0, 0, false),
+            (ContenderAction::Wait, 0, 0, true),
+        ] {
+            assert_eq!(expected.have(wrote, shown), so, "{expected:?}, {wrote}, {shown}");
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The faults that the laboratory knows: a closed list, one file for each family.
+//!
+//! One call injects a fault, shows that it happened, and heals it: [`FaultKind::inject`]. Its
+//! answer is the *witness*, a sentence with the figures or states that were seen. Without a witness
+//! the call is an error, and its round shows nothing. The round's [`Schedule`] decides beforehand
+//! which replica is hit, how long the fault lasts, and which variant it is.
+
+mod clients;
+mod database;
+mod failover;
+mod failpoint;
+mod frozen_holder;
+mod network;
+pub mod pairs;
+mod redis;
+mod redis_refuses;
+mod replicas;
+mod replies;
+mod requirements;
+mod schedule;
+mod several;
+mod stock;
+mod targeted;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use self::clients::{AbortPoint, AbortedClient, AbortingClients};
+pub use self::frozen_holder::{ContenderAction, freeze_the_holder};
+pub use self::replies::{slow_down_commits, slow_down_some_writes};
+pub use self::requirements::FaultRequirements;
+pub use self::schedule::{Schedule, replica_name};
+pub use self::stock::StockAdmin;
+pub use self::targeted::TargetedFault;
+use loadtest_measure::error::{Error, Result};
+
+use crate::cell_axes::PurchaseMode;
+use crate::deployment::Deployment;
+use crate::lock::{ExtraServers, Lock};
+
+/// How often a state that is awaited is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a state may take until it is seen.
+const WITNESS_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A link on which a fault can happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Link {
+    /// From a replica to its Redis servers.
+    Redis,
+    /// From a replica to the database.
+    Database,
+    /// From HAProxy to a replica.
+    Replica,
+    /// From a replica to `ZooKeeper`.
+    Zookeeper,
+}
+
+/// What can be wrong with a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NetworkFault {
+    /// Nothing is open, and nothing can be opened.
+    Cut,
+    /// Everything takes longer.
+    Delay,
+    /// Connections are reset, again and again.
+    Reset,
+    /// What is said in one direction does not arrive before it is over.
+    HalfOpen,
+}
+
+/// What happens to a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A replica is killed and started again.
+    KillReplica,
+    /// A replica stands still for longer than its lease.
+    FreezeReplica,
+    /// All replicas are restarted, one after the other, by SIGTERM.
+    RollingRestart,
+    /// Redis is killed and comes back empty.
+    RestartRedis,
+    /// Redis forgets everything.
+    FlushRedis,
+    /// Redis forgets the scripts that it was told.
+    FlushScripts,
+    /// Redis runs out of memory and evicts keys.
+    EvictRedis,
+    /// Redis stands still for longer than the lease.
+    FreezeRedis,
+    /// Redis fails over to a replica that lags.
+    FailOverRedis,
+    /// The clock of Redis jumps.
+    RedisClock,
+    /// Redis delays all writes for longer than the lease.
+    PauseRedis,
+    /// Redis is busy with a script and refuses all else.
+    BusyRedis,
+    /// Redis has too few replicas and refuses all writes.
+    RedisTooFewReplicas,
+    /// The database is killed and started again.
+    RestartDatabase,
+    /// The database stands still.
+    FreezeDatabase,
+    /// A link fails.
+    Network(NetworkFault, Link),
+    /// COMMIT is executed and its answer lost.
+    LoseCommit,
+    /// A script is executed and its answer lost.
+    LoseScript,
+    /// Clients close their connections in the middle of a purchase.
+    HangUp,
+    /// Two of these at once.
+    TwoAtOnce,
+    /// A replica fails at a named point; needs a program that was built for it.
+    Failpoint,
+    /// Something at the one moment at which an injected bug shows; not a cell of the matrix.
+    Targeted(TargetedFault),
+}
+
+/// What a fault happens to.
+#[derive(Debug)]
+pub struct FaultContext<'a> {
+    /// The deployment.
+    pub deployment: &'a Deployment,
+    /// Which replica is hit, and how.
+    pub schedule: &'a Schedule,
+    /// What its replicas lock with.
+    pub lock: Lock,
+    /// When they answer.
+    pub path: PurchaseMode,
+    /// Clients who are there to hang up.
+    pub aborting_clients: &'a AbortingClients,
+    /// Adds stock to the voucher.
+    pub stock_admin: &'a StockAdmin,
+}
+
+impl FaultKind {
+    /// The one that injected bugs need by name.
+    pub const CUT_REDIS: Self = Self::Network(NetworkFault::Cut, Link::Redis);
+
+    /// All that any `seckill` can have, in the order of reports.
+    pub const ALL: [Self; 35] = [
+        Self::KillReplica,
+        Self::FreezeReplica,
+        Self::RollingRestart,
+        Self::RestartRedis,
+        Self::FlushRedis,
+        Self::FlushScripts,
+        Self::EvictRedis,
+        Self::FreezeRedis,
+        Self::FailOverRedis,
+        Self::RedisClock,
+        Self::PauseRedis,
+        Self::BusyRedis,
+        Self::RedisTooFewReplicas,
+        Self::RestartDatabase,
+        Self::FreezeDatabase,
+        Self::Network(NetworkFault::Cut, Link::Redis),
+        Self::Network(NetworkFault::Delay, Link::Redis),
+        Self::Network(NetworkFault::Reset, Link::Redis),
+        Self::Network(NetworkFault::HalfOpen, Link::Redis),
+        Self::Network(NetworkFault::Cut, Link::Database),
+        Self::Network(NetworkFault::Delay, Link::Database),
+        Self::Network(NetworkFault::Reset, Link::Database),
+        Self::Network(NetworkFault::HalfOpen, Link::Database),
+        Self::Network(NetworkFault::Cut, Link::Replica),
+        Self::Network(NetworkFault::Delay, Link::Replica),
+        Self::Network(NetworkFault::Reset, Link::Replica),
+        Self::Network(NetworkFault::HalfOpen, Link::Replica),
+        Self::Network(NetworkFault::Cut, Link::Zookeeper),
+        Self::Network(NetworkFault::Delay, Link::Zookeeper),
+        Self::Network(NetworkFault::Reset, Link::Zookeeper),
+        Self::Network(NetworkFault::HalfOpen, Link::Zookeeper),
+        Self::LoseCommit,
+        Self::LoseScript,
+        Self::HangUp,
+        Self::TwoAtOnce,
+    ];
+
+    /// The name on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KillReplica => "kill",
+            Self::FreezeReplica => "freeze",
+            Self::RollingRestart => "rolling-restart",
+            Self::RestartRedis => "redis-restart",
+            Self::FlushRedis => "redis-flush",
+            Self::FlushScripts => "redis-script-flush",
+            Self::EvictRedis => "redis-evict",
+            Self::FreezeRedis => "redis-freeze",
+            Self::FailOverRedis => "redis-failover",
+            Self::RedisClock => "redis-clock",
+            Self::PauseRedis => "redis-pause",
+            Self::BusyRedis => "redis-busy",
+            Self::RedisTooFewReplicas => "redis-too-few-replicas",
+            Self::RestartDatabase => "database-restart",
+            Self::FreezeDatabase => "database-freeze",
+            Self::Network(fault, link) => network::name(fault, link),
+            Self::LoseCommit => "lose-commit",
+            Self::LoseScript => "lose-script",
+            Self::HangUp => "hang-up",
+            Self::TwoAtOnce => "two-at-once",
+            Self::Failpoint => "failpoint",
+            Self::Targeted(targeted) => targeted.name(),
+        }
+    }
+
+    /// All that a cell can have, with the one that only some programs can.
+    pub fn known() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain([Self::Failpoint])
+    }
+
+    /// The fault of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::known().find(|kind| kind.name() == name)
+    }
+
+    /// What it does, in a sentence without a subject.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::KillReplica => "a replica is killed; its locks stay until their leases end",
+            Self::FreezeReplica => "a replica stands still past its lease, then goes on",
+            Self::RollingRestart => "every replica is restarted in turn; no request may fail",
+            Self::RestartRedis => "Redis is killed and comes back empty; all its locks are gone",
+            Self::FlushRedis => "Redis forgets all locks and order numbers",
+            Self::FlushScripts => "Redis forgets the scripts of locks and of queues",
+            Self::EvictRedis => "Redis evicts keys, and locks are keys like others",
+            Self::FreezeRedis => "Redis stands still while leases run on",
+            Self::FailOverRedis => "Redis fails over to a replica that has not heard of the locks",
+            Self::RedisClock => "the clock by which Redis ends leases jumps",
+            Self::PauseRedis => "Redis lets all writes wait while leases run on",
+            Self::BusyRedis => {
+                "Redis is busy with a script that does not end, and refuses the rest"
+            }
+            Self::RedisTooFewReplicas => {
+                "Redis has fewer replicas than it wants, and refuses all writes"
+            }
+            Self::RestartDatabase => "the database is killed in the middle of commits",
+            Self::FreezeDatabase => "the database stands still",
+            Self::Network(fault, link) => network::description(fault, link),
+            Self::LoseCommit => "transactions are committed whose answers are lost",
+            Self::LoseScript => {
+                "scripts of locks, or admissions, are executed whose answers are lost"
+            }
+            Self::HangUp => "clients close their connections in the middle of a purchase",
+            Self::TwoAtOnce => "two other faults happen at the same time",
+            Self::Failpoint => "a replica dies, panics or sleeps at a named point of a purchase",
+            Self::Targeted(targeted) => targeted.description(),
+        }
+    }
+
+    /// Whether it can happen to that lock on that path, or why not. The path `queued` is scripts
+    /// itself.
+    pub fn suits(self, lock: Lock, path: PurchaseMode) -> std::result::Result<(), &'static str> {
+        let queued = path == PurchaseMode::Queued;
+        match self {
+            Self::LoseScript if !queued && !lock.runs_scripts() => {
+                Err("that lock runs no script in Redis whose answer could be lost")
+            }
+            Self::FlushScripts if !queued && (!lock.runs_scripts() || lock == Lock::Redlock) => {
+                Err("that lock calls no script by its hash, which Redis could forget")
+            }
+            Self::Network(_, Link::Zookeeper) if lock.needs() != ExtraServers::ZooKeeper => {
+                Err("that lock never speaks to ZooKeeper")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What it needs. Two at once need what both of the schedule's pair need.
+    pub fn requirements(self, schedule: &Schedule) -> FaultRequirements {
+        let own_redis = FaultRequirements { own_redis: true, ..FaultRequirements::default() };
+        match self {
+            Self::RestartRedis
+            | Self::FlushRedis
+            | Self::FlushScripts
+            | Self::FreezeRedis
+            | Self::PauseRedis
+            | Self::BusyRedis
+            | Self::RedisTooFewReplicas => own_redis,
+            Self::EvictRedis => FaultRequirements { eviction: true, ..own_redis },
+            Self::RedisClock => FaultRequirements { clock: true, ..own_redis },
+            Self::FailOverRedis => FaultRequirements { follower: true, ..own_redis }
+                .and(FaultRequirements::link(Link::Redis)),
+            Self::LoseCommit => FaultRequirements::link(Link::Database),
+            Self::LoseScript => FaultRequirements::link(Link::Redis),
+            Self::TwoAtOnce => {
+                let [one, other] = schedule.pair;
+                one.requirements(schedule).and(other.requirements(schedule))
+            }
+            Self::Targeted(targeted) => targeted.requirements(),
+            Self::Network(_, link) => FaultRequirements::link(link),
+            _ => FaultRequirements::default(),
+        }
+    }
+
+    /// Lets it happen and heals it; what was seen of it.
+    pub async fn inject(self, context: &FaultContext<'_>) -> Result<String> {
+        match self {
+            Self::KillReplica => replicas::kill(context).await,
+            Self::FreezeReplica => replicas::freeze(context).await,
+            Self::RollingRestart => replicas::restart_all(context).await,
+            Self::RestartRedis => redis::restart(context).await,
+            Self::FlushRedis => redis::flush(context).await,
+            Self::FlushScripts => redis::flush_scripts(context).await,
+            Self::EvictRedis => redis::evict(context).await,
+            Self::FreezeRedis => redis::freeze(context).await,
+            Self::FailOverRedis => failover::fail_over(context).await,
+            Self::RedisClock => redis::jump_clock(context).await,
+            Self::PauseRedis => redis_refuses::pause(context).await,
+            Self::BusyRedis => redis_refuses::keep_busy(context).await,
+            Self::RedisTooFewReplicas => redis_refuses::want_replicas(context).await,
+            Self::RestartDatabase => database::restart(context).await,
+            Self::FreezeDatabase => database::freeze(context).await,
+            Self::Network(fault, link) => network::inject(context, fault, link).await,
+            Self::LoseCommit => replies::lose_commit(context).await,
+            Self::LoseScript => replies::lose_script(context).await,
+            Self::HangUp => clients::hang_up(context).await,
+            Self::TwoAtOnce => several::both(context).await,
+            Self::Failpoint => failpoint::fail(context).await,
+            Self::Targeted(targeted) => targeted.inject(context).await,
+        }
+    }
+}
+
+impl Serialize for FaultKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for FaultKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::named(&name).ok_or_else(|| de::Error::custom(format!("no fault is called {name:?}")))
+    }
+}
+
+/// Waits until it is so.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + WITNESS_TIMEOUT;
+    while !is_so() {
+        if tokio::time::Instant::now() >= deadline {
+            return Err(unseen(format!("not seen within {WITNESS_TIMEOUT:?}: {what}")));
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// The witness, unless what it tells of did not happen.
+fn witness(happened: bool, text: String) -> Result<String> {
+    if happened { Ok(text) } else { Err(unseen(format!("no witness: {text}"))) }
+}
+
+fn unseen(text: String) -> Error {
+    Error::Setup(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_one_name_by_which_it_is_found() {
+        for kind in FaultKind::known() {
+            assert_eq!(FaultKind::named(kind.name()), Some(kind));
+        }
+        assert_eq!(FaultKind::named("none"), None);
+    }
+
+    #[test]
+    fn a_fault_of_a_way_needs_that_way_and_two_at_once_what_both_need() {
+        let schedule = Schedule {
+            pair: [FaultKind::Network(NetworkFault::Cut, Link::Redis), FaultKind::LoseCommit],
+            ..Schedule::of(1, "a cell", 2)
+        };
+        let both = FaultKind::TwoAtOnce.requirements(&schedule);
+        assert!(both.has(Link::Redis) && both.has(Link::Database) && !both.has(Link::Replica));
+        for kind in FaultKind::ALL {
+            if let FaultKind::Network(_, link) = kind {
+                assert_eq!(
+                    kind.requirements(&schedule),
+                    FaultRequirements::link(link),
+                    "{}",
+                    kind.name()
+                );
+            }
+        }
+    }
+}

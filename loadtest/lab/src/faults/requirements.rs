@@ -1,0 +1,46 @@
+//! What a deployment must have before a fault can happen.
+
+use super::Link;
+
+/// What a fault needs to be there before it can happen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a thing of its own")]
+pub struct FaultRequirements {
+    /// Redis servers that belong to the deployment alone.
+    pub own_redis: bool,
+    /// A replica of the main one.
+    pub follower: bool,
+    /// A clock of it that can be set.
+    pub clock: bool,
+    /// Replicas that do not mind a Redis that evicts.
+    pub eviction: bool,
+    /// Ways, by [`Link`].
+    pub(super) links: [bool; 4],
+}
+
+impl FaultRequirements {
+    /// Nothing but that proxied link.
+    pub fn link(link: Link) -> Self {
+        let mut requirements = Self::default();
+        requirements.links[link as usize] = true;
+        requirements
+    }
+
+    /// Whether that link must be proxied.
+    pub fn has(self, link: Link) -> bool {
+        self.links[link as usize]
+    }
+
+    /// What both need.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let links = [0, 1, 2, 3].map(|link| self.links[link] || other.links[link]);
+        Self {
+            own_redis: self.own_redis || other.own_redis,
+            follower: self.follower || other.follower,
+            clock: self.clock || other.clock,
+            eviction: self.eviction || other.eviction,
+            links,
+        }
+    }
+}

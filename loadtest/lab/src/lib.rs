@@ -1,0 +1,44 @@
+//! The laboratory: private servers, cells, and what each must show.
+//!
+//! - the kinds of lock ([`lock`]), and what each cell must show ([`predict`]);
+//! - a cell's place ([`cell_axes`]), what it is ([`cell_spec`]), and its faults ([`faults`]);
+//! - private servers ([`cluster`], [`deployment`]);
+//! - one cell ([`cell`]), and one with a fault in its middle ([`round`]);
+//! - runs of cells ([`runner`], [`matrix`], [`presets`], [`compare`]);
+//! - bugs that it must catch ([`injected_bugs`], [`injection_run`]), and histories that stay
+//!   ([`histories`]).
+//!
+//! It returns results ([`results`]) and draws none. While it runs, it tells an observer of each
+//! cell that ends.
+
+pub mod cell;
+pub mod cell_axes;
+pub mod cell_plan;
+pub mod cell_spec;
+pub mod cluster;
+mod command;
+pub mod compare;
+pub mod deployment;
+pub mod detail;
+pub mod faults;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
+pub mod histories;
+pub mod injected_bugs;
+pub mod injection_run;
+mod load_rate;
+pub mod lock;
+pub mod matrix;
+pub mod metrics;
+pub mod oversell_moment;
+pub mod predict;
+pub mod presets;
+pub mod results;
+mod resume_state;
+pub mod round;
+mod round_history;
+pub mod runner;
+mod sale;
+mod seeded_rng;
+mod sell_out;
+pub mod series;

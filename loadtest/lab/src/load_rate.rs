@@ -1,0 +1,176 @@
+//! The rate of a round's load: how many users it sends, whether it was healthy before the fault,
+//! and when it has recovered after it. After the fault only requests that were to leave after it
+//! count. The answers of those that waited it out come all at once, and would look quick.
+
+use std::time::{Duration, Instant};
+
+use loadtest_judge::setting::Scope;
+use loadtest_load::live::{LiveFigures, LiveSnapshot};
+use loadtest_load::outcome::Outcome;
+use loadtest_measure::error::{Error, Result};
+use tokio::time::sleep;
+
+use crate::cell_axes::Load;
+use crate::cell_spec::{CellSpec, FAULT_WORK_MS};
+use crate::lock::Lock;
+
+/// Users who come per second: an open loop, so what a fault holds up is held up for all of them.
+const USERS_PER_S: f64 = 50.0;
+/// Users who come per second where purchases are locked in `ZooKeeper`. A purchase is up to seven
+/// round trips to a JVM that has just started. At 50 users a second they saturate two processors.
+const ZOOKEEPER_USERS_PER_S: f64 = 20.0;
+/// What a purchase takes besides its work where all follow one another, on a slow machine.
+const PURCHASE_OVERHEAD_MS: u64 = 20;
+/// Share of the deployment's capacity that is asked for where purchases follow one another.
+const CAPACITY_SHARE: f64 = 0.5;
+/// A load is healthy that is answered at this part of its pace.
+const MIN_ANSWERED_SHARE: f64 = 0.5;
+/// Fewest answers and fewest purchases before a fault.
+const MIN_ANSWERS: u64 = 30;
+const MIN_BOUGHT: u64 = 5;
+/// How long a load may take until it is healthy, and until something is in flight.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long throughput may take until it is back; it is measured, not demanded.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The least time that a load goes on after a fault.
+pub(super) const MIN_LOAD_AFTER_FAULT: Duration = Duration::from_millis(1200);
+/// Throughput counts as recovered at this share of what it was before. Half a second has few
+/// answers, and one or two of them may fall into the next sample.
+const RECOVERED_SHARE: f64 = 0.9;
+/// Over this many samples.
+const RATE_WINDOW_SAMPLES: usize = 5;
+pub(super) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a round asks of its deployment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LoadRate {
+    /// Users who come per second.
+    pub(super) users_per_s: f64,
+    /// Answers per second that must decide something before a fault.
+    steady_per_s: Option<f64>,
+}
+
+impl LoadRate {
+    /// A rate below the deployment's capacity, so that only the fault delays requests. A load whose
+    /// work is longer than the matrix's is a crowd that waits on purpose, because its bug shows in
+    /// the waiting. Of that load only purchases are demanded.
+    #[allow(clippy::cast_precision_loss)]
+    pub(super) fn of(trial: CellSpec, load: &Load) -> Self {
+        if load.work_ms > FAULT_WORK_MS {
+            return Self { users_per_s: USERS_PER_S, steady_per_s: None };
+        }
+        let per_user = load.requests_per_user as f64;
+        let users_per_s = match trial.place.scope {
+            Scope::User if trial.place.lock == Lock::Zookeeper => ZOOKEEPER_USERS_PER_S,
+            Scope::User => USERS_PER_S,
+            Scope::Voucher => {
+                let capacity_per_s = 1000.0 / (load.work_ms + PURCHASE_OVERHEAD_MS) as f64;
+                USERS_PER_S.min(CAPACITY_SHARE * capacity_per_s / per_user)
+            }
+        };
+        Self { users_per_s, steady_per_s: Some(MIN_ANSWERED_SHARE * users_per_s * per_user) }
+    }
+
+    /// Why a load that was answered so, and whose last answers decided so much per second, is not
+    /// healthy; `None` if it is.
+    fn why_unhealthy(&self, seen: &LiveSnapshot, decided_per_s: f64) -> Option<String> {
+        let (answers, bought) = (seen.total(), seen.count(Outcome::Bought));
+        if answers < MIN_ANSWERS {
+            return Some(format!("{answers} answers are fewer than {MIN_ANSWERS}"));
+        }
+        if bought < MIN_BOUGHT {
+            return Some(format!("{bought} purchases are fewer than {MIN_BOUGHT}"));
+        }
+        let steady_per_s = self.steady_per_s?;
+        if decided_per_s < steady_per_s {
+            return Some(format!(
+                "{decided_per_s:.0} answers a second decided something, not {steady_per_s:.0}"
+            ));
+        }
+        let waiting = seen.waiting;
+        (waiting > 0).then(|| format!("{waiting} arrivals found no connection free"))
+    }
+}
+
+/// Answers that decided something so far, looked at ten times a second.
+pub(super) struct Samples<'a> {
+    live: &'a LiveFigures,
+    began: Instant,
+    taken: Vec<(Duration, u64)>,
+}
+
+impl<'a> Samples<'a> {
+    /// From now on, none taken yet.
+    pub(super) fn of(live: &'a LiveFigures) -> Self {
+        Self { live, began: Instant::now(), taken: Vec::new() }
+    }
+
+    async fn take(&mut self) {
+        self.taken.push((self.began.elapsed(), self.live.decided()));
+        sleep(SAMPLE_INTERVAL).await;
+    }
+
+    /// Until that moment, until the load is healthy, and until a request is in flight; an error if
+    /// it does not get healthy.
+    pub(super) async fn until_due(&mut self, after_ms: u64, load_rate: LoadRate) -> Result<()> {
+        let due = Duration::from_millis(after_ms);
+        loop {
+            let why_unhealthy = load_rate.why_unhealthy(&self.live.glance(), self.rate());
+            match why_unhealthy {
+                None if self.began.elapsed() >= due => break,
+                Some(why) if self.began.elapsed() > START_TIMEOUT => {
+                    return Err(Error::Unhealthy(why));
+                }
+                _ => self.take().await,
+            }
+        }
+        let healthy = Instant::now();
+        while self.live.in_flight() == 0 && healthy.elapsed() < START_TIMEOUT {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Per second over the last samples.
+    pub(super) fn rate(&self) -> f64 {
+        let first = self.taken.len().checked_sub(RATE_WINDOW_SAMPLES + 1);
+        match (first.and_then(|first| self.taken.get(first)), self.taken.last()) {
+            (Some(first), Some(last)) => per_s(first, last),
+            _ => 0.0,
+        }
+    }
+
+    /// Goes on until about as many are decided per second as before, of requests that were to leave
+    /// from now on; milliseconds until then. Where nothing was decided before, there is nothing
+    /// that could come back.
+    pub(super) async fn until_back(&mut self, before_per_s: f64) -> Option<u64> {
+        let healed = Instant::now();
+        self.live.restart_counting();
+        self.taken.clear();
+        let (had_pace, mut back_after_ms) = (before_per_s > 0.0, None);
+        while healed.elapsed() < MIN_LOAD_AFTER_FAULT
+            || (had_pace && back_after_ms.is_none() && healed.elapsed() < RECOVERY_TIMEOUT)
+        {
+            self.take().await;
+            let Some(first) = self.taken.len().checked_sub(RATE_WINDOW_SAMPLES + 1) else {
+                continue;
+            };
+            if had_pace && back_after_ms.is_none() && self.rate() >= RECOVERED_SHARE * before_per_s
+            {
+                let began = self.taken[first].0.saturating_sub(healed.duration_since(self.began));
+                back_after_ms = u64::try_from(began.as_millis()).ok();
+            }
+        }
+        back_after_ms
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn per_s((from, before): &(Duration, u64), (to, after): &(Duration, u64)) -> f64 {
+    let seconds = to.saturating_sub(*from).as_secs_f64();
+    if seconds > 0.0 { after.saturating_sub(*before) as f64 / seconds } else { 0.0 }
+}
+
+#[cfg(test)]
+#[path = "load_rate_tests.rs"]
+mod tests;

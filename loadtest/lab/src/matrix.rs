@@ -1,0 +1,260 @@
+//! The matrix: any product of locks, scopes, guards, replicas, scenarios and faults, or a
+//! preset of cells, each held against what it is predicted to show.
+//!
+//! A cell that was predicted to break and did not is run again, up to [`MAX_TRIES`] times. Then it
+//! counts as *not shown*, which fails the run. A cell that was predicted to hold and broke is not
+//! run again. A combination without a prediction is not generated, and the reason is counted. Bugs
+//! injected after the cells ([`crate::injection_run`]) show that the same judge would have found a
+//! breach.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use loadtest_judge::setting::{Guards, Scope};
+use loadtest_load::api;
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::machine::Machine;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::cell::CellReport;
+use crate::cell_axes::{CellAxes, Load, PurchaseMode};
+use crate::cell_plan::{CellPlan, CellRequest};
+use crate::cell_spec::CellSpec;
+use crate::compare::MAX_REPLICAS;
+use crate::faults::FaultKind;
+use crate::histories::Histories;
+use crate::injection_run::InjectionRun;
+use crate::lock::Lock;
+use crate::predict::Scenario;
+use crate::presets::Preset;
+use crate::results::{CellSelection, RunEvent, RunObserver, RunResults};
+use crate::resume_state::{ResumeKey, ResumeState};
+use crate::runner::{ClusterSpec, Runner};
+
+/// Most cells of one run.
+pub const MAX_CELLS: usize = 10_000;
+/// How often a cell is run that does not show what it is to show.
+pub const MAX_TRIES: u32 = 3;
+
+/// What the cells are the product of.
+#[derive(Debug, Clone)]
+pub struct Axes {
+    /// Locks.
+    pub locks: Vec<Lock>,
+    /// What they are held for.
+    pub scopes: Vec<Scope>,
+    /// With and without the database's guards.
+    pub guards: Vec<Guards>,
+    /// Numbers of replicas.
+    pub replicas: Vec<u16>,
+    /// What happens around the locked section.
+    pub scenarios: Vec<Scenario>,
+    /// Faults; `None` is no fault.
+    pub faults: Vec<Option<FaultKind>>,
+    /// When replicas answer.
+    pub path: PurchaseMode,
+}
+
+/// Combinations that are not generated, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotGenerated {
+    /// The reason.
+    pub because: &'static str,
+    /// How many.
+    pub combinations: usize,
+}
+
+/// A run of the matrix.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    /// What clusters are made of.
+    pub parts: ClusterSpec,
+    /// The cells.
+    pub trials: Vec<CellSpec>,
+    /// Combinations that are none.
+    pub not_generated: Vec<NotGenerated>,
+    /// The flag that names the cells, if one does.
+    pub preset: Option<Preset>,
+    /// How many of the preset's cells were drawn, if not all.
+    pub sample: Option<usize>,
+    /// The load of cells that have none of their own.
+    pub load: Load,
+    /// What settles all schedules.
+    pub seed: u64,
+    /// Bugs that are injected after the cells.
+    pub planting: InjectionRun,
+    /// Where what is finished is remembered.
+    pub resume: Option<PathBuf>,
+    /// Where the histories of its cells are.
+    pub histories: Option<Histories>,
+}
+
+impl Axes {
+    /// All cells, each once, and what is none.
+    pub fn trials(&self) -> (Vec<CellSpec>, Vec<NotGenerated>) {
+        let (mut trials, mut skipped) = (Vec::new(), BTreeMap::<&'static str, usize>::new());
+        for place in self.places() {
+            for &fault in &self.faults {
+                for &scenario in &self.scenarios {
+                    let trial = CellSpec { place, scenario, fault };
+                    match trial.supports_mode(self.path).and_then(|()| trial.expectation()) {
+                        Ok(_) if !trials.contains(&trial) => trials.push(trial),
+                        Ok(_) => {}
+                        Err(because) => *skipped.entry(because).or_default() += 1,
+                    }
+                }
+            }
+        }
+        let not_generated = skipped
+            .into_iter()
+            .map(|(because, combinations)| NotGenerated { because, combinations })
+            .collect();
+        (trials, not_generated)
+    }
+
+    fn places(&self) -> Vec<CellAxes> {
+        let mut places = Vec::new();
+        for &guards in &self.guards {
+            for &scope in &self.scopes {
+                for &replicas in &self.replicas {
+                    for &lock in &self.locks {
+                        places.push(CellAxes { lock, scope, guards, replicas });
+                    }
+                }
+            }
+        }
+        places
+    }
+}
+
+/// Checks the bounds of a matrix before anything is started.
+pub fn check(trials: &[CellSpec], not_generated: &[NotGenerated]) -> Result<()> {
+    let cells = trials.len();
+    if cells > MAX_CELLS {
+        return Err(Error::Usage(format!("{cells} cells are more than {MAX_CELLS}")));
+    }
+    if cells == 0 {
+        let why: Vec<_> = not_generated.iter().map(|one| one.because).collect();
+        return Err(Error::Usage(format!("there is no cell to run: {}", why.join("; "))));
+    }
+    let wrong = |trial: &CellSpec| !(1..=MAX_REPLICAS).contains(&trial.place.replicas);
+    if trials.iter().any(wrong) {
+        return Err(Error::Usage(format!("replicas must be 1 to {MAX_REPLICAS}")));
+    }
+    Ok(())
+}
+
+impl Matrix {
+    /// Runs every cell and every injected bug that is not finished; one that fails is reported and
+    /// the others go on.
+    pub async fn run(
+        &self,
+        observer: RunObserver<'_>,
+        stop: &CancellationToken,
+    ) -> Result<RunResults> {
+        let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
+        let mut state = ResumeState::open(self.resume.as_deref())?;
+        let trials: Vec<CellSpec> =
+            self.trials.iter().copied().chain(self.planting.trials()).collect();
+        let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;
+        let mut cells = Vec::with_capacity(self.trials.len());
+        let mut resumed = 0;
+        for &trial in &self.trials {
+            let key = self.key(trial, &runner);
+            if let Some(finished) = state.cell(&key) {
+                resumed += 1;
+                cells.push(finished);
+                continue;
+            }
+            let cell = self.run_until_shown(trial, &mut runner, stop).await;
+            if !stop.is_cancelled() {
+                let (number, total) = (cells.len() + 1, self.trials.len());
+                observer(RunEvent::CellFinished { cell: &cell, number, total });
+                if is_conclusive(&cell) {
+                    state.remember_cell(&key, &cell)?;
+                }
+            }
+            cells.push(cell);
+        }
+        let planted = match &self.planting.rows[..] {
+            [] => None,
+            _ => Some(self.planting.run(&mut runner, &mut state, observer, stop).await?),
+        };
+        Ok(RunResults {
+            cells,
+            not_applicable: Vec::new(),
+            selection: Some(CellSelection {
+                not_generated: self.not_generated.clone(),
+                resumed,
+                seed: self.seed,
+                preset: self.preset,
+                sample: self.sample,
+            }),
+            planted,
+            load: self.load.clone(),
+            chosen: self.parts.chosen.clone(),
+            settings: runner.settings(),
+            versions: runner.versions(),
+            machine: Machine::read(),
+            started_at,
+            took_s: began.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Runs a cell until it shows what it is to show, at most [`MAX_TRIES`] times. The seed rises
+    /// with each try, or the same schedule would miss again.
+    async fn run_until_shown(
+        &self,
+        trial: CellSpec,
+        runner: &mut Runner,
+        stop: &CancellationToken,
+    ) -> CellReport {
+        let mut tries = 1;
+        loop {
+            let seed = self.seed.wrapping_add(u64::from(tries) - 1);
+            let wanted = CellRequest { trial, default_load: &self.load, seed };
+            let is_last = |report: &CellReport| {
+                tries == MAX_TRIES || !is_worth_retrying(report) || stop.is_cancelled()
+            };
+            let is_red = |report: &CellReport| is_last(report) && !report.ok();
+            let report = runner.run(&wanted, self.histories.as_ref(), is_red, stop).await;
+            if is_last(&report) {
+                return CellReport { seed, tries, ..report };
+            }
+            tries += 1;
+        }
+    }
+
+    fn key(&self, trial: CellSpec, runner: &Runner) -> ResumeKey {
+        let cell_plan =
+            CellPlan::of(&CellRequest { trial, default_load: &self.load, seed: self.seed });
+        ResumeKey::of(&cell_plan.identity(), runner)
+    }
+}
+
+/// Whether another try may show what this one did not. It kept more promises than predicted, its
+/// fault missed its moment, or its load ended before the fault. Never if it has found a violation.
+fn is_worth_retrying(report: &CellReport) -> bool {
+    let missed = report.spoiled || report.scenario.is_frozen() && !report.valid;
+    let not_shown = report.valid && report.observed != report.predicted;
+    !found_violation(report) && (missed || not_shown)
+}
+
+/// Whether a cell, valid or not, has found a promise that was not kept and should have been.
+fn found_violation(report: &CellReport) -> bool {
+    let breaks_more = report.observed.oversells && !report.predicted.oversells
+        || report.observed.duplicates && !report.predicted.duplicates;
+    breaks_more || !report.broken_rules.is_empty() || report.died
+}
+
+/// Whether a cell is finished: another run of it could only say the same, or would hide what this
+/// one has found.
+fn is_conclusive(report: &CellReport) -> bool {
+    report.died || report.error.is_none() && (report.valid || found_violation(report))
+}
+
+#[cfg(test)]
+#[path = "matrix_tests.rs"]
+mod tests;

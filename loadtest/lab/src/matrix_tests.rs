@@ -1,0 +1,156 @@
+use clap::ValueEnum as _;
+use loadtest_judge::verdict::Rule;
+
+use super::*;
+use crate::predict::Prediction;
+
+fn axes() -> Axes {
+    Axes {
+        locks: vec![Lock::Local, Lock::Redisson],
+        scopes: vec![Scope::User, Scope::Voucher],
+        guards: vec![Guards::Off, Guards::On],
+        replicas: vec![1, 3],
+        scenarios: vec![Scenario::ShortWork],
+        faults: vec![None],
+        path: PurchaseMode::Direct,
+    }
+}
+
+#[test]
+fn the_matrix_is_the_product_of_its_axes_each_cell_once() {
+    let twice = Axes { replicas: vec![1, 3, 1], ..axes() };
+    for axes in [axes(), twice] {
+        let (trials, not_generated) = axes.trials();
+        assert_eq!((trials.len(), not_generated.len()), (16, 0));
+    }
+}
+
+#[test]
+fn combinations_without_a_prediction_are_no_cells_and_are_counted_with_the_reason() {
+    let faults = vec![None, Some(FaultKind::KillReplica)];
+    let (trials, not_generated) = Axes { faults, ..axes() }.trials();
+    assert_eq!(trials.len(), 16 + 8, "with guards on only");
+    let [one] = &not_generated[..] else { panic!("{not_generated:?}") };
+    assert_eq!(one.combinations, 8);
+    assert!(one.because.contains("without guards"), "{}", one.because);
+    let all = Axes {
+        locks: Lock::value_variants().to_vec(),
+        scenarios: Scenario::value_variants().to_vec(),
+        faults: std::iter::once(None).chain(FaultKind::ALL.map(Some)).collect(),
+        ..axes()
+    };
+    let product = all.locks.len() * 2 * 2 * 2 * all.scenarios.len() * all.faults.len();
+    let (trials, not_generated) = all.trials();
+    let counted: usize = not_generated.iter().map(|one| one.combinations).sum();
+    assert_eq!(trials.len() + counted, product);
+}
+
+#[test]
+fn on_the_path_queued_each_number_of_replicas_has_a_cell_for_each_fault_that_it_can_have() {
+    let faults: Vec<_> = std::iter::once(None).chain(FaultKind::known().map(Some)).collect();
+    let all = Axes {
+        locks: vec![Lock::None, Lock::Redisson],
+        scenarios: Scenario::value_variants().to_vec(),
+        faults,
+        path: PurchaseMode::Queued,
+        ..axes()
+    };
+    let product = 2 * 2 * 2 * 2 * all.scenarios.len() * all.faults.len();
+    let (trials, not_generated) = all.trials();
+    let counted: usize = not_generated.iter().map(|one| one.combinations).sum();
+    assert_eq!(trials.len() + counted, product);
+    // Not those of ZooKeeper, and of points in a purchase under a lock.
+    let with_fault = FaultKind::ALL.len() - 4;
+    assert_eq!(trials.len(), 2 * (1 + with_fault));
+    for CellSpec { place, scenario, .. } in trials {
+        let CellAxes { lock, scope, guards, .. } = place;
+        assert_eq!((lock, scope, guards), (Lock::None, Scope::User, Guards::On));
+        assert_eq!(scenario, Scenario::ShortWork);
+    }
+    let (none, why) = Axes { path: PurchaseMode::Queued, ..axes() }.trials();
+    let error = check(&none, &why).expect_err("no cell");
+    assert!(error.to_string().contains("the path queued takes no lock"), "{error}");
+}
+
+#[test]
+fn a_matrix_beyond_its_bounds_is_a_usage_error_that_says_why_there_is_no_cell() {
+    let checked = |axes: Axes| {
+        let (trials, not_generated) = axes.trials();
+        check(&trials, &not_generated)
+    };
+    assert!(checked(axes()).is_ok());
+    let none =
+        Axes { guards: vec![Guards::Off], faults: vec![Some(FaultKind::KillReplica)], ..axes() };
+    let error = checked(none).expect_err("no cell");
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("without guards"), "{error}");
+    for replicas in [0, 17] {
+        let wrong =
+            checked(Axes { replicas: vec![replicas], ..axes() }).expect_err("no such number");
+        assert_eq!(
+            (wrong.exit_code(), wrong.to_string().contains("1 to 16")),
+            (2, true),
+            "{wrong}"
+        );
+    }
+}
+
+fn report(observed: Prediction, predicted: Prediction, valid: bool) -> CellReport {
+    let place =
+        CellAxes { lock: Lock::Redisson, scope: Scope::Voucher, guards: Guards::Off, replicas: 2 };
+    let trial = CellSpec::plain(place);
+    let failed = CellReport::failed(trial, 100, String::new(), std::time::Duration::ZERO);
+    CellReport { predicted, observed, valid, ..failed }
+}
+
+#[test]
+fn only_a_cell_that_showed_too_little_has_another_try() {
+    use Prediction as P;
+    assert!(is_worth_retrying(&report(P::HOLDS, P::OVERSELLS, true)));
+    assert!(is_worth_retrying(&report(P::OVERSELLS, P::BREAKS, true)));
+    assert!(!is_worth_retrying(&report(P::OVERSELLS, P::OVERSELLS, true)), "it is shown");
+    assert!(!is_worth_retrying(&report(P::OVERSELLS, P::HOLDS, true)), "it broke");
+    assert!(!is_worth_retrying(&report(P::BREAKS, P::OVERSELLS, true)), "it broke more");
+    assert!(!is_worth_retrying(&report(P::HOLDS, P::OVERSELLS, false)), "it was no load");
+    let missed =
+        CellReport { scenario: Scenario::FrozenUnfenced, ..report(P::HOLDS, P::OVERSELLS, false) };
+    assert!(is_worth_retrying(&missed), "the fault missed its moment");
+    let spoiled = CellReport { spoiled: true, ..report(P::HOLDS, P::HOLDS, false) };
+    assert!(is_worth_retrying(&spoiled), "it was never healthy");
+    assert!(
+        !is_worth_retrying(&CellReport { observed: P::BREAKS, ..spoiled }),
+        "it broke all the same"
+    );
+}
+
+/// A round whose load did not come as far as planned, in which these rules were broken.
+fn with_broken(report: CellReport, broken: &[Rule]) -> CellReport {
+    let round = crate::fixtures::frozen(Scenario::FrozenFenced, 0).round;
+    CellReport { round, broken_rules: broken.to_vec(), ..report }
+}
+
+#[test]
+fn a_round_that_has_found_something_is_not_run_again_though_it_is_invalid_besides() {
+    use Prediction as P;
+    let invalid = || report(P::HOLDS, P::HOLDS, false);
+    let frozen = || CellReport { scenario: Scenario::FrozenFenced, ..invalid() };
+    let spoiled = || CellReport { spoiled: true, ..invalid() };
+    for missed in [frozen(), spoiled()] {
+        assert!(is_worth_retrying(&with_broken(missed.clone(), &[])));
+        let found = with_broken(missed, &[Rule::SoldOutStaysSoldOut]);
+        assert!(!is_worth_retrying(&found));
+    }
+    assert!(!is_worth_retrying(&CellReport { died: true, ..frozen() }), "a replica died");
+}
+
+#[test]
+fn a_cell_is_finished_if_it_is_valid_or_has_found_something() {
+    use Prediction as P;
+    let cell = |valid| CellReport { error: None, ..report(P::HOLDS, P::HOLDS, valid) };
+    assert!(is_conclusive(&cell(true)));
+    assert!(!is_conclusive(&cell(false)), "it shows nothing");
+    assert!(is_conclusive(&with_broken(cell(false), &[Rule::EachReplicaServes])));
+    let failed = report(P::HOLDS, P::HOLDS, false);
+    assert!(!is_conclusive(&failed), "it could not be run");
+    assert!(is_conclusive(&CellReport { died: true, ..failed }), "its replica died");
+}

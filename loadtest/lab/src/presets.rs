@@ -1,0 +1,247 @@
+//! Presets of cells: the smoke run, the story, and everything.
+
+use clap::ValueEnum as _;
+use loadtest_judge::setting::{Guards, Scope};
+use serde::Serialize;
+
+use crate::cell_axes::{CellAxes, PurchaseMode};
+use crate::cell_spec::CellSpec;
+use crate::faults::{FaultKind, Link, NetworkFault};
+use crate::injection_run::DEFAULT_SEEDS;
+use crate::lock::Lock;
+use crate::matrix::{Axes, NotGenerated};
+use crate::predict::Scenario;
+use crate::seeded_rng::SeededRng;
+
+/// Cells that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Every lock and every fault at least once, in a few minutes.
+    Smoke,
+    /// What a lock is good for.
+    Story,
+    /// Everything that has a prediction.
+    Full,
+}
+
+impl Preset {
+    /// The name of its flag.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Story => "story",
+            Self::Full => "full",
+        }
+    }
+
+    /// Draws `count` of these cells by the seed.
+    pub fn sample(trials: Vec<CellSpec>, count: usize, seed: u64) -> Vec<CellSpec> {
+        SeededRng::of(seed, "sample").some_of(trials, count)
+    }
+
+    /// Names of the bugs that are injected after its cells, and seeds of each. None in the smoke
+    /// run: a test of its own plants some.
+    pub fn plants(self) -> (&'static [&'static str], u64) {
+        match self {
+            Self::Smoke => (&[], DEFAULT_SEEDS),
+            Self::Story => (&STORY_BUGS, 1),
+            Self::Full => (&["all"], DEFAULT_SEEDS),
+        }
+    }
+
+    /// Names of the bugs injected by default, and seeds of each. A matrix without a preset, and a
+    /// sample of one, has none.
+    pub fn default_bugs(preset: Option<Self>, is_sample: bool) -> (&'static [&'static str], u64) {
+        match preset {
+            Some(preset) if !is_sample => preset.plants(),
+            _ => (&[], DEFAULT_SEEDS),
+        }
+    }
+
+    /// The preset's cells, and combinations that are not generated.
+    pub fn trials(self) -> (Vec<CellSpec>, Vec<NotGenerated>) {
+        match self {
+            Self::Smoke => (smoke(), Vec::new()),
+            Self::Story => (story(), Vec::new()),
+            Self::Full => full(),
+        }
+    }
+}
+
+/// Bugs that the story ends with: one of a lock, one of the sale, one of its account, none of which
+/// needs a fault to show.
+const STORY_BUGS: [&str; 3] = ["release-before-commit", "no-stock-condition", "lying-audit"];
+
+/// For each fault the lock under which the smoke run has it: all locks but one have a turn, and the
+/// last one, `none`, has its cell without a fault.
+const SMOKE_FAULTS: [(FaultKind, Lock); 35] = [
+    (FaultKind::KillReplica, Lock::Redisson),
+    (FaultKind::FreezeReplica, Lock::LuaRelease),
+    (FaultKind::RollingRestart, Lock::Redisson),
+    (FaultKind::RestartRedis, Lock::Reentrant),
+    (FaultKind::FlushRedis, Lock::Fair),
+    (FaultKind::FlushScripts, Lock::Redisson),
+    (FaultKind::EvictRedis, Lock::ReadWrite),
+    (FaultKind::FreezeRedis, Lock::SetNx),
+    (FaultKind::FailOverRedis, Lock::Redisson),
+    (FaultKind::RedisClock, Lock::SetnxExpire),
+    (FaultKind::PauseRedis, Lock::Redisson),
+    (FaultKind::BusyRedis, Lock::Redisson),
+    (FaultKind::RedisTooFewReplicas, Lock::Redisson),
+    (FaultKind::RestartDatabase, Lock::MysqlNamed),
+    (FaultKind::FreezeDatabase, Lock::MysqlTable),
+    (FaultKind::Network(NetworkFault::Cut, Link::Redis), Lock::OwnerCheck),
+    (FaultKind::Network(NetworkFault::Delay, Link::Redis), Lock::GetsetTimestamp),
+    (FaultKind::Network(NetworkFault::Reset, Link::Redis), Lock::Multi),
+    (FaultKind::Network(NetworkFault::HalfOpen, Link::Redis), Lock::Redlock),
+    (FaultKind::Network(NetworkFault::Cut, Link::Database), Lock::MysqlRow),
+    (FaultKind::Network(NetworkFault::Delay, Link::Database), Lock::Local),
+    (FaultKind::Network(NetworkFault::Reset, Link::Database), Lock::Redisson),
+    (FaultKind::Network(NetworkFault::HalfOpen, Link::Database), Lock::Redisson),
+    (FaultKind::Network(NetworkFault::Cut, Link::Replica), Lock::Redisson),
+    (FaultKind::Network(NetworkFault::Delay, Link::Replica), Lock::Redisson),
+    (FaultKind::Network(NetworkFault::Reset, Link::Replica), Lock::Redisson),
+    (FaultKind::Network(NetworkFault::HalfOpen, Link::Replica), Lock::Redisson),
+    (FaultKind::Network(NetworkFault::Cut, Link::Zookeeper), Lock::Zookeeper),
+    (FaultKind::Network(NetworkFault::Delay, Link::Zookeeper), Lock::Zookeeper),
+    (FaultKind::Network(NetworkFault::Reset, Link::Zookeeper), Lock::Zookeeper),
+    (FaultKind::Network(NetworkFault::HalfOpen, Link::Zookeeper), Lock::Zookeeper),
+    (FaultKind::LoseCommit, Lock::Redisson),
+    (FaultKind::LoseScript, Lock::Redisson),
+    (FaultKind::HangUp, Lock::Redisson),
+    (FaultKind::TwoAtOnce, Lock::Redisson),
+];
+
+/// Every lock and every fault at least once, in a few minutes.
+fn smoke() -> Vec<CellSpec> {
+    let plain =
+        |lock, scope, guards| CellSpec::plain(CellAxes { lock, scope, guards, replicas: 2 });
+    let mut trials = vec![
+        plain(Lock::None, Scope::User, Guards::On),
+        CellSpec { scenario: Scenario::Inside, ..plain(Lock::Redisson, Scope::User, Guards::Off) },
+        frozen(Lock::Redisson, Scenario::FrozenUnfenced, 2),
+        frozen(Lock::Redisson, Scenario::FrozenFenced, 2),
+    ];
+    trials.extend(SMOKE_FAULTS.map(|(fault, lock)| CellSpec {
+        fault: Some(fault),
+        ..plain(lock, Scope::User, Guards::On)
+    }));
+    let is_there = |lock: &Lock| trials.iter().any(|trial| trial.place.lock == *lock);
+    let others: Vec<Lock> =
+        Lock::value_variants().iter().copied().filter(|lock| !is_there(lock)).collect();
+    trials.extend(others.into_iter().map(|lock| plain(lock, Scope::User, Guards::On)));
+    trials
+}
+
+/// What a lock is good for, in the order of the story.
+///
+/// First the local lock against a distributed one, on one replica and on three, without the
+/// database's guards and with them. Then work that outlasts a lease, and a frozen holder without
+/// and with fencing.
+fn story() -> Vec<CellSpec> {
+    let mut trials = Vec::new();
+    for guards in [Guards::Off, Guards::On] {
+        for scope in [Scope::User, Scope::Voucher] {
+            for replicas in [1, 3] {
+                for lock in [Lock::Local, Lock::Redisson] {
+                    trials.push(CellSpec::plain(CellAxes { lock, scope, guards, replicas }));
+                }
+            }
+        }
+    }
+    let place = |lock| CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas: 3 };
+    let long = |lock, scenario| CellSpec { place: place(lock), scenario, fault: None };
+    trials.extend([
+        long(Lock::LuaRelease, Scenario::LongWorkIgnored),
+        long(Lock::LuaRelease, Scenario::LongWorkStopped),
+        long(Lock::Redisson, Scenario::LongWorkKept),
+        frozen(Lock::Redisson, Scenario::FrozenUnfenced, 3),
+        frozen(Lock::Redisson, Scenario::FrozenFenced, 3),
+    ]);
+    trials
+}
+
+/// Everything that has a prediction, on two replicas and, without a fault, on one and on four.
+fn full() -> (Vec<CellSpec>, Vec<NotGenerated>) {
+    let locks = Lock::value_variants().to_vec();
+    let scopes = vec![Scope::User, Scope::Voucher];
+    let guards = vec![Guards::Off, Guards::On];
+    let scenarios = Scenario::value_variants().to_vec();
+    let path = PurchaseMode::Direct;
+    let calm = Axes {
+        locks: locks.clone(),
+        scopes: scopes.clone(),
+        guards: guards.clone(),
+        replicas: vec![1, 2, 4],
+        scenarios: scenarios.clone(),
+        faults: vec![None],
+        path,
+    };
+    let faults = FaultKind::ALL.map(Some).to_vec();
+    let stormy = Axes { locks, scopes, guards, replicas: vec![2], scenarios, faults, path };
+    let (mut trials, mut not_generated) = calm.trials();
+    let (more, also_not) = stormy.trials();
+    trials.extend(more);
+    for one in also_not {
+        match not_generated.iter_mut().find(|known| known.because == one.because) {
+            Some(known) => known.combinations += one.combinations,
+            None => not_generated.push(one),
+        }
+    }
+    (trials, not_generated)
+}
+
+fn frozen(lock: Lock, scenario: Scenario, replicas: u16) -> CellSpec {
+    let place = CellAxes { lock, scope: Scope::Voucher, guards: Guards::Off, replicas };
+    CellSpec { place, scenario, fault: Some(FaultKind::FreezeReplica) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smoke_run_has_every_lock_and_every_fault() {
+        let trials = smoke();
+        for lock in Lock::value_variants() {
+            assert!(trials.iter().any(|trial| trial.place.lock == *lock), "{lock:?}");
+        }
+        for fault in FaultKind::ALL {
+            assert!(trials.iter().any(|trial| trial.fault == Some(fault)), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn the_smoke_run_has_a_lock_inside_the_transaction() {
+        let inside = |trial: &CellSpec| trial.scenario == Scenario::Inside;
+        let trial = smoke().into_iter().find(inside).expect("one");
+        assert!(!trial.expectation().expect("a prediction").prediction.holds(), "it is to break");
+    }
+
+    #[test]
+    fn every_cell_of_a_preset_has_a_prediction_and_comes_once() {
+        for trials in [smoke(), story(), full().0] {
+            for (index, trial) in trials.iter().enumerate() {
+                assert!(trial.expectation().is_ok(), "{trial}: {:?}", trial.expectation());
+                assert_eq!(trial.supports_mode(PurchaseMode::Direct), Ok(()), "{trial}");
+                assert!(!trials[..index].contains(trial), "{trial} comes twice");
+            }
+        }
+    }
+
+    #[test]
+    fn the_story_has_both_sides_of_everything_it_tells() {
+        let trials = story();
+        let has = |holds: bool, scenario: Scenario| {
+            trials.iter().any(|trial| {
+                trial.scenario == scenario
+                    && trial.expectation().is_ok_and(|it| it.prediction.holds() == holds)
+            })
+        };
+        assert!(has(true, Scenario::ShortWork) && has(false, Scenario::ShortWork));
+        assert!(has(false, Scenario::FrozenUnfenced) && has(true, Scenario::FrozenFenced));
+        assert!(has(false, Scenario::LongWorkIgnored));
+        assert!(has(true, Scenario::LongWorkStopped) && has(true, Scenario::LongWorkKept));
+    }
+}

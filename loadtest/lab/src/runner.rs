@@ -1,0 +1,169 @@
+//! Runs cells in turn, each on a deployment of its own. The private cluster is replaced when its
+//! deployments are used up.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use loadtest_measure::database_settings::DatabaseSettings;
+use loadtest_measure::error::{Error, Result};
+use loadtest_measure::machine::{Builds, Profiles, Versions, version_of};
+use loadtest_measure::print::print_elapsed_during;
+use loadtest_measure::server_settings::ServerSettings;
+use testbed::Flavor;
+use tokio_util::sync::CancellationToken;
+
+use crate::cell;
+use crate::cell::CellReport;
+use crate::cell_plan::{CellPlan, CellRequest};
+use crate::cell_spec::CellSpec;
+use crate::cluster::{Cluster, MAX_DEPLOYMENTS, blocking};
+use crate::histories::Histories;
+use crate::lock::ExtraServers;
+
+/// A flag and its value.
+pub type Flag = (&'static str, String);
+
+/// What clusters are made of.
+#[derive(Debug, Clone)]
+pub struct ClusterSpec {
+    /// Which database server.
+    pub flavor: Flavor,
+    /// The `seckill` program.
+    pub program: PathBuf,
+    /// The flags that have chosen them, each with its value, if they are not the usual ones.
+    pub chosen: Vec<Flag>,
+}
+
+/// What runs cells.
+#[derive(Debug)]
+pub struct Runner {
+    parts: ClusterSpec,
+    needs: Vec<ExtraServers>,
+    cluster: Cluster,
+    /// Number of the next deployment.
+    number: u16,
+    versions: Versions,
+    settings: ServerSettings,
+}
+
+impl Runner {
+    /// Starts a cluster with what the locks of all these cells need.
+    pub async fn start(
+        parts: ClusterSpec,
+        trials: &[CellSpec],
+        stop: &CancellationToken,
+    ) -> Result<Self> {
+        let needs: Vec<ExtraServers> =
+            trials.iter().map(|trial| trial.place.lock.needs()).collect();
+        // Before anything of it runs: what is put into its place later is another program.
+        let program = parts.program.clone();
+        let builds = tokio::task::spawn_blocking(move || Builds::read(&program)).await;
+        let builds = builds.map_err(|error| Error::Setup(error.to_string()))??;
+        let starting = Cluster::start(parts.flavor, parts.program.clone(), &needs);
+        let cluster = tokio::select! {
+            cluster = print_elapsed_during("the servers start", starting) => cluster?,
+            () = stop.cancelled() => return Err(Error::Interrupted),
+        };
+        let profiles = Profiles::read(&parts.program).await;
+        let (versions, settings) = cluster.versions(builds, profiles).await?;
+        Ok(Self { parts, needs, cluster, number: 0, versions, settings })
+    }
+
+    /// One cell, whose history stays as `histories` has it; `is_red` says of its report whether it
+    /// is the last try of a red one.
+    pub async fn run(
+        &mut self,
+        wanted: &CellRequest<'_>,
+        histories: Option<&Histories>,
+        is_red: impl FnOnce(&CellReport) -> bool,
+        stop: &CancellationToken,
+    ) -> CellReport {
+        let mut cell_plan = CellPlan::of(wanted);
+        cell_plan.history = histories.map(|all| all.file(cell_plan.trial, cell_plan.seed));
+        let mut report = self.run_plan(&cell_plan, stop).await;
+        if let (Some(histories), Some(file)) = (histories, &cell_plan.history) {
+            report.history = histories.keep_or_remove(file, is_red(&report));
+        }
+        report
+    }
+
+    /// One cell; one that fails, or that `stop` ends, is reported as not run.
+    pub async fn run_plan(&mut self, cell_plan: &CellPlan, stop: &CancellationToken) -> CellReport {
+        let failed = |error: Error| {
+            let stock = cell_plan.load.stock;
+            CellReport::failed(cell_plan.trial, stock, error.to_string(), Duration::ZERO)
+        };
+        if let Err(error) = self.make_ready().await {
+            return failed(error);
+        }
+        let number = self.number;
+        self.number += 1;
+        let run = cell::run(&self.cluster, number, cell_plan);
+        tokio::select! {
+            report = print_elapsed_during(cell_plan.trial, run) => report,
+            () = stop.cancelled() => failed(Error::Interrupted),
+        }
+    }
+
+    /// Whether the shared database acknowledges what it has not written yet; a restart ends that.
+    pub async fn set_forgetful(&self, on: bool) -> Result<()> {
+        let database = self.cluster.database.clone();
+        blocking(move || database.set_forgetful(on)).await
+    }
+
+    /// Versions of all that took part so far.
+    pub fn versions(&self) -> Versions {
+        let zookeeper = self.cluster.zookeeper_version().map(str::to_owned);
+        Versions {
+            zookeeper: zookeeper.or_else(|| self.versions.zookeeper.clone()),
+            ..self.versions.clone()
+        }
+    }
+
+    /// Settings of the servers that figures depend on.
+    pub fn settings(&self) -> ServerSettings {
+        self.settings.clone()
+    }
+
+    /// The shared servers run, and there is room for one more deployment.
+    async fn make_ready(&mut self) -> Result<()> {
+        if self.number < MAX_DEPLOYMENTS {
+            return self.cluster.restore_servers().await;
+        }
+        self.versions = self.versions();
+        let program = self.parts.program.clone();
+        self.cluster = Cluster::start(self.parts.flavor, program, &self.needs).await?;
+        self.number = 0;
+        Ok(())
+    }
+}
+
+impl Cluster {
+    /// Versions of the servers, and the settings that figures depend on.
+    async fn versions(
+        &self,
+        builds: Builds,
+        profiles: Profiles,
+    ) -> Result<(Versions, ServerSettings)> {
+        let (server, settings) = self.settings().await?;
+        // That of ZooKeeper is known once a cell has needed one.
+        let versions = Versions {
+            loadtest: env!("CARGO_PKG_VERSION"),
+            builds,
+            profiles,
+            database: server.version,
+            redis: version_of(self.redis_pid(), "redis-server", "--version").await,
+            haproxy: self.haproxy_version().to_owned(),
+            zookeeper: None,
+        };
+        Ok((versions, settings))
+    }
+
+    /// What the database server is, and the settings of both servers.
+    pub async fn settings(&self) -> Result<(DatabaseSettings, ServerSettings)> {
+        let server = DatabaseSettings::read(&self.database_url("information_schema")).await?;
+        let (redis, settings) =
+            (self.redis().clone(), ServerSettings::default().with_database(&server));
+        blocking(move || Ok((server, settings.with_redis(&redis)?))).await
+    }
+}

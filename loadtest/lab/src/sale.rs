@@ -1,0 +1,192 @@
+//! One voucher on a private deployment, from its opening to its verdict.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use loadtest_judge::audit::DatabaseReader;
+use loadtest_judge::check::judge_all;
+use loadtest_judge::holds::HoldOverlaps;
+use loadtest_judge::terms::Terms;
+use loadtest_judge::verdict::{Rule, Verdict};
+use loadtest_load::api;
+use loadtest_load::api::{ApiError, NewVoucher};
+use loadtest_load::client::{Connection, Target};
+use loadtest_load::history::final_state::{Audit, DatabaseReading};
+use loadtest_load::history::{DEMANDS, FENCED, FinalRead, History, ONE_HOLDER_PER, Recorder};
+use loadtest_load::history_file::HistoryFile;
+use loadtest_load::outcome::Outcome;
+use loadtest_load::plan::Plan;
+use loadtest_load::stats::Figures;
+use loadtest_load::tokens::User;
+use loadtest_measure::error::{Error, Result};
+
+use crate::cell::CellReport;
+use crate::cell_axes::Load;
+use crate::cell_plan::CellPlan;
+use crate::cell_spec::CellSpec;
+use crate::deployment::Deployment;
+use crate::detail::Detail;
+use crate::faults::StockAdmin;
+use crate::metrics;
+
+/// When a request of the load is given up: far beyond every bound of the service, so that it is the
+/// service's own answer that counts.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(40);
+/// When a request is given up where a fault may take its answer: beyond the service's own waits.
+const FAULT_REQUEST_DEADLINE: Duration = Duration::from_secs(8);
+/// When a ticket is given up: beyond the 10 s after which a ticket that Redis has lost ends.
+pub(super) const TICKET_DEADLINE: Duration = Duration::from_secs(20);
+/// How long a call besides the load may take.
+const CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// How often the database is read again until two readings are equal.
+const SETTLE_READINGS: u32 = 25;
+const SETTLE_PAUSE: Duration = Duration::from_millis(200);
+
+/// A voucher that is on sale.
+#[derive(Debug)]
+pub(super) struct Sale<'a> {
+    /// Where.
+    pub(super) deployment: &'a Deployment,
+    trial: CellSpec,
+    /// What comes.
+    pub(super) load: &'a Load,
+    seed: u64,
+    fenced: bool,
+    admin: HeaderValue,
+    /// Its id.
+    pub(super) voucher: u64,
+    /// The users who may buy it.
+    pub(super) users: Vec<User>,
+    /// The processes of its replicas when it was put on sale.
+    pids: Vec<u32>,
+}
+
+impl<'a> Sale<'a> {
+    /// Puts a voucher on sale to the load's users.
+    pub(super) async fn open(deployment: &'a Deployment, cell_plan: &'a CellPlan) -> Result<Self> {
+        let CellPlan { trial, load, seed, .. } = cell_plan;
+        let ((users, _), (admins, _)) =
+            tokio::try_join!(deployment.users(load.users, false), deployment.users(1, true))?;
+        let admin = admins[0].authorization.clone();
+        let mut private = Connection::new(Target::parse(deployment.url())?, CALL_DEADLINE);
+        let voucher = api::put_on_sale(&mut private, &admin, &NewVoucher::of_now(load.stock))
+            .await
+            .map_err(|error| Error::Setup(error.to_string()))?;
+        let pids = deployment.replicas().iter().map(|replica| replica.pid()).collect();
+        let (trial, seed) = (*trial, *seed);
+        let fenced = cell_plan.flags.iter().any(|flag| flag == "--fenced");
+        Ok(Self { deployment, trial, load, seed, fenced, admin, voucher, users, pids })
+    }
+
+    /// A plan in which each of these users sends `per_user` requests at once to `target`.
+    pub(super) fn plan(&self, users: &[User], target: Arc<Target>, per_user: usize) -> Plan {
+        Plan {
+            seed: self.seed,
+            connections: self.load.connections,
+            timeout: match self.trial.fault {
+                Some(_) => FAULT_REQUEST_DEADLINE,
+                None => REQUEST_DEADLINE,
+            },
+            ticket_timeout: TICKET_DEADLINE,
+            ..Plan::closed(target, self.voucher, users.into(), per_user)
+        }
+    }
+
+    /// The administrator who adds stock to the voucher.
+    pub(super) fn stock_admin(&self, clock: Recorder) -> StockAdmin {
+        let url = self.deployment.url().to_owned();
+        StockAdmin::new(url, self.voucher, self.admin.clone(), clock)
+    }
+
+    /// Units that are left, as the database says.
+    pub(super) async fn left(&self) -> Result<i64> {
+        let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
+        let reading = reader.read(&self.voucher.to_string(), self.trial.place.guards).await?;
+        Ok(reading.account.stock_left)
+    }
+
+    /// A history of what is to be sent.
+    pub(super) fn record(&self, plan: &Plan) -> Result<HistoryFile> {
+        let file = self.deployment.history();
+        let demands = self.trial.demands(self.load);
+        let demands: Vec<String> = demands.into_iter().map(Rule::name).collect();
+        let demands = demands.join(",");
+        let mut settings = vec![(DEMANDS, demands.as_str())];
+        settings.extend(self.fenced.then_some((FENCED, "on")));
+        settings.extend(
+            self.trial.excludes_others().then(|| (ONE_HOLDER_PER, self.trial.place.scope.name())),
+        );
+        HistoryFile::begin_with(plan, file, &[i64::try_from(self.load.stock).ok()], &settings)
+    }
+
+    /// Reads what became of the voucher, ends the history and judges it. The figures are those of
+    /// its main load.
+    pub(super) async fn judge(
+        &self,
+        recorded: HistoryFile,
+        figures: Figures,
+    ) -> Result<(CellReport, History)> {
+        let quiet = self.trial.fault.is_none() && figures.count(Outcome::Unknown) == 0;
+        let (reading, said) = self.read(quiet).await?;
+        let dead = self.deployment.dead();
+        if !dead.is_empty() {
+            return Err(Error::Died(dead.join(" and ")));
+        }
+        let read = FinalRead::Database { reading: &reading, said: said.as_ref().ok() };
+        recorded.recorder().final_read(self.voucher, read).await;
+        let history = recorded.end().await?;
+        let terms = Terms::of_history(&history).map_err(|error| Error::Setup(error.to_string()))?;
+        let mut detail = Detail::of(&history.records, &history.names, self.load.stock);
+        let replicas: Vec<_> =
+            self.deployment.replicas().iter().map(|replica| replica.addr()).collect();
+        detail.locks = metrics::read(&replicas, self.trial.place.lock.name()).await;
+        if let Some(locks) = &mut detail.locks {
+            let now = self.deployment.replicas().iter().map(|replica| replica.pid());
+            locks.started_anew = now.zip(&self.pids).filter(|(now, then)| now != *then).count();
+        }
+        let mut report =
+            CellReport::of(self.trial, self.load.stock, figures, verdict(&history, &terms));
+        report.detail = Some(detail);
+        if let Err(error) = &said {
+            report.error = Some(error.to_string());
+        }
+        report.audit = said.ok();
+        report.overlaps =
+            HoldOverlaps::of(&history.records, &history.names, self.trial.place.scope);
+        Ok((report, history))
+    }
+
+    /// The judge's own reading of the voucher and the service's audit, which were made of the same
+    /// orders: the audit stands between two equal readings. Unless all is `quiet`, a request whose
+    /// outcome is unknown may still be at work, so these are [`SETTLE_PAUSE`] apart at least.
+    async fn read(&self, quiet: bool) -> Result<(DatabaseReading, AuditResult)> {
+        let (guards, id) = (self.trial.place.guards, self.voucher.to_string());
+        let mut reader = DatabaseReader::connect(self.deployment.database_url()).await?;
+        let operator = Target::parse(self.deployment.operator_url())?;
+        let mut operator = Connection::new(operator, CALL_DEADLINE);
+        let mut last = reader.read(&id, guards).await?;
+        for _ in 0..SETTLE_READINGS {
+            if !quiet {
+                tokio::time::sleep(SETTLE_PAUSE).await;
+            }
+            let said = api::audit(&mut operator, &self.admin, &id).await;
+            let next = reader.read(&id, guards).await?;
+            if next.account == last.account {
+                return Ok((next, said));
+            }
+            last = next;
+        }
+        Err(Error::Setup("the orders still changed after the load had ended".to_owned()))
+    }
+}
+
+/// The service's audit, if it can be read.
+type AuditResult = std::result::Result<Audit, ApiError>;
+
+/// The verdict on a history with one voucher. It is judged by the stock that was asked for,
+/// whatever the service made of it.
+pub(super) fn verdict(history: &History, terms: &Terms) -> Verdict {
+    let judged = judge_all(history, terms).pop();
+    judged.map_or_else(|| Verdict::unjudged("nothing was on sale"), |judged| judged.verdict)
+}

@@ -1,0 +1,171 @@
+//! The first line of a run that ends red: what happened, whether the product or the measurement is
+//! in doubt, and the command that repeats that cell.
+
+use loadtest_lab::cell::CellReport;
+use loadtest_lab::injection_run::InjectionResults;
+use serde::Serialize;
+
+use crate::table::problems;
+use crate::{Report, counted, repeat};
+
+/// What a red run puts in doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// The load was real and showed what must not be.
+    Product,
+    /// The run did not show what it was to show.
+    Measurement,
+}
+
+/// The first line of a red run, and what it is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Headline {
+    /// The line without the command.
+    pub text: String,
+    /// What is in doubt.
+    pub doubt: Doubt,
+    /// The command that shows it again.
+    pub repeat: String,
+}
+
+impl Headline {
+    /// The headline of a report; `None` if it is not red.
+    pub fn of(report: &Report) -> Option<Self> {
+        let (text, doubt, cell) = match (of_cells(&report.cells), &report.planted) {
+            (Some((text, doubt, cell)), _) => (text, doubt, Some(cell)),
+            (None, Some(plants)) => of_injected_bugs(plants)?,
+            (None, None) => return None,
+        };
+        let repeat = cell.map_or_else(|| repeat::run(report), |cell| repeat::one(report, cell));
+        Some(Self { text, doubt, repeat })
+    }
+
+    /// The headline in two lines.
+    pub fn lines(&self) -> String {
+        format!("{}\nRepeat it with: {}", self.text, self.repeat)
+    }
+}
+
+/// What makes these cells red, of which the first is named: a cell that came out otherwise than
+/// predicted, or else one that shows nothing.
+pub(super) fn of_cells(cells: &[CellReport]) -> Option<(String, Doubt, &CellReport)> {
+    let surprises: Vec<_> = cells.iter().filter(|one| one.valid && !one.as_predicted).collect();
+    let red = if surprises.is_empty() {
+        cells.iter().filter(|one| !one.valid).collect()
+    } else {
+        surprises
+    };
+    let (&first, others) = red.split_first()?;
+    // A sentence ends where its point is.
+    let why = problems(first).first().map_or(String::new(), |why| format!(": {why}"));
+    let why = why.replace(". ", "; ").replace('\n', " ");
+    let others = match others.len() {
+        0 => String::new(),
+        more => format!(" (and {} more)", counted(more, "cell")),
+    };
+    let doubt = doubt(first);
+    let because = match doubt {
+        Doubt::Product if first.died => "The product is in doubt: a replica died",
+        Doubt::Product => "The product is in doubt: the load was real",
+        Doubt::Measurement if first.valid => {
+            "The measurement is in doubt: what was predicted did not show"
+        }
+        Doubt::Measurement => "The measurement is in doubt, not the product: this was no real load",
+    };
+    Some((format!("Red: {}{why}{others}. {because}.", first.trial()), doubt, first))
+}
+
+/// What a red cell casts doubt on. A replica that dies, a broken rule and a broken promise speak
+/// against the product. Too little load and a hazard that did not show speak against the
+/// measurement.
+fn doubt(cell: &CellReport) -> Doubt {
+    let breaks_more = cell.observed.oversells && !cell.predicted.oversells
+        || cell.observed.duplicates && !cell.predicted.duplicates;
+    let found = breaks_more || !cell.broken_rules.is_empty();
+    if cell.died || cell.valid && found { Doubt::Product } else { Doubt::Measurement }
+}
+
+/// Bugs that were not caught, or a run without them in which something was found.
+fn of_injected_bugs(
+    plants: &InjectionResults,
+) -> Option<(String, Doubt, Option<&'static CellReport>)> {
+    if plants.ok {
+        return None;
+    }
+    let bugs = || plants.bugs.iter().flat_map(|bug| bug.attempts.iter().map(move |one| (bug, one)));
+    let missed = bugs().find(|(_, attempt)| attempt.caught_by.is_empty());
+    let found = bugs().find(|(_, attempt)| !attempt.without.wrong.is_empty());
+    let (text, doubt) = match (found, missed) {
+        (Some((bug, attempt)), _) => {
+            let (name, seed, wrong) = (bug.name, attempt.seed, attempt.without.wrong.join("; "));
+            let what = format!("without the bug {name}, seed {seed}: {wrong}");
+            (format!("Red: {what}. The product is in doubt: no bug was injected."), Doubt::Product)
+        }
+        (None, Some((bug, attempt))) => {
+            let (name, seed) = (bug.name, attempt.seed);
+            let what = format!("the injected bug {name}, seed {seed}, was not caught");
+            (format!("Red: {what}. The measurement is in doubt."), Doubt::Measurement)
+        }
+        (None, None) => {
+            let what = "not every injected bug was run to its end";
+            (format!("Red: {what}. The measurement is in doubt."), Doubt::Measurement)
+        }
+    };
+    Some((text, doubt, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use loadtest_judge::verdict::Rule;
+    use loadtest_lab::fixtures::{planted, story};
+
+    use super::*;
+    use crate::tests::{matrix_report, report};
+
+    fn line(cells: Vec<CellReport>) -> (Doubt, String) {
+        let headline = Headline::of(&report(cells)).expect("it is red");
+        (headline.doubt, headline.lines())
+    }
+
+    #[test]
+    fn a_report_that_is_not_red_has_no_headline() {
+        assert_eq!(Headline::of(&report(story())), None);
+        assert!(!report(story()).text(crate::table::TableFormat::FILE).contains("Red:"));
+    }
+
+    #[test]
+    fn a_broken_rule_puts_the_product_in_doubt_and_too_little_load_the_measurement() {
+        let mut cells = story();
+        cells[0].as_predicted = false;
+        cells[0].broken_rules = vec![Rule::OneHolderAtATime];
+        let (doubt, text) = line(cells.clone());
+        assert_eq!(doubt, Doubt::Product);
+        let first = "Red: local per user, guards off, replicas 3: rule broken: one at a time holds";
+        assert!(text.starts_with(first), "{text}");
+        assert!(text.contains("The product is in doubt: the load was real."), "{text}");
+        assert!(text.contains("\nRepeat it with: loadtest compare --locks local "), "{text}");
+        let whole = report(cells.clone()).text(crate::table::TableFormat::FILE);
+        assert!(whole.starts_with(first), "{whole}");
+
+        cells[0].valid = false;
+        cells[0].invalid_because = vec!["too little".to_owned()];
+        let (doubt, text) = line(cells.clone());
+        assert_eq!(doubt, Doubt::Measurement);
+        assert!(text.contains("not the product: this was no real load"), "{text}");
+        cells[0].died = true;
+        assert_eq!(line(cells).0, Doubt::Product);
+    }
+
+    #[test]
+    fn a_bug_that_was_not_caught_puts_the_measurement_in_doubt() {
+        let mut report = matrix_report();
+        report.cells.iter_mut().for_each(|cell| (cell.valid, cell.as_predicted) = (true, true));
+        let mut plants = planted(&["lying-audit"], 1);
+        plants.ok = false;
+        report.planted = Some(plants);
+        let headline = Headline::of(&report).expect("it is red");
+        assert_eq!(headline.doubt, Doubt::Measurement);
+        assert!(headline.repeat.starts_with("loadtest matrix "), "{}", headline.repeat);
+    }
+}

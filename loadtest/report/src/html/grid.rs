@@ -1,0 +1,302 @@
+//! The matrix as a table: one square a cell, coloured, marked and named by what it came to.
+//!
+//! Few locks stand side by side, so that they are compared at a glance; many stand below each
+//! other, so that the table fits a screen. Cells in which something happens are no part of that
+//! table: they stand below it, by what happens, whatever locks there are.
+
+use loadtest_judge::setting::{Guards, Scope};
+use loadtest_lab::cell::CellReport;
+use loadtest_lab::lock::Lock;
+use serde::Serialize;
+
+use crate::table::{no_verdict_on_speed, verdict};
+
+/// Most locks that stand side by side.
+const SIDE_BY_SIDE: usize = 4;
+
+/// What a cell came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CellKind {
+    /// Nothing was broken, and nothing was to be.
+    Safe,
+    /// Something was broken that was to be.
+    Unsafe,
+    /// It came out otherwise than predicted.
+    Surprise,
+    /// It was no real load, so it shows nothing.
+    Invalid,
+}
+
+impl CellKind {
+    /// All, in the order of the legend.
+    pub const ALL: [Self; 4] = [Self::Safe, Self::Unsafe, Self::Surprise, Self::Invalid];
+
+    /// The kind of a cell.
+    pub fn of(cell: &CellReport) -> Self {
+        match (cell.valid, cell.as_predicted, cell.observed.holds()) {
+            (false, ..) => Self::Invalid,
+            (true, false, _) => Self::Surprise,
+            (true, true, true) => Self::Safe,
+            (true, true, false) => Self::Unsafe,
+        }
+    }
+
+    /// A mark that tells it without colour.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Safe => "✓",
+            Self::Unsafe => "✗",
+            Self::Surprise => "!",
+            Self::Invalid => "?",
+        }
+    }
+
+    /// What it is called.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Unsafe => "unsafe, as predicted",
+            Self::Surprise => "surprise",
+            Self::Invalid => "invalid",
+        }
+    }
+
+    /// What it means.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Safe => "no rule was broken, as predicted",
+            Self::Unsafe => "broke what it was predicted to break",
+            Self::Surprise => "came out otherwise than predicted, so the run fails",
+            Self::Invalid => "was no real load, so it shows nothing, and the run fails",
+        }
+    }
+}
+
+/// One square.
+#[derive(Debug, Serialize)]
+pub struct Square {
+    /// The id of the cell's section.
+    pub id: String,
+    /// What it came to.
+    pub kind: CellKind,
+    /// A mark that tells it without colour.
+    pub mark: &'static str,
+    /// What it shows, in words.
+    pub words: String,
+    /// The cell's name.
+    pub name: String,
+    /// What is not said by where it stands.
+    pub label: Option<String>,
+    /// Orders per second; `None` if it was not run.
+    pub rate: Option<String>,
+    /// The 99th percentile in milliseconds.
+    pub p99: Option<String>,
+    /// Whether these are no verdict on speed.
+    pub limited: bool,
+}
+
+/// One line of squares.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// What its cells have in common.
+    pub name: String,
+    /// The squares, one a column; `None` where there is no such cell.
+    pub squares: Vec<Option<Square>>,
+}
+
+/// Lines that belong together.
+#[derive(Debug, Serialize)]
+pub struct Group {
+    /// What they have in common.
+    pub name: String,
+    /// The lines.
+    pub rows: Vec<Row>,
+}
+
+/// Cells in which the same happens.
+#[derive(Debug, Serialize)]
+pub struct ScenarioRow {
+    /// What.
+    pub name: &'static str,
+    /// What that does.
+    pub does: &'static str,
+    /// The cells.
+    pub squares: Vec<Square>,
+}
+
+/// Cells that have guards and scope in common.
+#[derive(Debug, Serialize)]
+pub struct ScenarioGroup {
+    /// What they have in common.
+    pub name: String,
+    /// The lines.
+    pub rows: Vec<ScenarioRow>,
+}
+
+/// The table.
+#[derive(Debug, Serialize)]
+pub struct Grid {
+    /// What the first column holds.
+    pub corner: &'static str,
+    /// The other columns.
+    pub columns: Vec<String>,
+    /// The lines, in groups.
+    pub groups: Vec<Group>,
+    /// Cells in which something happens.
+    pub scenarios: Vec<ScenarioGroup>,
+}
+
+/// Where a cell stands in the table: group, row, column.
+type GridPosition = [String; 3];
+
+impl Grid {
+    /// Lays out all cells, in the order in which they come.
+    pub fn of(cells: &[CellReport]) -> Self {
+        let plain = || cells.iter().filter(|cell| cell.trial().is_plain());
+        let mut locks: Vec<Lock> = Vec::new();
+        for cell in plain() {
+            if !locks.contains(&cell.place.lock) {
+                locks.push(cell.place.lock);
+            }
+        }
+        let (corner, spot): (_, fn(&CellReport) -> GridPosition) =
+            if locks.len() <= SIDE_BY_SIDE { ("replicas", by_lock) } else { ("lock", by_place) };
+        let mut columns: Vec<String> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
+        for cell in plain() {
+            let [_, _, column] = spot(cell);
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        for cell in plain() {
+            let [group, row, column] = spot(cell);
+            let rows = &mut entry(
+                &mut groups,
+                |one| one.name == group,
+                || Group { name: group.clone(), rows: Vec::new() },
+            )
+            .rows;
+            let row = entry(
+                rows,
+                |one| one.name == row,
+                || Row { name: row.clone(), squares: columns.iter().map(|_| None).collect() },
+            );
+            let at = columns.iter().position(|one| *one == column);
+            if let Some(square) = at.and_then(|at| row.squares.get_mut(at)) {
+                *square = Some(Square::of(cell));
+            }
+        }
+        Self { corner, columns, groups, scenarios: scenarios(cells) }
+    }
+}
+
+/// The first that `is` it, which is made if there is none.
+fn entry<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &mut T {
+    let at = list.iter().position(is).unwrap_or_else(|| {
+        list.push(make());
+        list.len() - 1
+    });
+    &mut list[at]
+}
+
+fn scenarios(cells: &[CellReport]) -> Vec<ScenarioGroup> {
+    let mut groups: Vec<ScenarioGroup> = Vec::new();
+    for cell in cells {
+        let (trial, place) = (cell.trial(), cell.place);
+        let (Some(what), Some(does)) = (trial.scenario_or_fault(), trial.description()) else {
+            continue;
+        };
+        let name = group(cell);
+        let rows = &mut entry(
+            &mut groups,
+            |one| one.name == name,
+            || ScenarioGroup { name: name.clone(), rows: Vec::new() },
+        )
+        .rows;
+        let row = entry(
+            rows,
+            |one| one.name == what,
+            || ScenarioRow { name: what, does, squares: Vec::new() },
+        );
+        let label = Some(format!("{} × {}", place.lock.name(), place.replicas));
+        row.squares.push(Square { label, ..Square::of(cell) });
+    }
+    groups
+}
+
+fn group(cell: &CellReport) -> String {
+    format!("{}, {}", guarded(cell.place.guards), scoped(cell.place.scope))
+}
+
+fn by_lock(cell: &CellReport) -> GridPosition {
+    let (group, place) = (group(cell), cell.place);
+    [group, place.replicas.to_string(), place.lock.name().to_owned()]
+}
+
+fn by_place(cell: &CellReport) -> GridPosition {
+    let place = cell.place;
+    let column = format!("{} × {}", scoped(place.scope), place.replicas);
+    [guarded(place.guards).to_owned(), place.lock.name().to_owned(), column]
+}
+
+fn guarded(guards: Guards) -> &'static str {
+    match guards {
+        Guards::Off => "without the database's guards",
+        Guards::On => "with the database's guards",
+    }
+}
+
+fn scoped(scope: Scope) -> &'static str {
+    match scope {
+        Scope::User => "lock per user",
+        Scope::Voucher => "lock per voucher",
+    }
+}
+
+impl Square {
+    fn of(cell: &CellReport) -> Self {
+        let kind = CellKind::of(cell);
+        let words = match kind {
+            CellKind::Safe | CellKind::Invalid => kind.words().to_owned(),
+            CellKind::Unsafe => cell.observed.words().to_owned(),
+            CellKind::Surprise => surprise(cell),
+        };
+        let ran = cell.load.is_some();
+        Self {
+            id: cell.trial().id(),
+            kind,
+            mark: kind.mark(),
+            words,
+            name: cell.trial().to_string(),
+            label: None,
+            rate: ran.then(|| rate(cell.orders_per_s)),
+            p99: ran.then(|| milliseconds(cell.p99_ms)),
+            limited: !no_verdict_on_speed(cell).is_empty(),
+        }
+    }
+}
+
+/// What came out otherwise, under the name that the legend has for it.
+pub fn surprise(cell: &CellReport) -> String {
+    let (observed, predicted) = (cell.observed, cell.predicted);
+    let what = if observed != predicted {
+        format!("{}; predicted: {}", observed.words(), predicted.words())
+    } else if let Some(rule) = cell.broken_rules.first() {
+        format!("rule broken: {}", rule.words())
+    } else {
+        verdict(cell).0.to_lowercase()
+    };
+    format!("{}: {what}", CellKind::Surprise.words())
+}
+
+/// A rate as it is shown.
+pub fn rate(per_s: f64) -> String {
+    format!("{per_s:.0}")
+}
+
+/// Milliseconds as they are shown: three digits or more tell enough.
+pub fn milliseconds(ms: f64) -> String {
+    if ms < 100.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
+}

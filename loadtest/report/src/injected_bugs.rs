@@ -1,0 +1,156 @@
+//! The report on injected bugs: a line for each seed while they run, and a table.
+
+use comfy_table::{Cell, ContentArrangement, Table};
+use loadtest_lab::injection_run::{Attempt, BugResults, InjectionReport, InjectionResults};
+
+use crate::table::TableFormat;
+use crate::wrapped;
+
+/// Columns of the table where its reader's terminal is not known.
+const FILE_COLUMNS: u16 = 100;
+
+/// What came of a bug and a seed, in a line.
+pub fn line(name: &str, attempt: &Attempt) -> String {
+    format!("{name:<26} {}", words(attempt))
+}
+
+/// What came of a seed.
+pub fn words(attempt: &Attempt) -> String {
+    let Attempt { seed, rounds, caught_by, clean, without, .. } = attempt;
+    let caught = match caught_by.first() {
+        Some(sign) => format!("caught in round {rounds} ({sign})"),
+        None => format!("NOT CAUGHT in {rounds} rounds"),
+    };
+    let sound = if *clean {
+        "clean without it".to_owned()
+    } else {
+        let all: Vec<&str> =
+            without.wrong.iter().chain(&without.invalid).map(String::as_str).collect();
+        format!("NOT CLEAN without it: {}", all.join("; "))
+    };
+    format!("seed {seed}: {caught}; {sound}")
+}
+
+/// What they come to, in a sentence without an end.
+pub fn sum(plants: &InjectionResults) -> String {
+    let InjectionResults { planted, caught, median_rounds, .. } = plants;
+    format!("injected {planted}, caught {caught}, median rounds {median_rounds}")
+}
+
+/// The table and what it comes to.
+pub fn render_table(plants: &InjectionResults, format: TableFormat) -> String {
+    let mut table = Table::new();
+    table.load_style(format.style());
+    if let TableFormat::Plain { width, .. } = format {
+        let width = width.unwrap_or(FILE_COLUMNS);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    table.force_no_tty().set_header(["bug", "breaks", "where", "caught by", "rounds", "sound"]);
+    for bug in &plants.bugs {
+        table.add_row(cells(bug).map(Cell::new));
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let (clean, planted) = (plants.clean, plants.planted);
+    let sound = format!("clean without the bug: {clean} of {planted}");
+    format!("{}\n\n{}\n{sound}", lines.join("\n"), sum(plants))
+}
+
+/// All that is printed.
+pub fn render(report: &InjectionReport) -> String {
+    let [loadtest, seckill] = report.versions.builds();
+    let provenance = format!(
+        "{} seeds of each; {:.0} s; loadtest {} ({loadtest}), seckill ({seckill}), \
+         database {}, Redis {}, HAProxy {}; {} CPUs, Linux {}.",
+        report.plants.seeds,
+        report.took_s,
+        report.versions.loadtest,
+        report.versions.database,
+        report.versions.redis,
+        report.versions.haproxy,
+        report.machine.cpus,
+        report.machine.kernel
+    );
+    format!(
+        "{}\n\n{}",
+        wrapped(&provenance, TableFormat::of_stdout().columns()),
+        render_table(&report.plants, TableFormat::of_stdout())
+    )
+}
+
+/// The first sign of it that was seen, without its figures.
+pub fn first_sign(bug: &BugResults) -> &str {
+    let signs = bug.attempts.iter().find_map(|one| one.caught_by.first());
+    signs.map_or("nothing", |sign| sign.split(':').next().unwrap_or(sign))
+}
+
+/// Rounds until it was caught, for each seed.
+pub fn rounds_until_caught(bug: &BugResults) -> String {
+    let rounds = bug.attempts.iter().map(|one| match &one.caught_by[..] {
+        [] => "never".to_owned(),
+        _ => one.rounds.to_string(),
+    });
+    rounds.collect::<Vec<_>>().join(", ")
+}
+
+/// Why it is not in order, for each seed with which it is not; empty if it is.
+pub fn list_problems(bug: &BugResults) -> Vec<String> {
+    let is_wrong = |one: &&Attempt| one.caught_by.is_empty() || !one.clean;
+    let mut problems: Vec<_> = bug.attempts.iter().filter(is_wrong).map(problem).collect();
+    let (run, seeds) = (bug.attempts.len() as u64, bug.seeds.max(1));
+    if run < seeds {
+        problems.push(format!("it was run to its end with {run} of {seeds} seeds"));
+    }
+    problems
+}
+
+/// Whether something was found without it.
+pub fn soundness(bug: &BugResults) -> &'static str {
+    if bug.is_clean() { "clean" } else { "NOT CLEAN" }
+}
+
+/// What came of a seed, and what the last round was like that should have caught the bug.
+fn problem(attempt: &Attempt) -> String {
+    let words = words(attempt);
+    let Some(last) = attempt.missed.last().filter(|_| attempt.caught_by.is_empty()) else {
+        return words;
+    };
+    let seen: Vec<&str> = last.invalid.iter().chain(&last.wrong).map(String::as_str).collect();
+    let seen =
+        if seen.is_empty() { "nothing was out of order".to_owned() } else { seen.join("; ") };
+    format!("{words}. In the last round: {seen}")
+}
+
+fn cells(bug: &BugResults) -> [String; 6] {
+    [
+        bug.name.to_owned(),
+        bug.breaks.to_owned(),
+        bug.shown_by.clone(),
+        first_sign(bug).to_owned(),
+        rounds_until_caught(bug),
+        soundness(bug).to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use loadtest_lab::fixtures::planted;
+    use loadtest_lab::injected_bugs::BUG_CASES;
+
+    use super::*;
+
+    #[test]
+    fn the_table_of_all_bugs_fits_a_terminal_and_a_file() {
+        let mut plants = planted(&BUG_CASES.map(|row| row.bug.name()), 3);
+        for (bug, row) in plants.bugs.iter_mut().zip(BUG_CASES) {
+            (bug.breaks, bug.shown_by) = (row.breaks, row.trial.to_string());
+        }
+        for (width, most) in [(Some(80), 80), (Some(132), 132), (None, 100)] {
+            let text = render_table(&plants, TableFormat::Plain { colours: false, width });
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(most), "{widest:?} of {most}: {text}");
+        }
+        let markdown = render_table(&plants, TableFormat::Markdown);
+        let rows = markdown.lines().filter(|line| line.starts_with('|')).count();
+        assert_eq!(rows, BUG_CASES.len() + 2, "a line each: {markdown}");
+    }
+}

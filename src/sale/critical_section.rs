@@ -1,0 +1,346 @@
+//! The critical section: one order, one transaction, one answer.
+//!
+//! Order of events: lock, BEGIN, the writer's statements, COMMIT, answer, release. The lock is
+//! checked before each round trip to the database; if it is lost, the transaction is rolled back.
+//! If the answer to COMMIT is lost, its outcome is resolved before the answer and the release.
+//!
+//! A lock that is a database transaction lends it to the writer. Such a lock begins and ends with
+//! each try: a rolled back try has lost it, and the next try takes it again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use distlock::{Guard, HoldKind, LockKind, LockName, Locks, LostSignal};
+use time::OffsetDateTime;
+use tokio::time::sleep;
+
+use super::batch_writer::BatchWriter;
+use super::hold_times::LockHoldTimes;
+use super::in_flight_requests::IdempotentRequest;
+use super::lab_hooks::{LabHooks, on_release};
+use super::outcome::{Outcome, Refusal};
+use super::retry::{MAX_TRIES, jitter};
+use super::voucher_cache::Terms;
+use super::{InjectedBug, LockOrder, OnLost, Parts, SaleConfig, Scope, Writer};
+use crate::domain::{
+    IdempotencyKeyHash, Operation, Order, OrderId, OrderStatus, UserId, VoucherId,
+};
+use crate::failpoint::{self, reach};
+use crate::store::{
+    AdmittedTicket, CommitError, Duplicate, Health, NewOrder, OrderIds, Orders, Resolution,
+    StoreError, Transaction, resolve,
+};
+use crate::telemetry::{DurationMetric, record_duration};
+
+/// A purchase that passed the checks.
+pub(super) struct PurchaseAttempt {
+    pub(super) user: UserId,
+    pub(super) voucher: VoucherId,
+    pub(super) terms: Arc<Terms>,
+    pub(super) created_at: OffsetDateTime,
+    /// The key of the request, if it has one.
+    pub(super) key: Option<IdempotencyKeyHash>,
+    /// Its ticket, in the queued mode.
+    pub(super) admitted: Option<AdmittedTicket>,
+    /// When it holds its lock, if the laboratory asks for it.
+    pub(super) hold_times: Option<Arc<LockHoldTimes>>,
+}
+
+impl PurchaseAttempt {
+    /// The row to write, under that id.
+    pub(super) fn new_order(&self, id: OrderId) -> NewOrder {
+        NewOrder {
+            id,
+            user: self.user,
+            voucher: self.voucher,
+            price_cents: self.terms.price_cents,
+            created_at: self.created_at,
+            key: self.key,
+        }
+    }
+
+    /// The order as its buyer sees it, once that row is committed.
+    pub(super) fn order(&self, new_order: &NewOrder) -> Order {
+        Order {
+            id: new_order.id,
+            user_id: new_order.user,
+            voucher_id: new_order.voucher,
+            voucher_title: self.terms.title.clone(),
+            price_cents: new_order.price_cents,
+            created_at: new_order.created_at,
+            status: OrderStatus::Unpaid,
+            settled_at: None,
+        }
+    }
+}
+
+/// Why a try ended without an order.
+pub(super) enum AttemptError {
+    /// For good.
+    Refused(Refusal),
+    /// An earlier request with the same key made this order.
+    Replayed(Order),
+    /// Rolled back; may be tried again.
+    Failed(StoreError),
+    /// The outcome of COMMIT is not known.
+    Unknown(OrderId),
+}
+
+impl From<StoreError> for AttemptError {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Refusal> for AttemptError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// What purchases do under their locks.
+pub(super) struct CriticalSection {
+    pub(super) config: Arc<SaleConfig>,
+    pub(super) orders: Orders,
+    batch_writer: BatchWriter,
+    pub(super) pool: sqlx::MySqlPool,
+    ids: OrderIds,
+    locks: Locks,
+    pub(super) lock_kind: LockKind,
+    pub(super) lock_server: &'static str,
+    /// Whether the lock is a transaction, in which the order is written.
+    pub(super) lock_is_transaction: bool,
+    pub(super) health: Health,
+    pub(super) hooks: LabHooks,
+}
+
+impl CriticalSection {
+    pub(super) fn new(config: Arc<SaleConfig>, parts: Parts, batch_writer: BatchWriter) -> Self {
+        let Parts { pool, orders, ids, locks, lock_kind, lock_server, health, .. } = parts;
+        let hold = locks.guarantees().hold;
+        Self {
+            hooks: LabHooks::new(&config, hold),
+            config,
+            orders,
+            batch_writer,
+            pool,
+            ids,
+            locks,
+            lock_kind,
+            lock_server,
+            lock_is_transaction: hold == HoldKind::Transaction,
+            health,
+        }
+    }
+
+    pub(super) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Runs the section without the release. The caller releases the guard that comes with the
+    /// outcome, before or after the answer.
+    pub(super) async fn run(&self, attempt: &Arc<PurchaseAttempt>) -> (Outcome, Option<Guard>) {
+        reach(failpoint::ADMITTED);
+        let mut guard = None;
+        if self.config.lock_order == LockOrder::Outside && !self.lock_is_transaction {
+            guard = match self.lock(attempt).await {
+                Ok(guard) => Some(guard),
+                Err(refusal) => return (Outcome::Refused(refusal), None),
+            };
+        }
+        let outcome = self.write_order(attempt, &mut guard).await;
+        if let Some(guard) = &guard {
+            on_release(attempt.hold_times.as_deref(), guard);
+        }
+        // A next holder could not know whether this order exists.
+        if matches!(outcome, Outcome::Unknown(_) | Outcome::Failed)
+            && let Some(guard) = guard.take()
+        {
+            guard.leave_to_lease();
+        }
+        (outcome, guard)
+    }
+
+    /// Takes the lock of a purchase.
+    pub(super) async fn lock(&self, attempt: &PurchaseAttempt) -> Result<Guard, Refusal> {
+        let started = Instant::now();
+        let locked = self.locks.lock(&self.lock_name(attempt), &self.config.lock).await;
+        record_duration(DurationMetric::Lock, started.elapsed());
+        let guard = locked.map_err(|error| Refusal::of_lock(&error, self.lock_server))?;
+        self.hooks.on_locked(attempt.hold_times.as_deref());
+        Ok(guard)
+    }
+
+    /// The name of a purchase's lock.
+    pub(super) fn lock_name(&self, attempt: &PurchaseAttempt) -> LockName {
+        let name = match self.config.scope {
+            Scope::User => format!("lock:order:{}", attempt.user),
+            Scope::Voucher => format!("lock:voucher:{}", attempt.voucher),
+        };
+        LockName::new(name).expect("a prefix and a number make a valid name")
+    }
+
+    /// Has the order written, under its lock if that is taken already.
+    async fn write_order(
+        &self,
+        attempt: &Arc<PurchaseAttempt>,
+        guard: &mut Option<Guard>,
+    ) -> Outcome {
+        match self.config.writer {
+            // Boxed: it is large, and would be part of every task of the batch writer as well.
+            Writer::Single => {
+                let started = Instant::now();
+                let outcome = Box::pin(self.write_with_retries(attempt, guard)).await;
+                record_duration(DurationMetric::Transaction, started.elapsed());
+                outcome
+            }
+            Writer::Grouped => {
+                let lost_signal = guard.as_ref().map(Guard::lost_signal);
+                self.batch_writer.write(attempt, lost_signal).await
+            }
+        }
+    }
+
+    async fn write_with_retries(
+        &self,
+        attempt: &PurchaseAttempt,
+        guard: &mut Option<Guard>,
+    ) -> Outcome {
+        for tries in 1.. {
+            match self.try_once(attempt, guard).await {
+                Ok(new_order) => return Outcome::Bought(attempt.order(&new_order)),
+                Err(AttemptError::Refused(refusal)) => return Outcome::Refused(refusal),
+                Err(AttemptError::Replayed(order)) => return Outcome::Replayed(order),
+                Err(AttemptError::Unknown(order)) => return Outcome::Unknown(order),
+                Err(AttemptError::Failed(error)) if tries < MAX_TRIES && is_retryable(&error) => {
+                    sleep(jitter(tries)).await;
+                }
+                Err(AttemptError::Failed(error)) => return Outcome::Refused(error.into()),
+            }
+        }
+        Outcome::Failed
+    }
+
+    async fn try_once(
+        &self,
+        attempt: &PurchaseAttempt,
+        guard: &mut Option<Guard>,
+    ) -> Result<NewOrder, AttemptError> {
+        let mut new_order = attempt.new_order(self.ids.draw().await?);
+        if self.hooks.has_bug(InjectedBug::RetryWithFreshId) {
+            // The key's row would tell the next try that this one has bought.
+            new_order.key = None;
+        }
+        let written = if self.config.is_stepwise() {
+            self.write_stepwise(attempt, &new_order, guard).await
+        } else {
+            self.write_single(attempt, &new_order, guard).await
+        };
+        match written {
+            Ok(()) => Ok(new_order),
+            Err(error) => Err(self.classify_error(error, &new_order).await),
+        }
+    }
+
+    /// Takes a lock that is a transaction: the transaction, and the rest of the lock.
+    pub(super) async fn lock_and_open(
+        &self,
+        attempt: &PurchaseAttempt,
+    ) -> Result<(Transaction, Guard), AttemptError> {
+        let mut guard = self.lock(attempt).await?;
+        let lent = guard.take_transaction().ok_or(Refusal::Defect)?;
+        let connection_id = lent.connection_id();
+        Ok((Transaction::from_lent(lent.into_connection(), connection_id), guard))
+    }
+
+    /// The signal that the purchase checks, unless it ignores losses.
+    pub(super) fn lost_signal(&self, guard: Option<&Guard>) -> Option<LostSignal> {
+        guard.map(Guard::lost_signal).filter(|_| self.config.on_lost == OnLost::Stop)
+    }
+
+    /// Finds out how a transaction ended whose COMMIT was not answered.
+    pub(super) async fn resolve_commit(
+        &self,
+        committed: Result<(), CommitError>,
+        new_order: &NewOrder,
+    ) -> Result<(), AttemptError> {
+        let connection_id = match committed {
+            Ok(()) => {
+                reach(failpoint::COMMITTED);
+                return Ok(());
+            }
+            Err(CommitError::Refused(error)) => return Err(error.into()),
+            Err(CommitError::Unknown(connection_id)) => connection_id,
+        };
+        reach(failpoint::COMMIT_IN_DOUBT);
+        if self.hooks.has_bug(InjectedBug::RetryWithFreshId) {
+            return Err(StoreError::Conflict.into());
+        }
+        match resolve(&self.pool, self.orders.tables, connection_id, &[new_order.id]).await {
+            Resolution::Committed => Ok(()),
+            Resolution::Absent => Err(Refusal::Unavailable("database").into()),
+            Resolution::Unknown => Err(AttemptError::Unknown(new_order.id)),
+        }
+    }
+
+    /// Finds the reason of a refusal by the database: an earlier order of the user, an earlier
+    /// request with the key, or no unit left.
+    async fn classify_error(&self, error: AttemptError, new_order: &NewOrder) -> AttemptError {
+        let AttemptError::Failed(failure) = error else { return error };
+        match (failure, new_order.key) {
+            (StoreError::Duplicate(Duplicate::Request), Some(key)) => {
+                let (user, operation) = (new_order.user, Operation::Purchase(new_order.voucher));
+                let request = IdempotentRequest { user, key, operation };
+                match request.replay(&self.orders).await {
+                    Ok(Some(order)) => AttemptError::Replayed(order),
+                    // Housekeeping has just deleted the key.
+                    Ok(None) => StoreError::Conflict.into(),
+                    Err(refusal) => refusal.into(),
+                }
+            }
+            (StoreError::InsufficientStock, _) => {
+                self.classify_insufficient_stock(new_order.voucher).await
+            }
+            (StoreError::Duplicate(Duplicate::Business), _) => {
+                // The refusal holds without the order's id as well.
+                let (user, voucher) = (new_order.user, new_order.voucher);
+                let earlier = self.orders.of_pair(user, voucher).await.ok().flatten();
+                Refusal::AlreadyOrdered(earlier).into()
+            }
+            (failure, _) => failure.into(),
+        }
+    }
+
+    /// Nothing is left, or an admin has deleted the voucher.
+    async fn classify_insufficient_stock(&self, voucher: VoucherId) -> AttemptError {
+        match self.orders.precheck(voucher, std::iter::empty()).await {
+            Ok(precheck) if precheck.left.is_none() => Refusal::VoucherNotFound.into(),
+            Ok(_) => Refusal::SoldOut.into(),
+            Err(error) => error.into(),
+        }
+    }
+}
+
+/// Refuses if the lock is lost; called before each statement.
+pub(super) fn ensure_held(lost_signal: Option<&LostSignal>) -> Result<(), AttemptError> {
+    if lost_signal.is_some_and(LostSignal::is_lost) {
+        return Err(Refusal::LockLost.into());
+    }
+    Ok(())
+}
+
+/// Releases the lock. The outcome is known by now: a failure leaves the lock to its lease.
+pub(super) async fn release(guard: Option<Guard>, attempt: &PurchaseAttempt) {
+    let Some(guard) = guard else { return };
+    on_release(attempt.hold_times.as_deref(), &guard);
+    let started = Instant::now();
+    let released = guard.release().await;
+    record_duration(DurationMetric::Release, started.elapsed());
+    if let Err(error) = released {
+        tracing::warn!(%error, "lock not released; its lease ends it");
+    }
+}
+
+fn is_retryable(error: &StoreError) -> bool {
+    matches!(error, StoreError::Conflict | StoreError::Duplicate(Duplicate::Primary))
+}

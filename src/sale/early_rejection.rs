@@ -1,0 +1,59 @@
+//! Rejections before the router, from memory and without waiting.
+//!
+//! They are those of [`Sale::purchase`] and [`Sale::request`], by the same functions and counted
+//! the same way. What memory cannot tell at once is left to these two:
+//!
+//! - a voucher that has to be read,
+//! - buyers that are not cached,
+//! - a key whose earlier request may have bought.
+
+use std::time::Instant;
+
+use super::Sale;
+use super::outcome::{Outcome, Refusal};
+use super::purchase::{PurchaseRequest, count};
+use super::queued::AdmissionOutcome;
+use super::sold_out_cache::EarlyRejection;
+use crate::domain::{IdempotencyKeyHash, UserId, VoucherId};
+
+impl Sale {
+    /// Why that buyer cannot buy the voucher, if memory alone tells.
+    ///
+    /// `buyer` reads the user and the request's key. It is called only if the voucher is sold out
+    /// or not on sale.
+    pub fn reject_early(
+        &self,
+        voucher: VoucherId,
+        buyer: impl FnOnce() -> Option<(UserId, Option<IdempotencyKeyHash>)>,
+    ) -> Option<Refusal> {
+        let now = Instant::now();
+        if self.health.down().next().is_some() {
+            return None;
+        }
+        let terms = self.voucher_cache.cached(voucher, now)?.ok()??;
+        let closed = terms.closed_at(now);
+        if closed.is_none() && !terms.is_sold_out_at(now) {
+            return None;
+        }
+        let (user, key) = buyer()?;
+        let request = PurchaseRequest { user, voucher, key: self.idempotency_key(key) };
+        let rejection = match (closed, &self.sold_out_cache) {
+            (Some(refusal), _) => {
+                EarlyRejection { refusal, has_no_order: terms.has_no_order(user) }
+            }
+            (None, Some(cache)) => cache.reject_from_memory(&request, &terms, now)?,
+            (None, None) => return None,
+        };
+        if request
+            .key
+            .is_some_and(|key| rejection.may_be_repeat() || self.in_flight.has((user, key)))
+        {
+            return None;
+        }
+        match &self.queue {
+            Some(_) => AdmissionOutcome::Refused(rejection.refusal).count(now),
+            None => drop(count(Outcome::Refused(rejection.refusal), now)),
+        }
+        Some(rejection.refusal)
+    }
+}

@@ -1,0 +1,64 @@
+//! Hooks of the laboratory in a purchase: hold times, extra work, injected bugs.
+//!
+//! The purchase calls them at fixed points. Without `--lab` each is a comparison, or nothing.
+//! Failpoints are separate ([`crate::failpoint`]): a program without them has none of their code.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Guard, HoldKind};
+use tokio::time::sleep;
+
+use super::{InjectedBug, LockHoldTimes, SaleConfig};
+use crate::failpoint::{self, reach};
+
+/// Settings of the hooks.
+pub(super) struct LabHooks {
+    injected_bug: Option<InjectedBug>,
+    work: Duration,
+    /// Whether the lock has hold times: not if it holds nothing, nor if it ends amid COMMIT.
+    records_holds: bool,
+}
+
+impl LabHooks {
+    /// Hooks for purchases whose lock is held that way.
+    pub(super) fn new(config: &SaleConfig, hold: HoldKind) -> Self {
+        Self {
+            injected_bug: config.injected_bug,
+            work: config.work,
+            records_holds: !matches!(hold, HoldKind::Nothing | HoldKind::Transaction),
+        }
+    }
+
+    /// Whether this replica has that bug.
+    pub(super) fn has_bug(&self, bug: InjectedBug) -> bool {
+        self.injected_bug == Some(bug)
+    }
+
+    /// The lock was granted.
+    pub(super) fn on_locked(&self, times: Option<&LockHoldTimes>) {
+        if let Some(times) = times.filter(|_| self.records_holds) {
+            times.grant(Instant::now());
+        }
+        reach(failpoint::LOCKED);
+    }
+
+    /// The order is inserted, and its unit is not taken yet.
+    pub(super) async fn on_order_inserted(&self) {
+        reach(failpoint::ORDER_INSERTED);
+        self.simulate_work().await;
+    }
+
+    /// Extra time inside the critical section. Even a sleep of zero may take a millisecond.
+    pub(super) async fn simulate_work(&self) {
+        if !self.work.is_zero() {
+            sleep(self.work).await;
+        }
+    }
+}
+
+/// The lock is about to be released; only the first call of a hold counts.
+pub(super) fn on_release(times: Option<&LockHoldTimes>, guard: &Guard) {
+    if let Some(times) = times {
+        times.release(Instant::now(), || guard.lost_signal().is_lost());
+    }
+}

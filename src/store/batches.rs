@@ -1,0 +1,126 @@
+//! The statements of a batch: many orders of one voucher in one transaction.
+//!
+//! They are text: the number of rows differs from batch to batch, and a prepared statement for each
+//! number would evict all others. Only numbers and times go into the text. MySQL and MariaDB treat
+//! it alike:
+//!
+//! - A multi-row INSERT with one duplicate writes no row and names only the first duplicate. So one
+//!   statement reads the buyers afterwards ([`Orders::precheck`]).
+//! - The rows go in one packet with START TRANSACTION.
+//! - The stock row is locked by the last of two packets, which has UPDATE, a check and COMMIT. No
+//!   round trip is made under that lock.
+//! - The check is whether the UPDATE found enough units. It has to fail if not, because a server
+//!   stops only at an error: a power of e beyond any number is a cheap one (1690).
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use sqlx::{AssertSqlSafe, Row};
+
+use super::vouchers::naive;
+use super::{
+    CommitError, NewOrder, OpenedTransaction, Orders, Session, StoreError, Transaction, idempotency,
+};
+use crate::domain::{OrderId, UserId, VoucherId};
+
+/// What a batch has to know before it is tried again, all of one moment.
+#[derive(Debug)]
+pub struct BatchPrecheck {
+    /// Units left; `None` if the voucher is gone.
+    pub left: Option<i64>,
+    /// The orders that its users already have.
+    pub earlier: HashMap<UserId, OrderId>,
+}
+
+impl Orders {
+    /// Opens a transaction and writes all of the orders in it, in one round trip; otherwise as
+    /// [`Self::insert_all`].
+    pub async fn open_with_all(
+        &self,
+        new_orders: &[NewOrder],
+    ) -> Result<OpenedTransaction, StoreError> {
+        let mut sql = idempotency::insert_of(new_orders);
+        self.push_insert(&mut sql, new_orders);
+        Transaction::open_with(&self.pool, &sql).await
+    }
+
+    /// Writes all of the orders with the keys of their requests, or none. [`StoreError::Duplicate`]
+    /// tells which key was hit, and not by whom. Their order is that in which rows are locked.
+    pub async fn insert_all(
+        &self,
+        tx: &mut Transaction,
+        new_orders: &[NewOrder],
+    ) -> Result<(), StoreError> {
+        let mut sql = idempotency::insert_of(new_orders);
+        self.push_insert(&mut sql, new_orders);
+        tx.run(AssertSqlSafe(sql)).await
+    }
+
+    /// The statement that inserts these orders.
+    fn push_insert(&self, sql: &mut String, new_orders: &[NewOrder]) {
+        sql.push_str(self.tables.insert_orders);
+        for (number, new_order) in new_orders.iter().enumerate() {
+            let NewOrder { id, user, voucher, price_cents, created_at, key: _ } = new_order;
+            let comma = if number == 0 { "" } else { "," };
+            let at = naive(*created_at);
+            // Writing to a string cannot fail.
+            let _always = write!(
+                sql,
+                "{comma}({id},{user},{voucher},{price_cents},'{} {:02}:{:02}:{:02}.{:03}')",
+                at.date(),
+                at.hour(),
+                at.minute(),
+                at.second(),
+                at.millisecond(),
+            );
+        }
+    }
+
+    /// Takes the units and commits, or fails with [`StoreError::InsufficientStock`].
+    pub async fn take_and_commit(
+        &self,
+        tx: Transaction,
+        voucher: VoucherId,
+        units: usize,
+    ) -> Result<(), CommitError> {
+        let stock = self.tables.stock;
+        tx.commit_by(AssertSqlSafe(format!(
+            "UPDATE {stock} SET stock = stock - {units} \
+             WHERE voucher_id = {voucher} AND stock >= {units}; \
+             SELECT EXP(710 * (ROW_COUNT() <> 1)); \
+             COMMIT"
+        )))
+        .await
+    }
+
+    /// The units left of a voucher, and the orders of these users. One statement: a user whose own
+    /// order took the last unit is never told "sold out".
+    pub async fn precheck(
+        &self,
+        voucher: VoucherId,
+        users: impl Iterator<Item = UserId>,
+    ) -> Result<BatchPrecheck, StoreError> {
+        let (orders, stock) = (self.tables.orders, self.tables.stock);
+        let mut sql = format!(
+            "SELECT CAST(stock AS SIGNED), CAST(0 AS UNSIGNED), CAST(0 AS UNSIGNED) FROM {stock} \
+             WHERE voucher_id = {voucher} UNION ALL SELECT CAST(0 AS SIGNED), id, user_id \
+             FROM {orders} FORCE INDEX (uq_orders_user_voucher) \
+             WHERE voucher_id = {voucher} AND user_id IN (0"
+        );
+        for user in users {
+            let _always = write!(sql, ",{user}");
+        }
+        sql.push(')');
+        let mut session = Session::open(&self.pool).await?;
+        let mut precheck = BatchPrecheck { left: None, earlier: HashMap::new() };
+        for row in session.raw(AssertSqlSafe(sql)).await? {
+            let (left, id, user) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            if id == 0 {
+                precheck.left = Some(left);
+            } else {
+                precheck.earlier.insert(UserId(user), OrderId(id));
+            }
+        }
+        Ok(precheck)
+    }
+}

@@ -1,0 +1,143 @@
+//! Tokens that are refused before they end.
+//!
+//! All moments are the database's, those of issued tokens too, so clocks of replicas do not matter.
+//! A revocation is at least 2 ms after the one before it, and a login's token 1 ms after it. So a
+//! login right after a logout holds, also in the same millisecond.
+
+use sqlx::{MySql, MySqlConnection, MySqlPool, QueryBuilder, Row};
+use time::PrimitiveDateTime;
+
+use super::{Session, StoreError};
+use crate::domain::UserId;
+
+/// Stands for all users in the table.
+const ALL_USERS: u64 = 0;
+/// Deleted users whose tokens one call revokes at most.
+const DELETED_AT_ONCE: u32 = 10_000;
+/// Rows that have ended and that one call removes at most.
+const REMOVED_AT_ONCE: u32 = 10_000;
+
+/// Tokens that were issued up to a moment are refused.
+#[derive(Debug, Clone, Copy)]
+pub struct Revocation {
+    /// Whose tokens; of all users if `None`.
+    pub user: Option<UserId>,
+    /// That moment, in ms since 1970.
+    pub not_before_ms: i64,
+    /// When that was decided, likewise.
+    pub made_ms: i64,
+}
+
+/// The table of revocations.
+#[derive(Clone)]
+pub struct RevocationTable {
+    pool: MySqlPool,
+}
+
+impl RevocationTable {
+    /// The table in that database.
+    pub fn new(pool: MySqlPool) -> Self {
+        Self { pool }
+    }
+
+    /// Revokes the tokens that were issued so far: of that user, or of all.
+    pub async fn revoke(&self, user: Option<UserId>) -> Result<(), StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        session
+            .execute(revocation_of([user.map_or(ALL_USERS, |user| user.0)]).build())
+            .await
+            .map(drop)
+    }
+
+    /// Revokes the tokens of users that were deleted. Ids are not used again, so tokens of any
+    /// moment are refused: a login may be under way.
+    pub async fn revoke_deleted(&self) -> Result<(), StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query("SELECT subject FROM token_subjects WHERE user_id IS NULL LIMIT ?");
+        let rows = session.fetch_all(query.bind(DELETED_AT_ONCE)).await?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let subjects = rows.iter().map(|row| row.try_get::<u64, _>(0));
+        let subjects = subjects.collect::<Result<Vec<_>, _>>()?;
+        let mut insert = QueryBuilder::<MySql>::new(
+            "INSERT INTO token_revocations (user_id, not_before, made_at) ",
+        );
+        insert.push_values(&subjects, |mut row, subject| {
+            row.push_bind(*subject).push("TIMESTAMP '9000-01-01 00:00:00'");
+            row.push("UTC_TIMESTAMP(3)");
+        });
+        insert.push(
+            " ON DUPLICATE KEY UPDATE not_before = GREATEST(TIMESTAMP '9000-01-01 00:00:00', \
+             not_before + INTERVAL 2000 MICROSECOND), made_at = UTC_TIMESTAMP(3)",
+        );
+        session.execute(insert.build()).await?;
+        let mut delete = QueryBuilder::<MySql>::new(
+            "DELETE FROM token_subjects WHERE user_id IS NULL AND subject IN (",
+        );
+        let mut list = delete.separated(", ");
+        for subject in subjects {
+            list.push_bind(subject);
+        }
+        delete.push(")");
+        session.execute(delete.build()).await.map(drop)
+    }
+
+    /// At most that many revocations that were made within those seconds, the latest first.
+    pub async fn within(&self, seconds: u32, most: u32) -> Result<Vec<Revocation>, StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query(
+            "SELECT user_id, not_before, made_at FROM token_revocations \
+             WHERE made_at >= UTC_TIMESTAMP(3) - INTERVAL ? SECOND \
+             ORDER BY made_at DESC LIMIT ?",
+        );
+        let rows = session.fetch_all(query.bind(seconds).bind(most)).await?;
+        rows.iter()
+            .map(|row| {
+                let user: u64 = row.try_get(0)?;
+                let (not_before, made) = (row.try_get(1)?, row.try_get(2)?);
+                let user = (user != ALL_USERS).then_some(UserId(user));
+                Ok(Revocation { user, not_before_ms: unix_ms(not_before), made_ms: unix_ms(made) })
+            })
+            .collect()
+    }
+
+    /// Removes revocations that are older than any token can be.
+    pub async fn remove_older_than(&self, seconds: u32) -> Result<(), StoreError> {
+        let mut session = Session::open(&self.pool).await?;
+        let query = sqlx::query(
+            "DELETE FROM token_revocations \
+             WHERE made_at < UTC_TIMESTAMP(3) - INTERVAL ? SECOND LIMIT ?",
+        );
+        session.execute(query.bind(seconds).bind(REMOVED_AT_ONCE)).await.map(drop)
+    }
+}
+
+/// Revokes the tokens that were issued to these users so far, in the connection's transaction.
+pub(super) async fn revoke_tokens_of(
+    users: impl IntoIterator<Item = u64>,
+    connection: &mut MySqlConnection,
+) -> Result<(), sqlx::Error> {
+    revocation_of(users).build().execute(connection).await.map(drop)
+}
+
+/// The statement that revokes the tokens that were issued to these users so far: at least one.
+fn revocation_of(users: impl IntoIterator<Item = u64>) -> QueryBuilder<MySql> {
+    let mut insert =
+        QueryBuilder::new("INSERT INTO token_revocations (user_id, not_before, made_at) ");
+    insert.push_values(users, |mut row, user| {
+        row.push_bind(user).push("UTC_TIMESTAMP(3)").push("UTC_TIMESTAMP(3)");
+    });
+    insert.push(
+        " ON DUPLICATE KEY UPDATE \
+         not_before = GREATEST(UTC_TIMESTAMP(3), not_before + INTERVAL 2000 MICROSECOND), \
+         made_at = UTC_TIMESTAMP(3)",
+    );
+    insert
+}
+
+/// Milliseconds since 1970 of a `DATETIME` in UTC.
+pub(super) fn unix_ms(moment: PrimitiveDateTime) -> i64 {
+    let moment = moment.assume_utc();
+    moment.unix_timestamp() * 1000 + i64::from(moment.millisecond())
+}

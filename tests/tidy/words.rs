@@ -1,0 +1,305 @@
+//! How types and constants are named, and how prose is written: the field's own words.
+
+use std::collections::HashMap;
+
+use crate::prose::{self, Sentence};
+use crate::rust::Token;
+use crate::tree::{File, Tree};
+
+/// The laws and their samples of what is forbidden.
+const LAWS: [&str; 2] = ["tests/tidy.rs", "tests/tidy/"];
+
+/// Steps of the schema whose text is final: a database remembers the checksum of each step that it
+/// has applied, comments included. Later steps have no exemption.
+const APPLIED_STEPS: [&str; 10] = [
+    "migrations/0002_vouchers.sql",
+    "migrations/0007_orders_status.sql",
+    "migrations/0011_sale_epochs.sql",
+    "migrations/0012_tickets.sql",
+    "migrations/0013_dead_letters.sql",
+    "migrations/0014_unreadable_entries.sql",
+    "migrations/0015_charges.sql",
+    "migrations/lock/8001_lock_holders.sql",
+    "migrations/lock/8004_lock_rows.sql",
+    "migrations/lock/8006_lock_fence.sql",
+];
+
+/// Participles that do not end in `ed` or `ing`, adjectives, pronouns and other words that name
+/// nothing by themselves.
+const NOT_NOUNS: [&str; 66] = [
+    "About",
+    "After",
+    "Alike",
+    "Alive",
+    "Armed",
+    "Bare",
+    "Before",
+    "Bought",
+    "Busy",
+    "Current",
+    "Cut",
+    "Done",
+    "Drawn",
+    "Earlier",
+    "Far",
+    "Forgotten",
+    "Found",
+    "Free",
+    "Gone",
+    "Got",
+    "Heard",
+    "Held",
+    "How",
+    "Inner",
+    "Kept",
+    "Known",
+    "Late",
+    "Left",
+    "Lent",
+    "Live",
+    "Lossy",
+    "Lost",
+    "Made",
+    "Me",
+    "More",
+    "Never",
+    "Next",
+    "Nothing",
+    "Of",
+    "One",
+    "Open",
+    "Other",
+    "Others",
+    "Ours",
+    "Over",
+    "Own",
+    "Past",
+    "Raw",
+    "Said",
+    "Seen",
+    "Shown",
+    "Slow",
+    "Sold",
+    "Steady",
+    "Struck",
+    "Taken",
+    "Theirs",
+    "To",
+    "Together",
+    "Tokenless",
+    "Told",
+    "Up",
+    "Usual",
+    "What",
+    "Whole",
+    "Woken",
+];
+
+/// Names in `ed` or `ing` that the field uses as nouns, each with its reason.
+const NOUNS: [(&str, &str); 9] = [
+    ("Bed", "a test bed: the servers of a test"),
+    ("Greeting", "the first packet of a MySQL server"),
+    ("Fencing", "what the literature calls refusing late writers"),
+    ("Embed", "what rust-embed calls it"),
+    ("Framing", "of messages, in protocols"),
+    ("Feed", "a stream of events"),
+    ("Seed", "of a random generator"),
+    ("Housekeeping", "periodic upkeep of tables"),
+    ("String", "text"),
+];
+
+/// A type is named by a noun that the field knows.
+pub(crate) fn types_are_nouns(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (file, name) in types(tree) {
+        let text = name.text.as_str();
+        let is_one_word = text.chars().filter(|c| c.is_uppercase()).count() == 1;
+        let is_participle = text.ends_with("ed") || text.ends_with("ing");
+        let is_allowed = NOUNS.iter().any(|(noun, _)| *noun == text);
+        if is_one_word && !is_allowed && (is_participle || NOT_NOUNS.contains(&text)) {
+            found.push(file.at(name.line, &format!("`{text}` is no noun: what is it?")));
+        }
+    }
+    found
+}
+
+/// No two types of one crate share a name. Each program of tests is a crate of its own.
+pub(crate) fn types_have_no_twins(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut first: HashMap<(String, String), String> = HashMap::new();
+    for (file, name) in types(tree) {
+        let Some(crate_name) = crate_of(&file.path) else { continue };
+        // `Error` of a module and an associated type are the field's habit.
+        if name.in_test || ["Error", "Result", "Args"].contains(&name.text.as_str()) {
+            continue;
+        }
+        let place = file.at(name.line, "");
+        match first.entry((crate_name, name.text.clone())) {
+            std::collections::hash_map::Entry::Vacant(free) => {
+                free.insert(place);
+            }
+            std::collections::hash_map::Entry::Occupied(taken) => {
+                let what = format!("`{}` is also at {}", name.text, taken.get());
+                found.push(file.at(name.line, what.trim_end_matches([':', ' '])));
+            }
+        }
+    }
+    found
+}
+
+/// The folder of the package whose library or program the file belongs to.
+fn crate_of(path: &str) -> Option<String> {
+    let (package, rest) = path.split_once("src/")?;
+    (package.is_empty() || package.ends_with('/')).then(|| {
+        let program = rest.strip_prefix("bin/").unwrap_or_default();
+        format!("{package}{program}")
+    })
+}
+
+/// Names of structs, enums, traits and aliases; not those that a trait or an `impl` asks for.
+fn types(tree: &Tree) -> Vec<(&File, &Token)> {
+    let mut found = Vec::new();
+    for file in tree.files.iter().filter(|file| !file.under(&LAWS)) {
+        let tokens = file.tokens();
+        for pair in tokens.windows(2) {
+            let is_type = pair[0].is_any(&["struct", "enum", "trait", "union"]);
+            if is_type && pair[1].is_name() {
+                found.push((file, &pair[1]));
+            }
+        }
+    }
+    found
+}
+
+/// Words that hide who does what, or how much of it.
+const VAGUE: [&str; 20] = [
+    "whoever",
+    "somebody",
+    "anybody",
+    "nobody",
+    "everybody",
+    "he",
+    "she",
+    "his",
+    "him",
+    "himself",
+    "in vain",
+    "gone on with",
+    "goes on with",
+    "so many times",
+    "so many",
+    "for a while",
+    "no more than once",
+    "as it were",
+    "by himself",
+    "whomever",
+];
+
+pub(crate) fn prose_is_precise(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (file, sentence) in sentences(tree) {
+        let words: Vec<String> = sentence
+            .text
+            .split(|c: char| !(c.is_alphanumeric() || c == '\'' || c == '-'))
+            .filter(|word| !word.is_empty())
+            .map(str::to_lowercase)
+            .collect();
+        let text = format!(" {} ", words.join(" "));
+        for vague in VAGUE.iter().filter(|vague| text.contains(&format!(" {vague} "))) {
+            found.push(file.at(sentence.line, &format!("\"{vague}\": name it, or count it")));
+        }
+    }
+    found
+}
+
+const MAX_WORDS: usize = 30;
+/// The same for Chinese, where a word of another script counts as one character.
+const MAX_CHARACTERS: usize = 80;
+
+pub(crate) fn sentences_are_short(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (file, sentence) in sentences(tree) {
+        let (count, most, of) = match sentence.characters() {
+            Some(characters) => (characters, MAX_CHARACTERS, "characters"),
+            None => (sentence.words(), MAX_WORDS, "words"),
+        };
+        if count > most {
+            let begin: String = sentence.text.chars().take(50).collect();
+            let what = format!("{count} {of}, of {most} at most: {begin}...");
+            found.push(file.at(sentence.line, &what));
+        }
+    }
+    found
+}
+
+fn sentences(tree: &Tree) -> impl Iterator<Item = (&File, Sentence)> {
+    let is_exempt = |file: &&File| {
+        file.is_vendored() || file.under(&LAWS) || APPLIED_STEPS.contains(&file.path.as_str())
+    };
+    let written = tree.files.iter().filter(move |file| !is_exempt(file));
+    written.flat_map(|file| prose::sentences(file).into_iter().map(move |found| (file, found)))
+}
+
+/// How a line begins that only makes sense after the one above it.
+const DEPENDENT: [&str; 10] =
+    ["It ", "The same", "And ", "Its ", "So ", "Likewise", "That ", "They ", "These ", "Such "];
+
+/// The first line of an item's documentation stands alone in rustdoc's lists.
+pub(crate) fn summaries_stand_alone(tree: &Tree) -> Vec<String> {
+    const ITEMS: [&str; 7] = ["fn ", "struct ", "enum ", "trait ", "type ", "const ", "mod "];
+    let mut found = Vec::new();
+    for file in tree.files.iter().filter(|file| file.is_rust() && !file.under(&LAWS)) {
+        let mut summary = None;
+        for (line, text) in file.lines() {
+            let text = text.trim_start();
+            if let Some(words) = text.strip_prefix("/// ") {
+                summary.get_or_insert((line, words));
+            } else if !text.starts_with("///") && !text.starts_with("#[") {
+                let words = summary.take().filter(|_| ITEMS.iter().any(|i| text.contains(i)));
+                let starts = |(_, words): &(usize, &str)| {
+                    DEPENDENT.iter().any(|start| words.starts_with(start))
+                };
+                if let Some((line, words)) = words.filter(starts) {
+                    found.push(file.at(line, &format!("a summary that needs a context: {words}")));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What metrics of each sort end in, by the conventions of Prometheus.
+const UNITS: [(&str, &[&str]); 2] =
+    [("counter", &["_total"]), ("histogram", &["_seconds", "_bytes"])];
+
+/// Where all metrics are described.
+const DESCRIPTIONS: &str = "src/telemetry";
+
+/// A metric's name says its unit, and the page of metrics says what it is.
+pub(crate) fn metrics_follow_the_conventions(tree: &Tree) -> Vec<String> {
+    let described = |name: &str| {
+        let quoted = format!("\"{name}\"");
+        let mut files = tree.files.iter().filter(|file| file.path.starts_with(DESCRIPTIONS));
+        files.any(|file| file.text.contains(&quoted))
+    };
+    let mut found = Vec::new();
+    for file in tree.rust(&["src/", "distlock/src/"], &[]) {
+        for window in file.code().windows(4) {
+            let sort = window[0].text.as_str();
+            let Some(name) = window[3].string().filter(|_| window[1].is("!")) else { continue };
+            if !["counter", "histogram", "gauge"].contains(&sort) {
+                continue;
+            }
+            let ends = UNITS.iter().find(|(of, _)| *of == sort).map(|(_, ends)| *ends);
+            if ends.is_some_and(|ends| !ends.iter().any(|end| name.ends_with(end)))
+                || (sort == "gauge" && name.ends_with("_total"))
+            {
+                found.push(file.at(window[3].line, &format!("a {sort} is not called `{name}`")));
+            }
+            if !described(name) {
+                found.push(file.at(window[3].line, &format!("`{name}` is described nowhere")));
+            }
+        }
+    }
+    found
+}
