@@ -343,7 +343,7 @@ pub struct WatchReport {
     pub believed_ns: u64,
     /// When the last effect was done.
     pub last_effect_ns: u64,
-    /// When the look that found the lock lost was begun.
+    /// When the look that found the lock lost had ended.
     pub looked_ns: u64,
     /// The last instant before the longest time in which the loop did not run.
     pub slept_ns: u64,

@@ -35,12 +35,15 @@ pub(crate) fn watch(watch: Watch, first: impl FnOnce()) {
     };
     let mut seen_ns = now;
     loop {
-        watched.looked_ns = now_ns();
+        let begun_ns = now_ns();
         note(&mut watched, &mut seen_ns);
         if loss.is_lost() {
+            // A freeze may have begun since the first note.
+            note(&mut watched, &mut seen_ns);
+            watched.looked_ns = seen_ns;
             break;
         }
-        watched.believed_ns = watched.looked_ns;
+        watched.believed_ns = begun_ns;
         if let Err(error) = counter.add_one() {
             eprintln!("contender: an effect failed: {error}");
             break;
