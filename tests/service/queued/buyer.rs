@@ -90,10 +90,17 @@ impl Story {
     }
 }
 
-/// Buys once, and follows the ticket to its end.
+/// Buys until an answer says how that ended, and follows the ticket to its end.
 pub(super) async fn buy_and_follow(url: &str, voucher: &str, user: u64) -> Story {
     let mut story = Story::default();
-    let answer = buy(url, voucher, user).await;
+    let began = Instant::now();
+    let answer = loop {
+        let answer = buy(url, voucher, user).await;
+        if answer.body["code"] != "outcome_unknown" {
+            break answer;
+        }
+        assert!(began.elapsed() < PATIENCE, "the purchase of {user} stays unknown");
+    };
     if answer.status.as_u16() == 202 {
         story.tickets.push(end_of(url, &ticket_of(answer), user).await);
     } else {
