@@ -28,14 +28,22 @@ pub struct FitnessChecks {
 }
 
 impl FitnessChecks {
-    /// Writes this replica's heartbeat; returns the reasons why it is unfit.
+    /// Writes this replica's heartbeat; returns the reasons why it is unfit. Fails if the heartbeat
+    /// cannot be written.
     pub async fn run(&self) -> Result<Vec<String>, StoreError> {
+        let mut reasons: Vec<String> = self.of_replicas().await?.into_iter().collect();
+        reasons.extend(self.of_redis().await);
+        Ok(reasons)
+    }
+
+    /// Writes the heartbeat; returns what speaks against this replica beside the others.
+    async fn of_replicas(&self) -> Result<Option<String>, StoreError> {
+        let differs = self.replicas.heartbeat().await?.filter(|_| !self.allow_mixed);
+        Ok(differs.map(|(name, settings)| format!("replica {name} locks differently ({settings})")))
+    }
+
+    async fn of_redis(&self) -> Vec<String> {
         let mut reasons = Vec::new();
-        if let Some((name, settings)) = self.replicas.heartbeat().await?
-            && !self.allow_mixed
-        {
-            reasons.push(format!("replica {name} locks differently ({settings})"));
-        }
         if !self.allow_eviction
             && let Err(StoreError::Unexpected(sentence)) = store::refuse_eviction(&self.redis).await
         {
@@ -49,19 +57,23 @@ impl FitnessChecks {
         }
         // Likewise.
         reasons.extend(self.rights.refused_writes().await.ok().flatten());
-        Ok(reasons)
+        reasons
     }
 
     /// Runs the checks every 3 s, and more often while this replica is unfit, until it is dropped.
     pub async fn keep_running(self, readiness: Readiness) {
-        let mut interval = HEARTBEAT;
+        let (mut interval, mut of_replicas) = (HEARTBEAT, None);
         loop {
             tokio::time::sleep(interval).await;
-            // The health watch reports a server that does not answer.
-            if let Ok(reasons) = self.run().await {
-                interval = if reasons.is_empty() { HEARTBEAT } else { RECHECK_INTERVAL };
-                readiness.set_unfit(reasons);
+            // The health watch reports a server that does not answer. Until the heartbeat can be
+            // written again, what the other replicas have last said counts.
+            if let Ok(now) = self.of_replicas().await {
+                of_replicas = now;
             }
+            let mut reasons: Vec<_> = of_replicas.clone().into_iter().collect();
+            reasons.extend(self.of_redis().await);
+            interval = if reasons.is_empty() { HEARTBEAT } else { RECHECK_INTERVAL };
+            readiness.set_unfit(reasons);
         }
     }
 }

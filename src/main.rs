@@ -29,8 +29,18 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// How long `probe` waits for each step.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("no threads can be started: {error}")),
+    };
+    let code = runtime.block_on(run());
+    // A thread whose line waits for a reader of stdout may never end.
+    runtime.shutdown_background();
+    code
+}
+
+async fn run() -> ExitCode {
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) if is_help(&error) => error.exit(),

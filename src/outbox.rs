@@ -6,17 +6,19 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// How often a file is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a line may take, its wait for others included: the reader of a pipe may have stopped.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// More bytes than a line with a code has.
 const LINE_BYTES: i64 = 256;
 
@@ -29,8 +31,14 @@ struct OutboxState {
     target: Target,
     /// Why codes cannot be written; `None` while they can.
     broken: Mutex<Option<String>>,
+    /// Lines are written one at a time.
+    writer: Arc<AsyncMutex<LineWriter>>,
+}
+
+#[derive(Default)]
+struct LineWriter {
     /// Whether the last line may have been cut short.
-    is_torn: AtomicBool,
+    is_torn: bool,
 }
 
 #[derive(Default)]
@@ -85,15 +93,31 @@ impl Outbox {
         self.0.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes a line.
+    /// Writes a line. After an error a part of it, or all, may still be written.
     pub async fn deliver(&self, line: String) -> io::Result<()> {
+        let written = self.with_writer(move |target, writer| write(target, writer, &line)).await;
+        self.note(written.as_ref().err());
+        written
+    }
+
+    /// Runs that in a thread for blocking work, in turn: at most one such thread waits for a
+    /// reader.
+    async fn with_writer(
+        &self,
+        work: impl FnOnce(&Target, &mut LineWriter) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
         let outbox = self.clone();
-        let writing = tokio::task::spawn_blocking(move || {
-            let written = outbox.write(&line);
-            outbox.note(written.as_ref().err());
-            written
-        });
-        writing.await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
+        let working = async {
+            let mut writer: OwnedMutexGuard<LineWriter> = self.0.writer.clone().lock_owned().await;
+            tokio::task::spawn_blocking(move || work(&outbox.0.target, &mut writer)).await
+        };
+        match timeout(WRITE_TIMEOUT, working).await {
+            Ok(worked) => worked.unwrap_or_else(|panic| Err(io::Error::other(panic))),
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("a line has waited for its reader for {} s", WRITE_TIMEOUT.as_secs()),
+            )),
+        }
     }
 
     /// Checks the file or stdout once a second; runs until it is dropped.
@@ -105,42 +129,7 @@ impl Outbox {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let outbox = self.clone();
-            let look = move || outbox.note(outbox.look().err().as_ref());
-            // A panic in the check leaves the last result.
-            let _looked = tokio::task::spawn_blocking(look).await;
-        }
-    }
-
-    fn write(&self, line: &str) -> io::Result<()> {
-        let mut to: Box<dyn Write> = match &self.0.target {
-            Target::Stdout => Box::new(io::stdout()),
-            Target::File(path) => Box::new(open_private(path)?),
-            Target::Answer | Target::Nowhere => return Ok(()),
-        };
-        // A torn line is ended first, because gateways read whole lines.
-        let was_torn = self.0.is_torn.swap(true, Ordering::Relaxed);
-        to.write_all(format!("{}{line}\n", if was_torn { "\n" } else { "" }).as_bytes())?;
-        self.0.is_torn.store(false, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn look(&self) -> io::Result<()> {
-        let path = match &self.0.target {
-            Target::File(path) => path,
-            Target::Stdout => return look_at_stdout(),
-            Target::Answer | Target::Nowhere => return Ok(()),
-        };
-        let file = open_private(path)?;
-        let about = file.metadata()?;
-        if !about.is_file() || !self.0.is_torn.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        // A full disk has recovered when it has space for a line.
-        let end = about.len().try_into().unwrap_or(i64::MAX - LINE_BYTES);
-        match fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, end, LINE_BYTES) {
-            Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
-            Err(error) => Err(error.into()),
+            self.note(self.with_writer(|target, writer| look(target, writer)).await.err().as_ref());
         }
     }
 
@@ -153,6 +142,39 @@ impl Outbox {
             _ => {}
         }
         *broken = reason;
+    }
+}
+
+fn write(target: &Target, writer: &mut LineWriter, line: &str) -> io::Result<()> {
+    let mut to: Box<dyn Write> = match target {
+        Target::Stdout => Box::new(io::stdout()),
+        Target::File(path) => Box::new(open_private(path)?),
+        Target::Answer | Target::Nowhere => return Ok(()),
+    };
+    // A torn line is ended first, because gateways read whole lines.
+    let end_torn = if writer.is_torn { "\n" } else { "" };
+    writer.is_torn = true;
+    to.write_all(format!("{end_torn}{line}\n").as_bytes())?;
+    writer.is_torn = false;
+    Ok(())
+}
+
+fn look(target: &Target, writer: &mut LineWriter) -> io::Result<()> {
+    let path = match target {
+        Target::File(path) => path,
+        Target::Stdout => return look_at_stdout(),
+        Target::Answer | Target::Nowhere => return Ok(()),
+    };
+    let file = open_private(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() || !writer.is_torn {
+        return Ok(());
+    }
+    // A full disk has recovered when it has space for a line.
+    let end = about.len().try_into().unwrap_or(i64::MAX - LINE_BYTES);
+    match fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, end, LINE_BYTES) {
+        Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

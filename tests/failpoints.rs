@@ -98,7 +98,10 @@ async fn a_program_with_failpoints_serves_the_laboratory_only_and_knows_its_poin
     let place = spawn_blocking(Place::fresh).await.expect("a place");
     for (flags, why) in [
         (&[][..], "built with failpoints, for the laboratory: it serves with --lab only"),
-        (&["--lab", "--failpoints", "tulips=panic"], "no failpoint \"tulips\", only lock-before-"),
+        (
+            &["--lab", "--failpoints", "tulips=panic"],
+            "unknown failpoint \"tulips\"; known: lock-before-",
+        ),
         (&["--lab", "--failpoints", "lock-busy=return(1)"], "the only value to return is `kill`"),
         (&["--lab", "--failpoints", "lock-busy=shout"], "lock-busy: "),
     ] {

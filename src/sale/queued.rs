@@ -171,7 +171,7 @@ impl Queue {
         }
     }
 
-    /// Runs workers for the queues of all vouchers until [`Self::finish`].
+    /// Runs workers for the queues of all vouchers until it is told to finish.
     pub async fn run(self) {
         let context = &self.0;
         while !context.end.is_cancelled() {

@@ -146,6 +146,5 @@ async fn ask_database(database: &DatabaseCheck) -> Result<(), StoreError> {
 }
 
 async fn ask_redis(connection: &RedisConnection) -> Result<(), StoreError> {
-    redis::cmd("PING").query_async::<()>(&mut connection.clone()).await?;
-    Ok(())
+    Ok(connection.ping().await?)
 }

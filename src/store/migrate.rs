@@ -54,20 +54,9 @@ async fn run_all(mut connection: MySqlConnection, lab: bool) -> Result<usize, Mi
     for folder in folders {
         applied += run(&steps(folder)?, &mut connection).await?;
     }
-    add_subjects(&mut connection).await?;
     // This ends the turn as well.
     connection.close().await?;
     Ok(applied)
-}
-
-/// Gives users from before `token_subjects` their rows: one statement, while there are none.
-async fn add_subjects(connection: &mut MySqlConnection) -> Result<(), MigrateError> {
-    let query = sqlx::query(
-        "INSERT INTO token_subjects (subject, user_id) SELECT u.id, u.id FROM users u \
-         WHERE NOT EXISTS (SELECT 1 FROM token_subjects)",
-    );
-    query.execute(connection).await?;
-    Ok(())
 }
 
 /// The steps of a folder, in the order of their numbers; not those of the folders in it.

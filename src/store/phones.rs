@@ -1,26 +1,31 @@
 //! Phones of users from before numbers had one spelling: they are written in E.164.
 //!
 //! Of users whose numbers are the same, the oldest keeps it. The others keep their row and their
-//! orders, and are set aside: they cannot log in, and their tokens are revoked. Each batch is a
-//! transaction, so that a run that is broken off is carried on.
+//! orders, and are set aside: they cannot log in, and all their tokens are revoked. Users whom a
+//! replica of an older release made are found so too, and get their rows in `token_subjects`. Each
+//! batch is a transaction, so that a run that is broken off is carried on.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
+use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{ConnectOptions, Connection, MySql, MySqlConnection, QueryBuilder};
 use tokio::time::timeout;
 
 use super::migrate::{silence, take_turn};
 use super::pools::{CONNECT_TIMEOUT, address};
-use super::revocations::revoke_tokens_of;
+use super::revocations::{revoke_for_ever, revoke_set_aside};
+use super::users::token_subjects_of;
 use crate::domain::{Country, Phone, UserId};
 
 /// How many rows one transaction checks.
 const BATCH: usize = 500;
 /// How long all of them may take: a million rows take about two minutes.
 const WHOLE: Duration = Duration::from_mins(15);
+/// How often a batch is tried that meets a login or another transaction.
+const TRIES: u32 = 5;
 /// The most users set aside that are listed.
 const MOST_LISTED: u32 = 1000;
 /// Between the number and the id of a user who made room for an older one.
@@ -76,6 +81,7 @@ pub async fn normalize_phones(url: &str, country: Country) -> Result<Phones, Mig
     let work = async {
         take_turn(&mut connection).await?;
         let normalized = normalize_all(&mut connection, country).await?;
+        revoke_set_aside(&mut connection).await?;
         let phones = list(&mut connection, country, normalized).await?;
         // This ends the turn as well.
         connection.close().await?;
@@ -88,23 +94,46 @@ async fn normalize_all(
     connection: &mut MySqlConnection,
     country: Country,
 ) -> Result<u64, sqlx::Error> {
-    let mut normalized = 0;
+    let (mut normalized, mut failed) = (0, 0);
     loop {
-        let mut transaction = connection.begin().await?;
-        let rows = sqlx::query_as(
-            "SELECT id, phone FROM users WHERE phone_state = 'unchecked' \
-             ORDER BY id LIMIT ? FOR UPDATE",
-        );
-        let rows: Vec<(u64, String)> = rows.bind(BATCH as u64).fetch_all(&mut *transaction).await?;
-        if rows.is_empty() {
-            return Ok(normalized);
+        match normalize_batch(connection, country).await {
+            Ok(None) => return Ok(normalized),
+            Ok(Some(more)) => (normalized, failed) = (normalized + more, 0),
+            // A login that has just taken the number of an older row, or a deadlock with one.
+            Err(error) if failed < TRIES && may_pass(&error) => failed += 1,
+            Err(error) => return Err(error),
         }
-        let rows = rows.into_iter().map(|(id, phone)| Row::new(id, phone, country)).collect();
-        let plan = Plan::new(rows, &mut transaction).await?;
-        normalized += plan.keep.iter().filter(|(.., is_new)| *is_new).count() as u64;
-        plan.carry_out(&mut transaction).await?;
-        transaction.commit().await?;
     }
+}
+
+/// How many numbers of a batch were written in E.164; `None` if no row is left.
+async fn normalize_batch(
+    connection: &mut MySqlConnection,
+    country: Country,
+) -> Result<Option<u64>, sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    let rows = sqlx::query_as(
+        "SELECT id, phone FROM users WHERE phone_state = 'unchecked' \
+         ORDER BY id LIMIT ? FOR UPDATE",
+    );
+    let rows: Vec<(u64, String)> = rows.bind(BATCH as u64).fetch_all(&mut *transaction).await?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let subjects = rows.iter().map(|(id, _)| *id);
+    token_subjects_of(subjects).build().execute(&mut *transaction).await?;
+    let rows = rows.into_iter().map(|(id, phone)| Row::new(id, phone, country)).collect();
+    let plan = Plan::new(rows, &mut transaction).await?;
+    let normalized = plan.keep.iter().filter(|(.., is_new)| *is_new).count() as u64;
+    plan.carry_out(&mut transaction).await?;
+    transaction.commit().await?;
+    Ok(Some(normalized))
+}
+
+fn may_pass(error: &sqlx::Error) -> bool {
+    let answer = error.as_database_error().and_then(|answer| answer.try_downcast_ref());
+    // A number that is taken, a lock that took too long, a deadlock.
+    answer.is_some_and(|answer: &MySqlDatabaseError| [1062, 1205, 1213].contains(&answer.number()))
 }
 
 /// A user whose phone is not checked.
@@ -178,7 +207,7 @@ impl Plan {
         if !without_phone.is_empty() {
             // In one order, as other migrations do it, so that none waits for another in a circle.
             without_phone.sort_unstable();
-            revoke_tokens_of(without_phone, &mut *connection).await?;
+            revoke_for_ever(without_phone, &mut *connection).await?;
         }
         if self.keep.is_empty() {
             return Ok(());

@@ -10,6 +10,9 @@ use time::PrimitiveDateTime;
 use super::{Session, StoreError};
 use crate::domain::UserId;
 
+/// A moment after every token: what revokes the tokens that are still to be issued, too.
+const FOR_EVER: &str = "TIMESTAMP '9000-01-01 00:00:00'";
+const NOW: &str = "UTC_TIMESTAMP(3)";
 /// Stands for all users in the table.
 const ALL_USERS: u64 = 0;
 /// Deleted users whose tokens one call revokes at most.
@@ -44,7 +47,7 @@ impl RevocationTable {
     pub async fn revoke(&self, user: Option<UserId>) -> Result<(), StoreError> {
         let mut session = Session::open(&self.pool).await?;
         session
-            .execute(revocation_of([user.map_or(ALL_USERS, |user| user.0)]).build())
+            .execute(revocation_of([user.map_or(ALL_USERS, |user| user.0)], NOW).build())
             .await
             .map(drop)
     }
@@ -60,18 +63,7 @@ impl RevocationTable {
         }
         let subjects = rows.iter().map(|row| row.try_get::<u64, _>(0));
         let subjects = subjects.collect::<Result<Vec<_>, _>>()?;
-        let mut insert = QueryBuilder::<MySql>::new(
-            "INSERT INTO token_revocations (user_id, not_before, made_at) ",
-        );
-        insert.push_values(&subjects, |mut row, subject| {
-            row.push_bind(*subject).push("TIMESTAMP '9000-01-01 00:00:00'");
-            row.push("UTC_TIMESTAMP(3)");
-        });
-        insert.push(
-            " ON DUPLICATE KEY UPDATE not_before = GREATEST(TIMESTAMP '9000-01-01 00:00:00', \
-             not_before + INTERVAL 2000 MICROSECOND), made_at = UTC_TIMESTAMP(3)",
-        );
-        session.execute(insert.build()).await?;
+        session.execute(revocation_of(subjects.iter().copied(), FOR_EVER).build()).await?;
         let mut delete = QueryBuilder::<MySql>::new(
             "DELETE FROM token_subjects WHERE user_id IS NULL AND subject IN (",
         );
@@ -113,26 +105,43 @@ impl RevocationTable {
     }
 }
 
-/// Revokes the tokens that were issued to these users so far, in the connection's transaction.
-pub(super) async fn revoke_tokens_of(
+/// Revokes all tokens of these users, in the connection's transaction: an old replica may still
+/// issue some. At least one user.
+pub(super) async fn revoke_for_ever(
     users: impl IntoIterator<Item = u64>,
     connection: &mut MySqlConnection,
 ) -> Result<(), sqlx::Error> {
-    revocation_of(users).build().execute(connection).await.map(drop)
+    revocation_of(users, FOR_EVER).build().execute(connection).await.map(drop)
 }
 
-/// The statement that revokes the tokens that were issued to these users so far: at least one.
-fn revocation_of(users: impl IntoIterator<Item = u64>) -> QueryBuilder<MySql> {
+/// Revokes all tokens of the users who are set aside, also of those whom an earlier run set aside.
+/// Those who are revoked so far keep their rows.
+pub(super) async fn revoke_set_aside(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+    let mut insert = QueryBuilder::<MySql>::new(format!(
+        "INSERT INTO token_revocations (user_id, not_before, made_at) \
+         SELECT id, {FOR_EVER}, {NOW} FROM users WHERE phone_state = 'set_aside' \
+         ORDER BY id ON DUPLICATE KEY UPDATE \
+         made_at = IF(not_before < {FOR_EVER}, {NOW}, made_at), \
+         not_before = GREATEST({FOR_EVER}, not_before)"
+    ));
+    insert.build().execute(connection).await.map(drop)
+}
+
+/// The statement that revokes the tokens of these users that were issued up to a moment, an
+/// expression of SQL: at least one user.
+fn revocation_of(
+    users: impl IntoIterator<Item = u64>,
+    moment: &'static str,
+) -> QueryBuilder<MySql> {
     let mut insert =
         QueryBuilder::new("INSERT INTO token_revocations (user_id, not_before, made_at) ");
     insert.push_values(users, |mut row, user| {
-        row.push_bind(user).push("UTC_TIMESTAMP(3)").push("UTC_TIMESTAMP(3)");
+        row.push_bind(user).push(moment).push(NOW);
     });
-    insert.push(
+    insert.push(format!(
         " ON DUPLICATE KEY UPDATE \
-         not_before = GREATEST(UTC_TIMESTAMP(3), not_before + INTERVAL 2000 MICROSECOND), \
-         made_at = UTC_TIMESTAMP(3)",
-    );
+         not_before = GREATEST({moment}, not_before + INTERVAL 2000 MICROSECOND), made_at = {NOW}"
+    ));
     insert
 }
 

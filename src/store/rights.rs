@@ -219,9 +219,12 @@ async fn connect(server: &RedisConnection) -> RedisResult<MultiplexedConnection>
 /// What the server says of a right that is missing.
 fn refusal(answer: &Value) -> Option<String> {
     let Value::ServerError(error) = answer else { return None };
-    // EXEC answers EXECABORT where it is refused itself.
-    let is_refusal = ["NOPERM", "EXECABORT"].contains(&error.code());
-    is_refusal.then(|| error.details().unwrap_or_default().to_owned())
+    let details = error.details().unwrap_or_default();
+    // EXEC answers EXECABORT where it is refused itself. A command may be renamed, or unknown to a
+    // server that is like Redis.
+    let is_refusal = ["NOPERM", "EXECABORT"].contains(&error.code())
+        || error.code() == "ERR" && details.starts_with("unknown command");
+    is_refusal.then(|| details.to_owned())
 }
 
 impl RequiredRights {

@@ -43,11 +43,7 @@ impl Users {
         );
         let id = UserId(session.execute(query.bind(phone.as_str())).await?.last_insert_id());
         // Its row tells of the user's deletion.
-        let subject = sqlx::query(
-            "INSERT INTO token_subjects (subject, user_id) VALUES (?, ?) \
-             ON DUPLICATE KEY UPDATE subject = VALUES(subject)",
-        );
-        session.execute(subject.bind(id.0).bind(id.0)).await?;
+        session.execute(token_subjects_of([id.0]).build()).await?;
         // A statement that deletes the user goes first, or revokes this login's token as well.
         let query = sqlx::query(
             "SELECT u.role, UTC_TIMESTAMP(3), (SELECT MAX(r.not_before) FROM token_revocations r \
@@ -112,15 +108,21 @@ impl Users {
             for row in session.fetch_all(select.build()).await? {
                 ids.push(UserId(row.try_get(0)?));
             }
-            let mut subjects =
-                QueryBuilder::<MySql>::new("INSERT INTO token_subjects (subject, user_id) ");
-            subjects.push_values(&ids[first..], |mut row, id| {
-                row.push_bind(id.0).push_bind(id.0);
-            });
-            session.execute(subjects.build()).await?;
+            let new = ids[first..].iter().map(|id| id.0);
+            session.execute(token_subjects_of(new).build()).await?;
         }
         Ok(ids)
     }
+}
+
+/// The statement that gives users, at least one, the rows that tell of their deletion.
+pub(super) fn token_subjects_of(users: impl IntoIterator<Item = u64>) -> QueryBuilder<MySql> {
+    let mut insert = QueryBuilder::new("INSERT INTO token_subjects (subject, user_id) ");
+    insert.push_values(users, |mut row, id| {
+        row.push_bind(id).push_bind(id);
+    });
+    insert.push(" ON DUPLICATE KEY UPDATE subject = VALUES(subject)");
+    insert
 }
 
 fn role_of(name: &str) -> Result<Role, StoreError> {

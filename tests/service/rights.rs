@@ -1,9 +1,14 @@
 //! Rights of the service's user of Redis: a missing one refuses the start, and shows in readiness.
 //! So does a Redis that refuses writes, which does not refuse the start.
 
+use std::fs;
+use std::path::Path;
+
+use testbed::{Bed, RedisOptions};
+
 use crate::breakable::{Breakable, blocking, readiness, until_ready};
 use crate::redis_side::RedisSide;
-use crate::support::{Place, Service, app, least_rights, servers};
+use crate::support::{Place, Service, app, eventually, least_rights, servers};
 
 /// A user of the shared Redis with the least rights and a place that logs in as that user.
 struct User {
@@ -102,20 +107,34 @@ async fn a_replica_is_not_ready_while_redis_refuses_writes_and_ready_again_after
     let service = Service::start_at(servers.place(), &[]).await;
     let voucher = service.voucher(20).await;
     service.buy(&voucher, 1).await.expect(201);
-    let command = |words: &str| {
-        let words: Vec<_> = words.split(' ').collect();
-        blocking(|| servers.redis.command(&words));
-    };
-    for (user, (breaks, heals, code)) in (2..).zip([
-        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OOM"),
-        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0", "NOREPLICAS"),
+    let command = |words: &[&str]| blocking(|| servers.redis.command(words));
+    // A folder has the name of the file, so that each save fails.
+    let data = command(&["CONFIG", "GET", "dir"]);
+    fs::create_dir(Path::new(data.lines().last().expect("a folder")).join("dump.rdb"))
+        .expect("a folder");
+    command(&["BGSAVE"]);
+    eventually("a save has failed", async || {
+        command(&["INFO", "persistence"]).contains("rdb_last_bgsave_status:err")
+    })
+    .await;
+    let cases: [(&[&str], &[&str], &str); 4] = [
+        (&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"], "OOM"),
+        (
+            &["CONFIG", "SET", "min-replicas-to-write", "1"],
+            &["CONFIG", "SET", "min-replicas-to-write", "0"],
+            "NOREPLICAS",
+        ),
         // A master that does not exist: it keeps its data.
-        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "READONLY"),
-    ]) {
+        (&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"], "READONLY"),
+        // It answers PING with the same error.
+        (&["CONFIG", "SET", "save", "3600 1"], &["CONFIG", "SET", "save", ""], "MISCONF"),
+    ];
+    for (user, (breaks, heals, code)) in (2..).zip(cases) {
         command(breaks);
         until_ready(&service, Some(&format!("Redis refuses writes: {code}"))).await;
         let (_, reasons) = readiness(&service.url).await;
         assert!(!reasons.contains("lacks these rights"), "{reasons}");
+        assert!(!reasons.contains("does not answer"), "{reasons}");
         let refused = service.buy(&voucher, user).await;
         assert_eq!((refused.status.as_u16(), &refused.body["executed"]), (503, &false.into()));
         // A start is not refused: Redis may write again at any moment.
@@ -128,4 +147,19 @@ async fn a_replica_is_not_ready_while_redis_refuses_writes_and_ready_again_after
         starts.stop().await;
     }
     service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_at_a_redis_without_a_command_is_refused_with_a_sentence_that_names_it() {
+    let servers = Breakable::start();
+    let without_eval = ["rename-command EVAL \"\"", "rename-command MULTI \"\""];
+    for (renamed, missing) in without_eval.into_iter().zip(["+eval", "+multi"]) {
+        let options = RedisOptions { extra: vec![renamed.to_owned()], ..RedisOptions::default() };
+        let bed = blocking(Bed::start);
+        let redis = blocking(|| bed.redis(options));
+        let place = Place { redis_url: redis.url().to_owned(), ..servers.place() };
+        let refused = app(&place, &[]).await.err().expect("it does not start");
+        let sentence = format!("{refused:#}");
+        assert!(sentence.contains(&format!("lacks these rights: {missing}")), "{sentence}");
+    }
 }

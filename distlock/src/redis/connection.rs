@@ -36,6 +36,15 @@ enum Route {
     Cluster(Arc<Cluster>),
 }
 
+/// Asks whether the server answers. One whose disk has failed says so to each write and to PING,
+/// and answers all the same.
+pub(super) async fn ping(connection: &mut impl ConnectionLike) -> RedisResult<()> {
+    match redis::cmd("PING").exec_async(connection).await {
+        Err(error) if error.code() == Some("MISCONF") => Ok(()),
+        answer => answer,
+    }
+}
+
 impl RedisConnection {
     /// Connects with the first command. `config` says how long an answer may take.
     pub fn connect_lazily<'a>(
@@ -56,9 +65,14 @@ impl RedisConnection {
         address: impl Into<RedisAddress<'a>>,
         config: ConnectionManagerConfig,
     ) -> RedisResult<Self> {
-        let mut connection = Self::connect_lazily(address, config)?;
-        redis::cmd("PING").exec_async(&mut connection).await?;
+        let connection = Self::connect_lazily(address, config)?;
+        connection.ping().await?;
         Ok(connection)
+    }
+
+    /// Asks whether the server, or each master of the cluster, answers.
+    pub async fn ping(&self) -> RedisResult<()> {
+        ping(&mut self.clone()).await
     }
 
     /// Whether it is one to a cluster.

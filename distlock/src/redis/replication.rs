@@ -104,7 +104,7 @@ impl Replication {
         let mut master = server.connection();
         let needed = self.confirmations();
         if needed == 0 {
-            return Ok(redis::cmd("PING").query_async(&mut master).await?);
+            return Ok(master.ping().await?);
         }
         let text: String = redis::cmd("INFO").arg("replication").query_async(&mut master).await?;
         let connected = connected_replicas(&text);

@@ -6,7 +6,7 @@
 //! - a connection ([`client`]), how a load is carried out ([`drive`]), tickets (`follow`), what an
 //!   answer means ([`outcome`]); all other calls ([`api`]);
 //! - figures ([`live`], [`stats`], [`quantiles`], [`progress`]), what the load cost ([`cost`]);
-//! - the recorded file ([`history`]), and how a load is recorded ([`recorded`]).
+//! - the recorded file ([`history`]), and how a load is recorded ([`history_file`]).
 
 pub mod api;
 pub mod arrival;

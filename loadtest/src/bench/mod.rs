@@ -16,8 +16,8 @@
 //!
 //! - [`rows`]: what is measured and what it has to reach; [`figure`]: what is read of a sample;
 //!   [`row_report`]: what becomes of a row.
-//! - [`bare`]: the bare transaction; [`service`]: one round of a service;
-//!   [`queued`]: the path of that name; [`late`]: who comes too late; [`turns`]: slices in
+//! - [`bare_transaction`]: the database alone; [`service`]: one round of a service;
+//!   [`queued`]: the mode of that name; [`sold_out`]: who comes too late; [`turns`]: slices in
 //!   turn; [`parts`]: where the time goes.
 //! - [`text`]: the table.
 

@@ -55,7 +55,7 @@ async fn of_payment_cancellation_and_time_out_exactly_one_wins() {
         let voucher = service.voucher(u32::try_from(ORDERS).expect("few")).await;
         let users = (0..ORDERS).map(|number| 1 + round * 1000 + number);
         let mut races = JoinSet::new();
-        // On a busy machine some are refused, or never learn of their order: it races nobody.
+        // On a busy machine some are refused, or never learn of their order, which does not race.
         let mut unknown = 0_i64;
         for one in buy_together(&service.url, &voucher, users).await {
             match one.fate() {

@@ -136,6 +136,33 @@ async fn a_user_who_is_set_aside_does_not_buy_with_an_earlier_token() {
     migrate(&service.place);
     eventually("the token is refused", async || lists().await == 401).await;
     assert_eq!(buy(&earlier).await.problem(401), "unauthorized");
+    // An older replica that still runs logs that user in: it finds the number as it was.
+    assert_eq!(buy(&token(4, Role::Buyer)).await.problem(401), "unauthorized");
+
+    // A run of an earlier version set a user aside and revoked nothing.
+    let before = "DELETE FROM token_revocations";
+    sqlx::raw_sql(before).execute(&mut database).await.expect("no revocation");
+    migrate(&service.place);
+    let revoked: Vec<_> = revocations(&mut database).await;
+    assert_eq!(revoked.iter().map(|(user, _)| *user).collect::<Vec<_>>(), [2, 3, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_of_an_older_replica_who_is_deleted_buys_no_more() {
+    let (place, mut database) = old_database("(1, '13900000016')").await;
+    let service = Service::start_at(place, &[]).await;
+    // The older replica logs in a new user while the table of subjects has others.
+    let more = "INSERT INTO users (id, phone) VALUES (2, '13900000017')";
+    sqlx::raw_sql(more).execute(&mut database).await.expect("a user");
+    migrate(&service.place);
+    for user in [1, 2] {
+        let token = token(user, Role::Buyer);
+        let lists = async || service.get("/api/orders", &token).await.status;
+        assert_eq!(lists().await, 200);
+        let delete = sqlx::query("DELETE FROM users WHERE id = ?").bind(user);
+        delete.execute(&mut database).await.expect("the user is deleted");
+        eventually("the token is refused", async || lists().await == 401).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

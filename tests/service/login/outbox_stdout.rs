@@ -1,9 +1,10 @@
-//! The outbox on stdout, while the reader of the pipe is gone.
+//! The outbox on stdout, while the reader of the pipe is gone or has stopped.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::libc::O_NONBLOCK;
 use nix::sys::signal::{Signal, kill};
@@ -12,7 +13,7 @@ use nix::unistd::{Pid, mkfifo};
 use reqwest::Method;
 use serde_json::json;
 use tempfile::TempDir;
-use testbed::ReplicaSpec;
+use testbed::{Replica, ReplicaSpec};
 
 use crate::breakable::readiness;
 use crate::caller::Caller;
@@ -21,6 +22,9 @@ use crate::support::{Answer, Place, SECRET, eventually, servers};
 
 /// The login codes that an address is let through at once.
 const OF_ADDRESS: usize = 3;
+
+/// More than a replica without requests takes to stop.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Copies the pipe to the log, where the replica's address is looked for, until it is killed.
 const SCRIPT: &str = r#"cat <"$PIPE" & echo "$!" >"$PIPE.reader"; exec "$0" "$@" >"$PIPE""#;
@@ -49,20 +53,66 @@ async fn ask(url: &str, phone: usize) -> Answer {
     caller.send(caller.raw((Method::POST, "/api/login/codes"), body)).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pipe_without_reader_uses_up_no_codes_and_makes_the_replica_not_ready() {
+/// A replica with its pipe and the process that reads it.
+async fn start(folder: &Path) -> (Replica, PathBuf, Pid) {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
-    let folder = TempDir::new().unwrap();
-    let pipe = folder.path().join("stdout");
+    let pipe = folder.join("stdout");
     mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
     let spec = spec(&place, &pipe);
     let starting = tokio::task::spawn_blocking(|| servers().bed.replica(spec));
     let replica = starting.await.expect("no panic").expect("a replica");
-    let url = replica.base_url();
-    assert!(readiness(url).await.0);
+    assert!(readiness(replica.base_url()).await.0);
+    let reader_pid = fs::read_to_string(folder.join("stdout.reader")).expect("its pid");
+    (replica, pipe, Pid::from_raw(reader_pid.trim().parse().expect("a pid")))
+}
 
-    let reader_pid = fs::read_to_string(folder.path().join("stdout.reader")).expect("its pid");
-    let reader_pid = Pid::from_raw(reader_pid.trim().parse().expect("a pid"));
+/// Fills a pipe whose reader has stopped.
+fn fill(pipe: &Path) {
+    let mut writer =
+        OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(pipe).expect("a writer");
+    for bytes in [512, 1] {
+        let full = loop {
+            if let Err(error) = writer.write(&[b'\n'; 512][..bytes]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::WouldBlock);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_has_stopped_holds_up_no_login_and_no_shutdown() {
+    let folder = TempDir::new().unwrap();
+    let (replica, pipe, reader_pid) = start(folder.path()).await;
+    let url = replica.base_url();
+    for _ in 0..2 {
+        kill(reader_pid, Signal::SIGSTOP).expect("the reader");
+        fill(&pipe);
+        // The second one waits behind the first.
+        for _ in 0..2 {
+            assert_eq!(ask(url, 1).await.problem(503), "login_unavailable");
+        }
+        let (ready, reasons) = readiness(url).await;
+        assert!(!ready && reasons.contains("has waited for its reader"), "{reasons}");
+        kill(reader_pid, Signal::SIGCONT).expect("the reader");
+        eventually("it is ready again", async || readiness(url).await.0).await;
+    }
+    ask(url, 2).await.expect(202);
+
+    kill(reader_pid, Signal::SIGSTOP).expect("the reader");
+    fill(&pipe);
+    assert_eq!(ask(url, 1).await.problem(503), "login_unavailable");
+    let stopped =
+        tokio::task::spawn_blocking(move || replica.stop(ENDS_WITHIN)).await.expect("no panic");
+    kill(reader_pid, Signal::SIGKILL).expect("the reader");
+    assert!(stopped.expect("an orderly stop").success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_without_reader_uses_up_no_codes_and_makes_the_replica_not_ready() {
+    let folder = TempDir::new().unwrap();
+    let (replica, pipe, reader_pid) = start(folder.path()).await;
+    let url = replica.base_url();
     kill(reader_pid, Signal::SIGKILL).expect("the reader");
     eventually("the pipe has no reader", async || {
         OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&pipe).is_err()

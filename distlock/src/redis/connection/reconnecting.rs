@@ -284,7 +284,7 @@ async fn connect(
     config: ConnectionManagerConfig,
 ) -> RedisResult<ConnectionManager> {
     let mut manager = ConnectionManager::new_with_config(client, config).await?;
-    redis::cmd("PING").exec_async(&mut manager).await?;
+    super::ping(&mut manager).await?;
     Ok(manager)
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{PING_INTERVAL, RECONNECT_PAUSE, RESPONSE_TIMEOUT, ServerLine};
+use crate::redis::connection::ping;
 
 const MOVED: ErrorKind = ErrorKind::Server(ServerErrorKind::Moved);
 
@@ -115,7 +116,7 @@ impl MessageConnection {
                 return Ok(());
             }
             if now >= ping_at {
-                redis::cmd("PING").exec_async(&mut self.connection).await?;
+                ping(&mut self.connection).await?;
                 ping_at = Instant::now() + PING_INTERVAL;
             }
         }
