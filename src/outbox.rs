@@ -129,7 +129,7 @@ impl Outbox {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.note(self.with_writer(|target, writer| look(target, writer)).await.err().as_ref());
+            self.note(self.with_writer(look).await.err().as_ref());
         }
     }
 

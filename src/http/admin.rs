@@ -16,7 +16,9 @@ use super::error::{ApiError, ProblemView};
 use super::extract::{JsonBody, NoBody, PathId};
 use super::openapi::schemas;
 use super::success::{created, no_content};
-use super::validation_messages::{LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_CENTS, MOST_UNITS};
+use super::validation_messages::{
+    FIRST_YEAR, LAST_YEAR, LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_CENTS, MOST_UNITS,
+};
 use super::views::{VoucherAnswer, VoucherView};
 use super::{Shared, text_rules};
 use crate::domain::{MOST_STOCK, VoucherId, Window};
@@ -95,10 +97,6 @@ struct MoreStock {
     #[schema(schema_with = schemas::units)]
     units: u32,
 }
-
-/// The years of UTC in which a sale may begin and end.
-pub(super) const FIRST_YEAR: i32 = 2000;
-pub(super) const LAST_YEAR: i32 = 8999;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the validator's signature")]
 pub(super) fn moment(moment: &OffsetDateTime, _: &()) -> garde::Result {

@@ -19,6 +19,7 @@ use super::extract::{IdempotencyKeyHeader, NoBody, Params, PathId};
 use super::openapi::schemas::{self, IdempotencyKey};
 use super::success::created;
 use super::tickets::{TicketAnswer, admitted};
+use super::validation_messages::LONGEST_PAGE;
 use super::views::{OrderAnswer, OrderPage, OrderView, TimedOrder};
 use crate::domain::{Order, OrderId, VoucherId};
 use crate::sale::{AdmissionOutcome, HoldReport, LockHoldTimes, Outcome, SettlementOutcome};
@@ -26,9 +27,8 @@ use crate::sale::{AdmissionOutcome, HoldReport, LockHoldTimes, Outcome, Settleme
 /// When a purchase held its lock (laboratory).
 const LAB_HELD: HeaderName = HeaderName::from_static("x-lab-held");
 
-/// The default number of orders on a page, and the most.
+/// The default number of orders on a page.
 const PAGE: u32 = 20;
-pub(super) const LONGEST_PAGE: u32 = 100;
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()

@@ -11,6 +11,11 @@ pub(super) const MOST_UNITS: u32 = 1_000_000;
 /// The longest title and description, in characters.
 pub(super) const LONGEST_TITLE: usize = 100;
 pub(super) const LONGEST_DESCRIPTION: usize = 1000;
+/// The years of UTC in which a sale may begin and end.
+pub(super) const FIRST_YEAR: i32 = 2000;
+pub(super) const LAST_YEAR: i32 = 8999;
+/// The most orders on a page.
+pub(super) const LONGEST_PAGE: u32 = 100;
 /// The number of digits of a login code.
 pub(super) const CODE_LENGTH: usize = 6;
 

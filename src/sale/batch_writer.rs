@@ -24,7 +24,7 @@ use tokio::task::{JoinError, yield_now};
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument, Span};
 
-use super::critical_section::PurchaseAttempt;
+use super::attempt::PurchaseAttempt;
 use super::lab_hooks::LabHooks;
 use super::outcome::{Outcome, Refusal};
 use super::{BatchLimits, OnLost, Parts, SaleConfig};

@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use super::Sale;
 use super::outcome::{Outcome, Refusal};
-use super::purchase::{PurchaseRequest, count};
+use super::purchase::count;
 use super::queued::AdmissionOutcome;
-use super::sold_out_cache::EarlyRejection;
+use super::request::{EarlyRejection, PurchaseRequest};
 use crate::domain::{IdempotencyKeyHash, UserId, VoucherId};
 
 impl Sale {

@@ -10,6 +10,7 @@
 //!
 //! Nothing here knows HTTP or SQL.
 
+mod attempt;
 mod batch_writer;
 mod charge;
 mod config;
@@ -25,6 +26,7 @@ mod order_settlement;
 mod outcome;
 mod purchase;
 mod queued;
+mod request;
 mod retry;
 mod single;
 mod sold_out_cache;

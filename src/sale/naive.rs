@@ -3,7 +3,8 @@
 
 use distlock::LostSignal;
 
-use super::critical_section::{AttemptError, CriticalSection, ensure_held};
+use super::attempt::AttemptError;
+use super::critical_section::{CriticalSection, ensure_held};
 use super::outcome::Refusal;
 use crate::failpoint::{self, reach};
 use crate::store::{NewOrder, Transaction};

@@ -10,31 +10,15 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use super::critical_section::{PurchaseAttempt, release};
+use super::attempt::PurchaseAttempt;
+use super::critical_section::release;
 use super::in_flight_requests::{IdempotentRequest, InFlightGuard};
-use super::sold_out_cache::EarlyRejection;
+use super::request::{EarlyRejection, PurchaseRequest};
 use super::voucher_cache::Terms;
 use super::{Guards, InjectedBug, LockHoldTimes, Outcome, Refusal, Sale};
-use crate::domain::{IdempotencyKeyHash, Operation, UserId, VoucherId};
+use crate::domain::{IdempotencyKeyHash, UserId, VoucherId};
 use crate::failpoint::{self, reach};
 use crate::telemetry::{DurationMetric, count_purchase, purchase_in_progress, record_duration};
-
-/// Which user asks for which voucher.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PurchaseRequest {
-    pub(super) user: UserId,
-    pub(super) voucher: VoucherId,
-    /// The hash of its `Idempotency-Key`, if it has one.
-    pub(super) key: Option<IdempotencyKeyHash>,
-}
-
-impl PurchaseRequest {
-    /// The request as its key stands for it; `None` without a key.
-    pub(super) fn idempotent(&self) -> Option<IdempotentRequest> {
-        let operation = Operation::Purchase(self.voucher);
-        self.key.map(|key| IdempotentRequest { user: self.user, key, operation })
-    }
-}
 
 impl Sale {
     /// Sells one unit of the voucher to the user, or says why not.

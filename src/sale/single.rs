@@ -13,9 +13,8 @@
 
 use distlock::{Guard, LostSignal};
 
-use super::critical_section::{
-    AttemptError, CriticalSection, PurchaseAttempt, ensure_held, release,
-};
+use super::attempt::{AttemptError, PurchaseAttempt};
+use super::critical_section::{CriticalSection, ensure_held, release};
 use super::outcome::Refusal;
 use crate::failpoint::{self, reach};
 use crate::store::{NewOrder, StoreError, Transaction};

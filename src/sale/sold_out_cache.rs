@@ -24,7 +24,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter, Weighter};
 
 use super::Refusal;
-use super::purchase::PurchaseRequest;
+use super::request::{EarlyRejection, PurchaseRequest};
 use super::voucher_cache::Terms;
 use crate::domain::{IdempotencyKeyHash, Order, OrderId, UserId, VoucherId};
 use crate::store::{Orders, StoreError};
@@ -48,33 +48,6 @@ impl Buyers {
     pub(super) fn order_of(&self, user: UserId) -> Option<OrderId> {
         let at = self.0.binary_search_by_key(&user, |(user, _)| *user).ok()?;
         self.0.get(at).map(|(_, order)| *order)
-    }
-}
-
-/// A rejection before anything was tried.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct EarlyRejection {
-    pub(super) refusal: Refusal,
-    /// Whether it is certain that no request of this user has bought the voucher, or not this one.
-    pub(super) has_no_order: bool,
-}
-
-impl From<Refusal> for EarlyRejection {
-    fn from(refusal: Refusal) -> Self {
-        Self { refusal, has_no_order: false }
-    }
-}
-
-impl EarlyRejection {
-    /// For a voucher that is sold out; `order` is the one that the user has of it.
-    fn sold_out(order: Option<OrderId>) -> Self {
-        let refusal = order.map_or(Refusal::SoldOut, |order| Refusal::AlreadyOrdered(Some(order)));
-        Self { refusal, has_no_order: order.is_none() }
-    }
-
-    /// Whether an earlier request with the same key may have had another answer, which stands.
-    pub(super) fn may_be_repeat(&self) -> bool {
-        self.refusal.is_of_the_sale() && !self.has_no_order
     }
 }
 

@@ -11,9 +11,8 @@ use distlock::mysql::Fence;
 use distlock::{Guard, LockName, LostSignal, Token};
 use tokio::time::sleep;
 
-use super::critical_section::{
-    AttemptError, CriticalSection, PurchaseAttempt, ensure_held, release,
-};
+use super::attempt::{AttemptError, PurchaseAttempt};
+use super::critical_section::{CriticalSection, ensure_held, release};
 use super::outcome::Refusal;
 use super::{Guards, InjectedBug, LockOrder, SaleConfig, naive};
 use crate::failpoint::{self, reach};

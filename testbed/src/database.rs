@@ -15,7 +15,7 @@ use uuid::Uuid;
 use self::galera::{ALONE, Node};
 use self::setup::{Files, Server, init_sql, option, render};
 use crate::bed::{BedState, write_private};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, UnknownFlavor};
 use crate::mysql_wire::{Login, MySqlConnection};
 use crate::ports;
 use crate::probe::Probe;
@@ -36,11 +36,6 @@ pub enum Flavor {
     /// `MySQL`.
     MySql,
 }
-
-/// A name that is no [`Flavor`].
-#[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no database: any, mariadb or mysql")]
-pub struct UnknownFlavor(String);
 
 /// A running database server. Derefs to its [`Process`].
 #[derive(Debug)]

@@ -2,10 +2,13 @@
 
 use std::io;
 
-use crate::database::UnknownFlavor;
-
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// A name that is no [`Flavor`](crate::Flavor).
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no database: any, mariadb or mysql")]
+pub struct UnknownFlavor(pub(crate) String);
 
 /// What can go wrong. `Display` is one sentence, followed by the end of the log where there is one.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +25,7 @@ pub enum Error {
     },
     /// The environment asks for a database that there is not.
     #[error("TESTBED_DATABASE: {0}")]
-    Told(UnknownFlavor),
+    UnknownFlavor(UnknownFlavor),
     /// The operating system refused something.
     #[error("cannot {action}: {cause}")]
     Io {

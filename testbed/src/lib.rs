@@ -71,8 +71,8 @@ mod zookeeper;
 mod zookeeper_wire;
 
 pub use bed::{Bed, Builder, LogsOnPanic};
-pub use database::{Database, Flavor, UnknownFlavor};
-pub use error::{Error, Result};
+pub use database::{Database, Flavor};
+pub use error::{Error, Result, UnknownFlavor};
 pub use evictions::Evictions;
 pub use haproxy::{Haproxy, HaproxyOptions};
 pub use process::Process;

@@ -7,7 +7,7 @@ use loadtest_judge::setting::{Guards, Scope};
 use loadtest_judge::validity::{
     MIN_IN_FLIGHT, MIN_REQUESTS, MIN_SIMULTANEOUS, MIN_STOCK, MIN_USERS_PER_UNIT,
 };
-use loadtest_load::api;
+use loadtest_load::moment::rfc3339;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::Machine;
 use serde::Serialize;
@@ -181,7 +181,7 @@ impl Comparison {
         stop: &CancellationToken,
     ) -> Result<RunResults> {
         self.check()?;
-        let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
+        let (began, started_at) = (Instant::now(), rfc3339(time::OffsetDateTime::now_utc()));
         let (places, not_applicable) = self.cells();
         let trials: Vec<CellSpec> = places.into_iter().map(CellSpec::plain).collect();
         let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use loadtest_load::api;
+use loadtest_load::moment::rfc3339;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::{Machine, Versions};
 use serde::{Deserialize, Serialize};
@@ -197,7 +197,7 @@ impl InjectionRun {
         observer: RunObserver<'_>,
         stop: &CancellationToken,
     ) -> Result<InjectionReport> {
-        let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
+        let (began, started_at) = (Instant::now(), rfc3339(time::OffsetDateTime::now_utc()));
         let trials: Vec<CellSpec> = self.trials().collect();
         let mut runner = Runner::start(parts, &trials, stop).await?;
         let plants = self.run(&mut runner, &mut ResumeState::default(), observer, stop).await?;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use loadtest_judge::setting::{Guards, Scope};
-use loadtest_load::api;
+use loadtest_load::moment::rfc3339;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::Machine;
 use serde::Serialize;
@@ -154,7 +154,7 @@ impl Matrix {
         observer: RunObserver<'_>,
         stop: &CancellationToken,
     ) -> Result<RunResults> {
-        let (began, started_at) = (Instant::now(), api::rfc3339(time::OffsetDateTime::now_utc()));
+        let (began, started_at) = (Instant::now(), rfc3339(time::OffsetDateTime::now_utc()));
         let mut state = ResumeState::open(self.resume.as_deref())?;
         let trials: Vec<CellSpec> =
             self.trials.iter().copied().chain(self.planting.trials()).collect();

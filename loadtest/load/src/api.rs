@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::client::Connection;
 use crate::history::final_state::{Audit, OrderRow};
+use crate::moment::rfc3339;
 use crate::outcome::Problem;
 use crate::request;
 
@@ -321,18 +322,4 @@ pub async fn add_stock(
         expected: 200,
     };
     ask.body_of_answer(connection).await.map(drop)
-}
-
-/// A moment as the API writes it, in whole seconds.
-pub fn rfc3339(moment: time::OffsetDateTime) -> String {
-    let (date, clock) = (moment.date(), moment.time());
-    format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
-        date.year(),
-        u8::from(date.month()),
-        date.day(),
-        clock.hour(),
-        clock.minute(),
-        clock.second()
-    )
 }

@@ -4,7 +4,8 @@
 //! - who can log in ([`tokens`]), a load and its bounds ([`plan`]), which user requests what
 //!   ([`mix`]) and when ([`arrival`], [`trace`]);
 //! - a connection ([`client`]), how a load is carried out ([`drive`]), tickets (`follow`), what an
-//!   answer means ([`outcome`]); all other calls ([`api`]);
+//!   answer means ([`outcome`]); all other calls ([`api`]), and
+//!   how moments are written ([`moment`]);
 //! - figures ([`live`], [`stats`], [`quantiles`], [`progress`]), what the load cost ([`cost`]);
 //! - the recorded file ([`history`]), and how a load is recorded ([`history_file`]).
 
@@ -19,6 +20,7 @@ pub mod history_file;
 pub mod hold_report;
 pub mod live;
 pub mod mix;
+pub mod moment;
 pub mod outcome;
 pub mod plan;
 pub mod progress;

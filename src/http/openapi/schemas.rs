@@ -6,12 +6,11 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::{Object, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::super::admin::{FIRST_YEAR, LAST_YEAR};
 use super::super::extract::KEY_LENGTH;
-use super::super::orders::LONGEST_PAGE;
 use super::super::text_rules;
 use super::super::validation_messages::{
-    CHALLENGE_LENGTH, CODE_LENGTH, LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_CENTS, MOST_UNITS,
+    CHALLENGE_LENGTH, CODE_LENGTH, FIRST_YEAR, LAST_YEAR, LONGEST_DESCRIPTION, LONGEST_PAGE,
+    LONGEST_TITLE, MOST_CENTS, MOST_UNITS,
 };
 use crate::domain::{ID_DIGITS, LAST_ID, OrderId, Phone, TicketId, UserId, VoucherId};
 use crate::payment::PaymentStatus;

@@ -30,7 +30,7 @@ use tracing::Span;
 use super::transaction::BatchError;
 use super::{BatchExecutor, BatchResult, PendingOrder};
 use crate::domain::{Operation, OrderId, UserId};
-use crate::sale::critical_section::PurchaseAttempt;
+use crate::sale::attempt::PurchaseAttempt;
 use crate::sale::outcome::{Outcome, Refusal};
 use crate::sale::retry::{MAX_TRIES, jitter};
 use crate::store::{Duplicate, NewOrder, StoreError};

@@ -7,8 +7,7 @@ use crate::domain::{IdempotencyKeyHash, Order, TicketId, TicketState, UserId, Vo
 use crate::failpoint::{self, reach};
 use crate::sale::Sale;
 use crate::sale::outcome::Refusal;
-use crate::sale::purchase::PurchaseRequest;
-use crate::sale::sold_out_cache::EarlyRejection;
+use crate::sale::request::{EarlyRejection, PurchaseRequest};
 use crate::sale::voucher_cache::Terms;
 use crate::store::{Admission, AdmissionRequest, StoreError};
 

@@ -42,7 +42,7 @@ impl Server {
             (!is_mariadb).then_some(Self { flavor: Flavor::MySql, program, installer })
         };
         let flavor = match (flavor, &programs.told.database) {
-            (Flavor::Any, Some(told)) => told.parse().map_err(Error::Told)?,
+            (Flavor::Any, Some(told)) => told.parse().map_err(Error::UnknownFlavor)?,
             (flavor, _) => flavor,
         };
         match flavor {

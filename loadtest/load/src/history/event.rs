@@ -80,7 +80,7 @@ impl Begin {
             format: FORMAT.to_owned(),
             version: VERSION,
             run: Uuid::new_v4(),
-            began_at: crate::api::rfc3339(time::OffsetDateTime::now_utc()),
+            began_at: crate::moment::rfc3339(time::OffsetDateTime::now_utc()),
             seed,
             target,
             users,
