@@ -18,8 +18,10 @@ const VISIBLE: GeneralCategoryGroup = GeneralCategoryGroup::Letter
 
 /// Visible characters, in the regular expressions of the API's description (ECMA-262).
 const VISIBLE_PATTERN: &str = r"[\p{L}\p{N}\p{P}\p{S}]";
-/// Letters and symbols of those that nothing shows.
-const BLANKS_PATTERN: &str = r"[\u115F\u1160\u2800\u3164\uFFA0\uFFFC\u{13441}\u{13442}\u{1D159}]";
+/// Letters and symbols of those that nothing shows. The last three stand for themselves: not every
+/// reader of patterns knows an escape for them.
+const BLANKS_PATTERN: &str =
+    concat!(r"[\u115F\u1160\u2800\u3164\uFFA0\uFFFC", "\u{13441}\u{13442}\u{1D159}]",);
 const TITLE_PATTERN: &str = concat!(
     r"[^\u0000-\u001F\u007F-\u009F\u2028\u2029",
     r"\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069]*",
