@@ -24,35 +24,68 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The declarations of a source, one a line.
+/// The declarations of a source, one a line, each block of an implementation under its head.
 fn declarations(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let mut lines = code.peekable();
-    let mut found = Vec::new();
+    let (mut found, mut head) = (Vec::new(), None);
     while let Some(line) = lines.next() {
         let (indent, start) = (line.len() - line.trim_start().len(), line.trim());
+        if line.starts_with("impl") {
+            head = Some(whole(start, &mut lines));
+        }
         if !start.starts_with("pub ") {
             continue;
         }
-        let mut declaration = start.to_owned();
-        let is_list =
-            ["pub enum ", "pub trait ", "pub use "].iter().any(|of| start.starts_with(of));
-        let ends: &[char] = if is_list { &[';', '}'] } else { &[';', '{', ',', '}'] };
-        let is_done = |whole: &str| whole.ends_with(ends);
-        // A list ends with the brace below its first letter.
-        while !is_done(&declaration) || (is_list && !closes(&declaration)) {
-            let Some(next) = lines.next() else { break };
-            declaration = format!("{declaration} {}", next.trim());
+        let declaration = whole(start, &mut lines);
+        if indent > 0 {
+            found.extend(head.take());
         }
-        let declaration = declaration.trim_end_matches(['{', ',']).trim_end().to_owned();
         found.push(format!("{}{declaration}", " ".repeat(indent.min(4))));
     }
     found
 }
 
-fn closes(text: &str) -> bool {
-    text.matches('{').count() == text.matches('}').count()
+/// A declaration that begins so, without its body.
+fn whole<'a>(start: &str, lines: &mut impl Iterator<Item = &'a str>) -> String {
+    let mut declaration = start.to_owned();
+    let begins = |words: &[&str]| words.iter().any(|word| start.starts_with(word));
+    let is_list = begins(&["pub enum ", "pub trait ", "pub use "]);
+    let ends: &[char] = if is_list {
+        &[';', '}']
+    } else if begins(&["impl"]) || start.contains("fn ") {
+        &[';', '{', '}']
+    } else {
+        &[';', '{', ',', '}']
+    };
+    // A list ends with the brace below its first letter, a signature behind its parentheses.
+    let is_done = |text: &str| {
+        text.ends_with(ends) && closes(text, ('(', ')')) && (!is_list || closes(text, ('{', '}')))
+    };
+    while !is_done(&declaration) {
+        let Some(next) = lines.next() else { break };
+        declaration = format!("{declaration} {}", next.trim());
+    }
+    declaration.trim_end_matches(['{', ',']).trim_end().to_owned()
+}
+
+fn closes(text: &str, (open, close): (char, char)) -> bool {
+    text.matches(open).count() == text.matches(close).count()
+}
+
+#[test]
+fn a_signature_is_listed_to_its_end_under_the_head_of_its_block() {
+    let source = "impl<T> Locks<T>\nwhere\n    T: Send,\n{\n    pub fn scope(\n        &self,\n        \
+        wait: Duration,\n    ) -> Result<(), LockError> {\n        todo()\n    }\n}\n\
+        pub struct Request {\n    pub id: Uuid,\n}\n";
+    let expected = [
+        "impl<T> Locks<T> where T: Send,",
+        "    pub fn scope( &self, wait: Duration, ) -> Result<(), LockError>",
+        "pub struct Request",
+        "    pub id: Uuid",
+    ];
+    assert_eq!(declarations(source), expected);
 }
 
 #[test]
