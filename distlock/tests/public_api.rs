@@ -76,16 +76,27 @@ fn closes(text: &str, (open, close): (char, char)) -> bool {
 
 #[test]
 fn a_signature_is_listed_to_its_end_under_the_head_of_its_block() {
-    let source = "impl<T> Locks<T>\nwhere\n    T: Send,\n{\n    pub fn scope(\n        &self,\n        \
-        wait: Duration,\n    ) -> Result<(), LockError> {\n        todo()\n    }\n}\n\
-        pub struct Request {\n    pub id: Uuid,\n}\n";
+    let source = [
+        "impl<T> Locks<T>",
+        "where",
+        "    T: Send,",
+        "{",
+        "    pub fn scope(",
+        "        wait: Duration,",
+        "    ) -> Result<(), LockError> {",
+        "    }",
+        "}",
+        "pub struct Request {",
+        "    pub id: Uuid,",
+        "}",
+    ];
     let expected = [
         "impl<T> Locks<T> where T: Send,",
-        "    pub fn scope( &self, wait: Duration, ) -> Result<(), LockError>",
+        "    pub fn scope( wait: Duration, ) -> Result<(), LockError>",
         "pub struct Request",
         "    pub id: Uuid",
     ];
-    assert_eq!(declarations(source), expected);
+    assert_eq!(declarations(&source.join("\n")), expected);
 }
 
 #[test]
