@@ -72,6 +72,7 @@ pub(crate) struct BedState {
 /// Prints the tails of a bed's logs to stderr if it is dropped by a panic; for tests that share a
 /// bed. A bed that is itself dropped by a panic does so unasked.
 #[derive(Debug)]
+#[must_use = "it prints nothing once it is dropped"]
 pub struct LogsOnPanic<'a> {
     bed: &'a Bed,
 }
@@ -131,6 +132,7 @@ impl Bed {
     }
 
     /// Settings for a bed.
+    #[must_use]
     pub fn builder() -> Builder {
         Builder { programs: Programs::of_the_system(), ready_within: Duration::from_mins(1) }
     }

@@ -121,6 +121,7 @@ impl Database {
 
     /// `mysql://user:password@127.0.0.1:port/database?ssl-mode=disabled`: newer servers would
     /// encrypt if nothing were said, and no proxy would understand what it carries.
+    #[must_use]
     pub fn url(&self, database: &str) -> String {
         let Login { user, password, .. } = &self.login;
         format!("mysql://{user}:{password}@{}/{database}?ssl-mode=disabled", self.address)
@@ -166,16 +167,19 @@ impl Database {
     }
 
     /// The server's version, as in `10.11.6-MariaDB`.
+    #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
     /// Which server it is; never [`Flavor::Any`].
+    #[must_use]
     pub fn flavor(&self) -> Flavor {
         self.flavor
     }
 
     /// Where it listens.
+    #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.address
     }

@@ -73,11 +73,13 @@ impl Haproxy {
     }
 
     /// The public address: `http://127.0.0.1:port`, without a slash at the end.
+    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// The operators' listener, which also passes `/metrics`, `/readyz` and the audit.
+    #[must_use]
     pub fn operator_url(&self) -> &str {
         &self.operator_url
     }

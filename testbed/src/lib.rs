@@ -45,6 +45,8 @@
 //! Tools are `certificates`, `mysql_wire`, `zookeeper_wire`, `resp`, `programs`, `ports`, `logs`
 //! and `error`.
 
+#![warn(missing_debug_implementations, clippy::must_use_candidate)]
+
 mod bed;
 mod certificates;
 mod database;

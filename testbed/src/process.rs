@@ -60,21 +60,25 @@ impl Process {
     }
 
     /// The name of the process, as that of its log.
+    #[must_use]
     pub fn name(&self) -> &str {
         &self.recipe.name
     }
 
     /// The process id of the last start. It stays after the process has ended.
+    #[must_use]
     pub fn pid(&self) -> u32 {
         self.slot.pid()
     }
 
     /// Whether it has not ended. A frozen process is running.
+    #[must_use]
     pub fn is_running(&self) -> bool {
         matches!(self.slot.look(), Ok(Life::Running))
     }
 
     /// How it ended, unless it runs, or ended by [`Process::kill`].
+    #[must_use]
     pub fn exit_status(&self) -> Option<ExitStatus> {
         match self.slot.look() {
             Ok(Life::Ended(status)) => Some(status),
@@ -83,11 +87,13 @@ impl Process {
     }
 
     /// The log: stdout and stderr of all starts; only stderr of a program that is talked to.
+    #[must_use]
     pub fn log_path(&self) -> &Path {
         &self.log
     }
 
     /// The last lines of the log.
+    #[must_use]
     pub fn log_tail(&self, lines: usize) -> String {
         logs::tail(&self.log, lines)
     }

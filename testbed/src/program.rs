@@ -42,6 +42,7 @@ impl Program {
 
     /// Hands out the program's stdin and stdout. They are handed out once per start; the caller
     /// finds out by talking whether the program is ready.
+    #[must_use]
     pub fn pipes(&self) -> Option<(ChildStdin, ChildStdout)> {
         self.process.pipes()
     }

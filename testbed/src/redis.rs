@@ -139,26 +139,31 @@ impl Redis {
     }
 
     /// `redis://:password@127.0.0.1:port/0`, with the user before the colon if there is one.
+    #[must_use]
     pub fn url(&self) -> &str {
         &self.access.url
     }
 
     /// `redis://:password@127.0.0.1:port/0` of the default user, who may do everything.
+    #[must_use]
     pub fn admin_url(&self) -> &str {
         &self.access.admin_url
     }
 
     /// `rediss://:password@127.0.0.1:port/0`, if the options ask for TLS.
+    #[must_use]
     pub fn tls_url(&self) -> Option<&str> {
         self.access.tls.as_ref().map(|tls| tls.url.as_str())
     }
 
     /// The certificate, in PEM, of the authority that a client of [`Redis::tls_url`] has to trust.
+    #[must_use]
     pub fn ca_path(&self) -> Option<&Path> {
         self.access.tls.as_ref().map(|tls| tls.certificates.authority.as_path())
     }
 
     /// `redis+unix:///path?db=0&pass=password`, with `&user=` as well if there is a user.
+    #[must_use]
     pub fn unix_url(&self) -> &str {
         &self.access.unix_url
     }
@@ -169,11 +174,13 @@ impl Redis {
     }
 
     /// Where it listens.
+    #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.access.address
     }
 
     /// For [`RedisOptions::replica_of`].
+    #[must_use]
     pub fn as_master(&self) -> RedisMaster {
         RedisMaster { addr: self.access.address, password: self.access.password.clone() }
     }

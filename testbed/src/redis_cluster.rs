@@ -58,12 +58,14 @@ impl RedisCluster {
     }
 
     /// `redis+cluster://:password@127.0.0.1:port,127.0.0.1:port`, of those that were made masters.
+    #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.masters().iter().map(|node| node.addr().to_string()).collect();
         format!("redis+cluster://:{}@{}", self.password, hosts.join(","))
     }
 
     /// `rediss+cluster://:password@127.0.0.1:port,127.0.0.1:port`, if they speak TLS.
+    #[must_use]
     pub fn tls_url(&self) -> Option<String> {
         let hosts: Option<Vec<_>> =
             self.masters().iter().map(|node| Some(node.tls_addr()?.to_string())).collect();
@@ -71,12 +73,14 @@ impl RedisCluster {
     }
 
     /// Those that were made masters.
+    #[must_use]
     pub fn masters(&self) -> &[Redis] {
         &self.nodes[..self.masters]
     }
 
     /// Those that were made replicas: that of the first master, of the second and so on; and then
     /// their second ones.
+    #[must_use]
     pub fn replicas(&self) -> &[Redis] {
         &self.nodes[self.masters..]
     }

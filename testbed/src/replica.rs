@@ -106,11 +106,13 @@ impl Replica {
     }
 
     /// `http://127.0.0.1:port`, without a slash at the end.
+    #[must_use]
     pub fn base_url(&self) -> &str {
         &self.base_url
     }
 
     /// Where it listens.
+    #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.address
     }

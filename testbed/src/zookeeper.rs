@@ -104,11 +104,13 @@ impl ZooKeeper {
     }
 
     /// Where it listens.
+    #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
     /// `127.0.0.1:port`, as clients want it.
+    #[must_use]
     pub fn connect_string(&self) -> &str {
         &self.connect_string
     }

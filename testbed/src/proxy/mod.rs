@@ -92,11 +92,13 @@ impl Proxy {
     }
 
     /// Where it listens.
+    #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
     /// The URL of the server with the proxy's address in place of the server's.
+    #[must_use]
     pub fn instead_of(&self, server: SocketAddr, url: &str) -> String {
         url.replacen(&server.to_string(), &self.address.to_string(), 1)
     }
@@ -108,6 +110,7 @@ impl Proxy {
     }
 
     /// What happened so far.
+    #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.lock().counts()
     }
@@ -176,16 +179,19 @@ impl Proxy {
 
     /// Arms an action for a command, for a number of matches. If several rules fire on one command,
     /// the first that was armed counts.
+    #[allow(clippy::must_use_candidate, reason = "dropping the rule changes nothing")]
     pub fn arm(&self, command: Command, action: Action, times: Times) -> Rule {
         self.arm_rule(ArmedRule::new(command, action, times, false))
     }
 
     /// Arms an action for a command; when it fires, an outage begins.
+    #[must_use]
     pub fn arm_with_outage(&self, command: Command, action: Action, times: Times) -> Rule {
         self.arm_rule(ArmedRule::new(command, action, times, true))
     }
 
     /// Counts commands and does nothing to them.
+    #[must_use]
     pub fn watch(&self, command: Command) -> Rule {
         self.arm(command, Action::CutBoth, Times::Next(0))
     }
@@ -208,11 +214,13 @@ impl Proxy {
 
 impl Rule {
     /// Commands that it was about.
+    #[must_use]
     pub fn matched(&self) -> u64 {
         self.shared.lock().world.rules.get(self.index).matched
     }
 
     /// How often it did something.
+    #[must_use]
     pub fn fired(&self) -> u64 {
         self.shared.lock().world.rules.get(self.index).fired
     }

@@ -35,6 +35,7 @@ pub enum Action {
 
 impl Action {
     /// Whether the server is certain to have executed the command when this has happened to it.
+    #[must_use]
     pub fn is_executed(self) -> bool {
         matches!(self, Self::LoseAnswer | Self::CutAnswer | Self::ResetAnswer)
             || matches!(self, Self::DelayAnswer(_) | Self::HoldAnswer)
@@ -89,17 +90,20 @@ pub struct Command {
 impl Command {
     /// A Redis command by its name, or by its first words, as in `SET` or `SCRIPT LOAD`. The case
     /// does not matter; no words are every command.
+    #[must_use]
     pub fn redis(words: &str) -> Self {
         Self::new(Language::Redis, words)
     }
 
     /// SQL that begins like that, sent as text or prepared before and executed now. The case does
     /// not matter.
+    #[must_use]
     pub fn sql(start: &str) -> Self {
         Self::new(Language::MySql, start)
     }
 
     /// What commits: COMMIT alone, or as the last of several statements that are sent together.
+    #[must_use]
     pub fn commit() -> Self {
         Self::sql("").when(|parts| {
             parts.first().is_some_and(|sql| sql.to_ascii_uppercase().ends_with(b"COMMIT"))
