@@ -2,10 +2,14 @@
 
 use std::env;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+
+/// The name of Redis' server.
+pub(crate) const REDIS_SERVER: &str = "redis-server";
 
 /// Where servers are although an ordinary user's `PATH` does not say so.
 const SYSTEM_FOLDERS: [&str; 5] =
@@ -88,6 +92,23 @@ impl Programs {
             None => listed(&self.folders),
         };
         missing_in(&searched, "MySQL's mysqld", "mysql-server-core")
+    }
+
+    /// Redis' server. Debian's `redis-check-rdb` is the same executable, in a package without a
+    /// service. It becomes the server when called by the server's name, which `link` has.
+    pub(crate) fn redis_server(&self, link: &Path) -> Result<PathBuf> {
+        if let Some(path) = self.find(REDIS_SERVER) {
+            return Ok(path);
+        }
+        let Some(twin) = self.find("redis-check-rdb") else {
+            return Err(self.missing(REDIS_SERVER, "redis-server or redis-tools"));
+        };
+        match symlink(&twin, link) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(Error::io(format!("create {}", link.display()))(error))
+            }
+            _ => Ok(link.to_owned()),
+        }
     }
 
     /// The error for a program that `find` did not find.

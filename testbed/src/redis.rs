@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -16,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::Probe;
 use crate::process::{Process, Recipe, start_on_free_port};
+use crate::programs::REDIS_SERVER;
 use crate::resp::{Failure, RespConnection};
 use crate::shim::{Dial, Shim};
 
@@ -109,7 +109,12 @@ pub(crate) struct RedisCredentials {
 
 impl Redis {
     pub(crate) fn start(bed: &Arc<BedState>, options: RedisOptions) -> Result<Self> {
-        let plan = Plan { bed, program: program(bed)?, options, alike: None };
+        let plan = Plan {
+            bed,
+            program: bed.programs.redis_server(&bed.path(REDIS_SERVER))?,
+            options,
+            alike: None,
+        };
         start_on_free_port(|| plan.start())
     }
 
@@ -129,7 +134,12 @@ impl Redis {
         options: RedisOptions,
         alike: Option<RedisCredentials>,
     ) -> Result<Vec<Self>> {
-        let plan = Plan { bed, program: program(bed)?, options, alike };
+        let plan = Plan {
+            bed,
+            program: bed.programs.redis_server(&bed.path(REDIS_SERVER))?,
+            options,
+            alike,
+        };
         let start = || start_on_free_port(|| plan.start());
         thread::scope(|scope| {
             let starts: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
@@ -349,25 +359,6 @@ impl Access {
 
 pub(crate) fn secret() -> String {
     Uuid::new_v4().simple().to_string()
-}
-
-/// The server's program. Debian's `redis-check-rdb` is the same executable, in a package without a
-/// service: it becomes the server when called by the server's name.
-fn program(bed: &BedState) -> Result<PathBuf> {
-    const NAME: &str = "redis-server";
-    if let Some(path) = bed.programs.find(NAME) {
-        return Ok(path);
-    }
-    let Some(twin) = bed.programs.find("redis-check-rdb") else {
-        return Err(bed.programs.missing(NAME, "redis-server or redis-tools"));
-    };
-    let link = bed.path(NAME);
-    match symlink(&twin, &link) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(Error::io(format!("create {}", link.display()))(error))
-        }
-        _ => Ok(link),
-    }
 }
 
 /// A node that is dead is noticed soon. The bus has a port of its own, because Redis would add
