@@ -4,7 +4,6 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{
@@ -15,7 +14,6 @@ use support::dropped::up_to;
 use support::scene::{LOOK, PATIENCE, SOON, Scene, at_once, patient, waiting};
 use support::{LONG, connect, eventually, locks_of, server};
 use tokio::runtime;
-use tokio::task::JoinSet;
 
 const HOLDS: &str = "distlock_fair";
 const QUEUE: &str = "distlock_fair_queue";
@@ -64,32 +62,6 @@ async fn fifty_waiters_of_three_processes_are_served_in_the_order_of_their_comin
     let told: Vec<_> = messages.seen().into_iter().map(|(channel, _)| channel).collect();
     let channels = queue.iter().map(|id| format!("{}:{id}", scene.key(CHANNEL)));
     assert_eq!(told, channels.collect::<Vec<_>>());
-    assert_eq!(scene.keys().await, [""; 0]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tasks_of_three_processes_are_in_the_section_one_at_a_time() {
-    let (scene, inside) = (Scene::new().await, Arc::<AtomicU32>::default());
-    let mut tasks = JoinSet::new();
-    for _ in 0..3 {
-        let locks = process().await;
-        for _ in 0..8 {
-            let (locks, name, inside) = (locks.clone(), scene.name.clone(), Arc::clone(&inside));
-            tasks.spawn(async move {
-                for _ in 0..6 {
-                    let guard = locks.lock(&name, &patient()).await.expect("the lock");
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "somebody is inside");
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    assert!(!guard.is_lost());
-                    assert_eq!(guard.release().await.expect("a release"), Release::Released);
-                }
-            });
-        }
-    }
-    while let Some(task) = tasks.join_next().await {
-        task.expect("a visitor");
-    }
     assert_eq!(scene.keys().await, [""; 0]);
 }
 

@@ -5,13 +5,12 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::{Lease, LockError, LockKind, LockName, Locks, LossCause, MySqlServer, Release};
 use support::mysql::{
-    OwnDb, Section, assert_clean, assert_waiters_are_killed, drop_at_any_point, locks_on, own,
-    renewed, server, server_at, try_now, waiting,
+    OwnDb, assert_clean, assert_waiters_are_killed, drop_at_any_point, locks_on, own, renewed,
+    server, server_at, try_now, waiting,
 };
 use support::ran::ran;
 use support::{LONG, at_once, eventually, fresh_name};
@@ -19,7 +18,6 @@ use testbed::Bed;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 /// Clearly less than any wait in these tests, with room for a busy machine.
 const SOON: Duration = Duration::from_millis(500);
@@ -33,27 +31,6 @@ async fn is_free(locks: &Locks, name: &LockName) -> bool {
         Some(guard) => guard.release().await.expect("a release") == Release::Released,
         None => false,
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tasks_of_three_processes_are_in_the_section_one_at_a_time() {
-    let (section, name) = (Arc::<Section>::default(), fresh_name());
-    let mut tasks = JoinSet::new();
-    for locks in [locks().await, locks().await, locks().await.without_local_queue()] {
-        for _ in 0..5 {
-            let (locks, section, name) = (locks.clone(), Arc::clone(&section), name.clone());
-            tasks.spawn(async move {
-                for _ in 0..4 {
-                    let guard = locks.lock(&name, &waiting()).await.expect("the lock");
-                    section.visit().await;
-                    assert!(!guard.is_lost());
-                    assert_eq!(guard.release().await.expect("a release"), Release::Released);
-                }
-            });
-        }
-    }
-    tasks.join_all().await;
-    assert_eq!(section.visits(), (3 * 5 * 4, 0));
 }
 
 #[tokio::test]

@@ -14,11 +14,10 @@ use distlock::{
 };
 use sqlx::Row;
 use support::mysql::{
-    OwnDb, Section, assert_clean, drop_at_any_point, locks_on, number, own, plain_pool, renewed,
-    run, server, server_at, try_now, waiting,
+    OwnDb, assert_clean, drop_at_any_point, locks_on, number, own, plain_pool, renewed, run,
+    server, server_at, try_now, waiting,
 };
 use support::{LONG, at_once, eventually, fresh_name, options, patient};
-use tokio::task::JoinSet;
 use uuid::Uuid;
 
 /// Clearly less than any wait in these tests, with room for a busy machine.
@@ -47,29 +46,6 @@ async fn hold_count(server: &MySqlServer, name: &LockName) -> Option<i64> {
     let sql = "SELECT CAST(hold_count AS SIGNED) FROM lock_holders \
                WHERE name = ? AND owner IS NOT NULL AND expires_at > UTC_TIMESTAMP(6)";
     number(server.pool(), sql, name).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tasks_of_three_processes_are_in_the_section_one_at_a_time() {
-    let (section, name) = (Arc::<Section>::default(), fresh_name());
-    let mut tasks = JoinSet::new();
-    // Both isolation levels: of the locks' own pool, and of a pool as the driver makes it.
-    let plain = locks_on(LockKind::MysqlTable, &MySqlServer::new(plain_pool(8).await));
-    for locks in [locks().await, plain, locks().await.without_local_queue()] {
-        for _ in 0..5 {
-            let (locks, section, name) = (locks.clone(), Arc::clone(&section), name.clone());
-            tasks.spawn(async move {
-                for _ in 0..4 {
-                    let guard = locks.lock(&name, &waiting()).await.expect("the lock");
-                    section.visit().await;
-                    assert!(!guard.is_lost());
-                    assert_eq!(guard.release().await.expect("a release"), Release::Released);
-                }
-            });
-        }
-    }
-    tasks.join_all().await;
-    assert_eq!(section.visits(), (3 * 5 * 4, 0));
 }
 
 #[tokio::test]
@@ -219,28 +195,6 @@ async fn renewed_together_holds_outlive_their_leases_and_only_the_one_that_is_ta
         let expected = if at == 7 { Release::HeldByOther } else { Release::Released };
         assert_eq!(guard.release().await.expect("an answer"), expected, "guard {at}");
     }
-}
-
-#[tokio::test]
-async fn validity_ends_before_the_database_lets_somebody_else_in() {
-    let server = server().await;
-    let locks = locks_on(LockKind::MysqlTable, &server);
-    let mut ended_first = 0;
-    for _ in 0..5 {
-        let name = fresh_name();
-        let lease = options(Duration::ZERO, Duration::from_millis(300));
-        let guard = locks.lock(&name, &lease).await.expect("the lock");
-        loop {
-            let is_there = hold_count(&server, &name).await.is_some();
-            // If it is still valid now, it must have existed when the server was asked.
-            if guard.is_lost() {
-                ended_first += u32::from(is_there);
-                break;
-            }
-            assert!(is_there, "believed in, but the database had already forgotten it");
-        }
-    }
-    assert!(ended_first > 0, "belief never ended before the lease");
 }
 
 #[tokio::test(flavor = "multi_thread")]
