@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use crate::{
-    Backends, Guarantees, Guard, LockError, LockKind, LockName, LockOptions, Locks, LostSignal,
-    Multi, Owner, RenewalTarget, Request, Token, Validity, WakeEvent, WakeStrategy,
+    Backends, Guarantees, Guard, ListCursor, LockError, LockKind, LockName, LockOptions, Locks,
+    LostSignal, Multi, Owner, RenewalTarget, Request, Token, Validity, WakeEvent, WakeStrategy,
 };
 
 const fn is_shared<T: Send + Sync + Debug>() {}
@@ -59,7 +59,7 @@ macro_rules! opaque_debug {
     };
 }
 
-opaque_debug!(Backends, Locks, Multi, RenewalTarget, WakeEvent, WakeStrategy<'_>);
+opaque_debug!(Backends, ListCursor, Locks, Multi, RenewalTarget, WakeEvent, WakeStrategy<'_>);
 
 #[cfg(feature = "redis")]
 mod redis {

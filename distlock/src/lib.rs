@@ -72,7 +72,8 @@
 //!   freeze), `watchdog` (renewals), `local_queue_slot` (the place in the queue that ends with
 //!   validity);
 //! - `lock_metrics`, `stuck` (keys that no holder frees), `options`, `locks` and `guard` (what
-//!   callers use), `failpoint` (where the laboratory makes processes fail);
+//!   callers use), `inspector` and `composite_inspector` (locks seen from outside), `failpoint`
+//!   (where the laboratory makes processes fail);
 //! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`;
 //!   `plant` (feature `plants`) has locks with one deliberate bug each;
 //! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
@@ -83,6 +84,7 @@
 mod attempt;
 mod auto_traits;
 mod background;
+mod composite_inspector;
 mod error;
 pub mod failpoint;
 mod fence;
@@ -90,6 +92,7 @@ mod flaws;
 mod guarantees;
 mod guard;
 mod hold_state;
+mod inspector;
 mod keyed;
 #[macro_use]
 mod kind;
@@ -152,6 +155,10 @@ pub use fence::{Token, TokenIssuer};
 pub use guarantees::{Fencing, Guarantees, HoldKind, OwnerCheck, RenewalKind, Support, WakeKind};
 pub use guard::{Guard, LostSignal};
 pub use hold_state::LossCause;
+pub use inspector::{
+    ListCursor, LockHolder, LockInspector, LockPage, LockSnapshot, LockState, LockWaiters,
+    RemainingLease,
+};
 pub use kind::{Backend, RedisKeys, UnknownLockKind};
 pub use kinds::{LockKind, guarantees, locker};
 pub use lease::{Lease, Validity};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::{Guarantees, LockError, LockName, Owner, Token, Validity, WakeStrategy};
+use crate::{Guarantees, LockError, LockInspector, LockName, Owner, Token, Validity, WakeStrategy};
 
 /// One acquisition, described.
 #[derive(Debug, Clone)]
@@ -80,6 +80,11 @@ pub trait Locker: Any + Send + Sync {
     /// Waits until nothing is under way that the mechanism itself has left to the background.
     /// Mechanisms that do not say otherwise leave nothing there.
     async fn flush(&self) {}
+
+    /// What reads its locks from outside; `None` for mechanisms without a server.
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        None
+    }
 
     /// Starts an acquisition. Asks no server yet.
     fn begin(&self, request: Request) -> Box<dyn Acquisition>;

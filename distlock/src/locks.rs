@@ -32,7 +32,7 @@ use crate::{
 /// the watchdog.
 #[derive(Clone)]
 pub struct Locks {
-    locker: Arc<dyn Locker>,
+    pub(crate) locker: Arc<dyn Locker>,
     guarantees: Guarantees,
     /// One task per process and name goes to the server; the others queue here.
     local_queue: Option<KeyedMutex<ProcessQuantum>>,

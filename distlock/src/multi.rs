@@ -27,10 +27,12 @@ use async_trait::async_trait;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::composite_inspector::CompositeInspector;
 use crate::multi_hold::MultiHold;
 use crate::{
-    Acquisition, Fencing, Guarantees, Hold, HoldKind, LockError, LockKind, LockName, Locker,
-    OwnerCheck, RenewalKind, Request, Support, WakeEvent, WakeKind, WakeStrategy, guarantees,
+    Acquisition, Fencing, Guarantees, Hold, HoldKind, LockError, LockInspector, LockKind, LockName,
+    Locker, OwnerCheck, RenewalKind, Request, Support, WakeEvent, WakeKind, WakeStrategy,
+    guarantees,
 };
 
 /// A lock made of locks.
@@ -71,6 +73,20 @@ impl Multi {
             return Err(LockError::BadRequest { field: "tolerated members", limit });
         }
         Ok(Self { tolerated: members, ..self })
+    }
+
+    /// `None` if a member has no server.
+    fn composite_inspector(&self) -> Option<CompositeInspector> {
+        let member = |(locker, name): &(Arc<dyn Locker>, Option<LockName>)| {
+            Some((locker.inspector()?, name.clone()))
+        };
+        Some(CompositeInspector {
+            kind: LockKind::Multi.as_str(),
+            renewal: self.guarantees().renewal,
+            members: self.members.iter().map(member).collect::<Option<_>>()?,
+            needed: self.members.len() - self.tolerated,
+            mixes_owners: true,
+        })
     }
 }
 
@@ -135,6 +151,10 @@ impl Locker for Multi {
         for (locker, _) in &self.members {
             locker.flush().await;
         }
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(Arc::new(self.composite_inspector()?))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

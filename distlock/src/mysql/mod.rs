@@ -7,11 +7,15 @@
 //! the isolation levels READ COMMITTED and REPEATABLE READ.
 
 mod fence;
+mod inspection;
+pub(crate) mod named_inspector;
 pub(crate) mod named_session;
 pub(crate) mod pinned;
 pub(crate) mod reaper;
+pub(crate) mod row_inspector;
 mod schema;
 pub(crate) mod session;
+pub(crate) mod table_inspector;
 pub(crate) mod table_lock_renewer;
 mod token;
 

@@ -28,13 +28,14 @@ use async_trait::async_trait;
 use sqlx::Row;
 use tokio::time::{Instant, timeout};
 
+use crate::mysql::named_inspector::NamedInspector;
 use crate::mysql::named_session::{HeldSession, beat, is_still_held};
 use crate::mysql::pinned::{PinnedConnection, SLICE_S};
 use crate::mysql::session::{CALL_TIMEOUT, MySqlSession, Retries, StatementError};
 use crate::mysql::{MySqlServer, literal};
 use crate::{
-    Acquisition, Guarantees, Hold, LockError, LockKind, Locker, Release, RenewalTarget, Renewer,
-    Request, Validity, WakeEvent, WakeStrategy, guarantees,
+    Acquisition, Guarantees, Hold, LockError, LockInspector, LockKind, LockName, Locker, Release,
+    RenewalTarget, Renewer, Request, Validity, WakeEvent, WakeStrategy, guarantees,
 };
 
 pub(crate) struct NamedLock {
@@ -82,17 +83,25 @@ impl Locker for NamedLock {
         guarantees(LockKind::MysqlNamed)
     }
 
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(Arc::new(NamedInspector { server: self.server.clone() }))
+    }
+
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
-        // 5 + 59 characters.
-        let hashed = format!(
-            "CONCAT('lock:', \
-             LEFT(SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '/', {}), 256), 59))",
-            literal(request.name.as_str().as_bytes())
-        );
+        let hashed = hashed_name(&request.name);
         let (server, variant) = (self.server.clone(), self.variant);
         let (pinned, idle_s) = (None, None);
         Box::new(NamedAcquisition { server, variant, hashed, request, pinned, idle_s })
     }
+}
+
+/// The server's name of the lock, as SQL computes it: 5 + 59 characters.
+pub(crate) fn hashed_name(name: &LockName) -> String {
+    format!(
+        "CONCAT('lock:', \
+         LEFT(SHA2(CONCAT(CAST(COALESCE(DATABASE(), '') AS BINARY), '/', {}), 256), 59))",
+        literal(name.as_str().as_bytes())
+    )
 }
 
 struct NamedAcquisition {

@@ -37,11 +37,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::mysql::pinned::{ConnectionIdentity, PinnedConnection, SLICE_S};
 use crate::mysql::reaper::ReapedTable;
+use crate::mysql::row_inspector::RowInspector;
 use crate::mysql::session::{Retries, StatementError};
 use crate::mysql::{LockTransaction, MySqlServer, literal};
 use crate::{
-    Acquisition, Guarantees, Hold, LockError, LockKind, Locker, Release, Request, Validity,
-    WakeEvent, WakeStrategy, guarantees,
+    Acquisition, Guarantees, Hold, LockError, LockInspector, LockKind, Locker, Release, Request,
+    Validity, WakeEvent, WakeStrategy, guarantees,
 };
 
 const BEGIN: &str = "START TRANSACTION; ";
@@ -114,6 +115,10 @@ impl Locker for RowLock {
 
     fn guarantees(&self) -> Guarantees {
         guarantees(LockKind::MysqlRow)
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(Arc::new(RowInspector { server: self.server.clone() }))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

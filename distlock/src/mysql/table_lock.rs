@@ -30,11 +30,12 @@ use tokio::time::Instant;
 
 use crate::mysql::reaper::ReapedTable;
 use crate::mysql::session::{MySqlSession, Retries, Statement, StatementError};
+use crate::mysql::table_inspector::TableInspector;
 use crate::mysql::table_lock_renewer::TableRenewer;
 use crate::mysql::{MySqlServer, microseconds};
 use crate::{
-    Acquisition, Guarantees, Hold, LockError, LockKind, Locker, Release, RenewalTarget, Renewer,
-    Request, Token, Validity, guarantees,
+    Acquisition, Guarantees, Hold, LockError, LockInspector, LockKind, Locker, Release,
+    RenewalTarget, Renewer, Request, Token, Validity, guarantees,
 };
 
 /// Takes the row if it is free or the owner's own. Assignments are carried out from left to right,
@@ -106,6 +107,10 @@ impl Locker for TableLock {
 
     fn guarantees(&self) -> Guarantees {
         guarantees(LockKind::MysqlTable)
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(Arc::new(TableInspector { server: self.server.clone() }))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

@@ -29,8 +29,10 @@ use std::sync::Arc;
 
 use crate::redis::RedisServer;
 use crate::redis::holds::{HoldScripts, ScriptArgs, ScriptSet};
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::keys::own_key;
-use crate::{Acquisition, Guarantees, LockKind, Locker, Owner, Request, guarantees};
+use crate::{Acquisition, Guarantees, LockInspector, LockKind, Locker, Owner, Request, guarantees};
 
 const HOLDS_PREFIX: &str = "distlock_fair";
 
@@ -74,6 +76,15 @@ impl Locker for Fair {
 
     fn fresh_owner(&self) -> Owner {
         self.server.fresh_owner()
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_holds(
+            LockKind::Fair,
+            &self.server.connection(),
+            KeyForm::Fair,
+            &self.scripts,
+        ))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

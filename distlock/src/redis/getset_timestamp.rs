@@ -17,14 +17,19 @@
 //! `a_clock_that_is_fast_takes_the_lock_of_a_living_holder` and
 //! `a_loser_overwrites_the_deadline_of_the_winner` in `tests/getset_timestamp.rs`.
 
+use std::sync::Arc;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::one_key::{self, OneKey, lease_ms};
 use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Guarantees, LockError, LockKind, Locker, Release, Request, Validity, guarantees,
+    Acquisition, Guarantees, LockError, LockInspector, LockKind, Locker, Release, Request,
+    Validity, guarantees,
 };
 
 /// `getset-timestamp`, by this machine's wall clock or another.
@@ -58,6 +63,10 @@ impl Locker for GetsetTimestamp {
 
     fn guarantees(&self) -> Guarantees {
         guarantees(LockKind::GetsetTimestamp)
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_key(LockKind::GetsetTimestamp, &self.connection, KeyForm::Deadline))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

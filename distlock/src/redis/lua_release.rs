@@ -9,11 +9,14 @@
 use std::sync::Arc;
 
 use super::set_nx;
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::one_key::{self, OneKey};
 use crate::redis::script::LuaScript;
 use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Guarantees, LockError, LockKind, Locker, Release, Request, Validity, guarantees,
+    Acquisition, Guarantees, LockError, LockInspector, LockKind, Locker, Release, Request,
+    Validity, guarantees,
 };
 
 const RELEASE_SCRIPT: &str = include_str!("../../lua/release_if_owner.lua");
@@ -37,6 +40,10 @@ impl Locker for LuaRelease {
 
     fn guarantees(&self) -> Guarantees {
         guarantees(LockKind::LuaRelease)
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_key(LockKind::LuaRelease, &self.connection, KeyForm::Owner))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

@@ -7,6 +7,8 @@ mod expirable_semaphore;
 pub(crate) mod holds;
 pub(crate) mod idempotent_call;
 mod inspect;
+pub(crate) mod inspector;
+pub(crate) mod key_form;
 pub(crate) mod keys;
 pub(crate) mod one_key;
 mod permits;
@@ -14,6 +16,7 @@ mod permits;
 pub mod plant;
 pub(crate) mod renew;
 pub(crate) mod replication;
+pub(crate) mod scan;
 pub(crate) mod script;
 mod semaphore;
 pub(crate) mod signal;
@@ -122,7 +125,7 @@ impl RedisServer {
     /// The command by which scripts tell waiters. On a cluster (Redis 7 or later) a message stays
     /// with the slot of its channel, which is that of the lock.
     pub(crate) fn publish(&self) -> &'static str {
-        if self.connection.is_cluster() { "SPUBLISH" } else { "PUBLISH" }
+        publish_command(&self.connection)
     }
 
     /// The renewer of all holds that are hashes of owner to hold count and need no confirmation.
@@ -146,4 +149,9 @@ impl RedisServer {
         let number = self.shared.owners.fetch_add(1, Ordering::Relaxed) + 1;
         Owner::from_text(format!("{}:{number}", self.shared.process))
     }
+}
+
+/// The command of [`RedisServer::publish`].
+fn publish_command(connection: &RedisConnection) -> &'static str {
+    if connection.is_cluster() { "SPUBLISH" } else { "PUBLISH" }
 }

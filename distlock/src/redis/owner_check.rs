@@ -15,11 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::set_nx;
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::one_key::{self, OneKey};
 use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Guarantees, LockError, LockKind, Locker, Owner, Release, Request, Validity,
-    guarantees,
+    Acquisition, Guarantees, LockError, LockInspector, LockKind, Locker, Owner, Release, Request,
+    Validity, guarantees,
 };
 
 /// `owner-check`, with owners that are unique, or that only seem to be.
@@ -56,6 +58,10 @@ impl Locker for OwnerCheckLock {
         let Some(last) = &self.last_number else { return Owner::fresh() };
         let number = last.fetch_add(1, Ordering::Relaxed) + 1;
         Owner::from_text(number.to_string())
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_key(LockKind::OwnerCheck, &self.connection, KeyForm::Owner))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

@@ -29,8 +29,10 @@ use std::sync::Arc;
 
 use crate::redis::RedisServer;
 use crate::redis::holds::{HoldScripts, ScriptArgs, ScriptSet};
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::keys::own_key;
-use crate::{Acquisition, Guarantees, LockKind, Locker, Owner, Request, guarantees};
+use crate::{Acquisition, Guarantees, LockInspector, LockKind, Locker, Owner, Request, guarantees};
 
 const WRITE_HOLDS_PREFIX: &str = "distlock_rw_write";
 const READ_HOLDS_PREFIX: &str = "distlock_rw_read";
@@ -131,6 +133,15 @@ impl Locker for ReadLock {
         false
     }
 
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_holds(
+            LockKind::ReadWrite,
+            &self.server.connection(),
+            KeyForm::ReadWrite,
+            &self.scripts,
+        ))
+    }
+
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         self.scripts.begin(request)
     }
@@ -159,6 +170,15 @@ impl Locker for WriteLock {
 
     fn fresh_owner(&self) -> Owner {
         self.server.fresh_owner()
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_holds(
+            LockKind::ReadWrite,
+            &self.server.connection(),
+            KeyForm::ReadWrite,
+            &self.scripts,
+        ))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

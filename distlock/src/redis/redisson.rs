@@ -32,6 +32,8 @@ use tokio::time::Instant;
 
 use crate::redis::RedisServer;
 use crate::redis::idempotent_call::{LatchDeleter, delete_latches};
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::keys::{ms, prefixed};
 use crate::redis::one_key::NO_EXPIRY;
 use crate::redis::renew::RedisRenewer;
@@ -39,8 +41,8 @@ use crate::redis::replication::{ReplicatedWriter, Replication, WriteError};
 use crate::redis::script::LuaScript;
 use crate::redis::signal::{Subscription, WAKE_ONE};
 use crate::{
-    Acquisition, Guarantees, Hold, LockError, LockKind, LockName, Locker, Owner, Release,
-    RenewalTarget, Request, Validity, WakeEvent, WakeStrategy, guarantees,
+    Acquisition, Guarantees, Hold, LockError, LockInspector, LockKind, LockName, Locker, Owner,
+    Release, RenewalTarget, Request, Validity, WakeEvent, WakeStrategy, guarantees,
 };
 
 const ACQUIRE_SCRIPT: &str = include_str!("../../lua/redisson_acquire.lua");
@@ -128,6 +130,14 @@ impl Locker for Redisson {
 
     async fn check_servers(&self) -> Result<(), LockError> {
         self.inner.replication.check(&self.inner.server).await
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_key(
+            LockKind::Redisson,
+            &self.inner.server.connection(),
+            KeyForm::Hash,
+        ))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

@@ -26,10 +26,13 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout};
 
 use crate::background::BackgroundTasks;
+use crate::composite_inspector::CompositeInspector;
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Guarantees, Hold, LockError, LockKind, Locker, Owner, Release, Renewal,
-    RenewalTarget, Renewer, Request, Validity, guarantees,
+    Acquisition, Guarantees, Hold, LockError, LockInspector, LockKind, Locker, Owner, Release,
+    Renewal, RenewalTarget, Renewer, Request, Validity, guarantees,
 };
 
 const ACQUIRE_SCRIPT: &str = include_str!("../../lua/redlock_acquire.lua");
@@ -110,6 +113,10 @@ impl Locker for Redlock {
         }
     }
 
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(Arc::new(self.0.inspector()))
+    }
+
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
         Box::new(RedlockAcquisition { nodes: Arc::clone(&self.0), request })
     }
@@ -180,6 +187,22 @@ fn answer_limit(lease: Duration) -> Duration {
 }
 
 impl RedlockNodes {
+    /// A hold is that of one owner on a majority.
+    fn inspector(&self) -> CompositeInspector {
+        let kind = LockKind::Redlock;
+        let members = self
+            .connections
+            .iter()
+            .map(|connection| (RedisInspector::of_key(kind, connection, KeyForm::Owner), None));
+        CompositeInspector {
+            kind: kind.as_str(),
+            renewal: guarantees(kind).renewal,
+            members: members.collect(),
+            needed: self.connections.len() / 2 + 1,
+            mixes_owners: false,
+        }
+    }
+
     /// Asks all servers at once, until the answers decide. Every command is written, or queued to
     /// be written, before the first answer is awaited. The other answers are awaited in the
     /// background, each within its time-out. So a server that is reconnecting gets the command too,

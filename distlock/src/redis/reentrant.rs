@@ -19,11 +19,14 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::one_key::{self, OneKey, lease_ms};
 use crate::redis::script::LuaScript;
 use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Guarantees, LockError, LockKind, Locker, Release, Request, Validity, guarantees,
+    Acquisition, Guarantees, LockError, LockInspector, LockKind, Locker, Release, Request,
+    Validity, guarantees,
 };
 
 const ACQUIRE_SCRIPT: &str = include_str!("../../lua/reentrant_acquire.lua");
@@ -53,6 +56,10 @@ impl Locker for Reentrant {
 
     fn guarantees(&self) -> Guarantees {
         guarantees(LockKind::Reentrant)
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_key(LockKind::Reentrant, &self.connection, KeyForm::Hash))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

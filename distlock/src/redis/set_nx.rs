@@ -10,13 +10,18 @@
 //! Redis documentation of SET. Test: `a_late_del_frees_the_successor_and_a_third_enters` in
 //! `tests/basic_kinds.rs`.
 
+use std::sync::Arc;
+
 use redis::{ExistenceCheck, SetExpiry, SetOptions};
 use tokio::time::Instant;
 
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::one_key::{self, OneKey, lease_ms};
 use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Guarantees, LockError, LockKind, Locker, Release, Request, Validity, guarantees,
+    Acquisition, Guarantees, LockError, LockInspector, LockKind, Locker, Release, Request,
+    Validity, guarantees,
 };
 
 #[derive(Clone)]
@@ -37,6 +42,10 @@ impl Locker for SetNx {
 
     fn guarantees(&self) -> Guarantees {
         guarantees(LockKind::SetNx)
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_key(LockKind::SetNx, &self.connection, KeyForm::Owner))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

@@ -12,12 +12,17 @@
 //! documentation of SETNX. Tests: `a_connection_lost_before_expire_locks_everybody_out_for_ever`
 //! and `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
+use crate::redis::inspector::RedisInspector;
+use crate::redis::key_form::KeyForm;
 use crate::redis::one_key::{self, OneKey, lease_ms};
 use crate::redis::{RedisConnection, RedisServer};
 use crate::{
-    Acquisition, Guarantees, LockError, LockKind, Locker, Release, Request, Validity, guarantees,
+    Acquisition, Guarantees, LockError, LockInspector, LockKind, Locker, Release, Request,
+    Validity, guarantees,
 };
 
 /// `setnx-expire`, and the rung before it, which never expires.
@@ -47,6 +52,10 @@ impl Locker for SetnxExpire {
 
     fn guarantees(&self) -> Guarantees {
         guarantees(LockKind::SetnxExpire)
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(RedisInspector::of_key(LockKind::SetnxExpire, &self.connection, KeyForm::Owner))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

@@ -32,11 +32,12 @@ use tokio::time::{Instant, timeout_at};
 use crate::zookeeper::ZooKeeperServer;
 use crate::zookeeper::contender::{Contender, Node, Removal};
 use crate::zookeeper::held_nodes::HeldNode;
+use crate::zookeeper::inspector::ZooKeeperInspector;
 use crate::zookeeper::path::{QueuePlace, container, queue_place};
 use crate::zookeeper::session::{RequestError, deadline};
 use crate::{
-    Acquisition, Guarantees, Hold, LockError, LockKind, Locker, Release, RenewalTarget, Renewer,
-    Request, Token, Validity, WakeStrategy, guarantees,
+    Acquisition, Guarantees, Hold, LockError, LockInspector, LockKind, Locker, Release,
+    RenewalTarget, Renewer, Request, Token, Validity, WakeStrategy, guarantees,
 };
 
 /// How often an attempt makes its node again if another program removes it.
@@ -66,6 +67,10 @@ impl Locker for ZookeeperLock {
         let until = deadline();
         let session = self.server.session(until).await?;
         Ok(session.check(until).await?)
+    }
+
+    fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
+        Some(Arc::new(ZooKeeperInspector { server: self.server.clone() }))
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {

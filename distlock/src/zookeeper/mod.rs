@@ -9,6 +9,7 @@
 pub(crate) mod contender;
 mod delayed_removal;
 pub(crate) mod held_nodes;
+pub(crate) mod inspector;
 pub(crate) mod path;
 pub(crate) mod session;
 

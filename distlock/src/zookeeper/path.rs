@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use crate::{LockError, LockName};
 
-const BASE_PATH: &str = "/distlock";
+/// The folder of names that are no absolute paths.
+pub(crate) const BASE_PATH: &str = "/distlock";
 /// What stands between a contender's own part and the sequence, in Curator's locks.
 const LOCK_SUFFIX: &str = "lock-";
 /// Belongs to the server.
@@ -53,6 +54,18 @@ fn encoded(name: &str) -> String {
     name.bytes().map(encode).collect()
 }
 
+/// The name that [`container`] has written so; `None` if it is not UTF-8.
+pub(crate) fn decoded(child: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(child.len());
+    let mut parts = child.split('%');
+    bytes.extend(parts.next()?.bytes());
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend(part.get(2..)?.bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// How the names of a contender's node begin, before anything else is known of it.
 pub(crate) fn protection(id: Uuid) -> String {
     format!("_c_{id}-")
@@ -87,6 +100,16 @@ pub(crate) fn queue_place(own: &str, children: &[String]) -> Result<QueuePlace, 
     let before = sequences.into_iter().filter(|(_, sequence)| distance(*sequence) > 0);
     let nearest = before.min_by_key(|(_, sequence)| distance(*sequence));
     Ok(nearest.map_or(QueuePlace::First, |(name, _)| QueuePlace::Behind(name.to_owned())))
+}
+
+/// The contenders, the holder first. Fails with [`LockError::HeldByOtherKind`] as [`queue_place`]
+/// does.
+pub(crate) fn in_order(children: &[String]) -> Result<Vec<&str>, LockError> {
+    let mut sequences = sequences(children)?;
+    let any = sequences.first().map_or(0, |(_, sequence)| *sequence);
+    // The distance has a sign, whatever the counter has passed.
+    sequences.sort_by_key(|(_, sequence)| sequence.wrapping_sub(any));
+    Ok(sequences.into_iter().map(|(name, _)| name).collect())
 }
 
 fn sequences(children: &[String]) -> Result<Vec<(&str, i32)>, LockError> {

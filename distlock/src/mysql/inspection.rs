@@ -1,0 +1,50 @@
+//! What the inspectors of the `mysql` kinds share: the connections that hold and wait.
+
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+use tokio::time::Instant;
+
+use super::MySqlServer;
+use super::pinned::ConnectionIdentity;
+use super::session::{MySqlSession, StatementError};
+use crate::{LockError, LockHolder, Release, RemainingLease};
+
+/// The table does not exist: no lock was ever taken here.
+const NO_SUCH_TABLE_ERROR: u16 = 1146;
+
+const PLACE_SQL: &str = "SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = ?";
+
+/// Reads a missing table as an empty one: inspectors make none.
+pub(crate) fn free_without_table(
+    rows: Result<Vec<MySqlRow>, StatementError>,
+) -> Result<Vec<MySqlRow>, StatementError> {
+    match rows {
+        Err(failure) if failure.has_number(NO_SUCH_TABLE_ERROR) => Ok(Vec::new()),
+        rows => rows,
+    }
+}
+
+/// A pattern of LIKE for names that begin so.
+pub(crate) fn like_prefix(prefix: &str) -> Vec<u8> {
+    let escaped = prefix.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+    format!("{escaped}%").into_bytes()
+}
+
+/// The holder that is this connection. Its address is there if the user may see the connection.
+pub(crate) async fn connection_holder(
+    session: &mut MySqlSession,
+    id: u64,
+) -> Result<LockHolder, StatementError> {
+    let rows = session.fetch_all(sqlx::query(PLACE_SQL).bind(id)).await?;
+    let place: Option<String> = rows.first().map(|row| row.try_get(0)).transpose()?;
+    let holder = LockHolder::of_owner(id.to_string(), RemainingLease::Session);
+    Ok(LockHolder { owner: None, place, ..holder })
+}
+
+impl MySqlServer {
+    /// Ends the connection with that number, which was just seen to hold a lock.
+    pub(crate) async fn kill_holder(&self, id: u64) -> Result<bool, LockError> {
+        let victim = ConnectionIdentity { id, told: Instant::now() };
+        Ok(self.kill(victim).await? == Release::Released)
+    }
+}

@@ -1,0 +1,73 @@
+//! The inspector of `mysql-named`: asks which connection has the lock, and which ones wait for it.
+
+use async_trait::async_trait;
+use sqlx::Row;
+
+use super::MySqlServer;
+use super::inspection::connection_holder;
+use super::session::{MySqlSession, StatementError};
+use crate::inspector::ListCursor;
+use crate::kinds::mysql::named::hashed_name;
+use crate::{
+    LockError, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState, LockWaiters,
+    guarantees,
+};
+
+/// The connections that wait for a named lock by a statement with that text; the server's own list
+/// has no order. Statements of other users are there if this user may see them.
+const WAITERS_SQL: &str = "SELECT ID FROM information_schema.PROCESSLIST \
+     WHERE STATE = 'User lock' AND ID <> CONNECTION_ID() AND LOCATE(?, INFO) > 0 LIMIT 1000";
+
+pub(crate) struct NamedInspector {
+    pub(crate) server: MySqlServer,
+}
+
+impl NamedInspector {
+    async fn read(&self, name: &LockName) -> Result<LockSnapshot, StatementError> {
+        let mut session = MySqlSession::open(self.server.pool()).await?;
+        let hashed = hashed_name(name);
+        let rows = session.raw(&format!("SELECT IS_USED_LOCK({hashed})")).await?;
+        let holder: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
+        let holder = match holder.and_then(|id| u64::try_from(id).ok()) {
+            Some(id) => Some(connection_holder(&mut session, id).await?),
+            None => None,
+        };
+        let waiting = sqlx::query(WAITERS_SQL).bind(&hashed);
+        let mut waiters = Vec::new();
+        for row in session.fetch_all(waiting).await? {
+            waiters.push(format!("connection {}", row.try_get::<u64, _>(0)?));
+        }
+        let kind = LockKind::MysqlNamed;
+        Ok(LockSnapshot {
+            kind: kind.as_str(),
+            name: name.to_string(),
+            state: LockState::of(holder.into_iter().collect()),
+            waiters: LockWaiters::Unordered(waiters),
+            renewal: guarantees(kind).renewal,
+        })
+    }
+}
+
+#[async_trait]
+impl LockInspector for NamedInspector {
+    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
+        Ok(self.read(name).await?)
+    }
+
+    async fn list(
+        &self,
+        _prefix: &str,
+        _cursor: Option<ListCursor>,
+        _limit: usize,
+    ) -> Result<LockPage, LockError> {
+        Err(LockError::Unsupported("a name: its server stores hashes of names, and no list"))
+    }
+
+    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
+        let holds = self.read(name).await?.state.holders().iter().any(|holder| holder.id == id);
+        match id.parse() {
+            Ok(id) if holds => self.server.kill_holder(id).await,
+            _ => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The inspector of `mysql-table`: reads rows of `lock_holders`, which no lock of the server slows.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+
+use super::MySqlServer;
+use super::inspection::{free_without_table, like_prefix};
+use super::session::{MySqlSession, Retries, StatementError};
+use crate::inspector::{CursorPosition, ListCursor};
+use crate::{
+    LockError, LockHolder, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState,
+    LockWaiters, RemainingLease, Token, guarantees,
+};
+
+const COLUMNS: &str = "name, owner, hold_count, token, host, pid, \
+     TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at) AS left_us";
+
+/// Frees the row of that owner, as its last release does. The token stays.
+const FORCE_RELEASE_SQL: &str = "UPDATE lock_holders SET \
+     owner = NULL, holds = '', expires_at = UTC_TIMESTAMP(6) \
+     WHERE name = ? AND owner = ? AND expires_at > UTC_TIMESTAMP(6)";
+
+pub(crate) struct TableInspector {
+    pub(crate) server: MySqlServer,
+}
+
+impl TableInspector {
+    fn snapshot(name: String, state: LockState) -> LockSnapshot {
+        let kind = LockKind::MysqlTable;
+        LockSnapshot {
+            kind: kind.as_str(),
+            name,
+            state,
+            waiters: LockWaiters::Unknown,
+            renewal: guarantees(kind).renewal,
+        }
+    }
+}
+
+fn holder(row: &MySqlRow) -> Result<LockHolder, StatementError> {
+    let owner: Vec<u8> = row.try_get("owner")?;
+    let left_us: i64 = row.try_get("left_us")?;
+    let (host, pid): (String, u32) = (row.try_get("host")?, row.try_get("pid")?);
+    let lease =
+        RemainingLease::Ends(Duration::from_micros(u64::try_from(left_us).unwrap_or_default()));
+    Ok(LockHolder {
+        holds: Some(u64::from(row.try_get::<u32, _>("hold_count")?)),
+        token: Some(Token(row.try_get("token")?)),
+        place: Some(format!("{host}, process {pid}")),
+        ..LockHolder::of_owner(String::from_utf8_lossy(&owner).into_owned(), lease)
+    })
+}
+
+#[async_trait]
+impl LockInspector for TableInspector {
+    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM lock_holders \
+             WHERE name = ? AND owner IS NOT NULL AND expires_at > UTC_TIMESTAMP(6)"
+        );
+        let mut session = MySqlSession::open(self.server.pool()).await?;
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(name.as_str().as_bytes());
+        let rows = free_without_table(session.fetch_all(query).await)?;
+        let holders = rows.iter().map(holder).collect::<Result<_, _>>()?;
+        Ok(Self::snapshot(name.to_string(), LockState::of(holders)))
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        cursor: Option<ListCursor>,
+        limit: usize,
+    ) -> Result<LockPage, LockError> {
+        let after = match cursor {
+            Some(ListCursor(CursorPosition::After(name))) => name,
+            _ => String::new(),
+        };
+        let sql = format!(
+            "SELECT {COLUMNS} FROM lock_holders WHERE name > ? AND name LIKE ? \
+             AND owner IS NOT NULL AND expires_at > UTC_TIMESTAMP(6) ORDER BY name LIMIT {limit}"
+        );
+        let mut session = MySqlSession::open(self.server.pool()).await?;
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql));
+        let query = query.bind(after.as_bytes()).bind(like_prefix(prefix));
+        let rows = free_without_table(session.fetch_all(query).await)?;
+        let mut locks = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let name: Vec<u8> = row.try_get("name").map_err(StatementError::from)?;
+            let name = String::from_utf8_lossy(&name).into_owned();
+            locks.push(Self::snapshot(name, LockState::Held(vec![holder(row)?])));
+        }
+        let last = locks.last().filter(|_| locks.len() == limit);
+        let next = last.map(|last| ListCursor(CursorPosition::After(last.name.clone())));
+        Ok(LockPage { locks, next })
+    }
+
+    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
+        let mut retries = Retries::new(self.server.pool());
+        loop {
+            let query = sqlx::query(FORCE_RELEASE_SQL);
+            let query = query.bind(name.as_str().as_bytes()).bind(id.as_bytes());
+            let mut session = MySqlSession::open(self.server.pool()).await?;
+            match session.execute(query).await {
+                Ok(freed) => return Ok(freed.rows_affected() > 0),
+                Err(failure) => retries.after(failure).await?,
+            }
+        }
+    }
+}

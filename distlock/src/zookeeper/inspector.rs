@@ -1,0 +1,147 @@
+//! The inspector of `zookeeper`: reads the children of a lock's znode, those of Curator as well.
+
+use async_trait::async_trait;
+use futures_util::future::try_join_all;
+use zookeeper_client::{Client, Error};
+
+use super::ZooKeeperServer;
+use super::path::{BASE_PATH, container, decoded, in_order};
+use super::session::{RequestError, ZooKeeperSession, deadline};
+use crate::inspector::{CursorPosition, ListCursor};
+use crate::{
+    LockError, LockHolder, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState,
+    LockWaiters, RemainingLease, Token, guarantees,
+};
+
+/// The most waiters of one snapshot.
+const MAX_WAITERS: usize = 1000;
+
+pub(crate) struct ZooKeeperInspector {
+    pub(crate) server: ZooKeeperServer,
+}
+
+impl ZooKeeperInspector {
+    async fn read(session: &ZooKeeperSession, name: &LockName) -> Result<LockSnapshot, LockError> {
+        let container = container(name)?;
+        let children = children(session, &container).await?;
+        let (state, waiters) = match in_order(&children) {
+            Err(_) => {
+                let why = "a child of the znode is no contender for a lock".to_owned();
+                (LockState::Damaged(why), LockWaiters::Unknown)
+            }
+            Ok(order) => {
+                let holder = match order.first() {
+                    Some(node) => Self::holder(session, &container, node).await?,
+                    None => None,
+                };
+                let waiters = order.iter().skip(1).take(MAX_WAITERS);
+                let waiters = waiters.map(|waiter| (*waiter).to_owned()).collect();
+                (LockState::of(holder.into_iter().collect()), LockWaiters::Ordered(waiters))
+            }
+        };
+        let kind = LockKind::Zookeeper;
+        Ok(LockSnapshot {
+            kind: kind.as_str(),
+            name: name.to_string(),
+            state,
+            waiters,
+            renewal: guarantees(kind).renewal,
+        })
+    }
+
+    /// What the first node says; `None` if it has gone since. Other programs store an address, or
+    /// nothing, where these locks store the owner.
+    async fn holder(
+        session: &ZooKeeperSession,
+        container: &str,
+        node: &str,
+    ) -> Result<Option<LockHolder>, RequestError> {
+        let path = format!("{container}/{node}");
+        let read = session.ask_again(deadline(), |client| client.get_data(&path)).await;
+        let (data, stat) = match read {
+            Err(RequestError::Refused(Error::NoNode)) => return Ok(None),
+            read => read?,
+        };
+        let is_ephemeral = stat.ephemeral_owner != 0;
+        let lease = if is_ephemeral { RemainingLease::Session } else { RemainingLease::NoExpiry };
+        let owner = (!data.is_empty()).then(|| String::from_utf8_lossy(&data).into_owned());
+        Ok(Some(LockHolder {
+            owner,
+            token: u64::try_from(stat.czxid).ok().map(Token),
+            place: is_ephemeral.then(|| format!("session {:#x}", stat.ephemeral_owner)),
+            ..LockHolder::of_owner(node.to_owned(), lease)
+        }))
+    }
+}
+
+async fn children(session: &ZooKeeperSession, path: &str) -> Result<Vec<String>, RequestError> {
+    match session.read(deadline(), path, Client::list_children).await {
+        Err(RequestError::Refused(Error::NoNode)) => Ok(Vec::new()),
+        outcome => outcome,
+    }
+}
+
+/// The folder whose children have names that begin so, and what turns a child into a name. A prefix
+/// that begins with `/` lists the znodes of other programs.
+fn folder(prefix: &str) -> (&str, fn(&str, &str) -> Option<String>) {
+    match prefix.rsplit_once('/') {
+        Some(("", _)) if prefix.starts_with('/') => ("/", |_, child| Some(format!("/{child}"))),
+        Some((folder, _)) if prefix.starts_with('/') => {
+            (folder, |folder, child| Some(format!("{folder}/{child}")))
+        }
+        _ => (BASE_PATH, |_, child| decoded(child)),
+    }
+}
+
+#[async_trait]
+impl LockInspector for ZooKeeperInspector {
+    async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
+        let session = self.server.session(deadline()).await?;
+        Self::read(&session, name).await
+    }
+
+    /// The server has no pages: each page reads the names of all locks, and then its own locks.
+    async fn list(
+        &self,
+        prefix: &str,
+        cursor: Option<ListCursor>,
+        limit: usize,
+    ) -> Result<LockPage, LockError> {
+        let after = match cursor {
+            Some(ListCursor(CursorPosition::After(name))) => name,
+            _ => String::new(),
+        };
+        let session = self.server.session(deadline()).await?;
+        let (folder, name_of) = folder(prefix);
+        let children = children(&session, folder).await?;
+        let names = children.iter().filter_map(|child| name_of(folder, child));
+        let mut names: Vec<String> =
+            names.filter(|name| name.starts_with(prefix) && *name > after).collect();
+        names.sort_unstable();
+        let is_more = names.len() > limit;
+        names.truncate(limit);
+        let readable = names.iter().filter_map(|name| LockName::new(name.as_str()).ok());
+        let readable: Vec<LockName> = readable.filter(|name| container(name).is_ok()).collect();
+        let mut locks =
+            try_join_all(readable.iter().map(|name| Self::read(&session, name))).await?;
+        locks.retain(|lock| lock.state != LockState::Free);
+        let next = names.pop().filter(|_| is_more);
+        let next = next.map(|name| ListCursor(CursorPosition::After(name)));
+        Ok(LockPage { locks, next })
+    }
+
+    /// Removes the node, whose watcher is the next contender.
+    async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
+        let session = self.server.session(deadline()).await?;
+        let lock = Self::read(&session, name).await?;
+        if !lock.state.holders().iter().any(|holder| holder.id == id) {
+            return Ok(false);
+        }
+        let path = format!("{}/{id}", container(name)?);
+        match session.ask(deadline(), |client| client.delete(&path, None)).await {
+            Ok(()) => Ok(true),
+            Err(RequestError::Refused(Error::NoNode)) => Ok(false),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+}
