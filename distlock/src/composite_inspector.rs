@@ -152,7 +152,11 @@ fn merge<'a>(holders: impl Iterator<Item = &'a LockHolder>, needed: usize) -> Ve
                 known.servers += 1;
                 leases.push(holder.lease);
             }
-            None => merged.push((holder.clone(), vec![holder.lease])),
+            None => {
+                // A member's token is no token of the whole.
+                let whole = LockHolder { token: None, place: None, ..holder.clone() };
+                merged.push((whole, vec![holder.lease]));
+            }
         }
     }
     let with_lease = |(mut holder, mut leases): (LockHolder, Vec<RemainingLease>)| {

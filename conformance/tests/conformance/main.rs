@@ -14,6 +14,7 @@ mod clocks;
 mod exclusion;
 mod fencing;
 mod floor;
+mod inspection;
 mod leases;
 mod lost_answers;
 mod matrix;
@@ -98,6 +99,7 @@ fn checks() -> Vec<Check> {
         waiting::CHECKS,
         release::CHECKS,
         lost_answers::CHECKS,
+        inspection::CHECKS,
         leases::CHECKS,
         validity::CHECKS,
         clocks::CHECKS,

@@ -25,8 +25,8 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::{ConnectOptions, Connection, Executor, MySql, MySqlPool};
-use tokio::sync::{OnceCell, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::{Mutex, OnceCell, Semaphore};
+use tokio::time::{Instant, timeout};
 
 pub use fence::{Fence, FenceError, raise_fence};
 pub use schema::{SCHEMA, ensure_schema};
@@ -69,6 +69,8 @@ pub(crate) struct MySqlServerState {
     pub(crate) killers: Semaphore,
     /// Whether the server is a Galera node, once it was asked.
     pub(crate) is_galera: OnceCell<bool>,
+    /// When the inspector last read the server's lists of row locks.
+    pub(crate) row_lists_read: Mutex<Option<Instant>>,
 }
 
 /// Settings of a pool for locks alone.
@@ -95,6 +97,7 @@ impl MySqlServer {
             reaper: reaper::Reaper::default(),
             killers: Semaphore::new(2),
             is_galera: OnceCell::new(),
+            row_lists_read: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }

@@ -15,7 +15,7 @@ use crate::{
 
 /// The connections that wait for a named lock by a statement with that text; the server's own list
 /// has no order. Statements of other users are there if this user may see them.
-const WAITERS_SQL: &str = "SELECT ID FROM information_schema.PROCESSLIST \
+const WAITERS_SQL: &str = "SELECT CAST(ID AS UNSIGNED) FROM information_schema.PROCESSLIST \
      WHERE STATE = 'User lock' AND ID <> CONNECTION_ID() AND LOCATE(?, INFO) > 0 LIMIT 1000";
 
 pub(crate) struct NamedInspector {

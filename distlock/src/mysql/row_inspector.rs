@@ -3,14 +3,22 @@
 //! `MariaDB` shows the transaction that holds a row only while another waits for the row. If
 //! nothing waits, the lock is certainly free as long as no transaction of the server has locked a
 //! row. Otherwise its state is unknown. Probing with FOR UPDATE would take the lock.
+//!
+//! The server makes its lists anew only if they were not read for 100 ms. So each read here comes
+//! [`LIST_PAUSE`] after the one before, and more, so that two readers do not keep lists old.
+
+use std::collections::HashMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
+use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
 
-use super::MySqlServer;
 use super::inspection::{connection_holder, free_without_table, like_prefix};
 use super::session::{MySqlSession, StatementError};
+use super::{MySqlServer, literal};
 use crate::inspector::{CursorPosition, ListCursor};
 use crate::{
     LockError, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState, LockWaiters,
@@ -23,14 +31,17 @@ const LOCKING_SQL: &str = "SELECT COUNT(*) FROM information_schema.INNODB_TRX \
 
 /// Each transaction that waits for a row of the table, the row as the server writes it, and a
 /// transaction in its way. One that waits itself holds nothing there.
-const WAITS_SQL: &str = "SELECT waiter.trx_mysql_thread_id, holder.trx_mysql_thread_id, \
-     holder.trx_state = 'LOCK WAIT' \
+const WAITS_SQL: &str = "SELECT locks.lock_data, waiter.trx_mysql_thread_id, \
+     holder.trx_mysql_thread_id, holder.trx_state = 'LOCK WAIT' \
      FROM information_schema.INNODB_LOCK_WAITS waits \
      JOIN information_schema.INNODB_LOCKS locks ON locks.lock_id = waits.requested_lock_id \
+       AND locks.lock_trx_id = waits.requesting_trx_id \
      JOIN information_schema.INNODB_TRX waiter ON waiter.trx_id = waits.requesting_trx_id \
      JOIN information_schema.INNODB_TRX holder ON holder.trx_id = waits.blocking_trx_id \
-     WHERE locks.lock_table = CONCAT('`', DATABASE(), '`.`lock_rows`') AND locks.lock_data = ? \
-     ORDER BY waiter.trx_wait_started LIMIT 1000";
+     WHERE locks.lock_table = CONCAT('`', DATABASE(), '`.`lock_rows`') LIMIT 10000";
+
+/// Between two reads of the server's lists; up to twice as long.
+const LIST_PAUSE: Duration = Duration::from_millis(120);
 
 const ROWS_SQL: &str = "SELECT name FROM lock_rows WHERE name > ? AND name LIKE ? ORDER BY name";
 
@@ -41,19 +52,47 @@ pub(crate) struct RowInspector {
     pub(crate) server: MySqlServer,
 }
 
-/// What the server's list of waits says of one row.
+/// What the server's lists say of one row.
 #[derive(Default)]
 struct RowWaits {
     holder: Option<u64>,
     waiters: Vec<String>,
 }
 
-impl RowWaits {
-    fn of(rows: &[MySqlRow]) -> Result<Self, StatementError> {
-        let mut waits = Self::default();
+/// What the server's lists say of all rows.
+struct RowLockLists {
+    /// By the row's key, as the server writes it.
+    waits: HashMap<String, RowWaits>,
+    is_any_row_locked: bool,
+}
+
+impl RowLockLists {
+    /// `None` if the server has no such lists, or does not show them to this user.
+    async fn read(
+        server: &MySqlServer,
+        session: &mut MySqlSession,
+    ) -> Result<Option<Self>, StatementError> {
+        let mut last_read = server.shared.row_lists_read.lock().await;
+        if let Some(last_read) = *last_read {
+            let random = u32::from(Uuid::new_v4().as_bytes()[0]);
+            sleep_until(last_read + LIST_PAUSE + LIST_PAUSE * random / 256).await;
+        }
+        let waits = session.raw(WAITS_SQL).await;
+        let locking = session.raw(LOCKING_SQL).await;
+        *last_read = Some(Instant::now());
+        match (waits, locking) {
+            (Ok(waits), Ok(locking)) => Ok(Some(Self::of(&waits, &locking)?)),
+            (Err(failure), _) | (_, Err(failure)) if is_not_told(&failure) => Ok(None),
+            (Err(failure), _) | (_, Err(failure)) => Err(failure),
+        }
+    }
+
+    fn of(rows: &[MySqlRow], locking: &[MySqlRow]) -> Result<Self, StatementError> {
+        let mut waits: HashMap<String, RowWaits> = HashMap::new();
         for row in rows {
-            let (waiter, holder): (u64, u64) = (row.try_get(0)?, row.try_get(1)?);
-            if row.try_get::<i64, _>(2)? == 0 {
+            let waits = waits.entry(row.try_get(0)?).or_default();
+            let (waiter, holder): (u64, u64) = (row.try_get(1)?, row.try_get(2)?);
+            if row.try_get::<i64, _>(3)? == 0 {
                 waits.holder = Some(holder);
             }
             let waiter = format!("connection {waiter}");
@@ -61,66 +100,70 @@ impl RowWaits {
                 waits.waiters.push(waiter);
             }
         }
-        Ok(waits)
+        let locking: i64 = locking.first().map_or(Ok(0), |row| row.try_get(0))?;
+        Ok(Self { waits, is_any_row_locked: locking > 0 })
     }
 }
 
+/// No such table (`MySQL` has other ones), or no right to read it.
+fn is_not_told(failure: &StatementError) -> bool {
+    matches!(failure, StatementError::Answer { number: 1109 | 1142 | 1146 | 1227, .. })
+}
+
 impl RowInspector {
+    /// Reads a lock whose row exists.
     async fn read(
         session: &mut MySqlSession,
+        lists: Option<&RowLockLists>,
         name: &LockName,
     ) -> Result<LockSnapshot, StatementError> {
-        let (state, waiters) = match Self::state(session, name).await {
-            Ok(known) => known,
-            // No such table (MySQL has other ones), or no right to read it.
-            Err(StatementError::Answer { number: 1109 | 1142 | 1146 | 1227, .. }) => {
-                (LockState::Unknown(NOT_TOLD), LockWaiters::Unknown)
+        let nothing = RowWaits::default();
+        let (state, waiters) = match lists {
+            None => (LockState::Unknown(NOT_TOLD), LockWaiters::Unknown),
+            Some(lists) => {
+                let waits = lists.waits.get(&lock_data(name)).unwrap_or(&nothing);
+                let state = match waits.holder {
+                    Some(id) => LockState::Held(vec![connection_holder(session, id).await?]),
+                    None if lists.is_any_row_locked => LockState::Unknown(CONTENDED_ONLY),
+                    None => LockState::Free,
+                };
+                (state, LockWaiters::Unordered(waits.waiters.clone()))
             }
-            Err(failure) => return Err(failure),
         };
+        Ok(Self::snapshot(name, state, waiters))
+    }
+
+    fn snapshot(name: &LockName, state: LockState, waiters: LockWaiters) -> LockSnapshot {
         let kind = LockKind::MysqlRow;
-        Ok(LockSnapshot {
+        LockSnapshot {
             kind: kind.as_str(),
             name: name.to_string(),
             state,
             waiters,
             renewal: guarantees(kind).renewal,
-        })
-    }
-
-    async fn state(
-        session: &mut MySqlSession,
-        name: &LockName,
-    ) -> Result<(LockState, LockWaiters), StatementError> {
-        let query = sqlx::query("SELECT 1 FROM lock_rows WHERE name = ?");
-        let rows = session.fetch_all(query.bind(name.as_str().as_bytes())).await;
-        if free_without_table(rows)?.is_empty() {
-            return Ok((LockState::Free, LockWaiters::Unordered(Vec::new())));
         }
-        let query = sqlx::query(WAITS_SQL).bind(lock_data(name));
-        let waits = RowWaits::of(&session.fetch_all(query).await?)?;
-        let waiters = LockWaiters::Unordered(waits.waiters);
-        if let Some(id) = waits.holder {
-            let holder = connection_holder(session, id).await?;
-            return Ok((LockState::Held(vec![holder]), waiters));
-        }
-        let rows = session.raw(LOCKING_SQL).await?;
-        let locking: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
-        let state = if locking == 0 { LockState::Free } else { LockState::Unknown(CONTENDED_ONLY) };
-        Ok((state, waiters))
     }
 }
 
-/// The row's key as `MariaDB` writes it in its list of locks.
+/// The row's key as `MariaDB` writes it in its list of locks: `0x6C6F`.
 fn lock_data(name: &LockName) -> String {
-    format!("'{}'", name.as_str().replace('\\', "\\\\").replace('\'', "\\'"))
+    let hex = literal(name.as_str().as_bytes());
+    format!("0x{}", hex.trim_start_matches('X').trim_matches('\''))
 }
 
 #[async_trait]
 impl LockInspector for RowInspector {
     async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
         let mut session = MySqlSession::open(self.server.pool()).await?;
-        Ok(Self::read(&mut session, name).await?)
+        let row = sqlx::query("SELECT 1 FROM lock_rows WHERE name = ?");
+        let row = session.fetch_all(row.bind(name.as_str().as_bytes())).await;
+        if free_without_table(row)?.is_empty() {
+            // A lock without a row was never taken, or its row was reaped since.
+            let no_waiters = LockWaiters::Unordered(Vec::new());
+            return Ok(Self::snapshot(name, LockState::Free, no_waiters));
+        }
+        let lists = RowLockLists::read(&self.server, &mut session).await?;
+        Ok(Self::read(&mut session, lists.as_ref(), name).await?)
     }
 
     async fn list(
@@ -137,13 +180,17 @@ impl LockInspector for RowInspector {
         let query = sqlx::query(sqlx::AssertSqlSafe(format!("{ROWS_SQL} LIMIT {limit}")));
         let query = query.bind(after.as_bytes()).bind(like_prefix(prefix));
         let rows = free_without_table(session.fetch_all(query).await)?;
+        if rows.is_empty() {
+            return Ok(LockPage { locks: Vec::new(), next: None });
+        }
+        let lists = RowLockLists::read(&self.server, &mut session).await?;
         let mut locks = Vec::new();
         let mut last = None;
         for row in &rows {
             let name: Vec<u8> = row.try_get(0).map_err(StatementError::from)?;
             let name = String::from_utf8_lossy(&name).into_owned();
             if let Ok(name) = LockName::new(name.as_str()) {
-                locks.push(Self::read(&mut session, &name).await?);
+                locks.push(Self::read(&mut session, lists.as_ref(), &name).await?);
             }
             last = Some(name);
         }
@@ -154,9 +201,7 @@ impl LockInspector for RowInspector {
     }
 
     async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
-        let mut session = MySqlSession::open(self.server.pool()).await?;
-        let now = Self::read(&mut session, name).await?;
-        let holds = now.state.holders().iter().any(|holder| holder.id == id);
+        let holds = self.inspect(name).await?.state.holders().iter().any(|holder| holder.id == id);
         match id.parse() {
             Ok(id) if holds => self.server.kill_holder(id).await,
             _ => Ok(false),

@@ -1,0 +1,182 @@
+//! What is seen of locks from outside, and what freeing them by force does.
+
+use std::time::{Duration, Instant};
+
+use distlock::{
+    Guarantees, Guard, HoldKind, LockError, LockHolder, LockName, LockOptions, LockSnapshot,
+    LockState, LockWaiters, Locks, RemainingLease,
+};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::arena::{
+    Applicability, Arena, Check, LONG, SHORT, SLACK, Subject, fresh_name, has_lease, of_servers,
+};
+
+pub(crate) const CHECKS: &[Check] = &[
+    Check {
+        name: "inspection_shows_a_held_lock_with_its_holder_and_a_free_one_as_free",
+        asked: of_servers,
+        run: a_held_lock_is_shown,
+    },
+    Check {
+        name: "inspection_frees_by_force_and_a_waiter_enters",
+        asked: of_servers,
+        run: a_waiter_gets_it,
+    },
+    Check {
+        name: "inspection_again_and_again_does_not_keep_a_lock",
+        asked: with_a_lease_on_the_server,
+        run: reading_keeps_nothing,
+    },
+];
+
+/// Of kinds whose leases end by the server's clock.
+fn with_a_lease_on_the_server(subject: &Subject) -> Applicability {
+    Applicability::of_those_that(
+        has_lease(&subject.promise) && subject.kind.as_str() != "getset-timestamp",
+        "has no lease on the server",
+    )
+}
+
+/// The transaction that holds a row is told only while another one waits for it.
+fn is_shown_to_waiters_only(promise: &Guarantees) -> bool {
+    promise.hold == HoldKind::Transaction
+}
+
+async fn until(locks: &Locks, name: &LockName, holds: impl Fn(&LockSnapshot) -> bool) {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let seen = locks.inspect(name).await.expect("an answer");
+        if holds(&seen) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "last seen: {seen:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn wait_for(
+    locks: &Locks,
+    name: &LockName,
+    options: LockOptions,
+) -> JoinHandle<Result<Guard, LockError>> {
+    let (locks, name) = (locks.clone(), name.clone());
+    tokio::spawn(async move { locks.lock(&name, &options).await })
+}
+
+/// The only holder, once it is shown.
+async fn the_holder(locks: &Locks, name: &LockName) -> LockHolder {
+    until(locks, name, |seen| matches!(seen.state, LockState::Held(_))).await;
+    let seen = locks.inspect(name).await.expect("an answer");
+    let LockState::Held(holders) = seen.state else { panic!("not held any more: {seen:?}") };
+    let [holder] = &holders[..] else { panic!("more than one holder: {holders:?}") };
+    holder.clone()
+}
+
+async fn listed(locks: &Locks, prefix: &str) -> Result<Vec<String>, LockError> {
+    let (mut names, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = locks.list(prefix, cursor, 100).await?;
+        names.extend(page.locks.into_iter().map(|lock| lock.name));
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(names);
+        }
+    }
+}
+
+fn a_held_lock_is_shown(arena: &Arena) {
+    arena.run(async || {
+        let (locks, others) = arena.two_locks().await;
+        let name = fresh_name();
+        let free = others.inspect(&name).await.expect("an answer");
+        assert_eq!((free.kind, &free.state), (arena.kind.as_str(), &LockState::Free));
+
+        let guard = locks.lock(&name, &arena.options(Duration::ZERO)).await.expect("it is free");
+        let waits = is_shown_to_waiters_only(&arena.promise)
+            .then(|| wait_for(&others, &name, arena.options(LONG)));
+        let holder = the_holder(&others, &name).await;
+        if let Some(owner) = &holder.owner {
+            assert_eq!(owner, guard.owner().as_str());
+        }
+        match holder.lease {
+            RemainingLease::Ends(left) => assert!(left <= LONG && !left.is_zero(), "{left:?}"),
+            RemainingLease::ClientClock(until_ms) => assert!(until_ms > 0),
+            RemainingLease::Session => assert_ne!(arena.promise.hold, HoldKind::Lease),
+            RemainingLease::NoExpiry => panic!("it has a lease or a session: {holder:?}"),
+        }
+        assert_eq!(guard.token().is_some(), holder.token.is_some(), "{holder:?}");
+        match listed(&others, name.as_str()).await {
+            Ok(names) => assert_eq!(names, [name.as_str()]),
+            Err(error) => assert!(error.to_string().contains("hashes of names"), "{error}"),
+        }
+
+        guard.release().await.expect("a release");
+        if let Some(waits) = waits {
+            let guard = waits.await.expect("no panic").expect("the lock");
+            guard.release().await.expect("a release");
+        }
+        let is_free = |seen: &LockSnapshot| seen.state == LockState::Free;
+        if is_shown_to_waiters_only(&arena.promise) {
+            // Locks of other checks make it unknown whether this row is locked.
+            let seen = others.inspect(&name).await.expect("an answer");
+            assert!(!matches!(seen.state, LockState::Held(_)), "{seen:?}");
+        } else {
+            until(&others, &name, is_free).await;
+            let names = listed(&others, name.as_str()).await.unwrap_or_default();
+            assert!(names.is_empty(), "{names:?}");
+        }
+    });
+}
+
+fn a_waiter_gets_it(arena: &Arena) {
+    arena.run(async || {
+        let (locks, others) = arena.two_locks().await;
+        let name = fresh_name();
+        let guard = locks.lock(&name, &arena.options(Duration::ZERO)).await.expect("it is free");
+        let waits = wait_for(&others, &name, arena.options(LONG));
+        let holder = the_holder(&locks, &name).await;
+        until(&locks, &name, |seen| match &seen.waiters {
+            LockWaiters::Unknown => true,
+            LockWaiters::Ordered(waiters) | LockWaiters::Unordered(waiters) => waiters.len() == 1,
+        })
+        .await;
+        let freed = Instant::now();
+        assert!(!locks.force_release(&name, "another").await.expect("an answer"));
+        assert!(locks.force_release(&name, &holder.id).await.expect("an answer"));
+        let next = waits.await.expect("no panic").expect("the lock");
+        let took = freed.elapsed();
+        assert!(took < SLACK, "the waiter was let in after {took:?}, as by the end of a lease");
+        let was_freed =
+            |seen: &LockSnapshot| seen.state.holders().iter().all(|now| now.id != holder.id);
+        until(&locks, &name, was_freed).await;
+        next.release().await.expect("a release");
+        // It is another owner's or no one's by now: its release harms nothing.
+        drop(guard);
+        locks.flush().await;
+    });
+}
+
+fn reading_keeps_nothing(arena: &Arena) {
+    arena.run(async || {
+        let (locks, others) = arena.two_locks().await;
+        let name = fresh_name();
+        let options = LockOptions::new(Duration::ZERO, distlock::Lease::Fixed(SHORT));
+        let taken = Instant::now();
+        let guard = locks.lock(&name, &options).await.expect("it is free");
+        let (mut last, mut looks) = (SHORT, 0);
+        loop {
+            listed(&others, name.as_str()).await.expect("a list");
+            let seen = others.inspect(&name).await.expect("an answer");
+            let Some(holder) = seen.state.holders().first() else { break };
+            let RemainingLease::Ends(left) = holder.lease else { panic!("{holder:?}") };
+            assert!(left <= last, "{left:?} are left after {last:?}");
+            (last, looks) = (left, looks + 1);
+        }
+        assert!(looks > 3, "it was seen {looks} times");
+        assert!(taken.elapsed() < SHORT + SLACK, "it was held for {:?}", taken.elapsed());
+        drop(guard);
+        locks.flush().await;
+    });
+}
