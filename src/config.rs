@@ -5,6 +5,7 @@
 mod address;
 mod connections;
 mod dead_letters;
+mod lock_inspection;
 mod locks;
 mod login;
 mod purchase_mode;
@@ -25,7 +26,10 @@ pub use connections::ConnectionArgs;
 pub use dead_letters::{
     DeadLetterRef, DeadLettersCommand, DeadLettersDrop, DeadLettersList, DeadLettersReplay,
 };
-pub use locks::{LockCommand, LockList, LockRun, LockServers, RedisArgs};
+pub use lock_inspection::{
+    INSPECTOR_SESSION, KindFilter, LockFree, LockLs, LockShow, LockWaitFor, NamedLockArgs,
+};
+pub use locks::{LockAddresses, LockCommand, LockList, LockRun, LockServers, RedisArgs};
 pub use login::{LoginFlags, PhoneArgs};
 pub use purchase_mode::PurchaseModeArgs;
 pub use rate_limits::LimitFlags;
@@ -42,8 +46,8 @@ const VERSION: &str = if distlock::failpoint::are_compiled_in() {
 
 /// A flash-sale voucher service that demonstrates distributed locks.
 ///
-/// Exit codes: 0 success, 1 a check failed, 2 bad usage or something needed is missing. `lock run`
-/// has more.
+/// Exit codes: 0 success, 1 a check failed, 2 bad usage or something needed is missing. The commands
+/// of `lock` have more.
 #[derive(Debug, Parser)]
 #[command(version = VERSION, about, max_term_width = 100)]
 pub struct Cli {

@@ -1,4 +1,4 @@
-//! The command line: serve, migrate, token, probe, dead-letters, locks, lock run.
+//! The command line: serve, migrate, token, probe, dead-letters, locks, and those of lock.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Read, Write};
@@ -65,8 +65,14 @@ async fn run() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Locks(config) => print_line(&lock::list(config.json)),
-        Command::Lock(LockCommand::Run(config)) => {
-            let (code, sentence) = lock::run(&config).await;
+        Command::Lock(command) => {
+            let (code, sentence) = match command {
+                LockCommand::Run(config) => lock::run(&config).await,
+                LockCommand::Ls(config) => lock::list_held(&config).await,
+                LockCommand::Show(config) => lock::show(&config).await,
+                LockCommand::Free(config) => lock::free(&config).await,
+                LockCommand::WaitFor(config) => lock::wait_for(&config).await,
+            };
             if let Some(sentence) = sentence {
                 eprintln!("seckill: {sentence}");
             }

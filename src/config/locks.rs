@@ -11,6 +11,7 @@ use distlock::{
 };
 
 use super::Address;
+use super::lock_inspection::{LockFree, LockLs, LockShow, LockWaitFor};
 use crate::store;
 
 /// How to connect to any Redis, besides its address.
@@ -178,7 +179,7 @@ pub(super) fn lock_kind() -> impl TypedValueParser<Value = LockKind> {
 
 /// Parses the name of a kind, and lists in the help those that exclude other processes. The others
 /// are refused later, with the reason.
-fn shared_kind() -> impl TypedValueParser<Value = LockKind> {
+pub(super) fn shared_kind() -> impl TypedValueParser<Value = LockKind> {
     kinds_of(|kind| guarantees(kind).is_on_a_server())
 }
 
@@ -189,6 +190,50 @@ fn kinds_of(is_listed: fn(LockKind) -> bool) -> impl TypedValueParser<Value = Lo
     };
     let names = PossibleValuesParser::new(LockKind::ALL.map(name));
     names.try_map(|name| name.parse::<LockKind>())
+}
+
+/// Where a command finds its locks.
+#[derive(Debug, Args)]
+pub struct LockAddresses {
+    /// Address of MySQL or MariaDB, `mysql://user:password@host:3306/database`: for the `mysql`
+    /// kinds, and for fencing tokens that the database makes.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<Address>,
+    /// Address of Redis: `redis://user:password@host:6379/0`, `rediss://` (TLS) or `redis+unix://`;
+    /// of a Redis Cluster `redis+cluster://user:password@host:6379,host:6379`
+    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    pub redis_url: Option<Address>,
+    /// The servers of other kinds.
+    #[command(flatten)]
+    pub servers: LockServers,
+}
+
+impl LockAddresses {
+    /// Checks that the kind excludes other processes and has its servers; the error is a sentence.
+    /// Settings that the kind does not need are not checked.
+    pub fn check(
+        &self,
+        kind: LockKind,
+        lease: Duration,
+        needs_database: bool,
+    ) -> Result<(), String> {
+        if !guarantees(kind).is_on_a_server() {
+            return Err(format!("the lock {kind} keeps no other process out"));
+        }
+        if kind.backend() == Backend::Redis && Address::is_missing(self.redis_url.as_ref()) {
+            return Err(format!("the lock {kind} needs --redis-url (REDIS_URL)"));
+        }
+        if kind.backend() == Backend::MySql && Address::is_missing(self.database_url.as_ref()) {
+            return Err(format!("the lock {kind} needs --database-url (DATABASE_URL)"));
+        }
+        if let (Backend::Redis, Some(url)) = (kind.backend(), &self.redis_url) {
+            check_redis(url)?;
+        }
+        if let Some(url) = self.database_url.as_ref().filter(|_| needs_database) {
+            check_database(url)?;
+        }
+        self.servers.check(kind, lease)
+    }
 }
 
 /// `seckill locks`.
@@ -204,6 +249,14 @@ pub struct LockList {
 pub enum LockCommand {
     /// Run a command while holding a lock, as flock(1) does.
     Run(Box<LockRun>),
+    /// List the locks that are held, page by page.
+    Ls(Box<LockLs>),
+    /// Show one lock: its holders, their leases, and who waits.
+    Show(Box<LockShow>),
+    /// Free a lock by force, with a line in the audit trail.
+    Free(Box<LockFree>),
+    /// Wait until a lock is free, without taking it.
+    WaitFor(Box<LockWaitFor>),
 }
 
 const RUN_HELP: &str = "\
@@ -264,46 +317,22 @@ pub struct LockRun {
     /// it.
     #[arg(long)]
     pub token: bool,
-    /// Address of MySQL or MariaDB, `mysql://user:password@host:3306/database`: for the `mysql`
-    /// kinds, and for --token with kinds whose tokens the database makes.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: Option<Address>,
-    /// Address of Redis: `redis://user:password@host:6379/0`, `rediss://` (TLS) or `redis+unix://`;
-    /// of a Redis Cluster `redis+cluster://user:password@host:6379,host:6379`
-    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    pub redis_url: Option<Address>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
-    /// The servers of other kinds.
+    /// Where the lock is.
     #[command(flatten)]
-    pub servers: LockServers,
+    pub addresses: LockAddresses,
 }
 
 impl LockRun {
     /// Refuses combinations of flags that make no sense; the error is a sentence.
     pub fn check(&self) -> Result<(), String> {
         let kind = self.kind;
-        if !guarantees(kind).is_on_a_server() {
-            return Err(format!("the lock {kind} keeps no other process out"));
-        }
-        let no_database = Address::is_missing(self.database_url.as_ref());
-        if kind.backend() == Backend::Redis && Address::is_missing(self.redis_url.as_ref()) {
-            return Err(format!("the lock {kind} needs --redis-url (REDIS_URL)"));
-        }
-        if kind.backend() == Backend::MySql && no_database {
-            return Err(format!("the lock {kind} needs --database-url (DATABASE_URL)"));
-        }
-        // Settings that the kind does not need are not checked.
-        if let (Backend::Redis, Some(url)) = (kind.backend(), &self.redis_url) {
-            check_redis(url)?;
-        }
-        if let Some(url) = self.database_url.as_ref().filter(|_| self.needs_database()) {
-            check_database(url)?;
-        }
-        self.servers.check(kind, self.lease)?;
+        self.addresses.check(kind, self.lease, self.needs_database())?;
         if self.token {
             check_fencing("--token", kind)?;
+            let no_database = Address::is_missing(self.addresses.database_url.as_ref());
             if guarantees(kind).fencing == Fencing::Optional && no_database {
                 let whose = "its tokens come from the database";
                 return Err(format!("--token of {kind} needs --database-url: {whose}"));
@@ -339,11 +368,11 @@ fn replication(text: &str) -> Result<Replication, String> {
     found.ok_or_else(|| "must be none, N, majority:N or all:N, with N from 1 to 100".to_owned())
 }
 
-fn lock_name(text: &str) -> Result<LockName, String> {
+pub(super) fn lock_name(text: &str) -> Result<LockName, String> {
     LockName::new(text).map_err(|error| error.to_string())
 }
 
-fn wait(text: &str) -> Result<Duration, String> {
+pub(super) fn wait(text: &str) -> Result<Duration, String> {
     between(text, Duration::ZERO, LockOptions::MAX)
 }
 

@@ -75,14 +75,14 @@ fn as_text() -> String {
     parts.join("\n\n")
 }
 
-/// Columns without lines between them.
-fn table() -> Table {
+/// A table whose columns have no lines between them.
+pub(super) fn table() -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new());
     table
 }
 
-fn text(mut table: Table) -> String {
+pub(super) fn text(mut table: Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }

@@ -1,11 +1,17 @@
-//! Makes locks from the addresses of their servers, and has the two commands about locks.
+//! Makes locks from the addresses of their servers, and has the commands about locks.
 //!
-//! The service and `seckill lock run` share [`open`].
+//! The service and the commands share [`open`].
 
+mod connect;
+mod failure;
 mod foreground;
+mod free;
+mod held_list;
 mod list;
 mod process_group;
 mod run;
+mod show;
+mod snapshot_view;
 mod supervisor;
 
 use std::sync::Arc;
@@ -22,8 +28,11 @@ use crate::config::{Address, LockServers, RedisArgs};
 use crate::sale::InjectedBug;
 use crate::store::{self, DatabaseOptions, RedisAddress, RedisConnection, StoreError};
 
+pub use free::free;
+pub use held_list::list_held;
 pub use list::list;
 pub use run::run;
+pub use show::{show, wait_for};
 
 /// The locks to make: their kind, lease and extras.
 #[derive(Debug, Clone, Copy)]

@@ -7,31 +7,21 @@
 
 use std::io;
 
-use distlock::{Backend, Guard, HoldKind, LockError, LockOptions, Locks, LossCause, guarantees};
+use distlock::{Guard, HoldKind, LockOptions, Locks, LossCause, guarantees};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::LockSpec;
+use super::connect::connect;
+use super::failure::{BAD_USAGE, Failure, LOST, SERVER_FAILED, ended};
 use super::process_group::{ProcessGroup, exit_code};
 use super::supervisor::LockSupervisor;
-use super::{LockEndpoints, LockSpec, open, redis};
 use crate::config::LockRun;
-use crate::database;
-use crate::store::StoreError;
 
-/// Bad usage, as in all commands of this program; the codes below are those of sysexits.h.
-const BAD_USAGE: u8 = 2;
-/// The lock's server cannot be reached or failed; a retry may help (`EX_UNAVAILABLE`).
-const SERVER_FAILED: u8 = 69;
 /// This machine failed, not the lock's server (`EX_OSERR`).
 const SYSTEM_FAILED: u8 = 71;
-/// Another owner held the lock for longer than `--wait` (`EX_TEMPFAIL`).
-const TIMED_OUT: u8 = 75;
-/// The lock was lost, and the command was ended (`EX_PROTOCOL`).
-const LOST: u8 = 76;
-/// The server answers and refuses; a retry does not help (`EX_CONFIG`).
-const UNUSABLE: u8 = 78;
 /// The command cannot be executed, as in shells.
 const NOT_EXECUTABLE: u8 = 126;
 /// The command does not exist, as in shells.
@@ -48,24 +38,9 @@ const FORWARDED_SIGNALS: [Signal; 7] = [
     Signal::SIGUSR2,
 ];
 
-/// Why the command did not run, or was ended early.
-struct Failure {
-    code: u8,
-    sentence: String,
-}
-
-impl Failure {
-    fn new(code: u8, sentence: impl Into<String>) -> Self {
-        Self { code, sentence: sentence.into() }
-    }
-}
-
 /// Runs the command. Returns the exit code, and the line for stderr if there is one.
 pub async fn run(config: &LockRun) -> (u8, Option<String>) {
-    match locked(config).await {
-        Ok(code) => (code, None),
-        Err(failure) => (failure.code, Some(failure.sentence)),
-    }
+    ended(locked(config).await)
 }
 
 async fn locked(config: &LockRun) -> Result<u8, Failure> {
@@ -74,7 +49,7 @@ async fn locked(config: &LockRun) -> Result<u8, Failure> {
         Failure::new(SYSTEM_FAILED, format!("cannot listen for signals: {error}"))
     })?;
     let locks = tokio::select! {
-        locks = connect(config) => locks?,
+        locks = open_locks(config) => locks?,
         signal = signals.next_end() => return Ok(code_of(signal)),
     };
     let taken = tokio::select! {
@@ -107,59 +82,19 @@ fn code_of(signal: Signal) -> u8 {
     u8::try_from(128 + signal as i32).unwrap_or(1)
 }
 
-async fn connect(config: &LockRun) -> Result<Locks, Failure> {
-    let opened = async {
-        if let Some(url) = config.database_url.as_ref().filter(|_| config.needs_database()) {
-            database::check_access(url).await?;
-        }
-        let redis = match &config.redis_url {
-            Some(url) if config.kind.backend() == Backend::Redis => {
-                Some(redis(url, &config.servers.redis).await?)
-            }
-            _ => None,
-        };
-        let endpoints = LockEndpoints {
-            redis,
-            database_url: config.database_url.as_ref(),
-            naive: false,
-            silence: config.lease,
-            // A lock that belongs to a session of the server needs no table.
-            make_tables: config.token || guarantees(config.kind).hold != HoldKind::Session,
-            more: &config.servers,
-        };
-        let (kind, lease, fenced) = (config.kind, config.lease, config.token);
-        let spec = LockSpec { kind, lease, fenced, plant: None };
-        open(spec, endpoints).await
-    };
-    opened.await.map_err(|error| Failure::new(code_of_opening(&error), format!("{error:#}")))
-}
-
-fn code_of_opening(error: &anyhow::Error) -> u8 {
-    if error.is::<io::Error>() {
-        return BAD_USAGE; // A file that the command line names.
-    }
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(error), _) => code_of_error(error),
-        (None, Some(StoreError::Unexpected(_) | StoreError::AccessDenied { .. })) => UNUSABLE,
-        (None, _) => SERVER_FAILED,
-    }
-}
-
-fn code_of_error(error: &LockError) -> u8 {
-    match error {
-        LockError::TimedOut { .. } => TIMED_OUT,
-        LockError::BadRequest { .. } | LockError::Unsupported(_) => BAD_USAGE,
-        LockError::HeldByOtherKind => UNUSABLE,
-        LockError::Lost | LockError::NotOwner => LOST,
-        LockError::Backend(_) | LockError::NoConnection(_) => SERVER_FAILED,
-    }
+async fn open_locks(config: &LockRun) -> Result<Locks, Failure> {
+    let (kind, lease, fenced) = (config.kind, config.lease, config.token);
+    let spec = LockSpec { kind, lease, fenced, plant: None };
+    // A lock that belongs to a session of the server needs no table.
+    let make_tables = config.token || guarantees(kind).hold != HoldKind::Session;
+    connect(spec, &config.addresses, make_tables).await
 }
 
 async fn take(config: &LockRun, locks: &Locks) -> Result<Guard, Failure> {
     let lease = guarantees(config.kind).lease(config.lease);
     let options = LockOptions { fenced: config.token, ..LockOptions::new(config.wait, lease) };
     let taken = locks.lock(&config.name, &options).await;
-    taken.map_err(|error| Failure::new(code_of_error(&error), format!("{}: {error}", config.name)))
+    taken.map_err(|error| Failure::about(&config.name, &error))
 }
 
 /// The exit code for a command that could not be started: the machine's limits, or the command.

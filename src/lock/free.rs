@@ -1,0 +1,99 @@
+//! `seckill lock free`: frees a lock by force, and leaves a line in the audit trail.
+
+use std::fs;
+
+use distlock::{Guarantees, HoldKind, LockHolder, LockState, Locks, RenewalKind, guarantees};
+use nix::unistd::{User, getuid};
+
+use super::failure::{BAD_USAGE, Failure, UNUSABLE, ended};
+use super::show::{inspect, open_one};
+use super::snapshot_view as view;
+use crate::config::LockFree;
+
+/// Nothing was held, or another owner came first.
+const NOTHING_FREED: u8 = 1;
+
+/// Frees the lock. Returns the exit code, and the line for stderr if there is one.
+pub async fn free(config: &LockFree) -> (u8, Option<String>) {
+    ended(free_holders(config).await)
+}
+
+async fn free_holders(config: &LockFree) -> Result<u8, Failure> {
+    let (name, kind) = (&config.lock.name, config.lock.kind);
+    let locks = open_one(&config.lock).await?;
+    let lock = inspect(&locks, &config.lock).await?;
+    let holders = match &lock.state {
+        LockState::Free => return Err(Failure::new(NOTHING_FREED, format!("{name} is not held"))),
+        LockState::Unknown(reason) => {
+            return Err(Failure::new(UNUSABLE, format!("{name}: {reason}")));
+        }
+        LockState::Damaged(reason) => {
+            let sentence = format!("{name}: {reason}; only its owner can know what to do with it");
+            return Err(Failure::new(UNUSABLE, sentence));
+        }
+        LockState::Held(holders) | LockState::Partial(holders) => holders,
+    };
+    if !config.yes {
+        let held: Vec<String> = holders.iter().map(view::holder).collect();
+        let (held, risk) = (held.join("; "), risk(&guarantees(kind)));
+        let sentence = format!("{name} ({kind}) is held by {held}. {risk}; --yes frees it");
+        return Err(Failure::new(BAD_USAGE, sentence));
+    }
+    let mut freed = 0;
+    for holder in holders {
+        freed += u32::from(free_one(config, &locks, holder).await?);
+    }
+    if freed == 0 {
+        let sentence = format!("{name}: its holder has gone meanwhile; nothing was freed");
+        return Err(Failure::new(NOTHING_FREED, sentence));
+    }
+    Ok(0)
+}
+
+/// What may happen.
+fn risk(of: &Guarantees) -> &'static str {
+    match (of.hold, of.renewal) {
+        (HoldKind::Transaction, _) => {
+            "The server ends the connection of its transaction, and rolls its work back; if that \
+             has just ended, it rolls back the next work of the connection"
+        }
+        (_, RenewalKind::Yes | RenewalKind::Heartbeat) => {
+            "If it still works, it learns of the loss at its next renewal, and works beside the \
+             next holder until then"
+        }
+        (_, RenewalKind::No | RenewalKind::NotApplicable) => {
+            "If it still works, it is not told, and works beside the next holder to its end"
+        }
+    }
+}
+
+async fn free_one(config: &LockFree, locks: &Locks, holder: &LockHolder) -> Result<bool, Failure> {
+    let name = &config.lock.name;
+    let freed = locks.force_release(name, &holder.id).await;
+    let outcome = match &freed {
+        Ok(true) => "done",
+        Ok(false) => "gone",
+        Err(_) => "unknown",
+    };
+    tracing::info!(
+        target: "audit",
+        actor = actor(),
+        action = "free_lock",
+        lock = %name,
+        kind = %config.lock.kind,
+        holder = view::holder(holder),
+        reason = config.reason,
+        outcome,
+        "lock freed by force"
+    );
+    freed.map_err(|error| Failure::about(name, &error))
+}
+
+/// The user of this process and its host.
+fn actor() -> String {
+    let id = getuid();
+    let user = User::from_uid(id).ok().flatten();
+    let user = user.map_or_else(|| format!("uid {id}"), |user| user.name);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{user}@{}", host.trim())
+}

@@ -1,0 +1,133 @@
+//! Snapshots of locks as JSON, and as text for people.
+
+use std::time::Duration;
+
+use distlock::{LockHolder, LockSnapshot, LockState, LockWaiters, RemainingLease};
+use serde_json::{Value, json};
+
+/// One lock as JSON. `kinds` are those that it may be of.
+pub(super) fn as_json(lock: &LockSnapshot, kinds: &[&str]) -> Value {
+    json!({
+        "name": lock.name,
+        "kinds": kinds,
+        "state": state(&lock.state),
+        "reason": reason(&lock.state),
+        "holders": lock.state.holders().iter().map(holder_as_json).collect::<Vec<_>>(),
+        "waiters": waiters_as_json(&lock.waiters),
+        "renewal": lock.renewal.to_string(),
+    })
+}
+
+/// The word for a state.
+pub(super) fn state(state: &LockState) -> &'static str {
+    match state {
+        LockState::Free => "free",
+        LockState::Held(_) => "held",
+        LockState::Partial(_) => "partial",
+        LockState::Unknown(_) => "unknown",
+        LockState::Damaged(_) => "damaged",
+    }
+}
+
+/// Why a state is unknown or damaged.
+pub(super) fn reason(state: &LockState) -> Option<&str> {
+    match state {
+        LockState::Unknown(reason) => Some(reason),
+        LockState::Damaged(reason) => Some(reason),
+        LockState::Free | LockState::Held(_) | LockState::Partial(_) => None,
+    }
+}
+
+fn holder_as_json(holder: &LockHolder) -> Value {
+    json!({
+        "id": holder.id,
+        "owner": holder.owner,
+        "holds": holder.holds,
+        "shares": holder.shares,
+        "lease": lease_as_json(holder.lease),
+        "token": holder.token.map(|token| token.0.to_string()),
+        "place": holder.place,
+        "servers": holder.servers,
+    })
+}
+
+fn lease_as_json(lease: RemainingLease) -> Value {
+    match lease {
+        RemainingLease::Ends(left) => json!({"kind": "ends", "left_ms": milliseconds(left)}),
+        RemainingLease::NoExpiry => json!({"kind": "no_expiry"}),
+        RemainingLease::Session => json!({"kind": "session"}),
+        RemainingLease::ClientClock(until_ms) => {
+            json!({"kind": "client_clock", "until_ms": until_ms})
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn waiters_as_json(waiters: &LockWaiters) -> Value {
+    match waiters {
+        LockWaiters::Unknown => json!({"known": false}),
+        LockWaiters::Ordered(ids) => json!({"known": true, "ordered": true, "ids": ids}),
+        LockWaiters::Unordered(ids) => json!({"known": true, "ordered": false, "ids": ids}),
+    }
+}
+
+/// How long a hold lasts, in words.
+pub(super) fn lease(lease: RemainingLease) -> String {
+    match lease {
+        RemainingLease::Ends(left) => format!("{:.1} s", left.as_secs_f64()),
+        RemainingLease::NoExpiry => "no expiry".to_owned(),
+        RemainingLease::Session => "session".to_owned(),
+        RemainingLease::ClientClock(until_ms) => format!("until {until_ms} by its own clock"),
+    }
+}
+
+/// How many wait, in words.
+pub(super) fn waiters(waiters: &LockWaiters) -> String {
+    match waiters {
+        LockWaiters::Unknown => "?".to_owned(),
+        LockWaiters::Ordered(ids) | LockWaiters::Unordered(ids) => ids.len().to_string(),
+    }
+}
+
+/// One holder in a line.
+pub(super) fn holder(holder: &LockHolder) -> String {
+    let mut parts = vec![holder.owner.clone().unwrap_or_else(|| holder.id.clone())];
+    if holder.owner.as_ref().is_some_and(|owner| *owner != holder.id) {
+        parts.push(format!("as {}", holder.id));
+    }
+    parts.extend(holder.holds.map(|holds| format!("entered {holds}x")));
+    if holder.shares {
+        parts.push("reads".to_owned());
+    }
+    parts.push(format!("lease {}", lease(holder.lease)));
+    parts.extend(holder.token.map(|token| format!("token {token}")));
+    parts.extend(holder.place.as_ref().map(|place| format!("at {place}")));
+    if holder.servers > 1 {
+        parts.push(format!("on {} servers", holder.servers));
+    }
+    parts.join(", ").escape_debug().to_string()
+}
+
+/// All that is known of a lock, as text.
+pub(super) fn as_text(lock: &LockSnapshot) -> String {
+    let mut lines = vec![
+        format!("name:    {}", lock.name.escape_debug()),
+        format!("kind:    {}", lock.kind),
+        format!("state:   {}", state(&lock.state)),
+    ];
+    lines.extend(reason(&lock.state).map(|reason| format!("reason:  {reason}")));
+    lines.extend(lock.state.holders().iter().map(|one| format!("holder:  {}", holder(one))));
+    lines.push(format!("renewal: {}", lock.renewal));
+    match &lock.waiters {
+        LockWaiters::Unknown => lines.push("waiters: not known to the server".to_owned()),
+        LockWaiters::Ordered(ids) => lines.push(format!("waiters: {}, in order", ids.len())),
+        LockWaiters::Unordered(ids) => lines.push(format!("waiters: {}", ids.len())),
+    }
+    if let LockWaiters::Ordered(ids) | LockWaiters::Unordered(ids) = &lock.waiters {
+        lines.extend(ids.iter().map(|id| format!("  {}", id.escape_debug())));
+    }
+    lines.join("\n")
+}
