@@ -45,8 +45,13 @@ impl Bench {
 
     /// Starts the run without waiting for its end.
     pub(super) fn start(&self, flags: &[&str], script: &str) -> RunningCommand {
+        self.start_line(&self.line(flags, script))
+    }
+
+    /// Starts the program with these arguments, without waiting for its end.
+    pub(super) fn start_line(&self, line: &[String]) -> RunningCommand {
         let mut command = Command::new(SECKILL);
-        command.args(self.line(flags, script)).env_clear().envs(self.env());
+        command.args(line).env_clear().envs(self.env());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         RunningCommand(Some(command.spawn().expect("the program")))
     }

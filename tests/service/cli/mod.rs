@@ -3,6 +3,7 @@
 mod files;
 mod lock_codes;
 mod lock_end;
+mod lock_inspection;
 mod lock_kinds;
 mod lock_run;
 mod locks;

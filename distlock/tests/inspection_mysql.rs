@@ -1,0 +1,65 @@
+//! Locks seen from outside, in a database. What every kind shows is in the crate conformance.
+#![cfg(feature = "mysql")]
+
+mod support;
+
+use distlock::mysql::MySqlServerOptions;
+use distlock::{LockError, LockKind, LockName, LockState, Locks, MySqlServer};
+use std::time::Duration;
+use support::fresh_name;
+use support::mysql::{locks_on, own, server, try_now};
+
+async fn names(locks: &Locks, prefix: &str, limit: usize) -> Vec<String> {
+    let (mut names, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = locks.list(prefix, cursor, limit).await.expect("a page");
+        assert!(page.locks.len() <= limit, "{page:?}");
+        names.extend(page.locks.into_iter().map(|lock| lock.name));
+        cursor = page.next;
+        if cursor.is_none() {
+            return names;
+        }
+    }
+}
+
+#[tokio::test]
+async fn rows_are_listed_in_pages_and_free_ones_are_left_out() {
+    let locks = locks_on(LockKind::MysqlTable, &server().await);
+    let prefix = format!("{}_100%", fresh_name());
+    let mut guards = Vec::new();
+    for number in 10..35 {
+        let name = LockName::new(format!("{prefix}{number}")).expect("a name");
+        guards.push(locks.lock(&name, &try_now()).await.expect("the lock"));
+    }
+    let decoy = LockName::new(prefix.replace('_', "x")).expect("a name");
+    let _decoy = locks.lock(&decoy, &try_now()).await.expect("the lock");
+    let wanted: Vec<_> = (10..35).map(|number| format!("{prefix}{number}")).collect();
+    for limit in [1, 10, 25, 1000] {
+        assert_eq!(names(&locks, &prefix, limit).await, wanted, "pages of {limit}");
+    }
+    guards.pop().expect("a guard").release().await.expect("a release");
+    assert_eq!(names(&locks, &prefix, 10).await, wanted[..24]);
+}
+
+#[tokio::test]
+async fn a_database_without_tables_has_no_locks_and_gets_no_tables() {
+    own().database.create_database("bare").expect("a database");
+    let (url, acquire) = (own().database.url("bare"), Duration::from_secs(4));
+    let options = MySqlServerOptions { url, pool_size: 2, acquire };
+    let server = MySqlServer::with_own_pool(&options).expect("an address");
+    for kind in [LockKind::MysqlTable, LockKind::MysqlRow] {
+        let locks = locks_on(kind, &server);
+        let seen = locks.inspect(&fresh_name()).await.expect("an answer");
+        assert_eq!(seen.state, LockState::Free, "{kind}");
+        assert!(names(&locks, "lock:", 10).await.is_empty(), "{kind}");
+    }
+    let tables = sqlx::query("SHOW TABLES").fetch_all(server.pool()).await.expect("an answer");
+    assert!(tables.is_empty(), "{} tables", tables.len());
+}
+
+#[tokio::test]
+async fn named_locks_cannot_be_listed_and_the_reason_is_told() {
+    let locks = locks_on(LockKind::MysqlNamed, &server().await);
+    let refused = locks.list("lock:", None, 10).await.expect_err("there is no list");
+    assert!(matches!(refused, LockError::Unsupported(why) if why.contains("hashes")), "{refused}");
+}

@@ -1,0 +1,194 @@
+//! `seckill lock ls`, `show`, `free` and `wait-for`.
+
+use distlock::{Backend, HoldKind, LockKind, guarantees};
+use serde_json::Value;
+
+use super::lock_run::{Bench, times};
+use super::{CommandOutput, run};
+use crate::every_kind::servers_of;
+
+/// A command that holds its lock until it is ended.
+const HOLD: &str = "touch held; sleep 60";
+
+fn kinds() -> impl Iterator<Item = LockKind> {
+    LockKind::ALL.into_iter().filter(|kind| kind.backend() != Backend::Process)
+}
+
+fn flags(kind: LockKind) -> Vec<String> {
+    let mut flags = vec!["--kind".to_owned(), kind.as_str().to_owned()];
+    flags.extend(servers_of(kind));
+    flags
+}
+
+/// One of the commands about the bench's lock.
+fn lock(bench: &Bench, command: &str, flags: &[&str]) -> CommandOutput {
+    run(&[&["lock", command, &bench.name], flags].concat(), &bench.env())
+}
+
+fn json(output: CommandOutput) -> Value {
+    serde_json::from_str(&output.fine()).expect("JSON")
+}
+
+fn migrated() -> Bench {
+    let bench = Bench::new();
+    run(&["migrate"], &bench.env()).fine();
+    bench
+}
+
+#[test]
+fn a_held_lock_of_every_kind_is_shown_and_waited_for() {
+    let bench = migrated();
+    for kind in kinds() {
+        let flags = flags(kind);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        assert_eq!(lock(&bench, "wait-for", &flags).code, Some(0), "{kind} is free");
+        let held = format!("touch held-{kind}; sleep 60");
+        let holder = bench.start(&flags, &held);
+        bench.until_there(&format!("held-{kind}"));
+        let seen = json(lock(&bench, "show", &[&flags[..], &["--json"]].concat()));
+        let busy = lock(&bench, "wait-for", &[&flags[..], &["--timeout", "0"]].concat());
+        assert_eq!(busy.code, Some(75), "{kind}: {busy:?}");
+        if guarantees(kind).hold == HoldKind::Transaction {
+            // The server tells it only while another one waits.
+            assert!(busy.stderr.contains("not known to be free"), "{busy:?}");
+        } else {
+            assert_eq!(seen["state"], "held", "{kind}: {seen}");
+            assert_eq!(seen["holders"].as_array().map(Vec::len), Some(1), "{kind}: {seen}");
+            assert!(busy.stderr.contains("still held by "), "{busy:?}");
+        }
+        drop(holder);
+    }
+}
+
+#[test]
+fn locks_of_all_kinds_are_listed_once_each_and_one_that_is_none_is_damaged() {
+    let bench = migrated();
+    let own = |kind: LockKind| format!("{} {kind}", bench.name);
+    let mut running = Vec::new();
+    let mut servers: Vec<String> = Vec::new();
+    // Two that share a form of keys, and one of each other place.
+    for kind in ["lua-release", "redisson", "fair", "read-write", "mysql-table", "zookeeper"] {
+        let kind: LockKind = kind.parse().expect("a kind");
+        let held = bench.path(&format!("held-{kind}"));
+        let name = own(kind);
+        let mut line = vec!["lock".to_owned(), "run".to_owned(), "--name".to_owned(), name];
+        line.extend(flags(kind));
+        servers.extend(servers_of(kind));
+        let script = format!("touch '{}'; sleep 60", held.display());
+        line.extend(["--", "sh", "-c", &script].map(str::to_owned));
+        running.push(bench.start_line(&line));
+        bench.until_there(&format!("held-{kind}"));
+    }
+    bench.redis::<()>(&["RPUSH", &format!("{} list", bench.name), "x"]);
+    let servers: Vec<&str> = servers.iter().map(String::as_str).collect();
+    let ls = ["lock", "ls", "--json", "--prefix", &bench.name];
+    let listed = json(run(&[&ls[..], &servers].concat(), &bench.env()));
+    let mut rows: Vec<(String, String, String)> = Vec::new();
+    for row in listed["locks"].as_array().expect("rows") {
+        let name = row["name"].as_str().expect("a name").rsplit(' ').next().expect("an end");
+        let kinds = row["kinds"].to_string();
+        rows.push((name.to_owned(), kinds, row["state"].as_str().expect("a state").to_owned()));
+    }
+    for (name, kinds, state) in &rows {
+        let wanted = if name == "list" { "damaged" } else { "held" };
+        assert_eq!(state, wanted, "{rows:?}");
+        assert!(name == "list" || kinds.contains(name.as_str()), "{rows:?}");
+    }
+    assert_eq!(rows.len(), 7, "{rows:?}");
+    let unlisted = listed["unlisted"].to_string();
+    assert!(unlisted.contains("mysql-named") && unlisted.contains("hashes"), "{unlisted}");
+
+    let text = run(&[&ls[..2], &ls[3..], &servers].concat(), &bench.env()).fine();
+    assert!(text.contains("setnx-expire|set-nx|owner-check|lua-release"), "{text}");
+    assert!(text.contains("mysql-named is not listed: "), "{text}");
+    for secret in [&bench.place.redis_url, &bench.place.database_url] {
+        assert!(!text.contains(&super::password(secret)), "{text}");
+    }
+}
+
+#[test]
+fn a_lock_is_freed_by_force_for_a_reason_only_and_the_next_one_enters() {
+    let bench = Bench::new();
+    let holder = bench.start(&[], HOLD);
+    bench.until_there("held");
+    let next = bench.start(&["--wait", "50s", "--lease", "1m"], "date +%s%N > entered");
+
+    lock(&bench, "free", &["--yes"]).refused(Some(&bench.place), "--reason <REASON>");
+    lock(&bench, "free", &["--yes", "--reason", " "]).refused(Some(&bench.place), "must be 1 to");
+    let why = "host db3 is gone";
+    lock(&bench, "free", &["--reason", why]).refused(Some(&bench.place), "; --yes frees it");
+    assert_eq!(json(lock(&bench, "show", &["--json"]))["state"], "held", "nothing was freed");
+    assert!(!bench.path("entered").exists());
+
+    let seen = json(lock(&bench, "show", &["--json"]));
+    let owner = seen["holders"][0]["owner"].as_str().expect("an owner").to_owned();
+    let freed = lock(&bench, "free", &["--reason", why, "--yes"]);
+    assert_eq!(freed.code, Some(0), "{freed:?}");
+    let line = freed.stderr.lines().find(|line| line.contains("audit")).expect("an audit line");
+    for part in [why, &owner, &bench.name, "free_lock", "done", "actor", "@"] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+    assert_eq!(next.end().code, Some(0));
+    assert_eq!(times(&bench.path("entered")).len(), 1);
+    let ended = holder.end();
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+}
+
+#[test]
+fn a_lock_that_nobody_holds_is_not_freed() {
+    let bench = Bench::new();
+    let ended = lock(&bench, "free", &["--reason", "none", "--yes"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("is not held"), "{ended:?}");
+    bench.redis::<()>(&["RPUSH", &bench.name, "x"]);
+    let ended = lock(&bench, "free", &["--reason", "none", "--yes"]);
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert_eq!(bench.redis::<u32>(&["LLEN", &bench.name]), 1, "it is as it was");
+    assert_eq!(lock(&bench, "wait-for", &[]).code, Some(78));
+}
+
+#[test]
+fn waiting_for_a_lock_ends_when_it_is_free() {
+    let bench = Bench::new();
+    let holder = bench.start(&[], "touch held; until [ -e enough ]; do sleep 0.01; done");
+    bench.until_there("held");
+    let waits = bench.start_line(&["lock", "wait-for", &bench.name].map(str::to_owned));
+    let late = lock(&bench, "wait-for", &["--timeout", "300ms"]);
+    assert_eq!(late.code, Some(75), "{late:?}");
+    std::fs::write(bench.path("enough"), "").expect("a file");
+    assert_eq!(holder.end().code, Some(0));
+    assert_eq!(waits.end().code, Some(0));
+}
+
+#[test]
+fn servers_that_are_not_given_or_not_there_are_told() {
+    run(&["lock", "ls"], &[]).refused(None, "no server is given");
+    run(&["lock", "show", "a"], &[]).refused(None, "needs --redis-url (REDIS_URL)");
+    run(&["lock", "show", "a", "--kind", "local"], &[]).refused(None, "keeps no other process out");
+    let nobody = [("REDIS_URL", "redis://:hush@127.0.0.1:1/0")];
+    for command in [&["lock", "ls"][..], &["lock", "show", "a"], &["lock", "wait-for", "a"]] {
+        let ended = run(command, &nobody);
+        assert_eq!(ended.code, Some(69), "{ended:?}");
+        assert!(!ended.stderr.contains("hush"), "{ended:?}");
+    }
+    let bench = Bench::new();
+    let named = run(&["lock", "ls", "--kind", "mysql-named"], &bench.env());
+    named.refused(Some(&bench.place), "hashes of names");
+}
+
+#[test]
+fn every_exit_code_of_these_commands_is_in_their_help_and_on_their_page() {
+    let page = include_str!("../../../docs/inspector.md");
+    for (command, codes) in [
+        ("ls", &[0, 2, 69, 78][..]),
+        ("free", &[0, 1, 2, 69, 78]),
+        ("wait-for", &[0, 2, 69, 75, 78]),
+    ] {
+        let help = run(&["lock", command, "--help"], &[]).fine();
+        let (_, listed) = help.split_once("Exit codes:").expect("the codes");
+        for code in codes {
+            assert!(listed.contains(&format!("\n  {code:<5}")), "{code} is not in {listed}");
+            assert!(page.contains(&format!("\n| {code} |")), "{code} is not in the page");
+        }
+    }
+}
