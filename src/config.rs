@@ -46,8 +46,8 @@ const VERSION: &str = if distlock::failpoint::are_compiled_in() {
 
 /// A flash-sale voucher service that demonstrates distributed locks.
 ///
-/// Exit codes: 0 success, 1 a check failed, 2 bad usage or something needed is missing. The commands
-/// of `lock` have more.
+/// Exit codes: 0 success, 1 a check failed, 2 bad usage or something needed is missing. The
+/// commands of `lock` have more.
 #[derive(Debug, Parser)]
 #[command(version = VERSION, about, max_term_width = 100)]
 pub struct Cli {

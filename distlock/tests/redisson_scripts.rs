@@ -223,7 +223,7 @@ async fn arguments_that_are_missing_or_wrong_change_nothing() {
         (ACQUIRE, &two, &["90000", OWNER, KNOWN, "60000"], &[1]),
         (RELEASE, &three, &["0", "90000", OWNER, "60000", "PUBLISH"], &[0, 2]),
         (ABANDON, &three, &["0", OWNER, FRESH, "60000", "PUBLISH"], &[0, 1]),
-        (FORCE_UNLOCK, &vec![name, &channel], &["0", "PUBLISH"], &[0]),
+        (FORCE_UNLOCK, &vec![name, &channel], &["0", "PUBLISH", OWNER], &[0, 2]),
         (RENEW, &vec![name], &[OWNER, "90000"], &[0]),
     ];
     let before = lock.state().await;

@@ -13,6 +13,9 @@ use crate::{LockError, LockName, Owner};
 
 const FORCE_UNLOCK_SCRIPT: &str = include_str!("../../lua/redisson_force_unlock.lua");
 
+/// What the script takes for every owner.
+const ANY_OWNER: &str = "*";
+
 /// A lock of the kind `redisson`, looked at from outside. Every answer may be out of date when it
 /// comes. Each method fails with [`LockError::Backend`] if the server does not answer, and with
 /// [`LockError::HeldByOtherKind`] if the name is no such lock.
@@ -67,7 +70,7 @@ impl RedissonLock {
         let channel = channel(&self.name);
         let keys = [self.name.as_str(), &channel];
         let mut connection = self.server.connection();
-        let args = (WAKE_ONE, self.server.publish());
+        let args = (WAKE_ONE, self.server.publish(), ANY_OWNER);
         Ok(LuaScript::new(FORCE_UNLOCK_SCRIPT).call(&mut connection, &keys, args).await?)
     }
 }

@@ -37,8 +37,10 @@ fn migrated() -> Bench {
 
 #[test]
 fn a_held_lock_of_every_kind_is_shown_and_waited_for() {
-    let bench = migrated();
+    let mut bench = migrated();
+    let prefix = bench.name.clone();
     for kind in kinds() {
+        bench.name = format!("{prefix} {kind}");
         let flags = flags(kind);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         assert_eq!(lock(&bench, "wait-for", &flags).code, Some(0), "{kind} is free");
@@ -135,7 +137,7 @@ fn a_lock_is_freed_by_force_for_a_reason_only_and_the_next_one_enters() {
 }
 
 #[test]
-fn a_lock_that_nobody_holds_is_not_freed() {
+fn a_lock_that_is_not_held_and_a_key_that_is_none_are_left_alone() {
     let bench = Bench::new();
     let ended = lock(&bench, "free", &["--reason", "none", "--yes"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
