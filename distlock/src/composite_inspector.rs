@@ -147,16 +147,13 @@ fn merge<'a>(holders: impl Iterator<Item = &'a LockHolder>, needed: usize) -> Ve
             (Some(known), Some(owner)) => known == owner,
             _ => known.id == holder.id,
         });
-        match same {
-            Some((known, leases)) => {
-                known.servers += 1;
-                leases.push(holder.lease);
-            }
-            None => {
-                // A member's token is no token of the whole.
-                let whole = LockHolder { token: None, place: None, ..holder.clone() };
-                merged.push((whole, vec![holder.lease]));
-            }
+        if let Some((known, leases)) = same {
+            known.servers += 1;
+            leases.push(holder.lease);
+        } else {
+            // A member's token is no token of the whole.
+            let whole = LockHolder { token: None, place: None, ..holder.clone() };
+            merged.push((whole, vec![holder.lease]));
         }
     }
     let with_lease = |(mut holder, mut leases): (LockHolder, Vec<RemainingLease>)| {

@@ -189,6 +189,17 @@ async fn a_holder_that_has_gone_is_not_freed_and_neither_is_its_successor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn freeing_by_force_sends_the_message_of_a_release() {
+    let scene = Scene::new().await;
+    let (locks, messages) =
+        (locks(LockKind::Redisson).await, scene.messages("redisson_lock__channel").await);
+    let guard = locks.lock(&scene.name, &at_once()).await.expect("the lock");
+    assert!(messages.seen().is_empty());
+    assert!(locks.force_release(&scene.name, guard.owner().as_str()).await.expect("an answer"));
+    eventually("a message", async || !messages.seen().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_queue_of_a_fair_lock_is_shown_in_its_order() {
     let (locks, scene, order) = (locks(LockKind::Fair).await, Scene::new().await, Order::default());
     let guard = locks.lock(&scene.name, &at_once()).await.expect("the lock");

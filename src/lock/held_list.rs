@@ -83,12 +83,12 @@ fn groups(config: &LockLs) -> Result<Vec<KindGroup>, Failure> {
             Some(RedisKeys::Hash) => Some("hash"),
             Some(RedisKeys::Fair | RedisKeys::ReadWrite) | None => None,
         };
-        match groups.iter_mut().find(|(known, _)| form.is_some() && *known == form) {
-            Some((_, group)) => group.kinds.push(kind),
-            None => {
-                let shares_keys = form.is_some() || kind.backend() == Backend::IndependentRedis;
-                groups.push((form, KindGroup { kinds: vec![kind], shares_keys }));
-            }
+        let same = groups.iter_mut().find(|(known, _)| form.is_some() && *known == form);
+        if let Some((_, group)) = same {
+            group.kinds.push(kind);
+        } else {
+            let shares_keys = form.is_some() || kind.backend() == Backend::IndependentRedis;
+            groups.push((form, KindGroup { kinds: vec![kind], shares_keys }));
         }
     }
     if groups.is_empty() {

@@ -165,16 +165,16 @@ fn reading_keeps_nothing(arena: &Arena) {
         let options = LockOptions::new(Duration::ZERO, distlock::Lease::Fixed(SHORT));
         let taken = Instant::now();
         let guard = locks.lock(&name, &options).await.expect("it is free");
-        let (mut last, mut looks) = (SHORT, 0);
+        let (mut last, mut readings) = (SHORT, 0);
         loop {
             listed(&others, name.as_str()).await.expect("a list");
             let seen = others.inspect(&name).await.expect("an answer");
             let Some(holder) = seen.state.holders().first() else { break };
             let RemainingLease::Ends(left) = holder.lease else { panic!("{holder:?}") };
             assert!(left <= last, "{left:?} are left after {last:?}");
-            (last, looks) = (left, looks + 1);
+            (last, readings) = (left, readings + 1);
         }
-        assert!(looks > 3, "it was seen {looks} times");
+        assert!(readings > 3, "it was seen {readings} times");
         assert!(taken.elapsed() < SHORT + SLACK, "it was held for {:?}", taken.elapsed());
         drop(guard);
         locks.flush().await;

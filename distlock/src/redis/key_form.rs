@@ -4,8 +4,7 @@
 //! The keys of `fair` and `read-write` end with their last hold. So the server's clock is the score
 //! of that hold less the rest of the key's life, and no command has to ask for it.
 
-use std::time::Duration;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::{Pipeline, Value, from_redis_value};
 
@@ -174,8 +173,8 @@ fn deadline(answers: &[Value]) -> Reading {
 }
 
 fn hash(answers: &[Value]) -> Reading {
-    let (fields, left_ms): (Vec<(Vec<u8>, Vec<u8>)>, i64) =
-        (parsed(&answers[0])?, parsed(&answers[1])?);
+    let fields: Vec<(Vec<u8>, Vec<u8>)> = parsed(&answers[0])?;
+    let left_ms: i64 = parsed(&answers[1])?;
     let holder = match &fields[..] {
         [] => None,
         _ if is_gone(left_ms) => None,
@@ -190,7 +189,8 @@ fn hash(answers: &[Value]) -> Reading {
 
 /// The living members of a sorted set of ends, with the time that each has left.
 fn members(answers: &[Value]) -> Option<Vec<(String, RemainingLease)>> {
-    let (all, left_ms): (Vec<(Vec<u8>, f64)>, i64) = (parsed(&answers[0])?, parsed(&answers[1])?);
+    let all: Vec<(Vec<u8>, f64)> = parsed(&answers[0])?;
+    let left_ms: i64 = parsed(&answers[1])?;
     let last = all.last().map_or(0.0, |(_, score)| *score);
     let left = |score: f64| {
         if left_ms == NO_EXPIRY {
@@ -210,12 +210,11 @@ fn holders(members: Vec<(String, RemainingLease)>, shares: bool) -> Option<Vec<L
     // The last ends last.
     for (member, lease) in members.into_iter().rev() {
         let (_, owner) = member.split_once(':')?;
-        match holders.iter_mut().find(|holder| holder.id == owner) {
-            Some(holder) => holder.holds = holder.holds.map(|holds| holds + 1),
-            None => {
-                let holder = LockHolder::of_owner(owner.to_owned(), lease);
-                holders.push(LockHolder { holds: Some(1), shares, ..holder });
-            }
+        if let Some(holder) = holders.iter_mut().find(|holder| holder.id == owner) {
+            holder.holds = holder.holds.map(|holds| holds + 1);
+        } else {
+            let holder = LockHolder::of_owner(owner.to_owned(), lease);
+            holders.push(LockHolder { holds: Some(1), shares, ..holder });
         }
     }
     Some(holders)
@@ -234,7 +233,7 @@ fn read_write(answers: &[Value]) -> Reading {
     let writers = holders(members(&answers[..2])?, false)?;
     let readers = holders(members(&answers[2..4])?, true)?;
     let holders = writers.into_iter().chain(readers).collect();
-    let waiters = [members(&answers[4..6])?, members(&answers[6..8])?].concat();
-    let waiters = waiters.into_iter().map(|(waiter, _)| waiter).take(MAX_MEMBERS.unsigned_abs());
-    Some((LockState::of(holders), LockWaiters::Unordered(waiters.collect())))
+    let queue = [members(&answers[4..6])?, members(&answers[6..8])?].concat();
+    let queue = queue.into_iter().map(|(waiter, _)| waiter).take(MAX_MEMBERS.unsigned_abs());
+    Some((LockState::of(holders), LockWaiters::Unordered(queue.collect())))
 }

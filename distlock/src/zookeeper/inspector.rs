@@ -81,15 +81,22 @@ async fn children(session: &ZooKeeperSession, path: &str) -> Result<Vec<String>,
     }
 }
 
-/// The folder whose children have names that begin so, and what turns a child into a name. A prefix
-/// that begins with `/` lists the znodes of other programs.
-fn folder(prefix: &str) -> (&str, fn(&str, &str) -> Option<String>) {
-    match prefix.rsplit_once('/') {
-        Some(("", _)) if prefix.starts_with('/') => ("/", |_, child| Some(format!("/{child}"))),
-        Some((folder, _)) if prefix.starts_with('/') => {
-            (folder, |folder, child| Some(format!("{folder}/{child}")))
-        }
-        _ => (BASE_PATH, |_, child| decoded(child)),
+/// The folder whose children have names that begin so. A prefix that begins with `/` lists the
+/// znodes of other programs.
+fn folder(prefix: &str) -> &str {
+    match prefix.rsplit_once('/').filter(|_| prefix.starts_with('/')) {
+        Some(("", _)) => "/",
+        Some((folder, _)) => folder,
+        None => BASE_PATH,
+    }
+}
+
+/// The name of the lock with that child of the folder.
+fn name_of(prefix: &str, child: &str) -> Option<String> {
+    match folder(prefix) {
+        _ if !prefix.starts_with('/') => decoded(child),
+        "/" => Some(format!("/{child}")),
+        folder => Some(format!("{folder}/{child}")),
     }
 }
 
@@ -112,9 +119,8 @@ impl LockInspector for ZooKeeperInspector {
             _ => String::new(),
         };
         let session = self.server.session(deadline()).await?;
-        let (folder, name_of) = folder(prefix);
-        let children = children(&session, folder).await?;
-        let names = children.iter().filter_map(|child| name_of(folder, child));
+        let children = children(&session, folder(prefix)).await?;
+        let names = children.iter().filter_map(|child| name_of(prefix, child));
         let mut names: Vec<String> =
             names.filter(|name| name.starts_with(prefix) && *name > after).collect();
         names.sort_unstable();
