@@ -266,7 +266,7 @@ async fn a_key_of_another_type_changes_nothing() {
         (ACQUIRE, vec![name, &latch], vec!["60000", OWNER, FRESH, "60000"]),
         (RELEASE, vec![name, &channel, &latch], vec!["0", "60000", OWNER, "60000", "PUBLISH"]),
         (ABANDON, vec![name, &channel, &latch], vec!["0", OWNER, FRESH, "60000", "PUBLISH"]),
-        (FORCE_UNLOCK, vec![name, &channel], vec!["0", "PUBLISH"]),
+        (FORCE_UNLOCK, vec![name, &channel], vec!["0", "PUBLISH", OWNER]),
     ] {
         let answer: RedisResult<redis::Value> = lock.call(script, &keys, &args).await;
         assert_eq!(answer.expect_err(script).code(), Some("WRONGTYPE"), "{script}");
