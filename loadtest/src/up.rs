@@ -6,9 +6,11 @@ mod banner;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use loadtest_board::Board;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{CellAxes, PurchaseMode};
 use loadtest_lab::cluster::Cluster;
@@ -63,13 +65,15 @@ pub struct UpConfig {
     pub port: Option<u16>,
     /// Buyers to send when everything runs.
     pub crowd: Option<usize>,
+    /// Whether to serve the race board beside it.
+    pub board: bool,
 }
 
 /// The service that was started. Fields are dropped in this order.
 struct RunningService {
     deployment: Deployment,
     _zookeeper: Option<ZooKeeper>,
-    _cluster: Cluster,
+    cluster: Arc<Cluster>,
     /// The voucher that is open.
     voucher: u64,
     admin: HeaderValue,
@@ -93,6 +97,13 @@ impl UpConfig {
             self.place
         ));
         print_line(&service.banner);
+        let board = if self.board {
+            let board = Board::start(service.cluster.clone(), stop).await?;
+            print_line(format_args!("race board  {}\n", board.url()));
+            Some(board)
+        } else {
+            None
+        };
         let crowd = async {
             if self.crowd.is_some()
                 && let Err(error) = service.send_crowd().await
@@ -103,6 +114,9 @@ impl UpConfig {
         let watch = watch_replicas(&service.deployment, children);
         let _stopped = stop.run_until_cancelled(async { tokio::join!(watch, crowd) }).await;
         print_line("Taking everything down.");
+        if let Some(board) = board {
+            board.end().await;
+        }
         service.deployment.end().await;
         Ok(())
     }
@@ -147,6 +161,7 @@ impl UpConfig {
     async fn start(&self, page_port: Option<u16>) -> Result<RunningService> {
         let needs = self.place.lock.needs();
         let cluster = Cluster::start(self.flavor, self.program.clone(), &[needs]).await?;
+        let cluster = Arc::new(cluster);
         let (replicas, flags) = (self.place.replicas, self.flags());
         let spec =
             DeploymentSpec { replicas, flags, needs, page_port, ..DeploymentSpec::default() };
@@ -185,7 +200,7 @@ impl UpConfig {
         Ok(RunningService {
             deployment,
             _zookeeper: zookeeper,
-            _cluster: cluster,
+            cluster,
             voucher: ids[0],
             admin,
             buyers,

@@ -6,13 +6,14 @@ use crate::tree::{File, Tree};
 const LAYERS: [&str; 5] = ["domain", "store", "sale", "http", "app"];
 
 /// Each member, the members it may depend on, and those only its tests may.
-const MEMBERS: [(&str, &[&str], &[&str]); 10] = [
+const MEMBERS: [(&str, &[&str], &[&str]); 11] = [
     ("Cargo.toml", &["distlock"], &["testbed"]),
     ("conformance/Cargo.toml", &["distlock", "testbed"], &["loadtest-measure"]),
     ("distlock/Cargo.toml", &[], &["testbed"]),
     (
         "loadtest/Cargo.toml",
         &[
+            "loadtest-board",
             "loadtest-report",
             "loadtest-lab",
             "loadtest-judge",
@@ -21,6 +22,11 @@ const MEMBERS: [(&str, &[&str], &[&str]); 10] = [
             "testbed",
         ],
         &["distlock"],
+    ),
+    (
+        "loadtest/board/Cargo.toml",
+        &["loadtest-lab", "loadtest-judge", "loadtest-load", "loadtest-measure"],
+        &["testbed"],
     ),
     (
         "loadtest/report/Cargo.toml",
@@ -39,11 +45,12 @@ const MEMBERS: [(&str, &[&str], &[&str]); 10] = [
 ];
 
 /// The sources of the laboratory, from its lowest layer on.
-pub(crate) const LABORATORY: [&str; 6] = [
+pub(crate) const LABORATORY: [&str; 7] = [
     "loadtest/measure/src/",
     "loadtest/load/src/",
     "loadtest/judge/src/",
     "loadtest/lab/src/",
+    "loadtest/board/src/",
     "loadtest/report/src/",
     "loadtest/src/",
 ];

@@ -3,7 +3,8 @@
 //! - the kinds of lock ([`lock`]), and what each cell must show ([`predict`]);
 //! - a cell's place ([`cell_axes`]), what it is ([`cell_spec`]), and its faults ([`faults`]);
 //! - private servers ([`cluster`], [`deployment`]);
-//! - one cell ([`cell`]), and one with a fault in its middle ([`round`]);
+//! - one cell ([`cell`]), one with a fault in its middle ([`round`]), and a sale that a person
+//!   watches ([`watched_sale`]);
 //! - runs of cells ([`runner`], [`matrix`], [`presets`], [`compare`]);
 //! - bugs that it must catch ([`injected_bugs`], [`injection_run`]), and histories that stay
 //!   ([`histories`]).
@@ -42,3 +43,4 @@ mod sale;
 mod seeded_rng;
 mod sell_out;
 pub mod series;
+pub mod watched_sale;

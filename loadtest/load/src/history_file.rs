@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use loadtest_measure::error::{Error, Result};
 use tempfile::TempDir;
 
-use crate::history::{Begin, Event, History, Offer, ReadError, Reader, Recorder};
+use crate::history::{
+    Begin, Event, EventObserver, History, Offer, ReadError, Reader, Recorder,
+};
 use crate::plan::Plan;
 
 /// Ids of the orders that each user was told of, by voucher and user.
@@ -56,6 +58,11 @@ impl HistoryFile {
     /// Where events go.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
+    }
+
+    /// Shows each later event to the observer. Recorders that were cloned before do not.
+    pub fn observe(&mut self, observer: EventObserver) {
+        self.recorder.observe(observer);
     }
 
     /// Reads back which orders were acknowledged so far; they are what has to be asked for before

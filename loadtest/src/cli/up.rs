@@ -39,6 +39,10 @@ pub(super) struct UpArgs {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     crowd: Option<u32>,
+    /// Serve the race board too: two cells side by side, live in a browser on this machine. It starts
+    /// two more deployments when its page is first opened
+    #[arg(long)]
+    board: bool,
     /// Port of the page [default: 8080, or another one if that is in use]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
@@ -46,7 +50,8 @@ pub(super) struct UpArgs {
 
 /// Returns when the cluster has been taken down.
 pub(super) async fn run(args: UpArgs) -> Result<bool> {
-    let UpArgs { private, lock, scope, guards, replicas, path, zookeeper, crowd, port } = args;
+    let UpArgs { private, lock, scope, guards, replicas, path, zookeeper, crowd, board, port } =
+        args;
     let up = UpConfig {
         flavor: private.flavor(),
         program: find_program(private.seckill.as_deref())?,
@@ -55,6 +60,7 @@ pub(super) async fn run(args: UpArgs) -> Result<bool> {
         zookeeper,
         port,
         crowd: crowd.map(|buyers| buyers as usize),
+        board,
     };
     up.run(&stop_on_signal()?).await.map(|()| true)
 }

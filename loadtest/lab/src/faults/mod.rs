@@ -5,6 +5,7 @@
 //! the call is an error, and its round shows nothing. The round's [`Schedule`] decides beforehand
 //! which replica is hit, how long the fault lasts, and which variant it is.
 
+mod action;
 mod clients;
 mod database;
 mod failover;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+pub use self::action::{FaultAction, heal_all};
 pub use self::clients::{AbortPoint, AbortedClient, AbortingClients};
 pub use self::frozen_holder::{ContenderAction, freeze_the_holder};
 pub use self::replies::{slow_down_commits, slow_down_some_writes};

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::replicas::stands_still;
 use super::{FaultContext, WITNESS_TIMEOUT, witness};
 use crate::cluster::blocking;
+use crate::lock::Lock;
 
 /// How often it is filled at least, and what lies between.
 const MIN_FLOODS: u32 = 12;
@@ -59,22 +60,15 @@ pub(super) async fn restart(context: &FaultContext<'_>) -> Result<String> {
 /// of kinds that live elsewhere are none of them.
 pub(super) async fn flush(context: &FaultContext<'_>) -> Result<String> {
     let (redis, number) = (context.deployment.redis().clone(), context.deployment.redis_database());
-    let pattern = context.lock.holds_in_redis();
-    let has_locks = pattern.is_some();
+    let lock = context.lock;
+    let has_locks = lock.holds_in_redis().is_some();
     let (keys, locks) = blocking(move || {
         let (mut keys, mut locks, mut flushes) = (0, 0, 0);
         let deadline = Instant::now() + WITNESS_TIMEOUT;
         while flushes < MIN_FLUSHES || (has_locks && locks == 0 && Instant::now() < deadline) {
-            let said = redis.command(&[
-                "EVAL",
-                FLUSH_SCRIPT,
-                "0",
-                &number.to_string(),
-                pattern.unwrap_or(NO_KEY_PATTERN),
-            ])?;
-            let mut said = said.split_whitespace().map(|count| count.parse().unwrap_or(0));
-            keys += said.next().unwrap_or(0);
-            locks += said.next().unwrap_or(0);
+            let removed = flush_once(&redis, number, lock)?;
+            keys += removed.0;
+            locks += removed.1;
             flushes += 1;
             std::thread::sleep(FLUSH_PAUSE);
         }
@@ -83,6 +77,15 @@ pub(super) async fn flush(context: &FaultContext<'_>) -> Result<String> {
     .await?;
     let text = format!("FLUSHALL removed {keys} keys, {locks} of them locks");
     witness(if has_locks { locks > 0 } else { keys > 0 }, text)
+}
+
+/// Removes all keys once: how many there were, and how many of them locks.
+pub(super) fn flush_once(redis: &Redis, database: u16, lock: Lock) -> testbed::Result<(u64, u64)> {
+    let (database, pattern) = (database.to_string(), lock.holds_in_redis());
+    let pattern = pattern.unwrap_or(NO_KEY_PATTERN);
+    let said = redis.command(&["EVAL", FLUSH_SCRIPT, "0", &database, pattern])?;
+    let mut said = said.split_whitespace().map(|count| count.parse().unwrap_or(0));
+    Ok((said.next().unwrap_or(0), said.next().unwrap_or(0)))
 }
 
 /// All scripts gone. Witness: the server's count of scripts that were called by their hashes and

@@ -26,7 +26,7 @@ pub use event::{
 pub use final_reads::FinalRead;
 pub use parsed::{History, VoucherHistory};
 pub use reader::{ReadError, Reader};
-pub use writer::{Recorder, Written};
+pub use writer::{EventObserver, Recorder, Written};
 
 /// The header's setting, of any value, that says that each order was to leave a fencing token.
 pub const FENCED: &str = "fenced";

@@ -6,6 +6,7 @@
 //! rest is discarded and [`Recorder::finish`] says so. A process that ends without it leaves a file
 //! without its last line, which no reader takes for whole.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,24 @@ pub struct Written {
     pub waited: Duration,
 }
 
+/// What sees each event before it is queued. It runs in the task that records, so it must be short
+/// and must not block.
+#[derive(Clone)]
+pub struct EventObserver(Arc<dyn Fn(&Event<'static>) + Send + Sync>);
+
+impl EventObserver {
+    /// An observer that calls this function.
+    pub fn new(observe: impl Fn(&Event<'static>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
+    }
+}
+
+impl fmt::Debug for EventObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EventObserver")
+    }
+}
+
 /// Where events go; clones write the same file.
 #[derive(Debug, Clone)]
 pub struct Recorder {
@@ -55,6 +74,7 @@ pub struct Recorder {
     path: Arc<PathBuf>,
     zero: Instant,
     waited_ns: Arc<AtomicU64>,
+    observer: Option<EventObserver>,
 }
 
 impl Recorder {
@@ -70,7 +90,12 @@ impl Recorder {
             .spawn(move || writer.run(events))
             .map_err(|error| Error::Setup(format!("no thread for the history: {error}")))?;
         let (path, waited_ns) = (Arc::new(path.to_owned()), Arc::default());
-        Ok(Self { queue, path, zero, waited_ns })
+        Ok(Self { queue, path, zero, waited_ns, observer: None })
+    }
+
+    /// Shows each event that this recorder, or a later clone of it, records to the observer.
+    pub fn observe(&mut self, observer: EventObserver) {
+        self.observer = Some(observer);
     }
 
     /// Nanoseconds from the history's begin to a moment; 0 if it was before.
@@ -90,6 +115,9 @@ impl Recorder {
 
     /// Records an event; waits only while the queue is full.
     pub async fn record(&self, event: Event<'static>) {
+        if let Some(EventObserver(observe)) = &self.observer {
+            observe(&event);
+        }
         let Err(refused) = self.queue.try_send(Message::Event(event)) else { return };
         let since = Instant::now();
         // It fails only if the thread is gone, which `finish` reports.

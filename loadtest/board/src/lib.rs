@@ -1,0 +1,96 @@
+//! The race board: two cells side by side on real replicas, live in a browser.
+//!
+//! Both lanes are deployments of one private cluster. The same crowd comes to both, at the same
+//! moments. A page shows what each request did, lets a person inject faults, and tells the judge's
+//! verdict. Nothing on it is simulated.
+//!
+//! In reading order:
+//! - what a race is made of, and the limits ([`setup`]);
+//! - the log of a race, from which any number of pages read ([`event_log`]), and its events
+//!   (`wire`);
+//! - the lanes (`lane`), and the race on them (`race`);
+//! - the server (`http`), which requests it refuses (`access`), the page (`page`).
+//!
+//! A page that is slow costs the load nothing: it has a position in the log, and no queue.
+
+mod access;
+pub mod event_log;
+mod http;
+mod lane;
+mod page;
+mod race;
+pub mod setup;
+mod wire;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use loadtest_lab::cluster::Cluster;
+use loadtest_measure::error::{Error, Result};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Access;
+use crate::event_log::EventLog;
+use crate::http::BoardState;
+use crate::race::Arena;
+
+/// The board's port, or any free one if that is in use.
+const DEFAULT_PORT: u16 = 8090;
+
+/// A board that is being served.
+#[derive(Debug)]
+pub struct Board {
+    url: String,
+    tasks: JoinSet<()>,
+    arena: Arc<Arena>,
+}
+
+impl Board {
+    /// Serves a board on 127.0.0.1 until `stop` is cancelled. Its lanes are started when the page
+    /// is opened.
+    pub async fn start(cluster: Arc<Cluster>, stop: &CancellationToken) -> Result<Self> {
+        let listener = listen().await?;
+        let address = listener.local_addr();
+        let address =
+            address.map_err(|error| Error::Setup(format!("no port for the board: {error}")))?;
+        let log = Arc::new(EventLog::default());
+        let arena = Arc::new(Arena::new(cluster, log.clone()));
+        let (state, orders) = BoardState::new(Access::new(address), log, stop.clone());
+        let url = state.url();
+        let mut tasks = JoinSet::new();
+        let (racing, stopped) = (arena.clone(), stop.clone());
+        let races = async move { racing.carry_out(orders).await };
+        tasks.spawn(async move { stopped.run_until_cancelled(races).await.unwrap_or(()) });
+        let until = stop.clone().cancelled_owned();
+        let server = axum::serve(listener, http::router(state)).with_graceful_shutdown(until);
+        tasks.spawn(async move {
+            // It fails only if no connection can be accepted any more.
+            let _ = server.await;
+        });
+        Ok(Self { url, tasks, arena })
+    }
+
+    /// The address of the page, with the token that it is opened by.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Ends races and the server, and takes the lanes down. `stop` must have been cancelled.
+    pub async fn end(mut self) {
+        while self.tasks.join_next().await.is_some() {}
+        self.arena.take_down().await;
+    }
+}
+
+async fn listen() -> Result<TcpListener> {
+    let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let usual = TcpListener::bind(at(DEFAULT_PORT)).await;
+    match usual {
+        Ok(listener) => Ok(listener),
+        Err(_in_use) => TcpListener::bind(at(0))
+            .await
+            .map_err(|error| Error::Setup(format!("no port for the board: {error}"))),
+    }
+}

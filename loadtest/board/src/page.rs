@@ -1,0 +1,61 @@
+//! The page: one file that needs nothing else. The live page reads the stream; a saved one has the
+//! events of its race in it, and replays them offline.
+
+use std::fmt::Write as _;
+
+use clap::ValueEnum as _;
+use loadtest_lab::lock::Lock;
+
+use crate::event_log::LogSlice;
+
+const FRAME: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/style.css");
+/// All texts of the page, by language.
+const STRINGS: &str = include_str!("page/strings.json");
+const SCRIPT: [&str; 6] = [
+    include_str!("page/words.js"),
+    include_str!("page/model.js"),
+    include_str!("page/draw.js"),
+    include_str!("page/player.js"),
+    include_str!("page/lane.js"),
+    include_str!("page/page.js"),
+];
+/// A saved page may load nothing.
+const SAVED_POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src \
+    'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:\">";
+
+/// The page that reads the stream. Its style and script carry the nonce.
+pub(crate) fn live(nonce: &str) -> String {
+    fill(&format!(" nonce=\"{nonce}\""), "", "null")
+}
+
+/// The page of one race, with all its events.
+pub(crate) fn saved(all: &LogSlice) -> String {
+    let setup = all.setup.as_deref().unwrap_or("null");
+    let race = all.position.race;
+    let events = &all.events;
+    let data = format!("{{\"race\":{race},\"setup\":{setup},\"events\":{events}}}");
+    // In JSON this sign stands only inside strings.
+    fill("", SAVED_POLICY, &data.replace('<', "\\u003c"))
+}
+
+fn fill(nonce: &str, policy: &str, saved: &str) -> String {
+    let mut locks = String::new();
+    for lock in Lock::value_variants() {
+        let name = lock.name();
+        // Writing to a string cannot fail.
+        let _ = write!(locks, "<option>{name}</option>");
+    }
+    FRAME
+        .replace("{{policy}}", policy)
+        .replace("{{nonce}}", nonce)
+        .replace("{{locks}}", &locks)
+        .replace("{{style}}", STYLE)
+        .replace("{{strings}}", STRINGS.trim())
+        .replace("{{script}}", &SCRIPT.join("\n"))
+        .replace("{{saved}}", saved)
+}
+
+#[cfg(test)]
+#[path = "page_tests.rs"]
+mod tests;
