@@ -4,9 +4,9 @@
 //! race began:
 //!
 //! - `["i", lane, t, n, user]`: request `n` of the user with that index leaves;
-//! - `["o" | "f" | "u", lane, t, n, replica, text, from, until, lost]`: it ends with an order, a
-//!   refusal, or unknown. `text` is the order's id or the code. The last three are there if a lock
-//!   was held;
+//! - `["o" | "f" | "u", lane, t, n, replica, text, from, until, lost, wait]`: it ends with an order,
+//!   a refusal, or unknown. `text` is the order's id or the code. The last four are there if a lock
+//!   was held, at the earliest `wait` after the request left;
 //! - `["m", lane, t, name, phase, detail]`: a fault begins, is witnessed, or is healed;
 //! - `["s", lane, t, state, detail]`: a state of the lane; lane 2 is the race;
 //! - `["v", lane, t, verdict]`: the judge's verdict.
@@ -84,7 +84,8 @@ impl LaneTap {
         };
         let (lane, t, replica) = (self.lane, self.at(end.t), json!(end.r));
         let hold = end.h.map_or(String::new(), |[from, until]| {
-            format!(",{},{},{}", self.at(from), self.at(until), u8::from(end.l))
+            let (from, until, lost) = (self.at(from), self.at(until), u8::from(end.l));
+            format!(",{from},{until},{lost},{}", end.w / 1000)
         });
         format!("[\"{sort}\",{lane},{t},{},{replica},{text}{hold}]", end.n)
     }
@@ -153,7 +154,7 @@ mod tests {
             l: true,
             ..end
         };
-        assert_eq!(tap.end("o", &held), r#"["o",1,4000,7,"r2","12",1000,2000,1]"#);
+        assert_eq!(tap.end("o", &held), r#"["o",1,4000,7,"r2","12",1000,2000,1,0]"#);
         let refused = Completion { c: Some("sold_out".into()), ..held };
         assert!(tap.end("f", &refused).contains(r#""sold_out""#), "a refusal tells its code");
     }

@@ -1,1 +1,176 @@
-// draw
+// Draws a lane: a row for each replica, a bar for each request that is in the window.
+
+const ROW = 62;
+const HEAD_AT = 0.86;
+const LABELS = 4;
+
+let palette = {};
+
+/** Reads the colours of the style, which change with the theme. */
+function readPalette() {
+  const style = getComputedStyle(document.documentElement);
+  const names = ['ink', 'muted', 'line', 'ok', 'refused', 'unknown', 'wait', 'bad', 'shade'];
+  names.push('fault', 'fault-shade', 'paper');
+  palette = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`)]));
+}
+
+class LaneCanvas {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.context = canvas.getContext('2d');
+  }
+
+  /** The rows: replicas, and requests whose replica is not known yet. */
+  rows(lane) {
+    const names = Array.from({ length: lane.cell.replicas }, (_, index) => `r${index + 1}`);
+    return [...names, null];
+  }
+
+  resize(rows) {
+    const [width, height] = [this.canvas.clientWidth, rows * ROW];
+    const scale = window.devicePixelRatio || 1;
+    const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
+    if (this.canvas.width !== w || this.canvas.height !== h) {
+      [this.canvas.width, this.canvas.height] = [w, h];
+      this.canvas.style.height = `${height}px`;
+    }
+    this.context.setTransform(scale, 0, 0, scale, 0, 0);
+    [this.width, this.height] = [width, height];
+  }
+
+  draw(lane, head, span) {
+    const rows = this.rows(lane);
+    this.resize(rows.length);
+    const [context, left] = [this.context, head - span * HEAD_AT];
+    const x = (time) => ((time - left) / span) * this.width;
+    const y = (replica) => Math.max(0, rows.indexOf(replica)) * ROW;
+    context.clearRect(0, 0, this.width, this.height);
+    context.font = '11px system-ui, sans-serif';
+    context.textBaseline = 'top';
+    this.drawGrid(left, span, x);
+    this.drawSpans(lane, head, x, y);
+    for (const request of lane.between(left, head)) {
+      const isOpen = request.end === null;
+      const row = y(isOpen ? null : request.replica);
+      const slots = isOpen ? 8 : Math.max(4, lane.slots.get(request.replica)?.length ?? 4);
+      const pitch = (ROW - 20) / slots;
+      const slot = isOpen ? request.n % slots : request.slot;
+      const top = row + 17 + slot * pitch;
+      this.drawRequest(request, { head, x, top, height: Math.max(2, pitch - 1.5) });
+    }
+    this.drawOverlaps(lane, head, left, { x, y });
+    this.drawRows(rows);
+    context.fillStyle = palette.ink;
+    context.fillRect(x(head), 0, 1.5, this.height);
+  }
+
+  drawGrid(left, span, x) {
+    const steps = [1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6];
+    const step = steps.find((one) => (one / span) * this.width > 70) ?? 2e6;
+    const context = this.context;
+    const row = this.height - ROW;
+    for (let time = Math.ceil(Math.max(left, 0) / step) * step; time < left + span; time += step) {
+      context.fillStyle = palette.line;
+      context.fillRect(x(time), 0, 1, this.height);
+      context.fillStyle = palette.muted;
+      context.fillText(`${(time / 1e6).toFixed(step < 1e5 ? 2 : 1)} s`, x(time) + 3, row + ROW - 13);
+    }
+  }
+
+  drawRows(rows) {
+    const context = this.context;
+    rows.forEach((replica, index) => {
+      const name = replica ?? t('on_the_way');
+      const top = index * ROW;
+      context.fillStyle = palette.line;
+      context.fillRect(0, top, this.width, 1);
+      const wide = context.measureText(name).width + 8;
+      context.fillStyle = palette.paper;
+      context.fillRect(0, top + 1, wide, 14);
+      context.fillStyle = palette.ink;
+      context.fillText(name, 4, top + 3);
+    });
+  }
+
+  drawSpans(lane, head, x, y) {
+    const context = this.context;
+    for (const one of lane.spans.filter((it) => it.from <= head)) {
+      const [from, to] = [Math.max(0, x(one.from)), x(Math.min(one.to, head))];
+      if (to < 0) continue;
+      context.fillStyle = palette['fault-shade'];
+      context.fillRect(from, y(one.replica) + 1, to - from, ROW - 1);
+      context.fillStyle = palette.fault;
+      context.fillRect(from, y(one.replica) + 1, 2, ROW - 1);
+      context.fillText(t(`span_${one.kind}`), from + 30, y(one.replica) + 3);
+    }
+    for (const one of lane.marks.filter((it) => it.name === 'flush-redis' && it.t <= head)) {
+      context.fillStyle = palette.fault;
+      context.fillRect(x(one.t), 0, 2, this.height);
+    }
+  }
+
+  /** Waiting is an outline, holding is filled; what follows is a line. */
+  drawRequest(request, { head, x, top, height }) {
+    const context = this.context;
+    const colours = { o: palette.ok, f: palette.refused, u: palette.unknown };
+    const colour = colours[request.sort] ?? palette.wait;
+    const isKnown = request.end !== null;
+    const end = Math.min(isKnown ? request.end : head, head);
+    const from = Math.min(request.from ?? end, head);
+    const until = Math.min(request.until ?? end, head);
+    context.strokeStyle = palette.wait;
+    context.lineWidth = 1;
+    const wide = Math.max(1, x(from) - x(request.start) - 1);
+    context.strokeRect(x(request.start) + 0.5, top + 0.5, wide, Math.max(1, height - 1));
+    context.fillStyle = colour;
+    if (request.from !== undefined) {
+      context.fillRect(x(from), top, Math.max(1.5, x(until) - x(from)), height);
+      context.fillRect(x(until), top + height / 2 - 0.5, Math.max(0, x(end) - x(until)), 1);
+    } else if (isKnown && request.end <= head) {
+      context.fillRect(x(end) - 2, top, 3, height);
+    }
+    if (request.lost && request.until <= head) {
+      context.fillStyle = palette.bad;
+      context.fillText('✕', x(request.until) - 4, top - 3);
+    }
+    if (request.isSecond && request.end <= head) {
+      context.strokeStyle = palette.bad;
+      context.lineWidth = 2;
+      const length = Math.max(4, x(end) - x(request.start));
+      context.strokeRect(x(request.start), top - 1, length, height + 2);
+    }
+  }
+
+  /** A band over both rows; the newest are named. */
+  drawOverlaps(lane, head, left, { x, y }) {
+    const context = this.context;
+    const end = firstAbove(lane.overlaps, head, (it) => it.from);
+    const seen = [];
+    for (let at = end - 1; at >= 0 && lane.overlaps[at].from > left - 1e6; at -= 1) {
+      const one = lane.overlaps[at];
+      if (one.until >= left) seen.push(one);
+    }
+    seen.forEach((one, index) => {
+      const tops = [y(one.a.replica), y(one.b.replica)].sort((a, b) => a - b);
+      const [from, wide] = [x(one.from), Math.max(2, x(Math.min(one.until, head)) - x(one.from))];
+      context.fillStyle = palette.shade;
+      context.fillRect(from, tops[0] + 15, wide, tops[1] - tops[0] + ROW - 17);
+      if (index >= LABELS) return;
+      const text = overlapText(lane, one);
+      const length = context.measureText(text).width + 6;
+      const at = Math.max(2, Math.min(from, this.width - length));
+      const top = tops[0] + 2 + (tops[0] === 0 ? 0 : 0);
+      context.fillStyle = palette.bad;
+      context.fillRect(at, top + (index % 2) * 12, length, 12);
+      context.fillStyle = palette.paper;
+      context.fillText(text, at + 3, top + (index % 2) * 12 + 1);
+    });
+  }
+}
+
+/** Which lock two held at once, and where. */
+function overlapText(lane, one) {
+  const places = `${one.a.replica} + ${one.b.replica}`;
+  const key = lane.cell.scope === 'user' ? 'overlap_user' : 'overlap_voucher';
+  return t(key, { user: one.a.user, places });
+}

@@ -1,1 +1,169 @@
-// lane
+// One lane of the page: counters, bars, buttons of faults, verdict, log.
+
+const REPLICA_FAULTS = ['freeze', 'thaw', 'kill', 'restart', 'cut-redis', 'heal-redis'];
+const MAX_LOG = 60;
+
+function element(tag, text, name = '') {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  if (name) made.className = name;
+  return made;
+}
+
+/** Sets a text only if it is another one: a screen reader need not hear it again. */
+function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+/** The cell in the words of the reader's language. */
+function cellText({ scope, guards, replicas }) {
+  const words = [t(`scope_${scope}`), t(`guards_${guards}`), t('count_replicas', { replicas })];
+  return words.join(' · ');
+}
+
+class LaneView {
+  constructor(name, { inject, jump }) {
+    const template = document.getElementById('lane-template');
+    this.root = template.content.firstElementChild.cloneNode(true);
+    this.name = name;
+    this.jump = jump;
+    this.inject = inject;
+    this.root.id = `lane-${name}`;
+    this.root.querySelector('h2').id = `title-${name}`;
+    this.root.setAttribute('aria-labelledby', `title-${name}`);
+    this.canvas = new LaneCanvas(this.root.querySelector('canvas'));
+    this.faults = this.root.querySelector('.faults');
+    for (const action of [...REPLICA_FAULTS, 'flush-redis']) {
+      const button = element('button', '');
+      button.type = 'button';
+      button.dataset.t = `fault_${action}`;
+      button.addEventListener('click', () => this.press(action));
+      this.faults.append(button);
+    }
+    document.getElementById('lanes').append(this.root);
+  }
+
+  async press(action) {
+    const replica = Number(this.faults.querySelector('select').value);
+    const answer = this.root.querySelector('.answer');
+    answer.textContent = t('fault_asked', { fault: t(`fault_${action}`) });
+    answer.textContent = await this.inject({ lane: this.name, action, replica });
+  }
+
+  /** Shows another race. */
+  reset(lane) {
+    this.lane = lane;
+    this.shown = {};
+    const select = this.faults.querySelector('select');
+    const options = Array.from({ length: lane.cell.replicas }, (_, index) => {
+      const option = element('option', `r${index + 1}`);
+      option.value = index + 1;
+      return option;
+    });
+    select.replaceChildren(...options);
+    this.root.querySelector('.answer').textContent = '';
+    this.translate();
+  }
+
+  /** Shows everything again, as in another language. */
+  translate() {
+    applyWords(this.root);
+    this.shown = {};
+    if (!this.lane) return;
+    this.root.querySelector('h2').textContent = `${t(this.name)}: ${this.lane.cell.lock}`;
+    this.root.querySelector('.cell').textContent = cellText(this.lane.cell);
+  }
+
+  setFaults(enabled) {
+    this.faults.querySelectorAll('button').forEach((button) => { button.disabled = !enabled; });
+  }
+
+  update(head, span) {
+    const { lane } = this;
+    if (!lane) return;
+    this.updateCounters(head);
+    this.canvas.draw(lane, head, span);
+    this.updateLog(head);
+    // The verdict is that of the end: it is not told while an earlier moment is shown.
+    this.updateVerdict(head);
+  }
+
+  updateCounters(head) {
+    const { lane } = this;
+    const [sold, second] = [lane.soldUntil(head), lane.secondsUntil(head)];
+    const violated = lane.violatedAt <= head;
+    const counter = (name, text, bad) => {
+      const box = this.root.querySelector(`.counters .${name}`);
+      setText(box.querySelector('dd'), text);
+      box.classList.toggle('bad', bad);
+    };
+    counter('sold', `${sold} / ${lane.stock}`, sold > lane.stock);
+    counter('second', String(second), second > 0);
+    counter('first', violated ? seconds(lane.violatedAt) : '–', violated);
+    this.root.classList.toggle('bad', violated);
+    const state = `${sold} ${second} ${violated}`;
+    if (this.shown.counters !== state) {
+      this.shown.counters = state;
+      const values = { lock: lane.cell.lock, sold, stock: lane.stock, second };
+      this.root.querySelector('canvas').setAttribute('aria-label', t('canvas', values));
+    }
+  }
+
+  updateLog(head) {
+    const { lane } = this;
+    const end = firstAbove(lane.notes, head, (it) => it.t);
+    if (this.shown.log === end) return;
+    this.shown.log = end;
+    const rows = lane.notes.slice(Math.max(0, end - MAX_LOG), end).reverse().map((note) => {
+      const row = element('li', '', note.kind === 'fault' ? 'fault' : 'violation');
+      row.append(element('time', seconds(note.t)), element('span', this.noteText(note)));
+      return row;
+    });
+    if (!rows.length) rows.push(element('li', t('nothing_yet')));
+    this.root.querySelector('.log').replaceChildren(...rows);
+  }
+
+  noteText(note) {
+    if (note.kind === 'second') return t('note_second', note);
+    if (note.kind === 'overlap') return t('note_overlap', { what: overlapText(this.lane, note.one) });
+    const fault = [t(`fault_${note.action}`), note.replica].filter(Boolean).join(' ');
+    return t(`phase_${note.phase}`, { fault, detail: note.detail });
+  }
+
+  updateVerdict(head) {
+    const { verdict, known } = this.lane;
+    const isDue = Boolean(verdict) && head >= Math.max(...this.lane.orders.slice(-1), 0);
+    const box = this.root.querySelector('.verdict');
+    box.hidden = !isDue;
+    if (!isDue || this.shown.verdict === known) return;
+    this.shown.verdict = known;
+    const { orders, stock, oversold, duplicates } = verdict;
+    const isBad = oversold > 0 || duplicates > 0;
+    const outcome = box.querySelector('.outcome');
+    outcome.textContent = t('outcome', { orders, stock, oversold, duplicates });
+    outcome.className = `outcome ${isBad ? 'bad' : 'good'}`;
+    const broken = verdict.findings.filter((finding) => !finding.held);
+    box.querySelector('.broken').replaceChildren(...broken.map((one) => this.brokenRow(one)));
+    const held = verdict.findings.filter((finding) => finding.held);
+    box.querySelector('summary').textContent = t('held', { count: held.length });
+    const words = held.map(({ rule }) => element('li', `✓ ${t(`rule_${rule}`)}`));
+    box.querySelector('.held').replaceChildren(...words);
+  }
+
+  /** A broken rule, with buttons that lead to the requests that prove it. */
+  brokenRow({ rule, detail, proofs }) {
+    const row = element('li', '');
+    const figures = element('span', ` ${detail} `, 'detail');
+    figures.lang = 'en';
+    row.append(element('b', `✗ ${t(`rule_${rule}`)}`), figures);
+    for (const n of [...new Set(proofs.flat())].slice(0, 8)) {
+      const request = this.lane.byNumber.get(n);
+      const button = element('button', `#${n}`);
+      button.type = 'button';
+      button.setAttribute('aria-label', t('show_request', { n, user: request?.user ?? '?' }));
+      button.addEventListener('click', () => this.jump(request?.end ?? 0));
+      row.append(button, ' ');
+    }
+    return row;
+  }
+}

@@ -1,1 +1,226 @@
-// model
+// What is known of a race: requests, holds, faults, and what follows from them. Times are
+// microseconds since the race began.
+
+/** The index of the first element of a sorted list whose key is above that value. */
+function firstAbove(list, value, key = (it) => it) {
+  let [low, high] = [0, list.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (key(list[middle]) > value) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** Puts an element into a sorted list. Most come last. */
+function insertSorted(list, element, key = (it) => it) {
+  const last = list.length && key(list[list.length - 1]);
+  if (!list.length || last <= key(element)) list.push(element);
+  else list.splice(firstAbove(list, key(element), key), 0, element);
+}
+
+const MAX_SLOTS = 16;
+/** Holds of one lock that a new one is compared with. */
+const COMPARED = 64;
+const MAX_OVERLAPS = 4000;
+const OPENS = { freeze: 'frozen', kill: 'down', 'cut-redis': 'cut' };
+const CLOSES = { thaw: ['frozen'], restart: ['frozen', 'down'], 'heal-redis': ['cut'] };
+
+class LaneModel {
+  constructor(cell, stock) {
+    this.cell = cell;
+    this.stock = stock;
+    this.byNumber = new Map();
+    this.requests = [];
+    this.longest = 0;
+    /** Times of acknowledged orders, and of those that were not their user's first. */
+    this.orders = [];
+    this.seconds = [];
+    this.firstOrders = new Map();
+    this.holds = new Map();
+    this.overlaps = [];
+    this.overlapCount = 0;
+    this.marks = [];
+    this.spans = [];
+    this.notes = [];
+    this.slots = new Map();
+    this.verdict = null;
+    this.state = '';
+    this.known = 0;
+  }
+
+  add([sort, , t, ...rest]) {
+    this.known = Math.max(this.known, t);
+    if (sort === 'i') this.invoke(t, ...rest);
+    else if (sort === 'm') this.mark(t, ...rest);
+    else if (sort === 'v') [this.verdict] = rest;
+    else if (sort === 's') [this.state] = rest;
+    else this.end(sort, t, ...rest);
+  }
+
+  invoke(start, n, user) {
+    const request = { n, user, start, end: null, sort: '', replica: null, slot: 0 };
+    this.byNumber.set(n, request);
+    insertSorted(this.requests, request, (it) => it.start);
+  }
+
+  end(sort, end, n, replica, text, from, until, lost, wait) {
+    const request = this.byNumber.get(n);
+    if (!request) return;
+    Object.assign(request, { sort, end, replica, text });
+    this.longest = Math.max(this.longest, end - request.start);
+    request.slot = this.freeSlot(request);
+    if (from !== undefined) {
+      const earliest = Math.min(from, request.start + wait);
+      Object.assign(request, { from, until, earliest, lost: Boolean(lost) });
+      this.hold(request);
+    }
+    if (sort === 'o') this.order(request);
+  }
+
+  /** The lowest place in its replica's row at which it covers no other request. */
+  freeSlot(request) {
+    const row = this.slots.get(request.replica) ?? [];
+    this.slots.set(request.replica, row);
+    for (let slot = 0; slot < MAX_SLOTS; slot += 1) {
+      row[slot] ??= [];
+      const others = row[slot];
+      let covers = false;
+      for (let at = others.length - 1; at >= 0 && !covers; at -= 1) {
+        if (others[at].end <= request.start) break;
+        covers = others[at].start < request.end;
+      }
+      if (!covers) {
+        insertSorted(others, request, (it) => it.end);
+        return slot;
+      }
+    }
+    return MAX_SLOTS - 1;
+  }
+
+  hold(request) {
+    const key = this.cell.scope === 'user' ? request.user : 0;
+    const others = this.holds.get(key) ?? [];
+    this.holds.set(key, others);
+    for (const other of others.slice(-COMPARED)) {
+      if (surelyOverlap(request, other)) this.overlap(other, request);
+    }
+    others.push(request);
+  }
+
+  overlap(a, b) {
+    this.overlapCount += 1;
+    if (this.overlaps.length >= MAX_OVERLAPS) return;
+    const [from, until] = [Math.max(a.from, b.from), Math.min(a.until, b.until)];
+    const one = { from, until: Math.max(until, from), a, b };
+    insertSorted(this.overlaps, one, (it) => it.from);
+    this.note(one.from, 'overlap', { one });
+  }
+
+  order(request) {
+    insertSorted(this.orders, request.end);
+    const first = this.firstOrders.get(request.user);
+    if (first === undefined || request.end < first.end) {
+      this.firstOrders.set(request.user, request);
+    }
+    if (first !== undefined) {
+      const second = request.end < first.end ? first : request;
+      second.isSecond = true;
+      insertSorted(this.seconds, second.end);
+      this.note(second.end, 'second', { user: request.user, n: second.n, other: first.n });
+    }
+  }
+
+  mark(t, name, phase, detail) {
+    const [action, replica] = name.split(' ');
+    this.marks.push({ t, name, phase });
+    if (phase !== 'begin' || detail) this.note(t, 'fault', { action, replica, phase, detail });
+    if (phase === 'begin' && OPENS[action]) {
+      this.spans.push({ kind: OPENS[action], replica, from: t, to: Infinity });
+    }
+    for (const kind of (phase === 'healed' && CLOSES[action]) || []) {
+      this.spans.filter((it) => it.kind === kind && it.replica === replica && it.to > t)
+        .forEach((it) => { it.to = t; });
+    }
+  }
+
+  note(t, kind, values) {
+    insertSorted(this.notes, { t, kind, ...values }, (it) => it.t);
+  }
+
+  /** When the first unit beyond the stock was sold. */
+  get oversoldAt() {
+    return this.orders[this.stock] ?? Infinity;
+  }
+
+  get secondAt() {
+    return this.seconds[0] ?? Infinity;
+  }
+
+  get violatedAt() {
+    return Math.min(this.oversoldAt, this.secondAt);
+  }
+
+  soldUntil(t) {
+    return firstAbove(this.orders, t);
+  }
+
+  secondsUntil(t) {
+    return firstAbove(this.seconds, t);
+  }
+
+  /** Requests that were under way at some moment between these. */
+  between(from, until) {
+    const start = firstAbove(this.requests, from - this.longest - 1, (it) => it.start);
+    const end = firstAbove(this.requests, until, (it) => it.start);
+    return this.requests.slice(start, end).filter((it) => it.end === null || it.end > from);
+  }
+}
+
+/** Whether two held one lock at once, wherever within their bounds the holds began. */
+function surelyOverlap(a, b) {
+  const before = (one, other) => one.from < other.earliest + other.until - other.from;
+  return !a.lost && !b.lost && before(a, b) && before(b, a);
+}
+
+class RaceModel {
+  constructor(race, setup) {
+    this.race = race;
+    this.setup = setup;
+    this.lanes = setup.lanes.map((cell) => new LaneModel(cell, setup.stock));
+    this.times = [];
+    this.state = 'preparing';
+    this.detail = '';
+  }
+
+  add(event) {
+    const [sort, lane, t, state, detail] = event;
+    if (lane < this.lanes.length) {
+      this.lanes[lane].add(event);
+      if (sort !== 's' && sort !== 'v') insertSorted(this.times, t);
+    } else {
+      [this.state, this.detail] = [state, detail];
+    }
+  }
+
+  get isOver() {
+    return this.state === 'done' || this.state === 'failed';
+  }
+
+  /** The last moment of which something is known. */
+  get known() {
+    return this.times.length ? this.times[this.times.length - 1] : 0;
+  }
+
+  get violatedAt() {
+    return Math.min(...this.lanes.map((lane) => lane.violatedAt));
+  }
+
+  after(t) {
+    return this.times[firstAbove(this.times, t)] ?? this.known;
+  }
+
+  before(t) {
+    return this.times[firstAbove(this.times, t - 1) - 1] ?? 0;
+  }
+}

@@ -1,1 +1,284 @@
-// page
+// Connects the parts: the stream, the form, the controls, the keyboard.
+
+const LANES = ['left', 'right'];
+const token = new URLSearchParams(location.search).get('token') ?? '';
+const saved = JSON.parse(document.getElementById('saved').textContent);
+const isReplay = saved !== null;
+const calm = matchMedia('(prefers-reduced-motion: reduce)');
+/** Between two pictures where motion is to be reduced. */
+const CALM_MS = 500;
+const get = (id) => document.getElementById(id);
+
+const player = new Player();
+let model = null;
+let span = Number(get('window').value);
+let isLost = false;
+let announced = new Set();
+
+const views = LANES.map((name) => new LaneView(name, { inject, jump: (time) => player.show(time) }));
+
+function announce(text) {
+  get('live').textContent = text;
+}
+
+// The race in the address: `seed=1&users=200&stock=200&left=local,user,off,3&right=...`.
+
+function setupOfAddress() {
+  const fields = new URLSearchParams(location.hash.slice(1));
+  const setup = {};
+  for (const name of ['seed', 'users', 'stock']) {
+    if (fields.has(name)) setup[name] = Number(fields.get(name));
+  }
+  for (const name of LANES.filter((one) => fields.has(one))) {
+    const [lock, scope, guards, replicas] = fields.get(name).split(',');
+    setup[name] = { lock, scope, guards, replicas: Number(replicas) };
+  }
+  return setup;
+}
+
+function addressOf(setup) {
+  const cell = ({ lock, scope, guards, replicas }) => [lock, scope, guards, replicas].join(',');
+  const [left, right] = setup.lanes.map(cell);
+  return `#seed=${setup.seed}&users=${setup.users}&stock=${setup.stock}&left=${left}&right=${right}`;
+}
+
+// The form.
+
+function fillForm(setup) {
+  const form = get('form');
+  for (const name of ['seed', 'users', 'stock']) form.elements[name].value = setup[name];
+  setup.lanes.forEach((cell, index) => {
+    const fields = form.querySelector(`[data-lane="${LANES[index]}"]`);
+    for (const [name, value] of Object.entries(cell)) {
+      fields.querySelector(`[name="${name}"]`).value = value;
+    }
+  });
+}
+
+/** A number field as a number; what is none is sent as it is, and the server names the limit. */
+function numberOf(input) {
+  return input.value.trim() === '' || Number.isNaN(Number(input.value))
+    ? input.value : Number(input.value);
+}
+
+function setupOfForm() {
+  const form = get('form');
+  const setup = {};
+  for (const name of ['seed', 'users', 'stock']) setup[name] = numberOf(form.elements[name]);
+  for (const name of LANES) {
+    const field = (member) => form.querySelector(`[data-lane="${name}"] [name="${member}"]`);
+    const [lock, scope, guards] = ['lock', 'scope', 'guards'].map((member) => field(member).value);
+    setup[name] = { lock, scope, guards, replicas: numberOf(field('replicas')) };
+  }
+  return setup;
+}
+
+function fieldOf(name) {
+  const [lane, member] = name.split('.');
+  const selector = member ? `[data-lane="${lane}"] [name="${member}"]` : `[name="${lane}"]`;
+  return get('form').querySelector(selector);
+}
+
+/** What an error of the server says: the field and its limit, if it has one. */
+function problemText(answer) {
+  if (!answer.field) return answer.error ?? t('failed');
+  const [first, member] = answer.field.split('.');
+  const name = member ? `${t(first)}: ${t(member)}` : t(first);
+  return t('limit', { field: name, limit: answer.limit });
+}
+
+function showProblem(answer) {
+  get('form').querySelectorAll('[aria-invalid]').forEach((it) => it.removeAttribute('aria-invalid'));
+  get('problem').textContent = answer ? problemText(answer) : '';
+  const field = answer?.field && fieldOf(answer.field);
+  if (field) {
+    field.setAttribute('aria-invalid', 'true');
+    field.focus();
+  }
+}
+
+// What the page asks the board for.
+
+async function post(path, body) {
+  const headers = { 'content-type': 'application/json', 'x-board-token': token };
+  try {
+    const response = await fetch(path, { method: 'POST', headers, body: JSON.stringify(body) });
+    return { ok: response.ok, answer: await response.json() };
+  } catch {
+    return { ok: false, answer: { error: t('unreachable') } };
+  }
+}
+
+async function startRace(setup) {
+  const { ok, answer } = await post('race', setup);
+  showProblem(ok ? null : answer);
+}
+
+async function inject(fault) {
+  const { ok, answer } = await post('fault', fault);
+  return ok ? answer.witness : problemText(answer);
+}
+
+// Events.
+
+function begin(race, setup) {
+  model = new RaceModel(race, setup);
+  player.restart();
+  announced = new Set();
+  views.forEach((view, index) => view.reset(model.lanes[index]));
+  fillForm(setup);
+  if (!isReplay) history.replaceState(null, '', location.search + addressOf(setup));
+}
+
+function take({ race, setup, events }) {
+  if (setup) begin(race, setup);
+  if (!model) return;
+  events.forEach((event) => model.add(event));
+  refreshState();
+}
+
+function connect() {
+  const source = new EventSource(`events?token=${encodeURIComponent(token)}`);
+  source.addEventListener('message', (message) => {
+    isLost = false;
+    take(JSON.parse(message.data));
+  });
+  source.addEventListener('error', () => {
+    isLost = true;
+    refreshState();
+  });
+}
+
+function refreshState() {
+  const state = model?.state ?? 'opening';
+  const isBusy = Boolean(model) && !model.isOver;
+  const text = isLost ? t('unreachable') : t(`state_${state}`, { detail: model?.detail ?? '' });
+  setText(get('state'), text);
+  get('state').classList.toggle('failed', isLost || state === 'failed');
+  get('start').disabled = isBusy || isLost;
+  get('save').setAttribute('aria-disabled', String(!model));
+  views.forEach((view) => view.setFaults(state === 'running' && !isLost));
+}
+
+// Time.
+
+function drawTicks() {
+  const end = Math.max(1, model.known);
+  const ticks = [];
+  model.lanes.forEach((lane, index) => {
+    for (const time of [lane.oversoldAt, lane.secondAt]) {
+      if (time <= player.limit(model)) ticks.push([time, LANES[index]]);
+    }
+    for (const { t: time, phase } of lane.marks) {
+      if (phase !== 'witness') ticks.push([time, 'fault']);
+    }
+  });
+  const key = `${end} ${ticks.length}`;
+  if (get('ticks').dataset.key === key) return;
+  get('ticks').dataset.key = key;
+  get('ticks').replaceChildren(...ticks.map(([time, name]) => {
+    const tick = element('i', '', name);
+    tick.style.left = `${(time / end) * 100}%`;
+    return tick;
+  }));
+}
+
+function refreshTime() {
+  const scrubber = get('scrubber');
+  scrubber.max = String(Math.ceil(model.known / 1000));
+  scrubber.value = String(Math.round(player.head / 1000));
+  scrubber.setAttribute('aria-valuetext', seconds(player.head));
+  setText(get('clock'), `${seconds(player.head)} / ${seconds(model.known)}`);
+  setText(get('play'), t(player.isPlaying ? 'pause' : 'play'));
+  get('jump').disabled = model.violatedAt === Infinity;
+  drawTicks();
+}
+
+/** Tells what a reader who does not see the lanes has to know, each once. */
+function announceNews() {
+  model.lanes.forEach((lane, index) => {
+    const say = (key, text) => {
+      if (announced.has(key + index)) return;
+      announced.add(key + index);
+      announce(`${t(LANES[index])}: ${text}`);
+    };
+    if (lane.secondAt <= player.head) say('second', t('news_second', { at: seconds(lane.secondAt) }));
+    if (lane.oversoldAt <= player.head) {
+      say('oversold', t('news_oversold', { at: seconds(lane.oversoldAt) }));
+    }
+    if (lane.verdict && player.head >= lane.known) say('verdict', t('outcome', lane.verdict));
+  });
+}
+
+let lastFrame = performance.now();
+let lastPicture = 0;
+function frame(now) {
+  if (model) {
+    player.tick(model, now - lastFrame);
+    if (!calm.matches || !player.isPlaying || now - lastPicture >= CALM_MS) {
+      lastPicture = now;
+      views.forEach((view) => view.update(player.head, span));
+      refreshTime();
+      announceNews();
+    }
+  }
+  lastFrame = now;
+  requestAnimationFrame(frame);
+}
+
+// Controls.
+
+const actions = {
+  play: () => player.toggle(model),
+  back: () => player.back(model),
+  step: () => player.step(model),
+  jump: () => { if (model.violatedAt < Infinity) player.show(model.violatedAt); },
+};
+for (const [id, act] of Object.entries(actions)) {
+  get(id).addEventListener('click', () => { if (model) act(); });
+}
+get('speed').addEventListener('change', (event) => { player.speed = Number(event.target.value); });
+get('window').addEventListener('change', (event) => { span = Number(event.target.value); });
+get('scrubber').addEventListener('input', (event) => {
+  player.show(Number(event.target.value) * 1000);
+});
+get('form').addEventListener('submit', (event) => {
+  event.preventDefault();
+  startRace(setupOfForm());
+});
+get('save').addEventListener('click', (event) => { if (!model) event.preventDefault(); });
+get('language').addEventListener('click', () => {
+  switchLanguage();
+  translate();
+});
+const KEYS = { ' ': 'play', ',': 'back', '.': 'step', v: 'jump' };
+addEventListener('keydown', (event) => {
+  const isField = event.target.closest?.('input:not([type=range]), select, button, a, summary');
+  const action = KEYS[event.key];
+  if (!model || isField || !action || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  actions[action]();
+});
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', readPalette);
+
+function translate() {
+  applyWords();
+  views.forEach((view) => view.translate());
+  refreshState();
+}
+
+for (const name of LANES) {
+  const fields = document.querySelector(`[data-lane="${name}"]`);
+  fields.append(get('cell-template').content.cloneNode(true));
+}
+document.body.classList.toggle('replay', isReplay);
+get('save').href = `save?token=${encodeURIComponent(token)}`;
+readPalette();
+translate();
+requestAnimationFrame(frame);
+if (isReplay) {
+  take(saved);
+} else {
+  connect();
+  startRace({ ...setupOfAddress(), first: true });
+}

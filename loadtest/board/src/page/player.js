@@ -1,1 +1,52 @@
-// player
+// The time that is shown: it plays, stops, steps, and is dragged.
+
+/** How far the shown time stays behind a race that runs, so that most answers are known. */
+const LAG = 200000;
+/** The longest step of one frame: a page in the background does not jump. */
+const MAX_FRAME_MS = 100;
+
+class Player {
+  constructor() {
+    this.head = 0;
+    this.speed = 1;
+    this.isPlaying = true;
+  }
+
+  restart() {
+    this.head = 0;
+    this.isPlaying = true;
+  }
+
+  /** The last moment that may be shown. */
+  limit(model) {
+    return model.isOver ? model.known : Math.max(0, model.known - LAG);
+  }
+
+  tick(model, milliseconds) {
+    if (!this.isPlaying) return;
+    const step = Math.min(milliseconds, MAX_FRAME_MS) * 1000 * this.speed;
+    const limit = this.limit(model);
+    // A page that reads a race that is far ahead of it catches up.
+    const isBehind = !model.isOver && this.speed === 1 && limit - this.head > 10 * LAG;
+    this.head = isBehind ? limit : Math.min(this.head + step, Math.max(limit, this.head));
+    if (model.isOver && this.head >= limit) this.isPlaying = false;
+  }
+
+  toggle(model) {
+    if (!this.isPlaying && model.isOver && this.head >= this.limit(model)) this.head = 0;
+    this.isPlaying = !this.isPlaying;
+  }
+
+  show(time) {
+    this.isPlaying = false;
+    this.head = Math.max(0, time);
+  }
+
+  step(model) {
+    this.show(Math.min(model.after(this.head), this.limit(model)));
+  }
+
+  back(model) {
+    this.show(model.before(this.head));
+  }
+}

@@ -1,1 +1,60 @@
-// words
+// The page's texts, in the language of the reader.
+
+const STRINGS = JSON.parse(document.getElementById('strings').textContent);
+const LANGUAGES = Object.keys(STRINGS);
+const REMEMBERED = 'board-language';
+
+/** What the browser remembers; some browsers refuse to for files. */
+function remembered(key) {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+function remember(key, value) {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    // The language is then chosen again at the next visit.
+  }
+}
+
+function preferredLanguage() {
+  const wanted = [remembered(REMEMBERED), ...navigator.languages];
+  const known = wanted.map((one) => one?.split('-')[0]).find((one) => LANGUAGES.includes(one));
+  return known ?? LANGUAGES[0];
+}
+
+let language = preferredLanguage();
+
+/** The text of that key, with `{name}` replaced by the value of that name. */
+function t(key, values = {}) {
+  const text = STRINGS[language][key] ?? key;
+  return text.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? '');
+}
+
+/** Whether there is a text of that key. */
+function hasText(key) {
+  return Object.hasOwn(STRINGS[language], key);
+}
+
+function applyWords(root = document) {
+  root.querySelectorAll('[data-t]').forEach((it) => { it.textContent = t(it.dataset.t); });
+  root.querySelectorAll('[data-t-label]').forEach((it) => {
+    it.setAttribute('aria-label', t(it.dataset.tLabel));
+  });
+  document.documentElement.lang = language;
+  document.title = t('title');
+}
+
+function switchLanguage() {
+  language = LANGUAGES[(LANGUAGES.indexOf(language) + 1) % LANGUAGES.length];
+  remember(REMEMBERED, language);
+}
+
+/** Microseconds as seconds to the millisecond. */
+function seconds(micros) {
+  return `${(micros / 1e6).toFixed(3)} s`;
+}
