@@ -66,8 +66,8 @@ kill-rounds: install-servers dev-binaries ## Kill replicas at random moments, 20
 	KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked -p seckill --test service kill:: \
 	  -- --nocapture --test-threads 1
 
-up: ready ## Start a private cluster and print the web page's address; Ctrl-C ends it
-	target/demo/loadtest up $(ARGS)
+up: ready ## Start a private cluster, print the addresses of page and race board; Ctrl-C ends it
+	target/demo/loadtest up --board $(ARGS)
 
 # What a first call downloads and makes; both figures are those of `make demo` on a bare Debian.
 first := the first build fetches about 300 crates (40 MB) and takes 1 GB in target/demo/

@@ -100,7 +100,8 @@ enum Command {
     /// Starts a private database server, Redis, replicas in development mode and HAProxy, and puts
     /// two vouchers on sale: one open, one a minute later. It prints the address of everything,
     /// with lines to paste into a shell. It reports each replica that ends, and takes everything
-    /// down on Ctrl-C.
+    /// down on Ctrl-C. With --board it serves the race board as well, whose deployments start when
+    /// its page is first opened.
     Up(up::UpArgs),
 }
 

@@ -12,6 +12,7 @@
 //! - [`loadtest_load`]: a load, its history, and all calls of the service.
 //! - [`loadtest_judge`]: the rules of a sale, and what a verdict is made of.
 //! - [`loadtest_lab`]: cells, faults, predictions, injected bugs.
+//! - [`loadtest_board`]: two cells side by side, live in a browser.
 //! - [`loadtest_report`]: tables, prose, files, the page.
 //! - [`mod@bench`]: figures beside the bare transaction, and their bars.
 //! - [`run`] and [`up`]: the commands of these names.

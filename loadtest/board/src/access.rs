@@ -51,9 +51,9 @@ impl Access {
         if origin.map_or(needs_origin, |origin| !is_own(origin)) {
             return Some("the Origin is not this board");
         }
-        let in_query = uri.query().and_then(|query| {
-            query.split('&').find_map(|pair| pair.strip_prefix("token="))
-        });
+        let in_query = uri
+            .query()
+            .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("token=")));
         let token = if needs_origin { text(TOKEN_HEADER) } else { in_query };
         (token != Some(&self.token))
             .then_some("the token is missing or wrong: open the address that was printed")

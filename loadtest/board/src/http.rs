@@ -259,8 +259,7 @@ impl LogReader {
                     let LogPosition { race, next } = slice.position;
                     let setup = slice.setup.as_deref().unwrap_or("null");
                     let events = &slice.events;
-                    let text =
-                        format!("{{\"race\":{race},\"setup\":{setup},\"events\":{events}}}");
+                    let text = format!("{{\"race\":{race},\"setup\":{setup},\"events\":{events}}}");
                     return Some(Event::default().id(format!("{race}.{next}")).data(text));
                 }
                 self.growth.changed().await.ok()?;

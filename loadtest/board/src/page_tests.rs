@@ -1,1 +1,99 @@
+//! What the page is made of.
 
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::event_log::{EventLog, LogPosition, MAX_BYTES, Priority, RESERVE_BYTES};
+
+/// What issue of a saved race may have at most, in bytes.
+const MAX_SAVED_BYTES: usize = 1_500_000;
+
+fn keys(language: &str) -> BTreeSet<String> {
+    let all: Value = serde_json::from_str(STRINGS).expect("JSON");
+    let texts = all[language].as_object().expect("a table");
+    for (key, text) in texts {
+        assert!(text.as_str().is_some_and(|text| !text.is_empty()), "{language}: {key}");
+    }
+    texts.keys().cloned().collect()
+}
+
+#[test]
+fn both_languages_have_the_same_texts_with_the_same_values() {
+    assert_eq!(keys("en"), keys("zh"));
+    let all: Value = serde_json::from_str(STRINGS).expect("JSON");
+    assert_eq!(all.as_object().map(serde_json::Map::len), Some(2), "no third language is untested");
+    let values = |text: &Value| {
+        let parts = text.as_str().unwrap_or_default().split('{').skip(1);
+        let names = parts.filter_map(|part| part.split_once('}')).map(|(name, _)| name.to_owned());
+        names.collect::<BTreeSet<_>>()
+    };
+    for key in keys("en") {
+        assert_eq!(values(&all["en"][&key]), values(&all["zh"][&key]), "{key}");
+    }
+}
+
+/// The words between these marks.
+fn named(text: &str, before: &str, after: char) -> Vec<String> {
+    let parts = text.split(before).skip(1);
+    parts.filter_map(|part| part.split_once(after)).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn every_text_that_the_page_names_is_in_the_table() {
+    let known = keys("en");
+    let mut wanted = named(FRAME, "data-t=\"", '"');
+    wanted.extend(named(FRAME, "data-t-label=\"", '"'));
+    let script = SCRIPT.join("\n");
+    wanted.extend(named(&script, " t('", '\''));
+    wanted.extend(named(&script, "(t('", '\''));
+    assert!(wanted.len() > 60, "{}", wanted.len());
+    for key in wanted {
+        assert!(known.contains(&key), "{key}");
+    }
+    // Those that are put together from a prefix and a name.
+    let rules = loadtest_judge::verdict::Rule::ALL.map(|rule| format!("rule_{}", rule.name()));
+    let faults = loadtest_lab::faults::FaultAction::ALL;
+    let faults = faults.map(|action| format!("fault_{}", action.name()));
+    let states = ["opening", "preparing", "running", "done", "failed"];
+    let states = states.map(|state| format!("state_{state}"));
+    for key in rules.iter().chain(&faults).chain(&states) {
+        assert!(known.contains(key), "{key}");
+    }
+}
+
+#[test]
+fn a_saved_page_of_the_longest_race_is_one_small_file_that_loads_nothing() {
+    let log = EventLog::default();
+    log.begin(json!({"seed": 1}).to_string());
+    let event = json!("<script>").to_string().repeat(1);
+    while log.left_out() == 0 {
+        log.push(format!("[{event},{}]", "1".repeat(200)), Priority::Request);
+    }
+    log.push(json!("</script>{{script}}").to_string(), Priority::Race);
+    let all = log.read(LogPosition::default(), usize::MAX).expect("all of it");
+    let page = saved(&all);
+    assert!(page.contains("\\u003c/script>"), "a text cannot end the data");
+    for outside in [" src=", "@import", "url(", "://"] {
+        let found = page.replace("http://127.0.0.1", "");
+        assert!(!found.contains(outside), "{outside}");
+    }
+    // Each sign `<` of the data takes six bytes; real events have none.
+    let frame = saved(&log_of_nothing()).len();
+    assert!(frame + MAX_BYTES + RESERVE_BYTES <= MAX_SAVED_BYTES, "{frame} bytes of page");
+}
+
+fn log_of_nothing() -> LogSlice {
+    let log = EventLog::default();
+    log.begin("{}".to_owned());
+    log.read(LogPosition::default(), usize::MAX).expect("a race")
+}
+
+#[test]
+fn the_live_page_runs_only_its_own_script() {
+    let page = live("n1");
+    assert!(page.contains("<script type=\"module\" nonce=\"n1\">"));
+    assert!(page.contains("<option>redisson</option>"), "every kind can be chosen");
+    assert!(!page.contains("{{"), "nothing is left to fill in");
+}

@@ -24,7 +24,7 @@ pub const SEEDS: RangeInclusive<u64> = 0..=9_007_199_254_740_991;
 /// Simultaneous requests of each user.
 pub const REQUESTS_PER_USER: usize = 3;
 /// Users who arrive in a second.
-pub const USERS_PER_S: f64 = 40.0;
+pub const USERS_PER_S: f64 = 25.0;
 /// Extra work inside the locked section: long enough to be seen.
 const WORK_MS: u64 = 15;
 /// The names of the lanes.
@@ -64,7 +64,7 @@ impl Default for RaceSetup {
     fn default() -> Self {
         let lane = |lock| CellAxes { lock, scope: Scope::User, guards: Guards::Off, replicas: 3 };
         let lanes = [lane(Lock::Local), lane(Lock::DEFAULT)];
-        Self { seed: 1, users: 200, stock: 200, lanes }
+        Self { seed: 1, users: 300, stock: 300, lanes }
     }
 }
 
@@ -81,10 +81,10 @@ impl RaceSetup {
             let Some(value) = object.get(name) else { continue };
             let object = members(value, name, &["lock", "scope", "guards", "replicas"])?;
             let field = |member: &str| format!("{name}.{member}");
-            lane.lock = choice(object, "lock", &field("lock"), "a kind of lock")?
-                .unwrap_or(lane.lock);
-            lane.scope = choice(object, "scope", &field("scope"), "user or voucher")?
-                .unwrap_or(lane.scope);
+            lane.lock =
+                choice(object, "lock", &field("lock"), "a kind of lock")?.unwrap_or(lane.lock);
+            lane.scope =
+                choice(object, "scope", &field("scope"), "user or voucher")?.unwrap_or(lane.scope);
             lane.guards =
                 choice(object, "guards", &field("guards"), "on or off")?.unwrap_or(lane.guards);
             let replicas = number(object, "replicas", &field("replicas"), &REPLICAS)?;

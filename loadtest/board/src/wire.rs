@@ -139,12 +139,8 @@ mod tests {
 
     #[test]
     fn an_end_has_its_hold_only_if_a_lock_was_held() {
-        let tap = LaneTap {
-            lane: 1,
-            zero_ns: 1_000_000,
-            users: Arc::default(),
-            log: Arc::default(),
-        };
+        let tap =
+            LaneTap { lane: 1, zero_ns: 1_000_000, users: Arc::default(), log: Arc::default() };
         let end = Completion { t: 5_000_000, n: 7, ..Completion::default() };
         assert_eq!(tap.end("u", &end), r#"["u",1,4000,7,null,null]"#);
         let held = Completion {

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use loadtest_measure::error::{Error, Result};
 use tempfile::TempDir;
 
-use crate::history::{
-    Begin, Event, EventObserver, History, Offer, ReadError, Reader, Recorder,
-};
+use crate::history::{Begin, Event, EventObserver, History, Offer, ReadError, Reader, Recorder};
 use crate::plan::Plan;
 
 /// Ids of the orders that each user was told of, by voucher and user.

@@ -2,7 +2,8 @@
 
 const ROW = 62;
 const HEAD_AT = 0.86;
-const LABELS = 4;
+/** The height of the row of requests without an answer. */
+const REST = 40;
 
 let palette = {};
 
@@ -27,7 +28,7 @@ class LaneCanvas {
   }
 
   resize(rows) {
-    const [width, height] = [this.canvas.clientWidth, rows * ROW];
+    const [width, height] = [this.canvas.clientWidth, (rows - 1) * ROW + REST];
     const scale = window.devicePixelRatio || 1;
     const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
     if (this.canvas.width !== w || this.canvas.height !== h) {
@@ -47,19 +48,24 @@ class LaneCanvas {
     context.clearRect(0, 0, this.width, this.height);
     context.font = '11px system-ui, sans-serif';
     context.textBaseline = 'top';
+    const box = (request) => {
+      const isOpen = request.end === null;
+      const slots = isOpen ? 8 : Math.max(4, lane.slots.get(request.replica)?.length ?? 4);
+      const pitch = ((isOpen ? REST : ROW) - 20) / slots;
+      const slot = isOpen ? request.n % slots : request.slot;
+      const top = y(isOpen ? null : request.replica) + 17 + slot * pitch;
+      return { top, height: Math.max(2, pitch - 1.5) };
+    };
+    const overlaps = this.overlapsIn(lane, head, left);
     this.drawGrid(left, span, x);
+    this.shadeOverlaps(overlaps, head, x);
     this.drawSpans(lane, head, x, y);
     for (const request of lane.between(left, head)) {
-      const isOpen = request.end === null;
-      const row = y(isOpen ? null : request.replica);
-      const slots = isOpen ? 8 : Math.max(4, lane.slots.get(request.replica)?.length ?? 4);
-      const pitch = (ROW - 20) / slots;
-      const slot = isOpen ? request.n % slots : request.slot;
-      const top = row + 17 + slot * pitch;
-      this.drawRequest(request, { head, x, top, height: Math.max(2, pitch - 1.5) });
+      this.drawRequest(request, { head, x, ...box(request) });
     }
-    this.drawOverlaps(lane, head, left, { x, y });
+    overlaps.forEach((one) => this.markOverlap(one, head, { x, box }));
     this.drawRows(rows);
+    this.nameOverlaps(lane, overlaps, { x, y });
     context.fillStyle = palette.ink;
     context.fillRect(x(head), 0, 1.5, this.height);
   }
@@ -68,12 +74,12 @@ class LaneCanvas {
     const steps = [1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6];
     const step = steps.find((one) => (one / span) * this.width > 70) ?? 2e6;
     const context = this.context;
-    const row = this.height - ROW;
     for (let time = Math.ceil(Math.max(left, 0) / step) * step; time < left + span; time += step) {
       context.fillStyle = palette.line;
       context.fillRect(x(time), 0, 1, this.height);
       context.fillStyle = palette.muted;
-      context.fillText(`${(time / 1e6).toFixed(step < 1e5 ? 2 : 1)} s`, x(time) + 3, row + ROW - 13);
+      const text = `${(time / 1e6).toFixed(step < 1e5 ? 2 : 1)} s`;
+      context.fillText(text, x(time) + 3, this.height - 12);
     }
   }
 
@@ -134,37 +140,66 @@ class LaneCanvas {
       context.fillText('✕', x(request.until) - 4, top - 3);
     }
     if (request.isSecond && request.end <= head) {
-      context.strokeStyle = palette.bad;
-      context.lineWidth = 2;
-      const length = Math.max(4, x(end) - x(request.start));
-      context.strokeRect(x(request.start), top - 1, length, height + 2);
+      context.fillStyle = palette.bad;
+      context.beginPath();
+      const radius = Math.min(4, Math.max(1.5, height * 0.6));
+      context.arc(x(request.end), top + height / 2, radius, 0, 2 * Math.PI);
+      context.fill();
     }
   }
 
-  /** A band over both rows; the newest are named. */
-  drawOverlaps(lane, head, left, { x, y }) {
-    const context = this.context;
-    const end = firstAbove(lane.overlaps, head, (it) => it.from);
+  /** The overlaps in the window, the newest first. */
+  overlapsIn(lane, head, left) {
     const seen = [];
-    for (let at = end - 1; at >= 0 && lane.overlaps[at].from > left - 1e6; at -= 1) {
-      const one = lane.overlaps[at];
-      if (one.until >= left) seen.push(one);
+    const end = firstAbove(lane.overlaps, head, (it) => it.from);
+    for (let at = end - 1; at >= 0 && lane.overlaps[at].from > left - lane.longest; at -= 1) {
+      if (lane.overlaps[at].until >= left) seen.push(lane.overlaps[at]);
     }
-    seen.forEach((one, index) => {
-      const tops = [y(one.a.replica), y(one.b.replica)].sort((a, b) => a - b);
-      const [from, wide] = [x(one.from), Math.max(2, x(Math.min(one.until, head)) - x(one.from))];
-      context.fillStyle = palette.shade;
-      context.fillRect(from, tops[0] + 15, wide, tops[1] - tops[0] + ROW - 17);
-      if (index >= LABELS) return;
-      const text = overlapText(lane, one);
-      const length = context.measureText(text).width + 6;
-      const at = Math.max(2, Math.min(from, this.width - length));
-      const top = tops[0] + 2 + (tops[0] === 0 ? 0 : 0);
+    return seen;
+  }
+
+  /** Shades the time in which some lock had two holders, once however many they are. */
+  shadeOverlaps(overlaps, head, x) {
+    const context = this.context;
+    context.fillStyle = palette.shade;
+    let shadedFrom = Infinity;
+    for (const one of overlaps) {
+      const [from, until] = [one.from, Math.min(one.until, head, shadedFrom)];
+      shadedFrom = Math.min(shadedFrom, from);
+      if (until > from) context.fillRect(x(from), 0, x(until) - x(from), this.height - REST);
+    }
+  }
+
+  /** Marks the part of both bars that overlaps, and joins them. */
+  markOverlap(one, head, { x, box }) {
+    const context = this.context;
+    const [from, until] = [x(one.from), x(Math.min(one.until, head))];
+    const tops = [one.a, one.b].map((request) => {
+      const { top, height } = box(request);
+      const strip = Math.max(2, height * 0.45);
       context.fillStyle = palette.bad;
-      context.fillRect(at, top + (index % 2) * 12, length, 12);
-      context.fillStyle = palette.paper;
-      context.fillText(text, at + 3, top + (index % 2) * 12 + 1);
+      context.fillRect(from, top + height - strip, Math.max(2, until - from), strip);
+      return top + height / 2;
     });
+    context.fillRect(from, Math.min(...tops), 1, Math.abs(tops[0] - tops[1]));
+  }
+
+  /** Names the newest overlaps, each in the row of its second holder. */
+  nameOverlaps(lane, overlaps, { x, y }) {
+    const context = this.context;
+    const taken = new Set();
+    for (const one of overlaps) {
+      const text = overlapText(lane, one);
+      const row = y(one.b.replica);
+      if (taken.has(row) || taken.has(text)) continue;
+      taken.add(row).add(text);
+      const length = context.measureText(text).width + 6;
+      const at = Math.max(24, Math.min(x(one.from), this.width - length));
+      context.fillStyle = palette.bad;
+      context.fillRect(at, row + 2, length, 13);
+      context.fillStyle = palette.paper;
+      context.fillText(text, at + 3, row + 3);
+    }
   }
 }
 

@@ -156,6 +156,9 @@ class LaneView {
     const figures = element('span', ` ${detail} `, 'detail');
     figures.lang = 'en';
     row.append(element('b', `✗ ${t(`rule_${rule}`)}`), figures);
+    const { scope, guards } = this.lane.cell;
+    const isUnprotected = rule === 'stock_adds_up' && scope === 'user' && guards === 'off';
+    if (isUnprotected) row.append(element('span', t('why_stock'), 'detail'));
     for (const n of [...new Set(proofs.flat())].slice(0, 8)) {
       const request = this.lane.byNumber.get(n);
       const button = element('button', `#${n}`);

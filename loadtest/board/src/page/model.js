@@ -39,7 +39,7 @@ class LaneModel {
     this.firstOrders = new Map();
     this.holds = new Map();
     this.overlaps = [];
-    this.overlapCount = 0;
+    this.noted = new Set();
     this.marks = [];
     this.spans = [];
     this.notes = [];
@@ -109,12 +109,14 @@ class LaneModel {
   }
 
   overlap(a, b) {
-    this.overlapCount += 1;
     if (this.overlaps.length >= MAX_OVERLAPS) return;
     const [from, until] = [Math.max(a.from, b.from), Math.min(a.until, b.until)];
     const one = { from, until: Math.max(until, from), a, b };
     insertSorted(this.overlaps, one, (it) => it.from);
-    this.note(one.from, 'overlap', { one });
+    // One line of the log for each lock; the bars show the others.
+    const key = this.cell.scope === 'user' ? b.user : 0;
+    if (!this.noted.has(key)) this.note(one.from, 'overlap', { one });
+    this.noted.add(key);
   }
 
   order(request) {

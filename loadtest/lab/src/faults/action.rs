@@ -89,8 +89,7 @@ impl FaultAction {
         if self == Self::FlushRedis {
             let redis = deployment.redis().clone();
             let database = deployment.redis_database();
-            let (keys, locks) =
-                blocking(move || redis::flush_once(&redis, database, lock)).await?;
+            let (keys, locks) = blocking(move || redis::flush_once(&redis, database, lock)).await?;
             return Ok(format!("FLUSHALL removed {keys} keys, {locks} of them locks"));
         }
         let name = replica_name(index);
@@ -112,7 +111,9 @@ impl FaultAction {
             return Err(Error::Usage(format!("{name} {state}: it cannot {}", self.name())));
         }
         match self {
-            Self::CutRedis | Self::HealRedis => self.on_link(deployment.proxies(index, Link::Redis)),
+            Self::CutRedis | Self::HealRedis => {
+                self.on_link(deployment.proxies(index, Link::Redis))
+            }
             _ => self.on_process(replica, &name).await,
         }
     }
@@ -130,7 +131,9 @@ impl FaultAction {
         match self {
             Self::Freeze => witness(state == 'T', format!("{name} is in state {state}")),
             Self::Thaw => witness(state != 'T', format!("{name} is in state {state}")),
-            Self::Kill => witness(!replica.is_running(), format!("{name} was process {before}")),
+            Self::Kill => {
+                witness(!replica.is_running(), format!("{name}, process {before}, is gone"))
+            }
             _ => witness(before != after, format!("{name} was process {before} and is {after}")),
         }
     }

@@ -1,0 +1,262 @@
+//! The race board on real servers, in a real browser: a local lock sells twice to a user, the
+//! distributed one beside it does not, and nothing is left running afterwards.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use browser::{Browser, Screen};
+use serde_json::{Value, json};
+
+#[path = "../../tests/service/report/browser.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod browser;
+
+const LOADTEST: &str = env!("CARGO_BIN_EXE_loadtest");
+/// From opening the page to the first violation on the screen.
+const VIOLATION_WITHIN: Duration = Duration::from_secs(20);
+/// The longest time to anything else, on a busy machine.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// Between two looks.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A running `loadtest up --board`.
+struct BoardProcess {
+    child: Child,
+    lines: Receiver<String>,
+    url: String,
+    folder: PathBuf,
+}
+
+impl BoardProcess {
+    fn start() -> Self {
+        let seckill = Path::new(LOADTEST).with_file_name("seckill");
+        let missing = "is missing; `cargo build --workspace --bins` makes it";
+        assert!(seckill.is_file(), "{} {missing}", seckill.display());
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
+        let port = free.expect("a free port").port().to_string();
+        let mut command = Command::new(LOADTEST);
+        command.args(["up", "--board", "--replicas", "1", "--port", &port, "--seckill"]);
+        let mut child = command.arg(seckill).stdout(Stdio::piped()).spawn().expect("loadtest runs");
+        let (sender, lines) = channel();
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _test_is_over = sender.send(line);
+            }
+        });
+        let (url, folder) = (String::new(), PathBuf::new());
+        let mut process = Self { child, lines, url, folder };
+        let tokens = process.line_with(" --tokens ");
+        let file = tokens.split_whitespace().skip_while(|word| *word != "--tokens").nth(1);
+        process.folder = Path::new(file.expect("a file")).parent().expect("a folder").to_owned();
+        let line = process.line_with("race board");
+        process.url = line.split_whitespace().last().expect("an address").to_owned();
+        process
+    }
+
+    fn line_with(&mut self, words: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(DEADLINE).unwrap_or_else(|_| panic!("no {words}"));
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    /// Ctrl-C. It must end well, and its servers and their folder must be gone.
+    async fn interrupt(mut self) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill(1)");
+        assert!(sent.success());
+        self.line_with("Taking everything down.");
+        let status = self.child.wait().expect("its end");
+        assert_eq!(status.code(), Some(0));
+        let folder = self.folder.clone();
+        until("its folder is gone", DEADLINE, async || !folder.exists()).await;
+        let left = processes_in(&folder);
+        assert!(left.is_empty(), "still running: {left:?}");
+    }
+}
+
+impl Drop for BoardProcess {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Command lines of processes that name the folder.
+fn processes_in(folder: &Path) -> Vec<String> {
+    let name = folder.display().to_string();
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = all.filter_map(|it| std::fs::read_to_string(it.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(&name) && !line.contains("testbed-reaper")).collect()
+}
+
+async fn until(what: &str, within: Duration, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < within, "not within {within:?}: {what}");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// A page of the board.
+struct Page {
+    browser: Browser,
+}
+
+impl Page {
+    /// Waits until the expression is true.
+    async fn shows(&self, expression: &str, within: Duration) {
+        let body = format!("return Boolean({expression})");
+        until(expression, within, async || self.browser.run(&body).await == json!(true)).await;
+    }
+
+    async fn text(&self, selector: &str) -> String {
+        let body = format!("return document.querySelector('{selector}').innerText");
+        self.browser.run(&body).await.as_str().expect("a text").to_owned()
+    }
+
+    async fn click(&self, selector: &str) {
+        let found = self.browser.find(selector).await;
+        self.browser.click(&found[0]).await;
+    }
+
+    /// Presses a button of a lane's faults, and waits for what was seen.
+    async fn inject(&self, fault: &str, seen: &str) {
+        self.click(&format!("#lane-right .faults [data-t='fault_{fault}']")).await;
+        let answer = "document.querySelector('#lane-right .answer').textContent";
+        self.shows(&format!("{answer}.includes('{seen}')"), DEADLINE).await;
+    }
+
+    async fn numbers(&self, counter: &str) -> Vec<u64> {
+        let text = self.text(&format!("{counter} dd")).await;
+        let parts = text.split('/').map(|part| part.trim().parse());
+        parts.collect::<Result<_, _>>().expect("numbers")
+    }
+
+    async fn has_both_verdicts(&self) {
+        for lane in ["left", "right"] {
+            let verdict = format!("document.querySelector('#lane-{lane} .verdict:not([hidden])')");
+            self.shows(&verdict, DEADLINE).await;
+        }
+    }
+
+    /// What is shown at the end of the default race.
+    async fn tells_how_it_ended(&self) {
+        let left = self.text("#lane-left .outcome").await;
+        let right = self.text("#lane-right .outcome").await;
+        assert!(left.contains(" of 300 units") && !left.contains("twice: 0."), "{left}");
+        assert!(right.contains("Oversold: 0. Users who bought twice: 0."), "{right}");
+        let proofs = self.browser.find("#lane-left .broken button").await;
+        assert!(!proofs.is_empty(), "requests prove what the left lane broke");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_local_lock_sells_twice_within_20_s_of_opening_and_the_distributed_one_never() {
+    let board = tokio::task::spawn_blocking(BoardProcess::start).await.expect("a board");
+    let second = tokio::task::spawn_blocking(BoardProcess::start).await.expect("another board");
+    assert_ne!(address(&board.url), address(&second.url), "two boards at once");
+    let page = Page { browser: Browser::start().await };
+    page.browser.open(&board.url).await;
+    let red = "document.querySelector('#lane-left .counters .second.bad')";
+    page.shows(red, VIOLATION_WITHIN).await;
+    page.inject("freeze", "r1 is in state T").await;
+    let answer = page.browser.run(FROZEN_AGAIN).await;
+    assert_eq!(answer, json!([409, "r1 is frozen: it cannot freeze"]));
+    page.inject("thaw", "r1 is in state").await;
+    page.inject("flush-redis", "FLUSHALL removed").await;
+    page.has_both_verdicts().await;
+    page.tells_how_it_ended().await;
+    let [sold, second_orders] =
+        [page.numbers("#lane-left .sold").await, page.numbers("#lane-left .second").await];
+    assert!(sold[0] > sold[1] && second_orders[0] > 0, "{sold:?} {second_orders:?}");
+    assert_eq!(page.numbers("#lane-right .second").await, [0]);
+    assert_eq!(page.text("#lane-right .first dd").await, "–");
+    let faults = "document.querySelectorAll('#lane-right .log .fault').length >= 3";
+    page.shows(faults, DEADLINE).await;
+    times_can_be_chosen(&page).await;
+    let logged = page.browser.logged().await;
+    assert!(logged.iter().all(|line| line.contains("409")), "the page logged {logged:?}");
+    let saved = page.browser.run(SAVED).await;
+    replays_offline(&page, saved.as_str().expect("a page")).await;
+    drop(page);
+    second.interrupt().await;
+    board.interrupt().await;
+}
+
+fn address(url: &str) -> &str {
+    url.split_once('?').map_or(url, |(address, _)| address)
+}
+
+/// Asks for a second freeze of one replica, as another page may.
+const FROZEN_AGAIN: &str = "return (async () => { \
+    const token = new URLSearchParams(location.search).get('token'); \
+    const answer = await fetch('fault', { method: 'POST', \
+    headers: { 'content-type': 'application/json', 'x-board-token': token }, \
+    body: JSON.stringify({ lane: 'right', action: 'freeze', replica: 1 }) }); \
+    return [answer.status, (await answer.json()).error]; })()";
+
+/// The saved page, as the link gives it.
+const SAVED: &str = "return (async () => { \
+    const answer = await fetch(document.getElementById('save').href); \
+    return await answer.text(); })()";
+
+/// Jump, step, back, and the counters that belong to the moment.
+async fn times_can_be_chosen(page: &Page) {
+    let clock = async || page.text("#clock").await;
+    page.click("#jump").await;
+    let first = page.text("#lane-left .first dd").await;
+    let at_first = format!("document.getElementById('clock').innerText.startsWith('{first}')");
+    page.shows(&at_first, DEADLINE).await;
+    page.shows("document.querySelector('#lane-left .second dd').innerText === '1'", DEADLINE).await;
+    let before = clock().await;
+    page.click("#back").await;
+    page.shows("document.querySelector('#lane-left .second dd').innerText === '0'", DEADLINE).await;
+    page.shows("document.querySelector('#lane-left .verdict').hidden", DEADLINE).await;
+    page.click("#step").await;
+    let back = format!("document.getElementById('clock').innerText === '{before}'");
+    page.shows(&back, DEADLINE).await;
+    let address: Value = page.browser.run("return location.hash").await;
+    let address = address.as_str().expect("text");
+    assert!(address.contains("seed=1&") && address.contains("left=local,user,off,3"), "{address}");
+}
+
+/// The saved file shows the same end without a server, in both languages and on a phone.
+async fn replays_offline(page: &Page, saved: &str) {
+    assert!(saved.len() <= 1_500_000, "{} bytes", saved.len());
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("race.html");
+    std::fs::write(&file, saved).expect("written");
+    let browser = &page.browser;
+    browser.requested().await;
+    browser.look(Screen { width: 390, dark: true }).await;
+    browser.open(&format!("file://{}", file.display())).await;
+    page.shows("document.querySelector('#lane-left .counters .second.bad')", DEADLINE).await;
+    browser.run(TO_THE_END).await;
+    page.has_both_verdicts().await;
+    page.tells_how_it_ended().await;
+    let wide = browser.run("return document.documentElement.scrollWidth").await;
+    assert_eq!(wide, 390, "nothing is cut off on a phone");
+    page.click("#language").await;
+    assert_eq!(browser.run("return document.documentElement.lang").await, "zh");
+    let outcome = page.text("#lane-right .outcome").await;
+    assert!(outcome.contains("超卖：0"), "{outcome}");
+    let asked = browser.requested().await;
+    assert!(
+        asked.iter().all(|url| url.starts_with("file:") || url.starts_with("data:")),
+        "{asked:?}"
+    );
+    let logged = browser.logged().await;
+    assert!(logged.is_empty(), "the page logged {logged:?}");
+}
+
+/// Drags the scrubber to its end.
+const TO_THE_END: &str = "const it = document.getElementById('scrubber'); it.value = it.max; \
+    it.dispatchEvent(new Event('input'));";
