@@ -128,9 +128,9 @@ impl Page {
     }
 
     /// Presses a button of a lane's faults, and waits for what was seen.
-    async fn inject(&self, fault: &str, seen: &str) {
-        self.click(&format!("#lane-right .faults [data-t='fault_{fault}']")).await;
-        let answer = "document.querySelector('#lane-right .answer').textContent";
+    async fn inject(&self, (lane, fault): (&str, &str), seen: &str) {
+        self.click(&format!("#lane-{lane} .faults [data-t='fault_{fault}']")).await;
+        let answer = format!("document.querySelector('#lane-{lane} .answer').textContent");
         self.shows(&format!("{answer}.includes('{seen}')"), DEADLINE).await;
     }
 
@@ -167,11 +167,12 @@ async fn the_local_lock_sells_twice_within_20_s_of_opening_and_the_distributed_o
     page.browser.open(&board.url).await;
     let red = "document.querySelector('#lane-left .counters .second.bad')";
     page.shows(red, VIOLATION_WITHIN).await;
-    page.inject("freeze", "r1 is in state T").await;
+    page.inject(("right", "freeze"), "r1 is in state T").await;
     let answer = page.browser.run(FROZEN_AGAIN).await;
     assert_eq!(answer, json!([409, "r1 is frozen: it cannot freeze"]));
-    page.inject("thaw", "r1 is in state").await;
-    page.inject("flush-redis", "FLUSHALL removed").await;
+    page.inject(("right", "thaw"), "r1 is in state").await;
+    // In the right lane that may take a lock from its holder.
+    page.inject(("left", "flush-redis"), "FLUSHALL removed").await;
     page.has_both_verdicts().await;
     page.tells_how_it_ended().await;
     let [sold, second_orders] =
@@ -179,7 +180,7 @@ async fn the_local_lock_sells_twice_within_20_s_of_opening_and_the_distributed_o
     assert!(sold[0] > sold[1] && second_orders[0] > 0, "{sold:?} {second_orders:?}");
     assert_eq!(page.numbers("#lane-right .second").await, [0]);
     assert_eq!(page.text("#lane-right .first dd").await, "–");
-    let faults = "document.querySelectorAll('#lane-right .log .fault').length >= 3";
+    let faults = "document.querySelectorAll('#lane-right .log .fault').length >= 2";
     page.shows(faults, DEADLINE).await;
     times_can_be_chosen(&page).await;
     let logged = page.browser.logged().await;

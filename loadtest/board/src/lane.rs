@@ -55,10 +55,14 @@ impl Lane {
         if lane.as_ref().is_some_and(is_fit) {
             return Ok(());
         }
-        if let Some(old) = lane.take() {
-            old.deployment.end_and_drop().await?;
-        }
         let number = FIRST_NUMBER + u16::try_from(index).unwrap_or(0);
+        let schema = format!("sale_{number}");
+        if let Some(old) = lane.take()
+            && old.deployment.end_and_drop().await.is_err()
+        {
+            // Its Redis may have ended, which is no reason to keep its database.
+            cluster.drop_schema(&schema).await?;
+        }
         let spec = DeploymentSpec {
             number,
             replicas: place.replicas,
@@ -71,7 +75,7 @@ impl Lane {
             Ok(deployment) => deployment,
             Err(error) => {
                 // A database that was created is in the way of the next attempt.
-                let _ = cluster.drop_schema(&format!("sale_{number}")).await;
+                let _ = cluster.drop_schema(&schema).await;
                 return Err(error);
             }
         };

@@ -24,6 +24,7 @@ mod wire;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use loadtest_lab::cluster::Cluster;
 use loadtest_measure::error::{Error, Result};
@@ -38,6 +39,8 @@ use crate::race::Arena;
 
 /// The board's port, or any free one if that is in use.
 const DEFAULT_PORT: u16 = 8090;
+/// How long answers may take to end when the board ends.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A board that is being served.
 #[derive(Debug)]
@@ -79,7 +82,10 @@ impl Board {
 
     /// Ends races and the server, and takes the lanes down. `stop` must have been cancelled.
     pub async fn end(mut self) {
-        while self.tasks.join_next().await.is_some() {}
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        // A page that does not read would keep its connection.
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, ended).await;
+        self.tasks.shutdown().await;
         self.arena.take_down().await;
     }
 }

@@ -232,6 +232,7 @@ const actions = {
   play: () => player.toggle(model),
   back: () => player.back(model),
   step: () => player.step(model),
+  latest: () => player.latest(model),
   jump: () => { if (model.violatedAt < Infinity) player.show(model.violatedAt); },
 };
 for (const [id, act] of Object.entries(actions)) {
@@ -251,7 +252,7 @@ get('language').addEventListener('click', () => {
   switchLanguage();
   translate();
 });
-const KEYS = { ' ': 'play', ',': 'back', '.': 'step', v: 'jump' };
+const KEYS = { ' ': 'play', ',': 'back', '.': 'step', v: 'jump', l: 'latest' };
 addEventListener('keydown', (event) => {
   const isField = event.target.closest?.('input:not([type=range]), select, button, a, summary');
   const action = KEYS[event.key];
@@ -260,6 +261,8 @@ addEventListener('keydown', (event) => {
   actions[action]();
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', readPalette);
+// Another race was pasted into the address.
+addEventListener('hashchange', () => { if (!isReplay) startRace(setupOfAddress()); });
 
 function translate() {
   applyWords();

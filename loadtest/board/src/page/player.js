@@ -26,9 +26,7 @@ class Player {
     if (!this.isPlaying) return;
     const step = Math.min(milliseconds, MAX_FRAME_MS) * 1000 * this.speed;
     const limit = this.limit(model);
-    // A page that reads a race that is far ahead of it catches up.
-    const isBehind = !model.isOver && this.speed === 1 && limit - this.head > 10 * LAG;
-    this.head = isBehind ? limit : Math.min(this.head + step, Math.max(limit, this.head));
+    this.head = Math.min(this.head + step, Math.max(limit, this.head));
     if (model.isOver && this.head >= limit) this.isPlaying = false;
   }
 
@@ -40,6 +38,12 @@ class Player {
   show(time) {
     this.isPlaying = false;
     this.head = Math.max(0, time);
+  }
+
+  /** Shows the newest moment, and goes on from there. */
+  latest(model) {
+    this.head = this.limit(model);
+    this.isPlaying = !model.isOver;
   }
 
   step(model) {
