@@ -1,5 +1,5 @@
-//! The race board on real servers, in a real browser: a local lock sells twice to a user, the
-//! distributed one beside it does not, and nothing is left running afterwards.
+//! The race board on real servers, in a real browser: a local lock sells twice to a user, and the
+//! distributed one beside it does not. Nothing is left running afterwards.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;

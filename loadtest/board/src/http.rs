@@ -136,10 +136,10 @@ async fn save(State(state): Board) -> Response {
 }
 
 /// The members of a body that is a JSON object.
-fn object(body: &Bytes) -> Result<Value, Response> {
+fn object(body: &Bytes) -> Result<Value, FieldError> {
     serde_json::from_slice(body).ok().filter(Value::is_object).ok_or_else(|| {
         let (field, limit) = ("the body".to_owned(), "a JSON object".to_owned());
-        bad_field(&FieldError { field, limit })
+        FieldError { field, limit }
     })
 }
 
@@ -147,7 +147,7 @@ fn object(body: &Bytes) -> Result<Value, Response> {
 async fn start_race(State(state): Board, body: Bytes) -> Response {
     let mut value = match object(&body) {
         Ok(value) => value,
-        Err(response) => return response,
+        Err(error) => return bad_field(&error),
     };
     let first = value.as_object_mut().and_then(|members| members.remove("first"));
     let is_first = first == Some(Value::Bool(true));
@@ -172,11 +172,7 @@ async fn start_race(State(state): Board, body: Bytes) -> Response {
 
 /// Injects a fault and tells what was seen of it.
 async fn inject_fault(State(state): Board, body: Bytes) -> Response {
-    let value = match object(&body) {
-        Ok(value) => value,
-        Err(response) => return response,
-    };
-    let (lane, action, replica) = match parse_fault(&value) {
+    let (lane, action, replica) = match object(&body).and_then(|value| parse_fault(&value)) {
         Ok(fault) => fault,
         Err(error) => return bad_field(&error),
     };

@@ -15,7 +15,7 @@ use crate::setup::RaceSetup;
 /// How long anything may take here on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A board whose orders nobody carries out, unless the test does.
+/// A board whose orders are left to the test.
 struct TestBoard {
     origin: String,
     token: String,
@@ -89,7 +89,7 @@ impl EventReader {
         }
     }
 
-    /// Events until there are so many; the last id.
+    /// That number of events, and the last id.
     async fn read(&mut self, count: usize) -> (Vec<Value>, String) {
         let (mut all, mut last) = (Vec::new(), String::new());
         while all.len() < count {

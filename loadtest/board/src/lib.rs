@@ -64,8 +64,10 @@ impl Board {
         let url = state.url();
         let mut tasks = JoinSet::new();
         let (racing, stopped) = (arena.clone(), stop.clone());
-        let races = async move { racing.carry_out(orders).await };
-        tasks.spawn(async move { stopped.run_until_cancelled(races).await.unwrap_or(()) });
+        tasks.spawn(async move {
+            let races = Box::pin(racing.carry_out(orders));
+            stopped.run_until_cancelled(races).await.unwrap_or(());
+        });
         let until = stop.clone().cancelled_owned();
         let server = axum::serve(listener, http::router(state)).with_graceful_shutdown(until);
         tasks.spawn(async move {

@@ -47,7 +47,7 @@ impl Arena {
         let Orders { mut races, faults: [left, right] } = orders;
         let racing = async {
             while let Some(RaceOrder { setup, turn }) = races.recv().await {
-                self.race(&setup).await;
+                Box::pin(self.race(&setup)).await;
                 drop(turn);
             }
         };
@@ -70,7 +70,7 @@ impl Arena {
         let began = Instant::now();
         self.log.begin(serde_json::to_string(setup).unwrap_or_default());
         self.tell(BOTH, began, ("preparing", ""));
-        match self.run(setup).await {
+        match Box::pin(self.run(setup)).await {
             Ok(zero) => self.tell(BOTH, zero, ("done", "")),
             Err(error) => self.tell(BOTH, began, ("failed", &error.sentence())),
         }

@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{CellAxes, Load};
-use loadtest_lab::cell_plan::{CellPlan, CellRequest};
-use loadtest_lab::cell_spec::CellSpec;
+use loadtest_lab::cell_plan::CellPlan;
 use loadtest_lab::lock::Lock;
+use loadtest_lab::watched_sale::watched_plan;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -103,8 +103,7 @@ impl RaceSetup {
             work_ms: WORK_MS,
             ..Load::DEFAULT
         };
-        let trial = CellSpec::plain(self.lanes[lane]);
-        CellPlan::of(&CellRequest { trial, default_load: &load, seed: self.seed })
+        watched_plan(self.lanes[lane], &load, self.seed)
     }
 }
 

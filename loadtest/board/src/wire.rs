@@ -4,9 +4,9 @@
 //! race began:
 //!
 //! - `["i", lane, t, n, user]`: request `n` of the user with that index leaves;
-//! - `["o" | "f" | "u", lane, t, n, replica, text, from, until, lost, wait]`: it ends with an order,
-//!   a refusal, or unknown. `text` is the order's id or the code. The last four are there if a lock
-//!   was held, at the earliest `wait` after the request left;
+//! - `["o" | "f" | "u", lane, t, n, replica, text, from, until, lost, wait]`: it ends with an
+//!   order, a refusal, or unknown. `text` is the order's id or the code. The last four are there if
+//!   a lock was held, at the earliest `wait` after the request left;
 //! - `["m", lane, t, name, phase, detail]`: a fault begins, is witnessed, or is healed;
 //! - `["s", lane, t, state, detail]`: a state of the lane; lane 2 is the race;
 //! - `["v", lane, t, verdict]`: the judge's verdict.

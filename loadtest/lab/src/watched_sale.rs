@@ -1,5 +1,6 @@
-//! A sale that is watched while it runs: users arrive at a steady rate, an observer sees each event
-//! of the history, and the judge gives the verdict afterwards. A person may inject faults meanwhile.
+//! A sale that is watched while it runs: users arrive at a steady rate, an observer sees each
+//! event of the history, and the judge gives the verdict afterwards. A person may inject faults
+//! meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +17,25 @@ use loadtest_measure::error::Result;
 use tokio_util::sync::CancellationToken;
 
 use crate::cell::CellReport;
-use crate::cell_plan::CellPlan;
+use crate::cell_axes::{CellAxes, Load};
+use crate::cell_plan::{CellPlan, CellRequest};
+use crate::cell_spec::{CellSpec, FAULT_LEASE_MS};
 use crate::deployment::Deployment;
+use crate::faults::FaultAction;
 use crate::sale::Sale;
 
 /// When a request is given up: a replica may be frozen, and the race is to end.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// The plan of a cell that a person watches. A lease is as short as in cells with a fault, so that
+/// a fault outlasts it soon.
+pub fn watched_plan(place: CellAxes, load: &Load, seed: u64) -> CellPlan {
+    let trial = CellSpec::plain(place);
+    let plan = CellPlan::of(&CellRequest { trial, default_load: load, seed });
+    let mut flags = trial.flags(&plan.load, FaultAction::requirements());
+    flags.extend(["--lease-ms".to_owned(), FAULT_LEASE_MS.to_string()]);
+    CellPlan { flags, ..plan }
+}
 
 /// A voucher on sale whose load has not begun.
 #[derive(Debug)]

@@ -124,10 +124,17 @@ class LaneCanvas {
     const end = Math.min(isKnown ? request.end : head, head);
     const from = Math.min(request.from ?? end, head);
     const until = Math.min(request.until ?? end, head);
+    const tellsOfNoHold = isKnown && request.from === undefined;
+    const wide = Math.max(1, x(from) - x(request.start) - 1);
+    context.globalAlpha = 0.35;
+    context.fillStyle = tellsOfNoHold ? colour : palette.wait;
+    if (tellsOfNoHold || height < 5) context.fillRect(x(request.start), top, wide, height);
+    context.globalAlpha = 1;
     context.strokeStyle = palette.wait;
     context.lineWidth = 1;
-    const wide = Math.max(1, x(from) - x(request.start) - 1);
-    context.strokeRect(x(request.start) + 0.5, top + 0.5, wide, Math.max(1, height - 1));
+    if (!tellsOfNoHold && height >= 5) {
+      context.strokeRect(x(request.start) + 0.5, top + 0.5, wide, height - 1);
+    }
     context.fillStyle = colour;
     if (request.from !== undefined) {
       context.fillRect(x(from), top, Math.max(1.5, x(until) - x(from)), height);

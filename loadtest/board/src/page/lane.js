@@ -125,7 +125,9 @@ class LaneView {
 
   noteText(note) {
     if (note.kind === 'second') return t('note_second', note);
-    if (note.kind === 'overlap') return t('note_overlap', { what: overlapText(this.lane, note.one) });
+    if (note.kind === 'overlap') {
+      return t('note_overlap', { what: overlapText(this.lane, note.one) });
+    }
     const fault = [t(`fault_${note.action}`), note.replica].filter(Boolean).join(' ');
     return t(`phase_${note.phase}`, { fault, detail: note.detail });
   }

@@ -15,7 +15,8 @@ let span = Number(get('window').value);
 let isLost = false;
 let announced = new Set();
 
-const views = LANES.map((name) => new LaneView(name, { inject, jump: (time) => player.show(time) }));
+const jump = (time) => player.show(time);
+const views = LANES.map((name) => new LaneView(name, { inject, jump }));
 
 function announce(text) {
   get('live').textContent = text;
@@ -39,7 +40,8 @@ function setupOfAddress() {
 function addressOf(setup) {
   const cell = ({ lock, scope, guards, replicas }) => [lock, scope, guards, replicas].join(',');
   const [left, right] = setup.lanes.map(cell);
-  return `#seed=${setup.seed}&users=${setup.users}&stock=${setup.stock}&left=${left}&right=${right}`;
+  const { seed, users, stock } = setup;
+  return `#seed=${seed}&users=${users}&stock=${stock}&left=${left}&right=${right}`;
 }
 
 // The form.
@@ -88,7 +90,8 @@ function problemText(answer) {
 }
 
 function showProblem(answer) {
-  get('form').querySelectorAll('[aria-invalid]').forEach((it) => it.removeAttribute('aria-invalid'));
+  const marked = get('form').querySelectorAll('[aria-invalid]');
+  marked.forEach((it) => it.removeAttribute('aria-invalid'));
   get('problem').textContent = answer ? problemText(answer) : '';
   const field = answer?.field && fieldOf(answer.field);
   if (field) {
@@ -202,7 +205,9 @@ function announceNews() {
       announced.add(key + index);
       announce(`${t(LANES[index])}: ${text}`);
     };
-    if (lane.secondAt <= player.head) say('second', t('news_second', { at: seconds(lane.secondAt) }));
+    if (lane.secondAt <= player.head) {
+      say('second', t('news_second', { at: seconds(lane.secondAt) }));
+    }
     if (lane.oversoldAt <= player.head) {
       say('oversold', t('news_oversold', { at: seconds(lane.oversoldAt) }));
     }
