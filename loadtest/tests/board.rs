@@ -52,9 +52,10 @@ impl BoardProcess {
         let mut process = Self { child, lines, url, folder };
         let tokens = process.line_with(" --tokens ");
         let file = tokens.split_whitespace().skip_while(|word| *word != "--tokens").nth(1);
-        process.folder = Path::new(file.expect("a file")).parent().expect("a folder").to_owned();
+        process.folder =
+            Path::new(file.expect("a file")).parent().map(PathBuf::from).expect("a folder");
         let line = process.line_with("race board");
-        process.url = line.split_whitespace().last().expect("an address").to_owned();
+        process.url = line.split_whitespace().last().map(String::from).expect("an address");
         process
     }
 
@@ -173,6 +174,14 @@ async fn the_local_lock_sells_twice_within_20_s_of_opening_and_the_distributed_o
     page.inject(("right", "thaw"), "r1 is in state").await;
     // In the right lane that may take a lock from its holder.
     page.inject(("left", "flush-redis"), "FLUSHALL removed").await;
+    for (fault, seen) in [
+        ("kill", "is gone"),
+        ("restart", "r1 was process"),
+        ("cut-redis", "connections cut"),
+        ("heal-redis", "accepted again"),
+    ] {
+        page.inject(("left", fault), seen).await;
+    }
     page.has_both_verdicts().await;
     page.tells_how_it_ended().await;
     let [sold, second_orders] =
@@ -187,6 +196,7 @@ async fn the_local_lock_sells_twice_within_20_s_of_opening_and_the_distributed_o
     assert!(logged.iter().all(|line| line.contains("409")), "the page logged {logged:?}");
     let saved = page.browser.run(SAVED).await;
     replays_offline(&page, saved.as_str().expect("a page")).await;
+    the_address_and_the_form_choose_cells(&page, &second.url).await;
     drop(page);
     second.interrupt().await;
     board.interrupt().await;
@@ -227,6 +237,40 @@ async fn times_can_be_chosen(page: &Page) {
     let address: Value = page.browser.run("return location.hash").await;
     let address = address.as_str().expect("text");
     assert!(address.contains("seed=1&") && address.contains("left=local,user,off,3"), "{address}");
+}
+
+/// What the address asks for is raced; the form refuses what is beyond a limit and names both, and
+/// then races other cells.
+async fn the_address_and_the_form_choose_cells(page: &Page, url: &str) {
+    let browser = &page.browser;
+    browser.look(Screen { width: 1280, dark: false }).await;
+    let cells = "left=none,voucher,off,2&right=lua-release,voucher,off,2";
+    browser.open(&format!("{url}#seed=5&users=60&stock=10&{cells}")).await;
+    // The language that was chosen for the saved page is that of another origin.
+    page.has_both_verdicts().await;
+    assert!(page.text("#lane-left h2").await.ends_with(": none"));
+    let left = page.text("#lane-left .outcome").await;
+    assert!(!left.contains("Oversold: 0."), "{left}");
+    let right = page.text("#lane-right .outcome").await;
+    assert_eq!(right, "10 orders of 10 units. Oversold: 0. Users who bought twice: 0.");
+    assert!(browser.find("#lane-right .broken li").await.is_empty(), "all rules hold");
+    browser.run(&enter("[name=users]", "5000")).await;
+    page.click("#start").await;
+    let told = "document.getElementById('problem').textContent === \
+                'Users must be a whole number from 10 to 1000.'";
+    page.shows(told, DEADLINE).await;
+    page.shows("document.activeElement.name === 'users'", DEADLINE).await;
+    browser.run(&enter("[name=users]", "30")).await;
+    browser.run(&enter("[data-lane=right] [name=lock]", "redlock")).await;
+    page.click("#start").await;
+    page.shows("location.hash.includes('right=redlock,voucher,off,2')", DEADLINE).await;
+    page.has_both_verdicts().await;
+    let right = page.text("#lane-right .outcome").await;
+    assert!(right.contains("Oversold: 0. Users who bought twice: 0."), "{right}");
+}
+
+fn enter(selector: &str, value: &str) -> String {
+    format!("document.querySelector('#form {selector}').value = '{value}'")
 }
 
 /// The saved file shows the same end without a server, in both languages and on a phone.

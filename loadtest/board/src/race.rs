@@ -71,7 +71,13 @@ impl Arena {
         self.log.begin(serde_json::to_string(setup).unwrap_or_default());
         self.tell(BOTH, began, ("preparing", ""));
         match Box::pin(self.run(setup)).await {
-            Ok(zero) => self.tell(BOTH, zero, ("done", "")),
+            Ok(zero) => {
+                let left_out = match self.log.left_out() {
+                    0 => String::new(),
+                    count => count.to_string(),
+                };
+                self.tell(BOTH, zero, ("done", &left_out));
+            }
             Err(error) => self.tell(BOTH, began, ("failed", &error.sentence())),
         }
     }

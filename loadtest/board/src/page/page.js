@@ -155,8 +155,10 @@ function connect() {
 function refreshState() {
   const state = model?.state ?? 'opening';
   const isBusy = Boolean(model) && !model.isOver;
-  const text = isLost ? t('unreachable') : t(`state_${state}`, { detail: model?.detail ?? '' });
-  setText(get('state'), text);
+  const detail = model?.detail ?? '';
+  // The log of a race has a bound; what was beyond it is counted.
+  const more = state === 'done' && detail ? ` ${t('left_out', { count: detail })}` : '';
+  setText(get('state'), isLost ? t('unreachable') : t(`state_${state}`, { detail }) + more);
   get('state').classList.toggle('failed', isLost || state === 'failed');
   get('start').disabled = isBusy || isLost;
   get('save').setAttribute('aria-disabled', String(!model));

@@ -169,3 +169,26 @@ async fn an_error_in_the_middle_blocks_nobody_and_is_reported_at_the_end() {
     let error = recorder.finish().await.expect_err("nobody reads");
     assert!(error.to_string().contains("could not be written"), "{error}");
 }
+
+#[tokio::test]
+async fn an_observer_sees_what_is_recorded_from_then_on_also_by_later_clones() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("observed.zst");
+    let mut recorder = Recorder::create(&file, &header()).expect("created");
+    recorder.record(invoke(1)).await;
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sink = seen.clone();
+    recorder.observe(EventObserver::new(move |event| {
+        sink.lock().expect("no panic").push(event.clone());
+    }));
+    let clone = recorder.clone();
+    for event in one_of_each() {
+        clone.record(event).await;
+    }
+    recorder.record(invoke(2)).await;
+    let expected: Vec<_> = one_of_each().into_iter().chain([invoke(2)]).collect();
+    assert_eq!(*seen.lock().expect("no panic"), expected);
+    drop(clone);
+    let written = recorder.finish().await.expect("written");
+    assert_eq!(written.events, expected.len() as u64 + 3, "with the header, the first, the end");
+}
