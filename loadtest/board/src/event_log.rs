@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn the_log_has_a_bound_and_what_matters_still_finds_room() {
         let log = log_of(&[]);
-        let long = "1".repeat(MAX_BYTES / 4);
+        let quarter = "1".repeat(MAX_BYTES / 4);
         for _ in 0..8 {
-            log.push(long.clone(), Priority::Request);
+            log.push(quarter.clone(), Priority::Request);
         }
         assert_eq!(log.left_out(), 5, "the separators take room as well");
         log.push("\"verdict\"".to_owned(), Priority::Race);

@@ -89,7 +89,7 @@ impl EventReader {
         }
     }
 
-    /// That number of events, and the last id.
+    /// Reads that number of events; the last id is given too.
     async fn read(&mut self, count: usize) -> (Vec<Value>, String) {
         let (mut all, mut last) = (Vec::new(), String::new());
         while all.len() < count {
