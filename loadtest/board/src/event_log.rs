@@ -160,9 +160,12 @@ mod tests {
         let log = log_of(&["1", "2"]);
         let old = log.read(LogPosition::default(), 10).expect("a slice").position;
         log.begin("{\"seed\":2}".to_owned());
+        for event in ["7", "8", "9"] {
+            log.push(event.to_owned(), Priority::Request);
+        }
         let new = log.read(old, 10).expect("a slice");
         assert_eq!(new.setup.as_deref(), Some("{\"seed\":2}"));
-        assert_eq!((new.events.as_str(), new.position.next), ("[]", 0));
+        assert_eq!((new.events.as_str(), new.position.next), ("[7,8,9]", 3));
         let beyond = LogPosition { race: new.position.race, next: 99 };
         assert!(log.read(beyond, 10).expect("a slice").setup.is_some(), "it has never been there");
     }
