@@ -13,7 +13,7 @@
 set -eu -o pipefail
 
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
-alone='/deps/(smoke|service)-[0-9a-f]+ '
+alone='/deps/(board|smoke|service)-[0-9a-f]+ '
 case "${1-}" in
   # Cargo calls this instead of running a program, in the folder of the program's package.
   --note)
