@@ -27,9 +27,9 @@ pub use dead_letters::{
     DeadLetterRef, DeadLettersCommand, DeadLettersDrop, DeadLettersList, DeadLettersReplay,
 };
 pub use lock_inspection::{
-    INSPECTOR_SESSION, KindFilter, LockFree, LockLs, LockShow, LockWaitFor, NamedLockArgs,
+    INSPECTOR_SESSION, KindFilter, LockFree, LockList, LockLs, LockShow, LockWaitFor, NamedLockArgs,
 };
-pub use locks::{LockAddresses, LockCommand, LockList, LockRun, LockServers, RedisArgs};
+pub use locks::{LockAddresses, LockCommand, LockRun, LockServers, RedisArgs};
 pub use login::{LoginFlags, PhoneArgs};
 pub use purchase_mode::PurchaseModeArgs;
 pub use rate_limits::LimitFlags;

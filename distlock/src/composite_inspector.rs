@@ -83,6 +83,11 @@ impl CompositeInspector {
         let holding = seen.iter().filter(|member| !member.state.holders().is_empty()).count();
         let holders = merge(seen.iter().flat_map(|member| member.state.holders()), self.needed);
         let has_quorum = holders.iter().any(|holder| holder.servers >= self.needed);
+        if has_quorum && !self.mixes_owners {
+            // Others are attempts that end without a quorum.
+            let holders = holders.into_iter().filter(|holder| holder.servers >= self.needed);
+            return LockState::Held(holders.collect());
+        }
         if has_quorum || (self.mixes_owners && holding >= self.needed) {
             return LockState::Held(holders);
         }
@@ -197,7 +202,7 @@ impl LockInspector for CompositeInspector {
             position.member += 1;
         }
         let is_over = position.member >= self.members.len();
-        let next = (!is_over).then(|| ListCursor(CursorPosition::Member(position)));
+        let next = (!is_over).then_some(ListCursor(CursorPosition::Member(position)));
         Ok(LockPage { locks: found.into_iter().flatten().collect(), next })
     }
 

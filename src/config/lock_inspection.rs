@@ -1,4 +1,4 @@
-//! Flags of `seckill lock ls`, `show`, `free` and `wait-for`.
+//! Flags of `seckill lock ls`, `show`, `free` and `wait-for`, and of `seckill locks`.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ const MAX_REASON: usize = 500;
 pub struct KindFilter(pub Option<LockKind>);
 
 const LS_HELP: &str = "\
-Locks that are free are not listed. Redis is read by SCAN, on all masters of a cluster: other keys \
-that begin with the prefix are shown as damaged, and a lock may be left out or appear late if it \
-is taken meanwhile. With --kind all, kinds with one form of keys share a row. `mysql-named` cannot \
-be listed.
+Locks that are free are not listed. Redis is read by SCAN, on all masters of a cluster. A key of \
+another program that begins with the prefix is shown by its form, as damaged or as held. A lock \
+may be left out or appear late if it is taken meanwhile. With --kind all, kinds with one form of \
+keys share a row. `mysql-named` cannot be listed.
 
 Exit codes:
   0    listed
@@ -47,6 +47,14 @@ pub struct LockLs {
     /// Where the locks are.
     #[command(flatten)]
     pub addresses: LockAddresses,
+}
+
+/// `seckill locks`.
+#[derive(Debug, Args)]
+pub struct LockList {
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// One lock, of one kind.
@@ -76,7 +84,8 @@ pub struct LockShow {
 
 const FREE_HELP: &str = "\
 The holder is not stopped. Freeing wakes a waiter as a release does; another owner that has come \
-meanwhile keeps the lock. Each freed hold is a line of the audit trail: who, when, why and what.
+meanwhile keeps the lock. In MySQL a holder is a connection, which may serve another one by then. \
+Each freed hold is a line of the audit trail: who, when, why and what.
 
 Exit codes:
   0    freed
@@ -133,9 +142,11 @@ impl NamedLockArgs {
 }
 
 impl LockAddresses {
-    /// Checks the addresses for reading locks of that kind; the error is a sentence.
+    /// Checks that locks of that kind can be read; the error is a sentence. How a lock is taken is
+    /// not looked at.
     pub fn check_inspection(&self, kind: LockKind) -> Result<(), String> {
-        self.check(kind, INSPECTOR_SESSION, kind.backend() == Backend::MySql)
+        self.check_addresses(kind, kind.backend() == Backend::MySql)?;
+        self.servers.check_servers(kind)
     }
 
     /// Whether the servers of that kind are given.

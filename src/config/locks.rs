@@ -108,6 +108,11 @@ impl LockServers {
                 return Err(format!("{flag} must be 0 or at least the lease of {lease_ms} ms"));
             }
         }
+        self.check_servers(kind)
+    }
+
+    /// Checks that the kind has its servers; the error is a sentence.
+    pub(super) fn check_servers(&self, kind: LockKind) -> Result<(), String> {
         match kind.backend() {
             Backend::IndependentRedis => self.check_independent(kind),
             Backend::ZooKeeper if self.ensemble().is_none() => {
@@ -217,6 +222,15 @@ impl LockAddresses {
         lease: Duration,
         needs_database: bool,
     ) -> Result<(), String> {
+        self.check_addresses(kind, needs_database)?;
+        self.servers.check(kind, lease)
+    }
+
+    pub(super) fn check_addresses(
+        &self,
+        kind: LockKind,
+        needs_database: bool,
+    ) -> Result<(), String> {
         if !guarantees(kind).is_on_a_server() {
             return Err(format!("the lock {kind} keeps no other process out"));
         }
@@ -232,16 +246,8 @@ impl LockAddresses {
         if let Some(url) = self.database_url.as_ref().filter(|_| needs_database) {
             check_database(url)?;
         }
-        self.servers.check(kind, lease)
+        Ok(())
     }
-}
-
-/// `seckill locks`.
-#[derive(Debug, Args)]
-pub struct LockList {
-    /// Print JSON instead of tables.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `seckill lock`.

@@ -39,6 +39,11 @@ async fn free_holders(config: &LockFree) -> Result<u8, Failure> {
         let sentence = format!("{name} ({kind}) is held by {held}. {risk}; --yes frees it");
         return Err(Failure::new(BAD_USAGE, sentence));
     }
+    if !tracing::enabled!(target: "audit", tracing::Level::INFO) {
+        let sentence =
+            "--log (RUST_LOG) must let audit=info through: each freed hold leaves a line";
+        return Err(Failure::new(BAD_USAGE, sentence));
+    }
     let mut freed = 0;
     for holder in holders {
         freed += u32::from(free_one(config, &locks, holder).await?);
@@ -79,12 +84,12 @@ async fn free_one(config: &LockFree, locks: &Locks, holder: &LockHolder) -> Resu
         target: "audit",
         actor = actor(),
         action = "free_lock",
-        lock = %name,
+        lock = name.as_str(),
         kind = %config.lock.kind,
         holder = view::holder(holder),
         reason = config.reason,
         outcome,
-        "lock freed by force"
+        "forced release"
     );
     freed.map_err(|error| Failure::about(name, &error))
 }

@@ -30,11 +30,15 @@ impl ZooKeeperInspector {
                 (LockState::Damaged(why), LockWaiters::Unknown)
             }
             Ok(order) => {
-                let holder = match order.first() {
-                    Some(node) => Self::holder(session, &container, node).await?,
-                    None => None,
-                };
-                let waiters = order.iter().skip(1).take(MAX_WAITERS);
+                // The next one holds the lock as soon as the one before it has gone.
+                let (mut nodes, mut holder) = (order.iter(), None);
+                for node in nodes.by_ref() {
+                    holder = Self::holder(session, &container, node).await?;
+                    if holder.is_some() {
+                        break;
+                    }
+                }
+                let waiters = nodes.take(MAX_WAITERS);
                 let waiters = waiters.map(|waiter| (*waiter).to_owned()).collect();
                 (LockState::of(holder.into_iter().collect()), LockWaiters::Ordered(waiters))
             }
@@ -49,7 +53,7 @@ impl ZooKeeperInspector {
         })
     }
 
-    /// What the first node says; `None` if it has gone since. Other programs store an address, or
+    /// What a node says; `None` if it has gone since. Other programs store an address, or
     /// nothing, where these locks store the owner.
     async fn holder(
         session: &ZooKeeperSession,

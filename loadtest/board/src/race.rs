@@ -90,10 +90,12 @@ impl Arena {
     async fn run(&self, setup: &RaceSetup) -> Result<Instant> {
         let plans = [0, 1].map(|lane| setup.plan(lane));
         let [left, right] = &self.lanes;
-        tokio::try_join!(
+        // If one fails, the other is not left half started.
+        let (left_ready, right_ready) = tokio::join!(
             left.prepare(&self.cluster, 0, &plans[0]),
             right.prepare(&self.cluster, 1, &plans[1])
-        )?;
+        );
+        left_ready.and(right_ready)?;
         let (lent_left, lent_right) = tokio::try_join!(left.lend(), right.lend())?;
         let (sale_left, sale_right) = tokio::try_join!(
             WatchedSale::open(&lent_left.deployment, &plans[0], USERS_PER_S),

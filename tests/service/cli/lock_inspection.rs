@@ -82,8 +82,10 @@ fn locks_of_all_kinds_are_listed_once_each_and_one_that_is_none_is_damaged() {
         bench.until_there(&format!("held-{kind}"));
     }
     bench.redis::<()>(&["RPUSH", &format!("{} list", bench.name), "x"]);
-    let servers: Vec<&str> = servers.iter().map(String::as_str).collect();
+    let mut servers: Vec<&str> = servers.iter().map(String::as_str).collect();
     let ls = ["lock", "ls", "--json", "--prefix", &bench.name];
+    // How some kinds are taken does not matter.
+    servers.extend(["--lock-replication", "1", "--redlock-restart-delay-ms", "10000"]);
     let listed = json(run(&[&ls[..], &servers].concat(), &bench.env()));
     let mut rows: Vec<(String, String, String)> = Vec::new();
     for row in listed["locks"].as_array().expect("rows") {
@@ -119,6 +121,8 @@ fn a_lock_is_freed_by_force_for_a_reason_only_and_the_next_one_enters() {
     lock(&bench, "free", &["--yes", "--reason", " "]).refused(Some(&bench.place), "must be 1 to");
     let why = "host db3 is gone";
     lock(&bench, "free", &["--reason", why]).refused(Some(&bench.place), "; --yes frees it");
+    let unseen = ["--reason", why, "--yes", "--log", "warn"];
+    lock(&bench, "free", &unseen).refused(Some(&bench.place), "must let audit=info through");
     assert_eq!(json(lock(&bench, "show", &["--json"]))["state"], "held", "nothing was freed");
     assert!(!bench.path("entered").exists());
 

@@ -62,6 +62,7 @@ class LaneView {
     });
     select.replaceChildren(...options);
     this.root.querySelector('.answer').textContent = '';
+    this.root.querySelector('.verdict').hidden = true;
     this.translate();
   }
 

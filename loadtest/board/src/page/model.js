@@ -110,7 +110,9 @@ class LaneModel {
 
   overlap(a, b) {
     if (this.overlaps.length >= MAX_OVERLAPS) return;
-    const [from, until] = [Math.max(a.from, b.from), Math.min(a.until, b.until)];
+    // What is certain of a hold ends as long after its earliest begin as it lasted.
+    const sureEnd = (it) => it.earliest + it.until - it.from;
+    const [from, until] = [Math.max(a.from, b.from), Math.min(sureEnd(a), sureEnd(b))];
     const one = { from, until: Math.max(until, from), a, b };
     insertSorted(this.overlaps, one, (it) => it.from);
     // One line of the log for each lock; the bars show the others.
@@ -129,7 +131,8 @@ class LaneModel {
       const second = request.end < first.end ? first : request;
       second.isSecond = true;
       insertSorted(this.seconds, second.end);
-      this.note(second.end, 'second', { user: request.user, n: second.n, other: first.n });
+      const { n: other } = second === request ? first : request;
+      this.note(second.end, 'second', { user: request.user, n: second.n, other });
     }
   }
 
@@ -179,9 +182,12 @@ class LaneModel {
   }
 }
 
+/** Times are cut off to microseconds, three of which tell of one hold. */
+const CUT_OFF = 3;
+
 /** Whether two held one lock at once, wherever within their bounds the holds began. */
 function surelyOverlap(a, b) {
-  const before = (one, other) => one.from < other.earliest + other.until - other.from;
+  const before = (one, other) => one.from + CUT_OFF < other.earliest + other.until - other.from;
   return !a.lost && !b.lost && before(a, b) && before(b, a);
 }
 

@@ -7,6 +7,7 @@ const isReplay = saved !== null;
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 /** Between two pictures where motion is to be reduced. */
 const CALM_MS = 500;
+const RECONNECT_MS = 3000;
 const get = (id) => document.getElementById(id);
 
 const player = new Player();
@@ -146,9 +147,15 @@ function connect() {
     isLost = false;
     take(JSON.parse(message.data));
   });
+  source.addEventListener('open', () => {
+    isLost = false;
+    refreshState();
+  });
   source.addEventListener('error', () => {
     isLost = true;
     refreshState();
+    // A refused stream is not asked for again by the browser.
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RECONNECT_MS);
   });
 }
 
@@ -269,7 +276,14 @@ addEventListener('keydown', (event) => {
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', readPalette);
 // Another race was pasted into the address.
-addEventListener('hashchange', () => { if (!isReplay) startRace(setupOfAddress()); });
+addEventListener('hashchange', () => {
+  if (!isReplay && location.hash.includes('=')) startRace(setupOfAddress());
+});
+// The address keeps what is raced.
+document.querySelector('.skip').addEventListener('click', (event) => {
+  event.preventDefault();
+  get('lanes').focus();
+});
 
 function translate() {
   applyWords();

@@ -152,7 +152,10 @@ impl FaultAction {
 
 /// Ends every fault that an action has left: which actions that took, with the replica of each.
 pub async fn heal_all(deployment: &Deployment, lock: Lock) -> Result<Vec<(FaultAction, usize)>> {
-    let mut healed = Vec::new();
+    // A replica that is restarted needs its links. Healing a sound one changes nothing.
+    let indexes = 0..deployment.replicas().len();
+    indexes.flat_map(|index| deployment.proxies(index, Link::Redis)).for_each(Proxy::heal);
+    let (mut healed, mut failed) = (Vec::new(), None);
     for (index, replica) in deployment.replicas().iter().enumerate() {
         let action = if !replica.is_running() {
             FaultAction::Restart
@@ -161,13 +164,13 @@ pub async fn heal_all(deployment: &Deployment, lock: Lock) -> Result<Vec<(FaultA
         } else {
             continue;
         };
-        action.carry_out(deployment, lock, index).await?;
-        healed.push((action, index));
+        // The others are healed all the same.
+        match action.carry_out(deployment, lock, index).await {
+            Ok(_witness) => healed.push((action, index)),
+            Err(error) => failed = failed.or(Some(error)),
+        }
     }
-    // Healing a sound link changes nothing.
-    let indexes = 0..deployment.replicas().len();
-    indexes.flat_map(|index| deployment.proxies(index, Link::Redis)).for_each(Proxy::heal);
-    Ok(healed)
+    failed.map_or(Ok(healed), Err)
 }
 
 #[cfg(test)]
