@@ -66,8 +66,15 @@ async fn start(folder: &Path) -> (Replica, PathBuf, Pid) {
     (replica, pipe, Pid::from_raw(reader_pid.trim().parse().expect("a pid")))
 }
 
-/// Fills a pipe whose reader has stopped.
-fn fill(pipe: &Path) {
+/// Stops the reader of a pipe, and fills it.
+async fn stop_and_fill(reader_pid: Pid, pipe: &Path) {
+    kill(reader_pid, Signal::SIGSTOP).expect("the reader");
+    // It may be about to read.
+    eventually("the reader has stopped", async || {
+        let stat = fs::read_to_string(format!("/proc/{reader_pid}/stat")).expect("its state");
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    })
+    .await;
     let mut writer =
         OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(pipe).expect("a writer");
     for bytes in [512, 1] {
@@ -86,8 +93,7 @@ async fn a_reader_that_has_stopped_holds_up_no_login_and_no_shutdown() {
     let (replica, pipe, reader_pid) = start(folder.path()).await;
     let url = replica.base_url();
     for _ in 0..2 {
-        kill(reader_pid, Signal::SIGSTOP).expect("the reader");
-        fill(&pipe);
+        stop_and_fill(reader_pid, &pipe).await;
         // The second one waits behind the first.
         for _ in 0..2 {
             assert_eq!(ask(url, 1).await.problem(503), "login_unavailable");
@@ -99,8 +105,7 @@ async fn a_reader_that_has_stopped_holds_up_no_login_and_no_shutdown() {
     }
     ask(url, 2).await.expect(202);
 
-    kill(reader_pid, Signal::SIGSTOP).expect("the reader");
-    fill(&pipe);
+    stop_and_fill(reader_pid, &pipe).await;
     assert_eq!(ask(url, 1).await.problem(503), "login_unavailable");
     let stopped =
         tokio::task::spawn_blocking(move || replica.stop(ENDS_WITHIN)).await.expect("no panic");
