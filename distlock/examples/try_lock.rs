@@ -16,7 +16,7 @@ async fn main() -> Result<(), LockError> {
     let name = LockName::new("example:nightly-report")?;
     let lease = Lease::Fixed(Duration::from_mins(1));
     let Some(guard) = locks.try_lock(&name, lease).await? else {
-        println!("somebody else is at it");
+        println!("another process is at it");
         return Ok(());
     };
     println!("writing the report");

@@ -29,7 +29,7 @@
 //! let guard = locks.lock(&name, &options).await?;
 //! assert!(!guard.is_lost());
 //!
-//! // Three: try. Whoever comes first does the work, everybody else goes on at once.
+//! // Three: try. The first caller does the work, all others go on at once.
 //! assert!(locks.try_lock(&name, lease).await?.is_none(), "the guard has it");
 //! guard.release().await?;
 //!

@@ -96,7 +96,7 @@ pub(super) async fn take_turn(connection: &mut MySqlConnection) -> Result<(), Mi
     match got.bind(TURN_S).fetch_one(connection).await? {
         Some(1_i64) => Ok(()),
         _ => Err(MigrateError::Execute(sqlx::Error::Protocol(format!(
-            "somebody else has been migrating this database for {TURN_S} s"
+            "another process has been migrating this database for {TURN_S} s"
         )))),
     }
 }

@@ -41,7 +41,7 @@ pub(crate) const OF_REDISSON: &[Check] = &[
     ),
 ];
 
-/// Whoever's the whole is, and whoever's the parts.
+/// The whole is a lock of one side, and the parts are locks of the other.
 fn a_multi_lock_is_the_plain_locks_that_it_is_made_of(scene: &Scene) {
     let (theirs, ours) = (another_of(scene.peer, "multi"), another_multi_of_ours());
     for (multi, plain) in [(&theirs, &scene.ours), (&ours, &scene.theirs)] {

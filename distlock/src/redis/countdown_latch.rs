@@ -52,7 +52,7 @@ const COUNT_FIELD: &str = "count";
 /// parts_done.try_set_count(3).await?;
 /// // Each of three workers, when it is done:
 /// parts_done.count_down().await?;
-/// // Whoever needs all three parts:
+/// // A task that needs all three parts:
 /// parts_done.wait(Duration::from_secs(60)).await?;
 /// # Ok(()) }
 /// ```

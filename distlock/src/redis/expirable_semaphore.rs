@@ -44,7 +44,7 @@ pub(super) use self::permit::PermitRenewer;
 
 /// The field of the hash that says how many permits there are.
 const LIMIT_FIELD: &str = "limit";
-/// After the end of somebody's lease, so that it has ended when the server is asked.
+/// After the end of another owner's lease, so that it has ended when the server is asked.
 const LEASE_END_MARGIN: Duration = Duration::from_millis(2);
 
 /// A semaphore whose permits have ids and leases. Cheap to clone.

@@ -53,9 +53,9 @@ pub enum Plant {
     NoWatchdog,
     /// A renewal without an answer is the last one.
     WatchdogNotRearmed,
-    /// A renewal prolongs whoever's lock it is.
+    /// A renewal prolongs the lock of any owner.
     RenewWithoutOwnerCheck,
-    /// A release frees whoever's lock it is, a renewal prolongs it, and both say yes.
+    /// A release frees the lock of any owner, a renewal prolongs it, and both say yes.
     OwnerCheckAlwaysTrue,
     /// A waiter waits for the message of the release and for nothing else.
     LostWakeUp,
@@ -299,7 +299,7 @@ impl Renewer for NotRearmedRenewer {
     }
 }
 
-/// Prolongs the key, whoever's it is.
+/// Prolongs the key of any owner.
 struct AnybodysRenewer(RedisConnection);
 
 #[async_trait]

@@ -53,7 +53,7 @@ const ABANDON_SCRIPT: &str = include_str!("../../lua/redisson_abandon.lua");
 const MAX_MESSAGE_WAIT: Duration = Duration::from_secs(1);
 /// What PTTL says of a key that is not there.
 const PTTL_ABSENT: i64 = -2;
-/// After the end of somebody's lease, so that it has ended when the server is asked.
+/// After the end of another owner's lease, so that it has ended when the server is asked.
 const LEASE_END_MARGIN: Duration = Duration::from_millis(2);
 /// How long the server remembers a re-entry, and an acquisition that was given up.
 const ACQUIRE_LATCH_TTL: Duration = Duration::from_mins(1);

@@ -58,7 +58,7 @@ const PERMITS_FIELD: &str = "permits";
 /// let exports = Semaphore::new(server, LockName::new("exports")?);
 /// exports.try_set_permits(4).await?;
 /// let permits = exports.acquire(1, Duration::from_secs(5)).await?;
-/// // ... one of at most four exports at a time, whoever runs it ...
+/// // ... one of at most four exports at a time, in all processes ...
 /// permits.release().await?;
 /// # Ok(()) }
 /// ```

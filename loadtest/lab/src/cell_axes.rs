@@ -143,7 +143,7 @@ pub enum InjectedBug {
     LyingAudit,
     /// The lock's key has no lease.
     SetnxWithoutExpire,
-    /// A release deletes whoever's key it is.
+    /// A release deletes the key of any owner.
     DelWithoutOwnerCheck,
     /// A release looks whose key it is, and deletes it afterwards.
     GetThenDel,
@@ -151,7 +151,7 @@ pub enum InjectedBug {
     NoWatchdog,
     /// A renewal without an answer is the last one.
     WatchdogNotRearmed,
-    /// A renewal prolongs whoever's lock it is.
+    /// A renewal prolongs the lock of any owner.
     RenewWithoutOwnerCheck,
     /// Release and renewal succeed for every caller.
     OwnerCheckAlwaysTrue,

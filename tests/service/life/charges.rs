@@ -50,7 +50,7 @@ async fn a_payment_that_may_have_been_taken_is_unknown_and_not_timed_out_and_mad
     assert_eq!(open_charges(&pool).await, 1);
     age(&pool).await;
     let is_paid = async || service.look(&order, 17).await["status"] == "paid";
-    eventually("the payment is gone on with", is_paid).await;
+    eventually("the payment is resumed", is_paid).await;
     assert_eq!(open_charges(&pool).await, 0);
     let again = pay(&service.url, &order).await.expect(200);
     assert_eq!(again["order"], service.look(&order, 17).await);

@@ -214,7 +214,7 @@ mod tests {
         let last = callers.pop();
         drop(callers);
         let one_is_left = timeout(Duration::from_millis(50), &mut delivery).await;
-        assert!(one_is_left.is_err(), "somebody still waits");
+        assert!(one_is_left.is_err(), "a caller still waits");
         drop(last);
         timeout(Duration::from_secs(10), delivery).await.expect("it ends").expect("no panic");
     }

@@ -326,7 +326,7 @@ fn locks(metrics: &LockMetrics) -> Locks {
             Fact::new("taken", metrics.acquired),
             Fact::new("server asked", metrics.attempts),
             Fact::new("held by another", metrics.busy),
-            Fact::new("waited in vain", metrics.timed_out),
+            Fact::new("timed out waiting", metrics.timed_out),
             Fact::new("server failed", metrics.failed),
             Fact::new("lost while held", metrics.lost),
         ],
