@@ -5,9 +5,9 @@ mod support;
 
 use distlock::mysql::MySqlServerOptions;
 use distlock::{LockError, LockKind, LockName, LockState, Locks, MySqlServer};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::fresh_name;
-use support::mysql::{locks_on, own, server, try_now};
+use support::mysql::{locks_on, own, server, try_now, waiting};
 
 async fn names(locks: &Locks, prefix: &str, limit: usize) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), None);
@@ -62,4 +62,37 @@ async fn named_locks_cannot_be_listed_and_the_reason_is_told() {
     let locks = locks_on(LockKind::MysqlNamed, &server().await);
     let refused = locks.list("lock:", None, 10).await.expect_err("there is no list");
     assert!(matches!(refused, LockError::Unsupported(why) if why.contains("hashes")), "{refused}");
+}
+
+/// The server makes its lists anew only if they were not read for 100 ms.
+#[tokio::test]
+async fn lists_that_another_reader_keeps_old_show_no_holder() {
+    if !own().database.version().contains("MariaDB") {
+        return println!("MySQL has other lists, which are not read");
+    }
+    let (locks, others) = (server().await, server().await);
+    let pool = others.pool().clone();
+    let [locks, others] = [locks, others].map(|server| locks_on(LockKind::MysqlRow, &server));
+    let name = fresh_name();
+    let guard = locks.lock(&name, &try_now()).await.expect("the lock");
+    let wanted = name.clone();
+    let waits = tokio::spawn(async move { others.lock(&wanted, &waiting()).await });
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while locks.inspect(&name).await.expect("an answer").state.holders().is_empty() {
+        assert!(Instant::now() < deadline, "the holder is not shown");
+    }
+    let reader = tokio::spawn(async move {
+        let mut session = pool.acquire().await.expect("a connection");
+        loop {
+            let lists = "SELECT * FROM information_schema.INNODB_LOCKS";
+            sqlx::query(lists).fetch_all(&mut *session).await.expect("the lists");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    guard.release().await.expect("a release");
+    waits.await.expect("no panic").expect("the lock").release().await.expect("a release");
+
+    let seen = locks.inspect(&name).await.expect("an answer");
+    assert!(seen.state.holders().is_empty(), "{seen:?}");
+    reader.abort();
 }

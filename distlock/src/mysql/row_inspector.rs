@@ -5,7 +5,8 @@
 //! row. Otherwise its state is unknown. Probing with FOR UPDATE would take the lock.
 //!
 //! The server makes its lists anew only if they were not read for 100 ms. So each read here comes
-//! [`LIST_PAUSE`] after the one before, and more, so that two readers do not keep lists old.
+//! [`LIST_PAUSE`] after the one before, and more, so that two readers do not keep lists old. Lists
+//! count only if they show this session in the statement that reads them: then they are new.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,9 +26,17 @@ use crate::{
     guarantees,
 };
 
-/// Transactions that lock a row, other than this session's.
-const LOCKING_SQL: &str = "SELECT COUNT(*) FROM information_schema.INNODB_TRX \
-     WHERE trx_rows_locked > 0 AND trx_mysql_thread_id <> CONNECTION_ID()";
+/// A transaction makes this session a part of the lists.
+const BEGIN_SQL: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+
+/// Transactions that lock a row, and whether this session is listed with this very statement.
+fn locking_sql(mark: Uuid) -> String {
+    format!(
+        "SELECT COALESCE(SUM(trx_rows_locked > 0), 0) > 0, COALESCE(SUM(trx_mysql_thread_id = \
+         CONNECTION_ID() AND trx_query LIKE '%{mark}%'), 0) > 0 \
+         FROM information_schema.INNODB_TRX"
+    )
+}
 
 /// Each transaction that waits for a row of the table, the row as the server writes it, and a
 /// transaction in its way. One that waits itself holds nothing there.
@@ -43,9 +52,13 @@ const WAITS_SQL: &str = "SELECT locks.lock_data, waiter.trx_mysql_thread_id, \
 /// Between two reads of the server's lists; up to twice as long.
 const LIST_PAUSE: Duration = Duration::from_millis(120);
 
+/// How often the lists are read until they are new: 6 s at most.
+const LIST_READS: u32 = 24;
+
 const ROWS_SQL: &str = "SELECT name FROM lock_rows WHERE name > ? AND name LIKE ? ORDER BY name";
 
 const CONTENDED_ONLY: &str = "the server shows the holder of a row only while another waits";
+const OLD_LISTS: &str = "other readers keep the server from renewing its lists of row locks";
 const NOT_TOLD: &str = "the server has no list of row locks, or the right PROCESS is missing";
 
 pub(crate) struct RowInspector {
@@ -67,27 +80,48 @@ struct RowLockLists {
 }
 
 impl RowLockLists {
-    /// `None` if the server has no such lists, or does not show them to this user.
+    /// Fails with the reason if the server has no such lists, does not show them to this user, or
+    /// shows old ones only.
     async fn read(
         server: &MySqlServer,
         session: &mut MySqlSession,
-    ) -> Result<Option<Self>, StatementError> {
+    ) -> Result<Result<Self, &'static str>, StatementError> {
         let mut last_read = server.shared.row_lists_read.lock().await;
-        if let Some(last_read) = *last_read {
-            let random = u32::from(Uuid::new_v4().as_bytes()[0]);
-            sleep_until(last_read + LIST_PAUSE + LIST_PAUSE * random / 256).await;
-        }
-        let waits = session.raw(WAITS_SQL).await;
-        let locking = session.raw(LOCKING_SQL).await;
-        *last_read = Some(Instant::now());
-        match (waits, locking) {
-            (Ok(waits), Ok(locking)) => Ok(Some(Self::of(&waits, &locking)?)),
-            (Err(failure), _) | (_, Err(failure)) if is_not_told(&failure) => Ok(None),
-            (Err(failure), _) | (_, Err(failure)) => Err(failure),
-        }
+        session.pin();
+        session.execute_raw(BEGIN_SQL).await?;
+        let lists = match Self::read_new(&mut last_read, session).await {
+            Err(failure) if is_not_told(&failure) => Err(NOT_TOLD),
+            lists => lists?,
+        };
+        session.execute_raw("ROLLBACK").await?;
+        session.unpin();
+        Ok(lists)
     }
 
-    fn of(rows: &[MySqlRow], locking: &[MySqlRow]) -> Result<Self, StatementError> {
+    async fn read_new(
+        last_read: &mut Option<Instant>,
+        session: &mut MySqlSession,
+    ) -> Result<Result<Self, &'static str>, StatementError> {
+        let mark = Uuid::new_v4();
+        for _ in 0..LIST_READS {
+            if let Some(last_read) = *last_read {
+                let random = u32::from(Uuid::new_v4().as_bytes()[0]);
+                sleep_until(last_read + LIST_PAUSE + LIST_PAUSE * random / 256).await;
+            }
+            let locking = session.raw(&locking_sql(mark)).await;
+            *last_read = Some(Instant::now());
+            let locking = locking?;
+            let locking = locking.first().ok_or_else(|| sqlx::Error::RowNotFound)?;
+            if locking.try_get::<bool, _>(1)? {
+                let waits = session.raw(WAITS_SQL).await;
+                *last_read = Some(Instant::now());
+                return Ok(Ok(Self::of(&waits?, locking.try_get(0)?)?));
+            }
+        }
+        Ok(Err(OLD_LISTS))
+    }
+
+    fn of(rows: &[MySqlRow], is_any_row_locked: bool) -> Result<Self, StatementError> {
         let mut waits: HashMap<String, RowWaits> = HashMap::new();
         for row in rows {
             let waits = waits.entry(row.try_get(0)?).or_default();
@@ -100,8 +134,7 @@ impl RowLockLists {
                 waits.waiters.push(waiter);
             }
         }
-        let locking: i64 = locking.first().map_or(Ok(0), |row| row.try_get(0))?;
-        Ok(Self { waits, is_any_row_locked: locking > 0 })
+        Ok(Self { waits, is_any_row_locked })
     }
 }
 
@@ -114,13 +147,13 @@ impl RowInspector {
     /// Reads a lock whose row exists.
     async fn read(
         session: &mut MySqlSession,
-        lists: Option<&RowLockLists>,
+        lists: &Result<RowLockLists, &'static str>,
         name: &LockName,
     ) -> Result<LockSnapshot, StatementError> {
         let nothing = RowWaits::default();
         let (state, waiters) = match lists {
-            None => (LockState::Unknown(NOT_TOLD), LockWaiters::Unknown),
-            Some(lists) => {
+            Err(reason) => (LockState::Unknown(reason), LockWaiters::Unknown),
+            Ok(lists) => {
                 let waits = lists.waits.get(&lock_data(name)).unwrap_or(&nothing);
                 let state = match waits.holder {
                     Some(id) => LockState::Held(vec![connection_holder(session, id).await?]),
@@ -163,7 +196,7 @@ impl LockInspector for RowInspector {
             return Ok(Self::snapshot(name, LockState::Free, no_waiters));
         }
         let lists = RowLockLists::read(&self.server, &mut session).await?;
-        Ok(Self::read(&mut session, lists.as_ref(), name).await?)
+        Ok(Self::read(&mut session, &lists, name).await?)
     }
 
     async fn list(
@@ -190,7 +223,7 @@ impl LockInspector for RowInspector {
             let name: Vec<u8> = row.try_get(0).map_err(StatementError::from)?;
             let name = String::from_utf8_lossy(&name).into_owned();
             if let Ok(name) = LockName::new(name.as_str()) {
-                locks.push(Self::read(&mut session, lists.as_ref(), &name).await?);
+                locks.push(Self::read(&mut session, &lists, &name).await?);
             }
             last = Some(name);
         }
