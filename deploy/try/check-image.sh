@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Runs the RUN lines of the Dockerfile's build stages without an engine. Their folder has the files
 # that their COPY lines name and .dockerignore lets through. So a file that cargo needs and the
-# image lacks is found. PROFILE is dev, and the libraries compiled in target/ are used again.
+# image lacks is found. PROFILE is dev, and the libraries compiled in target/ are used again. The
+# project's own packages are not: without debug information they are other units for cargo. And
+# cargo would watch files below target/ in place of the checkout's, so the folder is elsewhere.
 #
 #   deploy/try/check-image.sh [FOLDER]    of a checkout; default: this one
 #
@@ -11,7 +13,9 @@ set -eu -o pipefail
 cd "$(dirname "$0")/../.."
 own=$PWD
 cd "${1:-.}"
-folder=$own/target/check-image
+scratch=$(mktemp -d)
+folder=$scratch/build
+trap 'rm -rf "$scratch"' EXIT
 
 die() {
   echo "check-image: $*" >&2
@@ -68,11 +72,14 @@ copy() { # SOURCE... TARGET
 # RUN, without its mounts.
 run() { # COMMAND
   echo "check-image: $1"
-  (cd "$folder" && PROFILE=dev CARGO_TARGET_DIR=$own/target bash -eu -c "$1") ||
+  (
+    cd "$folder"
+    export PROFILE=dev CARGO_PROFILE_DEV_DEBUG=false CARGO_TARGET_DIR=$own/target
+    bash -eu -c "$1"
+  ) ||
     { echo "check-image: that fails in a folder with the image's files only" >&2; exit 1; }
 }
 
-rm -rf "$folder"
 # `target/$PROFILE` is `target/debug` for the profile dev.
 mkdir -p "$folder/target"
 ln -s "$own/target/debug" "$folder/target/dev"
