@@ -2,6 +2,7 @@
 
 import * as clock from './clock.js';
 import { announce, byId, setText } from './dom.js';
+import { applyTexts, onLanguage, switchLanguage, t } from './language.js';
 import * as login from './login.js';
 import { request } from './http.js';
 import * as orders from './orders.js';
@@ -9,7 +10,7 @@ import * as replicas from './replicas.js';
 import * as session from './session.js';
 import * as vouchers from './vouchers.js';
 
-const TITLES = { vouchers: 'Vouchers', orders: 'My orders' };
+const VIEWS = ['vouchers', 'orders'];
 
 let trouble = ''; // why the service cannot be reached
 let notice = ''; // such as why the user was logged out
@@ -33,13 +34,13 @@ function go({ moveFocus }) {
   if (!to) return;
   if (to.name !== 'orders') orders.close();
   shown = to.name;
-  for (const name of Object.keys(TITLES)) {
+  for (const name of VIEWS) {
     byId(`view-${name}`).hidden = name !== to.name;
     const link = document.querySelector(`[data-route=${name}]`);
     if (name === to.name) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  document.title = `${TITLES[to.name]} · seckill`;
+  drawTitle();
   // The one strip of answers moves to the view that is shown.
   document.querySelector(`#view-${to.name} [data-slot=replicas]`).append(byId('answers'));
   wake();
@@ -47,23 +48,39 @@ function go({ moveFocus }) {
   if (moveFocus) byId(`${to.name}-title`).focus();
 }
 
+function drawTitle() {
+  document.title = t('title', { view: t(`nav.${shown}`) });
+}
+
 function wake() {
   vouchers.setActive(shown === 'vouchers' && !document.hidden && navigator.onLine);
 }
 
 function drawBanner() {
-  const parts = [navigator.onLine ? '' : 'You are offline; what you see may be old.', notice];
+  const parts = [navigator.onLine ? '' : t('banner.offline'), notice];
   if (navigator.onLine) parts.push(trouble);
   setText(byId('banner'), parts.filter(Boolean).join(' '));
+}
+
+// What was said before stays in its language; all else is drawn anew.
+function redraw() {
+  notice = '';
+  trouble = '';
+  drawTitle();
+  drawAccount(session.session());
+  drawBanner();
+  vouchers.redraw();
+  if (shown === 'orders') void orders.open(route()?.id ?? null);
 }
 
 function drawAccount(current) {
   byId('who').hidden = !current;
   setText(byId('who'), current?.user.phone ?? '');
-  setText(byId('account'), current ? 'Log out' : 'Log in');
+  setText(byId('account'), t(current ? 'account.out' : 'account.in'));
 }
 
 function start() {
+  applyTexts();
   replicas.init();
   login.init();
   orders.init({ openLogin: login.open });
@@ -85,11 +102,13 @@ function start() {
       // The service ends the token too; the page does not wait for it.
       void request('POST', '/api/logout');
       session.end();
-      announce('You are logged out.');
+      announce(t('account.is_out'));
     } else {
       login.open();
     }
   });
+  byId('language').addEventListener('click', switchLanguage);
+  onLanguage(redraw);
   window.addEventListener('hashchange', () => go({ moveFocus: true }));
   for (const event of ['online', 'offline']) {
     window.addEventListener(event, () => { wake(); drawBanner(); });

@@ -1,6 +1,8 @@
 // Small helpers for the page: finding parts, setting text, formatting money and times.
 // Text from the service reaches the page by textContent only, never as markup.
 
+import { locale, t } from './language.js';
+
 /** The element with this id; a missing one is a mistake in index.html. */
 export function byId(id) {
   const found = document.getElementById(id);
@@ -53,38 +55,46 @@ export function announce(text) {
   setTimeout(() => line.remove(), SAID_FOR_MS);
 }
 
-const whole = yuan(0);
-const exact = yuan(2);
+const formats = new Map(); // of `Intl`, by language and use: they are slow to make
 
-function yuan(fractionDigits) {
-  return new Intl.NumberFormat('en', {
-    style: 'currency',
-    currency: 'CNY',
-    currencyDisplay: 'narrowSymbol',
-    minimumFractionDigits: fractionDigits,
-    maximumFractionDigits: fractionDigits,
-  });
+function format(use, make) {
+  const key = `${locale()} ${use}`;
+  if (!formats.has(key)) formats.set(key, make(locale()));
+  return formats.get(key);
 }
 
 /** 8000 -> "¥80", 8050 -> "¥80.50". */
 export function money(cents) {
   if (!Number.isFinite(cents)) return '–';
-  return (cents % 100 === 0 ? whole : exact).format(cents / 100);
+  const digits = cents % 100 === 0 ? 0 : 2;
+  const yuan = format(`yuan ${digits}`, (language) => new Intl.NumberFormat(language, {
+    style: 'currency',
+    currency: 'CNY',
+    currencyDisplay: 'narrowSymbol',
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  }));
+  return yuan.format(cents / 100);
 }
 
-const dayAndTime = new Intl.DateTimeFormat('en-GB', {
-  weekday: 'short', day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit',
-});
-const full = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
+/** 12_000 -> "12,000". */
+export function count(number) {
+  return format('count', (language) => new Intl.NumberFormat(language)).format(number);
+}
 
 /** "Wed 12 Mar, 10:00 – Thu 13 Mar, 10:00"; the browser leaves out what both ends share. */
 export function timeWindow(startMs, endMs) {
   if (!Number.isFinite(startMs) || !Number.isFinite(endMs)) return '';
+  const dayAndTime = format('window', (language) => new Intl.DateTimeFormat(language, {
+    weekday: 'short', day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit',
+  }));
   return dayAndTime.formatRange(startMs, Math.max(startMs, endMs));
 }
 
 export function fullTime(ms) {
-  return Number.isFinite(ms) ? full.format(ms) : '';
+  if (!Number.isFinite(ms)) return '';
+  const styles = { dateStyle: 'medium', timeStyle: 'medium' };
+  return format('full', (language) => new Intl.DateTimeFormat(language, styles)).format(ms);
 }
 
 /** 3_725_000 -> "01:02:05"; two days and more -> "2 d 03 h". Rounds up: 0 only when it is over. */
@@ -93,7 +103,7 @@ export function countdown(leftMs) {
   const two = (n) => String(n).padStart(2, '0');
   const days = Math.floor(seconds / 86_400);
   const hours = Math.floor(seconds / 3600);
-  if (days >= 2) return `${days} d ${two(hours % 24)} h`;
+  if (days >= 2) return t('count.days', { days, hours: two(hours % 24) });
   const rest = `${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
   return hours > 0 ? `${two(hours)}:${rest}` : rest;
 }

@@ -1,6 +1,7 @@
 // Every request of the page goes through `request`, which never throws and always times out.
 
 import { sample } from './clock.js';
+import { hasText, t } from './language.js';
 import * as session from './session.js';
 
 const READ_TIMEOUT_MS = 8_000;
@@ -31,7 +32,7 @@ export async function request(method, path, options = {}) {
   for (const listener of listeners) listener(answer);
   // A 401 for a token that was replaced meanwhile does not end the new session.
   if (answer.status === 401 && sentWith && session.session() === sentWith) {
-    session.end('Your login is no longer valid. Please log in again.');
+    session.end(t('account.ended'));
   }
   return answer;
 }
@@ -122,28 +123,36 @@ async function readBody(response, answer) {
 
 /** One sentence for an answer that the caller has no words for. */
 export function explain(answer) {
-  if (answer.failure === 'timeout') return 'The service did not answer in time.';
+  if (answer.failure === 'timeout') return t('fail.timeout');
   if (answer.failure === 'network') {
-    return navigator.onLine ? 'The service cannot be reached.' : 'You are offline.';
+    return t(navigator.onLine ? 'fail.network' : 'fail.offline');
   }
-  const said = answer.problem?.detail || answer.problem?.title;
-  const wait = answer.retryAfterS === null ? '' : ` Try again in ${duration(answer.retryAfterS)}.`;
-  if (said) return withStop(said) + wait;
-  const status = `(status ${answer.status})`;
-  if (answer.status >= 500) return `The service is not available just now ${status}.${wait}`;
-  return `Unexpected answer ${status}.${wait}`;
+  const wait = answer.retryAfterS === null ? ''
+    : ` ${t('again.in', { wait: duration(answer.retryAfterS) })}`;
+  const said = problemText(answer.problem);
+  if (said) return said + wait;
+  const { status } = answer;
+  return t(status >= 500 ? 'fail.status_5xx' : 'fail.status', { status }) + wait;
+}
+
+// The service's own words are English; other languages have a text for each code.
+function problemText(problem) {
+  const detail = withStop(problem?.detail || problem?.title || '');
+  const key = `problem.${problem?.code}`;
+  return hasText(key) ? t(key, { detail }) : detail;
 }
 
 /** 1 -> "1 second", 90 -> "90 seconds", 600 -> "10 minutes", 40_000 -> "12 hours"; rounded up. */
 export function duration(seconds) {
-  if (seconds === 1) return '1 second';
-  if (seconds <= 120) return `${seconds} seconds`;
+  if (seconds === 1) return t('wait.second');
+  if (seconds <= 120) return t('wait.seconds', { count: seconds });
   const minutes = Math.ceil(seconds / 60);
-  return minutes <= 120 ? `${minutes} minutes` : `${Math.ceil(minutes / 60)} hours`;
+  if (minutes <= 120) return t('wait.minutes', { count: minutes });
+  return t('wait.hours', { count: Math.ceil(minutes / 60) });
 }
 
 function withStop(text) {
-  return /[.!?]$/.test(text) ? text : `${text}.`;
+  return text === '' || /[.!?]$/.test(text) ? text : `${text}.`;
 }
 
 // A key for a request. crypto.randomUUID exists only in secure contexts; the page also runs over

@@ -3,6 +3,7 @@
 
 import { duration, explain, request } from './http.js';
 import { announce, byId, isOff, setOff, setText } from './dom.js';
+import { t } from './language.js';
 import * as session from './session.js';
 
 let phone = '';
@@ -65,20 +66,19 @@ function showCode(expiresInS, devCode) {
   byId('code-form').hidden = false;
   fail('code', '');
   const minutes = Math.round((expiresInS ?? 300) / 60);
-  setText(byId('code-hint'), `6 digits for ${phone}. Good for ${minutes} minutes, once.`);
+  setText(byId('code-hint'), t('login.code_hint', { phone, minutes }));
   const dev = byId('code-dev');
   dev.hidden = !devCode;
-  setText(dev, devCode ? 'Development mode: no message is sent. The service answered with the code '
-    + `${devCode}, and it is filled in below.` : '');
+  setText(dev, devCode ? t('login.code_dev', { code: devCode }) : '');
   byId('code').value = devCode ?? '';
   byId('code').focus();
-  announce(devCode ? dev.textContent : 'The code is on its way.');
+  announce(devCode ? dev.textContent : t('login.code_sent'));
 }
 
 async function sendCode() {
   phone = byId('phone').value.replace(/[\s().-]/g, '');
   if (!/^\+?\d{5,20}$/.test(phone)) {
-    fail('phone', 'Please give a phone number, for example 138\u00a00000\u00a00001.');
+    fail('phone', t('login.phone_wrong'));
     return;
   }
   fail('phone', '');
@@ -98,7 +98,7 @@ async function sendCode() {
 async function logIn() {
   const code = byId('code').value.replace(/\s/g, '');
   if (!/^\d{6}$/.test(code)) {
-    fail('code', 'The code has 6 digits.');
+    fail('code', t('login.code_form'));
     return;
   }
   fail('code', '');
@@ -109,17 +109,17 @@ async function logIn() {
   if (answer.status === 200 && answer.body?.token) {
     byId('login').close();
     session.begin(answer.body);
-    announce('You are logged in.');
+    announce(t('account.is_in'));
   } else if (answer.problem?.code === 'wrong_code') {
-    fail('code', 'This code is wrong, used up or too old. Check it, or ask for a new one.');
+    fail('code', t('login.code_wrong'));
   } else {
     fail('code', explain(answer));
   }
 }
 
 function tooMany(answer) {
-  const when = answer.retryAfterS ? `in ${duration(answer.retryAfterS)}` : 'later';
-  return `Too many codes for this number. Try again ${when}.`;
+  if (!answer.retryAfterS) return t('login.too_many_later');
+  return t('login.too_many', { wait: duration(answer.retryAfterS) });
 }
 
 function fail(field, text) {

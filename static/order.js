@@ -4,11 +4,12 @@ import * as clock from './clock.js';
 import {
   announce, byId, countdown, fromTemplate, fullTime, isOff, money, setOff, setText,
 } from './dom.js';
+import { t } from './language.js';
 import * as session from './session.js';
 import { isSettling, settle } from './settle.js';
-import { answerWords, settleWords } from './words.js';
+import { answerWords, askingAgainWords, settleWords } from './words.js';
 
-const LABEL = { unpaid: 'Not paid yet', paid: 'Paid', cancelled: 'Cancelled' };
+const STATUSES = ['unpaid', 'paid', 'cancelled'];
 // The time left to pay is emphasised below this.
 const NEAR_MS = 60_000;
 // How long after its time to pay an order that still looks unpaid is read again.
@@ -46,7 +47,7 @@ export class OrderLine {
     setText(parts.price, money(order.price_cents));
     const status = order.status ?? 'unpaid';
     this.root.dataset.status = status;
-    setText(parts.status, LABEL[status] ?? status);
+    setText(parts.status, STATUSES.includes(status) ? t(`order.${status}`) : status);
     setText(parts.settled, settledText(order));
     const hadFocus = [parts.pay, parts.cancel].includes(document.activeElement);
     parts.actions.hidden = status !== 'unpaid';
@@ -72,8 +73,9 @@ export class OrderLine {
       parts[action].classList.toggle('working', this.working === action);
       setOff(parts[action], this.working !== '');
     }
-    setText(parts.pay, this.working === 'pay' ? 'Paying …' : `Pay ${money(order.price_cents)}`);
-    setText(parts.cancel, this.working === 'cancel' ? 'Cancelling …' : 'Cancel order');
+    const price = money(order.price_cents);
+    setText(parts.pay, this.working === 'pay' ? t('order.paying') : t('order.pay', { price }));
+    setText(parts.cancel, t(this.working === 'cancel' ? 'order.cancelling' : 'order.cancel'));
   }
 
   async run(action) {
@@ -85,7 +87,7 @@ export class OrderLine {
     this.working = action;
     this.draw(clock.now());
     const outcome = await settle(action, this.order.id, () => {
-      this.say({ tone: 'calm', title: 'No clear answer yet.', text: 'Asking again …' }, '');
+      this.say(askingAgainWords(), '');
     });
     this.working = '';
     if (!outcome || session.session() !== who) return;
@@ -114,14 +116,13 @@ function settledText(order) {
   const when = fullTime(clock.parseTime(order.settled_at));
   if (!when) return '';
   if (order.status === 'paid') return when;
-  const why = order.cancelled_by === 'time_out' ? 'not paid in time' : 'by you';
-  return `${why}, ${when}`;
+  return t(order.cancelled_by === 'time_out' ? 'order.by_time' : 'order.by_you', { when });
 }
 
 /** Asks whether to cancel; resolves to true if so. */
 function confirmed(order) {
   const dialog = byId('sure');
-  setText(byId('sure-what'), order.voucher_title);
+  setText(byId('sure-text'), t('sure.text', { voucher: order.voucher_title }));
   dialog.returnValue = '';
   dialog.showModal();
   return new Promise((tell) => {

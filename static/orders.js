@@ -3,6 +3,7 @@
 import * as clock from './clock.js';
 import { explain, request } from './http.js';
 import { announce, byId, setOff, setText, isOff } from './dom.js';
+import { t } from './language.js';
 import { OrderLine } from './order.js';
 import * as session from './session.js';
 import { forgetKeys } from './settle.js';
@@ -19,7 +20,7 @@ export function init({ openLogin }) {
     if (!isOff(byId('orders-more'))) void more();
   });
   session.onChange(forgetKeys);
-  byId('orders-login').addEventListener('click', () => openLogin('Log in to see your orders.'));
+  byId('orders-login').addEventListener('click', () => openLogin(t('login.to_see')));
 }
 
 /** Shows all orders (orderId null) or one. */
@@ -30,10 +31,10 @@ export async function open(orderId) {
   byId('orders').replaceChildren();
   byId('orders-more').hidden = true;
   byId('orders-all').hidden = orderId === null;
-  setText(byId('orders-title'), orderId === null ? 'My orders' : 'One order');
+  setText(byId('orders-title'), t(orderId === null ? 'orders.title' : 'orders.one'));
   const out = session.session() === null;
   byId('orders-login').hidden = !out;
-  if (out) note('Log in to see what you bought.');
+  if (out) note(t('orders.out'));
   else if (orderId === null) await more();
   else await one(orderId);
 }
@@ -48,7 +49,7 @@ async function more() {
   const button = byId('orders-more');
   const ofVisit = visit;
   const first = byId('orders').childElementCount === 0;
-  if (first) note('Looking …');
+  if (first) note(t('orders.looking'));
   setOff(button, true);
   const query = cursor ? `&cursor=${encodeURIComponent(cursor)}` : '';
   const answer = await request('GET', `/api/orders?limit=${PAGE}${query}`);
@@ -56,26 +57,26 @@ async function more() {
   setOff(button, false);
   if (answer.status !== 200 || !Array.isArray(answer.body?.orders)) {
     button.hidden = false;
-    setText(button, 'Try again');
+    setText(button, t('orders.retry'));
     note(explain(answer));
     return;
   }
   const { orders, next_cursor: next } = answer.body;
   cursor = next ?? null;
   const added = orders.map(show);
-  setText(button, 'More orders');
+  setText(button, t('orders.more'));
   const hadFocus = document.activeElement === button;
   button.hidden = cursor === null;
-  note(first && orders.length === 0 ? 'Nothing bought yet.' : '');
+  note(first && orders.length === 0 ? t('orders.none') : '');
   if (!first) {
-    announce(`${orders.length} more, ${cursor ? 'and there are still more' : 'that was all'}.`);
+    announce(t(cursor ? 'orders.added' : 'orders.added_all', { count: orders.length }));
     if (hadFocus) added[0]?.parts.title.focus();
   }
 }
 
 async function one(orderId) {
   const ofVisit = visit;
-  note('Looking …');
+  note(t('orders.looking'));
   const answer = await request('GET', `/api/orders/${encodeURIComponent(orderId)}`);
   if (ofVisit !== visit) return;
   const order = answer.status === 200 ? answer.body?.order : null;
@@ -83,7 +84,7 @@ async function one(orderId) {
     show(order);
     note('');
   } else if (answer.problem?.code === 'order_not_found') {
-    note(`You have no order ${orderId}.`);
+    note(t('orders.unknown', { id: orderId }));
   } else {
     note(explain(answer));
   }

@@ -2,31 +2,33 @@
 
 import { onAnswer } from './http.js';
 import { byId, el } from './dom.js';
+import { onLanguage, t } from './language.js';
 
 const SHOWN = 8;
 const TONES = 6; // as many as style.css has colours for
 
 const tones = new Map(); // replica -> tone, in order of appearance
+let mode = ''; // in the last answer that told it
 
 export function init() {
   onAnswer((answer) => {
     const list = byId('answers-list');
     list.prepend(chip(answer));
     while (list.childElementCount > SHOWN) list.lastElementChild.remove();
-    if (answer.lab) showMode(answer.lab);
+    if (answer.lab) mode = answer.lab;
+    drawMode();
   });
+  onLanguage(drawMode);
 }
 
-/** Shows the mode in `X-Lab`, which no real sale must have. */
-function showMode(mode) {
-  byId('lab').textContent = /lab|plant/.test(mode)
-    ? 'Laboratory mode: protections may be switched off here on purpose.'
-    : 'Development mode: login codes are shown on the page.';
-  byId('lab').hidden = false;
+// Shows the mode in `X-Lab`, which no real sale must have.
+function drawMode() {
+  byId('lab').hidden = mode === '';
+  if (mode) byId('lab').textContent = t(/lab|plant/.test(mode) ? 'foot.lab' : 'foot.dev');
 }
 
 function chip({ replica, status, ms, method, path, failure }) {
-  const name = failure ? 'no answer' : replica || 'no replica';
+  const name = failure ? t('answers.none') : replica || t('answers.no_replica');
   const item = el('li', 'chip');
   item.append(el('span', 'dot'), el('span', 'chip-name', name), el('span', 'chip-ms', `${ms} ms`));
   item.title = `${method} ${path.split('?')[0]}: ${failure || `status ${status}`}`;

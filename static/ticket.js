@@ -1,11 +1,13 @@
 // One voucher as a ticket: its face, its stub with the button, and the slip with the last outcome.
 // It shows the voucher, the service's time, the user's order and the purchase in progress.
 
-import { countdown, fromTemplate, isOff, money, setOff, setText, timeWindow } from './dom.js';
+import {
+  count, countdown, fromTemplate, isOff, money, setOff, setText, timeWindow,
+} from './dom.js';
 import { parseTime } from './clock.js';
+import { t } from './language.js';
 
-const STAMP = { sold_out: 'Sold out', ended: 'Ended', bought: 'Yours', cancelled: 'Cancelled' };
-const LABEL = { soon: 'Opens soon', open: 'Open now', ...STAMP };
+const STAMPED = ['sold_out', 'ended', 'bought', 'cancelled'];
 // The countdown is emphasised below this.
 const NEAR_MS = 10_000;
 const FEW = 10;
@@ -50,11 +52,11 @@ export class Ticket {
     setAmount(parts.face, voucher.face_value_cents);
     setText(parts.title, voucher.title);
     setText(parts.description, voucher.description ?? '');
-    setText(parts.serial, `No. ${String(voucher.id).padStart(6, '0')}`);
+    setText(parts.serial, t('ticket.serial', { id: String(voucher.id).padStart(6, '0') }));
     setText(parts.window, timeWindow(this.startMs, this.endMs));
     setAmount(parts.price, voucher.price_cents);
     const off = Math.round((1 - voucher.price_cents / voucher.face_value_cents) * 100);
-    setText(parts.saving, off > 0 ? `${off} % off` : '');
+    setText(parts.saving, off > 0 ? t('ticket.off', { percent: off }) : '');
   }
 
   /** Draws what the time changes. Returns true if the voucher has just opened. */
@@ -81,11 +83,17 @@ export class Ticket {
     return this.voucher.stock > 0 ? 'open' : 'sold_out';
   }
 
+  /** Writes everything again, in the language that is chosen now. */
+  redraw() {
+    this.update(this.voucher);
+    this.state = '';
+  }
+
   enter(state) {
     this.state = state;
     this.root.dataset.state = state;
-    setText(this.parts.state, LABEL[state]);
-    setText(this.parts.stamp, STAMP[state] ?? '');
+    setText(this.parts.state, t(`state.${state}`));
+    setText(this.parts.stamp, STAMPED.includes(state) ? t(`state.${state}`) : '');
     const hadFocus = document.activeElement === this.parts.buy;
     const mine = this.orderId !== null;
     this.parts.order.hidden = !mine;
@@ -97,13 +105,13 @@ export class Ticket {
   }
 
   drawCount(nowMs) {
-    const { count, 'count-label': label, digits } = this.parts;
+    const { count: line, 'count-label': label, digits } = this.parts;
     const target = { soon: this.startMs, open: this.endMs }[this.state];
-    count.hidden = target === undefined;
-    if (count.hidden) return;
-    setText(label, this.state === 'soon' ? 'Opens in' : 'Closes in');
+    line.hidden = target === undefined;
+    if (line.hidden) return;
+    setText(label, t(this.state === 'soon' ? 'ticket.opens' : 'ticket.closes'));
     setText(digits, countdown(target - nowMs));
-    count.classList.toggle('near', this.state === 'soon' && target - nowMs <= NEAR_MS);
+    line.classList.toggle('near', this.state === 'soon' && target - nowMs <= NEAR_MS);
   }
 
   drawStock() {
@@ -113,21 +121,22 @@ export class Ticket {
     if (!shown) return;
     const few = this.state === 'open' && stock <= FEW;
     this.parts.stock.classList.toggle('few', few);
-    setText(this.parts.stock, `${few ? 'Only ' : ''}${stock.toLocaleString('en')} left`);
+    setText(this.parts.stock, t(few ? 'ticket.few_left' : 'ticket.left', { count: count(stock) }));
   }
 
   drawButton(nowMs) {
     const { buy, order } = this.parts;
-    setText(order, this.orderStatus === 'unpaid' ? 'Pay for it' : 'See your order');
+    setText(order, t(this.orderStatus === 'unpaid' ? 'ticket.pay' : 'ticket.see'));
     const waitS = Math.ceil((this.waitUntilMs - nowMs) / 1000);
     buy.classList.toggle('working', this.buying);
-    if (this.buying) setText(buy, this.queued ? 'In the queue …' : 'Buying …');
-    else if (this.state === 'soon') setText(buy, 'Not open yet');
-    else if (this.state === 'sold_out') setText(buy, 'Sold out');
-    else if (this.state === 'ended') setText(buy, 'Sale is over');
-    else if (waitS > 0) setText(buy, 'Wait');
-    else if (this.loggedIn) setText(buy, `Buy for ${money(this.voucher.price_cents)}`);
-    else setText(buy, 'Log in to buy');
+    if (this.buying) setText(buy, t(this.queued ? 'buy.queued' : 'buy.buying'));
+    else if (this.state === 'soon') setText(buy, t('buy.soon'));
+    else if (this.state === 'sold_out') setText(buy, t('buy.sold_out'));
+    else if (this.state === 'ended') setText(buy, t('buy.ended'));
+    else if (waitS > 0) setText(buy, t('buy.wait'));
+    else if (this.loggedIn) {
+      setText(buy, t('buy.for', { price: money(this.voucher.price_cents) }));
+    } else setText(buy, t('buy.log_in'));
     // The style sheet shows it; in the button's name a screen reader would read each second.
     buy.dataset.wait = waitS > 0 && this.state === 'open' && !this.buying ? `${waitS} s` : '';
     setOff(buy, this.buying || this.state !== 'open' || waitS > 0);

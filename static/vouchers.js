@@ -3,6 +3,7 @@
 import * as clock from './clock.js';
 import { explain, request } from './http.js';
 import { announce, byId, setText } from './dom.js';
+import { t } from './language.js';
 import { buy, forgetKeys, isRunning } from './purchase.js';
 import * as session from './session.js';
 import { Ticket } from './ticket.js';
@@ -65,6 +66,16 @@ export function refresh() {
   void poll();
 }
 
+/** Draws all tickets anew, in another language; what a slip says is taken away. */
+export function redraw() {
+  setText(byId('no-tickets'), t('ticket.none'));
+  for (const ticket of tickets.values()) {
+    if (!ticket.buying) ticket.hush();
+    ticket.redraw();
+  }
+  tick();
+}
+
 async function poll() {
   const ofRound = round;
   polledMs = performance.now();
@@ -80,8 +91,8 @@ async function poll() {
   const delayMs = pollDelayMs(answer);
   if (failures > 0) {
     // No seconds in this text: screen readers read each change of it.
-    callbacks.setBanner(`${explain({ ...answer, retryAfterS: null })} `
-      + `${tickets.size ? 'The figures below may be old. ' : ''}This page keeps trying.`);
+    const why = explain({ ...answer, retryAfterS: null });
+    callbacks.setBanner(t(tickets.size ? 'banner.trouble_old' : 'banner.trouble', { why }));
   }
   pollTimer = setTimeout(poll, delayMs);
 }
@@ -121,7 +132,7 @@ function show(vouchers) {
     }
   }
   byId('no-tickets').hidden = tickets.size > 0;
-  setText(byId('no-tickets'), 'Nothing is on sale right now. This page looks again by itself.');
+  setText(byId('no-tickets'), t('ticket.none'));
   tick();
   if (changed) arrange();
 }
@@ -152,7 +163,7 @@ function tick() {
 }
 
 function onOpened(ticket) {
-  announce(`${ticket.voucher.title} is open now.`);
+  announce(t('ticket.opened', { voucher: ticket.voucher.title }));
   // All pages reach this point in the same second, so the polls are spread.
   clearTimeout(pollTimer);
   round += 1;
@@ -162,14 +173,14 @@ function onOpened(ticket) {
 async function onBuy(ticket) {
   const who = session.session();
   if (!who) {
-    callbacks.openLogin('Log in to buy.');
+    callbacks.openLogin(t('login.to_buy'));
     return;
   }
   ticket.hush();
   const bought = buy(ticket.voucher.id, {
     onAsking(n, outOf) {
       const words = askingWords(outOf);
-      ticket.say(words, `question ${n} of ${outOf}`);
+      ticket.say(words, t('ticket.question', { n, all: outOf }));
       if (n === 1) announce(`${words.title} ${words.text}`);
     },
     onPending() {

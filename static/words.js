@@ -4,127 +4,110 @@
 import { duration, explain } from './http.js';
 import { parseTime } from './clock.js';
 import { fullTime, money } from './dom.js';
+import { hasText, t } from './language.js';
 
-// The service refused the request before anything was written.
-const BUSY = {
-  overloaded: 'Too many people are buying at this moment.',
-  dependency_unavailable: 'A part of the service does not answer.',
-  lock_lost: 'The service lost the lock of your purchase.',
-  draining: 'This replica is restarting; the others serve.',
-};
-
+// Refusals with a text of their own, and its tone.
 const REFUSED = {
-  already_ordered: calm('You already ordered this one.', 'One each, also if it was cancelled: '
-    + 'nothing more was bought.'),
-  sold_out: calm('Sold out.', 'Nothing was bought. If more are added, the button comes back.'),
-  not_started: calm('Not open yet.', 'By the service’s clock the sale has not begun. '
-    + 'Nothing was bought.'),
-  ended: calm('The sale is over.', 'It ended before your order came in. Nothing was bought.'),
-  not_on_sale: calm('No longer on sale.', 'This voucher was withdrawn. Nothing was bought.'),
-  voucher_not_found: calm('No longer on sale.', 'This voucher is gone. Nothing was bought.'),
-  unauthorized: bad('Please log in again.', 'Your login is no longer valid. Nothing was bought.'),
-  ticket_lost: bad('Your place was lost.', 'The service lost its queue. Nothing was bought; you '
-    + 'may buy again.'),
-  ticket_dead: bad('This went wrong on our side.', 'Your order could not be written in five '
-    + 'tries, so nothing was bought. If the operators place it later, it is in My orders.'),
+  already_ordered: 'calm',
+  sold_out: 'calm',
+  not_started: 'calm',
+  ended: 'calm',
+  not_on_sale: 'calm',
+  voucher_not_found: 'calm',
+  unauthorized: 'bad',
+  ticket_lost: 'bad',
+  ticket_dead: 'bad',
 };
 
 /** @param outcome of purchase.js  @param voucher as the service lists it */
 export function outcomeWords({ kind, code, waitS, order, answer }, voucher) {
-  if (code === 'found_out') {
-    return good('It is yours after all.', 'The first answer was unclear, but the order exists.');
+  if (code === 'found_out') return say('good', 'bought.found_title', t('bought.found'));
+  if (kind === 'bought') return say('good', 'bought.title', boughtText(order));
+  if (code === 'still_queued') return say('bad', 'buying.still_title', t('buying.still'));
+  if (kind === 'unknown') return say('bad', 'buying.unknown_title', t('buying.unknown'));
+  if (Object.hasOwn(REFUSED, code)) {
+    return say(REFUSED[code], `refused.${code}_title`, t(`refused.${code}`));
   }
-  if (kind === 'bought') return good('It is yours.', boughtText(order));
-  if (code === 'still_queued') {
-    return bad('We do not know yet.', 'Your order was in the queue at the last answer. Look at My '
-      + 'orders in a minute. Or buy again: you keep your place, and get one order at most.');
-  }
-  if (kind === 'unknown') {
-    return bad('We do not know whether you got it.', 'No clear answer came within 25 seconds. '
-      + 'Look at My orders in a minute. Or buy again: you get one order at most.');
-  }
-  if (REFUSED[code]) return REFUSED[code];
-  const again = waitS ? `Try again in ${duration(waitS)}.` : 'Try again.';
+  const again = againText(waitS);
   if (code === 'order_in_progress' || code === 'request_in_progress') {
-    return calm('One order at a time.', 'Another order of yours is in progress. '
-      + `This click bought nothing. ${again}`);
+    return say('calm', 'refused.in_progress_title', t('refused.in_progress', { again }));
   }
   if (code === 'too_many_requests') {
-    return calm('Not so often.', 'You asked more often than this sale allows. '
-      + `Nothing was bought. ${again}`);
+    return say('calm', 'refused.too_often_title', t('refused.too_often', { again }));
   }
   if (code === 'ticket_refused') {
-    return bad('Not this time.', 'Your order waited in the queue and could not be written in time. '
-      + `Nothing was bought. ${again}`);
+    return say('bad', 'refused.not_now_title', t('refused.ticket_refused', { again }));
   }
-  if (BUSY[code]) return bad('Not this time.', `${BUSY[code]} Nothing was bought. ${again}`);
-  return bad(`Not bought: ${voucher.title}.`, explain(answer));
+  // The service refused the request before anything was written.
+  if (hasText(`busy.${code}`)) {
+    const why = t(`busy.${code}`);
+    return say('bad', 'refused.not_now_title', t('refused.busy', { why, again }));
+  }
+  const title = t('refused.other_title', { voucher: voucher.title });
+  return { tone: 'bad', title, text: explain(answer) };
 }
 
 function boughtText(order) {
-  if (!order) return 'Pay for it in My orders.';
+  if (!order) return t('bought.pay_later');
   const price = money(order.price_cents);
   const untilMs = parseTime(order.pay_by);
-  if (order.status !== 'unpaid') return `Bought for ${price}.`;
-  if (!Number.isFinite(untilMs)) return `Kept for you for ${price}. Pay for it in My orders.`;
-  return `Kept for you for ${price}. Pay for it in My orders until ${fullTime(untilMs)}, `
-    + 'or it is sold again.';
+  if (order.status !== 'unpaid') return t('bought.for', { price });
+  if (!Number.isFinite(untilMs)) return t('bought.kept', { price });
+  return t('bought.kept_until', { price, until: fullTime(untilMs) });
 }
 
+// Answers to a payment or cancellation with a text of their own, and its tone.
 const SETTLED = {
-  payment_declined: bad('Payment declined.', 'Nothing was paid. The order is still yours to pay.'),
-  payments_unavailable: bad('No payments here.', 'This deployment has no payment provider. '
-    + 'Nothing was paid.'),
-  order_cancelled: calm('Too late to pay.', 'The order is cancelled. Nothing was paid.'),
-  order_paid: calm('Already paid.', 'A paid order cannot be cancelled any more.'),
-  order_not_found: calm('No such order.', 'It is not there any more.'),
-  unauthorized: bad('Please log in again.', 'Your login is no longer valid. Nothing was done.'),
+  payment_declined: 'bad',
+  payments_unavailable: 'bad',
+  order_cancelled: 'calm',
+  order_paid: 'calm',
+  order_not_found: 'calm',
+  unauthorized: 'bad',
 };
 
 /** @param action 'pay' or 'cancel'  @param outcome of settle.js */
 export function settleWords(action, { kind, code, waitS, answer }, order) {
   if (kind === 'done' && action === 'pay') {
-    return good('Paid.', `${money(order.price_cents)}, and it is yours for good.`);
+    return say('good', 'settle.paid_title', t('settle.paid', { price: money(order.price_cents) }));
   }
-  if (kind === 'done') {
-    return calm('Cancelled.', 'It is sold again. You cannot buy this voucher again.');
+  if (kind === 'done') return say('calm', 'settle.cancelled_title', t('settle.cancelled'));
+  if (kind === 'unknown') return say('bad', 'settle.unknown_title', t('settle.unknown'));
+  if (Object.hasOwn(SETTLED, code)) {
+    return say(SETTLED[code], `settle.${code}_title`, t(`settle.${code}`));
   }
-  if (kind === 'unknown') {
-    return bad('No clear answer.', 'It may or may not be done. Try again: it is done once.');
+  if (hasText(`busy.${code}`)) {
+    return say('bad', 'settle.busy_title', t('settle.busy', { again: againText(waitS) }));
   }
-  if (SETTLED[code]) return SETTLED[code];
-  const again = waitS ? `Try again in ${duration(waitS)}.` : 'Try again.';
-  if (BUSY[code]) return bad('Not this time.', `Nothing was done. ${again}`);
-  return bad('That did not work.', explain(answer));
+  return say('bad', 'settle.other_title', explain(answer));
+}
+
+function againText(waitS) {
+  return waitS ? t('again.in', { wait: duration(waitS) }) : t('again.now');
 }
 
 /** The text while an unclear outcome is looked up. */
 export function askingWords(outOf) {
-  return calm('No clear answer yet.', 'It may or may not be bought. Asking the service for your '
-    + `order, up to ${outOf} times …`);
+  return say('calm', 'buying.asking_title', t('buying.asking', { all: outOf }));
 }
 
 /** The text while the purchase waits in the queue. */
 export function queuedWords() {
-  return calm('You are in the queue.', 'Your order is being written. This page says when that '
-    + 'is done. You may leave it, and look at My orders later.');
+  return say('calm', 'buying.queued_title', t('buying.queued'));
+}
+
+/** The text while a payment or cancellation with an unclear answer is sent again. */
+export function askingAgainWords() {
+  return say('calm', 'settle.asking_title', t('settle.asking'));
 }
 
 /** "answered by replica-2 in 34 ms" */
 export function answerWords({ replica, ms, failure, requestId }, withRequestId) {
-  if (failure) return `no answer after ${ms}\u00a0ms`;
-  const by = `answered by ${replica || 'no replica'} in ${ms}\u00a0ms`;
-  return withRequestId && requestId ? `${by} · request ${requestId}` : by;
+  if (failure) return t('answers.after', { ms });
+  const by = { replica: replica || t('answers.no_replica'), ms, request: requestId };
+  return t(withRequestId && requestId ? 'answers.by_request' : 'answers.by', by);
 }
 
-function good(title, text) {
-  return { tone: 'good', title, text };
-}
-
-function calm(title, text) {
-  return { tone: 'calm', title, text };
-}
-
-function bad(title, text) {
-  return { tone: 'bad', title, text };
+function say(tone, titleKey, text) {
+  return { tone, title: t(titleKey), text };
 }

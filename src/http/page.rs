@@ -43,3 +43,73 @@ fn tag(file: &EmbeddedFile) -> String {
     }
     tag + "\""
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::PageFiles;
+
+    type Texts = BTreeMap<String, String>;
+
+    fn text_of(file: &str) -> String {
+        let file = PageFiles::get(file).expect("a file of the page");
+        String::from_utf8(file.data.into_owned()).expect("text")
+    }
+
+    fn texts() -> BTreeMap<String, Texts> {
+        serde_json::from_str(&text_of("strings.json")).expect("texts by language")
+    }
+
+    /// The pieces between quotes of these files that have the form of a key.
+    fn keys_between(quotes: char, files: &[String]) -> BTreeSet<String> {
+        let is_word = |word: &str| {
+            let is_letter = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+            !word.is_empty() && word.chars().all(|one| is_letter(one) || one.is_ascii_digit())
+        };
+        let is_key = |piece: &&str| {
+            piece.split_once('.').is_some_and(|(group, name)| is_word(group) && is_word(name))
+        };
+        let pieces = files.iter().flat_map(|file| file.split(quotes));
+        pieces.filter(is_key).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn each_text_of_the_page_is_there_in_both_languages_with_the_same_values() {
+        let texts = texts();
+        let (english, chinese) = (&texts["en"], &texts["zh"]);
+        let values = |text: &str| -> BTreeSet<String> {
+            let begun = text.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+            begun.map(|(name, _)| name.to_owned()).collect()
+        };
+        for (key, text) in english {
+            let other = chinese.get(key).unwrap_or_else(|| panic!("{key} is missing in Chinese"));
+            assert_eq!(values(text), values(other), "{key}");
+        }
+        let own = chinese.keys().filter(|key| !english.contains_key(*key));
+        let own: Vec<_> = own.filter(|key| !key.starts_with("problem.")).collect();
+        assert!(own.is_empty(), "missing in English: {own:?}");
+    }
+
+    #[test]
+    fn each_key_that_the_page_uses_has_a_text_and_each_text_is_used() {
+        let english = &texts()["en"];
+        let names: Vec<_> = PageFiles::iter().collect();
+        let ending = |end: &str| -> Vec<String> {
+            names.iter().filter(|name| name.ends_with(end)).map(|name| text_of(name)).collect()
+        };
+        let (scripts, markup) = (ending(".js"), ending(".html"));
+        let mut used = keys_between('\'', &scripts);
+        used.extend(keys_between('"', &markup));
+        used.retain(|key| !key.starts_with("seckill."));
+        let missing: Vec<_> = used.iter().filter(|key| !english.contains_key(*key)).collect();
+        assert!(missing.is_empty(), "no text: {missing:?}");
+        let is_composed = |key: &str| {
+            let group = key.split('.').next().unwrap_or_default();
+            scripts.iter().any(|script| script.contains(&format!("`{group}.${{")))
+        };
+        let unused = english.keys().filter(|key| key.contains('.') && !used.contains(*key));
+        let unused: Vec<_> = unused.filter(|key| !is_composed(key)).collect();
+        assert!(unused.is_empty(), "in no file of the page: {unused:?}");
+    }
+}

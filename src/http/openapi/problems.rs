@@ -108,6 +108,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_has_a_chinese_text_for_each_code() {
+        let texts: Value = serde_json::from_str(include_str!("../../../static/strings.json"))
+            .expect("texts by language");
+        let has_none = |code: &&str| texts["zh"][format!("problem.{code}")].is_null();
+        let codes = examples().into_iter().map(|example| example.code).collect::<BTreeSet<_>>();
+        let missing: Vec<_> = codes.into_iter().filter(has_none).collect();
+        assert!(missing.is_empty(), "no text: {missing:?}");
+    }
+
+    #[test]
     fn each_code_of_the_table_of_errors_has_an_example() {
         // A code stands after its status, or as the first argument of the two that know theirs.
         let table = include_str!("../error.rs");

@@ -3,7 +3,7 @@
 use super::Visit;
 
 impl Visit {
-    async fn fill(&self, selector: &str, text: &str) {
+    pub(super) async fn fill(&self, selector: &str, text: &str) {
         let fill = format!("document.querySelector('{selector}').value = '{text}'; return 1");
         self.browser.run(&fill).await;
     }

@@ -1,6 +1,7 @@
 //! The page's orders in a browser: paid, cancelled and timed out, by mouse and by keyboard, in the
 //! dark and on a phone; and purchases that wait in the queue.
 
+mod language;
 mod login;
 mod queued;
 
