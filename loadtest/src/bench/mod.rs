@@ -17,14 +17,15 @@
 //! - [`rows`]: what is measured and what it has to reach; [`figure`]: what is read of a sample;
 //!   [`row_report`]: what becomes of a row.
 //! - [`bare_transaction`]: the database alone; [`service`]: one round of a service;
-//!   [`queued`]: the mode of that name; [`sold_out`]: who comes too late; [`turns`]: slices in
-//!   turn; [`parts`]: where the time goes.
+//!   [`queued`]: the mode of that name; [`sold_out`]: requests after the last unit.
+//! - [`revoked`]: revoked tokens; [`turns`]: slices in turn; [`parts`]: where the time goes.
 //! - [`text`]: the table.
 
 pub mod bare_transaction;
 pub mod figure;
 pub mod parts;
 pub mod queued;
+pub mod revoked;
 pub mod row_report;
 pub mod rows;
 pub mod service;

@@ -19,6 +19,8 @@ pub struct Setup {
     pub needs: ExtraServers,
     /// Orders of another voucher that are in the table already.
     pub filled: u64,
+    /// Other users whose tokens are revoked.
+    pub revoked: u32,
     /// Whether requests have an `Idempotency-Key`.
     pub with_keys: bool,
     /// Vouchers on sale.
@@ -33,16 +35,16 @@ const SINGLE: Setup = Setup {
     replicas: 1,
     needs: ExtraServers::Nothing,
     filled: 0,
+    revoked: 0,
     with_keys: false,
     vouchers: 1,
     wanted: 1,
 };
 const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
-/// A queue that no round fills.
 const QUEUED: Setup =
     Setup { flags: &["--path=queued", "--writer=grouped", "--queue-length=1000000"], ..SINGLE };
 
-/// A part of a round. The cells of one are measured side by side, those of the next one after them.
+/// A part of a round, whose cells are measured side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundPhase {
     /// In slices, in turn.
@@ -114,7 +116,7 @@ const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurem
 }
 
 /// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 29] = [
+pub const CELLS: [Cell; 30] = [
     cell("bare:1", Measurement::Bare(1)),
     cell("bare:8", Measurement::Bare(8)),
     cell("bare:32", Measurement::Bare(32)),
@@ -134,6 +136,7 @@ pub const CELLS: [Cell; 29] = [
     cell("grouped, keys", Measurement::Orders(Setup { with_keys: true, ..GROUPED })),
     cell(PLAIN, Measurement::Constant(SINGLE.connections)),
     cell("sold out", Measurement::SoldOut(SINGLE)),
+    cell("sold out, revoked", Measurement::SoldOut(Setup { revoked: 100_000, ..SINGLE })),
     cell("memory", Measurement::Memory(GROUPED)),
     cell("start", Measurement::Start(GROUPED)),
     cell("lock none", locked(&["--lock=none"], ExtraServers::Nothing)),
@@ -224,7 +227,7 @@ const fn costing(most_plain: f64, row: Row) -> Row {
 }
 
 /// All rows. One that is new needs a cell above, unless there is one, and a line here.
-pub const ROWS: [Row; 29] = [
+pub const ROWS: [Row; 30] = [
     costing(
         11.0,
         row("grouped-64", "grouped, orders/s", ("grouped:64", BARE), Some(at_least(2.5, 5.0))),
@@ -278,6 +281,15 @@ pub const ROWS: [Row; 29] = [
             "p99 at half of single's rate, grouped",
             ("half grouped", &["half single"]),
             Some(at_most(1.0)),
+        ),
+    ),
+    of(
+        Figure::ServerTime,
+        row(
+            "revocations",
+            "processor time of \"sold out\" with 100,000 users revoked",
+            ("sold out, revoked", &["sold out"]),
+            Some(at_most(1.05)),
         ),
     ),
     of(
@@ -342,7 +354,7 @@ pub const ROWS: [Row; 29] = [
 
 const NONE: &[&str] = &["lock none"];
 
-/// The cells that these rows need, in the order of [`CELLS`].
+/// The cells of these rows, in the order of [`CELLS`].
 pub fn cells_of(rows: &[&Row]) -> Vec<&'static Cell> {
     let named = |row: &&Row| [row.cell].into_iter().chain(row.beside.iter().copied());
     let mut wanted: Vec<&str> = rows.iter().flat_map(named).collect();

@@ -32,6 +32,7 @@ use tokio::process::Command;
 use super::bare_transaction::BareTransaction;
 use super::figure::{DATABASE, GENERATOR, Sample};
 use super::parts::Parts;
+use super::revoked::revoke;
 use super::rows::Setup;
 use super::turns::{Turn, Turns, slices, together};
 
@@ -145,6 +146,9 @@ impl Stage {
             let folder = self.cluster.folder();
             let bare = BareTransaction::new(folder, deployment.database_url(), server)?;
             bare.prepare(setup.filled).await?;
+        }
+        if setup.revoked > 0 {
+            revoke(&deployment, setup.revoked).await?;
         }
         let url = match deployment.replicas() {
             [alone] => alone.base_url().to_owned(),
