@@ -18,8 +18,8 @@ use uuid::Uuid;
 
 use crate::command::run_seckill;
 use crate::deployment::{Deployment, DeploymentSpec};
-use crate::faults::FaultRequirements;
 use crate::lock::ExtraServers;
+use crate::requirements::FaultRequirements;
 
 /// Logical databases of the private Redis, hence deployments in one run.
 pub const MAX_DEPLOYMENTS: u16 = 256;

@@ -1,6 +1,5 @@
 //! The comparison: the cells of the matrix with short work and no fault, in the order of the table.
 
-use std::fmt;
 use std::time::Instant;
 
 use loadtest_judge::setting::{Guards, Scope};
@@ -10,7 +9,6 @@ use loadtest_judge::validity::{
 use loadtest_load::moment::rfc3339;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::Machine;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::cell::CellReport;
@@ -20,7 +18,7 @@ use crate::cell_spec::CellSpec;
 use crate::cluster::MAX_DEPLOYMENTS;
 use crate::histories::Histories;
 use crate::lock::Lock;
-use crate::results::{RunEvent, RunObserver, RunResults};
+use crate::results::{NotApplicable, RunEvent, RunObserver, RunResults};
 use crate::runner::{ClusterSpec, Runner};
 
 /// Most replicas in one cell.
@@ -28,22 +26,6 @@ pub const MAX_REPLICAS: u16 = 16;
 /// Longest extra work inside the locked section, in milliseconds. It stays well below the service's
 /// lease of 10 s: the predictions hold for work that is shorter than the lease.
 pub const MAX_WORK_MS: u64 = 2000;
-
-/// A cell that is not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct NotApplicable {
-    /// Which one.
-    #[serde(flatten)]
-    pub place: CellAxes,
-    /// Why it has nothing to show.
-    pub because: &'static str,
-}
-
-impl fmt::Display for NotApplicable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: n/a, {}", self.place, self.because)
-    }
-}
 
 /// What is to be compared.
 #[derive(Debug, Clone)]

@@ -13,8 +13,8 @@ use testbed::{Database, Haproxy, HaproxyOptions, Proxy, Redis, Replica, ReplicaS
 
 use crate::cluster::{Cluster, RedisServers, blocking};
 use crate::command::run_seckill;
-use crate::faults::{FaultRequirements, Link, replica_name};
 use crate::lock::ExtraServers;
+use crate::requirements::{FaultRequirements, Link};
 
 /// Lines of each log that an error shows.
 const LOG_LINES: usize = 15;
@@ -366,6 +366,11 @@ impl ReplicaStarter<'_> {
         }
         replica
     }
+}
+
+/// What the replica of that index calls itself in its answers.
+pub fn replica_name(index: usize) -> String {
+    format!("r{}", index + 1)
 }
 
 /// The addresses of that logical database of each Redis, through these proxies if there are any.

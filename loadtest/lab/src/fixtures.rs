@@ -13,7 +13,7 @@ use crate::cell_axes::{CellAxes, Load};
 use crate::cell_spec::CellSpec;
 use crate::faults::{FaultKind, Schedule};
 use crate::injected_bugs::RoundFindings;
-use crate::injection_run::{Attempt, BugResults, InjectionResults};
+use crate::injection_results::{Attempt, BugResults, InjectionResults};
 use crate::lock::Lock;
 use crate::predict::Scenario;
 use crate::results::{CellSelection, RunResults};

@@ -16,6 +16,11 @@ use crate::faults::{FaultKind, Schedule, TargetedFault};
 use crate::lock::Lock;
 use crate::predict::{Case, Prediction, Scenario, prediction};
 
+/// Seeds of each bug, unless something else is asked for.
+pub const DEFAULT_SEEDS: u64 = 3;
+/// Most of them.
+pub const MAX_SEEDS: u64 = 100;
+
 /// Where a bug is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {

@@ -2,15 +2,15 @@
 //!
 //! - the kinds of lock ([`lock`]), and what each cell must show ([`predict`]);
 //! - a cell's place ([`cell_axes`]), what it is ([`cell_spec`]), and its faults ([`faults`]);
-//! - private servers ([`cluster`], [`deployment`]);
+//! - private servers ([`cluster`], [`deployment`], [`requirements`]);
 //! - one cell ([`cell`]), one with a fault in its middle ([`round`]), and a sale that a person
 //!   watches ([`watched_sale`]);
-//! - runs of cells ([`runner`], [`matrix`], [`presets`], [`compare`]);
+//! - runs of cells ([`runner`], [`matrix_axes`], [`matrix`], [`presets`], [`compare`]);
 //! - bugs that it must catch ([`injected_bugs`], [`injection_run`]), and histories that stay
 //!   ([`histories`]).
 //!
-//! It returns results ([`results`]) and draws none. While it runs, it tells an observer of each
-//! cell that ends.
+//! It returns results ([`results`], [`injection_results`]) and draws none. While it runs, it tells
+//! an observer of each cell that ends.
 
 pub mod cell;
 pub mod cell_axes;
@@ -26,14 +26,17 @@ pub mod faults;
 pub mod fixtures;
 pub mod histories;
 pub mod injected_bugs;
+pub mod injection_results;
 pub mod injection_run;
 mod load_rate;
 pub mod lock;
 pub mod matrix;
+pub mod matrix_axes;
 pub mod metrics;
 pub mod oversell_moment;
 pub mod predict;
 pub mod presets;
+pub mod requirements;
 pub mod results;
 mod resume_state;
 pub mod round;

@@ -7,27 +7,22 @@
 //! injected after the cells ([`crate::injection_run`]) show that the same judge would have found a
 //! breach.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use loadtest_judge::setting::{Guards, Scope};
 use loadtest_load::moment::rfc3339;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::machine::Machine;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::cell::CellReport;
-use crate::cell_axes::{CellAxes, Load, PurchaseMode};
+use crate::cell_axes::Load;
 use crate::cell_plan::{CellPlan, CellRequest};
 use crate::cell_spec::CellSpec;
 use crate::compare::MAX_REPLICAS;
-use crate::faults::FaultKind;
 use crate::histories::Histories;
 use crate::injection_run::InjectionRun;
-use crate::lock::Lock;
-use crate::predict::Scenario;
+use crate::matrix_axes::NotGenerated;
 use crate::presets::Preset;
 use crate::results::{CellSelection, RunEvent, RunObserver, RunResults};
 use crate::resume_state::{ResumeKey, ResumeState};
@@ -37,34 +32,6 @@ use crate::runner::{ClusterSpec, Runner};
 pub const MAX_CELLS: usize = 10_000;
 /// How often a cell is run that does not show what it is to show.
 pub const MAX_TRIES: u32 = 3;
-
-/// What the cells are the product of.
-#[derive(Debug, Clone)]
-pub struct Axes {
-    /// Locks.
-    pub locks: Vec<Lock>,
-    /// What they are held for.
-    pub scopes: Vec<Scope>,
-    /// With and without the database's guards.
-    pub guards: Vec<Guards>,
-    /// Numbers of replicas.
-    pub replicas: Vec<u16>,
-    /// What happens around the locked section.
-    pub scenarios: Vec<Scenario>,
-    /// Faults; `None` is no fault.
-    pub faults: Vec<Option<FaultKind>>,
-    /// When replicas answer.
-    pub path: PurchaseMode,
-}
-
-/// Combinations that are not generated, for one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NotGenerated {
-    /// The reason.
-    pub because: &'static str,
-    /// How many.
-    pub combinations: usize,
-}
 
 /// A run of the matrix.
 #[derive(Debug, Clone)]
@@ -89,44 +56,6 @@ pub struct Matrix {
     pub resume: Option<PathBuf>,
     /// Where the histories of its cells are.
     pub histories: Option<Histories>,
-}
-
-impl Axes {
-    /// All cells, each once, and what is none.
-    pub fn trials(&self) -> (Vec<CellSpec>, Vec<NotGenerated>) {
-        let (mut trials, mut skipped) = (Vec::new(), BTreeMap::<&'static str, usize>::new());
-        for place in self.places() {
-            for &fault in &self.faults {
-                for &scenario in &self.scenarios {
-                    let trial = CellSpec { place, scenario, fault };
-                    match trial.supports_mode(self.path).and_then(|()| trial.expectation()) {
-                        Ok(_) if !trials.contains(&trial) => trials.push(trial),
-                        Ok(_) => {}
-                        Err(because) => *skipped.entry(because).or_default() += 1,
-                    }
-                }
-            }
-        }
-        let not_generated = skipped
-            .into_iter()
-            .map(|(because, combinations)| NotGenerated { because, combinations })
-            .collect();
-        (trials, not_generated)
-    }
-
-    fn places(&self) -> Vec<CellAxes> {
-        let mut places = Vec::new();
-        for &guards in &self.guards {
-            for &scope in &self.scopes {
-                for &replicas in &self.replicas {
-                    for &lock in &self.locks {
-                        places.push(CellAxes { lock, scope, guards, replicas });
-                    }
-                }
-            }
-        }
-        places
-    }
 }
 
 /// Checks the bounds of a matrix before anything is started.

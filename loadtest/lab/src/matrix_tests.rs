@@ -1,8 +1,13 @@
 use clap::ValueEnum as _;
+use loadtest_judge::setting::{Guards, Scope};
 use loadtest_judge::verdict::Rule;
 
 use super::*;
-use crate::predict::Prediction;
+use crate::cell_axes::{CellAxes, PurchaseMode};
+use crate::faults::FaultKind;
+use crate::lock::Lock;
+use crate::matrix_axes::Axes;
+use crate::predict::{Prediction, Scenario};
 
 fn axes() -> Axes {
     Axes {

@@ -7,9 +7,9 @@ use serde::Serialize;
 use crate::cell_axes::{CellAxes, PurchaseMode};
 use crate::cell_spec::CellSpec;
 use crate::faults::{FaultKind, Link, NetworkFault};
-use crate::injection_run::DEFAULT_SEEDS;
+use crate::injected_bugs::DEFAULT_SEEDS;
 use crate::lock::Lock;
-use crate::matrix::{Axes, NotGenerated};
+use crate::matrix_axes::{Axes, NotGenerated};
 use crate::predict::Scenario;
 use crate::seeded_rng::SeededRng;
 

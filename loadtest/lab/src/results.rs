@@ -1,13 +1,15 @@
 //! What a comparison or a matrix returns, and the events that it emits while it runs.
 
+use std::fmt;
+
 use loadtest_measure::machine::{Machine, Versions};
 use loadtest_measure::server_settings::ServerSettings;
+use serde::Serialize;
 
 use crate::cell::CellReport;
-use crate::cell_axes::Load;
-use crate::compare::NotApplicable;
-use crate::injection_run::{Attempt, InjectionResults};
-use crate::matrix::NotGenerated;
+use crate::cell_axes::{CellAxes, Load};
+use crate::injection_results::{Attempt, InjectionResults};
+use crate::matrix_axes::NotGenerated;
 use crate::presets::Preset;
 use crate::runner::Flag;
 
@@ -36,6 +38,22 @@ pub struct RunResults {
     pub started_at: String,
     /// How long it took, in seconds.
     pub took_s: f64,
+}
+
+/// A cell that is not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct NotApplicable {
+    /// Which one.
+    #[serde(flatten)]
+    pub place: CellAxes,
+    /// Why it has nothing to show.
+    pub because: &'static str,
+}
+
+impl fmt::Display for NotApplicable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: n/a, {}", self.place, self.because)
+    }
 }
 
 /// How the cells of a matrix were chosen.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cell::CellReport;
-use crate::injection_run::Attempt;
+use crate::injection_results::Attempt;
 use crate::runner::Runner;
 
 /// All that a cell depends on, as text.

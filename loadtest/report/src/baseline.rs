@@ -12,7 +12,7 @@ use std::path::Path;
 
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_spec::CellSpec;
-use loadtest_lab::injection_run::{Attempt, InjectionResults, is_caught, is_clean};
+use loadtest_lab::injection_results::{Attempt, InjectionResults, is_caught, is_clean};
 use loadtest_lab::predict::Prediction;
 use loadtest_load::cost::Cost;
 use loadtest_load::stats::Latency;

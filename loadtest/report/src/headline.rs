@@ -2,7 +2,7 @@
 //! in doubt, and the command that repeats that cell.
 
 use loadtest_lab::cell::CellReport;
-use loadtest_lab::injection_run::InjectionResults;
+use loadtest_lab::injection_results::InjectionResults;
 use serde::Serialize;
 
 use crate::table::problems;

@@ -1,7 +1,7 @@
 //! The report on injected bugs: a line for each seed while they run, and a table.
 
 use comfy_table::{Cell, ContentArrangement, Table};
-use loadtest_lab::injection_run::{Attempt, BugResults, InjectionReport, InjectionResults};
+use loadtest_lab::injection_results::{Attempt, BugResults, InjectionReport, InjectionResults};
 
 use crate::table::TableFormat;
 use crate::wrapped;

@@ -25,8 +25,8 @@ use std::path::Path;
 
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_axes::Load;
-use loadtest_lab::compare::NotApplicable;
-use loadtest_lab::injection_run::InjectionResults;
+use loadtest_lab::injection_results::InjectionResults;
+use loadtest_lab::results::NotApplicable;
 use loadtest_lab::results::RunResults;
 use loadtest_lab::runner::Flag;
 use loadtest_measure::error::Result;

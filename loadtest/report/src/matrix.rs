@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use loadtest_lab::cell::CellReport;
-use loadtest_lab::matrix::NotGenerated;
+use loadtest_lab::matrix_axes::NotGenerated;
 use loadtest_lab::presets::Preset;
 use loadtest_lab::results::CellSelection;
 use serde::Serialize;

@@ -6,7 +6,7 @@ use loadtest_lab::cell_axes::{Load, PurchaseMode, Writer};
 use loadtest_lab::cell_spec::CellSpec;
 use loadtest_lab::faults::FaultKind;
 use loadtest_lab::injected_bugs::BUG_CASES;
-use loadtest_lab::injection_run::InjectionResults;
+use loadtest_lab::injection_results::InjectionResults;
 use loadtest_lab::lock::Lock;
 use loadtest_lab::predict::Scenario;
 use loadtest_lab::presets::Preset;

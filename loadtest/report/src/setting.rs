@@ -1,7 +1,7 @@
 //! What the conclusion says first: which settings of a run are not the usual ones.
 
 use loadtest_lab::cell_axes::{InjectedBug, PurchaseMode, Writer};
-use loadtest_lab::compare::NotApplicable;
+use loadtest_lab::results::NotApplicable;
 use loadtest_lab::results::RunResults;
 
 use crate::conclusion::{Conclusion, conclusion, of_matrix};

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use loadtest_lab::injected_bugs::BugCase;
-use loadtest_lab::injection_run::{DEFAULT_SEEDS, InjectionRun, MAX_SEEDS, rows};
+use loadtest_lab::injected_bugs::{DEFAULT_SEEDS, MAX_SEEDS};
+use loadtest_lab::injection_run::{InjectionRun, rows};
 use loadtest_lab::results::RunEvent;
 use loadtest_measure::error::{Error, Result};
 use loadtest_measure::files::{check_writable, write_json};

@@ -17,7 +17,6 @@ mod redis;
 mod redis_refuses;
 mod replicas;
 mod replies;
-mod requirements;
 mod schedule;
 mod several;
 mod stock;
@@ -31,33 +30,21 @@ pub use self::action::{FaultAction, heal_all};
 pub use self::clients::{AbortPoint, AbortedClient, AbortingClients};
 pub use self::frozen_holder::{ContenderAction, freeze_the_holder};
 pub use self::replies::{slow_down_commits, slow_down_some_writes};
-pub use self::requirements::FaultRequirements;
-pub use self::schedule::{Schedule, replica_name};
+pub use self::schedule::Schedule;
 pub use self::stock::StockAdmin;
 pub use self::targeted::TargetedFault;
 use loadtest_measure::error::{Error, Result};
 
 use crate::cell_axes::PurchaseMode;
 use crate::deployment::Deployment;
+pub use crate::deployment::replica_name;
 use crate::lock::{ExtraServers, Lock};
+pub use crate::requirements::{FaultRequirements, Link};
 
 /// How often a state that is awaited is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a state may take until it is seen.
 const WITNESS_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// A link on which a fault can happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Link {
-    /// From a replica to its Redis servers.
-    Redis,
-    /// From a replica to the database.
-    Database,
-    /// From HAProxy to a replica.
-    Replica,
-    /// From a replica to `ZooKeeper`.
-    Zookeeper,
-}
 
 /// What can be wrong with a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

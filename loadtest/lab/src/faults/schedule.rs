@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FaultKind, pairs};
+use super::{FaultKind, pairs, replica_name};
 use crate::cell_axes::PurchaseMode;
 use crate::lock::Lock;
 use crate::seeded_rng::SeededRng;
@@ -80,11 +80,6 @@ impl Schedule {
 /// From when on: on a busy machine a load may be steady much later.
 fn due(after_ms: u64) -> String {
     format!("once the load is steady, {after_ms} ms after its first request at the earliest")
-}
-
-/// What the replica of that index calls itself in its answers.
-pub fn replica_name(index: usize) -> String {
-    format!("r{}", index + 1)
 }
 
 #[cfg(test)]

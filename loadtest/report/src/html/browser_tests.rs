@@ -4,7 +4,7 @@ use browser::Browser;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell::CellReport;
 use loadtest_lab::fixtures::{cell, place, planted, story};
-use loadtest_lab::injection_run::InjectionResults;
+use loadtest_lab::injection_results::InjectionResults;
 use loadtest_lab::lock::Lock;
 use serde_json::json;
 use tempfile::TempDir;

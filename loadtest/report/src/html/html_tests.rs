@@ -9,7 +9,7 @@ use loadtest_lab::cell_spec::CellSpec;
 use loadtest_lab::detail::{Detail, ReplicaWork};
 use loadtest_lab::fixtures::{cell, figures, frozen, place, planted, story, verdict_of};
 use loadtest_lab::injected_bugs::RoundFindings;
-use loadtest_lab::injection_run::InjectionResults;
+use loadtest_lab::injection_results::InjectionResults;
 use loadtest_lab::lock::Lock;
 use loadtest_lab::metrics::LockMetrics;
 use loadtest_lab::oversell_moment::OversellMoment;

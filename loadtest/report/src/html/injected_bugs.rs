@@ -1,6 +1,6 @@
 //! The table of injected bugs: what each breaks, and how soon which rule caught it.
 
-use loadtest_lab::injection_run::{BugResults, InjectionResults};
+use loadtest_lab::injection_results::{BugResults, InjectionResults};
 use serde::Serialize;
 
 use crate::injected_bugs::{first_sign, list_problems, rounds_until_caught, sum};

@@ -1,6 +1,17 @@
 //! What a deployment must have before a fault can happen.
 
-use super::Link;
+/// A link on which a fault can happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Link {
+    /// From a replica to its Redis servers.
+    Redis,
+    /// From a replica to the database.
+    Database,
+    /// From HAProxy to a replica.
+    Replica,
+    /// From a replica to `ZooKeeper`.
+    Zookeeper,
+}
 
 /// What a fault needs to be there before it can happen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,0 +1,78 @@
+//! What the cells of a matrix are the product of, and the combinations that are no cells.
+
+use std::collections::BTreeMap;
+
+use loadtest_judge::setting::{Guards, Scope};
+use serde::Serialize;
+
+use crate::cell_axes::{CellAxes, PurchaseMode};
+use crate::cell_spec::CellSpec;
+use crate::faults::FaultKind;
+use crate::lock::Lock;
+use crate::predict::Scenario;
+
+/// What the cells are the product of.
+#[derive(Debug, Clone)]
+pub struct Axes {
+    /// Locks.
+    pub locks: Vec<Lock>,
+    /// What they are held for.
+    pub scopes: Vec<Scope>,
+    /// With and without the database's guards.
+    pub guards: Vec<Guards>,
+    /// Numbers of replicas.
+    pub replicas: Vec<u16>,
+    /// What happens around the locked section.
+    pub scenarios: Vec<Scenario>,
+    /// Faults; `None` is no fault.
+    pub faults: Vec<Option<FaultKind>>,
+    /// When replicas answer.
+    pub path: PurchaseMode,
+}
+
+/// Combinations that are not generated, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotGenerated {
+    /// The reason.
+    pub because: &'static str,
+    /// How many.
+    pub combinations: usize,
+}
+
+impl Axes {
+    /// All cells, each once, and what is none.
+    pub fn trials(&self) -> (Vec<CellSpec>, Vec<NotGenerated>) {
+        let (mut trials, mut skipped) = (Vec::new(), BTreeMap::<&'static str, usize>::new());
+        for place in self.places() {
+            for &fault in &self.faults {
+                for &scenario in &self.scenarios {
+                    let trial = CellSpec { place, scenario, fault };
+                    match trial.supports_mode(self.path).and_then(|()| trial.expectation()) {
+                        Ok(_) if !trials.contains(&trial) => trials.push(trial),
+                        Ok(_) => {}
+                        Err(because) => *skipped.entry(because).or_default() += 1,
+                    }
+                }
+            }
+        }
+        let not_generated = skipped
+            .into_iter()
+            .map(|(because, combinations)| NotGenerated { because, combinations })
+            .collect();
+        (trials, not_generated)
+    }
+
+    fn places(&self) -> Vec<CellAxes> {
+        let mut places = Vec::new();
+        for &guards in &self.guards {
+            for &scope in &self.scopes {
+                for &replicas in &self.replicas {
+                    for &lock in &self.locks {
+                        places.push(CellAxes { lock, scope, guards, replicas });
+                    }
+                }
+            }
+        }
+        places
+    }
+}
