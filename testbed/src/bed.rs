@@ -1,21 +1,18 @@
 //! The folder, what runs in it, and the end of both.
 
-use std::collections::HashMap;
 use std::env;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::bed_state::{BedState, MARK, create_private_folder};
 use crate::database::{Database, Flavor};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::haproxy::{Haproxy, HaproxyOptions};
 use crate::logs;
 use crate::program::Program;
@@ -24,13 +21,8 @@ use crate::reaper::Reaper;
 use crate::redis::{Redis, RedisOptions};
 use crate::redis_cluster::RedisCluster;
 use crate::replica::{Replica, ReplicaSpec};
-use crate::shim::Shims;
-use crate::slot::Slot;
 use crate::spawner::Spawner;
 use crate::zookeeper::{ZooKeeper, ZooKeeperOptions};
-
-/// The environment variable by which the reaper knows the bed's processes.
-pub(crate) const MARK: &str = "TESTBED_MARK";
 
 /// Sockets of the servers are in the folder, and their paths are limited to 107 bytes.
 const MAX_PARENT_BYTES: usize = 48;
@@ -53,20 +45,6 @@ pub struct Bed {
 pub struct Builder {
     programs: Programs,
     ready_within: Duration,
-}
-
-/// What the handles of a bed share.
-#[derive(Debug)]
-pub(crate) struct BedState {
-    dir: PathBuf,
-    mark: String,
-    pub(crate) programs: Programs,
-    pub(crate) ready_within: Duration,
-    pub(crate) spawner: Spawner,
-    pub(crate) shims: Shims,
-    closed: AtomicBool,
-    slots: Mutex<Vec<Weak<Slot>>>,
-    names: Mutex<HashMap<String, u32>>,
 }
 
 /// Prints the tails of a bed's logs to stderr if it is dropped by a panic; for tests that share a
@@ -103,17 +81,7 @@ impl Builder {
         // What guards the bed must be found even if the servers are looked for elsewhere.
         let reaper = Reaper::start(&Programs::of_the_system(), &mark, &dir)?;
         let spawner = Spawner::start()?;
-        let inner = BedState {
-            dir,
-            mark: id,
-            programs: self.programs,
-            ready_within: self.ready_within,
-            spawner,
-            shims: Shims::default(),
-            closed: AtomicBool::new(false),
-            slots: Mutex::default(),
-            names: Mutex::default(),
-        };
+        let inner = BedState::new(dir, id, self.programs, self.ready_within, spawner);
         let bed = Bed { inner: Arc::new(inner), reaper: Mutex::new(reaper) };
         for folder in [bed.dir(), &bed.inner.log_folder(), &bed.inner.temp_folder()] {
             create_private_folder(folder)?;
@@ -139,7 +107,7 @@ impl Bed {
 
     /// The folder: configuration, data and `logs/`, readable by this user only.
     pub fn dir(&self) -> &Path {
-        &self.inner.dir
+        self.inner.dir()
     }
 
     /// Starts a Redis server with a password.
@@ -295,61 +263,7 @@ impl Drop for Bed {
         self.inner.close();
         self.reaper.get_mut().unwrap_or_else(PoisonError::into_inner).finish();
         // The reaper has done this, unless it was killed.
-        let _ = fs::remove_dir_all(&self.inner.dir);
-    }
-}
-
-impl BedState {
-    /// A path in the folder.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
-    }
-
-    /// Where the logs are.
-    pub(crate) fn log_folder(&self) -> PathBuf {
-        self.path("logs")
-    }
-
-    /// Where the processes put what they would put into `/tmp`.
-    pub(crate) fn temp_folder(&self) -> PathBuf {
-        self.path("tmp")
-    }
-
-    /// The value of [`MARK`] for processes of this bed.
-    pub(crate) fn mark(&self) -> &str {
-        &self.mark
-    }
-
-    /// `name` as a file can have it, with a number behind it if it is taken.
-    pub(crate) fn unique_name(&self, name: &str) -> String {
-        let keep = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-        let name: String = name.chars().take(64).map(keep).collect();
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = names.entry(name.clone()).or_default();
-        *count += 1;
-        if *count == 1 { name } else { format!("{name}-{count}") }
-    }
-
-    /// Whether the bed has been dropped. Asked with a slot locked, the answer holds until it is
-    /// unlocked as far as that slot is concerned: closing empties each slot after saying so.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
-    /// Remembers a process for the end of the bed.
-    pub(crate) fn register(&self, slot: &Arc<Slot>) {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.retain(|slot| slot.strong_count() > 0);
-        slots.push(Arc::downgrade(slot));
-    }
-
-    /// Kills all processes; nothing can be started afterwards.
-    fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
-        for slot in slots.iter().filter_map(Weak::upgrade) {
-            let _ = slot.kill();
-        }
+        let _ = fs::remove_dir_all(self.inner.dir());
     }
 }
 
@@ -357,22 +271,4 @@ impl BedState {
 fn short_temp_folder() -> PathBuf {
     let folder = env::temp_dir();
     if folder.as_os_str().len() <= MAX_PARENT_BYTES { folder } else { PathBuf::from("/tmp") }
-}
-
-/// Creates a folder that is readable by this user only. It must not exist yet.
-pub(crate) fn create_private_folder(path: &Path) -> Result<()> {
-    let create = DirBuilder::new().mode(0o700).create(path);
-    create.map_err(Error::io(format!("create {}", path.display())))
-}
-
-/// Writes a file that is readable by this user only, replacing what is there.
-pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(Error::io(format!("write {}", path.display())))
 }

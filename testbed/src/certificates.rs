@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::bed::{BedState, write_private};
+use crate::bed_state::{BedState, write_private};
 use crate::error::{Error, Result};
 use crate::probe::Probe;
 use crate::process::{Process, Recipe};

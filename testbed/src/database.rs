@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use self::galera::{ALONE, Node};
 use self::setup::{Files, Server, init_sql, option, render};
-use crate::bed::{BedState, write_private};
+use crate::bed_state::{BedState, write_private};
 use crate::error::{Error, Result, UnknownFlavor};
 use crate::mysql_wire::{Login, MySqlConnection};
 use crate::ports;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::bed::{BedState, write_private};
+use crate::bed_state::{BedState, write_private};
 use crate::error::Result;
 use crate::ports;
 use crate::probe::Probe;

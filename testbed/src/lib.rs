@@ -38,16 +38,17 @@
 //!
 //! Everything blocks; from asynchronous code call it where blocking is allowed.
 //!
-//! Modules in reading order: `bed` (the folder and its end), `spawner`, `reaper`, `process` (one
-//! server and what can be done to it), `probe` (when is it ready). One file per server follows:
-//! `redis`, `redis_cluster`, `database`, `zookeeper`, `replica`, `haproxy`, `program`. `proxy` is a
-//! way on which things go wrong; `shim` a clock that can be set and a disk that can be stalled.
-//! Tools are `certificates`, `mysql_wire`, `zookeeper_wire`, `resp`, `programs`, `ports`, `logs`
-//! and `error`.
+//! Modules in reading order: `bed` (the folder and its end), `bed_state` (what servers know of it),
+//! `spawner`, `reaper`, `process` (one server and what can be done to it), `probe` (readiness).
+//! One file per server follows: `redis`, `redis_cluster`, `database`, `zookeeper`, `replica`,
+//! `haproxy`, `program`. `proxy` is a way on which things go wrong; `shim` a clock that can be set
+//! and a disk that can be stalled. Tools are `certificates`, `mysql_wire`, `zookeeper_wire`,
+//! `resp`, `programs`, `ports`, `logs` and `error`.
 
 #![warn(missing_debug_implementations, clippy::must_use_candidate)]
 
 mod bed;
+mod bed_state;
 mod certificates;
 mod database;
 mod error;

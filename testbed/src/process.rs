@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::bed::{BedState, MARK};
+use crate::bed_state::{BedState, MARK};
 use crate::error::{Error, Result};
 use crate::logs;
 use crate::probe::{Look, Probe};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::Arc;
 
-use crate::bed::BedState;
+use crate::bed_state::BedState;
 use crate::error::{Error, Result};
 use crate::probe::Probe;
 use crate::process::{Process, Recipe};

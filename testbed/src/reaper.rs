@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::bed::MARK;
+use crate::bed_state::MARK;
 use crate::error::{Error, Result};
 use crate::programs::Programs;
 

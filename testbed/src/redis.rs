@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::bed::{BedState, create_private_folder, write_private};
+use crate::bed_state::{BedState, create_private_folder, write_private};
 use crate::certificates::Certificates;
 use crate::error::{Error, Result};
 use crate::ports;

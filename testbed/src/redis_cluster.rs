@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::bed::BedState;
+use crate::bed_state::BedState;
 use crate::certificates::Certificates;
 use crate::error::Result;
 use crate::redis::{Redis, RedisCredentials, RedisOptions, secret};

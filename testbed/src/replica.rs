@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::bed::BedState;
+use crate::bed_state::BedState;
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::Probe;

@@ -3,31 +3,24 @@
 //! The process runs with a small library before the C library's functions of that sort
 //! (`shim/*.c`), which is compiled when a bed first needs it.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use crate::bed::{BedState, write_private};
+use crate::bed_state::{BedState, write_private};
 use crate::error::{Error, Result};
 use crate::probe::Probe;
 use crate::process::{Process, Recipe};
 
 /// What can be turned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Dial {
     /// How many milliseconds the wall clock is ahead of the true time.
     Clock,
     /// 1 while the disk takes what is written, but never says that it is safe.
     Disk,
-}
-
-/// The compiled libraries of a bed.
-#[derive(Debug, Default)]
-pub(crate) struct Shims {
-    libraries: Mutex<HashMap<Dial, PathBuf>>,
 }
 
 /// One dial of one process. It is at 0 until it is set.
@@ -62,36 +55,10 @@ impl Dial {
     }
 }
 
-impl Shims {
-    /// Compiles the library unless that has been done.
-    fn library(&self, bed: &Arc<BedState>, dial: Dial) -> Result<PathBuf> {
-        // Held while compiling: concurrent callers wait for the result.
-        let mut libraries = self.libraries.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = libraries.get(&dial) {
-            return Ok(path.clone());
-        }
-        let name = dial.name();
-        let (source, path) = (bed.path(&format!("{name}.c")), bed.path(&format!("{name}.so")));
-        write_private(&source, dial.source())?;
-        let mut args: Vec<OsString> = ["-shared", "-fPIC", "-O2", "-o"].map(Into::into).to_vec();
-        args.extend([path.clone().into(), source.into()]);
-        let recipe = Recipe {
-            name: format!("{name}-shim"),
-            program: bed.programs.need("cc", "gcc")?,
-            args,
-            env: vec![],
-            probe: Probe::Exit,
-        };
-        Process::start(bed, recipe)?;
-        libraries.insert(dial, path.clone());
-        Ok(path)
-    }
-}
-
 impl Shim {
     /// A dial for the process of that name.
     pub(crate) fn start(bed: &Arc<BedState>, name: &str, dial: Dial) -> Result<Self> {
-        let library = bed.shims.library(bed, dial)?;
+        let library = library(bed, dial)?;
         let file = bed.path(&format!("{name}.{}", dial.name()));
         write_private(&file, "\0\0\0\0\0\0\0\0")?;
         Ok(Self { dial, library, file })
@@ -120,4 +87,28 @@ impl Shim {
             .and_then(|file| file.write_all_at(&value.to_ne_bytes(), 0))
             .map_err(Error::io(format!("write {}", self.file.display())))
     }
+}
+
+/// Compiles the library unless that has been done.
+fn library(bed: &Arc<BedState>, dial: Dial) -> Result<PathBuf> {
+    // Held while compiling: concurrent callers wait for the result.
+    let mut libraries = bed.shim_libraries.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = dial.name();
+    if let Some(path) = libraries.get(name) {
+        return Ok(path.clone());
+    }
+    let (source, path) = (bed.path(&format!("{name}.c")), bed.path(&format!("{name}.so")));
+    write_private(&source, dial.source())?;
+    let mut args: Vec<OsString> = ["-shared", "-fPIC", "-O2", "-o"].map(Into::into).to_vec();
+    args.extend([path.clone().into(), source.into()]);
+    let recipe = Recipe {
+        name: format!("{name}-shim"),
+        program: bed.programs.need("cc", "gcc")?,
+        args,
+        env: vec![],
+        probe: Probe::Exit,
+    };
+    Process::start(bed, recipe)?;
+    libraries.insert(name, path.clone());
+    Ok(path)
 }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::bed::{BedState, create_private_folder, write_private};
+use crate::bed_state::{BedState, create_private_folder, write_private};
 use crate::error::{Error, Result};
 use crate::ports;
 use crate::probe::{Probe, four_letter_word};

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::setup::Server;
 use super::{Database, Extras, Flavor};
-use crate::bed::{BedState, write_private};
+use crate::bed_state::{BedState, write_private};
 use crate::error::Result;
 use crate::ports;
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::Flavor;
-use crate::bed::BedState;
+use crate::bed_state::BedState;
 use crate::error::{Error, Result};
 use crate::mysql_wire::Login;
 use crate::probe::Probe;
