@@ -93,7 +93,8 @@ mod plants {
 
 #[cfg(feature = "mysql")]
 mod mysql {
-    use crate::mysql::{LockTransaction, MySqlServer, MySqlTokens};
+    use crate::lock_transaction::LockTransaction;
+    use crate::mysql::{MySqlServer, MySqlTokens};
 
     opaque_debug!(LockTransaction, MySqlServer, MySqlTokens);
 }

@@ -184,7 +184,7 @@ impl Guard {
     /// Takes out the database transaction that holds the lock (`mysql-row`). The lock then ends
     /// with the transaction. `None` for every other kind, and on the second call.
     #[cfg(feature = "mysql")]
-    pub fn take_transaction(&mut self) -> Option<crate::mysql::LockTransaction> {
+    pub fn take_transaction(&mut self) -> Option<crate::lock_transaction::LockTransaction> {
         match &self.0 {
             GuardKind::Local(_) => None,
             GuardKind::Server(hold) => lock(&hold.held).as_mut()?.hold.take_transaction(),

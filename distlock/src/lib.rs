@@ -62,8 +62,9 @@
 //! Reading order:
 //! - `kinds` (a row for each kind), `kind` (what is made of the rows), `guarantees` and `flaws`
 //!   (the columns), `registry` (the servers), `auto_traits` (what callers may rely on);
-//! - `locker` (interface of a mechanism), `lease` (leases and validity), `owner`, `name`, `fence`
-//!   (fencing tokens), `ownership` (one token for all holds of an owner);
+//! - `locker` (interface of a mechanism), `lock_transaction` (what `mysql-row` lends), `lease`
+//!   (leases and validity), `owner`, `name`, `fence` (fencing tokens), `ownership` (one token for
+//!   all holds of an owner);
 //! - `keyed` (queue inside the process), `process_quantum` (when the process yields to others),
 //!   `wait` (when a waiter tries again);
 //! - `background` (tasks that outlive their caller), `attempt` (attempts of one acquisition),
@@ -101,6 +102,8 @@ mod lease;
 mod local;
 mod local_queue_slot;
 mod lock_metrics;
+#[cfg(feature = "mysql")]
+mod lock_transaction;
 mod locker;
 mod locks;
 mod multi;
@@ -112,6 +115,8 @@ mod none;
 mod options;
 mod owner;
 mod ownership;
+#[cfg(feature = "plants")]
+pub mod plant;
 mod process_quantum;
 #[cfg(feature = "redis")]
 mod redis;
@@ -142,7 +147,7 @@ pub use crate::kinds::redis::{
 #[cfg(feature = "mysql")]
 pub use crate::mysql::MySqlServer;
 #[cfg(feature = "plants")]
-pub use crate::redis::plant::{self, Plant};
+pub use crate::plant::Plant;
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     CountdownLatch, ExpirableSemaphore, Permit, Permits, RedisAddress, RedisConnection,

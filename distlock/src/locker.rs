@@ -146,7 +146,7 @@ pub trait Hold: Send + 'static {
     /// Hands out the database transaction that the hold lives in; from then on its end is the end
     /// of the hold.
     #[cfg(feature = "mysql")]
-    fn take_transaction(&mut self) -> Option<crate::mysql::LockTransaction> {
+    fn take_transaction(&mut self) -> Option<crate::lock_transaction::LockTransaction> {
         None
     }
 }

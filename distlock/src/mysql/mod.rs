@@ -23,8 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use sqlx::pool::PoolConnection;
-use sqlx::{ConnectOptions, Connection, Executor, MySql, MySqlPool};
+use sqlx::{ConnectOptions, Connection, Executor, MySqlPool};
 use tokio::sync::{Mutex, OnceCell, Semaphore};
 use tokio::time::{Instant, timeout};
 
@@ -33,6 +32,7 @@ pub use schema::{SCHEMA, ensure_schema};
 pub use token::MySqlTokens;
 
 pub use crate::kinds::mysql::{named, row};
+pub use crate::lock_transaction::LockTransaction;
 
 use crate::LockError;
 
@@ -136,36 +136,6 @@ impl MySqlServer {
     /// The pool.
     pub fn pool(&self) -> &MySqlPool {
         &self.shared.pool
-    }
-}
-
-/// A transaction that holds a row lock, handed to the writer: COMMIT or ROLLBACK frees the lock.
-/// Dropped, it is rolled back by closing its connection.
-pub struct LockTransaction {
-    connection: Option<PoolConnection<MySql>>,
-    connection_id: u64,
-}
-
-impl LockTransaction {
-    pub(crate) fn new(connection: PoolConnection<MySql>, connection_id: u64) -> Self {
-        Self { connection: Some(connection), connection_id }
-    }
-
-    /// The server's number of the connection, to KILL it by.
-    pub fn connection_id(&self) -> u64 {
-        self.connection_id
-    }
-
-    /// The connection, with the transaction open on it. From now on the caller sees to it that the
-    /// connection goes back to the pool only after an answered COMMIT or ROLLBACK.
-    pub fn into_connection(mut self) -> PoolConnection<MySql> {
-        self.connection.take().expect("it is there until it is taken, and that consumes this")
-    }
-}
-
-impl Drop for LockTransaction {
-    fn drop(&mut self) {
-        drop(self.connection.take().map(PoolConnection::detach));
     }
 }
 

@@ -33,6 +33,7 @@ use super::idempotent_call::{
     idempotent_call, retry_until_answered,
 };
 use super::keys::{ms, prefixed};
+use super::permit_renewer::permits_key;
 use super::permits::{MAX_MESSAGE_WAIT, PermitReply, PermitRequest, Synchronizers, check_permits};
 use super::signal::WAKE_ONE;
 use crate::error::in_time;
@@ -40,7 +41,6 @@ use crate::lock_metrics::LockMetrics;
 use crate::{Lease, LockError, LockName, LockOptions, Owner};
 
 pub use self::permit::Permit;
-pub(super) use self::permit::PermitRenewer;
 
 /// The field of the hash that says how many permits there are.
 const LIMIT_FIELD: &str = "limit";
@@ -167,10 +167,6 @@ impl ExpirableSemaphore {
         let args = (WAKE_ONE, id.as_str(), ms(LATCH_TTL), self.0.server.publish());
         idempotent_call(&self.0.server, script, &keys, args).await
     }
-}
-
-fn permits_key(name: &LockName) -> String {
-    prefixed("distlock_permits", name)
 }
 
 fn check_lease(lease: Lease) -> Result<(), LockError> {

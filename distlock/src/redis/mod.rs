@@ -11,9 +11,10 @@ pub(crate) mod inspector;
 pub(crate) mod key_form;
 pub(crate) mod keys;
 pub(crate) mod one_key;
+mod permit_renewer;
 mod permits;
 #[cfg(feature = "plants")]
-pub mod plant;
+pub(crate) mod plant;
 pub(crate) mod renew;
 pub(crate) mod replication;
 pub(crate) mod scan;

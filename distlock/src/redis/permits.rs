@@ -22,11 +22,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
 use super::RedisServer;
-use super::expirable_semaphore::PermitRenewer;
 use super::idempotent_call::{
     CALL_RETRY_TIMEOUT, CallError, CallResult, MAX_FRESH_CONNECTIONS, idempotent_call,
     retry_until_answered,
 };
+use super::permit_renewer::PermitRenewer;
 use super::script::LuaScript;
 use super::signal::{Subscription, WAKE_ALL, WAKE_ONE};
 use crate::background::BackgroundTasks;

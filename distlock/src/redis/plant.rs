@@ -1,9 +1,8 @@
 //! Locks with one deliberate bug each, which the laboratory has to catch. They are the known bugs
 //! of Redis locks, each in a mechanism that does not have it.
 //!
-//! A [`Plant`] is chosen where the locks are made: by this [`locker`] instead of
-//! [`locker`](crate::locker()). Without one, no code of this module runs. Most bugs wrap the sound
-//! mechanism and change one step of it; two are a simpler mechanism instead.
+//! Most bugs wrap the sound mechanism and change one step of it; two are a simpler mechanism
+//! instead.
 
 mod hasty_redlock;
 
@@ -25,9 +24,9 @@ use super::{RedisConnection, RedisServer, RedissonLock, one_key};
 use crate::kinds::redis::lua_release::LuaRelease;
 use crate::kinds::redis::redisson::channel;
 use crate::{
-    Acquisition, Backends, Guarantees, Hold, LockError, LockKind, LockName, Locker, Owner,
-    OwnerCheckLock, Redisson, RedissonOptions, Release, Renewal, RenewalTarget, Renewer, Request,
-    SetnxExpire, Token, TokenIssuer, Validity, WakeEvent, WakeStrategy,
+    Acquisition, Guarantees, Hold, LockError, LockKind, LockName, Locker, Owner, OwnerCheckLock,
+    Redisson, RedissonOptions, Release, Renewal, RenewalTarget, Renewer, Request, SetnxExpire,
+    Token, TokenIssuer, Validity, WakeEvent, WakeStrategy,
 };
 
 /// How long a waiter relies on a message that may be lost: longer than any wait.
@@ -82,13 +81,14 @@ impl Plant {
     }
 }
 
-/// The mechanism of [`Plant::kind`] with the bug.
-pub fn locker(plant: Plant, servers: &Backends) -> Result<Arc<dyn Locker>, LockError> {
-    if plant == Plant::RedlockWithoutElapsedTime {
-        return Ok(Arc::new(HastyRedlock::new(&servers.independent_redis)?));
-    }
-    let server = servers.redis.as_ref().ok_or(LockError::Unsupported("a Redis server"))?;
-    Ok(match plant {
+/// The mechanism of [`Plant::RedlockWithoutElapsedTime`].
+pub(crate) fn hasty_redlock(servers: &[RedisServer]) -> Result<Arc<dyn Locker>, LockError> {
+    Ok(Arc::new(HastyRedlock::new(servers)?))
+}
+
+/// The mechanism of every other bug.
+pub(crate) fn on_one_server(plant: Plant, server: &RedisServer) -> Arc<dyn Locker> {
+    match plant {
         Plant::SetnxWithoutExpire => Arc::new(SetnxExpire::without_expire(server)),
         Plant::GetThenDel => Arc::new(OwnerCheckLock::new(server)),
         plant => {
@@ -104,7 +104,7 @@ pub fn locker(plant: Plant, servers: &Backends) -> Result<Arc<dyn Locker>, LockE
             let (server, others) = (server.clone(), Arc::default());
             Arc::new(PlantedLocker { plant, sound, renewer, server, others })
         }
-    })
+    }
 }
 
 /// A sound mechanism with one step changed.

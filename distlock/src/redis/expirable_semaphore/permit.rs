@@ -7,15 +7,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::idempotent_call::delete_latches;
-use super::super::keys::ms;
-use super::super::renew::{per_slot, renewals};
-use super::super::script::LuaScript;
-use super::{ExpirablePermitRequest, ExpirableSemaphore, permits_key};
+use super::{ExpirablePermitRequest, ExpirableSemaphore};
 use crate::guard::{Guard, HoldResources};
 use crate::hold_state::HoldState;
 use crate::{
-    Hold, Lease, LockError, LossCause, LostSignal, Owner, RedisConnection, Release, Renewal,
-    RenewalTarget, Renewer, Request, Validity,
+    Hold, Lease, LockError, LossCause, LostSignal, Owner, Release, RenewalTarget, Request, Validity,
 };
 
 /// A permit that was taken. One that is merely dropped is given back in the background, also if its
@@ -129,39 +125,5 @@ impl Hold for PermitHold {
         let answer = self.semaphore.send_release(&self.request.owner, &self.latch).await?;
         delete_latches(&self.semaphore.0.server, &self.latch).await;
         Ok(if answer.value == 1 { Release::Released } else { Release::Gone })
-    }
-}
-
-/// Renews permits of all semaphores of a server, many with one script.
-pub(crate) struct PermitRenewer {
-    connection: RedisConnection,
-    script: LuaScript,
-}
-
-impl PermitRenewer {
-    pub(crate) fn new(connection: RedisConnection) -> Self {
-        let script = LuaScript::new(include_str!("../../../lua/expirable_renew.lua"));
-        Self { connection, script }
-    }
-}
-
-#[async_trait]
-impl Renewer for PermitRenewer {
-    async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
-        per_slot(&self.connection, holds, |holds| self.renew_together(holds)).await
-    }
-}
-
-impl PermitRenewer {
-    async fn renew_together(&self, holds: Vec<Request>) -> Vec<Renewal> {
-        let sent = Instant::now();
-        let keys: Vec<_> = holds.iter().map(|hold| permits_key(&hold.name)).collect();
-        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-        let args: Vec<_> = holds
-            .iter()
-            .flat_map(|hold| [hold.owner.to_string(), ms(hold.lease).to_string()])
-            .collect();
-        let mut connection = self.connection.clone();
-        renewals(sent, &holds, self.script.call(&mut connection, &keys, args).await)
     }
 }
