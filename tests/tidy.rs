@@ -7,6 +7,8 @@
 mod assets;
 #[path = "tidy/blocks.rs"]
 mod blocks;
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/docs.rs"]
 mod docs;
 #[path = "tidy/languages.rs"]
@@ -132,6 +134,21 @@ laws! {
         ("src/sale/mod.rs", "fn f() { super::http::answer() }"),
     ],
     keeps: [("src/http/mod.rs", "use crate::{domain, sale::{app, Receipt}, store};")];
+
+    no_circle_of_modules_has_a_folder_in_it: circles::folders_are_in_no_circle,
+    breaks: [
+        ("src/a.rs", "pub use b::X;\n>>> src/a/b.rs\nfn f() { crate::c::f() }\n\
+            >>> src/c.rs\nuse crate::{d::Y, a::{b::Z as W}};\n"),
+        ("src/lib.rs", "pub use a::X as Y;\n>>> src/a.rs\nuse crate::c::Z;\n\
+            >>> src/a/b.rs\nmod b;\n>>> src/c.rs\nuse crate::Y;"),
+        ("src/x.rs", "mod a;\n>>> src/x/a.rs\nuse super::c::Z;\n\
+            >>> src/x/a/b.rs\nmod b;\n>>> src/x/c.rs\nuse super::a::Y;"),
+    ],
+    keeps: [
+        ("src/x.rs", "mod b;\n>>> src/x/b.rs\nuse super::c;\n>>> src/x/c.rs\nuse super::b;"),
+        ("src/a.rs", "mod b;\n>>> src/a/b.rs\nuse crate::c::X;\n>>> src/c.rs\n\
+            #[cfg(test)]\nuse crate::a::b;"),
+    ];
 
     only_the_sale_and_the_root_know_the_lock_library: layers::locks,
     breaks: [
