@@ -39,6 +39,7 @@ pub const ALL: [&str; 9] = [
 ];
 
 /// Whether the points are compiled in.
+#[must_use]
 pub const fn are_compiled_in() -> bool {
     cfg!(feature = "failpoints")
 }

@@ -30,6 +30,7 @@ pub struct Guarantees {
 
 impl Guarantees {
     /// The lease that suits the mechanism: renewed where it renews, else fixed.
+    #[must_use]
     pub fn lease(&self, length: Duration) -> Lease {
         match self.renewal {
             RenewalKind::Yes | RenewalKind::Heartbeat => Lease::Renewed(length),
@@ -38,6 +39,7 @@ impl Guarantees {
     }
 
     /// Whether the hold lives on a server, where other processes meet it.
+    #[must_use]
     pub fn is_on_a_server(&self) -> bool {
         !matches!(self.hold, HoldKind::Nothing | HoldKind::Process)
     }
@@ -124,6 +126,7 @@ pub enum Support {
 
 impl Support {
     /// Whether it is yes.
+    #[must_use]
     pub fn is_yes(self) -> bool {
         self == Self::Yes
     }

@@ -283,16 +283,19 @@ pub struct LostSignal(Option<Arc<HoldState>>);
 impl LostSignal {
     /// Whether the lock is lost. It reads the clock, so a process that was frozen knows at its
     /// first instruction.
+    #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.as_ref().is_some_and(|hold_state| hold_state.is_lost())
     }
 
     /// Why, if it is.
+    #[must_use]
     pub fn cause(&self) -> Option<LossCause> {
         self.0.as_ref()?.loss_cause()
     }
 
     /// The validity as of now.
+    #[must_use]
     pub fn validity(&self) -> Validity {
         self.0.as_ref().map_or(Validity::UNBOUNDED, |hold_state| hold_state.validity())
     }

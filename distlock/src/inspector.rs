@@ -193,6 +193,7 @@ impl LockHolder {
 
 impl LockState {
     /// The owners that are stored.
+    #[must_use]
     pub fn holders(&self) -> &[LockHolder] {
         match self {
             Self::Held(holders) | Self::Partial(holders) => holders,

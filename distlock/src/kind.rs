@@ -124,16 +124,19 @@ macro_rules! kinds {
 
 impl LockKind {
     /// Whether it heeds how many replicas its Redis says must confirm a lock.
+    #[must_use]
     pub const fn can_be_confirmed(self) -> bool {
         matches!(self, Self::Redisson)
     }
 
     /// Whether a server that came up empty can be told to stay out of majorities for some time.
+    #[must_use]
     pub const fn has_restart_delay(self) -> bool {
         matches!(self, Self::Redlock)
     }
 
     /// The numbers of independent servers it works with; `None` if any number is fine.
+    #[must_use]
     pub const fn server_counts(self) -> Option<[usize; 2]> {
         if matches!(self, Self::Redlock) { Some([3, 5]) } else { None }
     }

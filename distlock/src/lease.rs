@@ -35,6 +35,7 @@ pub enum Lease {
 
 impl Lease {
     /// The length of the lease.
+    #[must_use]
     pub fn length(self) -> Duration {
         match self {
             Self::Fixed(length) | Self::Renewed(length) => length,
@@ -51,23 +52,27 @@ impl Validity {
     pub const UNBOUNDED: Self = Self(None);
 
     /// The validity of a lease of that length, requested at `sent`.
+    #[must_use]
     pub fn of_lease(sent: Instant, lease: Duration) -> Self {
         let margin = lease / 100 + Duration::from_millis(2);
         Self(Some(sent + lease.saturating_sub(margin)))
     }
 
     /// The validity that ends at that instant.
+    #[must_use]
     pub fn until(deadline: Instant) -> Self {
         Self(Some(deadline))
     }
 
     /// The instant at which validity ends, or `None` if it has no end.
+    #[must_use]
     pub fn deadline(self) -> Option<Instant> {
         self.0
     }
 
     /// Whether it has ended. Looks at the clock, so that a process that was frozen knows at its
     /// first instruction, before any timer has run.
+    #[must_use]
     pub fn has_ended(self) -> bool {
         self.0.is_some_and(|deadline| Instant::now() >= deadline)
     }

@@ -80,7 +80,7 @@
 //! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![warn(missing_debug_implementations)]
+#![warn(missing_debug_implementations, clippy::must_use_candidate)]
 
 mod attempt;
 mod auto_traits;

@@ -84,14 +84,14 @@ impl Locks {
         Self { token_issuer: other.token_issuer.clone(), ..self }
     }
 
-    /// Removes the queue inside the process: each task goes to the server. For tests that show what
-    /// the server alone does.
+    /// Removes the queue inside the process, for tests that show what the server alone does.
     #[must_use]
     pub fn without_local_queue(self) -> Self {
         Self { local_queue: None, ..self }
     }
 
     /// What the mechanism promises.
+    #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         self.guarantees
     }

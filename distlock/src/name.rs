@@ -31,11 +31,13 @@ impl LockName {
     }
 
     /// Whether it has a `{tag}` of its own.
+    #[must_use]
     pub fn has_tag(&self) -> bool {
         self.0.contains('{')
     }
 
     /// The name as text.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -41,6 +41,7 @@ impl LockOptions {
     pub const WATCHDOG_LEASE: Duration = Duration::from_secs(30);
 
     /// Options with this wait and this lease, no fencing token and no longest hold.
+    #[must_use]
     pub fn new(wait: Duration, lease: Lease) -> Self {
         Self { wait, lease, max_hold: None, fenced: false }
     }

@@ -13,6 +13,7 @@ pub struct Owner(Arc<str>);
 
 impl Owner {
     /// A fresh owner (UUID v4).
+    #[must_use]
     pub fn fresh() -> Self {
         Self(Uuid::new_v4().to_string().into())
     }
@@ -23,6 +24,7 @@ impl Owner {
     }
 
     /// As text, as servers store it.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

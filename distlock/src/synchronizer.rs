@@ -21,6 +21,7 @@ impl Synchronizer {
     pub const ALL: [Self; 3] = [Self::Semaphore, Self::ExpirableSemaphore, Self::CountdownLatch];
 
     /// The name used in tables and metrics.
+    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Semaphore => "semaphore",
@@ -30,6 +31,7 @@ impl Synchronizer {
     }
 
     /// What it is, in one line.
+    #[must_use]
     pub const fn summary(self) -> &'static str {
         match self {
             Self::Semaphore => "a number of permits in Redis, taken and given back",
@@ -39,6 +41,7 @@ impl Synchronizer {
     }
 
     /// What it is known to get wrong.
+    #[must_use]
     pub const fn flaws(self) -> &'static [&'static str] {
         match self {
             Self::Semaphore => &[

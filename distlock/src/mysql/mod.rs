@@ -89,6 +89,7 @@ impl MySqlServer {
     /// The server that the pool leads to. Its sessions must have autocommit on, which is the
     /// default. If a holder of `mysql-row` is cut off, its row is freed after the `wait_timeout` of
     /// the pool's sessions.
+    #[must_use]
     pub fn new(pool: MySqlPool) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let shared = MySqlServerState {
@@ -134,6 +135,7 @@ impl MySqlServer {
     }
 
     /// The pool.
+    #[must_use]
     pub fn pool(&self) -> &MySqlPool {
         &self.shared.pool
     }

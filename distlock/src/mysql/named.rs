@@ -63,12 +63,14 @@ impl NamedLock {
 
 /// `mysql-named` as it is often written, to show its flaw: the session keeps its `wait_timeout`, so
 /// a holder that is cut off keeps others out for that long.
+#[must_use]
 pub fn without_time_out(server: &MySqlServer) -> Arc<dyn Locker> {
     let variant = NamedLockVariant { times_out: false, ..DEFAULT_VARIANT };
     Arc::new(NamedLock { server: server.clone(), variant })
 }
 
 /// `mysql-named` as it is often written: it is taken on any server, also on a node of Galera.
+#[must_use]
 pub fn of_any_server(server: &MySqlServer) -> Arc<dyn Locker> {
     let variant = NamedLockVariant { refuses_galera: false, ..DEFAULT_VARIANT };
     Arc::new(NamedLock { server: server.clone(), variant })

@@ -87,6 +87,7 @@ impl RowLock {
 
 /// `mysql-row` as it is often written, to show its flaw: without a transaction, each lock ends with
 /// the statement that took it.
+#[must_use]
 pub fn without_transaction(server: &MySqlServer) -> Arc<dyn Locker> {
     Arc::new(RowLock {
         server: server.clone(),
@@ -96,6 +97,7 @@ pub fn without_transaction(server: &MySqlServer) -> Arc<dyn Locker> {
 
 /// `mysql-row` as it is often written: at REPEATABLE READ the transaction that locked the gap of a
 /// missing row inserts it. A deadlock is the caller's.
+#[must_use]
 pub fn inserting_inside(server: &MySqlServer) -> Arc<dyn Locker> {
     let variant = RowLockVariant { begin: BEGIN_REPEATABLE_READ, inserts_inside: true };
     Arc::new(RowLock { server: server.clone(), variant })
@@ -103,6 +105,7 @@ pub fn inserting_inside(server: &MySqlServer) -> Arc<dyn Locker> {
 
 /// `mysql-row` as it is often written: at REPEATABLE READ the transaction begins with a plain read,
 /// which fixes the snapshot that the section works on.
+#[must_use]
 pub fn reading_first(server: &MySqlServer) -> Arc<dyn Locker> {
     let variant = RowLockVariant { begin: BEGIN_WITH_READ, inserts_inside: false };
     Arc::new(RowLock { server: server.clone(), variant })

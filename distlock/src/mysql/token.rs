@@ -35,6 +35,7 @@ pub struct MySqlTokens {
 
 impl MySqlTokens {
     /// Makes an issuer in that database. The tables of [`SCHEMA`](super::SCHEMA) must exist.
+    #[must_use]
     pub fn new(server: &MySqlServer) -> Self {
         Self { server: server.clone() }
     }

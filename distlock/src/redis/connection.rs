@@ -76,6 +76,7 @@ impl RedisConnection {
     }
 
     /// Whether it is one to a cluster.
+    #[must_use]
     pub fn is_cluster(&self) -> bool {
         matches!(self.0, Route::Cluster(_))
     }

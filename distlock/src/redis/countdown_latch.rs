@@ -71,6 +71,7 @@ struct LatchState {
 impl CountdownLatch {
     /// The latch of that name. Sends nothing yet. Needs a tokio runtime, the same for all
     /// synchronizers of a server.
+    #[must_use]
     pub fn new(server: &RedisServer, name: LockName) -> Self {
         Self(Arc::new(LatchState {
             server: server.clone(),

@@ -80,6 +80,7 @@ struct ExpirableSemaphoreState {
 impl ExpirableSemaphore {
     /// The semaphore of that name. Sends nothing yet. Needs a tokio runtime, the same for all
     /// synchronizers of a server.
+    #[must_use]
     pub fn new(server: &RedisServer, name: LockName) -> Self {
         Self(Arc::new(ExpirableSemaphoreState {
             server: server.clone(),

@@ -27,6 +27,7 @@ pub struct RedissonLock {
 
 impl RedissonLock {
     /// The lock of that name. Sends nothing yet.
+    #[must_use]
     pub fn new(server: &RedisServer, name: LockName) -> Self {
         Self { server: server.clone(), name }
     }

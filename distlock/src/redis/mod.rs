@@ -90,6 +90,7 @@ impl RedisServer {
     }
 
     /// A server to which there is a connection already.
+    #[must_use]
     pub fn new(connection: RedisConnection) -> Self {
         let signals = Signals::new(&connection);
         let process = Uuid::new_v4();
@@ -109,16 +110,19 @@ impl RedisServer {
     }
 
     /// How many replicas must confirm a lock.
+    #[must_use]
     pub fn replication(&self) -> Replication {
         self.replication
     }
 
     /// The connection for commands; clones use the same socket.
+    #[must_use]
     pub fn connection(&self) -> RedisConnection {
         self.connection.clone()
     }
 
     /// How many channels this process is subscribed to, to be told that locks are free.
+    #[must_use]
     pub fn subscribed_channels(&self) -> usize {
         self.shared.signals.channels()
     }

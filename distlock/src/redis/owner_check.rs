@@ -34,12 +34,14 @@ pub struct OwnerCheckLock {
 
 impl OwnerCheckLock {
     /// Each acquisition has a unique owner.
+    #[must_use]
     pub fn new(server: &RedisServer) -> Self {
         Self { connection: server.connection(), last_number: None }
     }
 
     /// Owners are 1, 2, 3 and so on, as the thread ids of a process are. Each replica counts from
     /// 1, so two of them have the same owner. It shows that flaw.
+    #[must_use]
     pub fn with_process_numbers(server: &RedisServer) -> Self {
         Self { last_number: Some(Arc::default()), ..Self::new(server) }
     }

@@ -66,6 +66,7 @@ pub enum Plant {
 
 impl Plant {
     /// The kind that has it.
+    #[must_use]
     pub fn kind(self) -> LockKind {
         match self {
             Self::SetnxWithoutExpire => LockKind::SetNx,
@@ -327,6 +328,7 @@ pub struct RedisTokens(RedisConnection);
 
 impl RedisTokens {
     /// Tokens from that Redis.
+    #[must_use]
     pub fn new(server: &RedisServer) -> Self {
         Self(server.connection())
     }

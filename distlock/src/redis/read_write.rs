@@ -94,6 +94,7 @@ pub struct ReadWrite {
 
 impl ReadWrite {
     /// The locks of that server.
+    #[must_use]
     pub fn new(server: &RedisServer) -> Self {
         let scripts = HoldScripts::new(server, &READ_SCRIPTS);
         let reader = ReadLock { server: server.clone(), scripts };
@@ -101,11 +102,13 @@ impl ReadWrite {
     }
 
     /// The read side. Tasks of one process do not queue for it: they share.
+    #[must_use]
     pub fn reader(&self) -> Arc<dyn Locker> {
         Arc::clone(&self.reader) as Arc<dyn Locker>
     }
 
     /// The write side.
+    #[must_use]
     pub fn writer(&self) -> Arc<dyn Locker> {
         Arc::clone(&self.writer) as Arc<dyn Locker>
     }

@@ -86,11 +86,13 @@ struct RedissonState {
 
 impl Redisson {
     /// Locks on that server, confirmed by as many replicas as the server asks for.
+    #[must_use]
     pub fn on(server: &RedisServer) -> Self {
         Self::new(server, RedissonOptions { replication: server.replication() })
     }
 
     /// Locks on that server.
+    #[must_use]
     pub fn new(server: &RedisServer, options: RedissonOptions) -> Self {
         let writer = ReplicatedWriter::new(server, options.replication);
         let renewer = match writer {

@@ -91,6 +91,7 @@ pub enum Replication {
 
 impl Replication {
     /// How many replicas have to confirm.
+    #[must_use]
     pub fn confirmations(self) -> u32 {
         match self {
             Self::None => 0,

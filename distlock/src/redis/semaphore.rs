@@ -75,6 +75,7 @@ struct SemaphoreState {
 impl Semaphore {
     /// The semaphore of that name. Sends nothing yet. Needs a tokio runtime, the same for all
     /// synchronizers of a server.
+    #[must_use]
     pub fn new(server: &RedisServer, name: LockName) -> Self {
         let channel = prefixed("distlock_semaphore_channel", &name);
         Self(Arc::new(SemaphoreState {
@@ -295,6 +296,7 @@ pub struct Permits {
 
 impl Permits {
     /// How many.
+    #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -313,6 +315,7 @@ impl Permits {
 
     /// Keeps the permits taken, until [`Semaphore::release`] is called for them. Returns their
     /// number.
+    #[allow(clippy::must_use_candidate, reason = "the caller may know the number already")]
     pub fn forget(mut self) -> u32 {
         self.end();
         self.count

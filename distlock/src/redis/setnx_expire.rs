@@ -34,12 +34,14 @@ pub struct SetnxExpire {
 
 impl SetnxExpire {
     /// SETNX, then EXPIRE.
+    #[must_use]
     pub fn new(server: &RedisServer) -> Self {
         Self { connection: server.connection(), expires: true }
     }
 
     /// SETNX alone, the very first rung: the key of a dead holder stays for ever. The holder's own
     /// validity ends with the lease it asked for.
+    #[must_use]
     pub fn without_expire(server: &RedisServer) -> Self {
         Self { expires: false, ..Self::new(server) }
     }

@@ -27,6 +27,7 @@ impl<'a> From<&'a str> for RedisAddress<'a> {
 
 impl RedisAddress<'_> {
     /// Which server and which of its databases, without the login; `None` if the URL is none.
+    #[must_use]
     pub fn place(self) -> Option<String> {
         let nodes = self.nodes().ok()?;
         let place =
@@ -40,6 +41,7 @@ impl RedisAddress<'_> {
     }
 
     /// Whether it is that of a cluster.
+    #[must_use]
     pub fn is_cluster(self) -> bool {
         self.scheme().is_some_and(|scheme| scheme.ends_with("+cluster"))
     }
