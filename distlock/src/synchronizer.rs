@@ -53,7 +53,7 @@ impl Synchronizer {
                 "a failover to a replica that lags forgets permits that are out",
             ],
             Self::CountdownLatch => &[
-                "whoever dies before counting keeps it closed",
+                "a process that dies before counting keeps it closed",
                 "a failover to a replica that lags forgets counts",
                 "a server that loses its memory opens it",
             ],

@@ -138,7 +138,7 @@ async fn a_hold_of_fair_or_of_read_write_ends_by_its_own_time_whatever_its_key_s
         ("distlock_rw_read", Locks::new(ReadWrite::new(&redis).writer())),
     ] {
         let scene = Scene::new().await;
-        // No colon, so it is nobody's hold, and the key has no end.
+        // No colon, so it names no owner, and the key has no end.
         scene.add_member(prefix, "somebody", BRIEF * 2).await;
         let left: i64 = client.command(&["PTTL", &scene.key(prefix)]).await;
         assert_eq!(left, -1, "{prefix}");

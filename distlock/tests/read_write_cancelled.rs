@@ -1,5 +1,5 @@
 //! A reader or a writer that goes away at any point of an acquisition leaves nothing behind. The
-//! suite asks that of the writers, as of every kind; the readers are nobody's kind. The future is
+//! suite asks that of the writers, as of every kind; no kind is the readers alone. The future is
 //! polled once, then twice, and so on until it comes to its end, and dropped each time.
 
 mod support;

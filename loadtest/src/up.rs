@@ -272,7 +272,7 @@ async fn watch_replicas(deployment: &Deployment, mut children: Signal) {
 fn replica_end(name: &str, status: ExitStatus, left: usize) -> String {
     let rest = match left {
         0 => "no replica is left, so HAProxy answers 503".to_owned(),
-        left => format!("HAProxy goes on with {}", counted(left, "replica")),
+        left => format!("HAProxy uses {}", counted(left, "replica")),
     };
     format!("{name} ended ({status}); {rest}")
 }

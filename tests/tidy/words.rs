@@ -197,19 +197,31 @@ const VAGUE: [&str; 20] = [
 
 pub(crate) fn prose_is_precise(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
+    let mut check = |file: &File, line, text: &str| {
+        for vague in vague_words(text) {
+            found.push(file.at(line, &format!("\"{vague}\": name it, or count it")));
+        }
+    };
     for (file, sentence) in sentences(tree) {
-        let words: Vec<String> = sentence
-            .text
-            .split(|c: char| !(c.is_alphanumeric() || c == '\'' || c == '-'))
-            .filter(|word| !word.is_empty())
-            .map(str::to_lowercase)
-            .collect();
-        let text = format!(" {} ", words.join(" "));
-        for vague in VAGUE.iter().filter(|vague| text.contains(&format!(" {vague} "))) {
-            found.push(file.at(sentence.line, &format!("\"{vague}\": name it, or count it")));
+        check(file, sentence.line, &sentence.text);
+    }
+    // Log lines, errors and help are prose as well.
+    for file in tree.files.iter().filter(|file| !file.under(&LAWS)) {
+        for token in file.code() {
+            check(file, token.line, token.string().unwrap_or_default());
         }
     }
     found
+}
+
+fn vague_words(text: &str) -> impl Iterator<Item = &'static str> {
+    let words: Vec<String> = text
+        .split(|c: char| !(c.is_alphanumeric() || c == '\'' || c == '-'))
+        .map(|word| word.trim_end_matches("'s").to_lowercase())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let text = format!(" {} ", words.join(" "));
+    VAGUE.into_iter().filter(move |vague| text.contains(&format!(" {vague} ")))
 }
 
 const MAX_WORDS: usize = 30;

@@ -9,7 +9,7 @@ use super::{EntryId, KeyGuard, KeyState, KeyedMutex, Shard};
 use crate::LockName;
 
 /// Waits for the guard of a key, from its first poll on. Dropping it leaves the queue.
-#[must_use = "nobody asks before it is polled"]
+#[must_use = "it asks for nothing before it is polled"]
 pub(crate) struct KeyLockFuture<'a, S: KeyState> {
     pub(super) keys: &'a KeyedMutex<S>,
     pub(super) name: &'a LockName,
