@@ -19,8 +19,7 @@ use std::task::{Context, Poll};
 use metrics::{Counter, counter};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 type BoxedTask<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -67,8 +66,11 @@ impl BackgroundTasks {
     }
 
     /// Starts a timer that ends on drop; [`BackgroundTasks::flush`] does not wait for it.
-    pub(crate) fn timer(&self, work: impl Future<Output = ()> + Send + 'static) -> Timer {
-        Timer(self.0.runtime.spawn(work).abort_handle())
+    pub(crate) fn timer(
+        &self,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortOnDropHandle<()> {
+        AbortOnDropHandle::new(self.0.runtime.spawn(work))
     }
 
     /// Runs the work as a future that may be dropped; `orphaned` then gets its outcome.
@@ -85,15 +87,6 @@ impl BackgroundTasks {
         // A closed tracker still takes tasks; closing only lets `wait` come to an end.
         self.0.tasks.close();
         self.0.tasks.wait().await;
-    }
-}
-
-/// See [`BackgroundTasks::timer`].
-pub(crate) struct Timer(AbortHandle);
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

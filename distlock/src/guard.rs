@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::background::{BackgroundTasks, Timer};
+use crate::background::BackgroundTasks;
 use crate::hold_state::HoldState;
 use crate::keyed::KeyGuard;
 use crate::local_queue_slot::LocalQueueSlot;
@@ -56,7 +57,7 @@ struct ServerGuard {
     token: Option<Token>,
     hold_state: Arc<HoldState>,
     background: BackgroundTasks,
-    _end: Option<Timer>,
+    _end: Option<AbortOnDropHandle<()>>,
 }
 
 /// The hold on the server, its renewal, and the slot in the process's queue.

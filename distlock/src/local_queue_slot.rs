@@ -6,7 +6,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::background::{BackgroundTasks, Timer};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::background::BackgroundTasks;
 use crate::hold_state::HoldState;
 use crate::process_quantum::QueueGuard;
 
@@ -17,7 +19,7 @@ pub(crate) struct LocalQueueSlot(Arc<Mutex<SlotState>>);
 
 struct SlotState {
     key_guard: Option<QueueGuard>,
-    timer: Option<Timer>,
+    timer: Option<AbortOnDropHandle<()>>,
 }
 
 impl LocalQueueSlot {
