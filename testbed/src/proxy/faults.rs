@@ -1,7 +1,8 @@
 //! What is wrong with the way as a whole, whatever is said on it.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
+
+use fastrand::Rng;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +44,14 @@ pub(super) struct Faults {
     pub(super) outage: bool,
     dropping: MessageDrop,
     channel: Vec<u8>,
-    dice: u64,
+    rng: Rng,
 }
 
 impl Way {
     /// How long something that comes now takes.
-    pub(super) fn takes(&self, dice: &mut u64) -> Duration {
+    pub(super) fn takes(&self, rng: &mut Rng) -> Duration {
         let Ok(width @ 1..) = u64::try_from(self.jitter.as_nanos()) else { return self.latency };
-        // Xorshift.
-        *dice ^= *dice << 13;
-        *dice ^= *dice >> 7;
-        *dice ^= *dice << 17;
-        self.latency + Duration::from_nanos(*dice % width)
+        self.latency + Duration::from_nanos(rng.u64(..width))
     }
 }
 
@@ -66,8 +63,7 @@ impl Faults {
             outage: false,
             dropping: MessageDrop::None,
             channel: Vec::new(),
-            // The hasher's keys are random; zero would stay zero.
-            dice: RandomState::new().hash_one(0) | 1,
+            rng: Rng::new(),
         }
     }
 
@@ -83,7 +79,7 @@ impl Faults {
 
     /// How long something to the server takes, and something to a client.
     pub(super) fn times(&mut self) -> (Duration, Duration) {
-        (self.to_server.takes(&mut self.dice), self.to_client.takes(&mut self.dice))
+        (self.to_server.takes(&mut self.rng), self.to_client.takes(&mut self.rng))
     }
 
     /// Drops messages of channels whose names contain that.
