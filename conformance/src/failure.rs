@@ -32,6 +32,7 @@ impl From<LockError> for Failure {
             LockError::NotOwner => "not_owner",
             LockError::HeldByOtherKind => "held_by_other_kind",
             LockError::Backend(_) => "backend",
+            LockError::AccessDenied(_) => "access_denied",
             LockError::NoConnection(_) => "no_connection",
             LockError::BadRequest { .. } => "bad_request",
             LockError::Unsupported(_) => "unsupported",

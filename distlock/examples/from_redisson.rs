@@ -39,6 +39,7 @@ fn redisson_says(error: &LockError) -> &'static str {
         LockError::NotOwner | LockError::BadRequest { .. } => "IllegalArgumentException",
         LockError::HeldByOtherKind => "RedisException, or it waits",
         LockError::Backend(_) => "RedisTimeoutException, RedisConnectionException and others",
+        LockError::AccessDenied(_) => "RedisAuthRequiredException, RedisException and others",
         LockError::NoConnection(_) => "nothing: only databases have a pool",
         LockError::Unsupported(_) => "UnsupportedOperationException, or it waits",
     }

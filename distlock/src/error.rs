@@ -36,6 +36,10 @@ pub enum LockError {
     /// was asked.
     #[error("no connection to the lock's server: {0}")]
     NoConnection(String),
+    /// The server denies access: the login is refused, or the user lacks a right, which the text
+    /// names. The outcome is as unknown as with [`LockError::Backend`]: a script may end halfway.
+    #[error("the lock's server denies access: {0}")]
+    AccessDenied(String),
     /// The request was refused before a server was asked.
     #[error("{field}: {limit}")]
     BadRequest {
@@ -52,7 +56,7 @@ pub enum LockError {
 impl LockError {
     /// Whether the outcome of the call is unknown: the server may have acted.
     pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self, Self::Backend(_))
+        matches!(self, Self::Backend(_) | Self::AccessDenied(_))
     }
 
     /// The grant of a lease that had ended when its answer came.
@@ -71,6 +75,11 @@ pub(crate) fn in_time<T>(outcome: Result<T, LockError>) -> Result<Option<T>, Loc
     }
 }
 
+/// What Redis 7.0 says, without a code of its own, where a script runs a command that the user may
+/// not.
+#[cfg(feature = "redis")]
+const DENIED_TO_SCRIPT: &str = "The user executing the script can't run this command";
+
 #[cfg(feature = "redis")]
 impl From<::redis::RedisError> for LockError {
     fn from(error: ::redis::RedisError) -> Self {
@@ -83,6 +92,13 @@ impl From<::redis::RedisError> for LockError {
         if error.code() == Some("MOVED") {
             let needed = "it is a node of a Redis Cluster, whose address begins redis+cluster://";
             return Self::Backend(needed.into());
+        }
+        let detail = error.detail().unwrap_or("its login is refused");
+        if matches!(error.code(), Some("NOPERM" | "NOAUTH" | "WRONGPASS"))
+            || error.kind() == ::redis::ErrorKind::AuthenticationFailed
+            || detail.starts_with(DENIED_TO_SCRIPT)
+        {
+            return Self::AccessDenied(detail.to_owned());
         }
         Self::Backend(error.to_string())
     }

@@ -58,7 +58,7 @@ pub(super) fn code_of_error(error: &LockError) -> u8 {
     match error {
         LockError::TimedOut { .. } => TIMED_OUT,
         LockError::BadRequest { .. } | LockError::Unsupported(_) => BAD_USAGE,
-        LockError::HeldByOtherKind => UNUSABLE,
+        LockError::HeldByOtherKind | LockError::AccessDenied(_) => UNUSABLE,
         LockError::Lost | LockError::NotOwner => LOST,
         LockError::Backend(_) | LockError::NoConnection(_) => SERVER_FAILED,
     }

@@ -179,7 +179,7 @@ impl Refusal {
             // The locks' pool is dry; a server that is away is noticed before.
             LockError::NoConnection(_) => Self::Overloaded,
             // A lease that was fine at the start is refused while the server is too slow for it.
-            LockError::Backend(_) | LockError::BadRequest { .. } => {
+            LockError::Backend(_) | LockError::AccessDenied(_) | LockError::BadRequest { .. } => {
                 tracing::warn!(%error, server, "purchase refused");
                 Self::Unavailable(server)
             }

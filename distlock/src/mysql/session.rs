@@ -58,6 +58,10 @@ impl From<StatementError> for LockError {
     fn from(failure: StatementError) -> Self {
         match failure {
             StatementError::NoConnection(reason) => Self::NoConnection(reason),
+            // The login, the database, a table, a column, a right.
+            StatementError::Answer { number: 1044 | 1045 | 1142 | 1143 | 1227, text } => {
+                Self::AccessDenied(text)
+            }
             StatementError::Answer { number, text } => Self::Backend(format!("{number}: {text}")),
             StatementError::Broken(reason) => Self::Backend(reason),
             StatementError::Silent => Self::Backend("the database did not answer in time".into()),

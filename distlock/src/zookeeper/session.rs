@@ -69,6 +69,9 @@ impl From<RequestError> for LockError {
             RequestError::Refused(Error::BadArguments(reason)) => {
                 Self::BadRequest { field: "ZooKeeper", limit: (*reason).to_owned() }
             }
+            RequestError::Refused(error @ (Error::NoAuth | Error::AuthFailed)) => {
+                Self::AccessDenied(format!("ZooKeeper refused: {error}"))
+            }
             RequestError::Refused(error) => Self::Backend(format!("ZooKeeper refused: {error}")),
         }
     }
