@@ -1,24 +1,24 @@
 //! The inspector of kinds on several servers or members: `redlock` and `multi`.
 //!
 //! A lock is read from all members at once. A member that does not answer counts as one that stores
-//! nothing, as long as enough others answer.
+//! nothing, as long as enough others answer. A list does not ask it again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use crate::inspector::{CursorPosition, ListCursor};
+use crate::inspector::{CursorPosition, ListCursor, NO_LOCK_NAME};
 use crate::{
     LockError, LockHolder, LockInspector, LockName, LockPage, LockSnapshot, LockState, LockWaiters,
     RemainingLease, RenewalKind,
 };
 
-/// How long one member may take to answer.
-const MEMBER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one member may take to answer; a row of a database takes up to 6 s.
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Reads a lock of several members.
 pub(crate) struct CompositeInspector {
@@ -38,28 +38,36 @@ pub(crate) type CompositeMember = (Arc<dyn LockInspector>, Option<LockName>);
 pub(crate) struct MemberPosition {
     member: usize,
     cursor: Option<Box<ListCursor>>,
-    /// How many members have not answered.
-    failures: usize,
+    /// By member, why it has failed; it is not asked again.
+    failures: Vec<Option<LockError>>,
     /// What the last page of the member had beyond the limit.
-    surplus: VecDeque<String>,
+    surplus: VecDeque<LockSnapshot>,
 }
 
-type Answers = Vec<Result<LockSnapshot, LockError>>;
+/// By member; `None` of one that was not asked.
+type Answers = Vec<Option<Result<LockSnapshot, LockError>>>;
+
+/// The answer of a member, within [`MEMBER_TIMEOUT`].
+async fn in_time<T>(answer: impl Future<Output = Result<T, LockError>>) -> Result<T, LockError> {
+    let late = || LockError::Backend("a member did not answer in time".into());
+    timeout(MEMBER_TIMEOUT, answer).await.unwrap_or_else(|_| Err(late()))
+}
 
 impl CompositeInspector {
-    async fn ask(&self, name: &LockName) -> Answers {
-        join_all(self.members.iter().map(async |(inspector, own)| {
-            let answer = inspector.inspect(own.as_ref().unwrap_or(name));
-            timeout(MEMBER_TIMEOUT, answer).await.unwrap_or_else(|_| {
-                Err(LockError::Backend("a member did not answer in time".into()))
-            })
+    /// What the members say of a lock; those with a failure are not asked.
+    async fn ask(&self, name: &LockName, failures: &[Option<LockError>]) -> Answers {
+        join_all(self.members.iter().enumerate().map(async |(at, (inspector, own))| {
+            if failures.get(at).is_some_and(Option::is_some) {
+                return None;
+            }
+            Some(in_time(inspector.inspect(own.as_ref().unwrap_or(name))).await)
         }))
         .await
     }
 
     fn combine(&self, name: &LockName, answers: Answers) -> Result<LockSnapshot, LockError> {
         let (mut seen, mut failure) = (Vec::new(), None);
-        for answer in answers {
+        for answer in answers.into_iter().flatten() {
             match answer {
                 Ok(snapshot) => seen.push(snapshot),
                 Err(error) => failure = Some(error),
@@ -75,6 +83,7 @@ impl CompositeInspector {
             name: name.to_string(),
             state: self.state(&seen),
             waiters: LockWaiters::Unknown,
+            has_more_waiters: false,
             renewal: self.renewal,
         })
     }
@@ -103,45 +112,75 @@ impl CompositeInspector {
     }
 
     /// The snapshot of a name that was found at that member, unless an earlier one has it as well.
-    async fn first_found(
+    fn first_found(
         &self,
-        name: &str,
+        name: &LockName,
+        answers: Answers,
         member: usize,
     ) -> Result<Option<LockSnapshot>, LockError> {
-        // A key that is no name of a lock is none.
-        let Ok(name) = LockName::new(name) else { return Ok(None) };
-        let answers = self.ask(&name).await;
-        let mut earlier = answers[..member].iter().flatten();
+        let mut earlier = answers[..member].iter().flatten().flatten();
         if earlier.any(|snapshot| snapshot.state != LockState::Free) {
             return Ok(None);
         }
-        let snapshot = self.combine(&name, answers)?;
+        let snapshot = self.combine(name, answers)?;
         Ok((snapshot.state != LockState::Free).then_some(snapshot))
     }
 
-    /// The names of the next page of the member, or none if it does not answer.
-    async fn next_names(
+    fn as_own(&self, lock: LockSnapshot) -> LockSnapshot {
+        LockSnapshot { kind: self.kind, renewal: self.renewal, ..lock }
+    }
+
+    fn start(&self) -> MemberPosition {
+        let failures = self.members.iter().map(|_| None).collect();
+        MemberPosition { member: 0, cursor: None, failures, surplus: VecDeque::new() }
+    }
+
+    /// Remembers that a member did not answer. Fails if too few are left.
+    fn note_failure(
+        &self,
+        failures: &mut [Option<LockError>],
+        at: usize,
+        error: LockError,
+    ) -> Result<(), LockError> {
+        let others =
+            failures.iter().enumerate().filter(|(it, failure)| *it != at && failure.is_some());
+        if others.count() + 1 > self.members.len() - self.needed {
+            return Err(error);
+        }
+        failures[at] = Some(error);
+        Ok(())
+    }
+
+    /// Reads the next page of the member, which is empty if it does not answer.
+    async fn next_page(
         &self,
         prefix: &str,
         position: &mut MemberPosition,
         limit: usize,
     ) -> Result<(), LockError> {
-        let (inspector, _) = &self.members[position.member];
-        let cursor = position.cursor.take().map(|cursor| *cursor);
-        match inspector.list(prefix, cursor, limit).await {
-            Ok(page) => {
-                position.surplus.extend(page.locks.into_iter().map(|lock| lock.name));
-                position.cursor = page.next.map(Box::new);
-            }
-            Err(error) => {
-                position.failures += 1;
-                if position.failures > self.members.len() - self.needed {
-                    return Err(error);
-                }
-            }
+        let (at, cursor) = (position.member, position.cursor.take().map(|cursor| *cursor));
+        if position.failures[at].is_some() {
+            return Ok(());
         }
-        Ok(())
+        match in_time(self.members[at].0.list(prefix, cursor, limit)).await {
+            Ok(page) => {
+                position.surplus.extend(page.locks);
+                position.cursor = page.next.map(Box::new);
+                Ok(())
+            }
+            Err(error) => self.note_failure(&mut position.failures, at, error),
+        }
     }
+}
+
+/// Whether the member failed, and not this lock of it.
+fn is_outage(answer: &Result<LockSnapshot, LockError>) -> bool {
+    use LockError::{AccessDenied, Backend, NoConnection};
+    matches!(answer, Err(Backend(_) | NoConnection(_) | AccessDenied(_)))
+}
+
+fn has_no_name(lock: &LockSnapshot) -> bool {
+    matches!(&lock.state, LockState::Damaged(why) if why == NO_LOCK_NAME)
 }
 
 /// One holder for each owner, with the lease that its hold has on enough members.
@@ -175,7 +214,7 @@ fn merge<'a>(holders: impl Iterator<Item = &'a LockHolder>, needed: usize) -> Ve
 #[async_trait]
 impl LockInspector for CompositeInspector {
     async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-        self.combine(name, self.ask(name).await)
+        self.combine(name, self.ask(name, &[]).await)
     }
 
     async fn list(
@@ -189,33 +228,46 @@ impl LockInspector for CompositeInspector {
         }
         let mut position = match cursor {
             Some(ListCursor(CursorPosition::Member(position))) => position,
-            _ => MemberPosition { member: 0, cursor: None, failures: 0, surplus: VecDeque::new() },
+            _ => self.start(),
         };
         let at = position.member;
         if position.surplus.is_empty() {
-            self.next_names(prefix, &mut position, limit).await?;
+            self.next_page(prefix, &mut position, limit).await?;
         }
         let count = limit.min(position.surplus.len());
-        let names: Vec<String> = position.surplus.drain(..count).collect();
-        let found = try_join_all(names.iter().map(|name| self.first_found(name, at))).await?;
+        let (nameless, found): (Vec<_>, Vec<_>) =
+            position.surplus.drain(..count).partition(has_no_name);
+        let names = found.iter().filter_map(|lock| LockName::new(lock.name.as_str()).ok());
+        let failures = &position.failures;
+        let answers =
+            join_all(names.map(async |name| (self.ask(&name, failures).await, name))).await;
+        let mut locks: Vec<_> = nameless.into_iter().map(|lock| self.as_own(lock)).collect();
+        for (mut answers, name) in answers {
+            for (at, answer) in answers.iter_mut().enumerate() {
+                if let Some(Err(error)) = answer.take_if(|answer| is_outage(answer)) {
+                    self.note_failure(&mut position.failures, at, error)?;
+                }
+            }
+            locks.extend(self.first_found(&name, answers, at)?);
+        }
         if position.surplus.is_empty() && position.cursor.is_none() {
             position.member += 1;
         }
         let is_over = position.member >= self.members.len();
         let next = (!is_over).then_some(ListCursor(CursorPosition::Member(position)));
-        Ok(LockPage { locks: found.into_iter().flatten().collect(), next })
+        Ok(LockPage { locks, next })
     }
 
     async fn force_release(&self, name: &LockName, id: &str) -> Result<bool, LockError> {
         // The same owner has another id at a member of another kind.
-        let answers = self.ask(name).await;
-        let all = answers.iter().flatten().flat_map(|member| member.state.holders());
+        let answers = self.ask(name, &[]).await;
+        let all = answers.iter().flatten().flatten().flat_map(|member| member.state.holders());
         let owner = all.clone().find(|holder| holder.id == id).and_then(|it| it.owner.clone());
         let is_wanted =
             |holder: &LockHolder| holder.id == id || (owner.is_some() && holder.owner == owner);
         let (mut answered, mut released, mut failure) = (0, false, None);
         for ((inspector, own), answer) in self.members.iter().zip(&answers) {
-            let Ok(member) = answer else { continue };
+            let Some(Ok(member)) = answer else { continue };
             answered += 1;
             for holder in member.state.holders().iter().filter(|holder| is_wanted(holder)) {
                 match inspector.force_release(own.as_ref().unwrap_or(name), &holder.id).await {

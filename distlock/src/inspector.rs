@@ -12,17 +12,26 @@ use crate::{LockError, LockName, Locks, RenewalKind, Token};
 /// The most locks of one page.
 pub(crate) const MAX_PAGE: usize = 1000;
 
+/// The most waiters of one snapshot.
+#[cfg(any(feature = "redis", feature = "mysql", feature = "zookeeper"))]
+pub(crate) const MAX_WAITERS: usize = 1000;
+
+/// Why a name is shown as damaged that no lock can have.
+pub(crate) const NO_LOCK_NAME: &str = "its name is no name of a lock";
+
 /// What servers know of one lock at one moment; out of date when it arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockSnapshot {
     /// The kind as which the lock was read. Kinds with one form of keys cannot be told apart.
     pub kind: &'static str,
-    /// The lock's name, as far as it is UTF-8.
+    /// The lock's name. A name that no lock can have is shown with escapes, as damaged.
     pub name: String,
     /// Whether it is held, and by which owners.
     pub state: LockState,
     /// The contenders that wait for it.
     pub waiters: LockWaiters,
+    /// Whether further contenders wait beyond those.
+    pub has_more_waiters: bool,
     /// How holds of this kind are kept alive. Whether a hold is renewed, only its process knows.
     pub renewal: RenewalKind,
 }
@@ -103,9 +112,12 @@ pub struct ListCursor(pub(crate) CursorPosition);
 
 /// What a cursor remembers, by backend.
 pub(crate) enum CursorPosition {
-    /// The last name of the page before.
+    /// The last name of the page before, which need not be UTF-8.
     #[cfg(any(feature = "mysql", feature = "zookeeper"))]
-    After(String),
+    After(Vec<u8>),
+    /// The last row of the page before.
+    #[cfg(feature = "mysql")]
+    Row(crate::mysql::row_inspector::RowPosition),
     /// Where SCAN continues.
     #[cfg(feature = "redis")]
     Scan(crate::redis::scan::ScanPosition),
@@ -135,8 +147,8 @@ pub trait LockInspector: Send + Sync + 'static {
 impl Locks {
     /// Reads what the servers know of a lock; takes and changes nothing.
     ///
-    /// Fails with [`LockError::Backend`], [`LockError::NoConnection`], or with
-    /// [`LockError::Unsupported`] for a kind without a server.
+    /// Fails with [`LockError::Backend`], [`LockError::AccessDenied`],
+    /// [`LockError::NoConnection`], or with [`LockError::Unsupported`] for a kind without a server.
     pub async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
         self.inspector()?.inspect(name).await
     }

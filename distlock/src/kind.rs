@@ -149,6 +149,8 @@ pub enum RedisKeys {
     Set,
     /// A string that SETNX writes.
     SetNx,
+    /// A string that SETNX and GETSET write: the time at which the lock ends.
+    Timestamp,
     /// A hash of owner to hold count.
     Hash,
     /// The keys of `fair`.

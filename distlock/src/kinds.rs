@@ -119,7 +119,7 @@ kinds! {
 
     /// Redis `SETNX` of the time at which it ends by the client's clock, taken over by `GETSET`.
     GetsetTimestamp = "getset-timestamp" {
-        backend: Redis, keys: SetNx,
+        backend: Redis, keys: Timestamp,
         hold: Lease, renewal: No, wake: Poll,
         owner_checked: No, idempotent: No, reentrant: No,
         fair: No, fencing: No,

@@ -9,9 +9,9 @@ use distlock::{
     LockError, LockKind, LockName, LockSnapshot, LockState, LockWaiters, Locks, RemainingLease,
 };
 use redis::AsyncCommands;
-use support::cluster::shared;
 use support::scene::{Order, Scene};
 use support::{LONG, Look, at_once, connect, eventually, fresh_name, locks_of, options, server};
+use testbed::{Bed, RedisOptions};
 
 const MANY: usize = 10_000;
 
@@ -84,32 +84,6 @@ async fn a_page_of_no_lock_or_of_too_many_is_refused() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_list_covers_every_master_of_a_cluster() {
-    let nodes = shared();
-    let prefix = fresh_name();
-    for kind in [LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite, LockKind::LuaRelease] {
-        let locks = nodes.locks(kind).await;
-        let mut guards = Vec::new();
-        let mut wanted = Vec::new();
-        for number in 0..30 {
-            // Some with a tag of their own.
-            let text = match number % 2 {
-                0 => format!("{prefix}:{kind}:{number}"),
-                _ => format!("{prefix}:{kind}:{{{number}}}"),
-            };
-            guards.push(locks.lock(&name(&text), &at_once()).await.expect("the lock"));
-            wanted.push(text);
-        }
-        wanted.sort();
-        assert_eq!(names(&locks, &format!("{prefix}:{kind}:")).await, wanted, "{kind}");
-        for guard in guards {
-            guard.release().await.expect("a release");
-        }
-        assert!(names(&locks, &format!("{prefix}:{kind}:")).await.is_empty(), "{kind}");
-    }
-}
-
 #[tokio::test]
 async fn a_key_of_another_type_is_shown_as_damaged_beside_the_others() {
     let (locks, look) = (locks(LockKind::LuaRelease).await, Look::at(server().url()).await);
@@ -134,6 +108,101 @@ async fn a_hash_that_is_no_lock_is_shown_as_damaged() {
         connection.hset_multiple::<_, _, _, ()>(name.as_str(), fields).await.expect("a hash");
         let seen = locks.inspect(&name).await.expect("an answer");
         assert!(matches!(seen.state, LockState::Damaged(_)), "{seen:?}");
+    }
+}
+
+/// What the server has sent so far, in bytes.
+async fn sent(look: &Look) -> u64 {
+    let mut info = redis::cmd("INFO");
+    let stats: String =
+        info.arg("stats").query_async(&mut look.connection()).await.expect("an answer");
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+    line.and_then(|bytes| bytes.trim().parse().ok()).expect("a number")
+}
+
+#[tokio::test]
+async fn large_keys_of_other_programs_are_shown_with_their_size_and_are_not_read() {
+    const LARGE: usize = 4 << 20;
+    let server = Bed::start().expect("a private bed");
+    let server = (server.redis(RedisOptions::default()).expect("Redis is installed"), server);
+    let look = Look::at(server.0.url()).await;
+    let (prefix, content) = (fresh_name(), "x".repeat(LARGE));
+    let mut connection = look.connection();
+    connection.set::<_, _, ()>(format!("{prefix}:1"), &content).await.expect("a string");
+    let (many, one) = (format!("{prefix}:2"), format!("{prefix}:3"));
+    let fields: Vec<_> = (0..20_000).map(|number| (number, "x".repeat(99))).collect();
+    connection.hset_multiple::<_, _, _, ()>(&many, &fields).await.expect("a hash");
+    connection.hset::<_, _, _, ()>(&one, "field", &content).await.expect("a hash");
+    connection.rpush::<_, _, ()>(format!("{prefix}:4"), "x").await.expect("a list");
+    let before = sent(&look).await;
+    for kind in [LockKind::LuaRelease, LockKind::GetsetTimestamp, LockKind::Redisson] {
+        let locks = locks_of(kind, connect(server.0.url()).await);
+        let mut found = all(&locks, prefix.as_str(), 100).await;
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        let why = |lock: &LockSnapshot| format!("{:.120}", format!("{:?}", lock.state));
+        let why: Vec<_> = found.iter().map(why).collect();
+        let sizes = ["string of 4194304", "hash with 20000", "field of 4194309", "a list"];
+        for (why, size) in why.iter().zip(sizes) {
+            assert!(why.starts_with("Damaged") && why.contains(size), "{kind}: {why}");
+        }
+        assert_eq!(found.len(), sizes.len(), "{kind}: {why:?}");
+    }
+    let sent = sent(&look).await - before;
+    assert!(sent < 1 << 20, "{sent} bytes were read");
+}
+
+#[tokio::test]
+async fn names_and_owners_that_are_not_text_are_shown_as_damaged_and_hide_no_other() {
+    let (look, prefix) = (Look::at(server().url()).await, fresh_name());
+    let mut connection = look.connection();
+    let odd = |end: u8| [prefix.as_str().as_bytes(), &[end]].concat();
+    for end in [0xfe, 0xff] {
+        connection.set::<_, _, ()>(odd(end), "owner").await.expect("a key");
+    }
+    let (string, hash) = (format!("{prefix}:1"), format!("{prefix}:2"));
+    connection.set::<_, _, ()>(&string, b"\xff").await.expect("a key");
+    connection.hset::<_, _, _, ()>(&hash, b"\xff", 1).await.expect("a hash");
+    for (kind, own) in [(LockKind::LuaRelease, &string), (LockKind::Redisson, &hash)] {
+        let locks = locks(kind).await;
+        let mut found = names(&locks, prefix.as_str()).await;
+        found.dedup();
+        assert_eq!(found.len(), 4, "{kind}: {found:?}");
+        assert!(found.contains(&format!("{prefix}\\xfe")), "{found:?}");
+        let seen = locks.inspect(&name(own)).await.expect("an answer");
+        assert!(matches!(seen.state, LockState::Damaged(_)), "{seen:?}");
+    }
+    for (kind, key) in
+        [(LockKind::Fair, "distlock_fair"), (LockKind::ReadWrite, "distlock_rw_write")]
+    {
+        let key = format!("{key}:{{{prefix}}}");
+        connection.zadd::<_, _, _, ()>(&key, b"id:\xff", 1).await.expect("a set");
+        let locks = locks(kind).await;
+        let seen = locks.inspect(&prefix).await.expect("an answer");
+        assert!(matches!(seen.state, LockState::Damaged(_)), "{seen:?}");
+        let freed = locks.force_release(&prefix, "owner").await;
+        assert!(matches!(freed, Ok(false)), "{freed:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_queue_of_more_waiters_than_are_shown_says_so() {
+    let (locks, scene) = (locks(LockKind::Fair).await, Scene::new().await);
+    let _guard = locks.lock(&scene.name, &at_once()).await.expect("the lock");
+    let mut connection = scene.connection.clone();
+    for (many, is_more) in [(1000, false), (1001, true)] {
+        let (queue, waiters) =
+            (scene.key("distlock_fair_queue"), scene.key("distlock_fair_waiters"));
+        connection.del::<_, ()>(&[&queue, &waiters]).await.expect("no queue");
+        let ids: Vec<_> = (0..many).map(|number| format!("waiter-{number}")).collect();
+        connection.rpush::<_, _, ()>(&queue, &ids).await.expect("a queue");
+        // Those in front were seen first.
+        let ends: Vec<_> = ids.iter().enumerate().collect();
+        connection.zadd_multiple::<_, _, _, ()>(&waiters, &ends).await.expect("their ends");
+        connection.pexpire::<_, ()>(&waiters, 60_000).await.expect("an end");
+        let seen = locks.inspect(&scene.name).await.expect("an answer");
+        let LockWaiters::Ordered(shown) = &seen.waiters else { panic!("{seen:?}") };
+        assert!(shown[..] == ids[..1000], "{} are shown", shown.len());
+        assert_eq!(seen.has_more_waiters, is_more, "{many}");
     }
 }
 

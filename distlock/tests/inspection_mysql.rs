@@ -4,7 +4,8 @@
 mod support;
 
 use distlock::mysql::MySqlServerOptions;
-use distlock::{LockError, LockKind, LockName, LockState, Locks, MySqlServer};
+use distlock::{LockError, LockKind, LockName, LockState, LockWaiters, Locks, MySqlServer};
+use sqlx::{Connection, Executor, MySqlConnection, Row};
 use std::time::{Duration, Instant};
 use support::fresh_name;
 use support::mysql::{locks_on, own, server, try_now, waiting};
@@ -95,4 +96,91 @@ async fn lists_that_another_reader_keeps_old_show_no_holder() {
     let seen = locks.inspect(&name).await.expect("an answer");
     assert!(seen.state.holders().is_empty(), "{seen:?}");
     reader.abort();
+}
+
+#[tokio::test]
+async fn names_and_owners_that_are_not_text_are_shown_as_damaged_and_end_no_list() {
+    let (server, prefix) = (server().await, fresh_name());
+    let odd = |end: &[u8]| [prefix.as_str().as_bytes(), end].concat();
+    let owners = [(odd(b"\x80"), &b"owner"[..]), (odd(b"\xff"), b"owner"), (odd(b"1"), b"\xff")];
+    for (name, owner) in owners {
+        let insert = "INSERT INTO lock_holders \
+            (name, owner, host, pid, holds, token, acquired_at, expires_at) \
+            VALUES (?, ?, 'h', 1, '', 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR)";
+        let query = sqlx::query(insert).bind(name.clone()).bind(owner);
+        query.execute(server.pool()).await.expect("a lock");
+        let row = sqlx::query("INSERT INTO lock_rows VALUES (?, UTC_TIMESTAMP(6))").bind(name);
+        row.execute(server.pool()).await.expect("a row");
+    }
+    let locks = locks_on(LockKind::MysqlTable, &server);
+    let shown = ["1", "\\x80", "\\xff"].map(|end| format!("{prefix}{end}"));
+    for limit in [1, 2, 1000] {
+        assert_eq!(names(&locks, prefix.as_str(), limit).await, shown, "pages of {limit}");
+    }
+    let own = LockName::new(format!("{prefix}1")).expect("a name");
+    let seen = locks.inspect(&own).await.expect("an answer");
+    assert!(matches!(seen.state, LockState::Damaged(_)), "{seen:?}");
+    let rows = locks_on(LockKind::MysqlRow, &server);
+    for limit in [1, 2] {
+        let listed = names(&rows, prefix.as_str(), limit).await;
+        assert!(listed.ends_with(&shown[1..]), "pages of {limit}: {listed:?}");
+    }
+}
+
+/// A connection of its own, and its number.
+async fn connection() -> (MySqlConnection, u64) {
+    let mut connection = MySqlConnection::connect(&own().url()).await.expect("a connection");
+    let id = connection.fetch_one("SELECT CONNECTION_ID()").await.expect("a number").get(0);
+    connection.execute("START TRANSACTION").await.expect("a transaction");
+    (connection, id)
+}
+
+/// Locks that row, or waits for it.
+async fn lock_row(connection: &mut MySqlConnection, name: &LockName) {
+    let lock = sqlx::query("SELECT name FROM lock_rows WHERE name = ? FOR UPDATE");
+    lock.bind(name.as_str().as_bytes()).fetch_one(connection).await.expect("the row");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_waits_for_another_row_and_waiters_behind_waiters_are_shown() {
+    let server = server().await;
+    if !own().database.version().contains("MariaDB") {
+        return; // Its lists are not read.
+    }
+    let [first, second] = [fresh_name(), fresh_name()];
+    for name in [&first, &second] {
+        let row = sqlx::query("INSERT INTO lock_rows VALUES (?, UTC_TIMESTAMP(6))");
+        row.bind(name.as_str().as_bytes()).execute(server.pool()).await.expect("a row");
+    }
+    let ((mut one, holder), (mut other, _)) = (connection().await, connection().await);
+    lock_row(&mut one, &first).await;
+    lock_row(&mut other, &second).await;
+    let mut waiters = Vec::new();
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let (mut waiter, id) = connection().await;
+        waiters.push(format!("connection {id}"));
+        let first = first.clone();
+        tasks.push(tokio::spawn(async move { lock_row(&mut waiter, &first).await }));
+    }
+    tasks.push(tokio::spawn(async move { lock_row(&mut one, &second).await }));
+    let locks = locks_on(LockKind::MysqlRow, &server);
+    let deadline = Instant::now() + Duration::from_secs(40);
+    loop {
+        // Another test keeps the lists old for up to 10 s.
+        let seen = locks.inspect(&first).await.expect("an answer");
+        let is_held = seen.state.holders().iter().any(|it| it.id == holder.to_string());
+        if let LockWaiters::Unordered(shown) = &seen.waiters
+            && is_held
+            && shown.len() == 3
+            && waiters.iter().all(|waiter| shown.contains(waiter))
+        {
+            break;
+        }
+        assert!(Instant::now() < deadline, "holder {holder}, waiters {waiters:?}: {seen:?}");
+    }
+    drop(other);
+    for task in tasks {
+        task.abort();
+    }
 }

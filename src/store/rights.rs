@@ -120,7 +120,7 @@ impl RedisUse {
             // A hash is as housekeeping's locks are, whose rights are needed anyway.
             None | Some(RedisKeys::Hash) => &[],
             Some(RedisKeys::Set) => &[SET_LOCKS],
-            Some(RedisKeys::SetNx) => &[SETNX_LOCKS],
+            Some(RedisKeys::SetNx | RedisKeys::Timestamp) => &[SETNX_LOCKS],
             Some(RedisKeys::Fair) => &[FAIR],
             Some(RedisKeys::ReadWrite) => &[READ_WRITE],
         };

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use super::MySqlServer;
 use super::pinned::ConnectionIdentity;
 use super::session::{MySqlSession, StatementError};
-use crate::{LockError, LockHolder, Release, RemainingLease};
+use crate::inspector::{CursorPosition, ListCursor};
+use crate::{LockError, LockHolder, LockName, Release, RemainingLease};
 
 /// The table does not exist: no lock was ever taken here.
 const NO_SUCH_TABLE_ERROR: u16 = 1146;
@@ -28,6 +29,17 @@ pub(crate) fn free_without_table(
 pub(crate) fn like_prefix(prefix: &str) -> Vec<u8> {
     let escaped = prefix.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
     format!("{escaped}%").into_bytes()
+}
+
+/// The name of a row, or what is shown in its place if no lock can have it.
+pub(crate) fn lock_name(stored: &[u8]) -> Result<LockName, String> {
+    let text = std::str::from_utf8(stored).ok().map(LockName::new);
+    text.and_then(Result::ok).ok_or_else(|| stored.escape_ascii().to_string())
+}
+
+/// A page after that name.
+pub(crate) fn next_page(last: Option<Vec<u8>>) -> Option<ListCursor> {
+    last.map(|name| ListCursor(CursorPosition::After(name)))
 }
 
 /// The holder that is this connection. Its address is there if the user may see the connection.

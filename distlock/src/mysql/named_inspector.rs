@@ -6,7 +6,7 @@ use sqlx::Row;
 use super::MySqlServer;
 use super::inspection::connection_holder;
 use super::session::{MySqlSession, StatementError};
-use crate::inspector::ListCursor;
+use crate::inspector::{ListCursor, MAX_WAITERS};
 use crate::kinds::mysql::named::hashed_name;
 use crate::{
     LockError, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState, LockWaiters,
@@ -14,9 +14,10 @@ use crate::{
 };
 
 /// The connections that wait for a named lock by a statement with that text; the server's own list
-/// has no order. Statements of other users are there if this user may see them.
+/// has no order. One more than [`MAX_WAITERS`]. Statements of other users are there if this user
+/// may see them.
 const WAITERS_SQL: &str = "SELECT CAST(ID AS UNSIGNED) FROM information_schema.PROCESSLIST \
-     WHERE STATE = 'User lock' AND ID <> CONNECTION_ID() AND LOCATE(?, INFO) > 0 LIMIT 1000";
+     WHERE STATE = 'User lock' AND ID <> CONNECTION_ID() AND LOCATE(?, INFO) > 0 LIMIT 1001";
 
 pub(crate) struct NamedInspector {
     pub(crate) server: MySqlServer,
@@ -37,12 +38,15 @@ impl NamedInspector {
         for row in session.fetch_all(waiting).await? {
             waiters.push(format!("connection {}", row.try_get::<u64, _>(0)?));
         }
+        let has_more_waiters = waiters.len() > MAX_WAITERS;
+        waiters.truncate(MAX_WAITERS);
         let kind = LockKind::MysqlNamed;
         Ok(LockSnapshot {
             kind: kind.as_str(),
             name: name.to_string(),
             state: LockState::of(holder.into_iter().collect()),
             waiters: LockWaiters::Unordered(waiters),
+            has_more_waiters,
             renewal: guarantees(kind).renewal,
         })
     }

@@ -8,7 +8,8 @@
 //! [`LIST_PAUSE`] after the one before, and more, so that two readers do not keep lists old. Lists
 //! count only if they show this session in the statement that reads them: then they are new.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,10 +18,10 @@ use sqlx::mysql::MySqlRow;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-use super::inspection::{connection_holder, free_without_table, like_prefix};
+use super::inspection::{connection_holder, free_without_table, like_prefix, lock_name};
 use super::session::{MySqlSession, StatementError};
 use super::{MySqlServer, literal};
-use crate::inspector::{CursorPosition, ListCursor};
+use crate::inspector::{CursorPosition, ListCursor, MAX_WAITERS, NO_LOCK_NAME};
 use crate::{
     LockError, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState, LockWaiters,
     guarantees,
@@ -39,21 +40,28 @@ fn locking_sql(mark: Uuid) -> String {
 }
 
 /// Each transaction that waits for a row of the table, the row as the server writes it, and a
-/// transaction in its way. One that waits itself holds nothing there.
+/// transaction in its way. That one may wait for the row as well. The row is NULL if its page is
+/// not in the server's memory.
 const WAITS_SQL: &str = "SELECT locks.lock_data, waiter.trx_mysql_thread_id, \
-     holder.trx_mysql_thread_id, holder.trx_state = 'LOCK WAIT' \
+     holder.trx_mysql_thread_id, \
+     COALESCE(holder.trx_requested_lock_id = waits.blocking_lock_id, 0) \
      FROM information_schema.INNODB_LOCK_WAITS waits \
      JOIN information_schema.INNODB_LOCKS locks ON locks.lock_id = waits.requested_lock_id \
        AND locks.lock_trx_id = waits.requesting_trx_id \
      JOIN information_schema.INNODB_TRX waiter ON waiter.trx_id = waits.requesting_trx_id \
      JOIN information_schema.INNODB_TRX holder ON holder.trx_id = waits.blocking_trx_id \
      WHERE locks.lock_table = CONCAT('`', DATABASE(), '`.`lock_rows`') LIMIT 10000";
+/// The limit there: each waiter of a row waits for its holder, and for each waiter before it.
+const MAX_WAITS: usize = 10_000;
 
 /// Between two reads of the server's lists; up to twice as long.
 const LIST_PAUSE: Duration = Duration::from_millis(120);
 
 /// How often the lists are read until they are new: 6 s at most.
 const LIST_READS: u32 = 24;
+
+/// How long the pages of a list share what was read.
+const MAX_LIST_AGE: Duration = Duration::from_secs(1);
 
 const ROWS_SQL: &str = "SELECT name FROM lock_rows WHERE name > ? AND name LIKE ? ORDER BY name";
 
@@ -65,18 +73,61 @@ pub(crate) struct RowInspector {
     pub(crate) server: MySqlServer,
 }
 
+/// A row of [`WAITS_SQL`].
+struct RowWait {
+    row: Option<String>,
+    waiter: u64,
+    /// The connection in its way, if it holds the row.
+    holder: Option<u64>,
+}
+
+impl RowWait {
+    fn of(row: &MySqlRow) -> Result<Self, StatementError> {
+        let is_waiting = row.try_get::<i64, _>(3)? != 0;
+        let holder = if is_waiting { None } else { Some(row.try_get(2)?) };
+        Ok(Self { row: row.try_get(0)?, waiter: row.try_get(1)?, holder })
+    }
+}
+
 /// What the server's lists say of one row.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq)]
 struct RowWaits {
     holder: Option<u64>,
-    waiters: Vec<String>,
+    waiters: BTreeSet<u64>,
+}
+
+/// By the row's key, as the server writes it. Waits whose row the server does not tell are left
+/// out.
+fn by_row(waits: Vec<RowWait>) -> HashMap<String, RowWaits> {
+    let mut rows: HashMap<String, RowWaits> = HashMap::new();
+    for RowWait { row, waiter, holder } in waits {
+        let Some(row) = row else { continue };
+        let known = rows.entry(row).or_default();
+        known.holder = known.holder.or(holder);
+        known.waiters.insert(waiter);
+    }
+    rows
 }
 
 /// What the server's lists say of all rows.
 struct RowLockLists {
-    /// By the row's key, as the server writes it.
     waits: HashMap<String, RowWaits>,
+    /// Whether there are more waits than are read.
+    is_cut: bool,
     is_any_row_locked: bool,
+}
+
+/// Lists that the pages of a list share.
+struct RecentLists {
+    lists: Result<RowLockLists, &'static str>,
+    read_at: Instant,
+}
+
+/// Where a page of rows begins.
+pub(crate) struct RowPosition {
+    /// The last name of the page before.
+    after: Vec<u8>,
+    lists: Arc<RecentLists>,
 }
 
 impl RowLockLists {
@@ -122,19 +173,9 @@ impl RowLockLists {
     }
 
     fn of(rows: &[MySqlRow], is_any_row_locked: bool) -> Result<Self, StatementError> {
-        let mut waits: HashMap<String, RowWaits> = HashMap::new();
-        for row in rows {
-            let waits = waits.entry(row.try_get(0)?).or_default();
-            let (waiter, holder): (u64, u64) = (row.try_get(1)?, row.try_get(2)?);
-            if row.try_get::<i64, _>(3)? == 0 {
-                waits.holder = Some(holder);
-            }
-            let waiter = format!("connection {waiter}");
-            if !waits.waiters.contains(&waiter) {
-                waits.waiters.push(waiter);
-            }
-        }
-        Ok(Self { waits, is_any_row_locked })
+        let waits = rows.iter().map(RowWait::of).collect::<Result<_, _>>()?;
+        let is_cut = rows.len() >= MAX_WAITS;
+        Ok(Self { waits: by_row(waits), is_cut, is_any_row_locked })
     }
 }
 
@@ -150,29 +191,33 @@ impl RowInspector {
         lists: &Result<RowLockLists, &'static str>,
         name: &LockName,
     ) -> Result<LockSnapshot, StatementError> {
-        let nothing = RowWaits::default();
-        let (state, waiters) = match lists {
-            Err(reason) => (LockState::Unknown(reason), LockWaiters::Unknown),
-            Ok(lists) => {
-                let waits = lists.waits.get(&lock_data(name)).unwrap_or(&nothing);
-                let state = match waits.holder {
-                    Some(id) => LockState::Held(vec![connection_holder(session, id).await?]),
-                    None if lists.is_any_row_locked => LockState::Unknown(CONTENDED_ONLY),
-                    None => LockState::Free,
-                };
-                (state, LockWaiters::Unordered(waits.waiters.clone()))
-            }
+        let lists = match lists {
+            Ok(lists) => lists,
+            Err(reason) => return Ok(Self::snapshot(name.to_string(), LockState::Unknown(reason))),
         };
-        Ok(Self::snapshot(name, state, waiters))
+        let nothing = RowWaits::default();
+        let waits = lists.waits.get(&lock_data(name)).unwrap_or(&nothing);
+        let state = match waits.holder {
+            Some(id) => LockState::Held(vec![connection_holder(session, id).await?]),
+            None if lists.is_any_row_locked => LockState::Unknown(CONTENDED_ONLY),
+            None => LockState::Free,
+        };
+        let waiters = waits.waiters.iter().take(MAX_WAITERS);
+        Ok(LockSnapshot {
+            waiters: LockWaiters::Unordered(waiters.map(|id| format!("connection {id}")).collect()),
+            has_more_waiters: lists.is_cut || waits.waiters.len() > MAX_WAITERS,
+            ..Self::snapshot(name.to_string(), state)
+        })
     }
 
-    fn snapshot(name: &LockName, state: LockState, waiters: LockWaiters) -> LockSnapshot {
+    fn snapshot(name: String, state: LockState) -> LockSnapshot {
         let kind = LockKind::MysqlRow;
         LockSnapshot {
             kind: kind.as_str(),
-            name: name.to_string(),
+            name,
             state,
-            waiters,
+            waiters: LockWaiters::Unknown,
+            has_more_waiters: false,
             renewal: guarantees(kind).renewal,
         }
     }
@@ -192,8 +237,11 @@ impl LockInspector for RowInspector {
         let row = session.fetch_all(row.bind(name.as_str().as_bytes())).await;
         if free_without_table(row)?.is_empty() {
             // A lock without a row was never taken, or its row was reaped since.
-            let no_waiters = LockWaiters::Unordered(Vec::new());
-            return Ok(Self::snapshot(name, LockState::Free, no_waiters));
+            let waiters = LockWaiters::Unordered(Vec::new());
+            return Ok(LockSnapshot {
+                waiters,
+                ..Self::snapshot(name.to_string(), LockState::Free)
+            });
         }
         let lists = RowLockLists::read(&self.server, &mut session).await?;
         Ok(Self::read(&mut session, &lists, name).await?)
@@ -205,31 +253,40 @@ impl LockInspector for RowInspector {
         cursor: Option<ListCursor>,
         limit: usize,
     ) -> Result<LockPage, LockError> {
-        let after = match cursor {
-            Some(ListCursor(CursorPosition::After(name))) => name,
-            _ => String::new(),
+        let (after, lists) = match cursor {
+            Some(ListCursor(CursorPosition::Row(RowPosition { after, lists }))) => {
+                (after, Some(lists))
+            }
+            _ => (Vec::new(), None),
         };
         let mut session = MySqlSession::open(self.server.pool()).await?;
         let query = sqlx::query(sqlx::AssertSqlSafe(format!("{ROWS_SQL} LIMIT {limit}")));
-        let query = query.bind(after.as_bytes()).bind(like_prefix(prefix));
+        let query = query.bind(after).bind(like_prefix(prefix));
         let rows = free_without_table(session.fetch_all(query).await)?;
         if rows.is_empty() {
             return Ok(LockPage { locks: Vec::new(), next: None });
         }
-        let lists = RowLockLists::read(&self.server, &mut session).await?;
+        let recent = lists.filter(|lists| lists.read_at.elapsed() < MAX_LIST_AGE);
+        let lists = if let Some(lists) = recent {
+            lists
+        } else {
+            let lists = RowLockLists::read(&self.server, &mut session).await?;
+            Arc::new(RecentLists { lists, read_at: Instant::now() })
+        };
         let mut locks = Vec::new();
         let mut last = None;
         for row in &rows {
             let name: Vec<u8> = row.try_get(0).map_err(StatementError::from)?;
-            let name = String::from_utf8_lossy(&name).into_owned();
-            if let Ok(name) = LockName::new(name.as_str()) {
-                locks.push(Self::read(&mut session, &lists, &name).await?);
-            }
+            locks.push(match lock_name(&name) {
+                Ok(name) => Self::read(&mut session, &lists.lists, &name).await?,
+                Err(shown) => Self::snapshot(shown, LockState::Damaged(NO_LOCK_NAME.to_owned())),
+            });
             last = Some(name);
         }
         locks.retain(|lock| lock.state != LockState::Free);
-        let next = last.filter(|_| rows.len() == limit);
-        let next = next.map(|name| ListCursor(CursorPosition::After(name)));
+        let next = last
+            .filter(|_| rows.len() == limit)
+            .map(|after| ListCursor(CursorPosition::Row(RowPosition { after, lists })));
         Ok(LockPage { locks, next })
     }
 
@@ -239,5 +296,27 @@ impl LockInspector for RowInspector {
             Ok(id) if holds => self.server.kill_holder(id).await,
             _ => Ok(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_a_row_that_the_server_does_not_tell_hides_no_other_wait() {
+        let wait = |row: Option<&str>, waiter, holder| RowWait {
+            row: row.map(str::to_owned),
+            waiter,
+            holder,
+        };
+        let waits = vec![
+            wait(Some("0x61"), 2, Some(1)),
+            wait(None, 9, Some(8)),
+            wait(Some("0x61"), 3, None),
+            wait(Some("0x61"), 3, Some(1)),
+        ];
+        let wanted = RowWaits { holder: Some(1), waiters: [2, 3].into() };
+        assert_eq!(by_row(waits), [("0x61".to_owned(), wanted)].into());
     }
 }

@@ -7,9 +7,9 @@ use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use super::MySqlServer;
-use super::inspection::{free_without_table, like_prefix};
+use super::inspection::{free_without_table, like_prefix, lock_name, next_page};
 use super::session::{MySqlSession, Retries, StatementError};
-use crate::inspector::{CursorPosition, ListCursor};
+use crate::inspector::{CursorPosition, ListCursor, NO_LOCK_NAME};
 use crate::{
     LockError, LockHolder, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState,
     LockWaiters, RemainingLease, Token, guarantees,
@@ -35,13 +35,23 @@ impl TableInspector {
             name,
             state,
             waiters: LockWaiters::Unknown,
+            has_more_waiters: false,
             renewal: guarantees(kind).renewal,
         }
     }
 }
 
-fn holder(row: &MySqlRow) -> Result<LockHolder, StatementError> {
-    let owner: Vec<u8> = row.try_get("owner")?;
+/// The state of a row with an owner. No program that takes these locks writes an owner that is not
+/// text.
+fn state(row: &MySqlRow) -> Result<LockState, StatementError> {
+    let owner = String::from_utf8(row.try_get("owner")?);
+    Ok(match owner {
+        Ok(owner) => LockState::Held(vec![holder(row, owner)?]),
+        Err(_) => LockState::Damaged("its owner is not UTF-8".to_owned()),
+    })
+}
+
+fn holder(row: &MySqlRow, owner: String) -> Result<LockHolder, StatementError> {
     let left_us: i64 = row.try_get("left_us")?;
     let (host, pid): (String, u32) = (row.try_get("host")?, row.try_get("pid")?);
     let lease =
@@ -50,7 +60,7 @@ fn holder(row: &MySqlRow) -> Result<LockHolder, StatementError> {
         holds: Some(u64::from(row.try_get::<u32, _>("hold_count")?)),
         token: Some(Token(row.try_get("token")?)),
         place: Some(format!("{host}, process {pid}")),
-        ..LockHolder::of_owner(String::from_utf8_lossy(&owner).into_owned(), lease)
+        ..LockHolder::of_owner(owner, lease)
     })
 }
 
@@ -64,8 +74,8 @@ impl LockInspector for TableInspector {
         let mut session = MySqlSession::open(self.server.pool()).await?;
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(name.as_str().as_bytes());
         let rows = free_without_table(session.fetch_all(query).await)?;
-        let holders = rows.iter().map(holder).collect::<Result<_, _>>()?;
-        Ok(Self::snapshot(name.to_string(), LockState::of(holders)))
+        let state = rows.first().map_or(Ok(LockState::Free), state)?;
+        Ok(Self::snapshot(name.to_string(), state))
     }
 
     async fn list(
@@ -76,7 +86,7 @@ impl LockInspector for TableInspector {
     ) -> Result<LockPage, LockError> {
         let after = match cursor {
             Some(ListCursor(CursorPosition::After(name))) => name,
-            _ => String::new(),
+            _ => Vec::new(),
         };
         let sql = format!(
             "SELECT {COLUMNS} FROM lock_holders WHERE name > ? AND name LIKE ? \
@@ -84,16 +94,19 @@ impl LockInspector for TableInspector {
         );
         let mut session = MySqlSession::open(self.server.pool()).await?;
         let query = sqlx::query(sqlx::AssertSqlSafe(sql));
-        let query = query.bind(after.as_bytes()).bind(like_prefix(prefix));
+        let query = query.bind(after).bind(like_prefix(prefix));
         let rows = free_without_table(session.fetch_all(query).await)?;
         let mut locks = Vec::with_capacity(rows.len());
+        let mut last = None;
         for row in &rows {
             let name: Vec<u8> = row.try_get("name").map_err(StatementError::from)?;
-            let name = String::from_utf8_lossy(&name).into_owned();
-            locks.push(Self::snapshot(name, LockState::Held(vec![holder(row)?])));
+            locks.push(match lock_name(&name) {
+                Ok(known) => Self::snapshot(known.to_string(), state(row)?),
+                Err(shown) => Self::snapshot(shown, LockState::Damaged(NO_LOCK_NAME.to_owned())),
+            });
+            last = Some(name);
         }
-        let last = locks.last().filter(|_| locks.len() == limit);
-        let next = last.map(|last| ListCursor(CursorPosition::After(last.name.clone())));
+        let next = next_page(last.filter(|_| rows.len() == limit));
         Ok(LockPage { locks, next })
     }
 

@@ -143,6 +143,14 @@ impl RedisConnection {
             Route::Cluster(cluster) => cluster.refresh().await,
         }
     }
+
+    /// Asks which server has which keys, however recent the last answer is.
+    pub(crate) async fn refresh_now(&self) -> RedisResult<()> {
+        match &self.0 {
+            Route::Server(_) => Ok(()),
+            Route::Cluster(cluster) => cluster.refresh_now().await,
+        }
+    }
 }
 
 impl ConnectionLike for RedisConnection {

@@ -1,27 +1,28 @@
 //! Reads the locks of the kinds in Redis, and frees them by force.
 //!
-//! A lock is read by plain commands in one pipeline, which the server may interleave with others:
-//! what has gone in between is free. A page of locks is one pipeline as well.
+//! A lock is read by one pipeline, as is a page of locks. The server may carry out other commands
+//! in between: what has gone meanwhile is free. What a node of a cluster redirects is read again
+//! by commands that follow redirections.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use redis::{AsyncCommands, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{AsyncCommands, RedisError, RedisResult, Value};
 use uuid::Uuid;
 
 use super::holds::HoldScripts;
-use super::key_form::KeyForm;
+use super::key_form::{KeyForm, LockReading};
 use super::scan::ScanPosition;
 use super::script::LuaScript;
 use super::signal::WAKE_ONE;
 use super::{RedisConnection, publish_command};
-use crate::inspector::{CursorPosition, ListCursor};
+use crate::inspector::{CursorPosition, ListCursor, NO_LOCK_NAME};
 use crate::kinds::redis::redisson::channel;
 use crate::{
-    LockError, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState, LockWaiters,
-    Owner, Request, guarantees,
+    LockError, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState, Owner,
+    Request, guarantees,
 };
 
 const RELEASE_SCRIPT: &str = include_str!("../../lua/release_if_owner.lua");
@@ -57,7 +58,7 @@ impl RedisInspector {
         Arc::new(Self { kind, connection: connection.clone(), form, scripts })
     }
 
-    /// Reads these locks, which one server has.
+    /// Reads these locks, which that server has, or had.
     async fn read(
         &self,
         mut connection: RedisConnection,
@@ -67,13 +68,30 @@ impl RedisInspector {
             return Ok(Vec::new());
         }
         let mut pipeline = redis::pipe();
-        for name in names {
-            self.form.add_commands(&mut pipeline, &self.form.keys(name));
+        for (at, name) in names.iter().enumerate() {
+            for command in self.form.commands(name, at == 0) {
+                pipeline.add_command(command);
+            }
         }
         let answers: Vec<RedisResult<Value>> =
             pipeline.ignore_errors().query_async(&mut connection).await?;
         let each = answers.chunks(self.form.answers()).zip(names);
-        each.map(|(answers, name)| self.snapshot(name, answers)).collect()
+        try_join_all(each.map(async |(answers, name)| {
+            if answers.iter().filter_map(|answer| answer.as_ref().err()).any(must_be_sent_again) {
+                return self.read_alone(name).await;
+            }
+            self.snapshot(name, answers)
+        }))
+        .await
+    }
+
+    /// Reads a lock by one command after the other, wherever its keys are.
+    async fn read_alone(&self, name: &LockName) -> RedisResult<LockSnapshot> {
+        let mut answers = Vec::with_capacity(self.form.answers());
+        for command in self.form.commands(name, true) {
+            answers.push(command.query_async(&mut self.connection.clone()).await);
+        }
+        self.snapshot(name, &answers)
     }
 
     fn snapshot(
@@ -91,33 +109,19 @@ impl RedisInspector {
             }
         }
         let reading = if has_wrong_type { None } else { self.form.read(&values) };
-        let damaged = || LockState::Damaged("the key is no lock of this kind".to_owned());
-        let (state, waiters) = reading.unwrap_or_else(|| (damaged(), LockWaiters::Unknown));
-        Ok(self.with(name.to_string(), state, waiters))
+        let reading = reading.unwrap_or_else(|| damaged("the key is no lock of this kind"));
+        Ok(self.with(name.to_string(), reading))
     }
 
-    fn with(&self, name: String, state: LockState, waiters: LockWaiters) -> LockSnapshot {
+    fn with(&self, name: String, reading: LockReading) -> LockSnapshot {
         let (kind, renewal) = (self.kind.as_str(), guarantees(self.kind).renewal);
-        LockSnapshot { kind, name, state, waiters, renewal }
-    }
-
-    /// Reads locks that were found on that server; some may have moved to another one since.
-    async fn read_found(
-        &self,
-        server: RedisConnection,
-        names: &[LockName],
-    ) -> Result<Vec<LockSnapshot>, LockError> {
-        match self.read(server, names).await {
-            Err(error) if is_redirection(&error) => {
-                try_join_all(names.iter().map(|name| self.inspect(name))).await
-            }
-            found => Ok(found?),
-        }
+        let LockReading { state, waiters, has_more_waiters } = reading;
+        LockSnapshot { kind, name, state, waiters, has_more_waiters, renewal }
     }
 
     /// The names of locks with these keys, and what is shown of keys that have no name.
     fn names(&self, prefix: &str, keys: Vec<Vec<u8>>) -> (Vec<LockName>, Vec<LockSnapshot>) {
-        let (mut names, mut damaged) = (Vec::new(), Vec::new());
+        let (mut names, mut locks) = (Vec::new(), Vec::new());
         for key in keys {
             let text = String::from_utf8_lossy(&key).into_owned();
             let Some(name) = self.form.name(&text) else { continue };
@@ -127,23 +131,25 @@ impl RedisInspector {
             match LockName::new(name) {
                 Ok(name) if text.as_bytes() == key => names.push(name),
                 _ => {
-                    let why = "its name is no name of a lock".to_owned();
-                    let name = name.escape_debug().to_string();
-                    damaged.push(self.with(name, LockState::Damaged(why), LockWaiters::Unknown));
+                    let key = key.escape_ascii().to_string();
+                    let name = self.form.name(&key).unwrap_or(&key).to_owned();
+                    locks.push(self.with(name, damaged(NO_LOCK_NAME)));
                 }
             }
         }
         // Two keys of holds of one lock are next to each other only by chance.
         names.dedup();
-        (names, damaged)
+        (names, locks)
     }
 
     async fn release_members(&self, name: &LockName, owner: &str) -> Result<bool, LockError> {
         let Some(scripts) = &self.scripts else { return Ok(false) };
         let mut released = false;
         for key in self.form.hold_keys(name) {
-            let members: Vec<String> = self.connection.clone().zrange(key, 0, -1).await?;
+            let members: Vec<Vec<u8>> = self.connection.clone().zrange(key, 0, -1).await?;
             for member in members {
+                // What is no such text is no hold of that owner.
+                let member = String::from_utf8_lossy(&member);
                 let Some((id, whose)) = member.split_once(':') else { continue };
                 let Ok(id) = Uuid::parse_str(id) else { continue };
                 if whose != owner {
@@ -160,15 +166,22 @@ impl RedisInspector {
     }
 }
 
-fn is_redirection(error: &RedisError) -> bool {
-    let redirections = [ServerErrorKind::Moved, ServerErrorKind::Ask, ServerErrorKind::TryAgain];
-    redirections.into_iter().any(|kind| error.kind() == ErrorKind::Server(kind))
+fn damaged(why: &str) -> LockReading {
+    LockReading { state: LockState::Damaged(why.to_owned()), ..LockReading::default() }
+}
+
+/// Whether the server has not carried out a command that it may carry out at another place, or with
+/// the text of its script.
+fn must_be_sent_again(error: &RedisError) -> bool {
+    let codes = ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOSCRIPT"];
+    error.code().is_some_and(|code| codes.contains(&code))
 }
 
 #[async_trait]
 impl LockInspector for RedisInspector {
     async fn inspect(&self, name: &LockName) -> Result<LockSnapshot, LockError> {
-        let found = self.read(self.connection.clone(), std::slice::from_ref(name)).await?;
+        let found = self.read(self.connection.clone(), std::slice::from_ref(name)).await;
+        let found = found.map_err(|error| self.form.failure(error))?;
         found.into_iter().next().ok_or_else(|| LockError::Backend("Redis did not answer".into()))
     }
 
@@ -187,7 +200,7 @@ impl LockInspector for RedisInspector {
             return Ok(LockPage { locks: Vec::new(), next: None });
         };
         let (names, mut locks) = self.names(prefix, keys);
-        let found = self.read_found(server, &names).await?;
+        let found = self.read(server, &names).await.map_err(|error| self.form.failure(error))?;
         locks.extend(found.into_iter().filter(|lock| lock.state != LockState::Free));
         let next = (!position.is_over()).then(|| ListCursor(CursorPosition::Scan(position)));
         Ok(LockPage { locks, next })
@@ -198,13 +211,15 @@ impl LockInspector for RedisInspector {
         match self.form {
             KeyForm::Owner | KeyForm::Deadline => {
                 let script = LuaScript::new(RELEASE_SCRIPT);
-                Ok(script.call::<i64>(&mut connection, &[name.as_str()], id).await? == 1)
+                let freed = script.call::<i64>(&mut connection, &[name.as_str()], id).await;
+                freed.map(|freed| freed == 1).map_err(|error| script.failure(error))
             }
             KeyForm::Hash => {
                 let channel = channel(name);
                 let args = (WAKE_ONE, publish_command(&connection), id);
                 let script = LuaScript::new(FORCE_UNLOCK_SCRIPT);
-                Ok(script.call(&mut connection, &[name.as_str(), &channel], args).await?)
+                let freed = script.call(&mut connection, &[name.as_str(), &channel], args).await;
+                freed.map_err(|error| script.failure(error))
             }
             KeyForm::Fair | KeyForm::ReadWrite => self.release_members(name, id).await,
         }

@@ -1,20 +1,29 @@
 //! How each kind stores a lock in Redis, for its inspector: which commands read it, and what their
-//! answers mean.
+//! answers mean. Every answer is bounded: of a large key of another program only the size is read.
 //!
 //! The keys of `fair` and `read-write` end with their last hold. So the server's clock is the score
 //! of that hold less the rest of the key's life, and no command has to ask for it.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis::{Pipeline, Value, from_redis_value};
+use redis::{Cmd, FromRedisValue, RedisError, Value, from_redis_value};
 
 use super::keys::own_key;
 use super::one_key::NO_EXPIRY;
 use super::scan::escape_glob;
-use crate::{LockHolder, LockName, LockState, LockWaiters, RemainingLease};
+use super::script::LuaScript;
+use crate::inspector::MAX_WAITERS;
+use crate::{LockError, LockHolder, LockName, LockState, LockWaiters, RemainingLease};
 
-/// The most holds and the most waiters of one snapshot.
-const MAX_MEMBERS: isize = 1000;
+const INSPECT_KEY_SCRIPT: &str = include_str!("../../lua/inspect_key.lua");
+
+/// The most holds of one snapshot.
+const MAX_HOLDS: usize = 1000;
+/// The most waiters of a fair lock whose liveness is read. They are sorted by it, not by place.
+const MAX_LIVE_WAITERS: usize = 10_000;
+/// The most bytes of an owner with its hold count; what is longer is no lock.
+const MAX_OWNER_BYTES: usize = 1024;
 
 /// The form of a lock's keys, as its inspector reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +41,14 @@ pub(crate) enum KeyForm {
 }
 
 /// What answers mean; `None` means that the name stores something else.
-type Reading = Option<(LockState, LockWaiters)>;
+type Reading = Option<LockReading>;
+
+/// What the server stores under a name.
+pub(crate) struct LockReading {
+    pub(crate) state: LockState,
+    pub(crate) waiters: LockWaiters,
+    pub(crate) has_more_waiters: bool,
+}
 
 impl KeyForm {
     /// The keys that are read of a lock.
@@ -85,36 +101,44 @@ impl KeyForm {
         }
     }
 
-    /// Adds the commands that read a lock.
-    pub(crate) fn add_commands(self, pipeline: &mut Pipeline, keys: &[String]) {
-        let all = |pipeline: &mut Pipeline, key: &str| {
-            pipeline.cmd("ZRANGE").arg(key).arg(-MAX_MEMBERS).arg(-1).arg("WITHSCORES");
-            pipeline.cmd("PTTL").arg(key);
+    /// The commands that read a lock. A script is sent as a whole, or as the digest of one that the
+    /// server has just executed.
+    pub(crate) fn commands(self, name: &LockName, sends_script: bool) -> Vec<Cmd> {
+        let keys = self.keys(name);
+        // One more than is shown, to see whether there are more.
+        let last = |key: &str, most: usize| {
+            let mut range = redis::cmd("ZRANGE");
+            range.arg(key).arg(-1 - most.cast_signed()).arg(-1).arg("WITHSCORES");
+            [range, redis::cmd("PTTL").arg(key).to_owned()]
         };
-        match (self, keys) {
-            (Self::Owner | Self::Deadline, keys) => {
-                for key in keys {
-                    pipeline.cmd("GET").arg(key).cmd("PTTL").arg(key);
-                }
+        match self {
+            Self::Owner | Self::Deadline | Self::Hash => {
+                let script = LuaScript::new(INSPECT_KEY_SCRIPT);
+                vec![script.command(sends_script, &[name.as_str()], MAX_OWNER_BYTES)]
             }
-            (Self::Hash, keys) => {
-                for key in keys {
-                    pipeline.cmd("HGETALL").arg(key).cmd("PTTL").arg(key);
-                }
+            Self::Fair => {
+                let queue = redis::cmd("LRANGE").arg(&keys[1]).arg(0).arg(MAX_WAITERS).to_owned();
+                let sets = [last(&keys[0], MAX_HOLDS), last(&keys[2], MAX_LIVE_WAITERS)];
+                sets.into_iter().flatten().chain([queue]).collect()
             }
-            (Self::Fair, keys) => {
-                all(pipeline, &keys[0]);
-                all(pipeline, &keys[2]);
-                pipeline.cmd("LRANGE").arg(&keys[1]).arg(0).arg(MAX_MEMBERS - 1);
+            Self::ReadWrite => keys.iter().flat_map(|key| last(key, MAX_HOLDS)).collect(),
+        }
+    }
+
+    /// Why a lock could not be read.
+    pub(crate) fn failure(self, error: RedisError) -> LockError {
+        match self {
+            Self::Owner | Self::Deadline | Self::Hash => {
+                LuaScript::new(INSPECT_KEY_SCRIPT).failure(error)
             }
-            (Self::ReadWrite, keys) => keys.iter().for_each(|key| all(pipeline, key)),
+            Self::Fair | Self::ReadWrite => error.into(),
         }
     }
 
     /// How many answers there are to the commands of one lock.
     pub(crate) fn answers(self) -> usize {
         match self {
-            Self::Owner | Self::Deadline | Self::Hash => 2,
+            Self::Owner | Self::Deadline | Self::Hash => 1,
             Self::Fair => 5,
             Self::ReadWrite => 8,
         }
@@ -123,21 +147,85 @@ impl KeyForm {
     /// What the answers mean.
     pub(crate) fn read(self, answers: &[Value]) -> Reading {
         match self {
-            Self::Owner => owner(answers),
-            Self::Deadline => deadline(answers),
-            Self::Hash => hash(answers),
+            Self::Owner | Self::Deadline | Self::Hash => {
+                let state = stored_key(&answers[0])?.state(self);
+                Some(LockReading { state, ..LockReading::default() })
+            }
             Self::Fair => fair(answers),
             Self::ReadWrite => read_write(answers),
         }
     }
 }
 
-fn parsed<T: redis::FromRedisValue>(answer: &Value) -> Option<T> {
-    from_redis_value(answer.clone()).ok()
+impl Default for LockReading {
+    fn default() -> Self {
+        let (state, waiters) = (LockState::Free, LockWaiters::Unknown);
+        Self { state, waiters, has_more_waiters: false }
+    }
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+/// A key as its script reads it.
+struct StoredKey {
+    /// What the server calls its type.
+    kind: String,
+    left_ms: i64,
+    fields: u64,
+    bytes: u64,
+    /// The string, or the owner and the count of a hash; empty if it is none or too large.
+    content: Vec<Vec<u8>>,
+}
+
+fn stored_key(answer: &Value) -> Option<StoredKey> {
+    let Value::Array(parts) = answer else { return None };
+    let [kind, left_ms, fields, bytes, content @ ..] = &parts[..] else { return None };
+    Some(StoredKey {
+        kind: parsed(kind)?,
+        left_ms: parsed(left_ms)?,
+        fields: parsed(fields)?,
+        bytes: parsed(bytes)?,
+        content: content.iter().map(parsed).collect::<Option<_>>()?,
+    })
+}
+
+impl StoredKey {
+    fn state(&self, form: KeyForm) -> LockState {
+        if is_gone(self.left_ms) {
+            return LockState::Free;
+        }
+        let held = match (form, &self.content[..]) {
+            (KeyForm::Owner, [owner]) => self.holder(owner, None),
+            (KeyForm::Deadline, [value]) => {
+                return deadline(value).unwrap_or_else(|| self.damaged());
+            }
+            (KeyForm::Hash, [owner, count]) => {
+                let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok());
+                count.and_then(|count| self.holder(owner, Some(count)))
+            }
+            _ => None,
+        };
+        held.map_or_else(|| self.damaged(), |holder| LockState::Held(vec![holder]))
+    }
+
+    /// `None` if the owner is not text: no program that takes these locks writes such a one.
+    fn holder(&self, owner: &[u8], holds: Option<u64>) -> Option<LockHolder> {
+        let owner = std::str::from_utf8(owner).ok()?.to_owned();
+        Some(LockHolder { holds, ..LockHolder::of_owner(owner, lease(self.left_ms)) })
+    }
+
+    fn damaged(&self) -> LockState {
+        let Self { kind, fields, bytes, .. } = self;
+        let what = match kind.as_str() {
+            "hash" if *fields == 1 => format!("hash with 1 field of {bytes} bytes"),
+            "hash" => format!("hash with {fields} fields"),
+            "string" => format!("string of {bytes} bytes"),
+            kind => kind.to_owned(),
+        };
+        LockState::Damaged(format!("the key is no lock of this kind: a {what}"))
+    }
+}
+
+fn parsed<T: FromRedisValue>(answer: &Value) -> Option<T> {
+    from_redis_value(answer.clone()).ok()
 }
 
 fn lease(left_ms: i64) -> RemainingLease {
@@ -152,43 +240,19 @@ fn is_gone(left_ms: i64) -> bool {
     left_ms < NO_EXPIRY
 }
 
-fn owner(answers: &[Value]) -> Reading {
-    let (value, left_ms): (Option<Vec<u8>>, i64) = (parsed(&answers[0])?, parsed(&answers[1])?);
-    let holder = value.filter(|_| !is_gone(left_ms));
-    let holder = holder.map(|value| LockHolder::of_owner(text(&value), lease(left_ms)));
-    Some((LockState::of(holder.into_iter().collect()), LockWaiters::Unknown))
-}
-
 /// A time that has passed by this machine's clock is free, as it is for a contender here.
-fn deadline(answers: &[Value]) -> Reading {
-    let value: Option<Vec<u8>> = parsed(&answers[0])?;
-    let Some(value) = value else { return Some((LockState::Free, LockWaiters::Unknown)) };
-    let until_ms: u64 = text(&value).parse().ok()?;
+fn deadline(value: &[u8]) -> Option<LockState> {
+    let value = std::str::from_utf8(value).ok()?;
+    let until_ms: u64 = value.parse().ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let lease = RemainingLease::ClientClock(until_ms);
-    let holder = LockHolder { owner: None, ..LockHolder::of_owner(text(&value), lease) };
+    let holder = LockHolder { owner: None, ..LockHolder::of_owner(value.to_owned(), lease) };
     let is_over = u128::from(until_ms) <= now.as_millis();
-    let state = if is_over { LockState::Free } else { LockState::Held(vec![holder]) };
-    Some((state, LockWaiters::Unknown))
-}
-
-fn hash(answers: &[Value]) -> Reading {
-    let fields: Vec<(Vec<u8>, Vec<u8>)> = parsed(&answers[0])?;
-    let left_ms: i64 = parsed(&answers[1])?;
-    let holder = match &fields[..] {
-        [] => None,
-        _ if is_gone(left_ms) => None,
-        [(owner, count)] => {
-            let holds = Some(text(count).parse().ok()?);
-            Some(LockHolder { holds, ..LockHolder::of_owner(text(owner), lease(left_ms)) })
-        }
-        _ => return None,
-    };
-    Some((LockState::of(holder.into_iter().collect()), LockWaiters::Unknown))
+    Some(if is_over { LockState::Free } else { LockState::Held(vec![holder]) })
 }
 
 /// The living members of a sorted set of ends, with the time that each has left.
-fn members(answers: &[Value]) -> Option<Vec<(String, RemainingLease)>> {
+fn members(answers: &[Value]) -> Option<Vec<(Vec<u8>, RemainingLease)>> {
     let all: Vec<(Vec<u8>, f64)> = parsed(&answers[0])?;
     let left_ms: i64 = parsed(&answers[1])?;
     let last = all.last().map_or(0.0, |(_, score)| *score);
@@ -201,39 +265,52 @@ fn members(answers: &[Value]) -> Option<Vec<(String, RemainingLease)>> {
         let left = Duration::from_millis(left_ms).checked_sub(earlier)?;
         (!left.is_zero()).then_some(RemainingLease::Ends(left))
     };
-    Some(all.iter().filter_map(|(member, score)| Some((text(member), left(*score)?))).collect())
+    Some(all.into_iter().filter_map(|(member, score)| Some((member, left(score)?))).collect())
 }
 
-/// Members `request:owner`, one holder for each owner.
-fn holders(members: Vec<(String, RemainingLease)>, shares: bool) -> Option<Vec<LockHolder>> {
+/// Members `request:owner`, one holder for each owner. `None` if one is no such text.
+fn holders(members: &[(Vec<u8>, RemainingLease)], shares: bool) -> Option<Vec<LockHolder>> {
     let mut holders: Vec<LockHolder> = Vec::new();
     // The last ends last.
-    for (member, lease) in members.into_iter().rev() {
-        let (_, owner) = member.split_once(':')?;
+    for (member, lease) in members.iter().rev() {
+        let (_, owner) = std::str::from_utf8(member).ok()?.split_once(':')?;
         if let Some(holder) = holders.iter_mut().find(|holder| holder.id == owner) {
             holder.holds = holder.holds.map(|holds| holds + 1);
         } else {
-            let holder = LockHolder::of_owner(owner.to_owned(), lease);
+            let holder = LockHolder::of_owner(owner.to_owned(), *lease);
             holders.push(LockHolder { holds: Some(1), shares, ..holder });
         }
     }
     Some(holders)
 }
 
+fn text(waiter: &[u8]) -> String {
+    String::from_utf8_lossy(waiter).into_owned()
+}
+
 fn fair(answers: &[Value]) -> Reading {
-    let holders = holders(members(&answers[..2])?, false)?;
+    let holders = holders(&members(&answers[..2])?, false)?;
     let alive = members(&answers[2..4])?;
-    let queue: Vec<Vec<u8>> = parsed(&answers[4])?;
-    let is_alive = |waiter: &String| alive.iter().any(|(member, _)| member == waiter);
-    let queue = queue.iter().map(|waiter| text(waiter)).filter(is_alive).collect();
-    Some((LockState::of(holders), LockWaiters::Ordered(queue)))
+    let mut queue: Vec<Vec<u8>> = parsed(&answers[4])?;
+    let has_more_waiters = queue.len() > MAX_WAITERS;
+    queue.truncate(MAX_WAITERS);
+    // Beyond that many the others' liveness is unknown.
+    if alive.len() <= MAX_LIVE_WAITERS {
+        let alive: HashSet<&[u8]> = alive.iter().map(|(member, _)| &member[..]).collect();
+        queue.retain(|waiter| alive.contains(&waiter[..]));
+    }
+    let waiters = LockWaiters::Ordered(queue.iter().map(|waiter| text(waiter)).collect());
+    Some(LockReading { state: LockState::of(holders), waiters, has_more_waiters })
 }
 
 fn read_write(answers: &[Value]) -> Reading {
-    let writers = holders(members(&answers[..2])?, false)?;
-    let readers = holders(members(&answers[2..4])?, true)?;
-    let holders = writers.into_iter().chain(readers).collect();
-    let queue = [members(&answers[4..6])?, members(&answers[6..8])?].concat();
-    let queue = queue.into_iter().map(|(waiter, _)| waiter).take(MAX_MEMBERS.unsigned_abs());
-    Some((LockState::of(holders), LockWaiters::Unordered(queue.collect())))
+    let members = |at: usize| members(&answers[at..at + 2]);
+    let [mut holds, readers] = [holders(&members(0)?, false)?, holders(&members(2)?, true)?];
+    holds.extend(readers);
+    let mut queue = [members(4)?, members(6)?].concat();
+    let has_more_waiters = queue.len() > MAX_WAITERS;
+    queue.truncate(MAX_WAITERS);
+    let waiters = queue.iter().map(|(waiter, _)| text(waiter)).collect();
+    let (state, waiters) = (LockState::of(holds), LockWaiters::Unordered(waiters));
+    Some(LockReading { state, waiters, has_more_waiters })
 }

@@ -7,14 +7,11 @@ use zookeeper_client::{Client, Error};
 use super::ZooKeeperServer;
 use super::path::{BASE_PATH, container, decoded, in_order};
 use super::session::{RequestError, ZooKeeperSession, deadline};
-use crate::inspector::{CursorPosition, ListCursor};
+use crate::inspector::{CursorPosition, ListCursor, MAX_WAITERS, NO_LOCK_NAME};
 use crate::{
     LockError, LockHolder, LockInspector, LockKind, LockName, LockPage, LockSnapshot, LockState,
     LockWaiters, RemainingLease, Token, guarantees,
 };
-
-/// The most waiters of one snapshot.
-const MAX_WAITERS: usize = 1000;
 
 pub(crate) struct ZooKeeperInspector {
     pub(crate) server: ZooKeeperServer,
@@ -24,10 +21,10 @@ impl ZooKeeperInspector {
     async fn read(session: &ZooKeeperSession, name: &LockName) -> Result<LockSnapshot, LockError> {
         let container = container(name)?;
         let children = children(session, &container).await?;
-        let (state, waiters) = match in_order(&children) {
+        let (state, waiters, has_more_waiters) = match in_order(&children) {
             Err(_) => {
                 let why = "a child of the znode is no contender for a lock".to_owned();
-                (LockState::Damaged(why), LockWaiters::Unknown)
+                (LockState::Damaged(why), LockWaiters::Unknown, false)
             }
             Ok(order) => {
                 // The next one holds the lock as soon as the one before it has gone.
@@ -38,19 +35,26 @@ impl ZooKeeperInspector {
                         break;
                     }
                 }
-                let waiters = nodes.take(MAX_WAITERS);
+                let waiters = nodes.by_ref().take(MAX_WAITERS);
                 let waiters = waiters.map(|waiter| (*waiter).to_owned()).collect();
-                (LockState::of(holder.into_iter().collect()), LockWaiters::Ordered(waiters))
+                let state = LockState::of(holder.into_iter().collect());
+                (state, LockWaiters::Ordered(waiters), nodes.next().is_some())
             }
         };
+        let snapshot = Self::snapshot(name.to_string(), state);
+        Ok(LockSnapshot { waiters, has_more_waiters, ..snapshot })
+    }
+
+    fn snapshot(name: String, state: LockState) -> LockSnapshot {
         let kind = LockKind::Zookeeper;
-        Ok(LockSnapshot {
+        LockSnapshot {
             kind: kind.as_str(),
-            name: name.to_string(),
+            name,
             state,
-            waiters,
+            waiters: LockWaiters::Unknown,
+            has_more_waiters: false,
             renewal: guarantees(kind).renewal,
-        })
+        }
     }
 
     /// What a node says; `None` if it has gone since. Other programs store an address, or
@@ -120,23 +124,28 @@ impl LockInspector for ZooKeeperInspector {
     ) -> Result<LockPage, LockError> {
         let after = match cursor {
             Some(ListCursor(CursorPosition::After(name))) => name,
-            _ => String::new(),
+            _ => Vec::new(),
         };
         let session = self.server.session(deadline()).await?;
         let children = children(&session, folder(prefix)).await?;
         let names = children.iter().filter_map(|child| name_of(prefix, child));
         let mut names: Vec<String> =
-            names.filter(|name| name.starts_with(prefix) && *name > after).collect();
+            names.filter(|name| name.starts_with(prefix) && name.as_bytes() > &after[..]).collect();
         names.sort_unstable();
         let is_more = names.len() > limit;
         names.truncate(limit);
-        let readable = names.iter().filter_map(|name| LockName::new(name.as_str()).ok());
-        let readable: Vec<LockName> = readable.filter(|name| container(name).is_ok()).collect();
-        let mut locks =
-            try_join_all(readable.iter().map(|name| Self::read(&session, name))).await?;
+        let mut locks = try_join_all(names.iter().map(async |text| {
+            let name = LockName::new(text.as_str()).ok();
+            if let Some(name) = name.filter(|name| container(name).is_ok()) {
+                return Self::read(&session, &name).await;
+            }
+            let state = LockState::Damaged(NO_LOCK_NAME.to_owned());
+            Ok(Self::snapshot(text.clone(), state))
+        }))
+        .await?;
         locks.retain(|lock| lock.state != LockState::Free);
         let next = names.pop().filter(|_| is_more);
-        let next = next.map(|name| ListCursor(CursorPosition::After(name)));
+        let next = next.map(|name| ListCursor(CursorPosition::After(name.into_bytes())));
         Ok(LockPage { locks, next })
     }
 

@@ -260,9 +260,15 @@ impl Cluster {
     /// Asks for the map, unless that was done less than [`RefreshSchedule::pause`] ago.
     pub(super) async fn refresh(&self) -> RedisResult<()> {
         let mut refreshed = self.refreshed.lock().await;
-        if refreshed.is_recent() {
-            return Ok(());
-        }
+        if refreshed.is_recent() { Ok(()) } else { self.refresh_locked(&mut refreshed).await }
+    }
+
+    /// Asks for the map, however recent it is.
+    pub(super) async fn refresh_now(&self) -> RedisResult<()> {
+        self.refresh_locked(&mut *self.refreshed.lock().await).await
+    }
+
+    async fn refresh_locked(&self, refreshed: &mut RefreshSchedule) -> RedisResult<()> {
         let known: Vec<_> = self.map().nodes.values().cloned().collect();
         let ranges = match first_answer(&known).await {
             Ok(ranges) => Ok(ranges),
