@@ -340,4 +340,24 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_acl_of_the_inspector_allows_what_it_uses_and_nothing_else() {
+        let shipped = include_str!("../../deploy/redis-inspector.acl");
+        let rules = shipped.lines().filter(|line| !line.starts_with('#'));
+        let shipped = rules.flat_map(str::split_whitespace).filter_map(|it| it.strip_prefix('+'));
+        // Those that it sends itself, and by which its scripts wake a waiter.
+        let sent = "ping info scan eval evalsha pttl zrange lrange publish";
+        let mut used: BTreeSet<_> = sent.split(' ').map(str::to_owned).collect();
+        for script in [
+            "inspect_key",
+            "release_if_owner",
+            "redisson_force_unlock",
+            "fair_release",
+            "rw_release",
+        ] {
+            used.extend(commands_of("lock", script).iter().map(|it| it.to_lowercase()));
+        }
+        assert_eq!(shipped.map(str::to_owned).collect::<BTreeSet<_>>(), used);
+    }
 }
