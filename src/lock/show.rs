@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use distlock::{LockSnapshot, LockState, Locks};
+use distlock::{LockName, LockSnapshot, LockState, Locks};
 use tokio::time::{Instant, sleep};
 
 use super::connect::connect_inspector;
@@ -13,6 +13,8 @@ use crate::config::{LockShow, LockWaitFor, NamedLockArgs};
 
 /// Between two looks at a lock that is not free.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long the server may fail between two looks.
+const MAX_OUTAGE: Duration = Duration::from_secs(30);
 
 /// Prints what is known of a lock. Returns the exit code, and the line for stderr if there is one.
 pub async fn show(config: &LockShow) -> (u8, Option<String>) {
@@ -40,31 +42,51 @@ pub async fn wait_for(config: &LockWaitFor) -> (u8, Option<String>) {
 async fn wait_until_free(config: &LockWaitFor) -> Result<u8, Failure> {
     let deadline = config.timeout.map(|timeout| Instant::now() + timeout);
     let locks = open_one(&config.lock).await?;
+    let mut outage = Outage::default();
     loop {
-        let lock = inspect(&locks, &config.lock).await?;
-        let name = &config.lock.name;
-        match &lock.state {
-            LockState::Free => return Ok(0),
-            LockState::Damaged(reason) => {
-                return Err(Failure::new(UNUSABLE, format!("{name}: {reason}")));
-            }
-            LockState::Held(_) | LockState::Partial(_) | LockState::Unknown(_) => {}
-        }
+        let failure = match inspect(&locks, &config.lock).await {
+            Ok(lock) if lock.state == LockState::Free => return Ok(0),
+            Ok(lock) => why_not_free(&config.lock.name, &lock),
+            Err(failure) => failure,
+        };
         let left = deadline
             .map_or(LOOK_INTERVAL, |deadline| deadline.saturating_duration_since(Instant::now()));
-        if left.is_zero() {
-            return Err(Failure::new(TIMED_OUT, format!("{name}: {}", why_not_free(&lock))));
+        if left.is_zero() || outage.ends_wait(failure.code, Instant::now()) {
+            return Err(failure);
         }
         sleep(left.min(LOOK_INTERVAL)).await;
     }
 }
 
-fn why_not_free(lock: &LockSnapshot) -> String {
-    match (&lock.state, lock.state.holders()) {
-        (LockState::Unknown(reason), _) => format!("it is not known to be free: {reason}"),
-        (_, [holder, ..]) => format!("still held by {}", view::holder(holder)),
-        (_, []) => "still held".to_owned(),
+/// Since when the server fails.
+#[derive(Default)]
+struct Outage(Option<Instant>);
+
+impl Outage {
+    /// Whether a look that ended with that code is the last one.
+    fn ends_wait(&mut self, code: u8, now: Instant) -> bool {
+        match code {
+            TIMED_OUT => self.0 = None,
+            SERVER_FAILED => {
+                let since = *self.0.get_or_insert(now);
+                return now.saturating_duration_since(since) >= MAX_OUTAGE;
+            }
+            _ => return true,
+        }
+        false
     }
+}
+
+fn why_not_free(name: &LockName, lock: &LockSnapshot) -> Failure {
+    let (code, why) = match (&lock.state, lock.state.holders()) {
+        (LockState::Damaged(reason), _) => (UNUSABLE, reason.clone()),
+        (LockState::Unknown(reason), _) => {
+            (TIMED_OUT, format!("it is not known to be free: {reason}"))
+        }
+        (_, [holder, ..]) => (TIMED_OUT, format!("still held by {}", view::holder(holder))),
+        (_, []) => (TIMED_OUT, "still held".to_owned()),
+    };
+    Failure::new(code, format!("{name}: {why}"))
 }
 
 /// Opens the locks of that kind.
@@ -77,4 +99,22 @@ pub(super) async fn open_one(lock: &NamedLockArgs) -> Result<Locks, Failure> {
 pub(super) async fn inspect(locks: &Locks, lock: &NamedLockArgs) -> Result<LockSnapshot, Failure> {
     let read = locks.inspect(&lock.name).await;
     read.map_err(|error| Failure::about(&lock.name, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_outlives_outages_of_less_than_half_a_minute() {
+        let (mut outage, began) = (Outage::default(), Instant::now());
+        let mut ends = |code, at_s| outage.ends_wait(code, began + Duration::from_secs(at_s));
+        assert!(!ends(SERVER_FAILED, 0) && !ends(SERVER_FAILED, 29));
+        assert!(!ends(TIMED_OUT, 30), "it is held, and the server is back");
+        assert!(!ends(SERVER_FAILED, 31) && !ends(SERVER_FAILED, 60));
+        assert!(ends(SERVER_FAILED, 61));
+        for code in [UNUSABLE, BAD_USAGE] {
+            assert!(Outage::default().ends_wait(code, began), "{code}: trying again does not help");
+        }
+    }
 }
