@@ -23,13 +23,14 @@ const LS_HELP: &str = "\
 Locks that are free are not listed. Redis is read by SCAN, on all masters of a cluster. A key of \
 another program that begins with the prefix is shown by its form, as damaged or as held. A lock \
 may be left out or appear late if it is taken meanwhile. With --kind all, kinds with one form of \
-keys share a row. `mysql-named` cannot be listed.
+keys share a row. `mysql-named` cannot be listed. If some kinds fail, the others are printed, \
+--json says `complete: false`, and the exit code is the largest one of the failures.
 
 Exit codes:
-  0    listed
+  0    listed, and complete
   2    bad usage
   69   a server cannot be reached, or failed; the list is not complete
-  78   a server denies access";
+  78   a server denies access, or the user lacks a right; the list is not complete";
 
 /// `seckill lock ls`.
 #[derive(Debug, Args)]
@@ -44,6 +45,9 @@ pub struct LockLs {
     /// Print JSON instead of a table.
     #[arg(long)]
     pub json: bool,
+    /// List again, a second after each list, until Ctrl-C. JSON is one line a list then.
+    #[arg(long)]
+    pub watch: bool,
     /// Where the locks are.
     #[command(flatten)]
     pub addresses: LockAddresses,
@@ -92,7 +96,8 @@ Exit codes:
   1    not held, or taken by another owner meanwhile; nothing was freed
   2    bad usage, or --yes is missing; nothing was freed
   69   the server cannot be reached, or failed; the lock may be free or held
-  78   the server denies access, does not know the holder, or stores no such lock
+  78   the server denies access, does not know the holder, or stores no such lock; or the user
+       lacks a right
 
 Example:
   seckill lock free nightly-report --reason 'host db3 is gone, ticket 4711' --yes";
@@ -113,14 +118,15 @@ pub struct LockFree {
 }
 
 const WAIT_FOR_HELP: &str = "\
-Nothing is taken: another owner may take the lock before the next command. `lock run` takes it.
+Nothing is taken: another owner may take the lock before the next command. `lock run` takes it. \
+The lock is read five times a second. An outage of the server of less than 30 s is waited out.
 
 Exit codes:
   0    free
   2    bad usage
-  69   the server cannot be reached, or failed
+  69   the server cannot be reached at the start, fails for 30 s, or fails when --timeout ends
   75   not known to be free within --timeout
-  78   the server denies access, or the name stores no such lock";
+  78   the server denies access, the user lacks a right, or the name stores no such lock";
 
 /// `seckill lock wait-for`.
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ mod run;
 mod show;
 mod snapshot_view;
 mod supervisor;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,7 +13,7 @@ pub(super) fn as_json(lock: &LockSnapshot, kinds: &[&str]) -> Value {
         "state": state(&lock.state),
         "reason": reason(&lock.state),
         "holders": lock.state.holders().iter().map(holder_as_json).collect::<Vec<_>>(),
-        "waiters": waiters_as_json(&lock.waiters),
+        "waiters": waiters_as_json(lock),
         "renewal": lock.renewal.to_string(),
     })
 }
@@ -66,12 +66,13 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn waiters_as_json(waiters: &LockWaiters) -> Value {
-    match waiters {
-        LockWaiters::Unknown => json!({"known": false}),
-        LockWaiters::Ordered(ids) => json!({"known": true, "ordered": true, "ids": ids}),
-        LockWaiters::Unordered(ids) => json!({"known": true, "ordered": false, "ids": ids}),
-    }
+fn waiters_as_json(lock: &LockSnapshot) -> Value {
+    let (is_ordered, ids) = match &lock.waiters {
+        LockWaiters::Unknown => return json!({"known": false}),
+        LockWaiters::Ordered(ids) => (true, ids),
+        LockWaiters::Unordered(ids) => (false, ids),
+    };
+    json!({"known": true, "ordered": is_ordered, "complete": !lock.has_more_waiters, "ids": ids})
 }
 
 /// How long a hold lasts, in words.
@@ -85,10 +86,11 @@ pub(super) fn lease(lease: RemainingLease) -> String {
 }
 
 /// How many wait, in words.
-pub(super) fn waiters(waiters: &LockWaiters) -> String {
-    match waiters {
+pub(super) fn waiters(lock: &LockSnapshot) -> String {
+    let more = if lock.has_more_waiters { "+" } else { "" };
+    match &lock.waiters {
         LockWaiters::Unknown => "?".to_owned(),
-        LockWaiters::Ordered(ids) | LockWaiters::Unordered(ids) => ids.len().to_string(),
+        LockWaiters::Ordered(ids) | LockWaiters::Unordered(ids) => format!("{}{more}", ids.len()),
     }
 }
 
@@ -121,11 +123,12 @@ pub(super) fn as_text(lock: &LockSnapshot) -> String {
     lines.extend(reason(&lock.state).map(|reason| format!("reason:  {reason}")));
     lines.extend(lock.state.holders().iter().map(|one| format!("holder:  {}", holder(one))));
     lines.push(format!("renewal: {}", lock.renewal));
-    match &lock.waiters {
-        LockWaiters::Unknown => lines.push("waiters: not known to the server".to_owned()),
-        LockWaiters::Ordered(ids) => lines.push(format!("waiters: {}, in order", ids.len())),
-        LockWaiters::Unordered(ids) => lines.push(format!("waiters: {}", ids.len())),
-    }
+    let count = waiters(lock);
+    lines.push(match &lock.waiters {
+        LockWaiters::Unknown => "waiters: not known to the server".to_owned(),
+        LockWaiters::Ordered(_) => format!("waiters: {count}, in order"),
+        LockWaiters::Unordered(_) => format!("waiters: {count}"),
+    });
     if let LockWaiters::Ordered(ids) | LockWaiters::Unordered(ids) = &lock.waiters {
         lines.extend(ids.iter().map(|id| format!("  {}", id.escape_debug())));
     }

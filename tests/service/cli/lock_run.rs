@@ -87,7 +87,7 @@ impl Bench {
     }
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "not in time: {what}");
@@ -103,7 +103,7 @@ impl RunningCommand {
         self.0.as_ref().expect("it runs").id()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.id()).expect("a number");
         kill(Pid::from_raw(id), signal).expect("it is there");
     }

@@ -4,6 +4,8 @@ mod files;
 mod lock_codes;
 mod lock_end;
 mod lock_inspection;
+mod lock_inspection_faults;
+mod lock_inspection_json;
 mod lock_kinds;
 mod lock_run;
 mod locks;
