@@ -12,6 +12,42 @@ use crate::cluster::blocking;
 use crate::deployment::Deployment;
 use crate::lock::Lock;
 
+/// What the process of a replica does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicaState {
+    /// It runs.
+    Running,
+    /// It stands still (SIGSTOP).
+    Frozen,
+    /// There is none.
+    Down,
+}
+
+impl ReplicaState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Running, Self::Frozen, Self::Down];
+
+    /// The state of this replica now.
+    pub fn of(replica: &Replica) -> Self {
+        if !replica.is_running() {
+            Self::Down
+        } else if state_of(replica.pid()) == 'T' {
+            Self::Frozen
+        } else {
+            Self::Running
+        }
+    }
+
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Frozen => "frozen",
+            Self::Down => "down",
+        }
+    }
+}
+
 /// One action on a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -72,6 +108,16 @@ impl FaultAction {
         matches!(self, Self::Thaw | Self::Restart | Self::HealRedis)
     }
 
+    /// Whether it can happen to a replica in that state.
+    pub fn is_allowed(self, state: ReplicaState) -> bool {
+        match self {
+            Self::Freeze => state == ReplicaState::Running,
+            Self::Thaw => state == ReplicaState::Frozen,
+            Self::Kill => state != ReplicaState::Down,
+            _ => true,
+        }
+    }
+
     /// What a deployment must have for all actions.
     pub fn requirements() -> FaultRequirements {
         let own_redis = FaultRequirements { own_redis: true, ..FaultRequirements::default() };
@@ -95,20 +141,10 @@ impl FaultAction {
         let name = replica_name(index);
         let replica = deployment.replicas().get(index).cloned();
         let replica = replica.ok_or_else(|| Error::Usage(format!("there is no replica {name}")))?;
-        let is_frozen = replica.is_running() && state_of(replica.pid()) == 'T';
-        let allowed = match self {
-            Self::Freeze => replica.is_running() && !is_frozen,
-            Self::Thaw => is_frozen,
-            Self::Kill => replica.is_running(),
-            _ => true,
-        };
-        if !allowed {
-            let state = match (replica.is_running(), is_frozen) {
-                (false, _) => "does not run",
-                (true, true) => "is frozen",
-                (true, false) => "runs",
-            };
-            return Err(Error::Usage(format!("{name} {state}: it cannot {}", self.name())));
+        let state = ReplicaState::of(&replica);
+        if !self.is_allowed(state) {
+            let (state, action) = (state.name(), self.name());
+            return Err(Error::Usage(format!("{name} is {state}: it cannot {action}")));
         }
         match self {
             Self::CutRedis | Self::HealRedis => {
@@ -157,12 +193,10 @@ pub async fn heal_all(deployment: &Deployment, lock: Lock) -> Result<Vec<(FaultA
     indexes.flat_map(|index| deployment.proxies(index, Link::Redis)).for_each(Proxy::heal);
     let (mut healed, mut failed) = (Vec::new(), None);
     for (index, replica) in deployment.replicas().iter().enumerate() {
-        let action = if !replica.is_running() {
-            FaultAction::Restart
-        } else if state_of(replica.pid()) == 'T' {
-            FaultAction::Thaw
-        } else {
-            continue;
+        let action = match ReplicaState::of(replica) {
+            ReplicaState::Running => continue,
+            ReplicaState::Frozen => FaultAction::Thaw,
+            ReplicaState::Down => FaultAction::Restart,
         };
         // The others are healed all the same.
         match action.carry_out(deployment, lock, index).await {

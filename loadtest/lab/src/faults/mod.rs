@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub use self::action::{FaultAction, heal_all};
+pub use self::action::{FaultAction, ReplicaState, heal_all};
 pub use self::clients::{AbortPoint, AbortedClient, AbortingClients};
 pub use self::frozen_holder::{ContenderAction, freeze_the_holder};
 pub use self::replies::{slow_down_commits, slow_down_some_writes};
