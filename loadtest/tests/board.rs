@@ -178,6 +178,7 @@ async fn the_local_lock_sells_twice_within_20_s_of_opening_and_the_distributed_o
     times_can_be_chosen(&page).await;
     let saved = page.browser.run(SAVED).await;
     faults_are_injected(&page).await;
+    a_frozen_replica_is_named(&page, board.child.id()).await;
     let logged = page.browser.logged().await;
     assert!(logged.iter().all(|line| line.contains("409")), "the page logged {logged:?}");
     replays_offline(&page, saved.as_str().expect("a page")).await;
@@ -197,7 +198,7 @@ const FROZEN_AGAIN: &str = "return (async () => { \
     const answer = await fetch('fault', { method: 'POST', \
     headers: { 'content-type': 'application/json', 'x-board-token': token }, \
     body: JSON.stringify({ lane: 'left', action: 'freeze', replica: 1 }) }); \
-    return [answer.status, (await answer.json()).error]; })()";
+    return [answer.status, (await answer.json()).code]; })()";
 
 /// The saved page, as the link gives it.
 const SAVED: &str = "return (async () => { \
@@ -214,7 +215,7 @@ async fn faults_are_injected(page: &Page) {
     // In the right lane some of these may take a lock from its holder.
     page.inject(("left", "freeze"), "r1 is in state T").await;
     let answer = page.browser.run(FROZEN_AGAIN).await;
-    assert_eq!(answer, json!([409, "r1 is frozen: it cannot freeze"]));
+    assert_eq!(answer, json!([409, "fault_not_allowed"]));
     for (fault, seen) in [
         ("thaw", "r1 is in state"),
         ("flush-redis", "FLUSHALL removed"),
@@ -232,6 +233,40 @@ async fn faults_are_injected(page: &Page) {
     page.inject(("right", "heal-redis"), "accepted again").await;
     page.shows("document.querySelector('#lane-right .log .fault')", DEADLINE).await;
     page.has_both_verdicts().await;
+    let log = "document.querySelector('#lane-left .log').textContent";
+    for healed in ["Heal Redis r1: done", "Restart r1: done"] {
+        page.shows(&format!("{log}.includes('{healed}')"), DEADLINE).await;
+    }
+    let marks = "[...document.querySelectorAll('#ticks .glyph')].map((it) => it.textContent)";
+    page.shows(&format!("['↻', '✓'].every((it) => {marks}.includes(it))"), DEADLINE).await;
+}
+
+/// The board did not freeze that replica, so it cannot know before the next race.
+async fn a_frozen_replica_is_named(page: &Page, board: u32) {
+    let replica = children_of(board).find(|(_, line)| {
+        ["--lock local", "--replica-id r2"].iter().all(|flag| line.contains(flag))
+    });
+    let (pid, _) = replica.expect("a replica of the left lane");
+    let sent = Command::new("kill").args(["-s", "STOP", &pid]).status().expect("kill(1)");
+    assert!(sent.success());
+    let cells = "left=local,user,off,3&right=redisson,user,off,3";
+    page.browser.run(&format!("location.hash = 'seed=4&users=30&stock=30&{cells}'")).await;
+    let named = "r2 was frozen before the race, so this lane got new servers";
+    let log = "document.querySelector('#lane-left .log').textContent";
+    page.shows(&format!("{log}.includes('{named}')"), DEADLINE).await;
+    page.has_both_verdicts().await;
+}
+
+/// The processes that this one has started, with their command lines.
+fn children_of(parent: u32) -> impl Iterator<Item = (String, String)> {
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    all.filter_map(move |it| {
+        let status = std::fs::read_to_string(it.path().join("status")).ok()?;
+        let line = std::fs::read(it.path().join("cmdline")).ok()?;
+        let is_child = status.lines().any(|line| line == format!("PPid:\t{parent}"));
+        let words = String::from_utf8_lossy(&line).replace('\0', " ");
+        is_child.then(|| (it.file_name().to_string_lossy().into_owned(), words))
+    })
 }
 
 /// Jump, step, back, and the counters that belong to the moment.

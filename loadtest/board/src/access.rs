@@ -11,6 +11,8 @@ use std::net::SocketAddr;
 use axum::http::{HeaderMap, Method, Uri, header};
 use uuid::Uuid;
 
+use crate::board_error::{BoardError, ErrorCode};
+
 /// The header of the token; the query's name of it is `token`.
 pub(crate) const TOKEN_HEADER: &str = "x-board-token";
 
@@ -39,24 +41,30 @@ impl Access {
         &self,
         (method, uri): (&Method, &Uri),
         headers: &HeaderMap,
-    ) -> Option<&'static str> {
+    ) -> Option<BoardError> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let Some(host) = text(header::HOST.as_str()) else { return Some("the Host is missing") };
+        let refused = |code, why: &str| Some(BoardError::new(code, why));
+        let Some(host) = text(header::HOST.as_str()) else {
+            return refused(ErrorCode::HostMissing, "the Host is missing");
+        };
         if !self.hosts.iter().any(|own| own == host) {
-            return Some("the Host is not the address of this board");
+            return refused(ErrorCode::ForeignHost, "the Host is not the address of this board");
         }
         let origin = text(header::ORIGIN.as_str());
         let is_own = |origin: &str| origin.strip_prefix("http://") == Some(host);
         let needs_origin = method != Method::GET && method != Method::HEAD;
         if origin.map_or(needs_origin, |origin| !is_own(origin)) {
-            return Some("the Origin is not this board");
+            return refused(ErrorCode::ForeignOrigin, "the Origin is not this board");
         }
         let in_query = uri
             .query()
             .and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("token=")));
         let token = if needs_origin { text(TOKEN_HEADER) } else { in_query };
-        (token != Some(&self.token))
-            .then_some("the token is missing or wrong: open the address that was printed")
+        if token == Some(&self.token) {
+            return None;
+        }
+        let why = "the token is missing or wrong: open the address that was printed";
+        refused(ErrorCode::WrongToken, why)
     }
 }
 
@@ -64,14 +72,15 @@ impl Access {
 mod tests {
     use super::*;
 
-    fn refusal(method: &Method, path: &str, headers: &[(&str, &str)]) -> Option<&'static str> {
+    fn refusal(method: &Method, path: &str, headers: &[(&str, &str)]) -> Option<ErrorCode> {
         let access = Access { token: "t".to_owned(), ..Access::new(([127, 0, 0, 1], 80).into()) };
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let name: axum::http::HeaderName = name.parse().expect("a name");
             map.insert(name, value.parse().expect("a value"));
         }
-        access.refusal((method, &path.parse().expect("a path")), &map)
+        let refusal = access.refusal((method, &path.parse().expect("a path")), &map);
+        refusal.map(|error| error.code)
     }
 
     #[test]
@@ -79,22 +88,22 @@ mod tests {
         let own = ("host", "127.0.0.1:80");
         assert_eq!(refusal(&Method::GET, "/?token=t", &[own]), None);
         assert_eq!(refusal(&Method::GET, "/?token=t", &[("host", "localhost:80")]), None);
-        let told = |refusal: Option<&'static str>| refusal.expect("refused").to_owned();
         let rebound = refusal(&Method::GET, "/?token=t", &[("host", "evil.example:80")]);
-        assert!(told(rebound).contains("Host"));
-        assert!(told(refusal(&Method::GET, "/?token=t", &[])).contains("Host"));
+        assert_eq!(rebound, Some(ErrorCode::ForeignHost));
+        assert_eq!(refusal(&Method::GET, "/?token=t", &[]), Some(ErrorCode::HostMissing));
         for path in ["/", "/?token=", "/?token=u"] {
-            assert!(told(refusal(&Method::GET, path, &[own])).contains("token"), "{path}");
+            assert_eq!(refusal(&Method::GET, path, &[own]), Some(ErrorCode::WrongToken), "{path}");
         }
         let token = (TOKEN_HEADER, "t");
         let post = |headers: &[(&str, &str)]| refusal(&Method::POST, "/fault", headers);
         assert_eq!(post(&[own, token, ("origin", "http://127.0.0.1:80")]), None);
-        assert!(told(post(&[own, token])).contains("Origin"));
+        let foreign = Some(ErrorCode::ForeignOrigin);
+        assert_eq!(post(&[own, token]), foreign);
         for origin in ["http://evil.example", "null", "http://localhost:80", "https://127.0.0.1:80"]
         {
-            assert!(told(post(&[own, token, ("origin", origin)])).contains("Origin"), "{origin}");
+            assert_eq!(post(&[own, token, ("origin", origin)]), foreign, "{origin}");
         }
         let without = post(&[own, ("origin", "http://127.0.0.1:80")]);
-        assert!(told(without).contains("token"));
+        assert_eq!(without, Some(ErrorCode::WrongToken));
     }
 }

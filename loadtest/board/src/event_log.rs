@@ -2,8 +2,9 @@
 //!
 //! A page has a position in the log and reads on from there. So a late page gets everything, a page
 //! that reconnects gets what it missed, and a slow page costs no memory and no time of the load.
-//! [`MAX_EVENTS`] and [`MAX_BYTES`] bound the log. Beyond them events of requests are counted and
-//! left out; faults, states and verdicts still have [`RESERVE_BYTES`].
+//! [`MAX_EVENTS`] and [`MAX_BYTES`] bound the log. Beyond them requests are counted and left out;
+//! faults, states and verdicts still have [`RESERVE_BYTES`]. A request whose begin is in the log
+//! has room for its end, so none seems to wait for ever.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,10 @@ pub const MAX_EVENTS: usize = 32_768;
 pub const MAX_BYTES: usize = 1_150_000;
 /// Bytes beyond these for faults, states and verdicts.
 pub const RESERVE_BYTES: usize = 150_000;
+/// Those of them that faults leave to states and verdicts.
+const VERDICT_BYTES: usize = 50_000;
+/// Bytes that are kept free for the end of each open request.
+const END_BYTES: usize = 256;
 
 /// A position in the log of a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,9 +46,13 @@ pub struct LogSlice {
 /// How much an event matters when the log is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// An event of a request.
-    Request,
-    /// A fault, a state, a verdict.
+    /// A request leaves.
+    Begin,
+    /// A request ends whose begin is in the log.
+    End,
+    /// A fault.
+    Fault,
+    /// A state or a verdict.
     Race,
 }
 
@@ -60,6 +69,8 @@ struct LogContents {
     setup: String,
     events: Vec<Box<str>>,
     bytes: usize,
+    /// Requests whose end has not come.
+    open: usize,
     left_out: u64,
 }
 
@@ -83,22 +94,32 @@ impl EventLog {
         self.growth.send_replace(());
     }
 
-    /// Adds an event, a JSON value; it is left out if the log is full.
-    pub fn push(&self, event: String, priority: Priority) {
+    /// Adds an event, a JSON value, unless the log is full; whether it was added. The end of a
+    /// request that was left out must not be pushed: it was left out with its begin.
+    pub fn push(&self, event: String, priority: Priority) -> bool {
         let mut contents = self.contents();
-        let bytes = contents.bytes + event.len() + 1;
-        let fits = match priority {
-            Priority::Request => bytes <= MAX_BYTES && contents.events.len() < MAX_EVENTS,
-            Priority::Race => bytes <= MAX_BYTES + RESERVE_BYTES,
+        let open = match priority {
+            Priority::Begin => contents.open + 1,
+            Priority::End => contents.open.saturating_sub(1),
+            Priority::Fault | Priority::Race => contents.open,
         };
+        let bytes = contents.bytes + event.len() + 1;
+        let most = match priority {
+            Priority::Begin => MAX_BYTES,
+            Priority::Fault => MAX_BYTES + RESERVE_BYTES - VERDICT_BYTES,
+            Priority::End | Priority::Race => MAX_BYTES + RESERVE_BYTES,
+        };
+        let has_place = priority != Priority::Begin || contents.events.len() + open < MAX_EVENTS;
+        let fits = has_place && bytes + open * END_BYTES <= most;
         if fits {
-            contents.bytes = bytes;
+            (contents.bytes, contents.open) = (bytes, open);
             contents.events.push(event.into_boxed_str());
         } else {
-            contents.left_out += 1;
+            contents.left_out += if priority == Priority::Begin { 2 } else { 1 };
         }
         drop(contents);
         self.growth.send_replace(());
+        fits
     }
 
     /// How many events were left out of the current race.
@@ -138,7 +159,7 @@ mod tests {
         let log = EventLog::default();
         log.begin("{}".to_owned());
         for event in events {
-            log.push((*event).to_owned(), Priority::Request);
+            log.push((*event).to_owned(), Priority::Fault);
         }
         log
     }
@@ -161,7 +182,7 @@ mod tests {
         let old = log.read(LogPosition::default(), 10).expect("a slice").position;
         log.begin("{\"seed\":2}".to_owned());
         for event in ["7", "8", "9"] {
-            log.push(event.to_owned(), Priority::Request);
+            log.push(event.to_owned(), Priority::Fault);
         }
         let new = log.read(old, 10).expect("a slice");
         assert_eq!(new.setup.as_deref(), Some("{\"seed\":2}"));
@@ -175,17 +196,32 @@ mod tests {
         let log = log_of(&[]);
         let quarter = "1".repeat(MAX_BYTES / 4);
         for _ in 0..8 {
-            log.push(quarter.clone(), Priority::Request);
+            log.push(quarter.clone(), Priority::Begin);
         }
-        assert_eq!(log.left_out(), 5, "the separators take room as well");
-        log.push("\"verdict\"".to_owned(), Priority::Race);
+        assert_eq!(log.left_out(), 10, "the separators take room as well");
+        for _ in 0..3 {
+            assert!(log.push("\"end\"".to_owned(), Priority::End), "each begin has its end");
+        }
+        while log.push("\"fault\"".to_owned(), Priority::Fault) {}
+        let verdict = format!("\"{}\"", "v".repeat(20_000));
+        assert!(log.push(verdict.clone(), Priority::Race));
         let all = log.read(LogPosition::default(), usize::MAX).expect("a slice");
-        assert!(all.events.ends_with(",\"verdict\"]"));
+        assert!(all.events.ends_with(&format!(",{verdict}]")));
         assert!(all.events.len() <= MAX_BYTES + RESERVE_BYTES);
-        for _ in 0..2 * MAX_EVENTS {
-            log.push("1".to_owned(), Priority::Request);
+    }
+
+    #[test]
+    fn in_a_full_log_each_request_that_has_begun_also_ends() {
+        let (log, mut begun) = (log_of(&[]), 0);
+        while log.push("1".to_owned(), Priority::Begin) {
+            begun += 1;
+        }
+        let end = "2".repeat(END_BYTES - 1);
+        for number in 0..begun {
+            assert!(log.push(end.clone(), Priority::End), "{number} of {begun}");
         }
         let all = log.read(LogPosition::default(), usize::MAX).expect("a slice");
-        assert_eq!(all.count, MAX_EVENTS);
+        assert_eq!(all.count, 2 * begun);
+        assert!(all.count <= MAX_EVENTS && all.events.len() <= MAX_BYTES + RESERVE_BYTES);
     }
 }

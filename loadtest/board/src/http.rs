@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -13,17 +14,19 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::stream;
 use loadtest_lab::faults::FaultAction;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
+use crate::board_error::{BoardError, ErrorCode};
 use crate::event_log::{EventLog, LogPosition};
-use crate::lane::FaultOrder;
+use crate::lane::FaultRequest;
 use crate::page;
-use crate::race::{Orders, RaceOrder};
-use crate::setup::{FieldError, LANES, REPLICAS, RaceSetup};
+use crate::race::{BoardRequests, RaceRequest};
+use crate::setup::{LANES, REPLICAS, RaceSetup, none_of, not_a_number, not_an_object};
 
 /// Most bytes of what a page posts.
 const MAX_BODY_BYTES: usize = 4096;
@@ -44,20 +47,20 @@ pub(crate) struct BoardState {
     stop: CancellationToken,
     streams: Arc<Semaphore>,
     turn: Arc<Semaphore>,
-    races: mpsc::Sender<RaceOrder>,
-    faults: [mpsc::Sender<FaultOrder>; 2],
+    races: mpsc::Sender<RaceRequest>,
+    faults: [mpsc::Sender<FaultRequest>; 2],
 }
 
 impl BoardState {
-    /// The state, and the orders that pages give.
+    /// The state, and the requests of pages.
     pub(crate) fn new(
         access: Access,
         log: Arc<EventLog>,
         stop: CancellationToken,
-    ) -> (Arc<Self>, Orders) {
-        let (races, race_orders) = mpsc::channel(1);
-        let (left, left_orders) = mpsc::channel(MAX_WAITING_FAULTS);
-        let (right, right_orders) = mpsc::channel(MAX_WAITING_FAULTS);
+    ) -> (Arc<Self>, BoardRequests) {
+        let (races, race_requests) = mpsc::channel(1);
+        let (left, left_requests) = mpsc::channel(MAX_WAITING_FAULTS);
+        let (right, right_requests) = mpsc::channel(MAX_WAITING_FAULTS);
         let (streams, turn) = (Semaphore::new(MAX_STREAMS), Semaphore::new(1));
         let state = Self {
             access,
@@ -68,7 +71,16 @@ impl BoardState {
             races,
             faults: [left, right],
         };
-        (Arc::new(state), Orders { races: race_orders, faults: [left_orders, right_orders] })
+        (
+            Arc::new(state),
+            BoardRequests { races: race_requests, faults: [left_requests, right_requests] },
+        )
+    }
+
+    /// How many more pages may read.
+    #[cfg(test)]
+    pub(crate) fn free_streams(&self) -> usize {
+        self.streams.available_permits()
     }
 
     /// The address of the page.
@@ -95,19 +107,9 @@ pub(crate) fn router(state: Arc<BoardState>) -> Router {
 async fn check_access(State(state): Board, request: Request, next: Next) -> Response {
     let (method, uri) = (request.method(), request.uri());
     match state.access.refusal((method, uri), request.headers()) {
-        Some(refusal) => refused(StatusCode::FORBIDDEN, refusal),
+        Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     }
-}
-
-fn refused(status: StatusCode, why: &str) -> Response {
-    (status, Json(json!({"error": why}))).into_response()
-}
-
-fn bad_field(error: &FieldError) -> Response {
-    let FieldError { field, limit } = error;
-    let body = json!({"error": error.to_string(), "field": field, "limit": limit});
-    (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }
 
 async fn show_page(State(_): Board) -> Response {
@@ -127,83 +129,83 @@ async fn show_page(State(_): Board) -> Response {
     response
 }
 
-async fn save(State(state): Board) -> Response {
-    let Some(all) = state.log.read(LogPosition::default(), usize::MAX) else {
-        return refused(StatusCode::NOT_FOUND, "no race has begun");
-    };
+async fn save(State(state): Board) -> Result<Response, BoardError> {
+    let all = state.log.read(LogPosition::default(), usize::MAX);
+    let all = all.ok_or_else(|| BoardError::new(ErrorCode::NoRace, "no race has begun"))?;
     let attachment = HeaderValue::from_static("attachment; filename=\"race.html\"");
-    ([(header::CONTENT_DISPOSITION, attachment)], Html(page::saved(&all))).into_response()
+    Ok(([(header::CONTENT_DISPOSITION, attachment)], Html(page::saved(&all))).into_response())
 }
 
-/// The members of a body that is a JSON object.
-fn object(body: &Bytes) -> Result<Value, FieldError> {
-    serde_json::from_slice(body).ok().filter(Value::is_object).ok_or_else(|| {
-        let (field, limit) = ("the body".to_owned(), "a JSON object".to_owned());
-        FieldError { field, limit }
-    })
+/// A body that is a JSON object.
+fn object(body: Result<Bytes, BytesRejection>) -> Result<Value, BoardError> {
+    let body = body.map_err(|_| {
+        let why = format!("the body has more than {MAX_BODY_BYTES} bytes");
+        BoardError::new(ErrorCode::BodyTooLarge, why).with("most", MAX_BODY_BYTES)
+    })?;
+    let value = serde_json::from_slice(&body).ok().filter(Value::is_object);
+    value.ok_or_else(|| not_an_object(""))
+}
+
+fn is_ending() -> BoardError {
+    BoardError::new(ErrorCode::Ending, "the board is ending")
 }
 
 /// Starts a race. A page that was just opened sends `first`: then one that runs, or has run, stays.
-async fn start_race(State(state): Board, body: Bytes) -> Response {
-    let mut value = match object(&body) {
-        Ok(value) => value,
-        Err(error) => return bad_field(&error),
-    };
-    let first = value.as_object_mut().and_then(|members| members.remove("first"));
-    let is_first = first == Some(Value::Bool(true));
-    let setup = match RaceSetup::parse(&value) {
-        Ok(setup) => setup,
-        Err(error) => return bad_field(&error),
-    };
+/// A page with a race in its address sends `link`: then the same race stays.
+async fn start_race(
+    State(state): Board,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, BoardError> {
+    let mut value = object(body)?;
+    let mut take = |name: &str| value.as_object_mut().and_then(|members| members.remove(name));
+    let [is_first, is_link] = ["first", "link"].map(|name| take(name) == Some(Value::Bool(true)));
+    let setup = RaceSetup::parse(&value)?;
     let turn = state.turn.clone().try_acquire_owned();
-    let has_begun = state.log.read(LogPosition::default(), 0).is_some();
-    let turn = match turn {
-        Ok(turn) if !(is_first && has_begun) => turn,
-        Err(_) if !is_first => {
-            return refused(StatusCode::CONFLICT, "a race is running; wait for its verdict");
-        }
-        _ => return Json(json!({"started": false})).into_response(),
+    let shown = state.log.read(LogPosition::default(), 0).and_then(|slice| slice.setup);
+    let stays = match &shown {
+        Some(shown) => is_first || is_link && *shown == setup.to_json(),
+        None => is_first && turn.is_err(),
     };
-    match state.races.try_send(RaceOrder { setup, turn }) {
-        Ok(()) => (StatusCode::ACCEPTED, Json(json!({"started": true}))).into_response(),
-        Err(_) => refused(StatusCode::SERVICE_UNAVAILABLE, "the board is ending"),
+    if stays {
+        return Ok(Json(json!({"started": false})).into_response());
     }
+    let turn = turn.map_err(|_| {
+        let why = "a race is running; wait for its verdict";
+        BoardError::new(ErrorCode::RaceRunning, why)
+    })?;
+    state.races.try_send(RaceRequest { setup, turn }).map_err(|_| is_ending())?;
+    Ok((StatusCode::ACCEPTED, Json(json!({"started": true}))).into_response())
 }
 
-/// Injects a fault and tells what was seen of it.
-async fn inject_fault(State(state): Board, body: Bytes) -> Response {
-    let (lane, action, replica) = match object(&body).and_then(|value| parse_fault(&value)) {
-        Ok(fault) => fault,
-        Err(error) => return bad_field(&error),
-    };
+/// Injects a fault and answers what was seen of it.
+async fn inject_fault(
+    State(state): Board,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, BoardError> {
+    let (lane, action, replica) = parse_fault(&object(body)?)?;
     let (reply, seen) = oneshot::channel();
-    if state.faults[lane].try_send(FaultOrder { action, replica, reply }).is_err() {
-        return refused(StatusCode::CONFLICT, "faults of this lane wait already");
-    }
-    match seen.await {
-        Ok(Ok(witness)) => Json(json!({"witness": witness})).into_response(),
-        Ok(Err(why)) => refused(StatusCode::CONFLICT, &why),
-        Err(_) => refused(StatusCode::SERVICE_UNAVAILABLE, "the board is ending"),
-    }
+    let sent = state.faults[lane].try_send(FaultRequest { action, replica, reply });
+    sent.map_err(|_| {
+        let why = format!("{MAX_WAITING_FAULTS} faults of this lane wait already");
+        BoardError::new(ErrorCode::FaultsWaiting, why).with("most", MAX_WAITING_FAULTS)
+    })?;
+    let witness = seen.await.map_err(|_| is_ending())??;
+    Ok(Json(json!({"witness": witness})).into_response())
 }
 
 /// Lane, action and index of the replica.
-fn parse_fault(value: &Value) -> Result<(usize, FaultAction, usize), FieldError> {
-    let error = |field: &str, limit: String| FieldError { field: field.to_owned(), limit };
+fn parse_fault(value: &Value) -> Result<(usize, FaultAction, usize), BoardError> {
     let lane = LANES.iter().position(|name| value["lane"] == *name);
-    let lane = lane.ok_or_else(|| error("lane", LANES.join(" or ")))?;
+    let lane = lane.ok_or_else(|| none_of("lane", &LANES))?;
     let action = value["action"].as_str().and_then(FaultAction::named);
-    let action = action.ok_or_else(|| {
-        error("action", format!("one of {}", FaultAction::ALL.map(FaultAction::name).join(", ")))
-    })?;
+    let action =
+        action.ok_or_else(|| none_of("action", &FaultAction::ALL.map(FaultAction::name)))?;
     if !action.is_of_replica() {
         return Ok((lane, action, 0));
     }
     let replica = value["replica"].as_u64().filter(|number| REPLICAS.contains(number));
-    let replica = replica.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| {
-        let (least, most) = (REPLICAS.start(), REPLICAS.end());
-        error("replica", format!("a whole number from {least} to {most}"))
-    })?;
+    let replica = replica.and_then(|number| usize::try_from(number).ok());
+    let replica = replica.ok_or_else(|| not_a_number("replica", &REPLICAS))?;
     Ok((lane, action, replica - 1))
 }
 
@@ -216,15 +218,27 @@ struct LogReader {
     _place: OwnedSemaphorePermit,
 }
 
-async fn stream_events(State(state): Board, headers: HeaderMap) -> Response {
-    let Ok(place) = state.streams.clone().try_acquire_owned() else {
+/// The query of the stream.
+#[derive(Debug, Deserialize)]
+struct StreamQuery {
+    /// The id of the last batch that the page has, if it was hidden meanwhile.
+    last: Option<String>,
+}
+
+async fn stream_events(
+    State(state): Board,
+    Query(query): Query<StreamQuery>,
+    headers: HeaderMap,
+) -> Result<Response, BoardError> {
+    let place = state.streams.clone().try_acquire_owned().map_err(|_| {
         let why = format!("{MAX_STREAMS} pages read already");
-        return refused(StatusCode::SERVICE_UNAVAILABLE, &why);
-    };
+        BoardError::new(ErrorCode::TooManyPages, why).with("most", MAX_STREAMS)
+    })?;
+    // The browser sends the header by itself when it reconnects.
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let reader = LogReader {
         growth: state.log.growth(),
-        position: last.and_then(parse_id).unwrap_or_default(),
+        position: last.or(query.last.as_deref()).and_then(parse_id).unwrap_or_default(),
         next_batch: Instant::now(),
         _place: place,
         state,
@@ -233,7 +247,7 @@ async fn stream_events(State(state): Board, headers: HeaderMap) -> Response {
         let event = reader.next().await?;
         Some((Ok::<_, std::convert::Infallible>(event), reader))
     });
-    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
 fn parse_id(id: &str) -> Option<LogPosition> {

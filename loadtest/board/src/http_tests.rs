@@ -1,51 +1,16 @@
 //! The server without servers behind it: what it refuses, and how its stream reads.
 
-use std::time::Duration;
-
 use axum::http::header;
-use reqwest::{Client, RequestBuilder, Response};
+use reqwest::Response;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::*;
 use crate::access::TOKEN_HEADER;
 use crate::event_log::Priority;
 use crate::setup::RaceSetup;
-
-/// How long anything may take here on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(20);
-
-/// A board whose orders are left to the test.
-struct TestBoard {
-    origin: String,
-    token: String,
-    log: Arc<EventLog>,
-    orders: Orders,
-    stop: CancellationToken,
-    client: Client,
-}
+use crate::test_board::TestBoard;
 
 impl TestBoard {
-    async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("bound");
-        let (log, stop) = (Arc::new(EventLog::default()), CancellationToken::new());
-        let (state, orders) = BoardState::new(Access::new(address), log.clone(), stop.clone());
-        let url = state.url();
-        let (origin, token) = url.split_once("/?token=").expect("a token");
-        let (origin, token) = (origin.to_owned(), token.to_owned());
-        let until = stop.clone().cancelled_owned();
-        let server = axum::serve(listener, router(state)).with_graceful_shutdown(until);
-        tokio::spawn(async move { server.await.expect("served") });
-        let client = Client::builder().read_timeout(DEADLINE).build().expect("a client");
-        Self { origin, token, log, orders, stop, client }
-    }
-
-    fn post(&self, path: &str, body: &Value) -> RequestBuilder {
-        let request = self.client.post(format!("{}/{path}", self.origin)).json(body);
-        request.header(TOKEN_HEADER, &self.token).header(header::ORIGIN, &self.origin)
-    }
-
     async fn events(&self, last: Option<&str>) -> EventReader {
         let url = format!("{}/events?token={}", self.origin, self.token);
         let request = self.client.get(url);
@@ -60,7 +25,7 @@ impl TestBoard {
 
     fn push(&self, events: impl IntoIterator<Item = usize>) {
         for event in events {
-            self.log.push(event.to_string(), Priority::Request);
+            self.log.push(event.to_string(), Priority::Fault);
         }
     }
 }
@@ -139,7 +104,7 @@ async fn a_slow_page_delays_neither_the_log_nor_another_page() {
     let many = 30_000;
     let long = |number: usize| format!("\"{number:020}\"");
     for number in 0..many {
-        board.log.push(long(number), Priority::Request);
+        board.log.push(long(number), Priority::Fault);
     }
     assert_eq!(board.log.left_out(), 0);
     let (read, _) = quick.read(many).await;
@@ -173,8 +138,8 @@ async fn pages_of_other_sites_start_no_race_and_inject_no_fault() {
         let response = board.client.get(format!("{}/{path}", board.origin)).send().await;
         assert_eq!(response.expect("an answer").status(), 403, "/{path} without the token");
     }
-    assert!(board.orders.races.try_recv().is_err(), "nothing was ordered");
-    assert!(board.orders.faults[0].try_recv().is_err(), "nothing was ordered");
+    assert!(board.requests.races.try_recv().is_err(), "nothing was ordered");
+    assert!(board.requests.faults[0].try_recv().is_err(), "nothing was ordered");
 }
 
 #[tokio::test]
@@ -184,7 +149,7 @@ async fn the_first_page_starts_a_race_and_no_other_begins_before_it_is_over() {
     let status = |response: Response| response.status().as_u16();
     let started = board.post("race", &first).send().await.expect("an answer");
     assert_eq!(status(started), 202);
-    let RaceOrder { setup, turn } = board.orders.races.recv().await.expect("an order");
+    let RaceRequest { setup, turn } = board.requests.races.recv().await.expect("an order");
     assert_eq!(setup, RaceSetup { seed: 9, ..RaceSetup::default() });
     board.log.begin("{}".to_owned());
     let late = board.post("race", &first).send().await.expect("an answer");
@@ -201,23 +166,31 @@ async fn the_first_page_starts_a_race_and_no_other_begins_before_it_is_over() {
 #[tokio::test]
 async fn bad_input_is_answered_with_its_field_and_limit() {
     let board = TestBoard::start().await;
-    for (path, body, field) in [
-        ("race", json!({"users": 1001}), "users"),
-        ("race", json!({"right": {"lock": "luck"}}), "right.lock"),
-        ("race", json!([]), "the body"),
-        ("fault", json!({"lane": "middle", "action": "freeze", "replica": 1}), "lane"),
-        ("fault", json!({"lane": "left", "action": "burn", "replica": 1}), "action"),
-        ("fault", json!({"lane": "left", "action": "freeze", "replica": 9}), "replica"),
+    for (path, body, code, field) in [
+        ("race", json!({"users": 1001}), "whole_number", "users"),
+        ("race", json!({"right": {"lock": "luck"}}), "one_of", "right.lock"),
+        ("race", json!({"left": {"x": 1}}), "unknown_field", "left.x"),
+        ("race", json!([]), "not_an_object", "body"),
+        ("fault", json!({"lane": "middle", "action": "freeze", "replica": 1}), "one_of", "lane"),
+        ("fault", json!({"lane": "left", "action": "burn", "replica": 1}), "one_of", "action"),
+        (
+            "fault",
+            json!({"lane": "left", "action": "freeze", "replica": 9}),
+            "whole_number",
+            "replica",
+        ),
     ] {
         let response = board.post(path, &body).send().await.expect("an answer");
         assert_eq!(response.status(), 400, "{body}");
         let answer: Value = response.json().await.expect("JSON");
-        assert_eq!(answer["field"], field, "{answer}");
-        assert!(answer["limit"].is_string(), "{answer}");
+        assert_eq!((&answer["code"], &answer["field"]), (&json!(code), &json!(field)), "{answer}");
+        assert!(answer["error"].is_string(), "{answer}");
     }
     let long = json!({"left": "x".repeat(MAX_BODY_BYTES)});
     let response = board.post("race", &long).send().await.expect("an answer");
     assert_eq!(response.status(), 413);
+    let answer: Value = response.json().await.expect("JSON");
+    assert_eq!((&answer["code"], &answer["most"]), (&json!("body_too_large"), &json!(4096)));
 }
 
 #[tokio::test]
@@ -230,4 +203,6 @@ async fn the_number_of_pages_that_read_is_bounded() {
     let url = format!("{}/events?token={}", board.origin, board.token);
     let one_more = board.client.get(url).send().await.expect("an answer");
     assert_eq!(one_more.status(), 503);
+    let answer: Value = one_more.json().await.expect("JSON");
+    assert_eq!((&answer["code"], &answer["most"]), (&json!("too_many_pages"), &json!(16)));
 }

@@ -9,17 +9,21 @@
 //! - the log of a race, from which any number of pages read ([`event_log`]), and its events
 //!   (`wire`);
 //! - the lanes (`lane`), and the race on them (`race`);
-//! - the server (`http`), which requests it refuses (`access`), the page (`page`).
+//! - the server (`http`), which requests it refuses (`access`) and how it says so
+//!   ([`board_error`]), the page (`page`).
 //!
 //! A page that is slow costs the load nothing: it has a position in the log, and no queue.
 
 mod access;
+pub mod board_error;
 pub mod event_log;
 mod http;
 mod lane;
 mod page;
 mod race;
 pub mod setup;
+#[cfg(test)]
+mod test_board;
 mod wire;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -60,12 +64,12 @@ impl Board {
             address.map_err(|error| Error::Setup(format!("no port for the board: {error}")))?;
         let log = Arc::new(EventLog::default());
         let arena = Arc::new(Arena::new(cluster, log.clone()));
-        let (state, orders) = BoardState::new(Access::new(address), log, stop.clone());
+        let (state, requests) = BoardState::new(Access::new(address), log, stop.clone());
         let url = state.url();
         let mut tasks = JoinSet::new();
         let (racing, stopped) = (arena.clone(), stop.clone());
         tasks.spawn(async move {
-            let races = Box::pin(racing.carry_out(orders));
+            let races = Box::pin(racing.serve(requests));
             stopped.run_until_cancelled(races).await.unwrap_or(());
         });
         let until = stop.clone().cancelled_owned();

@@ -12,12 +12,15 @@ const FRAME: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
 /// All texts of the page, by language.
 const STRINGS: &str = include_str!("page/strings.json");
-const SCRIPT: [&str; 6] = [
+const SCRIPT: [&str; 9] = [
     include_str!("page/words.js"),
     include_str!("page/model.js"),
     include_str!("page/draw.js"),
     include_str!("page/player.js"),
+    include_str!("page/bets.js"),
     include_str!("page/lane.js"),
+    include_str!("page/announce.js"),
+    include_str!("page/server.js"),
     include_str!("page/page.js"),
 ];
 /// A saved page may load nothing.
@@ -59,3 +62,7 @@ fn fill(nonce: &str, policy: &str, saved: &str) -> String {
 #[cfg(test)]
 #[path = "page_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "page_browser_tests.rs"]
+mod browser_tests;

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use loadtest_lab::faults::ReplicaState;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::board_error::ErrorCode;
 use crate::event_log::{EventLog, LogPosition, MAX_BYTES, Priority, RESERVE_BYTES};
 
 /// What issue of a saved race may have at most, in bytes.
@@ -58,7 +60,15 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let faults = faults.map(|action| format!("fault_{}", action.name()));
     let states = ["opening", "preparing", "running", "done", "failed"];
     let states = states.map(|state| format!("state_{state}"));
-    for key in rules.iter().chain(&faults).chain(&states) {
+    let errors = ErrorCode::ALL.map(|code| format!("error_{}", code.name()));
+    let replicas = ReplicaState::ALL.map(|state| format!("replica_{}", state.name()));
+    let more = ["no_answer"].map(|code| format!("error_{code}"));
+    let whys = ["guarded", "none", "local_user", "local_voucher", "user", "voucher"];
+    let whys = whys.map(|why| format!("why_{why}"));
+    let bets = ["holds", "oversells", "duplicates"].map(|outcome| format!("bet_{outcome}"));
+    let phases = ["begin", "witness", "healed", "failed"].map(|phase| format!("phase_{phase}"));
+    let all = [&rules[..], &faults, &states, &errors, &replicas, &more, &whys, &bets, &phases];
+    for key in &all.concat() {
         assert!(known.contains(key), "{key}");
     }
 }
@@ -69,7 +79,7 @@ fn a_saved_page_of_the_longest_race_is_one_small_file_that_loads_nothing() {
     log.begin(json!({"seed": 1}).to_string());
     let event = json!("<script>").to_string();
     while log.left_out() == 0 {
-        log.push(format!("[{event},{}]", "1".repeat(200)), Priority::Request);
+        log.push(format!("[{event},{}]", "1".repeat(200)), Priority::Begin);
     }
     log.push(json!("</script>{{script}}").to_string(), Priority::Race);
     let all = log.read(LogPosition::default(), usize::MAX).expect("all of it");

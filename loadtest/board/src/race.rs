@@ -10,13 +10,13 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::event_log::{EventLog, Priority};
-use crate::lane::{FaultOrder, Lane, LaneDeployment};
+use crate::lane::{FaultRequest, Lane, LaneDeployment};
 use crate::setup::{RaceSetup, USERS_PER_S};
 use crate::wire::{self, BOTH, LaneTap};
 
 /// A race that a page asked for.
 #[derive(Debug)]
-pub(crate) struct RaceOrder {
+pub(crate) struct RaceRequest {
     pub(crate) setup: RaceSetup,
     /// Held until the race is over: one race at a time.
     pub(crate) turn: OwnedSemaphorePermit,
@@ -24,9 +24,9 @@ pub(crate) struct RaceOrder {
 
 /// What pages ask for.
 #[derive(Debug)]
-pub(crate) struct Orders {
-    pub(crate) races: mpsc::Receiver<RaceOrder>,
-    pub(crate) faults: [mpsc::Receiver<FaultOrder>; 2],
+pub(crate) struct BoardRequests {
+    pub(crate) races: mpsc::Receiver<RaceRequest>,
+    pub(crate) faults: [mpsc::Receiver<FaultRequest>; 2],
 }
 
 /// The two lanes.
@@ -42,11 +42,11 @@ impl Arena {
         Self { cluster, log, lanes: [Lane::default(), Lane::default()] }
     }
 
-    /// Carries orders out until pages can give none any more. Faults happen during races.
-    pub(crate) async fn carry_out(&self, orders: Orders) {
-        let Orders { mut races, faults: [left, right] } = orders;
+    /// Serves requests until pages can send none any more. Faults happen during races.
+    pub(crate) async fn serve(&self, requests: BoardRequests) {
+        let BoardRequests { mut races, faults: [left, right] } = requests;
         let racing = async {
-            while let Some(RaceOrder { setup, turn }) = races.recv().await {
+            while let Some(RaceRequest { setup, turn }) = races.recv().await {
                 Box::pin(self.race(&setup)).await;
                 drop(turn);
             }
@@ -54,8 +54,8 @@ impl Arena {
         tokio::join!(racing, self.inject(0, left), self.inject(1, right));
     }
 
-    async fn inject(&self, lane: usize, mut faults: mpsc::Receiver<FaultOrder>) {
-        while let Some(FaultOrder { action, replica, reply }) = faults.recv().await {
+    async fn inject(&self, lane: usize, mut faults: mpsc::Receiver<FaultRequest>) {
+        while let Some(FaultRequest { action, replica, reply }) = faults.recv().await {
             // The page may have gone.
             let _ = reply.send(self.lanes[lane].inject(action, replica).await);
         }
@@ -68,21 +68,21 @@ impl Arena {
 
     async fn race(&self, setup: &RaceSetup) {
         let began = Instant::now();
-        self.log.begin(serde_json::to_string(setup).unwrap_or_default());
-        self.tell(BOTH, began, ("preparing", ""));
+        self.log.begin(setup.to_json());
+        self.push_state(BOTH, began, ("preparing", ""));
         match Box::pin(self.run(setup)).await {
-            Ok(zero) => {
+            Ok(race_start) => {
                 let left_out = match self.log.left_out() {
                     0 => String::new(),
                     count => count.to_string(),
                 };
-                self.tell(BOTH, zero, ("done", &left_out));
+                self.push_state(BOTH, race_start, ("done", &left_out));
             }
-            Err(error) => self.tell(BOTH, began, ("failed", &error.sentence())),
+            Err(error) => self.push_state(BOTH, began, ("failed", &error.sentence())),
         }
     }
 
-    fn tell(&self, lane: usize, began: Instant, state: (&str, &str)) {
+    fn push_state(&self, lane: usize, began: Instant, state: (&str, &str)) {
         self.log.push(wire::state(lane, began, state), Priority::Race);
     }
 
@@ -90,51 +90,57 @@ impl Arena {
     async fn run(&self, setup: &RaceSetup) -> Result<Instant> {
         let plans = [0, 1].map(|lane| setup.plan(lane));
         let [left, right] = &self.lanes;
+        for (index, (lane, plan)) in self.lanes.iter().zip(&plans).enumerate() {
+            for (replica, state) in lane.unfit_replicas(plan).await {
+                let replaced = wire::replaced(index, &replica, state);
+                self.log.push(replaced, Priority::Race);
+            }
+        }
         // If one fails, the other is not left half started.
         let (left_ready, right_ready) = tokio::join!(
             left.prepare(&self.cluster, 0, &plans[0]),
             right.prepare(&self.cluster, 1, &plans[1])
         );
         left_ready.and(right_ready)?;
-        let (lent_left, lent_right) = tokio::try_join!(left.lend(), right.lend())?;
+        let (left, right) = tokio::try_join!(left.deployment(), right.deployment())?;
         let (sale_left, sale_right) = tokio::try_join!(
-            WatchedSale::open(&lent_left.deployment, &plans[0], USERS_PER_S),
-            WatchedSale::open(&lent_right.deployment, &plans[1], USERS_PER_S)
+            WatchedSale::open(&left.deployment, &plans[0], f64::from(USERS_PER_S)),
+            WatchedSale::open(&right.deployment, &plans[1], f64::from(USERS_PER_S))
         )?;
-        let zero = Instant::now();
-        self.tell(BOTH, zero, ("running", ""));
-        let (left, right) = tokio::join!(
-            self.run_lane(0, zero, sale_left, &lent_left),
-            self.run_lane(1, zero, sale_right, &lent_right)
+        let race_start = Instant::now();
+        self.push_state(BOTH, race_start, ("running", ""));
+        let (left_run, right_run) = tokio::join!(
+            self.run_lane(0, race_start, sale_left, &left),
+            self.run_lane(1, race_start, sale_right, &right)
         );
-        left.and(right).map(|()| zero)
+        left_run.and(right_run).map(|()| race_start)
     }
 
     async fn run_lane(
         &self,
         index: usize,
-        zero: Instant,
+        race_start: Instant,
         mut sale: WatchedSale<'_>,
-        lent: &LaneDeployment,
+        deployment: &LaneDeployment,
     ) -> Result<()> {
         let lane = &self.lanes[index];
         let users: Vec<u64> = sale.users().collect();
         let recorder = sale.recorder();
-        let tap = LaneTap::new(index, (&recorder, zero), users.into_iter(), self.log.clone());
+        let tap = LaneTap::new(index, (&recorder, race_start), users.into_iter(), self.log.clone());
         sale.observe(tap.observer());
         lane.open(sale.recorder()).await;
         let figures = sale.run(&CancellationToken::new()).await;
-        let healed = lane.close(lent).await;
-        self.tell(index, zero, ("judging", ""));
+        let healed = lane.close(deployment).await;
+        self.push_state(index, race_start, ("judging", ""));
         let report = async {
             healed?;
             sale.judge(figures?).await
         };
         let report = report.await.inspect_err(|error| {
-            self.tell(index, zero, ("failed", &error.sentence()));
+            self.push_state(index, race_start, ("failed", &error.sentence()));
         })?;
-        self.log.push(wire::verdict(index, zero, &report), Priority::Race);
-        self.tell(index, zero, ("judged", ""));
+        self.log.push(wire::verdict(index, race_start, &report), Priority::Race);
+        self.push_state(index, race_start, ("judged", ""));
         Ok(())
     }
 }

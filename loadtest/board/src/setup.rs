@@ -1,17 +1,19 @@
 //! What a race is made of: two cells, a crowd, a stock and a seed. Each field has a limit, and an
 //! error names both.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 
+use clap::ValueEnum as _;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell_axes::{CellAxes, Load};
 use loadtest_lab::cell_plan::CellPlan;
 use loadtest_lab::lock::Lock;
-use loadtest_lab::watched_sale::watched_plan;
+use loadtest_lab::watched_sale::{REQUEST_TIMEOUT, watched_plan};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+use crate::board_error::{BoardError, ErrorCode};
 
 /// Users of a race.
 pub const USERS: RangeInclusive<u64> = 10..=1000;
@@ -24,7 +26,7 @@ pub const SEEDS: RangeInclusive<u64> = 0..=9_007_199_254_740_991;
 /// Simultaneous requests of each user.
 pub const REQUESTS_PER_USER: usize = 3;
 /// Users who arrive in a second.
-pub const USERS_PER_S: f64 = 25.0;
+pub const USERS_PER_S: u32 = 25;
 /// Extra work inside the locked section: long enough to be seen.
 const WORK_MS: u64 = 15;
 /// The names of the lanes.
@@ -43,21 +45,6 @@ pub struct RaceSetup {
     pub lanes: [CellAxes; 2],
 }
 
-/// A field that is missing, unknown or beyond its limit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FieldError {
-    /// Its name, for example `left.replicas`.
-    pub field: String,
-    /// What it may be.
-    pub limit: String,
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} must be {}", self.field, self.limit)
-    }
-}
-
 impl Default for RaceSetup {
     /// A lock of one process beside a distributed one. There is a unit for each user, so that only
     /// a second order of one user can oversell.
@@ -70,35 +57,38 @@ impl Default for RaceSetup {
 
 impl RaceSetup {
     /// Reads it from JSON; a field that is absent has its default.
-    pub fn parse(value: &Value) -> Result<Self, FieldError> {
+    pub fn parse(value: &Value) -> Result<Self, BoardError> {
         let mut setup = Self::default();
-        let fields = ["seed", "users", "stock", LANES[0], LANES[1]];
-        let object = members(value, "the race", &fields)?;
-        setup.seed = number(object, "seed", "seed", &SEEDS)?.unwrap_or(setup.seed);
-        setup.users = number(object, "users", "users", &USERS)?.unwrap_or(setup.users);
-        setup.stock = number(object, "stock", "stock", &STOCK)?.unwrap_or(setup.stock);
-        for (name, lane) in LANES.into_iter().zip(&mut setup.lanes) {
-            let Some(value) = object.get(name) else { continue };
-            let object = members(value, name, &["lock", "scope", "guards", "replicas"])?;
-            let field = |member: &str| format!("{name}.{member}");
-            lane.lock =
-                choice(object, "lock", &field("lock"), "a kind of lock")?.unwrap_or(lane.lock);
-            lane.scope =
-                choice(object, "scope", &field("scope"), "user or voucher")?.unwrap_or(lane.scope);
-            lane.guards =
-                choice(object, "guards", &field("guards"), "on or off")?.unwrap_or(lane.guards);
-            let replicas = number(object, "replicas", &field("replicas"), &REPLICAS)?;
-            lane.replicas =
-                replicas.and_then(|count| u16::try_from(count).ok()).unwrap_or(lane.replicas);
+        let race = Fields::of(value, "", &["seed", "users", "stock", LANES[0], LANES[1]])?;
+        setup.seed = race.number("seed", &SEEDS)?.unwrap_or(setup.seed);
+        setup.users = race.number("users", &USERS)?.unwrap_or(setup.users);
+        setup.stock = race.number("stock", &STOCK)?.unwrap_or(setup.stock);
+        let locks = Lock::value_variants().iter().map(|lock| lock.name()).collect::<Vec<_>>();
+        for (name, cell) in LANES.into_iter().zip(&mut setup.lanes) {
+            let Some(value) = race.object.get(name) else { continue };
+            let lane = Fields::of(value, name, &["lock", "scope", "guards", "replicas"])?;
+            cell.lock = lane.choice("lock", &locks)?.unwrap_or(cell.lock);
+            cell.scope = lane.choice("scope", &["user", "voucher"])?.unwrap_or(cell.scope);
+            cell.guards = lane.choice("guards", &["on", "off"])?.unwrap_or(cell.guards);
+            let replicas = lane.number("replicas", &REPLICAS)?;
+            cell.replicas =
+                replicas.and_then(|count| u16::try_from(count).ok()).unwrap_or(cell.replicas);
         }
         Ok(setup)
     }
 
+    /// The text by which pages and the log know the race.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
     /// The plan of that lane.
     pub(crate) fn plan(&self, lane: usize) -> CellPlan {
+        let users = usize::try_from(self.users).unwrap_or(usize::MAX);
         let load = Load {
-            users: usize::try_from(self.users).unwrap_or(usize::MAX),
+            users,
             stock: self.stock,
+            connections: most_in_flight().min(users.saturating_mul(REQUESTS_PER_USER)),
             requests_per_user: REQUESTS_PER_USER,
             work_ms: WORK_MS,
             ..Load::DEFAULT
@@ -107,43 +97,83 @@ impl RaceSetup {
     }
 }
 
-fn error(field: &str, limit: &str) -> FieldError {
-    FieldError { field: field.to_owned(), limit: limit.to_owned() }
+/// Requests that wait at the same time if no replica answers. With fewer connections a frozen
+/// replica would delay users who arrive later.
+fn most_in_flight() -> usize {
+    let users = u64::from(USERS_PER_S) * REQUEST_TIMEOUT.as_secs();
+    usize::try_from(users).unwrap_or(usize::MAX).saturating_mul(REQUESTS_PER_USER)
 }
 
-/// The members of an object that has no others than these.
-fn members<'a>(
-    value: &'a Value,
-    name: &str,
-    known: &[&str],
-) -> Result<&'a Map<String, Value>, FieldError> {
-    let object = value.as_object().ok_or_else(|| error(name, "an object"))?;
-    match object.keys().find(|key| !known.contains(&key.as_str())) {
-        Some(unknown) => Err(error(unknown, &format!("left out; known are {}", known.join(", ")))),
-        None => Ok(object),
+/// The members of an object that has no others than those that are known.
+struct Fields<'a> {
+    object: &'a Map<String, Value>,
+    /// The name of the object, empty for the body.
+    name: &'a str,
+}
+
+impl<'a> Fields<'a> {
+    fn of(value: &'a Value, name: &'a str, known: &[&str]) -> Result<Self, BoardError> {
+        let object = value.as_object().ok_or_else(|| not_an_object(name))?;
+        let fields = Self { object, name };
+        match object.keys().find(|key| !known.contains(&key.as_str())) {
+            Some(unknown) => Err(unknown_field(&fields.path(unknown), &known.join(", "))),
+            None => Ok(fields),
+        }
+    }
+
+    /// The name of a member in errors: that of the object stands before it.
+    fn path(&self, member: &str) -> String {
+        if self.name.is_empty() { member.to_owned() } else { format!("{}.{member}", self.name) }
+    }
+
+    fn number(
+        &self,
+        member: &str,
+        limits: &RangeInclusive<u64>,
+    ) -> Result<Option<u64>, BoardError> {
+        let Some(value) = self.object.get(member) else { return Ok(None) };
+        let within = value.as_u64().filter(|number| limits.contains(number));
+        within.map(Some).ok_or_else(|| not_a_number(&self.path(member), limits))
+    }
+
+    fn choice<T: DeserializeOwned>(
+        &self,
+        member: &str,
+        choices: &[&str],
+    ) -> Result<Option<T>, BoardError> {
+        let Some(value) = self.object.get(member) else { return Ok(None) };
+        let parsed = serde_json::from_value(value.clone());
+        parsed.map(Some).map_err(|_| none_of(&self.path(member), choices))
     }
 }
 
-fn number(
-    object: &Map<String, Value>,
-    member: &str,
-    field: &str,
-    limits: &RangeInclusive<u64>,
-) -> Result<Option<u64>, FieldError> {
-    let Some(value) = object.get(member) else { return Ok(None) };
-    let within = value.as_u64().filter(|number| limits.contains(number));
-    let limit = format!("a whole number from {} to {}", limits.start(), limits.end());
-    within.map(Some).ok_or_else(|| error(field, &limit))
+/// The field must be an object; an empty name is that of the body.
+pub(crate) fn not_an_object(field: &str) -> BoardError {
+    let field = if field.is_empty() { "body" } else { field };
+    BoardError::new(ErrorCode::NotAnObject, format!("{field} must be a JSON object"))
+        .with("field", field)
 }
 
-fn choice<T: DeserializeOwned>(
-    object: &Map<String, Value>,
-    member: &str,
-    field: &str,
-    limit: &str,
-) -> Result<Option<T>, FieldError> {
-    let Some(value) = object.get(member) else { return Ok(None) };
-    serde_json::from_value(value.clone()).map(Some).map_err(|_| error(field, limit))
+fn unknown_field(field: &str, known: &str) -> BoardError {
+    BoardError::new(ErrorCode::UnknownField, format!("unknown field {field}; allowed: {known}"))
+        .with("field", field)
+        .with("known", known)
+}
+
+/// The field must be a whole number within these limits.
+pub(crate) fn not_a_number(field: &str, limits: &RangeInclusive<u64>) -> BoardError {
+    let (least, most) = (*limits.start(), *limits.end());
+    let text = format!("{field} must be a whole number from {least} to {most}");
+    let error = BoardError::new(ErrorCode::WholeNumber, text).with("field", field);
+    error.with("least", least).with("most", most)
+}
+
+/// The field must be one of these words.
+pub(crate) fn none_of(field: &str, choices: &[&str]) -> BoardError {
+    let choices = choices.join(", ");
+    BoardError::new(ErrorCode::OneOf, format!("{field} must be one of {choices}"))
+        .with("field", field)
+        .with("choices", choices)
 }
 
 #[cfg(test)]
@@ -155,21 +185,26 @@ mod tests {
     #[test]
     fn an_error_names_the_field_and_its_limit() {
         for (value, said) in [
-            (json!([]), "the race must be an object"),
+            (json!([]), "body must be a JSON object"),
+            (json!({"left": 1}), "left must be a JSON object"),
+            (json!({"speed": 1}), "unknown field speed; allowed: seed, users, stock, left, right"),
             (json!({"users": 9}), "users must be a whole number from 10 to 1000"),
             (json!({"users": "many"}), "users must be a whole number from 10 to 1000"),
             (json!({"stock": 0}), "stock must be a whole number from 1 to 1000"),
             (json!({"seed": -1}), "seed must be a whole number from 0 to 9007199254740991"),
-            (json!({"left": {"lock": "luck"}}), "left.lock must be a kind of lock"),
-            (json!({"right": {"scope": "all"}}), "right.scope must be user or voucher"),
-            (json!({"right": {"guards": 1}}), "right.guards must be on or off"),
+            (
+                json!({"left": {"speed": 1}}),
+                "unknown field left.speed; allowed: lock, scope, guards, replicas",
+            ),
+            (json!({"right": {"scope": "all"}}), "right.scope must be one of user, voucher"),
+            (json!({"right": {"guards": 1}}), "right.guards must be one of on, off"),
             (json!({"left": {"replicas": 6}}), "left.replicas must be a whole number from 1 to 5"),
         ] {
             let error = RaceSetup::parse(&value).expect_err("beyond a limit");
             assert_eq!(error.to_string(), said, "{value}");
         }
-        let error = RaceSetup::parse(&json!({"speed": 1})).expect_err("unknown");
-        assert_eq!(error.field, "speed");
+        let error = RaceSetup::parse(&json!({"left": {"lock": "luck"}})).expect_err("unknown");
+        assert!(error.to_string().starts_with("left.lock must be one of none, local,"), "{error}");
     }
 
     #[test]
@@ -185,5 +220,14 @@ mod tests {
         let setup = RaceSetup::default();
         let [left, right] = [0, 1].map(|lane| setup.plan(lane));
         assert_eq!((left.load, left.seed), (right.load, right.seed));
+    }
+
+    #[test]
+    fn a_lane_whose_replicas_are_all_frozen_has_a_connection_for_each_request() {
+        let plan = RaceSetup { users: 1000, ..RaceSetup::default() }.plan(0);
+        // 25 users a second, 3 requests each, given up after 8 s.
+        assert_eq!(plan.load.connections, 600);
+        let small = RaceSetup { users: 10, ..RaceSetup::default() }.plan(0);
+        assert_eq!(small.load.connections, 30);
     }
 }

@@ -7,15 +7,20 @@
 //! - `["o" | "f" | "u", lane, t, n, replica, text, from, until, lost, wait]`: it ends with an
 //!   order, a refusal, or unknown. `text` is the order's id or the code. The last four are there if
 //!   a lock was held, at the earliest `wait` after the request left;
-//! - `["m", lane, t, name, phase, detail]`: a fault begins, is witnessed, or is healed;
+//! - `["m", lane, t, name, phase, detail]`: a fault begins, is witnessed, fails, or is healed;
+//! - `["r", lane, 0, replica, state]`: the lane got new servers, because that replica did not run;
 //! - `["s", lane, t, state, detail]`: a state of the lane; lane 2 is the race;
 //! - `["v", lane, t, verdict]`: the judge's verdict.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell::CellReport;
+use loadtest_lab::cell_axes::CellAxes;
+use loadtest_lab::faults::ReplicaState;
+use loadtest_lab::predict::Family;
 use loadtest_load::history::{Completion, Event, EventObserver, Recorder};
 use serde_json::{Value, json};
 
@@ -23,6 +28,8 @@ use crate::event_log::{EventLog, Priority};
 
 /// Proofs of a broken rule that a page gets.
 const MAX_PROOFS: usize = 5;
+/// Most characters of a code, and of the name of a replica, in an event.
+const MAX_TEXT: usize = 64;
 /// The lane of what concerns both.
 pub(crate) const BOTH: usize = 2;
 
@@ -31,64 +38,92 @@ pub(crate) const BOTH: usize = 2;
 pub(crate) struct LaneTap {
     lane: usize,
     /// The race's begin on the clock of the lane's history.
-    zero_ns: u64,
+    race_start_ns: u64,
     users: Arc<HashMap<u64, usize>>,
+    /// Requests whose begin is in the log and whose end is not: the connections bound them.
+    open: Arc<Mutex<HashSet<u32>>>,
     log: Arc<EventLog>,
 }
 
 impl LaneTap {
-    /// A tap on a lane whose race begins at `zero`; its users have their indexes.
+    /// A tap on a lane whose race begins at `race_start`; its users have their indexes.
     pub(crate) fn new(
         lane: usize,
-        (recorder, zero): (&Recorder, Instant),
+        (recorder, race_start): (&Recorder, Instant),
         users: impl Iterator<Item = u64>,
         log: Arc<EventLog>,
     ) -> Self {
         let users = users.zip(1..).collect();
-        Self { lane, zero_ns: recorder.since(zero), users: Arc::new(users), log }
+        Self {
+            lane,
+            race_start_ns: recorder.since(race_start),
+            users: Arc::new(users),
+            open: Arc::default(),
+            log,
+        }
     }
 
     /// The observer for the lane's recorder.
     pub(crate) fn observer(self) -> EventObserver {
-        EventObserver::new(move |event| {
-            let (text, priority) = match event {
-                Event::Invoke(invoke) => {
-                    let user = self.users.get(&invoke.u).copied().unwrap_or(0);
-                    let text =
-                        format!("[\"i\",{},{},{},{user}]", self.lane, self.at(invoke.t), invoke.n);
-                    (text, Priority::Request)
+        EventObserver::new(move |event| match event {
+            Event::Invoke(invoke) => {
+                let user = self.users.get(&invoke.u).copied().unwrap_or(0);
+                let text =
+                    format!("[\"i\",{},{},{},{user}]", self.lane, self.at(invoke.t), invoke.n);
+                if self.log.push(text, Priority::Begin) {
+                    self.open().insert(invoke.n);
                 }
-                Event::Ok(end) => (self.end("o", end), Priority::Request),
-                Event::Fail(end) => (self.end("f", end), Priority::Request),
-                Event::Unknown(end) => (self.end("u", end), Priority::Request),
-                Event::Mark(mark) => {
-                    let at = self.at(mark.t);
-                    let text = json!(["m", self.lane, at, mark.name, mark.phase, mark.detail]);
-                    (text.to_string(), Priority::Race)
-                }
-                _ => return,
-            };
-            self.log.push(text, priority);
+            }
+            Event::Ok(end) => self.push_end("o", end),
+            Event::Fail(end) => self.push_end("f", end),
+            Event::Unknown(end) => self.push_end("u", end),
+            Event::Mark(mark) => {
+                let at = self.at(mark.t);
+                let text = json!(["m", self.lane, at, mark.name, mark.phase, mark.detail]);
+                self.log.push(text.to_string(), Priority::Fault);
+            }
+            _ => {}
         })
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the end of a request, unless its begin was left out.
+    fn push_end(&self, sort: &str, end: &Completion<'_>) {
+        if self.open().remove(&end.n) {
+            self.log.push(self.end(sort, end), Priority::End);
+        }
     }
 
     /// Microseconds since the race began.
     fn at(&self, ns: u64) -> u64 {
-        ns.saturating_sub(self.zero_ns) / 1000
+        ns.saturating_sub(self.race_start_ns) / 1000
     }
 
     fn end(&self, sort: &str, end: &Completion<'_>) -> String {
         let text = match end.o.filter(|_| sort == "o") {
             Some(order) => json!(order.to_string()),
-            None => end.c.as_ref().map_or(Value::Null, |code| json!(code)),
+            None => short(end.c.as_deref()),
         };
-        let (lane, t, replica) = (self.lane, self.at(end.t), json!(end.r));
+        let (lane, t, replica) = (self.lane, self.at(end.t), short(end.r.as_deref()));
         let hold = end.h.map_or(String::new(), |[from, until]| {
             let (from, until, lost) = (self.at(from), self.at(until), u8::from(end.l));
             format!(",{from},{until},{lost},{}", end.w / 1000)
         });
         format!("[\"{sort}\",{lane},{t},{},{replica},{text}{hold}]", end.n)
     }
+}
+
+/// The begin of a text that a server has sent.
+fn short(text: Option<&str>) -> Value {
+    text.map_or(Value::Null, |text| json!(text.chars().take(MAX_TEXT).collect::<String>()))
+}
+
+/// A replica for which the lane got new servers before the race.
+pub(crate) fn replaced(lane: usize, replica: &str, state: ReplicaState) -> String {
+    json!(["r", lane, 0, replica, state.name()]).to_string()
 }
 
 /// A state of a lane or of the race.
@@ -123,10 +158,24 @@ pub(crate) fn verdict(lane: usize, began: Instant, report: &CellReport) -> Strin
         "p50_ms": report.p50_ms,
         "p99_ms": report.p99_ms,
         "predicted": report.predicted,
-        "because": report.because,
+        "why": why(report),
+        "invalid_because": report.invalid_because,
         "findings": findings,
     });
     json!(["v", lane, micros(began), verdict]).to_string()
+}
+
+/// What the lock of the cell can do: the page has its text.
+fn why(report: &CellReport) -> &'static str {
+    let CellAxes { lock, scope, guards, .. } = report.place;
+    match (guards, lock.family(), scope) {
+        (Guards::On, ..) => "guarded",
+        (_, Family::None, _) => "none",
+        (_, Family::Local, Scope::User) => "local_user",
+        (_, Family::Local, Scope::Voucher) => "local_voucher",
+        (_, _, Scope::User) => "user",
+        (_, _, Scope::Voucher) => "voucher",
+    }
 }
 
 fn micros(began: Instant) -> u64 {
@@ -136,11 +185,29 @@ fn micros(began: Instant) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event_log::LogPosition;
+
+    fn tap() -> LaneTap {
+        let log = Arc::new(EventLog::default());
+        log.begin("{}".to_owned());
+        let (users, open) = (Arc::default(), Arc::default());
+        LaneTap { lane: 1, race_start_ns: 1_000_000, users, open, log }
+    }
+
+    #[test]
+    fn the_end_of_a_request_whose_begin_was_left_out_is_left_out_too() {
+        let tap = tap();
+        tap.open().insert(7);
+        for n in [6, 7, 7] {
+            tap.push_end("f", &Completion { t: 5_000_000, n, ..Completion::default() });
+        }
+        let all = tap.log.read(LogPosition::default(), usize::MAX).expect("a race");
+        assert_eq!(all.events, r#"[["f",1,4000,7,null,null]]"#);
+    }
 
     #[test]
     fn an_end_has_its_hold_only_if_a_lock_was_held() {
-        let tap =
-            LaneTap { lane: 1, zero_ns: 1_000_000, users: Arc::default(), log: Arc::default() };
+        let tap = tap();
         let end = Completion { t: 5_000_000, n: 7, ..Completion::default() };
         assert_eq!(tap.end("u", &end), r#"["u",1,4000,7,null,null]"#);
         let held = Completion {

@@ -64,6 +64,7 @@ class LaneCanvas {
       this.drawRequest(request, { head, x, ...box(request) });
     }
     overlaps.forEach((one) => this.markOverlap(one, head, { x, box }));
+    this.drawMarks(lane, head, x, y);
     this.drawRows(rows);
     this.nameOverlaps(lane, overlaps, { x, y });
     context.fillStyle = palette.ink;
@@ -107,11 +108,23 @@ class LaneCanvas {
       context.fillRect(from, y(one.replica) + 1, to - from, ROW - 1);
       context.fillStyle = palette.fault;
       context.fillRect(from, y(one.replica) + 1, 2, ROW - 1);
-      context.fillText(t(`span_${one.kind}`), from + 30, y(one.replica) + 3);
+      const label = t(`span_${one.kind}`);
+      const isWide = to - from > context.measureText(label).width + 34;
+      if (isWide || one.to > head) context.fillText(label, from + 30, y(one.replica) + 3);
     }
-    for (const one of lane.marks.filter((it) => it.name === 'flush-redis' && it.t <= head)) {
-      context.fillStyle = palette.fault;
-      context.fillRect(x(one.t), 0, 2, this.height);
+  }
+
+  /** Faults of all replicas, faults that failed, restarts, and what was healed. */
+  drawMarks(lane, head, x, y) {
+    const context = this.context;
+    context.fillStyle = palette.fault;
+    for (const one of lane.marks.filter((it) => it.t <= head && x(it.t) >= 0)) {
+      const glyph = markGlyph(one);
+      if (!one.replica) context.fillRect(x(one.t), 0, 2, this.height);
+      if (!glyph) continue;
+      const top = one.replica ? y(one.replica) : 0;
+      context.fillRect(x(one.t), top + 1, 1, ROW - 1);
+      context.fillText(glyph, x(one.t) + 3, top + ROW - 14);
     }
   }
 
@@ -208,6 +221,13 @@ class LaneCanvas {
       context.fillText(text, at + 3, row + 3);
     }
   }
+}
+
+/** The sign of a mark; none for a begin, which has its shade, and for its witness. */
+function markGlyph({ action, phase }) {
+  if (phase === 'failed') return '!';
+  if (phase !== 'healed') return '';
+  return action === 'restart' ? '↻' : '✓';
 }
 
 /** Which lock two held at once, and where. */

@@ -10,6 +10,13 @@ function element(tag, text, name = '') {
   return made;
 }
 
+/** What the laboratory says in English in every language. */
+function english(text) {
+  const made = element('span', text, 'detail');
+  made.lang = 'en';
+  return made;
+}
+
 /** Sets a text only if it is another one: a screen reader need not hear it again. */
 function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
@@ -22,7 +29,7 @@ function cellText({ scope, guards, replicas }) {
 }
 
 class LaneView {
-  constructor(name, { inject, jump }) {
+  constructor(name, { inject, jump, bet }) {
     const template = document.getElementById('lane-template');
     this.root = template.content.firstElementChild.cloneNode(true);
     this.name = name;
@@ -33,10 +40,12 @@ class LaneView {
     this.root.setAttribute('aria-labelledby', `title-${name}`);
     this.canvas = new LaneCanvas(this.root.querySelector('canvas'));
     this.faults = this.root.querySelector('.faults');
+    this.bets = new BetPanel(this.root.querySelector('.bets'), (outcome) => bet(name, outcome));
     for (const action of [...REPLICA_FAULTS, 'flush-redis']) {
       const button = element('button', '');
       button.type = 'button';
       button.dataset.t = `fault_${action}`;
+      button.disabled = true;
       button.addEventListener('click', () => this.press(action));
       this.faults.append(button);
     }
@@ -45,9 +54,15 @@ class LaneView {
 
   async press(action) {
     const replica = Number(this.faults.querySelector('select').value);
+    this.answer(t('fault_asked', { fault: t(`fault_${action}`) }));
+    const { text, lang } = await this.inject({ lane: this.name, action, replica });
+    this.answer(text, lang);
+  }
+
+  /** Shows what became of a button that was pressed. */
+  answer(text, lang = '') {
     const answer = this.root.querySelector('.answer');
-    answer.textContent = t('fault_asked', { fault: t(`fault_${action}`) });
-    answer.textContent = await this.inject({ lane: this.name, action, replica });
+    [answer.lang, answer.textContent] = [lang, text];
   }
 
   /** Shows another race. */
@@ -61,7 +76,7 @@ class LaneView {
       return option;
     });
     select.replaceChildren(...options);
-    this.root.querySelector('.answer').textContent = '';
+    this.answer('');
     this.root.querySelector('.verdict').hidden = true;
     this.translate();
   }
@@ -87,6 +102,7 @@ class LaneView {
     this.updateLog(head);
     // The verdict is that of the end: it is not told while an earlier moment is shown.
     this.updateVerdict(head);
+    this.bets.update(lane, lane.isJudgedAt(head));
   }
 
   updateCounters(head) {
@@ -116,8 +132,10 @@ class LaneView {
     if (this.shown.log === end) return;
     this.shown.log = end;
     const rows = lane.notes.slice(Math.max(0, end - MAX_LOG), end).reverse().map((note) => {
-      const row = element('li', '', note.kind === 'fault' ? 'fault' : 'violation');
+      const isFault = note.kind === 'fault' || note.kind === 'replaced';
+      const row = element('li', '', isFault ? 'fault' : 'violation');
       row.append(element('time', seconds(note.t)), element('span', this.noteText(note)));
+      if (note.detail) row.append(english(note.detail));
       return row;
     });
     if (!rows.length) rows.push(element('li', t('nothing_yet')));
@@ -129,13 +147,16 @@ class LaneView {
     if (note.kind === 'overlap') {
       return t('note_overlap', { what: overlapText(this.lane, note.one) });
     }
+    if (note.kind === 'replaced') {
+      return t('note_replaced', { replica: note.replica, state: t(`replica_${note.state}`) });
+    }
     const fault = [t(`fault_${note.action}`), note.replica].filter(Boolean).join(' ');
-    return t(`phase_${note.phase}`, { fault, detail: note.detail });
+    return t(`phase_${note.phase}`, { fault });
   }
 
   updateVerdict(head) {
     const { verdict, known } = this.lane;
-    const isDue = Boolean(verdict) && head >= Math.max(...this.lane.orders.slice(-1), 0);
+    const isDue = this.lane.isJudgedAt(head);
     const box = this.root.querySelector('.verdict');
     box.hidden = !isDue;
     if (!isDue || this.shown.verdict === known) return;
@@ -148,17 +169,27 @@ class LaneView {
     const broken = verdict.findings.filter((finding) => !finding.held);
     box.querySelector('.broken').replaceChildren(...broken.map((one) => this.brokenRow(one)));
     const held = verdict.findings.filter((finding) => finding.held);
-    box.querySelector('summary').textContent = t('held', { count: held.length });
+    this.updateInvalid(box.querySelector('.invalid'), verdict.invalid_because);
+    box.querySelector('.rules summary').textContent = t('held', { count: held.length });
     const words = held.map(({ rule }) => element('li', `✓ ${t(`rule_${rule}`)}`));
     box.querySelector('.held').replaceChildren(...words);
+  }
+
+  /** Why the load was no real load, as the comparison counts it. */
+  updateInvalid(box, reasons) {
+    box.hidden = !reasons.length;
+    box.querySelector('summary').textContent = t('invalid', { count: reasons.length });
+    box.querySelector('ul').replaceChildren(...reasons.map((reason) => {
+      const row = element('li', '');
+      row.append(english(reason));
+      return row;
+    }));
   }
 
   /** A broken rule, with buttons that lead to the requests that prove it. */
   brokenRow({ rule, detail, proofs }) {
     const row = element('li', '');
-    const figures = element('span', ` ${detail} `, 'detail');
-    figures.lang = 'en';
-    row.append(element('b', `✗ ${t(`rule_${rule}`)}`), figures);
+    row.append(element('b', `✗ ${t(`rule_${rule}`)}`), english(` ${detail} `));
     const { scope, guards } = this.lane.cell;
     const isUnprotected = rule === 'stock_adds_up' && scope === 'user' && guards === 'off';
     if (isUnprotected) row.append(element('span', t('why_stock'), 'detail'));

@@ -23,8 +23,8 @@ const MAX_SLOTS = 16;
 /** Holds of one lock that a new one is compared with. */
 const COMPARED = 64;
 const MAX_OVERLAPS = 4000;
-const OPENS = { freeze: 'frozen', kill: 'down', 'cut-redis': 'cut' };
-const CLOSES = { thaw: ['frozen'], restart: ['frozen', 'down'], 'heal-redis': ['cut'] };
+const OPENS = { freeze: 'frozen', kill: 'down', restart: 'down', 'cut-redis': 'cut' };
+const CLOSES = { thaw: ['frozen'], restart: ['down'], 'heal-redis': ['cut'] };
 
 class LaneModel {
   constructor(cell, stock) {
@@ -37,6 +37,8 @@ class LaneModel {
     this.orders = [];
     this.seconds = [];
     this.firstOrders = new Map();
+    /** Pairs of a user's first order and another one, by the time of the other. */
+    this.secondOrders = [];
     this.holds = new Map();
     this.overlaps = [];
     this.noted = new Set();
@@ -45,7 +47,8 @@ class LaneModel {
     this.notes = [];
     this.slots = new Map();
     this.verdict = null;
-    this.state = '';
+    /** What the reader has bet on. */
+    this.bets = [];
     this.known = 0;
   }
 
@@ -54,8 +57,8 @@ class LaneModel {
     if (sort === 'i') this.invoke(t, ...rest);
     else if (sort === 'm') this.mark(t, ...rest);
     else if (sort === 'v') [this.verdict] = rest;
-    else if (sort === 's') [this.state] = rest;
-    else this.end(sort, t, ...rest);
+    else if (sort === 'r') this.note(0, 'replaced', { replica: rest[0], state: rest[1] });
+    else if (sort !== 's') this.end(sort, t, ...rest);
   }
 
   invoke(start, n, user) {
@@ -131,22 +134,28 @@ class LaneModel {
       const second = request.end < first.end ? first : request;
       second.isSecond = true;
       insertSorted(this.seconds, second.end);
-      const { n: other } = second === request ? first : request;
-      this.note(second.end, 'second', { user: request.user, n: second.n, other });
+      const earlier = second === request ? first : request;
+      insertSorted(this.secondOrders, { earlier, second }, (it) => it.second.end);
+      this.note(second.end, 'second', { user: request.user, n: second.n, other: earlier.n });
     }
   }
 
   mark(t, name, phase, detail) {
     const [action, replica] = name.split(' ');
-    this.marks.push({ t, name, phase });
-    if (phase !== 'begin' || detail) this.note(t, 'fault', { action, replica, phase, detail });
+    this.marks.push({ t, action, replica, phase });
+    this.note(t, 'fault', { action, replica, phase, detail });
+    // What is killed is no longer frozen.
+    if (phase === 'begin' && OPENS[action] === 'down') this.close(['frozen'], replica, t);
     if (phase === 'begin' && OPENS[action]) {
       this.spans.push({ kind: OPENS[action], replica, from: t, to: Infinity });
     }
-    for (const kind of (phase === 'healed' && CLOSES[action]) || []) {
-      this.spans.filter((it) => it.kind === kind && it.replica === replica && it.to > t)
-        .forEach((it) => { it.to = t; });
-    }
+    if (phase === 'healed') this.close(CLOSES[action] ?? [], replica, t);
+  }
+
+  /** Ends the spans of these kinds. */
+  close(kinds, replica, t) {
+    this.spans.filter((it) => kinds.includes(it.kind) && it.replica === replica && it.to > t)
+      .forEach((it) => { it.to = t; });
   }
 
   note(t, kind, values) {
@@ -164,6 +173,11 @@ class LaneModel {
 
   get violatedAt() {
     return Math.min(this.oversoldAt, this.secondAt);
+  }
+
+  /** Whether all that the verdict is about is shown at that time. */
+  isJudgedAt(t) {
+    return Boolean(this.verdict) && t >= Math.max(...this.orders.slice(-1), 0);
   }
 
   soldUntil(t) {
@@ -205,7 +219,7 @@ class RaceModel {
     const [sort, lane, t, state, detail] = event;
     if (lane < this.lanes.length) {
       this.lanes[lane].add(event);
-      if (sort !== 's' && sort !== 'v') insertSorted(this.times, t);
+      if ('iofum'.includes(sort)) insertSorted(this.times, t);
     } else {
       [this.state, this.detail] = [state, detail];
     }

@@ -1,27 +1,25 @@
 // Connects the parts: the stream, the form, the controls, the keyboard.
 
 const LANES = ['left', 'right'];
-const token = new URLSearchParams(location.search).get('token') ?? '';
 const saved = JSON.parse(document.getElementById('saved').textContent);
 const isReplay = saved !== null;
 const calm = matchMedia('(prefers-reduced-motion: reduce)');
 /** Between two pictures where motion is to be reduced. */
 const CALM_MS = 500;
-const RECONNECT_MS = 3000;
 const get = (id) => document.getElementById(id);
 
 const player = new Player();
 let model = null;
 let span = Number(get('window').value);
-let isLost = false;
-let announced = new Set();
+/** A race of the address that waits for the one that runs. */
+let wanted = null;
+/** Bets on the race that was asked for. */
+let betsOfForm = {};
 
 const jump = (time) => player.show(time);
-const views = LANES.map((name) => new LaneView(name, { inject, jump }));
-
-function announce(text) {
-  get('live').textContent = text;
-}
+const views = LANES.map((name) => new LaneView(name, { inject, jump, bet }));
+const announcer = new Announcer(get('live'));
+const stream = new EventStream({ take, refresh: refreshState });
 
 // The race in the address: `seed=1&users=200&stock=200&left=local,user,off,3&right=...`.
 
@@ -49,13 +47,15 @@ function addressOf(setup) {
 
 function fillForm(setup) {
   const form = get('form');
-  for (const name of ['seed', 'users', 'stock']) form.elements[name].value = setup[name];
-  setup.lanes.forEach((cell, index) => {
-    const fields = form.querySelector(`[data-lane="${LANES[index]}"]`);
-    for (const [name, value] of Object.entries(cell)) {
+  for (const name of ['seed', 'users', 'stock'].filter((one) => one in setup)) {
+    form.elements[name].value = setup[name];
+  }
+  for (const lane of LANES) {
+    const fields = form.querySelector(`[data-lane="${lane}"]`);
+    for (const [name, value] of Object.entries(setup[lane] ?? {})) {
       fields.querySelector(`[name="${name}"]`).value = value;
     }
-  });
+  }
 }
 
 /** A number field as a number; what is none is sent as it is, and the server names the limit. */
@@ -82,14 +82,6 @@ function fieldOf(name) {
   return get('form').querySelector(selector);
 }
 
-/** What an error of the server says: the field and its limit, if it has one. */
-function problemText(answer) {
-  if (!answer.field) return answer.error ?? t('failed');
-  const [first, member] = answer.field.split('.');
-  const name = member ? `${t(first)}: ${t(member)}` : t(first);
-  return t('limit', { field: name, limit: answer.limit });
-}
-
 function showProblem(answer) {
   const marked = get('form').querySelectorAll('[aria-invalid]');
   marked.forEach((it) => it.removeAttribute('aria-invalid'));
@@ -101,36 +93,51 @@ function showProblem(answer) {
   }
 }
 
-// What the page asks the board for.
-
-async function post(path, body) {
-  const headers = { 'content-type': 'application/json', 'x-board-token': token };
-  try {
-    const response = await fetch(path, { method: 'POST', headers, body: JSON.stringify(body) });
-    return { ok: response.ok, answer: await response.json() };
-  } catch {
-    return { ok: false, answer: { error: t('unreachable') } };
-  }
-}
-
 async function startRace(setup) {
   const { ok, answer } = await post('race', setup);
   showProblem(ok ? null : answer);
+  return answer;
+}
+
+/** The race of the address. It waits if another one runs; without one, any race may be shown. */
+async function openAddress() {
+  const setup = setupOfAddress();
+  const isLink = Object.keys(setup).length > 0;
+  wanted = null;
+  const { code } = await startRace({ ...setup, ...(isLink ? { link: true } : { first: true }) });
+  if (code !== 'race_running') return;
+  wanted = setup;
+  fillForm(setup);
 }
 
 async function inject(fault) {
   const { ok, answer } = await post('fault', fault);
-  return ok ? answer.witness : problemText(answer);
+  return ok ? { text: answer.witness, lang: 'en' } : { text: problemText(answer), lang: '' };
+}
+
+function bet(name, outcome) {
+  if (!model) return;
+  const at = model.state === 'running' ? model.known : 0;
+  const index = LANES.indexOf(name);
+  if (placeBet(model.lanes[index], outcome, at)) return;
+  views[index].answer(t('bets_full', { most: MAX_BETS }));
 }
 
 // Events.
 
 function begin(race, setup) {
   model = new RaceModel(race, setup);
+  model.lanes.forEach((lane, index) => {
+    const outcome = betsOfForm[LANES[index]];
+    if (outcome) placeBet(lane, outcome, 0);
+  });
+  betsOfForm = {};
   player.restart();
-  announced = new Set();
+  announcer.restart();
   views.forEach((view, index) => view.reset(model.lanes[index]));
-  fillForm(setup);
+  if (wanted) return;
+  const [left, right] = setup.lanes;
+  fillForm({ ...setup, left, right });
   if (!isReplay) history.replaceState(null, '', location.search + addressOf(setup));
 }
 
@@ -141,35 +148,22 @@ function take({ race, setup, events }) {
   refreshState();
 }
 
-function connect() {
-  const source = new EventSource(`events?token=${encodeURIComponent(token)}`);
-  source.addEventListener('message', (message) => {
-    isLost = false;
-    take(JSON.parse(message.data));
-  });
-  source.addEventListener('open', () => {
-    isLost = false;
-    refreshState();
-  });
-  source.addEventListener('error', () => {
-    isLost = true;
-    refreshState();
-    // A refused stream is not asked for again by the browser.
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RECONNECT_MS);
-  });
-}
-
 function refreshState() {
   const state = model?.state ?? 'opening';
   const isBusy = Boolean(model) && !model.isOver;
   const detail = model?.detail ?? '';
   // The log of a race has a bound; what was beyond it is counted.
   const more = state === 'done' && detail ? ` ${t('left_out', { count: detail })}` : '';
-  setText(get('state'), isLost ? t('unreachable') : t(`state_${state}`, { detail }) + more);
-  get('state').classList.toggle('failed', isLost || state === 'failed');
-  get('start').disabled = isBusy || isLost;
+  const { problem } = stream;
+  const text = problem ? problemText(problem) : t(`state_${state}`, { detail }) + more;
+  setText(get('state'), text);
+  get('state').classList.toggle('failed', Boolean(problem) || state === 'failed');
+  get('start').disabled = isBusy || Boolean(problem);
   get('save').setAttribute('aria-disabled', String(!model));
-  views.forEach((view) => view.setFaults(state === 'running' && !isLost));
+  views.forEach((view) => {
+    view.setFaults(state === 'running' && !problem);
+    view.bets.setEnabled(isBusy);
+  });
 }
 
 // Time.
@@ -181,15 +175,16 @@ function drawTicks() {
     for (const time of [lane.oversoldAt, lane.secondAt]) {
       if (time <= player.limit(model)) ticks.push([time, LANES[index]]);
     }
-    for (const { t: time, phase } of lane.marks) {
-      if (phase !== 'witness') ticks.push([time, 'fault']);
+    for (const mark of lane.marks) {
+      const glyph = markGlyph(mark);
+      if (glyph || mark.phase === 'begin') ticks.push([mark.t, glyph ? 'glyph' : 'fault', glyph]);
     }
   });
   const key = `${end} ${ticks.length}`;
   if (get('ticks').dataset.key === key) return;
   get('ticks').dataset.key = key;
-  get('ticks').replaceChildren(...ticks.map(([time, name]) => {
-    const tick = element('i', '', name);
+  get('ticks').replaceChildren(...ticks.map(([time, name, glyph = '']) => {
+    const tick = element('i', glyph, name);
     tick.style.left = `${(time / end) * 100}%`;
     return tick;
   }));
@@ -206,22 +201,24 @@ function refreshTime() {
   drawTicks();
 }
 
-/** Tells what a reader who does not see the lanes has to know, each once. */
+/** Announces what a reader who does not see the lanes has to know, each once. */
 function announceNews() {
   model.lanes.forEach((lane, index) => {
-    const say = (key, text) => {
-      if (announced.has(key + index)) return;
-      announced.add(key + index);
-      announce(`${t(LANES[index])}: ${text}`);
-    };
+    const say = (key, text) => announcer.once(key + index, `${t(LANES[index])}: ${text}`);
     if (lane.secondAt <= player.head) {
       say('second', t('news_second', { at: seconds(lane.secondAt) }));
     }
     if (lane.oversoldAt <= player.head) {
       say('oversold', t('news_oversold', { at: seconds(lane.oversoldAt) }));
     }
-    if (lane.verdict && player.head >= lane.known) say('verdict', t('outcome', lane.verdict));
+    if (!lane.isJudgedAt(player.head)) return;
+    say('verdict', t('outcome', lane.verdict));
+    lane.bets.forEach((one) => {
+      const { text, why } = betResult(lane, one);
+      say(`bet${one.at}`, `${text} ${why}`);
+    });
   });
+  announcer.flush();
 }
 
 let lastFrame = performance.now();
@@ -259,6 +256,9 @@ get('scrubber').addEventListener('input', (event) => {
 });
 get('form').addEventListener('submit', (event) => {
   event.preventDefault();
+  const form = get('form');
+  const bets = LANES.map((name) => [name, form.querySelector(`[data-lane="${name}"] .bet`).value]);
+  [wanted, betsOfForm] = [null, Object.fromEntries(bets)];
   startRace(setupOfForm());
 });
 get('save').addEventListener('click', (event) => { if (!model) event.preventDefault(); });
@@ -267,17 +267,22 @@ get('language').addEventListener('click', () => {
   translate();
 });
 const KEYS = { ' ': 'play', ',': 'back', '.': 'step', v: 'jump', l: 'latest' };
+// Keys of one character belong to the lanes and the time: nowhere else do they do anything.
 addEventListener('keydown', (event) => {
-  const isField = event.target.closest?.('input:not([type=range]), select, button, a, summary');
-  const action = KEYS[event.key];
-  if (!model || isField || !action || event.ctrlKey || event.metaKey || event.altKey) return;
+  const { target, key } = event;
+  const isStage = target.closest?.('#lanes, #time') && !target.closest('.log');
+  const isField = target.closest?.('input:not([type=range]), select');
+  const isPressed = key === ' ' && target.closest?.('button, a, summary');
+  const action = KEYS[key];
+  if (!model || !isStage || isField || isPressed || !action) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
   actions[action]();
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', readPalette);
 // Another race was pasted into the address.
 addEventListener('hashchange', () => {
-  if (!isReplay && location.hash.includes('=')) startRace(setupOfAddress());
+  if (!isReplay && location.hash.includes('=')) openAddress();
 });
 // The address keeps what is raced.
 document.querySelector('.skip').addEventListener('click', (event) => {
@@ -303,6 +308,6 @@ requestAnimationFrame(frame);
 if (isReplay) {
   take(saved);
 } else {
-  connect();
-  startRace({ ...setupOfAddress(), first: true });
+  stream.start();
+  openAddress();
 }
