@@ -154,8 +154,7 @@ fn a_replica_that_dies_is_reported_and_reaped() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut up = UpProcess::start(&["--replicas", "2", "--scope", "voucher"]);
     up.line_with(&[" run --voucher "]);
-    for (name, rest) in
-        [("r2", "HAProxy uses 1 replica"), ("r1", "no replica is left, so HAProxy")]
+    for (name, rest) in [("r2", "HAProxy uses 1 replica"), ("r1", "no replica is left, so HAProxy")]
     {
         let (pid, command_line) = up.replica(name);
         assert!(command_line.contains("--lock redisson --lock-scope voucher"), "{command_line}");
