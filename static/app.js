@@ -13,7 +13,7 @@ import * as vouchers from './vouchers.js';
 const VIEWS = ['vouchers', 'orders'];
 
 let trouble = ''; // why the service cannot be reached
-let notice = ''; // such as why the user was logged out
+let notice = ''; // the key of a text, such as why the user was logged out
 let shown = ''; // the name of the view
 
 /** "#/orders/17" -> { name: 'orders', id: '17' }; null for other fragments, such as "#main". */
@@ -57,15 +57,13 @@ function wake() {
 }
 
 function drawBanner() {
-  const parts = [navigator.onLine ? '' : t('banner.offline'), notice];
+  const parts = [navigator.onLine ? '' : t('banner.offline'), notice && t(notice)];
   if (navigator.onLine) parts.push(trouble);
   setText(byId('banner'), parts.filter(Boolean).join(' '));
 }
 
 // What was said before stays in its language; all else is drawn anew.
 function redraw() {
-  notice = '';
-  trouble = '';
   drawTitle();
   drawAccount(session.session());
   drawBanner();

@@ -32,7 +32,7 @@ export async function request(method, path, options = {}) {
   for (const listener of listeners) listener(answer);
   // A 401 for a token that was replaced meanwhile does not end the new session.
   if (answer.status === 401 && sentWith && session.session() === sentWith) {
-    session.end(t('account.ended'));
+    session.end('account.ended');
   }
   return answer;
 }

@@ -2,7 +2,7 @@
 
 const STRINGS = await (await fetch('/strings.json', { cache: 'no-cache' })).json();
 const LOCALES = { en: 'en-GB', zh: 'zh-CN' };
-const KEY = 'seckill.language';
+const LANGUAGE_STORAGE_KEY = 'seckill.language';
 
 const listeners = new Set();
 let language = preferred();
@@ -10,7 +10,7 @@ let language = preferred();
 function preferred() {
   let chosen = null;
   try {
-    chosen = localStorage.getItem(KEY);
+    chosen = localStorage.getItem(LANGUAGE_STORAGE_KEY);
   } catch {
     // The browser's languages decide.
   }
@@ -47,7 +47,7 @@ function other() {
 export function switchLanguage() {
   language = other();
   try {
-    localStorage.setItem(KEY, language);
+    localStorage.setItem(LANGUAGE_STORAGE_KEY, language);
   } catch {
     // The language lasts until the page is left.
   }

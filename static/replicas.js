@@ -31,7 +31,7 @@ function chip({ replica, status, ms, method, path, failure }) {
   const name = failure ? t('answers.none') : replica || t('answers.no_replica');
   const item = el('li', 'chip');
   item.append(el('span', 'dot'), el('span', 'chip-name', name), el('span', 'chip-ms', `${ms} ms`));
-  item.title = `${method} ${path.split('?')[0]}: ${failure || `status ${status}`}`;
+  item.title = `${method} ${path.split('?')[0]}: ${failure ? t('answers.none') : status}`;
   item.dataset.tone = failure || !replica ? 'none' : toneOf(replica);
   if (failure || status >= 500) item.classList.add('bad');
   return item;

@@ -12,7 +12,7 @@ export function session() {
   return current;
 }
 
-/** Calls the listener with the session (or null) and a notice (or '') at each change. */
+/** Calls the listener with the session (or null) and a notice's key (or '') at each change. */
 export function onChange(listener) {
   listeners.add(listener);
 }
@@ -24,7 +24,7 @@ export function begin({ token, user }) {
   tell('');
 }
 
-/** Logs out; the notice says why, and is empty if the user asked for it. */
+/** Logs out; the notice is the key of a text that says why, empty if the user asked for it. */
 export function end(notice = '') {
   if (!current) return;
   current = null;

@@ -25,6 +25,7 @@ let pollTimer = 0;
 let tickTimer = 0;
 let polledMs = -Infinity;
 let failures = 0;
+let lastFailure = null; // the answer that the banner explains
 let round = 0; // of polling: an answer of an earlier round must not start a second chain
 let callbacks = { openLogin() {}, setBanner() {} };
 
@@ -69,6 +70,7 @@ export function refresh() {
 /** Draws all tickets anew, in another language; what a slip says is taken away. */
 export function redraw() {
   setText(byId('no-tickets'), t('ticket.none'));
+  drawBanner();
   for (const ticket of tickets.values()) {
     if (!ticket.buying) ticket.hush();
     ticket.redraw();
@@ -83,18 +85,25 @@ async function poll() {
   if (ofRound !== round) return;
   if (answer.status === 200 && Array.isArray(answer.body?.vouchers)) {
     failures = 0;
-    callbacks.setBanner('');
+    lastFailure = null;
     show(answer.body.vouchers);
   } else {
     failures += 1;
+    lastFailure = answer;
   }
+  drawBanner();
   const delayMs = pollDelayMs(answer);
-  if (failures > 0) {
-    // No seconds in this text: screen readers read each change of it.
-    const why = explain({ ...answer, retryAfterS: null });
-    callbacks.setBanner(t(tickets.size ? 'banner.trouble_old' : 'banner.trouble', { why }));
-  }
   pollTimer = setTimeout(poll, delayMs);
+}
+
+function drawBanner() {
+  if (!lastFailure) {
+    callbacks.setBanner('');
+    return;
+  }
+  // No seconds in this text: screen readers read each change of it.
+  const why = explain({ ...lastFailure, retryAfterS: null });
+  callbacks.setBanner(t(tickets.size ? 'banner.trouble_old' : 'banner.trouble', { why }));
 }
 
 function pollDelayMs(answer) {

@@ -10,6 +10,15 @@ use std::time::{Duration, Instant};
 use support::fresh_name;
 use support::mysql::{locks_on, own, server, try_now, waiting};
 
+/// The database of this test program, for `user:password`.
+fn server_for(login: &str) -> MySqlServer {
+    let own = own().url();
+    let (_, place) = own.split_once('@').expect("a login");
+    let (url, acquire) = (format!("mysql://{login}@{place}"), Duration::from_secs(4));
+    let options = MySqlServerOptions { url, pool_size: 2, acquire };
+    MySqlServer::with_own_pool(&options).expect("an address")
+}
+
 async fn names(locks: &Locks, prefix: &str, limit: usize) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), None);
     loop {
@@ -183,4 +192,35 @@ async fn a_holder_that_waits_for_another_row_and_waiters_behind_waiters_are_show
     for task in tasks {
         task.abort();
     }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_end_the_holders_connection_is_denied_and_the_lock_stays() {
+    let server = server().await;
+    for statement in [
+        "CREATE USER IF NOT EXISTS 'reader'@'%' IDENTIFIED BY 'reader'",
+        "GRANT SELECT ON locks.* TO 'reader'@'%'",
+        "GRANT PROCESS ON *.* TO 'reader'@'%'",
+    ] {
+        sqlx::raw_sql(statement).execute(server.pool()).await.expect("a user");
+    }
+    let readers = server_for("reader:reader");
+    let holders = locks_on(LockKind::MysqlNamed, &server);
+    let name = fresh_name();
+    let guard = holders.lock(&name, &try_now()).await.expect("the lock");
+
+    let readers = locks_on(LockKind::MysqlNamed, &readers);
+    let seen = readers.inspect(&name).await.expect("an answer");
+    let holder = seen.state.holders().first().expect("a holder").id.clone();
+    let refused = readers.force_release(&name, &holder).await;
+    assert!(matches!(refused, Err(LockError::AccessDenied(_))), "{refused:?}");
+    assert_eq!(holders.inspect(&name).await.expect("an answer").state, seen.state);
+    guard.release().await.expect("a release");
+}
+
+#[tokio::test]
+async fn a_login_that_is_refused_is_denied_access() {
+    let server = server_for("reader-of-none:wrong");
+    let seen = locks_on(LockKind::MysqlNamed, &server).inspect(&fresh_name()).await;
+    assert!(matches!(seen, Err(LockError::AccessDenied(_))), "{seen:?}");
 }

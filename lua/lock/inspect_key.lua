@@ -25,6 +25,9 @@ if fields ~= 1 then
   return {kind, left, fields, 0}
 end
 local owner = redis.call('HKEYS', key)[1]
+if not owner then -- its only field has expired
+  return {kind, left, 0, 0}
+end
 local bytes = #owner + redis.call('HSTRLEN', key, owner)
 if bytes > most then
   return {kind, left, fields, bytes}

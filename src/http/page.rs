@@ -102,6 +102,15 @@ mod tests {
         let mut used = keys_between('\'', &scripts);
         used.extend(keys_between('"', &markup));
         used.retain(|key| !key.starts_with("seckill."));
+        // Keys that are made of a code, of the tables of words.js.
+        let words = text_of("words.js");
+        for (group, table) in [("refused", "REFUSED"), ("settle", "SETTLED")] {
+            let table = words.split_once(&format!("const {table} = {{")).expect("a table").1;
+            let rows = table.split("};").next().unwrap_or_default().lines();
+            for (code, _) in rows.filter_map(|row| row.trim().split_once(": '")) {
+                used.extend([format!("{group}.{code}"), format!("{group}.{code}_title")]);
+            }
+        }
         let missing: Vec<_> = used.iter().filter(|key| !english.contains_key(*key)).collect();
         assert!(missing.is_empty(), "no text: {missing:?}");
         let is_composed = |key: &str| {

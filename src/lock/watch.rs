@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::failure::{Failure, SERVER_FAILED};
@@ -11,7 +12,7 @@ use super::held_list::{LockLists, print_out};
 use crate::config::LockLs;
 
 /// From the end of a list to the next one.
-const PAUSE: Duration = Duration::from_secs(1);
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// The most lines of a terminal that are drawn.
 const MAX_LINES: usize = 500;
 /// Clears a terminal.
@@ -21,11 +22,14 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub(super) async fn watch(config: &LockLs) -> Result<u8, Failure> {
     let mut lists = LockLists::new(config)?;
     let (mut interrupt, mut terminate) =
-        (on(SignalKind::interrupt())?, on(SignalKind::terminate())?);
+        (listen_for(SignalKind::interrupt())?, listen_for(SignalKind::terminate())?);
     let print = async {
         loop {
-            print_out(&screen(lists.draw().await?, io::stdout().is_terminal()))?;
-            sleep(PAUSE).await;
+            let text = screen(lists.draw().await?, io::stdout().is_terminal());
+            // A reader that has stopped must not hold up the signals.
+            let printed = spawn_blocking(move || print_out(&text)).await;
+            printed.map_err(|error| Failure::new(SERVER_FAILED, error.to_string()))??;
+            sleep(LIST_INTERVAL).await;
         }
     };
     tokio::select! {
@@ -35,7 +39,7 @@ pub(super) async fn watch(config: &LockLs) -> Result<u8, Failure> {
     }
 }
 
-fn on(kind: SignalKind) -> Result<Signal, Failure> {
+fn listen_for(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::new(SERVER_FAILED, format!("no signals: {error}")))
 }
 

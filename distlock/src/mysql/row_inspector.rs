@@ -96,23 +96,27 @@ struct RowWaits {
     waiters: BTreeSet<u64>,
 }
 
-/// By the row's key, as the server writes it. Waits whose row the server does not tell are left
-/// out.
-fn by_row(waits: Vec<RowWait>) -> HashMap<String, RowWaits> {
+/// By the row's key, as the server writes it, and whether waits are left out whose row the server
+/// does not tell.
+fn by_row(waits: Vec<RowWait>) -> (HashMap<String, RowWaits>, bool) {
     let mut rows: HashMap<String, RowWaits> = HashMap::new();
+    let mut is_cut = false;
     for RowWait { row, waiter, holder } in waits {
-        let Some(row) = row else { continue };
+        let Some(row) = row else {
+            is_cut = true;
+            continue;
+        };
         let known = rows.entry(row).or_default();
         known.holder = known.holder.or(holder);
         known.waiters.insert(waiter);
     }
-    rows
+    (rows, is_cut)
 }
 
 /// What the server's lists say of all rows.
 struct RowLockLists {
     waits: HashMap<String, RowWaits>,
-    /// Whether there are more waits than are read.
+    /// Whether there are more waits than these.
     is_cut: bool,
     is_any_row_locked: bool,
 }
@@ -132,15 +136,14 @@ pub(crate) struct RowPosition {
 
 impl RowLockLists {
     /// Fails with the reason if the server has no such lists, does not show them to this user, or
-    /// shows old ones only.
-    async fn read(
-        server: &MySqlServer,
-        session: &mut MySqlSession,
-    ) -> Result<Result<Self, &'static str>, StatementError> {
+    /// shows old ones only. The caller has no connection of the pool meanwhile: it may wait for
+    /// others who read, and they for a connection.
+    async fn read(server: &MySqlServer) -> Result<Result<Self, &'static str>, StatementError> {
         let mut last_read = server.shared.row_lists_read.lock().await;
+        let mut session = MySqlSession::open(server.pool()).await?;
         session.pin();
         session.execute_raw(BEGIN_SQL).await?;
-        let lists = match Self::read_new(&mut last_read, session).await {
+        let lists = match Self::read_new(&mut last_read, &mut session).await {
             Err(failure) if is_not_told(&failure) => Err(NOT_TOLD),
             lists => lists?,
         };
@@ -174,8 +177,8 @@ impl RowLockLists {
 
     fn of(rows: &[MySqlRow], is_any_row_locked: bool) -> Result<Self, StatementError> {
         let waits = rows.iter().map(RowWait::of).collect::<Result<_, _>>()?;
-        let is_cut = rows.len() >= MAX_WAITS;
-        Ok(Self { waits: by_row(waits), is_cut, is_any_row_locked })
+        let (waits, is_cut) = by_row(waits);
+        Ok(Self { waits, is_cut: is_cut || rows.len() >= MAX_WAITS, is_any_row_locked })
     }
 }
 
@@ -243,7 +246,9 @@ impl LockInspector for RowInspector {
                 ..Self::snapshot(name.to_string(), LockState::Free)
             });
         }
-        let lists = RowLockLists::read(&self.server, &mut session).await?;
+        drop(session);
+        let lists = RowLockLists::read(&self.server).await?;
+        let mut session = MySqlSession::open(self.server.pool()).await?;
         Ok(Self::read(&mut session, &lists, name).await?)
     }
 
@@ -263,6 +268,7 @@ impl LockInspector for RowInspector {
         let query = sqlx::query(sqlx::AssertSqlSafe(format!("{ROWS_SQL} LIMIT {limit}")));
         let query = query.bind(after).bind(like_prefix(prefix));
         let rows = free_without_table(session.fetch_all(query).await)?;
+        drop(session);
         if rows.is_empty() {
             return Ok(LockPage { locks: Vec::new(), next: None });
         }
@@ -270,9 +276,10 @@ impl LockInspector for RowInspector {
         let lists = if let Some(lists) = recent {
             lists
         } else {
-            let lists = RowLockLists::read(&self.server, &mut session).await?;
+            let lists = RowLockLists::read(&self.server).await?;
             Arc::new(RecentLists { lists, read_at: Instant::now() })
         };
+        let mut session = MySqlSession::open(self.server.pool()).await?;
         let mut locks = Vec::new();
         let mut last = None;
         for row in &rows {
@@ -317,6 +324,6 @@ mod tests {
             wait(Some("0x61"), 3, Some(1)),
         ];
         let wanted = RowWaits { holder: Some(1), waiters: [2, 3].into() };
-        assert_eq!(by_row(waits), [("0x61".to_owned(), wanted)].into());
+        assert_eq!(by_row(waits), ([("0x61".to_owned(), wanted)].into(), true));
     }
 }

@@ -24,6 +24,9 @@ pub(crate) type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 /// The longest time for one call that does not wait in the server.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
+const NO_SUCH_DATABASE_RIGHT: u16 = 1044;
+const LOGIN_REFUSED: u16 = 1045;
+
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum StatementError {
@@ -58,10 +61,11 @@ impl From<StatementError> for LockError {
     fn from(failure: StatementError) -> Self {
         match failure {
             StatementError::NoConnection(reason) => Self::NoConnection(reason),
-            // The login, the database, a table, a column, a right.
-            StatementError::Answer { number: 1044 | 1045 | 1142 | 1143 | 1227, text } => {
-                Self::AccessDenied(text)
-            }
+            // The login, the database, another user's connection, a table, a column, a right.
+            StatementError::Answer {
+                number: LOGIN_REFUSED | NO_SUCH_DATABASE_RIGHT | 1095 | 1142 | 1143 | 1227,
+                text,
+            } => Self::AccessDenied(text),
             StatementError::Answer { number, text } => Self::Backend(format!("{number}: {text}")),
             StatementError::Broken(reason) => Self::Backend(reason),
             StatementError::Silent => Self::Backend("the database did not answer in time".into()),
@@ -111,7 +115,13 @@ impl MySqlSession {
             sqlx::Error::PoolTimedOut => StatementError::NoConnection(
                 "all of the pool are in use, or the database cannot be reached".into(),
             ),
-            error => StatementError::NoConnection(error.to_string()),
+            error => match StatementError::from(error) {
+                refused if refused.has_number(LOGIN_REFUSED) => refused,
+                refused if refused.has_number(NO_SUCH_DATABASE_RIGHT) => refused,
+                StatementError::Answer { text, .. } => StatementError::NoConnection(text),
+                StatementError::Broken(reason) => StatementError::NoConnection(reason),
+                failure => failure,
+            },
         })?;
         Ok(Self { connection: Some(connection), in_doubt: false, pinned: false })
     }

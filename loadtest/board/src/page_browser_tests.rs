@@ -115,6 +115,15 @@ fn set_hidden(hidden: bool) -> String {
     )
 }
 
+/// Waits until the page has drawn what it knows.
+const NEXT_PICTURE: &str =
+    "return new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))";
+
+/// Collects what the line of the state says.
+const COLLECT_STATES: &str = "const state = document.getElementById('state'); window.states = []; \
+    new MutationObserver(() => window.states.push(state.textContent)) \
+    .observe(state, { childList: true, characterData: true, subtree: true })";
+
 fn verdict(orders: u64, duplicates: u64, why: &str) -> Value {
     json!({
         "orders": orders, "stock": 300, "oversold": 0, "duplicates": duplicates, "why": why,
@@ -163,11 +172,13 @@ async fn faults_errors_and_verdicts_are_told_in_the_language_of_the_reader() {
     }
 
     page.click("#language").await;
-    let log = page.text("#lane-left .log").await;
+    let log = "document.querySelector('#lane-left .log').textContent";
     for words in ["重启 r2：失败", "恢复 Redis r3：已完成", "竞赛开始前 r2 已冻结"]
     {
-        assert!(log.contains(words), "{words}: {log}");
+        page.shows(&format!("{log}.includes('{words}')")).await;
     }
+    let answer = page.text("#lane-left .answer").await;
+    assert_eq!(answer, "不能执行“冻结”：r1 已冻结。", "as the rest of the page");
     let foreign = "document.querySelectorAll('#lane-left .log [lang=en]').length";
     assert_eq!(page.browser.run(&format!("return {foreign}")).await, 5, "marks are English");
     page.browser.run("document.querySelector('[name=users]').value = '5000'").await;
@@ -175,6 +186,9 @@ async fn faults_errors_and_verdicts_are_told_in_the_language_of_the_reader() {
     let told = "document.getElementById('problem').textContent === \
                 '用户数必须是 10 到 1000 之间的整数。'";
     page.shows(told).await;
+    page.click("#language").await;
+    let problem = page.text("#problem").await;
+    assert_eq!(problem, "Users must be a whole number from 10 to 1000.");
     let logged = page.browser.logged().await;
     assert!(logged.iter().all(|line| line.contains("409") || line.contains("400")), "{logged:?}");
 }
@@ -236,13 +250,58 @@ async fn a_bet_is_decided_at_the_verdict_with_what_was_seen() {
     assert!(left.ends_with(why), "{left}");
     let right = page.text("#lane-right .placed").await;
     assert!(right.starts_with("✓ Your bet “holds” on the whole race was right."), "{right}");
-    let after = "✗ Your bet “oversells” on what follows 0.160 s was wrong. Oversold: 0.";
+    let after = "✗ Your bet “oversells” on what follows 0.160 s was wrong. \
+                 Acknowledged orders beyond the stock: 0.";
     assert!(right.contains(after), "{right}");
     let said = "document.getElementById('live').textContent.includes('Left: Your bet “dup')";
     page.shows(said).await;
     page.click("#language").await;
     let placed = "document.querySelector('#lane-left .placed').textContent";
     page.shows(&format!("{placed}.includes('预测正确')")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bet_that_an_order_of_an_unknown_time_may_decide_is_undecided() {
+    let mut page = OpenPage::open("").await;
+    let _race = page.begin().await;
+    page.push(&[json!(["s", 2, 0, "running", ""])]);
+    page.push(&purchases());
+    page.push(&[json!(["m", 1, 160_000, "freeze r1", "begin", ""])]);
+    page.shows("document.getElementById('clock').textContent.endsWith('/ 0.160 s')").await;
+    page.click("#lane-left .bets [data-t=bet_holds]").await;
+    page.click("#lane-right .bets [data-t=bet_duplicates]").await;
+    page.shows("document.querySelector('#lane-right .bets [aria-pressed=true]')").await;
+    page.push(&[json!(["i", 1, 170_000, 2, 1]), json!(["u", 1, 890_000, 2, null, null])]);
+    page.end([verdict(2, 1, "local_user"), verdict(2, 1, "user")]).await;
+    page.shows("document.querySelector('#lane-right .placed b')").await;
+    // All orders of the left lane were acknowledged before the bet.
+    let left = page.text("#lane-left .placed").await;
+    assert!(left.starts_with("✓ Your bet “holds” on what follows 0.160 s was right."), "{left}");
+    let right = page.text("#lane-right .placed").await;
+    let undecided = "? Your bet “duplicates” on what follows 0.160 s is undecided.";
+    assert!(right.starts_with(undecided), "{right}");
+    let unsure = "The database has 2 orders; the times of 1 of them are known.";
+    assert!(right.contains(unsure), "{right}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bet_of_a_refused_start_is_on_no_race() {
+    let mut page = OpenPage::open("").await;
+    let first = page.begin().await;
+    page.push(&[json!(["s", 2, 0, "failed", "planned"])]);
+    drop(first.turn);
+    page.shows("!document.getElementById('start').disabled").await;
+    let bet = "document.querySelector('[data-lane=left] .bet').value = 'holds'; \
+               document.querySelector('[name=users]').value = '5000'";
+    page.browser.run(bet).await;
+    page.click("#start").await;
+    page.shows("document.getElementById('problem').textContent.startsWith('Users must')").await;
+    // Another page starts a race.
+    page.board.log.begin(RaceSetup { seed: 7, ..RaceSetup::default() }.to_json());
+    page.push(&[json!(["s", 2, 0, "preparing", ""])]);
+    page.shows("location.hash.startsWith('#seed=7&')").await;
+    page.browser.run(NEXT_PICTURE).await;
+    assert_eq!(page.text("#lane-left .placed").await, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,16 +332,20 @@ async fn a_page_says_that_the_board_is_full_and_a_hidden_page_takes_no_place() {
         readers.push(page.board.client.get(&events).send().await.expect("an answer"));
     }
     page.push(&[json!(["s", 2, 0, "running", ""])]);
+    page.browser.run(COLLECT_STATES).await;
     page.browser.run(&set_hidden(false)).await;
     let full = "document.getElementById('state').textContent.startsWith('The board is full: 16')";
     page.shows(full).await;
     drop(readers);
     let running = "document.getElementById('state').textContent === 'The race is running.'";
     page.shows(running).await;
+    let states = page.browser.run("return window.states").await.to_string();
+    assert_eq!(states.matches("The board is full").count(), 1, "{states}");
+    assert!(!states.contains("The board does not answer"), "{states}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_opens_its_own_race_and_waits_for_one_that_runs() {
+async fn a_link_opens_its_own_race_and_fills_the_form_while_another_runs() {
     let cells = "left=none,voucher,off,2&right=redlock,user,on,1";
     let link = format!("#seed=5&users=60&stock=10&{cells}");
     let mut page = OpenPage::open(&link).await;
@@ -306,5 +369,8 @@ async fn a_link_opens_its_own_race_and_waits_for_one_that_runs() {
     drop(turn);
     page.browser.command("/refresh", json!({})).await;
     page.shows("document.querySelector('[name=seed]').value === '6'").await;
+    let answered = "performance.getEntriesByName(new URL('race', location).href)\
+                    .some((it) => it.responseEnd > 0)";
+    page.shows(answered).await;
     assert!(page.board.requests.races.try_recv().is_err(), "what can be replayed stays");
 }

@@ -276,6 +276,8 @@ impl CellSpec {
         };
         match self.fault {
             Some(FaultKind::RollingRestart) => 150 + restarted * u64::from(self.place.replicas),
+            // No purchase passes a point once the voucher is sold out.
+            Some(FaultKind::Failpoint) => 2 * default_load,
             _ => default_load,
         }
     }

@@ -9,7 +9,7 @@ use super::lock_run::{Bench, until};
 use super::run;
 use crate::support::servers;
 
-const HOLD: &str = "touch held; sleep 60";
+const HOLD: &str = "touch held; sleep 600";
 
 fn redis_kinds() -> impl Iterator<Item = LockKind> {
     LockKind::ALL.into_iter().filter(|kind| kind.backend() == Backend::Redis)
@@ -32,9 +32,10 @@ fn shipped() -> String {
 fn held(bench: &Bench, kind: LockKind) -> (String, super::lock_run::RunningCommand) {
     let name = format!("lock:{} {kind}", bench.name);
     let file = format!("held-{kind}");
-    let script = format!("touch '{}'; sleep 60", bench.path(&file).display());
-    let line = ["lock", "run", "--kind", kind.as_str(), "--name", &name, "--", "sh", "-c", &script];
-    let running = bench.start_line(&line.map(str::to_owned));
+    let script = format!("touch '{}'; sleep 600", bench.path(&file).display());
+    let flags = ["--kind", kind.as_str(), "--name", &name, "--lease", "5m"];
+    let line = [&["lock", "run"][..], &flags, &["--", "sh", "-c", &script]].concat();
+    let running = bench.start_line(&line.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
     bench.until_there(&file);
     (name, running)
 }

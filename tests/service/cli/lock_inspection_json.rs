@@ -64,7 +64,8 @@ fn every_field_of_the_json_is_on_the_page_with_its_type_and_no_other_is() {
     let mut running = Vec::new();
     for kind in ["redisson", "getset-timestamp", "mysql-table", "fair", "set-nx"] {
         bench.name = format!("{prefix} {kind}");
-        running.push(bench.start(&["--kind", kind], &format!("touch held-{kind}; sleep 60")));
+        let hold = format!("touch held-{kind}; sleep 600");
+        running.push(bench.start(&["--kind", kind, "--lease", "5m"], &hold));
         bench.until_there(&format!("held-{kind}"));
     }
     bench.name = format!("{prefix} fair");

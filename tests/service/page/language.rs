@@ -61,6 +61,6 @@ async fn a_refusal_of_the_service_is_told_in_chinese_by_its_code() {
     visit.wait_for("#phone").await;
     visit.fill("#phone", "+1 390-000-0016").await;
     visit.click("#phone-form [type=submit]").await;
-    visit.wait_for_text("#phone-error", "请求体不合规则").await;
+    visit.wait_for_text("#phone-error", "请求体不符合要求").await;
     visit.wait_for_text("#phone-error", "phone").await;
 }

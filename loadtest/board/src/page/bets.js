@@ -1,7 +1,13 @@
 // Bets of the reader on a lane: what happens after the bet, until the race is over. A bet that is
 // placed before the race is about all of it.
 
-const OUTCOMES = ['holds', 'oversells', 'duplicates'];
+/** The violations that an outcome is about. */
+const VIOLATIONS = {
+  holds: ['oversold', 'second'],
+  oversells: ['oversold'],
+  duplicates: ['second'],
+};
+const OUTCOMES = Object.keys(VIOLATIONS);
 const MAX_BETS = 5;
 
 /** Places a bet, which replaces the last one unless a fault came in between; whether it counts. */
@@ -14,19 +20,28 @@ function placeBet(lane, outcome, at) {
   return true;
 }
 
-/** What happened after a bet. Of a whole race the judge says it. */
+/**
+ * The units oversold after a bet, the users who bought twice after it, and which of these two
+ * counts may be too low. The judge counts them for a whole race. For a part of it, acknowledged
+ * orders are counted: the database does not tell when the others were written.
+ */
 function afterBet(lane, at) {
-  if (at === 0) return { oversold: lane.verdict.oversold, second: lane.verdict.duplicates };
-  const [orders, second] = [lane.orders.slice(lane.stock), lane.seconds]
-    .map((times) => times.filter((time) => time > at).length);
-  return { oversold: orders, second };
+  const judged = { oversold: lane.verdict.oversold, second: lane.verdict.duplicates };
+  if (at === 0) return { ...judged, unsure: [] };
+  const oversold = lane.orders.slice(lane.stock).filter((time) => time > at).length;
+  const pairs = lane.secondOrders.filter(({ second }) => second.end > at);
+  const second = new Set(pairs.map((pair) => pair.second.user)).size;
+  const hasOthers = lane.verdict.orders > lane.orders.length;
+  const unsure = Object.keys(judged).filter((name) => hasOthers && judged[name] > 0);
+  return { oversold, second, unsure };
 }
 
-/** Whether that is what was bet on. */
-function isRight(outcome, { oversold, second }) {
-  if (outcome === 'oversells') return oversold > 0;
-  if (outcome === 'duplicates') return second > 0;
-  return oversold === 0 && second === 0;
+/** `right`, `wrong`, or `undecided` if orders of an unknown time may decide it. */
+function decide(outcome, after) {
+  const violations = VIOLATIONS[outcome];
+  const isViolated = violations.some((name) => after[name] > 0);
+  if (!isViolated && violations.some((name) => after.unsure.includes(name))) return 'undecided';
+  return isViolated === (outcome !== 'holds') ? 'right' : 'wrong';
 }
 
 /** How two purchases of one user both came through, as far as replicas told. */
@@ -39,12 +54,16 @@ function secondOrderText(lane, { earlier, second }) {
   }
   const lost = [earlier, second].find((it) => it.lost);
   if (lost) return t('why_lost', { ...values, n: lost.n, r: lost.replica });
-  return t(earlier.from === undefined ? 'why_nothing_told' : 'why_no_overlap', values);
+  const areTold = earlier.from !== undefined && second.from !== undefined;
+  return t(areTold ? 'why_no_overlap' : 'why_not_told', values);
 }
 
 /** Why it came so: the first violation that was seen, and what the lock can do. */
-function whyText(lane, at, { oversold, second }) {
+function whyText(lane, at, { oversold, second, unsure }) {
   const texts = [];
+  if (unsure.length) {
+    texts.push(t('why_unsure', { orders: lane.verdict.orders, known: lane.orders.length }));
+  }
   const pair = lane.secondOrders.find((it) => it.second.end > at);
   if (second && pair) texts.push(secondOrderText(lane, pair));
   const units = lane.cell.scope === 'voucher' && lane.overlaps.find((it) => it.from > at);
@@ -52,21 +71,25 @@ function whyText(lane, at, { oversold, second }) {
     texts.push(t('why_units', { n: units.a.n, other: units.b.n }));
   }
   const faults = lane.marks.filter((it) => it.phase === 'begin' && it.t >= at);
-  if (!oversold && !second && faults.length) {
+  if (!oversold && !second && !unsure.length && faults.length) {
     texts.push(t('why_faults', { count: faults.length }));
   }
   return [...texts, t(`why_${lane.verdict.why}`)].join(' ');
 }
 
-/** A bet that is decided, in the language of the reader. */
+/** What became of a bet at the verdict, in the language of the reader. */
 function betResult(lane, { outcome, at }) {
   const after = afterBet(lane, at);
-  const right = isRight(outcome, after);
+  const decision = decide(outcome, after);
   const when = at === 0 ? t('bet_race') : t('bet_after', { at: seconds(at) });
   const bet = t(`bet_${outcome}`);
-  const text = t(right ? 'bet_right' : 'bet_wrong', { bet, when, ...after });
-  return { right, text, why: whyText(lane, at, after) };
+  const counts = t(at === 0 ? 'bet_counts' : 'bet_counts_acknowledged', after);
+  const text = t(`bet_${decision}`, { bet, when, counts });
+  return { decision, text, why: whyText(lane, at, after) };
 }
+
+const DECISION_SIGNS = { right: '✓', wrong: '✗', undecided: '?' };
+const DECISION_CLASSES = { right: 'good', wrong: 'bad', undecided: '' };
 
 /** The bets of a lane: three buttons, and what became of them. */
 class BetPanel {
@@ -106,9 +129,9 @@ class BetPanel {
   }
 
   result(lane, bet) {
-    const { right, text, why } = betResult(lane, bet);
+    const { decision, text, why } = betResult(lane, bet);
     const row = element('li', '');
-    row.append(element('b', `${right ? '✓' : '✗'} ${text}`, right ? 'good' : 'bad'));
+    row.append(element('b', `${DECISION_SIGNS[decision]} ${text}`, DECISION_CLASSES[decision]));
     row.append(' ', element('span', why, 'detail'));
     return row;
   }

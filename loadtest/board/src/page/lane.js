@@ -33,6 +33,7 @@ class LaneView {
     const template = document.getElementById('lane-template');
     this.root = template.content.firstElementChild.cloneNode(true);
     this.name = name;
+    this.answerText = () => '';
     this.jump = jump;
     this.inject = inject;
     this.root.id = `lane-${name}`;
@@ -54,15 +55,16 @@ class LaneView {
 
   async press(action) {
     const replica = Number(this.faults.querySelector('select').value);
-    this.answer(t('fault_asked', { fault: t(`fault_${action}`) }));
+    this.answer(() => t('fault_asked', { fault: t(`fault_${action}`) }));
     const { text, lang } = await this.inject({ lane: this.name, action, replica });
     this.answer(text, lang);
   }
 
-  /** Shows what became of a button that was pressed. */
+  /** Shows what became of a button that was pressed: a text in the language of the reader. */
   answer(text, lang = '') {
+    this.answerText = text;
     const answer = this.root.querySelector('.answer');
-    [answer.lang, answer.textContent] = [lang, text];
+    [answer.lang, answer.textContent] = [lang, text()];
   }
 
   /** Shows another race. */
@@ -76,7 +78,7 @@ class LaneView {
       return option;
     });
     select.replaceChildren(...options);
-    this.answer('');
+    this.answer(() => '');
     this.root.querySelector('.verdict').hidden = true;
     this.translate();
   }
@@ -84,6 +86,7 @@ class LaneView {
   /** Shows everything again, as in another language. */
   translate() {
     applyWords(this.root);
+    setText(this.root.querySelector('.answer'), this.answerText());
     this.shown = {};
     if (!this.lane) return;
     this.root.querySelector('h2').textContent = `${t(this.name)}: ${this.lane.cell.lock}`;

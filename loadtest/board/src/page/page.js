@@ -11,10 +11,12 @@ const get = (id) => document.getElementById(id);
 const player = new Player();
 let model = null;
 let span = Number(get('window').value);
-/** A race of the address that waits for the one that runs. */
+/** The race of a link that was refused while another one ran. The form keeps it. */
 let wanted = null;
 /** Bets on the race that was asked for. */
 let betsOfForm = {};
+/** Why the last race that was asked for did not start. */
+let refusal = null;
 
 const jump = (time) => player.show(time);
 const views = LANES.map((name) => new LaneView(name, { inject, jump, bet }));
@@ -82,10 +84,15 @@ function fieldOf(name) {
   return get('form').querySelector(selector);
 }
 
+function drawProblem() {
+  setText(get('problem'), refusal ? problemText(refusal) : '');
+}
+
 function showProblem(answer) {
+  refusal = answer;
   const marked = get('form').querySelectorAll('[aria-invalid]');
   marked.forEach((it) => it.removeAttribute('aria-invalid'));
-  get('problem').textContent = answer ? problemText(answer) : '';
+  drawProblem();
   const field = answer?.field && fieldOf(answer.field);
   if (field) {
     field.setAttribute('aria-invalid', 'true');
@@ -99,7 +106,10 @@ async function startRace(setup) {
   return answer;
 }
 
-/** The race of the address. It waits if another one runs; without one, any race may be shown. */
+/**
+ * Starts the race of the address. While another one runs, it only fills the form. Without a race in
+ * the address, any race may be shown.
+ */
 async function openAddress() {
   const setup = setupOfAddress();
   const isLink = Object.keys(setup).length > 0;
@@ -111,8 +121,9 @@ async function openAddress() {
 }
 
 async function inject(fault) {
-  const { ok, answer } = await post('fault', fault);
-  return ok ? { text: answer.witness, lang: 'en' } : { text: problemText(answer), lang: '' };
+  const { ok, answer } = await post('fault', fault, FAULT_ANSWER_MS);
+  if (ok) return { text: () => answer.witness, lang: 'en' };
+  return { text: () => problemText(answer), lang: '' };
 }
 
 function bet(name, outcome) {
@@ -120,7 +131,7 @@ function bet(name, outcome) {
   const at = model.state === 'running' ? model.known : 0;
   const index = LANES.indexOf(name);
   if (placeBet(model.lanes[index], outcome, at)) return;
-  views[index].answer(t('bets_full', { most: MAX_BETS }));
+  views[index].answer(() => t('bets_full', { most: MAX_BETS }));
 }
 
 // Events.
@@ -254,12 +265,15 @@ get('window').addEventListener('change', (event) => { span = Number(event.target
 get('scrubber').addEventListener('input', (event) => {
   player.show(Number(event.target.value) * 1000);
 });
-get('form').addEventListener('submit', (event) => {
+get('form').addEventListener('submit', async (event) => {
   event.preventDefault();
   const form = get('form');
   const bets = LANES.map((name) => [name, form.querySelector(`[data-lane="${name}"] .bet`).value]);
-  [wanted, betsOfForm] = [null, Object.fromEntries(bets)];
-  startRace(setupOfForm());
+  const placed = Object.fromEntries(bets);
+  [wanted, betsOfForm] = [null, placed];
+  const { started } = await startRace(setupOfForm());
+  // They are bets on no other race.
+  if (!started && betsOfForm === placed) betsOfForm = {};
 });
 get('save').addEventListener('click', (event) => { if (!model) event.preventDefault(); });
 get('language').addEventListener('click', () => {
@@ -293,6 +307,7 @@ document.querySelector('.skip').addEventListener('click', (event) => {
 function translate() {
   applyWords();
   views.forEach((view) => view.translate());
+  drawProblem();
   refreshState();
 }
 

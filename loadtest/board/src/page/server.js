@@ -2,8 +2,9 @@
 
 const token = new URLSearchParams(location.search).get('token') ?? '';
 const RECONNECT_MS = 3000;
-/** A restart waits for the replica, at most 20 s. */
 const ANSWER_MS = 30000;
+/** A restart takes up to 20 s, and a fault waits for up to eight others of its lane. */
+const FAULT_ANSWER_MS = 9 * 20000 + ANSWER_MS;
 
 /** The name of a field of the form in the language of the reader. */
 function fieldName(field) {
@@ -21,9 +22,9 @@ function problemText(answer) {
 }
 
 /** The answer of the board; without one, an answer with the code `no_answer`. */
-async function post(path, body) {
+async function post(path, body, answerMs = ANSWER_MS) {
   const headers = { 'content-type': 'application/json', 'x-board-token': token };
-  const signal = AbortSignal.timeout(ANSWER_MS);
+  const signal = AbortSignal.timeout(answerMs);
   try {
     const sent = { method: 'POST', headers, signal, body: JSON.stringify(body) };
     const response = await fetch(path, sent);
@@ -77,8 +78,10 @@ class EventStream {
 
   /** The browser connects again by itself, but not if the board has refused. */
   async fail(source) {
-    this.setProblem({ code: 'no_answer' });
-    if (source.readyState !== EventSource.CLOSED) return;
+    if (source.readyState !== EventSource.CLOSED) {
+      this.setProblem({ code: 'no_answer' });
+      return;
+    }
     const problem = await this.refusal();
     if (this.source !== source) return;
     if (problem) this.setProblem(problem);
@@ -89,14 +92,14 @@ class EventStream {
     }, RECONNECT_MS);
   }
 
-  /** Asks why the stream was refused: an event of an error does not say it. */
+  /** Why the stream was refused, which the error event does not say; null if it no longer is. */
   async refusal() {
     const stop = new AbortController();
     try {
       const response = await fetch(this.address, { signal: stop.signal });
       return response.ok ? null : await response.json();
     } catch {
-      return null;
+      return { code: 'no_answer' };
     } finally {
       stop.abort();
     }

@@ -2,7 +2,7 @@
 
 const STRINGS = JSON.parse(document.getElementById('strings').textContent);
 const LANGUAGES = Object.keys(STRINGS);
-const REMEMBERED = 'board-language';
+const LANGUAGE_STORAGE_KEY = 'board-language';
 
 /** What the browser remembers; some browsers refuse to for files. */
 function remembered(key) {
@@ -22,7 +22,7 @@ function remember(key, value) {
 }
 
 function preferredLanguage() {
-  const wanted = [remembered(REMEMBERED), ...navigator.languages];
+  const wanted = [remembered(LANGUAGE_STORAGE_KEY), ...navigator.languages];
   const known = wanted.map((one) => one?.split('-')[0]).find((one) => LANGUAGES.includes(one));
   return known ?? LANGUAGES[0];
 }
@@ -51,7 +51,7 @@ function applyWords(root = document) {
 
 function switchLanguage() {
   language = LANGUAGES[(LANGUAGES.indexOf(language) + 1) % LANGUAGES.length];
-  remember(REMEMBERED, language);
+  remember(LANGUAGE_STORAGE_KEY, language);
 }
 
 /** Microseconds as seconds to the millisecond. */
