@@ -86,8 +86,9 @@ impl Visit {
     }
 
     async fn wait_for_text(&self, selector: &str, text: &str) {
+        // Nothing may be there while the page draws anew.
         let has =
-            format!("return document.querySelector('{selector}').innerText.includes('{text}')");
+            format!("return !!document.querySelector('{selector}')?.innerText.includes('{text}')");
         self.browser.wait_until(&has).await;
     }
 
