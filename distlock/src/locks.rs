@@ -106,8 +106,9 @@ impl Locks {
 
     /// Takes the lock, waiting at most `options.wait` for its holder.
     ///
-    /// Fails with a [`LockError`], as [`LockError::TimedOut`]. Dropping the future at any point
-    /// leaves nothing behind: if the server grants the lock afterwards, it is released again.
+    /// Fails with [`LockError::TimedOut`], [`LockError::Backend`], [`LockError::AccessDenied`],
+    /// [`LockError::HeldByOtherKind`], [`LockError::BadRequest`] or [`LockError::Unsupported`]. A
+    /// dropped future leaves nothing: if the server grants the lock later, it is released again.
     pub async fn lock(&self, name: &LockName, options: &LockOptions) -> Result<Guard, LockError> {
         self.lock_for(None, name, options).await
     }
