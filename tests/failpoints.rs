@@ -61,12 +61,12 @@ const ACTIONS: [(&str, &str); 3] =
 const STEPWISE: [&str; 2] = ["sale-token-shown", "sale-unit-taken"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_replica_does_at_any_point_nothing_is_sold_twice_and_no_lock_stays() {
+async fn a_failure_at_any_point_sells_nothing_twice_and_leaves_no_lock() {
     break_at(failpoint::of_direct().collect(), &["--fenced"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_holds_for_orders_that_are_written_in_two_trips() {
+async fn a_failure_at_any_point_of_two_round_trips_sells_nothing_twice() {
     let points = failpoint::of_direct().filter(|point| point.starts_with("sale-"));
     break_at(points.filter(|point| !STEPWISE.contains(point)).collect(), &[]).await;
 }
@@ -111,7 +111,7 @@ async fn a_program_with_failpoints_serves_the_laboratory_only_and_knows_its_poin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn points_that_are_armed_show_wherever_the_laboratory_does() {
+async fn armed_failpoints_are_shown_wherever_the_laboratory_is() {
     let place = spawn_blocking(Place::fresh).await.expect("a place");
     let armed = "sale-committed=off; lock-busy=off";
     let flags = ["--lab", "--failpoints", armed];

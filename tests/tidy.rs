@@ -386,7 +386,7 @@ laws! {
 }
 
 #[test]
-fn each_law_catches_a_planted_violation_and_lets_the_rest_pass() {
+fn each_law_catches_its_bad_samples_and_accepts_the_good_ones() {
     for Law { name, check, breaks, keeps } in all_laws() {
         for (path, text) in breaks {
             let findings = check(&Tree::of(path, &text));

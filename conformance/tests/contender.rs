@@ -18,7 +18,7 @@ fn pair() -> (Contender, Contender) {
 }
 
 #[test]
-fn it_does_what_it_is_told_and_says_when() {
+fn the_contender_executes_each_command_and_reports_its_time() {
     let (one, another) = pair();
     let name = fresh_name();
     let before = now_ns();
@@ -47,7 +47,7 @@ fn it_does_what_it_is_told_and_says_when() {
 }
 
 #[test]
-fn it_tells_of_a_loss_and_leaves_the_file_alone_afterwards() {
+fn a_lost_lock_is_reported_and_the_file_is_not_written_afterwards() {
     let (one, _) = pair();
     let file = Servers::shared().fresh_path("effects");
     let held = one.lock(&LockRequest::new(&fresh_name(), SHORT)).expect("the lock is free");
@@ -63,7 +63,7 @@ fn it_tells_of_a_loss_and_leaves_the_file_alone_afterwards() {
 }
 
 #[test]
-fn a_watch_says_when_it_slept_and_what_it_did_afterwards() {
+fn a_watch_reports_when_it_slept_and_what_it_did_afterwards() {
     let (one, _) = pair();
     let file = Servers::shared().fresh_path("effects");
     let held = one.lock(&LockRequest::new(&fresh_name(), SHORT)).expect("the lock is free");

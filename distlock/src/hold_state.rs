@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_that_comes_after_the_end_of_validity_does_not_bring_it_back() {
+    async fn a_renewal_after_the_end_of_validity_does_not_restore_it() {
         let hold_state = HoldState::new(until(100), &RuntimeTicker::current());
         assert!(hold_state.extend(until(200)));
         advance(Duration::from_millis(201)).await;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn loss_is_told_at_the_end_of_validity_as_it_is_after_renewals_or_at_once() {
+    async fn loss_is_signalled_at_the_renewed_end_of_validity_or_at_once() {
         let hold_state = HoldState::new(until(100), &RuntimeTicker::current());
         let told = tokio::spawn({
             let hold_state = Arc::clone(&hold_state);

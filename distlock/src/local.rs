@@ -167,7 +167,7 @@ mod tests {
     const LEASE: Lease = Lease::Fixed(Duration::from_secs(1));
 
     #[tokio::test]
-    async fn a_guard_is_the_turn_free_at_once_and_never_lost() {
+    async fn a_guard_of_local_is_never_lost_and_frees_at_once() {
         let (locks, name) = (Locks::new(Arc::new(Local::new())), LockName::new("a").unwrap());
         let guard = locks.try_lock(&name, LEASE).await.unwrap().unwrap();
         assert_eq!(guard.owner(), guard.owner());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_wait_takes_no_turn_from_others() {
+    async fn an_attempt_without_a_wait_takes_no_place_in_the_queue() {
         let (local, name) = (Local::new(), LockName::new("a").unwrap());
         let (keys, metrics) = (local.names.clone(), LockMetrics::for_kind("a"));
         let key_guard = keys.try_lock(&name).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_patient_have_the_lock_among_others_who_give_up_before_or_after_they_are_called() {
+    async fn patient_waiters_get_the_lock_among_others_that_give_up_around_their_wake_up() {
         let (locks, name) = (Locks::new(Arc::new(Local::new())), LockName::new("a").unwrap());
         let inside = Arc::new(AtomicUsize::new(0));
         let mut tasks = JoinSet::new();

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_hold_that_somebody_waits_for_has_a_task_which_ends_its_turn_with_validity() {
+    async fn only_a_contended_hold_has_a_task_that_frees_its_slot_with_its_validity() {
         let (keyed, name) = (KeyedMutex::new(), LockName::new("a").unwrap());
         let (began, before) = (Instant::now(), tasks());
         let hold = hung(keyed.try_lock(&name).unwrap());
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_comes_after_the_end_of_validity_is_let_in_without_waiting() {
+    async fn a_waiter_that_arrives_after_the_end_of_validity_enters_without_waiting() {
         let (keyed, name) = (KeyedMutex::new(), LockName::new("a").unwrap());
         let hold = hung(keyed.try_lock(&name).unwrap());
         tokio::time::advance(VALIDITY).await;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waited_before_the_server_had_granted_the_lock_is_let_in_as_well() {
+    async fn a_waiter_from_before_the_grant_enters_at_the_end_of_validity_as_well() {
         let (keyed, name) = (KeyedMutex::new(), LockName::new("a").unwrap());
         let (began, key_guard) = (Instant::now(), keyed.try_lock(&name).unwrap());
         let (queue, wanted) = (keyed.clone(), name.clone());

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_taken_again_is_asked_for_anew_and_by_an_owner_who_can_enter_again_if_any() {
+    async fn a_repeated_attempt_has_a_new_id_and_keeps_its_owner_if_the_kind_is_reentrant() {
         for reentrant in [Support::Yes, Support::No] {
             let [a, b] = ["a", "b"].map(|name| LockName::new(name).unwrap());
             let noting = Arc::new(RecordingLocker { reentrant, asked: Mutex::default() });

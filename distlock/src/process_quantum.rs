@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_nobody_disturbs_pauses_once_a_second() {
+    async fn a_process_without_contention_pauses_once_a_second() {
         let mut quantum = ProcessQuantum::default();
         for _ in 0..3 {
             assert_eq!(turns_until_pause(&mut quantum).await, 200);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_found_the_lock_busy_pauses_soon_and_less_soon_when_that_is_of_no_use() {
+    async fn a_process_that_found_the_lock_busy_pauses_soon_and_later_if_pauses_are_of_no_use() {
         let mut quantum = ProcessQuantum::default();
         quantum.found_busy();
         let mut before = 10;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_waiter_that_polls_looks_once_during_a_pause() {
+    async fn every_waiter_that_polls_asks_once_during_a_pause() {
         let mut quantum = ProcessQuantum::default();
         for _ in 0..1000 {
             quantum.found_busy();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lock_that_was_left_alone_for_long_enough_is_not_left_alone_again() {
+    async fn a_lock_that_was_free_for_a_whole_pause_needs_no_further_pause() {
         let mut quantum = ProcessQuantum::default();
         quantum.found_busy();
         quantum.entered();

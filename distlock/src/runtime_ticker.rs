@@ -79,7 +79,7 @@ mod tests {
     use crate::hold_state::HoldState;
 
     #[tokio::test(start_paused = true)]
-    async fn the_runtime_sleeps_for_a_moment_only_while_somebody_waits_for_a_loss() {
+    async fn the_runtime_ticks_only_while_a_task_waits_for_a_loss() {
         let tasks = || Handle::current().metrics().num_alive_tasks();
         let (ticker, before) = (RuntimeTicker::current(), tasks());
         let hold_state =

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_may_wait_for_100_ms_gives_way_after_a_streak_and_whoever_has_less_does_not() {
+    async fn a_wait_of_100_ms_gives_way_after_a_quantum_and_a_shorter_one_does_not() {
         let (name, ms) = (LockName::new("a").unwrap(), Duration::from_millis);
         for (wait, gives_way) in [(ms(99), false), (ms(100), true)] {
             let key_guard = KeyedMutex::new().try_lock(&name).unwrap();

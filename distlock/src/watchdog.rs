@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn locks_that_are_held_for_a_moment_again_and_again_share_a_task_which_ends_after_them() {
+    async fn short_holds_share_one_renewal_task_which_ends_after_them() {
         let tasks = || Handle::current().metrics().num_alive_tasks();
         let (watchdog, before) = (Watchdog::new(LockMetrics::for_kind("none")), tasks());
         for _ in 0..3 {

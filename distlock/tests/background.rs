@@ -110,7 +110,7 @@ async fn take(locks: &Locks, number: usize) -> Guard {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn releases_beyond_the_bound_are_given_up_and_counted_and_nobody_waits_for_one() {
+async fn releases_beyond_the_bound_are_dropped_and_counted_without_a_wait() {
     let (begun, released) = (Arc::default(), Arc::default());
     let slow = SlowLocker { gate: Arc::new(Semaphore::new(0)), begun, released };
     let given_up = GivenUp::default();

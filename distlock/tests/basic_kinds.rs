@@ -62,7 +62,7 @@ async fn a_held_lock_is_a_key_with_a_lease_that_keeps_others_out_until_it_is_rel
 }
 
 #[tokio::test]
-async fn a_release_finds_the_key_gone_or_anothers_as_far_as_the_kind_can_tell() {
+async fn a_release_reports_a_missing_or_foreign_key_as_far_as_the_kind_can() {
     for kind in KINDS {
         let (locks, look, name) = (locks(kind).await, look().await, fresh_name());
         let guard = hold(&locks, &name).await;
@@ -100,7 +100,7 @@ async fn a_late_del_frees_the_successor_and_a_third_enters() {
 }
 
 #[tokio::test]
-async fn a_connection_lost_before_expire_locks_everybody_out_for_ever() {
+async fn a_connection_lost_before_expire_leaves_the_lock_for_ever() {
     let (proxy, look, name) = (Proxy::before(server()).await, look().await, fresh_name());
     let first = locks_of(LockKind::SetnxExpire, connect(proxy.url()).await);
     let second = locks(LockKind::SetnxExpire).await;
@@ -115,7 +115,7 @@ async fn a_connection_lost_before_expire_locks_everybody_out_for_ever() {
 }
 
 #[tokio::test]
-async fn without_expire_each_holder_that_dies_locks_everybody_out_for_ever() {
+async fn without_expire_each_holder_that_dies_leaves_the_lock_for_ever() {
     let (look, name) = (look().await, fresh_name());
     let [first, second] = [connect(server().url()).await, connect(server().url()).await]
         .map(|server| locks_by(SetnxExpire::without_expire(&server)));
@@ -129,7 +129,7 @@ async fn without_expire_each_holder_that_dies_locks_everybody_out_for_ever() {
 }
 
 #[tokio::test]
-async fn a_caller_who_goes_away_between_setnx_and_expire_leaves_nothing() {
+async fn a_caller_dropped_between_setnx_and_expire_leaves_nothing() {
     let (proxy, look, name) = (Proxy::before(server()).await, look().await, fresh_name());
     let server = connect_with(proxy.url(), LONG).await;
     let locks = locks_of(LockKind::SetnxExpire, server);
@@ -225,7 +225,7 @@ async fn owners_that_are_numbers_of_the_process_collide_between_replicas() {
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_keeps_everybody_out_but_a_bare_del_removes_it() {
+async fn a_key_of_another_type_excludes_all_contenders_but_a_bare_del_removes_it() {
     for kind in KINDS {
         let (locks, look, name) = (locks(kind).await, look().await, fresh_name());
         let guard = hold(&locks, &name).await;

@@ -91,7 +91,7 @@ async fn hand_over(holder: &Locks, waiter: &Locks, name: &LockName) -> Duration 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_is_told_by_a_message_of_its_slot() {
+async fn a_waiter_is_woken_by_a_message_of_its_slot() {
     // No other test sends messages there.
     let nodes = Nodes::start(0);
     for kind in TOLD {
@@ -169,7 +169,7 @@ async fn names_with_one_tag_are_renewed_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_does_not_know_the_scripts_is_told() {
+async fn scripts_are_loaded_into_a_node_that_does_not_know_them() {
     let nodes = Nodes::start(0);
     for kind in [LockKind::LuaRelease, LockKind::Reentrant, LockKind::Redisson, LockKind::Fair] {
         let locks = nodes.locks(kind).await;
@@ -191,7 +191,7 @@ fn assert_told(what: &str, took: &[Duration]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_share_and_are_told_together() {
+async fn readers_share_and_are_woken_together() {
     let nodes = shared();
     let (first, second) = (nodes.process().await, nodes.process().await);
     let (first, second) = (ReadWrite::new(&first), ReadWrite::new(&second));
@@ -219,7 +219,7 @@ async fn readers_share_and_are_told_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permits_and_latches_are_shared_by_processes_and_their_waiters_are_told() {
+async fn permits_and_latches_are_shared_by_processes_and_wake_their_waiters() {
     let nodes = shared();
     let (first, second) = (nodes.process().await, nodes.process().await);
     let mut took = Vec::new();
@@ -280,7 +280,7 @@ async fn a_node_that_is_taken_for_a_server_says_what_address_it_needs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_is_found_by_any_of_its_nodes_and_its_absence_is_told() {
+async fn a_cluster_is_found_by_any_of_its_nodes_and_its_absence_is_an_error() {
     let nodes = shared();
     let url = nodes.cluster.url();
     let (start, hosts) = url.rsplit_once('@').expect("a login");

@@ -61,7 +61,7 @@ async fn the_holder_and_the_waiters_of_a_lock_whose_slot_moves_follow_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_know_that_a_slot_has_moved_is_sent_on_at_once() {
+async fn a_client_with_an_old_slot_map_is_redirected_at_once() {
     let nodes = Nodes::start(0);
     for kind in [LockKind::GetsetTimestamp, LockKind::LuaRelease, LockKind::Redisson] {
         let (locks, name) = (nodes.locks(kind).await, nodes.name_at(0));
@@ -74,7 +74,7 @@ async fn whoever_does_not_know_that_a_slot_has_moved_is_sent_on_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_of_a_slot_that_is_moving_is_refused_for_a_while_and_granted_after() {
+async fn a_lock_of_a_slot_that_is_moving_is_refused_and_granted_afterwards() {
     let nodes = Nodes::start(0);
     for kind in [LockKind::LuaRelease, LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite] {
         let (locks, name) = (nodes.locks(kind).await, nodes.name_at(0));

@@ -126,7 +126,7 @@ fn counted(nodes: &Nodes, section: &str, prefix: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_stays_away_does_not_make_everybody_ask_for_the_map_all_the_time() {
+async fn a_master_that_stays_away_does_not_cause_a_storm_of_map_requests() {
     let nodes = Nodes::start(0);
     // By a name that the nodes do not use themselves.
     let url = nodes.cluster.url().replace("127.0.0.1", "localhost");

@@ -65,7 +65,7 @@ fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 }
 
 #[test]
-fn commands_that_many_tasks_send_at_once_go_in_few_packets() {
+fn commands_that_many_tasks_send_at_once_share_few_packets() {
     let own = OwnServer::start();
     let runtime = one_thread();
     let reads = async |connection: &RedisConnection| -> u64 {
@@ -89,7 +89,7 @@ fn commands_that_many_tasks_send_at_once_go_in_few_packets() {
 }
 
 #[test]
-fn each_is_told_the_answer_to_its_own_command_and_each_error_to_whoever_made_it() {
+fn each_caller_gets_the_answer_or_the_error_of_its_own_command() {
     let runtime = one_thread();
     let connection = runtime.block_on(connection());
     let name = fresh_name();
@@ -114,7 +114,7 @@ fn each_is_told_the_answer_to_its_own_command_and_each_error_to_whoever_made_it(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_connection_that_ends_is_told_to_all_whose_commands_were_on_it_and_none_is_sent_again() {
+async fn a_connection_that_ends_fails_all_its_commands_and_none_is_sent_again() {
     let own = OwnServer::start();
     let url = own.proxy.instead_of(own.redis.addr(), own.redis.url());
     let connection = connect(&url).await.connection();
@@ -140,7 +140,7 @@ async fn a_connection_that_ends_is_told_to_all_whose_commands_were_on_it_and_non
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_asked_of_a_connection_that_is_not_there_yet_goes_with_its_caller() {
+async fn a_command_for_a_connection_that_is_not_open_yet_is_dropped_with_its_caller() {
     let own = OwnServer::start();
     let url = own.proxy.instead_of(own.redis.addr(), own.redis.url());
     own.proxy.hold(Direction::ToServer);
@@ -165,7 +165,7 @@ async fn what_is_asked_of_a_connection_that_is_not_there_yet_goes_with_its_calle
 }
 
 #[tokio::test]
-async fn a_command_whose_caller_goes_before_it_is_sent_is_not_sent() {
+async fn a_command_whose_caller_is_dropped_before_it_is_sent_is_not_sent() {
     let connection = connection().await;
     let (first, second, third) = (fresh_name(), fresh_name(), fresh_name());
     let mut alone = pin!(count(&connection, first.as_str()));
@@ -208,7 +208,7 @@ fn a_runtime_that_stands_still_or_ends_holds_up_no_other() {
 }
 
 #[test]
-fn a_runtime_that_ends_with_a_packet_on_its_way_tells_so_and_it_is_not_sent_again() {
+fn a_runtime_that_ends_with_a_packet_in_flight_is_an_error_and_the_packet_is_not_sent_again() {
     let ends = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (own, stays) = (OwnServer::start(), one_thread());
     let url = own.proxy.instead_of(own.redis.addr(), own.redis.url());

@@ -52,7 +52,7 @@ fn latest(times: Vec<Duration>, since: Duration) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_opens_to_all_who_wait_when_it_was_counted_down_and_not_before() {
+async fn a_latch_opens_to_all_waiters_when_it_was_counted_down_and_not_before() {
     let name = fresh_name();
     let counting = closed(&name, 3).await;
     let mut waiting = waiters(&name, 3).await;
@@ -111,7 +111,7 @@ async fn work_that_is_done_again_counts_once() {
 }
 
 #[tokio::test]
-async fn it_is_set_once_until_it_opens_and_one_that_is_not_there_is_open() {
+async fn a_latch_is_set_once_until_it_opens_and_a_missing_one_is_open() {
     let (name, client) = (fresh_name(), Client::here().await);
     let latch = latch(&name).await;
     assert_eq!(latch.count().await.expect("an answer"), 0);
@@ -154,7 +154,7 @@ async fn a_latch_that_is_removed_is_open_and_waiters_find_out_in_bounded_time() 
 }
 
 #[tokio::test]
-async fn a_worker_that_dies_keeps_it_closed_and_so_every_wait_has_an_end() {
+async fn a_worker_that_dies_keeps_a_latch_closed_so_every_wait_has_an_end() {
     let (process, name) = (process().await, fresh_name());
     let latch = CountdownLatch::new(&process, name.clone());
     latch.try_set_count(2).await.expect("an answer");

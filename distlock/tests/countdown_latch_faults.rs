@@ -91,7 +91,7 @@ async fn a_latch_whose_setting_was_lost_is_set_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_hears_no_message_looks_by_itself() {
+async fn a_waiter_without_a_message_asks_by_itself() {
     for fault in ["cut", "killed", "dropped"] {
         let seen = FaultOutcome::closed(1).await;
         let waiter = seen.waiter().await;
@@ -123,7 +123,7 @@ async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_loses_its_memory_opens_it() {
+async fn a_server_that_loses_its_memory_opens_the_latch() {
     // The known flaw: what is not there is open.
     let seen = FaultOutcome::closed(2).await;
     let waiter = seen.waiter().await;

@@ -51,7 +51,7 @@ fn every_example_does_what_it_shows_and_ends_well() {
 }
 
 #[test]
-fn with_three_servers_the_example_for_those_from_redisson_takes_a_majority_of_them() {
+fn with_three_servers_the_redisson_example_takes_a_majority_of_them() {
     let bed = Bed::start().expect("a private bed");
     let servers = bed.redis_many(3, RedisOptions::default()).expect("Redis is installed");
     let urls: Vec<&str> = servers.iter().map(Redis::url).collect();

@@ -51,7 +51,7 @@ async fn assert_free(semaphore: &ExpirableSemaphore, permits: u32, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_permits_are_out_than_were_set_and_in_the_end_all_are_back() {
+async fn at_most_the_permits_that_were_set_are_held_and_all_are_given_back() {
     let (name, inside, most) = (fresh_name(), Arc::<AtomicU32>::default(), Arc::default());
     let mut tasks = JoinSet::new();
     for task in 0..24 {

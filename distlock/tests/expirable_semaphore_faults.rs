@@ -143,7 +143,7 @@ async fn validity_counts_from_the_sending_of_an_acquisition_and_a_renewal_less_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_hears_no_message_looks_by_itself() {
+async fn a_waiter_without_a_message_asks_by_itself() {
     for fault in ["cut", "killed", "dropped"] {
         let seen = FaultOutcome::with(1, RedisOptions::default()).await;
         let client = Client::at(seen.own.redis.url()).await;
@@ -172,7 +172,7 @@ async fn a_waiter_that_hears_no_message_looks_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leases_go_by_the_clock_of_the_server() {
+async fn leases_are_measured_by_the_clock_of_the_server() {
     let options = RedisOptions { clock: true, ..RedisOptions::default() };
     let seen = FaultOutcome::with(1, options).await;
     let held = seen.sound.acquire(PATIENT, FIXED).await.expect("a permit");

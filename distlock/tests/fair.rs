@@ -41,7 +41,7 @@ async fn add_ghost(scene: &Scene, alive: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_waiters_of_three_processes_are_served_in_the_order_of_their_coming() {
+async fn fifty_waiters_of_three_processes_are_served_in_the_order_of_their_arrival() {
     let scene = Scene::new().await;
     let processes = [process().await, process().await, process().await];
     let holder = processes[0].lock(&scene.name, &at_once()).await.expect("the lock");
@@ -161,7 +161,7 @@ async fn a_waiter_that_was_passed_over_by_mistake_stands_at_the_end_of_the_queue
 }
 
 #[tokio::test]
-async fn without_a_wait_nobody_stands_in_the_queue_or_passes_those_who_do() {
+async fn an_attempt_without_a_wait_is_not_queued_and_overtakes_no_waiter() {
     let (scene, locks) = (Scene::new().await, process().await);
     let holder = locks.lock(&scene.name, &at_once()).await.expect("the lock");
     let refused = locks.lock(&scene.name, &at_once()).await;
@@ -181,7 +181,7 @@ async fn without_a_wait_nobody_stands_in_the_queue_or_passes_those_who_do() {
 }
 
 #[tokio::test]
-async fn the_owner_enters_again_past_those_who_wait_and_the_last_release_frees() {
+async fn the_owner_enters_again_past_the_waiters_and_the_last_release_frees() {
     let (scene, locks) = (Scene::new().await, process().await);
     let outer = locks.lock(&scene.name, &at_once()).await.expect("the lock");
     let order = Arc::default();
@@ -204,7 +204,7 @@ async fn the_owner_enters_again_past_those_who_wait_and_the_last_release_frees()
 }
 
 #[tokio::test]
-async fn a_dead_holder_is_succeeded_when_its_lease_ends_and_one_that_is_removed_at_the_next_look() {
+async fn a_dead_holder_is_succeeded_when_its_lease_ends_and_a_removed_one_at_the_next_poll() {
     let (scene, locks) = (Scene::new().await, process().await);
     let lease = Duration::from_millis(400);
     let (asked, options) = (Instant::now(), LockOptions::new(Duration::ZERO, Lease::Fixed(lease)));
@@ -229,7 +229,7 @@ async fn a_dead_holder_is_succeeded_when_its_lease_ends_and_one_that_is_removed_
 }
 
 #[tokio::test]
-async fn a_renewed_hold_outlives_its_lease_and_a_late_release_is_told_from_a_good_one() {
+async fn a_renewed_hold_outlives_its_lease_and_a_late_release_is_distinguished() {
     let (scene, locks, other) = (Scene::new().await, process().await, process().await);
     let lease = Duration::from_millis(1500);
     let renewed = LockOptions::new(Duration::ZERO, Lease::Renewed(lease));

@@ -108,7 +108,7 @@ async fn a_fenced_re_entry_is_refused_where_the_token_cannot_be_known() {
 }
 
 #[tokio::test]
-async fn a_writer_that_goes_on_as_a_reader_keeps_its_token() {
+async fn a_writer_that_continues_as_a_reader_keeps_its_token() {
     let both = ReadWrite::new(&connect(server().url()).await);
     let writers = Locks::new(both.writer()).with_token_issuer(Arc::<Counter>::default());
     let readers = Locks::new(both.reader()).with_token_issuer_of(&writers);
@@ -120,7 +120,7 @@ async fn a_writer_that_goes_on_as_a_reader_keeps_its_token() {
 }
 
 #[tokio::test]
-async fn what_an_owner_takes_after_a_loss_is_a_new_ownership() {
+async fn a_lock_that_an_owner_takes_after_a_loss_is_a_new_ownership() {
     let locks =
         Locks::new(mechanism(LockKind::Fair).await).with_token_issuer(Arc::<Counter>::default());
     let name = fresh_name();

@@ -99,7 +99,7 @@ async fn a_clock_that_is_fast_takes_the_lock_of_a_living_holder() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_slow_keeps_nobody_out_and_waits_for_too_long() {
+async fn a_clock_that_is_slow_keeps_no_holder_out_and_waits_for_too_long() {
     let slow = locks_with(|| SystemTime::now() - LONG * 2).await;
     let (first, name) = (locks().await, fresh_name());
     let holder = hold(&slow, &name).await;
@@ -143,7 +143,7 @@ async fn a_loser_overwrites_the_deadline_of_the_winner() {
 }
 
 #[tokio::test]
-async fn whatever_is_under_the_key_is_deleted_before_ones_own_time_has_passed() {
+async fn whatever_is_under_the_key_is_deleted_before_the_lease_has_ended() {
     let (locks, look, name) = (locks().await, look().await, fresh_name());
     let guard = hold(&locks, &name).await;
     look.set(&name, "another").await;

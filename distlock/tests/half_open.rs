@@ -174,7 +174,7 @@ async fn a_server_that_hangs_keeps_the_connection_on_which_it_was_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_and_messages_are_both_heard_again() {
+async fn commands_and_messages_both_arrive_again() {
     let own = OwnServer::start();
     let (holder, waiter) = (Service::at(own.redis.url()).await, own.service().await);
     hand_over(&holder, &waiter).await;

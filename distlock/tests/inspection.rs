@@ -244,7 +244,7 @@ async fn a_prefix_with_the_signs_of_patterns_means_itself() {
 }
 
 #[tokio::test]
-async fn a_holder_that_has_gone_is_not_freed_and_neither_is_its_successor() {
+async fn a_hold_that_has_ended_is_not_freed_and_neither_is_its_successor() {
     for kind in [LockKind::LuaRelease, LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite] {
         let (locks, name) = (locks(kind).await, fresh_name());
         let first = locks.lock(&name, &at_once()).await.expect("the lock");

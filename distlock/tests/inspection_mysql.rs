@@ -68,7 +68,7 @@ async fn a_database_without_tables_has_no_locks_and_gets_no_tables() {
 }
 
 #[tokio::test]
-async fn named_locks_cannot_be_listed_and_the_reason_is_told() {
+async fn named_locks_cannot_be_listed_and_the_reason_is_reported() {
     let locks = locks_on(LockKind::MysqlNamed, &server().await);
     let refused = locks.list("lock:", None, 10).await.expect_err("there is no list");
     assert!(matches!(refused, LockError::Unsupported(why) if why.contains("hashes")), "{refused}");
@@ -195,7 +195,7 @@ async fn a_holder_that_waits_for_another_row_and_waiters_behind_waiters_are_show
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_end_the_holders_connection_is_denied_and_the_lock_stays() {
+async fn a_user_without_the_right_to_end_the_connection_is_denied_and_the_lock_stays() {
     let server = server().await;
     for statement in [
         "CREATE USER IF NOT EXISTS 'reader'@'%' IDENTIFIED BY 'reader'",

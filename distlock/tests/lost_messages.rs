@@ -173,7 +173,7 @@ impl ContendedLock {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_is_lost_costs_a_waiter_of_any_kind_no_more_than_a_look() {
+async fn a_lost_message_costs_a_waiter_of_any_kind_at_most_one_poll_interval() {
     let ways = Ways::start();
     for side in ways.sides().await {
         let contended = ContendedLock::new(&ways, &side).await;
@@ -187,7 +187,7 @@ async fn a_message_that_is_lost_costs_a_waiter_of_any_kind_no_more_than_a_look()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subscription_that_ends_costs_a_waiter_of_any_kind_no_more_than_a_look() {
+async fn a_subscription_that_ends_costs_a_waiter_of_any_kind_at_most_one_poll_interval() {
     let ways = Ways::start();
     let sides = ways.sides().await;
     for what in ["cut", "ended by the server"] {
@@ -217,7 +217,7 @@ async fn a_waiter_of_any_kind_whose_subscription_ended_has_another_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_restarts_costs_its_waiters_of_any_kind_no_more_than_a_look() {
+async fn a_server_that_restarts_costs_its_waiters_of_any_kind_at_most_one_poll_interval() {
     let ways = Ways::start();
     let sides = ways.sides().await;
     let all = ways.contend(&sides).await;

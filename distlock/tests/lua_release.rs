@@ -32,7 +32,7 @@ async fn while_it_is_held_the_server_knows_its_owner_and_its_lease() {
 }
 
 #[tokio::test]
-async fn a_release_tells_freed_from_held_by_another_from_gone() {
+async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
     let (locks, look, name) = (locks().await, look().await, fresh_name());
     let guard = locks.lock(&name, &at_once()).await.expect("the lock");
     assert_eq!(guard.release().await.expect("a release"), Release::Released);

@@ -44,7 +44,7 @@ fn assert_backend(error: &LockError) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_is_an_error_at_once_and_its_locks_are_gone_afterwards() {
+async fn a_killed_server_is_an_error_at_once_and_has_lost_its_locks_afterwards() {
     let (own, name) = (OwnServer::start(), fresh_name());
     let locks = locks_at(own.redis.url()).await;
     let before = locks.lock(&name, &at_once()).await.expect("the lock");
@@ -64,7 +64,7 @@ async fn a_killed_server_is_an_error_at_once_and_its_locks_are_gone_afterwards()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_finds_an_emptied_server_says_that_the_lock_was_gone() {
+async fn a_release_at_an_emptied_server_reports_that_the_lock_was_not_held() {
     let (own, name) = (OwnServer::start(), fresh_name());
     let locks = locks_at(own.redis.url()).await;
     let guard = locks.lock(&name, &at_once()).await.expect("the lock");

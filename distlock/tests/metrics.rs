@@ -59,7 +59,7 @@ async fn a_hand_off_and_the_renewals_of_a_lock_are_measured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_in_the_process_is_measured_as_well() {
+async fn a_hand_off_in_the_process_is_measured_as_well() {
     let mechanism = locker(LockKind::Local, &Backends::default()).expect("a locker");
     let told = RecordedMetrics::default();
     let locks = with_local_recorder(&told, || Locks::new(mechanism));
@@ -108,7 +108,7 @@ impl Recorder for Counters {
 }
 
 #[tokio::test]
-async fn whoever_wants_no_times_is_told_the_numbers() {
+async fn a_recorder_without_times_still_gets_the_counts() {
     let mechanism = locker(LockKind::Local, &Backends::default()).expect("a locker");
     let told = RecordedMetrics::default();
     let locks = with_local_recorder(&Counters(told.clone()), || Locks::new(mechanism));

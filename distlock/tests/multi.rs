@@ -56,7 +56,7 @@ async fn owners(servers: &[Redis], name: &LockName) -> Vec<Option<String>> {
 }
 
 #[tokio::test]
-async fn it_is_held_on_every_server_or_on_none() {
+async fn a_multi_lock_is_held_on_every_server_or_on_none() {
     let (_bed, servers) = three();
     let locks = Locks::new(Arc::new(all_of(members(&servers).await)));
     let name = fresh_name();
@@ -75,7 +75,7 @@ async fn it_is_held_on_every_server_or_on_none() {
 }
 
 #[tokio::test]
-async fn whoever_wants_the_same_locks_in_another_order_never_waits_in_a_circle() {
+async fn multi_locks_over_the_same_names_in_another_order_do_not_deadlock() {
     let (_bed, servers) = three();
     let (one, other) = (fresh_name(), fresh_name());
     let server = member(&servers[0]).await;
@@ -131,7 +131,7 @@ async fn a_hold_ends_with_the_validity_in_a_member_that_stands_still_unless_that
 }
 
 #[tokio::test]
-async fn one_member_that_is_away_keeps_everybody_out_unless_it_is_tolerated() {
+async fn one_member_that_is_away_keeps_all_contenders_out_unless_it_is_tolerated() {
     let (_bed, servers) = three();
     let members = members(&servers).await;
     let strict = Locks::new(Arc::new(all_of(members.clone())));
@@ -152,7 +152,7 @@ async fn one_member_that_is_away_keeps_everybody_out_unless_it_is_tolerated() {
 }
 
 #[tokio::test]
-async fn a_lock_that_somebody_holds_is_busy_though_a_tolerated_member_is_away() {
+async fn a_held_lock_is_busy_though_a_tolerated_member_is_away() {
     for dead in 0..3 {
         let (_bed, servers) = three();
         let lenient = Locks::new(Arc::new(all_but_one_of(members(&servers).await)));
@@ -236,7 +236,7 @@ async fn a_busy_member_that_is_done_without_is_queued_for_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_one_member_stands_in_the_queue_of_no_other() {
+async fn a_waiter_for_one_member_is_queued_at_no_other() {
     let (_bed, servers) = tokio::task::block_in_place(three);
     let (first, second) = (connect(servers[0].url()).await, connect(servers[1].url()).await);
     let [one, two] = ["1", "2"].map(|end| LockName::new(format!("lock:{end}")).expect("a name"));
@@ -311,7 +311,7 @@ async fn an_acquisition_dropped_in_the_middle_leaves_no_member_behind() {
 }
 
 #[tokio::test]
-async fn it_promises_what_its_weakest_member_does() {
+async fn a_multi_lock_promises_what_its_weakest_member_does() {
     let (_bed, servers) = three();
     let server = connect(servers[0].url()).await;
     let backends = Backends { redis: Some(server), ..Backends::default() };

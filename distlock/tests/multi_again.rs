@@ -107,7 +107,7 @@ async fn a_release_right_after_the_acquire_frees_a_member_that_was_given_back_be
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_does_not_answer_when_it_is_given_back_is_taken_by_somebody_else() {
+async fn a_member_that_does_not_answer_when_it_is_given_back_is_taken_by_another_owner() {
     for accident in [Action::CutAnswer, Action::LoseAnswer, Action::CutRequest] {
         let what = format!("{accident:?}");
         let (scene, held, waiter) = Scene::new().await;

@@ -34,7 +34,7 @@ async fn is_free(locks: &Locks, name: &LockName) -> bool {
 }
 
 #[tokio::test]
-async fn names_of_any_length_and_case_and_of_other_databases_are_told_apart() {
+async fn names_of_any_length_and_case_and_of_other_databases_are_distinguished() {
     let (locks, other) = (locks().await, locks().await);
     let long = "x".repeat(500);
     let names = ["a", "A", "ä", &format!("{long}1"), &format!("{long}2")];
@@ -91,7 +91,7 @@ async fn its_heartbeat_keeps_a_hold_far_beyond_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_whose_connection_is_killed_is_told_at_the_next_heartbeat() {
+async fn a_killed_connection_is_signalled_to_its_holder_at_the_next_heartbeat() {
     // With one connection, so that its number is known.
     let (server, killer) = (server_at(&own().url(), 1).await, server().await);
     let (locks, name) = (locks_on(LockKind::MysqlNamed, &server), fresh_name());
@@ -117,7 +117,7 @@ async fn a_holder_whose_connection_is_killed_is_told_at_the_next_heartbeat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_is_cut_off_stops_believing_before_the_server_lets_go() {
+async fn validity_of_a_cut_off_holder_ends_before_the_server_frees_the_lock() {
     let (link, other) = (Link::to(own().database.addr()).await, locks().await);
     let url = own().url().replace(&own().database.addr().to_string(), &link.address.to_string());
     for lease_ms in [1000, 2000] {
@@ -142,7 +142,7 @@ async fn a_holder_that_is_cut_off_stops_believing_before_the_server_lets_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_slow_for_a_while_costs_no_hold() {
+async fn a_slow_server_costs_no_hold() {
     let own = tokio::task::block_in_place(OwnDb::start);
     let (server, name) = (server_at(&own.url(), 4).await, fresh_name());
     let locks = locks_on(LockKind::MysqlNamed, &server);
@@ -189,7 +189,7 @@ async fn a_waiter_gets_the_lock_after_many_slices_however_short_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_goes_away_is_killed_on_the_server() {
+async fn a_dropped_waiter_is_killed_on_the_server() {
     assert_waiters_are_killed(LockKind::MysqlNamed).await;
 }
 

@@ -91,7 +91,7 @@ async fn under_autocommit_all_contenders_enter() {
 }
 
 #[tokio::test]
-async fn two_who_insert_a_missing_row_deadlock_and_these_locks_do_not() {
+async fn two_inserts_of_a_missing_row_deadlock_and_these_locks_do_not() {
     let pool = plain_pool(8).await;
     let name = fresh_name();
     let lock = "SELECT name FROM lock_rows WHERE name = ? FOR UPDATE";
@@ -258,7 +258,7 @@ async fn a_waiter_gets_the_lock_after_many_slices_and_its_session_is_as_before()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_goes_away_is_killed_on_the_server() {
+async fn a_dropped_waiter_is_killed_on_the_server() {
     assert_waiters_are_killed(LockKind::MysqlRow).await;
 }
 

@@ -49,7 +49,7 @@ async fn hold_count(server: &MySqlServer, name: &LockName) -> Option<i64> {
 }
 
 #[tokio::test]
-async fn while_it_is_held_the_row_tells_who_has_it_and_until_when() {
+async fn a_held_lock_has_its_owner_and_its_end_in_its_row() {
     let server = server().await;
     let (locks, name) = (locks_on(LockKind::MysqlTable, &server), fresh_name());
     for lease in [5, 60] {
@@ -123,7 +123,7 @@ async fn an_acquire_or_a_release_that_is_repeated_counts_once() {
 }
 
 #[tokio::test]
-async fn an_abandoned_attempt_leaves_nothing_and_cannot_come_later() {
+async fn an_abandoned_attempt_leaves_nothing_and_cannot_succeed_later() {
     let server = server().await;
     let (locker, name) = (the_locker(&server), fresh_name());
     let mut kept = locker.begin(request(&name));
@@ -140,7 +140,7 @@ async fn an_abandoned_attempt_leaves_nothing_and_cannot_come_later() {
 }
 
 #[tokio::test]
-async fn a_release_tells_freed_from_held_by_another_from_gone() {
+async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
     let server = server().await;
     let (locks, other, name) =
         (locks_on(LockKind::MysqlTable, &server), locks().await, fresh_name());
@@ -203,7 +203,7 @@ async fn an_acquire_dropped_at_any_point_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_somebody_keeps_locked_is_asked_for_again() {
+async fn a_row_that_stays_locked_is_asked_for_again() {
     let (server, pool, name) = (server().await, plain_pool(2).await, fresh_name());
     let locks = locks_on(LockKind::MysqlTable, &server);
     locks.lock(&name, &try_now()).await.expect("the lock").release().await.expect("a release");

@@ -63,7 +63,7 @@ async fn empty_database(name: &str) -> MySqlServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_go_on_rising_when_their_rows_are_reaped_at_any_moment() {
+async fn tokens_continue_to_rise_when_their_rows_are_reaped_at_any_moment() {
     let server = empty_database("reaped").await;
     let tokens = MySqlTokens::new(&server);
     let locks = locks_on(LockKind::MysqlTable, &server);
@@ -168,7 +168,7 @@ async fn a_reaper_does_not_wait_for_a_row_that_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reaper_keeps_few_free_rows_from_whoever_wants_them_at_once() {
+async fn a_reaper_locks_few_free_rows_at_a_time() {
     let direct = empty_database("batches").await;
     let proxy = Proxy::before(own().database.addr()).expect("a port");
     let url = proxy.instead_of(own().database.addr(), &own().database.url("batches"));
@@ -196,7 +196,7 @@ async fn a_reaper_keeps_few_free_rows_from_whoever_wants_them_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_makes_rows_reaps_old_ones_unasked() {
+async fn new_rows_cause_old_ones_to_be_reaped() {
     let server = empty_database("unasked").await;
     let tokens = MySqlTokens::new(&server);
     let old = "INSERT INTO lock_tokens VALUES \

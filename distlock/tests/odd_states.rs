@@ -55,7 +55,7 @@ async fn a_hash_with_fields_that_are_no_owners_is_no_lock_of_the_kind_reentrant(
 }
 
 #[tokio::test]
-async fn whoever_has_waited_for_a_lock_without_an_end_is_told_so() {
+async fn a_wait_that_times_out_says_whether_the_lock_has_no_expiry() {
     let (client, redis) = (Client::here().await, connect(server().url()).await);
     let strings = ["set-nx", "setnx-expire", "owner-check", "lua-release"];
     for kind in ["reentrant", "redisson", "multi"].into_iter().chain(strings) {

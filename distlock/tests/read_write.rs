@@ -77,7 +77,7 @@ async fn processes() -> (Scene, Process, Process) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_meet_readers_and_writers_meet_nobody() {
+async fn readers_share_and_writers_are_alone() {
     let scene = Scene::new().await;
     let (inside, shared) = (Arc::<AtomicI32>::default(), Arc::<AtomicU32>::default());
     let mut tasks = JoinSet::new();
@@ -191,7 +191,7 @@ async fn a_reader_that_entered_many_times_is_renewed_until_the_last_release_and_
 }
 
 #[tokio::test]
-async fn a_writer_that_goes_on_as_a_reader_is_renewed_and_lets_readers_in() {
+async fn a_writer_that_continues_as_a_reader_is_renewed_and_admits_readers() {
     let (scene, process, other) = processes().await;
     let lease = LockOptions::new(Duration::ZERO, renewed(1500));
     let writing = process.writers.lock(&scene.name, &lease).await.expect("the write lock");
@@ -213,7 +213,7 @@ async fn a_writer_that_goes_on_as_a_reader_is_renewed_and_lets_readers_in() {
 }
 
 #[tokio::test]
-async fn a_reader_that_wants_to_write_is_refused_at_once_and_goes_on_reading() {
+async fn a_reader_that_wants_to_write_is_refused_at_once_and_continues_reading() {
     let (scene, process, other) = processes().await;
     let reading = process.read(&scene, Lease::Renewed(LONG)).await;
     let also = other.read(&scene, Lease::Renewed(LONG)).await;
@@ -231,7 +231,7 @@ async fn a_reader_that_wants_to_write_is_refused_at_once_and_goes_on_reading() {
 }
 
 #[tokio::test]
-async fn a_waiting_writer_keeps_new_readers_out_and_lets_them_in_when_it_gives_up() {
+async fn a_waiting_writer_keeps_new_readers_out_until_it_gives_up() {
     let (scene, process, other) = processes().await;
     let reading = process.read(&scene, Lease::Renewed(LONG)).await;
     let order = Arc::default();
@@ -260,7 +260,7 @@ async fn a_waiting_writer_keeps_new_readers_out_and_lets_them_in_when_it_gives_u
 }
 
 #[tokio::test]
-async fn readers_who_wait_when_a_writer_leaves_enter_before_the_next_writer() {
+async fn readers_that_wait_when_a_writer_leaves_enter_before_the_next_writer() {
     let (scene, process, other) = processes().await;
     for writer_first in [true, false, true, false] {
         let order = Arc::default();
@@ -288,7 +288,7 @@ async fn readers_who_wait_when_a_writer_leaves_enter_before_the_next_writer() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_died_keeps_nobody_out_for_long() {
+async fn a_waiter_that_died_excludes_others_for_a_bounded_time() {
     let (scene, process, other) = processes().await;
     scene.add_member(WRITERS, "ghost", PATIENCE).await;
     assert!(!process.may_read(&scene).await);

@@ -62,7 +62,7 @@ async fn while_it_is_held_the_server_shows_what_redisson_would_write() {
 }
 
 #[tokio::test]
-async fn it_and_redisson_keep_each_other_out_and_tell_each_other() {
+async fn redisson_and_this_kind_exclude_and_wake_each_other() {
     let (service, raw, name) = (service().await, raw().await, fresh_name());
     raw.hold_as_redisson(&name, LONG).await;
     let busy = service.locks.lock(&name, &at_once()).await;
@@ -97,7 +97,7 @@ async fn listen(channel: String) -> tokio::task::JoinHandle<String> {
 }
 
 #[tokio::test]
-async fn a_release_is_told_on_the_channel_on_which_redisson_listens() {
+async fn a_release_is_published_on_the_channel_of_redisson() {
     let (service, fresh) = (service().await, fresh_name());
     let tagged = LockName::new(format!("{{{fresh}}}:tagged")).expect("a name");
     for (name, channel) in [
@@ -168,7 +168,7 @@ async fn a_re_entry_with_a_shorter_lease_takes_nothing_from_the_outer_hold() {
 }
 
 #[tokio::test]
-async fn a_release_tells_freed_from_held_by_another_from_gone() {
+async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
     let (service, raw, name) = (service().await, raw().await, fresh_name());
     let guard = service.locks.lock(&name, &at_once()).await.expect("the lock");
     raw.command::<()>(&["DEL", name.as_str()]).await;
@@ -252,7 +252,7 @@ async fn a_hash_with_fields_that_are_no_owners_is_of_another_kind_and_stays_as_i
 }
 
 #[tokio::test]
-async fn a_lock_without_an_end_is_waited_for_until_somebody_frees_it() {
+async fn a_lock_without_an_expiry_is_waited_for_until_it_is_freed() {
     let (service, raw, name) = (service().await, raw().await, fresh_name());
     raw.command::<()>(&["HSET", name.as_str(), "somebody", "1"]).await;
     let lock = RedissonLock::new(&service.server, name.clone());
@@ -274,7 +274,7 @@ async fn a_lock_without_an_end_is_waited_for_until_somebody_frees_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_whose_memory_is_full_lets_holders_go_on_and_leave() {
+async fn a_server_whose_memory_is_full_renews_and_releases_holds() {
     let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     let lease = Duration::from_millis(900);

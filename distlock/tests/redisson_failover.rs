@@ -92,7 +92,7 @@ async fn a_hold_outlives_the_promotion_of_a_replica_and_is_renewed_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_that_the_promoted_replica_does_not_know_is_told_and_can_be_taken_anew() {
+async fn a_hold_that_the_promoted_replica_does_not_know_is_lost_and_can_be_taken_again() {
     let pair = Pair::start();
     let (service, heir, name) = (pair.service().await, pair.heir().await, fresh_name());
     // From now on the replica hears nothing.

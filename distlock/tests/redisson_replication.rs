@@ -118,7 +118,7 @@ async fn a_lock_that_was_granted_is_on_as_many_replicas_as_were_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_too_few_replicas_nobody_gets_the_lock_and_nothing_is_left_of_it() {
+async fn with_too_few_replicas_the_lock_is_refused_and_nothing_is_left_of_it() {
     let servers = ReplicatedRedis::start().await;
     let (all, majority) = (servers.service(ALL).await, servers.service(MAJORITY).await);
     let (raw, name) = (servers.on_master().await, fresh_name());

@@ -102,7 +102,7 @@ async fn an_acquisition_that_is_sent_again_counts_once() {
 }
 
 #[tokio::test]
-async fn an_owner_that_comes_again_and_holds_nothing_takes_nothing() {
+async fn an_owner_that_re_enters_without_a_hold_takes_nothing() {
     let lock = ScriptCaller::new().await;
     lock.acquire(OWNER, FRESH, "first").await.expect("the lock");
     lock.acquire(OWNER, KNOWN, "second").await.expect("the lock");
@@ -144,7 +144,7 @@ async fn a_release_that_is_sent_again_gets_the_first_answer_and_counts_once() {
 }
 
 #[tokio::test]
-async fn what_is_abandoned_is_undone_once_and_takes_nothing_later() {
+async fn an_abandoned_attempt_is_undone_once_and_takes_nothing_later() {
     let lock = ScriptCaller::new().await;
     // Carried out before, or on its way still.
     for carried_out in [true, false] {

@@ -63,7 +63,7 @@ async fn subscribed(raw: &RawRedis, name: &LockName) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_is_woken_by_the_release_and_not_by_its_own_look() {
+async fn a_waiter_is_woken_by_the_release_and_not_by_its_own_poll() {
     let url = server().url();
     let (holder, waiter) = (Service::at(url).await, Service::at(url).await);
     let raw = RawRedis::at(url).await;
@@ -81,7 +81,7 @@ async fn a_waiter_is_woken_by_the_release_and_not_by_its_own_look() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_is_lost_costs_no_more_than_a_look() {
+async fn a_lost_message_costs_at_most_one_poll_interval() {
     let own = OwnServer::start();
     let (holder, waiter) = (own.service().await, own.service().await);
     let raw = own.raw().await;
@@ -95,7 +95,7 @@ async fn a_message_that_is_lost_costs_no_more_than_a_look() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_for_messages_that_is_lost_at_the_release_costs_no_more_than_a_look() {
+async fn a_message_connection_lost_at_the_release_costs_at_most_one_poll_interval() {
     let own = OwnServer::start();
     let (holder, waiter) = (own.service().await, own.service().await);
     let raw = own.raw().await;
@@ -119,7 +119,7 @@ async fn a_connection_for_messages_that_is_lost_at_the_release_costs_no_more_tha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_is_half_open_costs_no_more_than_a_look_and_is_made_again() {
+async fn a_half_open_link_costs_at_most_one_poll_interval_and_is_made_again() {
     let own = OwnServer::start();
     let (holder, waiter) = (own.service().await, own.service().await);
     let raw = own.raw().await;
@@ -199,7 +199,7 @@ async fn fifty_tasks_of_a_process_wait_with_one_subscription_and_all_get_the_loc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_wait_subscribes_to_nothing() {
+async fn an_attempt_without_a_wait_does_not_subscribe() {
     let url = server().url();
     let (service, raw) = (Service::at(url).await, RawRedis::at(url).await);
     for _ in 0..100 {
@@ -247,7 +247,7 @@ async fn ten_thousand_waits_that_are_given_up_leave_nothing_and_spoil_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_three_processes_that_want_it_all_the_time_none_gets_twice_another_s_share() {
+async fn three_processes_under_saturation_get_similar_shares() {
     for _ in 0..5 {
         let mut turns = saturate(Duration::from_millis(700)).await;
         turns.sort_unstable();

@@ -62,7 +62,7 @@ async fn a_hold_is_kept_beyond_three_leases_and_not_after_its_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_cannot_renew_is_told_before_the_server_forgets_its_lock() {
+async fn a_holder_that_cannot_renew_gets_the_loss_before_the_lease_ends_at_the_server() {
     let own = OwnServer::start();
     let (service, raw) = (own.service().await, own.raw().await);
     let mut known_there = 0;
@@ -91,7 +91,7 @@ async fn a_holder_that_cannot_renew_is_told_before_the_server_forgets_its_lock()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn renewals_that_fail_for_a_while_cost_neither_this_hold_nor_the_next() {
+async fn renewals_that_fail_within_validity_cost_neither_this_hold_nor_the_next() {
     let own = OwnServer::start();
     let (service, raw) = (own.service().await, own.raw().await);
     let (held, next) = (fresh_name(), fresh_name());
@@ -112,7 +112,7 @@ async fn renewals_that_fail_for_a_while_cost_neither_this_hold_nor_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_somebody_removed_is_lost_at_the_next_renewal_and_can_be_taken_anew() {
+async fn a_removed_lock_is_lost_at_the_next_renewal_and_can_be_taken_again() {
     let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     for is_taken in [false, true] {
@@ -135,7 +135,7 @@ async fn a_lock_that_somebody_removed_is_lost_at_the_next_renewal_and_can_be_tak
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn taking_and_leaving_over_and_over_confuses_no_renewal() {
+async fn repeated_acquires_and_releases_confuse_no_renewal() {
     let own = OwnServer::start();
     let (service, raw, name) = (own.service().await, own.raw().await, fresh_name());
     let mut tasks = JoinSet::new();

@@ -105,7 +105,7 @@ async fn a_server_that_is_always_the_slowest_is_not_taken_for_silent() {
 }
 
 #[tokio::test]
-async fn ones_own_leftovers_do_not_block_the_next_attempt() {
+async fn leftovers_of_a_failed_attempt_do_not_block_the_next_one() {
     let (_bed, servers) = five();
     let (one, other) = (locks(&servers).await, locks(&servers).await);
     let name = fresh_name();
@@ -123,7 +123,7 @@ async fn ones_own_leftovers_do_not_block_the_next_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_comes_late_frees_nothing_that_was_taken_since() {
+async fn a_late_release_frees_nothing_that_was_taken_since() {
     let bed = Bed::start().expect("a private bed");
     let servers = bed.redis_many(3, RedisOptions::default()).expect("Redis is installed");
     let mut views = Vec::new();
@@ -230,7 +230,7 @@ async fn a_majority_renews_and_a_majority_that_forgot_is_loss() {
 }
 
 #[tokio::test]
-async fn a_release_by_whom_only_a_minority_knows_is_no_release() {
+async fn a_release_of_an_owner_that_only_a_minority_stores_is_no_release() {
     let (_bed, servers) = five();
     let (locks, name) = (locks(&servers).await, fresh_name());
     for round in 0..10 {
@@ -246,7 +246,7 @@ async fn a_release_by_whom_only_a_minority_knows_is_no_release() {
 }
 
 #[tokio::test]
-async fn a_server_that_came_up_empty_stays_out_for_the_delay_that_was_asked_for() {
+async fn a_server_that_restarted_empty_stays_out_for_the_delay_that_was_set() {
     let (_bed, servers) = five();
     let delay = Duration::from_millis(1500);
     let locks = Locks::new(Arc::new(redlock(&servers).await.with_restart_delay(delay)));

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_process_waits_until_the_slowest_server_has_heard_of_the_release() {
+async fn flush_waits_until_the_slowest_server_has_the_release() {
     let bed = Bed::start().expect("a private bed");
     let servers = bed.redis_many(3, RedisOptions::default()).expect("Redis is installed");
     let mut ways = Vec::new();

@@ -54,7 +54,7 @@ async fn assert_left(look: &Look, name: &LockName, lease: Duration) {
 }
 
 #[tokio::test]
-async fn its_owner_enters_again_and_the_last_release_frees_it_for_others() {
+async fn the_owner_enters_again_and_the_last_release_frees_the_lock() {
     let (first, second, look, name) = (locks().await, locks().await, look().await, fresh_name());
     let outer = hold(&first, &name).await;
     let owner = outer.owner().to_string();
@@ -82,7 +82,7 @@ async fn its_owner_enters_again_and_the_last_release_frees_it_for_others() {
 }
 
 #[tokio::test]
-async fn each_entry_and_each_inner_release_sets_its_own_lease_and_shortens_nobodys() {
+async fn each_entry_and_each_inner_release_sets_its_own_lease_and_shortens_no_other() {
     let (locks, look, name) = (locks().await, look().await, fresh_name());
     let (long, longer) = (LONG * 2, LONG * 3);
     let outer = hold(&locks, &name).await;
@@ -103,7 +103,7 @@ async fn each_entry_and_each_inner_release_sets_its_own_lease_and_shortens_nobod
 }
 
 #[tokio::test]
-async fn a_release_tells_freed_from_held_by_another_from_gone() {
+async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
     let (first, second, look, name) = (locks().await, locks().await, look().await, fresh_name());
     let guard = hold(&first, &name).await;
     look.delete(&name).await;
@@ -241,7 +241,7 @@ async fn scripts_change_nothing_when_an_argument_is_missing_or_wrong() {
 }
 
 #[tokio::test]
-async fn an_entry_that_does_not_say_whether_its_owner_comes_again_is_refused() {
+async fn an_entry_that_does_not_say_whether_it_is_a_re_entry_is_refused() {
     let (look, name) = (look().await, fresh_name());
     for again in ["", "2", "yes"] {
         let mut call = eval(SCRIPTS[0]);

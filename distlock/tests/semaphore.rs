@@ -55,7 +55,7 @@ impl Section {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_permits_are_out_than_were_set_and_in_the_end_all_are_back() {
+async fn at_most_the_permits_that_were_set_are_held_and_all_are_given_back() {
     let (name, section) = (fresh_name(), Arc::<Section>::default());
     let mut tasks = JoinSet::new();
     for task in 0..24 {
@@ -186,7 +186,7 @@ async fn queue(semaphore: &Semaphore, wishes: &[u32]) -> mpsc::Receiver<(usize, 
 }
 
 #[tokio::test]
-async fn tasks_of_a_process_get_permits_in_the_order_in_which_they_came() {
+async fn tasks_of_a_process_get_permits_in_the_order_of_arrival() {
     let semaphore = fresh(3).await;
     let mut held = Vec::new();
     for _ in 0..3 {

@@ -118,7 +118,7 @@ async fn permits_granted_by_a_server_that_woke_up_too_late_are_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_hears_no_message_looks_by_itself() {
+async fn a_waiter_without_a_message_asks_by_itself() {
     // Nothing happens; the connection for messages is cut at the release; is killed by the server;
     // messages get lost.
     for fault in ["none", "cut", "killed", "dropped"] {
@@ -163,7 +163,7 @@ async fn a_waiter_outlives_a_server_that_is_away_for_a_moment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permits_come_back_to_a_server_that_was_away_when_they_were_dropped() {
+async fn permits_dropped_while_the_server_was_away_are_given_back() {
     let seen = FaultOutcome::with(3).await;
     let held = seen.broken.acquire(2, ZERO).await.expect("permits");
     seen.own.proxy.start_outage();

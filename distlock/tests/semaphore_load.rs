@@ -28,7 +28,7 @@ async fn processes(own: &OwnServer) -> Vec<RedisServer> {
 
 /// As reported of another library: hundreds of names, and dozens of tasks that want each of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_48_tasks_that_go_through_500_semaphores_nobody_starves() {
+async fn each_of_48_tasks_gets_its_permits_from_500_semaphores() {
     let own = OwnServer::start();
     let processes = processes(&own).await;
     let names: Arc<Vec<LockName>> = Arc::new((0..KEYS).map(|_| fresh_name()).collect());

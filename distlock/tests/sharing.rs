@@ -137,14 +137,14 @@ async fn processes_with_many_waiters_each_have_about_as_many_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_comes_again_at_once_does_not_keep_the_tasks_of_other_processes_out() {
+async fn a_task_that_locks_again_at_once_does_not_starve_the_tasks_of_other_processes() {
     assert_shared(&turns(&[1, 1]).await);
     assert_shared(&turns(&[1, 1, 1]).await);
     assert_shared(&turns(&[1, 16, 16]).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn letting_others_in_costs_a_process_that_is_alone_a_few_turns_in_a_hundred() {
+async fn giving_way_costs_an_uncontended_process_a_few_percent() {
     let undisturbed = u32::try_from(TIME.as_millis() / (ANSWER + WORK).as_millis());
     for tasks in [1, 16] {
         let turns = turns(&[tasks]).await[0];

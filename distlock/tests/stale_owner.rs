@@ -26,7 +26,7 @@ async fn assert_refused(locks: &Locks, name: &LockName, guard: &Guard) {
 }
 
 #[tokio::test]
-async fn an_owner_whose_hold_was_removed_does_not_enter_again_and_its_release_frees_nobody() {
+async fn an_owner_whose_hold_was_removed_does_not_enter_again_and_its_release_frees_no_other() {
     for kind in KINDS {
         let (first, second, name) = (locks(kind).await, locks(kind).await, fresh_name());
         let look = Look::at(server().url()).await;

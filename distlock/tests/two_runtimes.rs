@@ -20,7 +20,7 @@ async fn take_and_release(locks: &Locks) -> LockName {
 }
 
 #[test]
-fn what_a_runtime_did_not_live_to_have_forgotten_is_forgotten_with_what_comes_next() {
+fn latches_that_an_ended_runtime_left_are_deleted_with_the_next_ones() {
     let lasting = Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let lasting = lasting.expect("threads");
     let url = server().url();

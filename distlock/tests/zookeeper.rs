@@ -157,7 +157,7 @@ async fn an_owner_enters_again_and_the_last_release_frees_the_lock() {
 }
 
 #[tokio::test]
-async fn a_release_tells_freed_from_held_by_another_from_gone() {
+async fn a_release_distinguishes_freed_held_by_another_and_not_held() {
     let (locks, other, look) = (locks().await, locks().await, Look::here().await);
     let name = fresh_name();
     let gone = lock(&locks, &name).await;
@@ -174,7 +174,7 @@ async fn a_release_tells_freed_from_held_by_another_from_gone() {
 }
 
 #[tokio::test]
-async fn a_holder_is_told_when_its_node_is_removed_and_a_waiter_makes_another() {
+async fn a_holder_gets_the_loss_of_a_removed_node_and_a_waiter_makes_another() {
     let locks = locks_at(server().connect_string(), SHORT).await;
     let (look, name) = (Look::here().await, fresh_name());
     let holder = lock(&locks, &name).await;
@@ -360,7 +360,7 @@ async fn many_locks_left_to_their_lease_wait_for_its_end_in_one_task() {
 
 /// As where too much is under way in the background, and an abandonment is given up.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_in_the_queue_that_nobody_abandons_is_left_after_a_session() {
+async fn a_dropped_place_in_the_queue_ends_with_its_session() {
     let session = ZooKeeperServer::connect(server().connect_string(), SHORT).await;
     let backends = Backends { zookeeper: session.ok(), ..Backends::default() };
     let mechanism = locker(LockKind::Zookeeper, &backends).expect("a locker");

@@ -91,7 +91,7 @@ async fn a_release_that_is_lost_or_whose_answer_is_lost_frees_the_lock_and_says_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_ends_during_the_create_leaves_a_node_that_nobody_takes_for_his_own() {
+async fn a_session_that_ends_during_the_create_leaves_a_node_that_is_not_adopted() {
     let (line, locks, others, look, name) = setting(SHORT).await;
     line.arm(CREATE, Fault::AnswerSilenced);
     let refused = locks.lock(&name, &patient()).await;
@@ -106,7 +106,7 @@ async fn a_session_that_ends_during_the_create_leaves_a_node_that_nobody_takes_f
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_create_that_is_sent_after_its_caller_has_gone_leaves_no_node() {
+async fn a_create_that_is_sent_after_its_caller_was_dropped_leaves_no_node() {
     let (line, locks, others, look, name) = setting(SESSION).await;
     // The client tries to connect again, and keeps what is asked meanwhile.
     let (connections, asked) = (line.connections(), line.asked(CREATE));
@@ -127,7 +127,7 @@ async fn a_create_that_is_sent_after_its_caller_has_gone_leaves_no_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_and_a_farewell_that_nobody_hears_are_carried_out_later() {
+async fn a_release_and_a_cancellation_during_an_outage_are_executed_later() {
     let (line, locks, others, look, name) = setting(LONG).await;
     let (guard, second) = (lock(&locks, &name).await, fresh_name());
     let holder = lock(&others, &second).await;
@@ -189,7 +189,7 @@ async fn a_node_with_the_right_id_that_another_session_made_is_not_adopted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_is_told_nothing_looks_again_by_itself() {
+async fn a_waiter_without_a_watch_event_asks_again_by_itself() {
     let (line, locks, others, look, name) = setting(LONG).await;
     let holder = lock(&others, &name).await;
     let waiter = wait_for(&locks, &name);
@@ -202,7 +202,7 @@ async fn a_waiter_that_is_told_nothing_looks_again_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_keeps_its_place_while_nobody_answers_for_less_than_its_session() {
+async fn a_waiter_keeps_its_place_in_an_outage_shorter_than_its_session() {
     let (line, locks, others, look, name) = setting(LONG).await;
     let holder = lock(&others, &name).await;
     let waiter = wait_for(&locks, &name);
@@ -238,7 +238,7 @@ async fn a_parent_that_vanishes_before_its_child_is_there_is_made_again() {
 
 /// No session stands behind it, so none can end.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_waited_for_a_node_that_no_session_ends_is_told_so() {
+async fn a_wait_that_times_out_says_whether_the_node_has_no_session() {
     let (locks, look, name) = (support::locks().await, Look::here().await, fresh_name());
     release(lock(&locks, &name).await).await;
     for (mode, expected) in [(CreateMode::Ephemeral, false), (CreateMode::Persistent, true)] {
@@ -257,7 +257,7 @@ async fn whoever_has_waited_for_a_node_that_no_session_ends_is_told_so() {
 
 /// What it has waited for is gone, and of what is there now nothing is known yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_known_of_a_node_is_not_said_of_the_next_one() {
+async fn the_state_of_a_node_is_not_reported_for_the_next_one() {
     let (line, locks, _, look, name) = setting(LONG).await;
     let node = |number| format!("{}/lock-000000000{number}", znode(&name));
     look.create(&node(0), CreateMode::Ephemeral).await;

@@ -28,7 +28,7 @@ async fn line_and_locks(session: Duration) -> (Line, Locks) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn validity_of_a_cut_off_holder_ends_before_the_server_lets_somebody_else_in() {
+async fn validity_of_a_cut_off_holder_ends_before_the_server_admits_another() {
     let (look, others) = (Look::here().await, locks().await);
     let mut ended_first = 0;
     for _ in 0..2 {
@@ -100,7 +100,7 @@ async fn validity_counts_from_the_sending_and_not_from_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_whose_session_ends_learns_it_then_and_the_queue_goes_on() {
+async fn a_waiter_whose_session_ends_notices_it_and_the_queue_continues() {
     let (look, others) = (Look::here().await, locks().await);
     for heals in [false, true] {
         let ((line, locks), name) = (line_and_locks(SHORT).await, fresh_name());
@@ -154,7 +154,7 @@ async fn a_waiter_whose_session_ends_queues_again_behind_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cuts_shorter_than_the_session_lose_neither_locks_nor_places_nor_news() {
+async fn cuts_shorter_than_the_session_lose_no_locks_places_or_events() {
     let (look, others) = (Look::here().await, locks().await);
     let ((line, locks), name) = (line_and_locks(SHORT).await, fresh_name());
     let guard = lock(&locks, &name).await;
@@ -277,7 +277,7 @@ async fn a_holder_that_is_paused_past_its_session_works_on_unless_its_token_is_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_that_reconnect_in_step_have_one_holder_and_all_get_their_turn() {
+async fn sessions_that_reconnect_in_step_have_one_holder_at_a_time_and_each_gets_the_lock() {
     let line = Line::to(server().addr()).await;
     let (name, inside) = (fresh_name(), Arc::new(AtomicU32::new(0)));
     let until = Instant::now() + 2 * SHORT;

@@ -188,7 +188,7 @@ fn a_comparison_or_load_beyond_its_bounds_is_one_sentence() {
 }
 
 #[test]
-fn flags_of_a_load_that_do_not_go_together_are_one_sentence_that_names_them() {
+fn conflicting_flags_of_a_load_are_one_sentence_that_names_them() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let tokens = token_file(folder.path(), GOOD_LINE);
     let cases: [(&[&str], &str); 14] = [
@@ -226,7 +226,7 @@ fn help_names_every_command_and_the_exit_codes() {
 }
 
 #[test]
-fn a_reader_who_goes_before_the_end_changes_no_exit_code() {
+fn a_closed_output_pipe_changes_no_exit_code() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let errors = writer.try_clone().expect("a pipe");
     drop(reader);

@@ -40,7 +40,7 @@ fn loadtest(arguments: &[&str], program: &Path, folder: &Path) -> (String, Optio
 }
 
 #[test]
-fn four_planted_bugs_are_caught_and_the_service_without_them_is_clean() {
+fn four_injected_bugs_are_caught_and_the_service_without_them_is_clean() {
     let folder = tempfile::tempdir().expect("a folder");
     let bugs = QUICK.join(",");
     let arguments = ["inject-bugs", "--seeds", "1", "--only", &bugs];
@@ -80,7 +80,7 @@ fn check_the_only_history_in(folder: &Path) -> (String, Option<i32>) {
 }
 
 #[test]
-fn histories_that_were_asked_for_and_those_of_red_cells_can_be_judged_again() {
+fn requested_histories_and_those_of_red_cells_can_be_judged_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let cell = &CELL_AND_BUG[..11];

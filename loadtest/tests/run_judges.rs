@@ -194,7 +194,7 @@ async fn a_token_that_is_not_accepted_stops_the_load_with_one_sentence() {
 }
 
 #[tokio::test]
-async fn an_open_loop_sends_every_arrival_and_tells_what_it_cost() {
+async fn an_open_loop_sends_every_arrival_and_reports_its_cost() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let trace = folder.path().join("trace");
     let lines = (1..=20).map(|user| format!("0.0{user:02} {user} 1"));

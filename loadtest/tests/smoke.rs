@@ -106,7 +106,7 @@ fn cautious(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_cell_that_does_not_show_what_it_is_to_show_has_three_tries_and_fails_the_run() {
+fn a_cell_that_does_not_show_its_prediction_has_three_tries_and_fails_the_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let cell = ["--locks", "local", "--scopes", "user", "--guards", "off", "--replicas", "1"];

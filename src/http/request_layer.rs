@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_in_a_handler_is_a_500_that_tells_nothing_of_it() {
+    async fn a_panic_in_a_handler_is_a_500_without_its_message() {
         let panics = get(async || -> Response { panic!("the secret is in src/token.rs") });
         let routes = Router::new().route("/panics", panics).route("/works", get(async || "fine"));
         let routes = routes.layer(tower::layer::layer_fn(guard));

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_strange_name_of_a_field_is_told_as_it_is_and_not_at_length() {
+    fn a_strange_name_of_a_field_is_quoted_literally_and_truncated() {
         for name in ["x", "", "a`b", "`, expected ", "missing field `y`"] {
             let said = format!("unknown field `{name}`, expected `phone` or `code` at line 1");
             let (field, limit) = explain("?", &said);

@@ -216,7 +216,7 @@ mod tests {
     /// The kernel reports the end of a process once, and here the test reads it first. The test
     /// uses one thread, so that the runtime cannot read it between the kill and the wait.
     #[tokio::test]
-    async fn a_command_of_whose_end_nothing_is_told_is_a_failure_of_the_machine() {
+    async fn a_command_whose_end_is_not_reported_is_a_failure_of_the_machine() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("id");
         let script =

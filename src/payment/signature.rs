@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_what_everybody_else_computes() {
+    fn a_signature_equals_that_of_other_implementations() {
         // openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef of "1800000000.paid"
         let expected = "1f0c485ce8d1e126efc88b80b09a077e8268a5a07ed73c4c53d599426ab91ccd";
         let ours = signer("0123456789abcdef0123456789abcdef");

@@ -112,7 +112,7 @@ mod tests {
         /// The clock of the report stands for a thread that is taken away at each of its readings:
         /// every call comes `stall` later than the one before.
         #[test]
-        fn a_thread_taken_away_between_readings_never_makes_a_hold_longer(
+        fn a_thread_descheduled_between_readings_never_makes_a_hold_longer(
             [waited, held, since, stall] in prop::array::uniform4(0..1_000_000_u64),
         ) {
             let micros = Duration::from_micros;

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_duplicate_is_told_apart_as_both_databases_spell_it() {
+    fn the_key_of_a_duplicate_is_recognized_as_both_databases_spell_it() {
         for (key, expected) in [
             ("PRIMARY", Duplicate::Primary),
             ("orders.PRIMARY", Duplicate::Primary),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_come_at_once_all_count() {
+    fn simultaneous_values_all_count() {
         let buckets = Buckets::new(&[1.0]);
         std::thread::scope(|scope| {
             for _ in 0..4 {

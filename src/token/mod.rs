@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_speaks_for_its_user_until_it_ends_to_the_second() {
+    fn a_token_is_valid_for_its_user_until_it_ends_to_the_second() {
         let identity = Identity { user: UserId(7), role: Role::Buyer };
         let (token, _) = tokens().issue(identity, Duration::from_mins(1)).unwrap();
         assert_eq!(tokens().verify(&token), Some(identity));

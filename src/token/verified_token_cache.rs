@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_tokens_of_a_set_none_speaks_for_another_and_the_oldest_goes() {
+    fn no_token_of_a_set_stands_for_another_and_the_oldest_is_evicted() {
         let known = VerifiedTokenCache::new();
         let identity = token_of;
         let slot = |user: u8| CacheSlot { digest: [user; 16], part: 3, set: 5 };

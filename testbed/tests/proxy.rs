@@ -139,7 +139,7 @@ fn no_spelling_of_a_path_gets_round_the_public_listener() {
 }
 
 #[test]
-fn who_the_client_is_says_the_proxy_and_not_the_client() {
+fn the_clients_address_is_set_by_the_proxy_and_not_by_the_client() {
     let cluster = cluster(1);
     let headers = [
         "X-Forwarded-For: 9.9.9.9",
@@ -254,7 +254,7 @@ fn a_request_that_was_sent_is_never_repeated() {
 }
 
 #[test]
-fn without_a_live_replica_the_answer_is_a_503_that_says_when_to_come_back() {
+fn without_a_live_replica_the_answer_is_a_503_with_retry_after() {
     let cluster = cluster(1);
     cluster.replicas[0].kill().unwrap();
     for _ in 0..3 {

@@ -32,7 +32,7 @@ fn openssl(args: &[&str], input: &str) -> String {
 }
 
 #[test]
-fn over_tls_every_answer_tells_browsers_to_stay_with_tls() {
+fn over_tls_every_answer_has_strict_transport_security() {
     let bed = Bed::start().unwrap();
     let file = |name: &str| bed.dir().join(name).to_str().expect("a path in UTF-8").to_owned();
     let (key, certificate) = (file("site-key.pem"), file("site-certificate.pem"));

@@ -210,7 +210,7 @@ fn a_clock_that_was_not_asked_for_cannot_jump() {
 }
 
 #[test]
-fn a_stalled_disk_holds_up_only_those_that_wait_for_it() {
+fn a_stalled_disk_delays_only_commands_that_wait_for_it() {
     let bed = Bed::start().unwrap();
     let options = RedisOptions { appendonly: true, disk: true, ..RedisOptions::default() };
     let redis = bed.redis(options).unwrap();
@@ -228,7 +228,7 @@ fn a_stalled_disk_holds_up_only_those_that_wait_for_it() {
 }
 
 #[test]
-fn what_a_server_evicts_is_told_by_name_each_once() {
+fn evicted_keys_are_reported_by_name_each_once() {
     let bed = Bed::start().unwrap();
     let redis = bed.redis(RedisOptions::default()).unwrap();
     redis.command(&["SET", "short", "x", "PX", "60000"]).unwrap();

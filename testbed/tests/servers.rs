@@ -90,7 +90,7 @@ fn redis_wants_the_password_and_evicts_nothing() {
 }
 
 #[test]
-fn a_killed_redis_comes_back_on_its_port_with_what_it_was_told_to_keep() {
+fn a_killed_redis_restarts_on_its_port_with_what_it_was_configured_to_keep() {
     let bed = Bed::start().unwrap();
     let forgetful = bed.redis(RedisOptions::default()).unwrap();
     let extra = vec!["hz 50".into(), "databases 3".into()];
@@ -134,7 +134,7 @@ fn a_frozen_server_answers_nothing_until_it_is_thawed_and_can_be_killed() {
 }
 
 #[test]
-fn a_killed_database_comes_back_on_its_port_with_its_data() {
+fn a_killed_database_restarts_on_its_port_with_its_data() {
     let bed = Bed::start().unwrap();
     let database = bed.database(Flavor::Any).unwrap();
     database.create_database("shop").unwrap();
@@ -198,7 +198,7 @@ fn a_dropped_handle_ends_its_process_and_no_other() {
 }
 
 #[test]
-fn ctrl_c_at_the_terminal_is_not_heard_by_the_servers() {
+fn ctrl_c_at_the_terminal_does_not_reach_the_servers() {
     let bed = Bed::start().unwrap();
     let replica = bed.replica(stand_in("a")).unwrap();
     let stat = fs::read_to_string(format!("/proc/{}/stat", replica.pid())).unwrap();

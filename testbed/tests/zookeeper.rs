@@ -137,7 +137,7 @@ fn a_session_that_is_ended_from_outside_takes_its_nodes_along_and_no_other_sessi
 }
 
 #[test]
-fn container_and_ttl_nodes_are_known_and_go_when_they_are_looked_for() {
+fn container_and_ttl_nodes_are_supported_and_reaped_on_request() {
     let bed = Bed::start().unwrap();
     let options = ZooKeeperOptions { container_check_ms: 100, ..Default::default() };
     let zookeeper = bed.zookeeper(options).unwrap();
@@ -155,7 +155,7 @@ fn container_and_ttl_nodes_are_known_and_go_when_they_are_looked_for() {
 }
 
 #[test]
-fn a_killed_zookeeper_comes_back_on_its_port_with_its_data() {
+fn a_killed_zookeeper_restarts_on_its_port_with_its_data() {
     let bed = Bed::start().unwrap();
     let zookeeper = bed.zookeeper(ZooKeeperOptions::default()).unwrap();
     assert_eq!(open(&zookeeper, 10_000).create(CREATE, "/kept", PERSISTENT), 0);

@@ -35,7 +35,7 @@ const AT_A_TIME: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_happens_between_admission_and_acknowledgement_all_ends_as_without_it() {
+async fn a_failure_between_admission_and_acknowledgement_changes_no_outcome() {
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     let undisturbed = ("queue-admitted", ("nothing", "off"));
     let all = failpoint::of_queued().flat_map(|point| ACTIONS.map(|action| (point, action)));
@@ -190,7 +190,7 @@ async fn letters(place: &Place) -> Vec<(u64, String)> {
 
 /// A process of which nothing is left cannot count, so it has done that before.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_that_every_process_dies_of_is_a_dead_letter_after_five_counted_tries() {
+async fn an_entry_that_kills_every_process_is_a_dead_letter_after_five_counted_tries() {
     let round = Round::begin("sale-begun").await;
     let spec = round.replica("return(kill)");
     let replica = spawn_blocking(|| servers().bed.replica(spec)).await.expect("no panic");

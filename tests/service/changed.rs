@@ -44,7 +44,7 @@ async fn requests_after_a_change_of_a_voucher_never_see_an_earlier_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_that_wait_for_a_failed_read_none_reads_again() {
+async fn none_of_many_that_wait_for_a_failed_read_reads_again() {
     let (service, database) = start().await;
     let voucher = service.voucher(20).await;
     let lost = database.arm(reading(), Action::LoseAnswer, Times::Next(1));
@@ -56,7 +56,7 @@ async fn of_many_that_wait_for_a_failed_read_none_reads_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shared_read_is_told_to_others_also_when_its_first_request_has_gone() {
+async fn a_shared_read_answers_others_also_when_its_first_request_was_dropped() {
     let (service, database) = start().await;
     let voucher = service.voucher(9).await;
     let held = database.arm(reading(), Action::HoldAnswer, Times::Next(1));

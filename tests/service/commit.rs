@@ -107,7 +107,7 @@ fn assert_not_executed(answer: &Answer) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_commit_that_is_cut_off_is_found_out_and_the_order_is_told() {
+async fn an_answer_to_commit_that_is_cut_off_is_resolved_and_the_order_is_returned() {
     for action in [Action::CutAnswer, Action::ResetAnswer] {
         let table = Table::lay().await;
         let rule = table.arm(action);
@@ -120,7 +120,7 @@ async fn an_answer_to_commit_that_is_cut_off_is_found_out_and_the_order_is_told(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commit_of_a_transaction_that_is_the_lock_is_found_out_as_well() {
+async fn the_commit_of_a_transaction_that_is_the_lock_is_resolved_as_well() {
     let table = Table::lay_under("mysql-row").await;
     let rule = table.arm(Action::CutRequest);
     let one = table.buy().await;
@@ -135,7 +135,7 @@ async fn the_commit_of_a_transaction_that_is_the_lock_is_found_out_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_injected_retry_tells_a_buyer_with_a_key_that_its_own_order_is_anothers() {
+async fn the_injected_retry_refuses_a_buyer_with_a_key_on_account_of_its_own_order() {
     for (flag, fate) in [("--inject-bug", 409), ("--inject-bug-control", 201)] {
         let table = Table::lay_with(&["--lab", flag, "retry-with-fresh-id"]).await;
         let rule = table.arm(Action::CutAnswer);
@@ -146,7 +146,7 @@ async fn the_injected_retry_tells_a_buyer_with_a_key_that_its_own_order_is_anoth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_never_arrived_is_a_definite_refusal_and_no_order_ever_appears() {
+async fn a_commit_that_never_arrived_is_a_definite_refusal_without_an_order() {
     let table = Table::lay().await;
     let rule = table.arm(Action::CutRequest);
     let one = table.buy().await;
@@ -156,7 +156,7 @@ async fn a_commit_that_never_arrived_is_a_definite_refusal_and_no_order_ever_app
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unanswered_commit_is_found_out_after_the_time_of_a_call() {
+async fn an_unanswered_commit_is_resolved_after_the_timeout_of_a_call() {
     let table = Table::lay().await;
     let rule = table.arm(Action::LoseAnswer);
     let one = table.buy().await;
@@ -166,7 +166,7 @@ async fn an_unanswered_commit_is_found_out_after_the_time_of_a_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_got_lost_in_silence_is_killed_with_its_connection_and_refused() {
+async fn a_commit_lost_on_a_silent_link_is_killed_with_its_connection_and_refused() {
     let table = Table::lay().await;
     let rule = table.arm(Action::LoseRequest);
     let one = table.buy().await;
@@ -209,7 +209,7 @@ async fn while_the_outcome_is_unknown_no_client_is_answered_and_the_lock_is_kept
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outcome_that_cannot_be_found_out_is_told_as_unknown_and_keeps_its_lock() {
+async fn an_outcome_that_cannot_be_resolved_is_reported_as_unknown_and_keeps_its_lock() {
     let table = Table::lay().await;
     table.arm_with_outage(Action::CutAnswer);
     let one = table.buy().await;

@@ -74,7 +74,7 @@ async fn an_early_rejection_is_the_answer_of_the_long_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_late_purchase_is_said_as_ever() {
+async fn a_late_purchase_gets_the_same_refusals_as_any_other() {
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     let voucher = service.voucher(1).await;

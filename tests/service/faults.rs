@@ -53,7 +53,7 @@ async fn a_frozen_database_is_a_503_at_once_and_heals_without_a_restart_of_the_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_that_needs_numbers_from_a_frozen_redis_does_not_wait_one_after_the_other() {
+async fn requests_for_order_ids_from_a_frozen_redis_do_not_wait_one_after_the_other() {
     let servers = Breakable::start();
     let service = Service::start_at(servers.place(), &["--lock", "none"]).await;
     let voucher = service.voucher(10).await;

@@ -89,7 +89,7 @@ async fn buy_with(service: &Service, voucher: &str, user: u64, key: &str) -> Ans
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_too_late_costs_neither_a_lock_nor_a_transaction() {
+async fn a_purchase_after_the_last_unit_costs_neither_a_lock_nor_a_transaction() {
     for writer in ["single", "grouped"] {
         let watched = WatchedService::start(&["--writer", writer]).await;
         let voucher = watched.sold_out().await;
@@ -113,7 +113,7 @@ async fn who_comes_too_late_costs_neither_a_lock_nor_a_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_when_a_queue_has_sold_all_costs_no_admission() {
+async fn a_purchase_at_a_sold_out_queue_costs_no_admission() {
     let watched = WatchedService::start(&["--mode", "queued", "--writer", "grouped"]).await;
     let voucher = watched.service.voucher(1).await;
     ticket_of(watched.service.buy(&voucher, 1).await);
@@ -138,7 +138,7 @@ async fn who_comes_when_a_queue_has_sold_all_costs_no_admission() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_too_early_costs_neither_a_lock_nor_a_transaction() {
+async fn a_purchase_before_the_window_costs_neither_a_lock_nor_a_transaction() {
     let watched = WatchedService::start(&[]).await;
     let voucher = watched.service.voucher(1).await;
     let path = format!("/api/admin/vouchers/{voucher}");
@@ -159,7 +159,7 @@ async fn who_comes_too_early_costs_neither_a_lock_nor_a_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn units_that_come_back_are_for_sale_within_a_second_at_every_replica() {
+async fn returned_units_are_for_sale_within_a_second_at_every_replica() {
     let one = Service::start(&[]).await;
     let others = [
         Service::start_at(one.place.clone(), &[]).await,
@@ -230,7 +230,7 @@ async fn a_last_unit_whose_order_may_still_be_rolled_back_is_not_yet_sold_out() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_bought_is_told_so_without_a_lock_and_never_that_it_is_sold_out() {
+async fn a_buyer_gets_already_ordered_without_a_lock_and_never_sold_out() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let seller = WatchedService::start_at(&place, &[]).await;
     let other = WatchedService::start_at(&place, &[]).await;
@@ -266,7 +266,7 @@ async fn who_has_bought_is_told_so_without_a_lock_and_never_that_it_is_sold_out(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_bought_is_told_so_from_memory_while_units_are_left() {
+async fn a_buyer_gets_already_ordered_from_memory_while_units_are_left() {
     let watched = WatchedService::start(&[]).await;
     let voucher = watched.service.voucher(100).await;
     watched.service.buy(&voucher, 1).await.expect(201);
@@ -281,7 +281,7 @@ async fn who_has_bought_is_told_so_from_memory_while_units_are_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_cancels_again_and_again_has_nothing_read_anew() {
+async fn repeated_cancellations_cause_no_reads() {
     let watched = WatchedService::start(&[]).await;
     let (service, voucher) = (&watched.service, watched.service.voucher(1).await);
     let order = service.order(&voucher, 1).await;
@@ -310,7 +310,7 @@ async fn the_unguarded_sale_and_the_baseline_of_an_injected_bug_cache_no_buyer()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_planted_memory_never_forgets_that_it_was_sold_out() {
+async fn the_injected_cache_never_forgets_that_it_was_sold_out() {
     let service = Service::start(&["--lab", "--inject-bug", "sold-out-for-ever"]).await;
     let voucher = service.voucher(1).await;
     service.buy(&voucher, 1).await.expect(201);

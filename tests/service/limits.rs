@@ -96,7 +96,7 @@ async fn an_address_is_the_connections_own_whatever_its_requests_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trusted_proxy_tells_the_address_and_its_client_cannot_add_to_that() {
+async fn a_trusted_proxy_sets_the_address_and_its_client_cannot_add_to_it() {
     let flags = ["--limit-orders-address", "2", "--trusted-proxies", "127.0.0.0/8,10.0.0.1"];
     let service = Service::start(&flags).await;
     let voucher = service.voucher(1000).await;

@@ -111,7 +111,7 @@ async fn a_replica_that_starts_without_enough_servers_is_not_ready_from_the_firs
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_came_up_empty_stay_out_for_the_delay_and_are_then_counted() {
+async fn servers_that_restarted_empty_stay_out_for_the_delay_and_are_then_counted() {
     let servers = Three::start();
     let delay = ["--redlock-restart-delay-ms", "5000", "--lease-ms", "5000"];
     let service = servers.serve(&[&["--lock", "redlock"][..], &delay].concat()).await;

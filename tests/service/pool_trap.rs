@@ -150,7 +150,7 @@ async fn an_opening_with_its_first_statements_dropped_at_any_point_leaves_nothin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_of_the_first_statements_is_told_and_not_taken_for_a_dead_connection() {
+async fn an_error_of_the_first_statements_is_returned_and_not_taken_for_a_dead_connection() {
     let far = DistantPool::reach().await;
     // What a server answers that is read only, one that ends, and one that has ended a session
     // which was silent for too long.

@@ -120,7 +120,7 @@ async fn a_rolling_restart_under_load_loses_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_replica_is_left_out_and_the_others_go_on_selling() {
+async fn a_killed_replica_is_left_out_and_the_others_continue_selling() {
     let deployment = Deployment::start().await;
     let crowd = Crowd::start(deployment.proxy.url(), &deployment.voucher, CLIENTS);
     crowd.until_bought(100).await;

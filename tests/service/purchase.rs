@@ -31,7 +31,7 @@ fn count(codes: &[String], code: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_buys_exactly_the_stock_and_no_user_twice() {
+async fn many_buyers_buy_exactly_the_stock_and_no_user_twice() {
     for lock in ["none", "local", "redisson"] {
         let service = leaked(&["--lock", lock]).await;
         let voucher = service.voucher(30).await;
@@ -67,7 +67,7 @@ fn hold(answer: &Answer) -> Option<[u64; 3]> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_in_the_laboratory_does_an_answer_tell_when_its_purchase_held_its_lock() {
+async fn only_in_the_laboratory_does_an_answer_have_the_hold_of_its_lock() {
     const WORK_MS: u64 = 30;
     let work = WORK_MS.to_string();
     let service = Service::start(&["--lab", "--guards", "off", "--work-ms", &work]).await;

@@ -53,7 +53,7 @@ async fn assert_bought(purchase: JoinHandle<Try>, context: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_buyer_is_told_before_the_lock_is_given_back_and_buys_again_when_it_is() {
+async fn a_buyer_is_answered_before_the_lock_is_released_and_buys_again_afterwards() {
     for writer in ["single", "grouped"] {
         let held = HeldRelease::start(&[&PATIENT[..], &["--writer", writer]].concat()).await;
         let (voucher, another) = (held.service.voucher(10).await, held.service.voucher(10).await);
@@ -70,7 +70,7 @@ async fn a_buyer_is_told_before_the_lock_is_given_back_and_buys_again_when_it_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_a_user_might_not_wait_for_the_lock_it_is_given_back_before_the_answer() {
+async fn with_a_short_lock_wait_the_lock_is_released_before_the_answer() {
     for wait in ["0", "99"] {
         let held = HeldRelease::start(&["--lock-wait-ms", wait]).await;
         let voucher = held.service.voucher(10).await;
@@ -102,7 +102,7 @@ async fn an_answered_purchase_takes_no_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_waits_for_locks_that_are_being_given_back() {
+async fn a_shutdown_waits_for_locks_that_are_being_released() {
     let held = HeldRelease::start(&PATIENT).await;
     let voucher = held.service.voucher(10).await;
     assert_bought(held.buy(&voucher, 1), "a purchase").await;

@@ -106,7 +106,7 @@ async fn the_lock_of_a_killed_replica_ends_with_its_lease_and_another_one_sells(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_told_to_end_says_so_takes_nothing_new_and_finishes_what_it_does() {
+async fn a_replica_at_sigterm_is_not_ready_accepts_nothing_new_and_finishes_its_requests() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let flags = ["--lab", "--work-ms", "6000", "--drain-delay-ms", "2000"];
     let ending = Arc::new(blocking(|| servers().bed.replica(spec(&place, "ending", &flags))));

@@ -36,7 +36,7 @@ pub(crate) const CHECKS: &[Check] = &[
         run: |arena| arena.run(async || a_busy_lock(arena).await),
     },
     Check {
-        name: "a_waiter_that_goes_away_at_the_hand_off_holds_nothing",
+        name: "a_waiter_dropped_at_the_hand_off_holds_nothing",
         asked: of_locks,
         run: |arena| arena.run(async || a_hand_off(arena).await),
     },

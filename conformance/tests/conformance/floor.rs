@@ -37,7 +37,7 @@ pub(crate) fn of(kind: LockKind) -> usize {
 /// The test that so much is asked, whatever is run.
 pub(crate) fn trial(matrix: &Arc<Matrix>) -> Trial {
     let matrix = Arc::clone(matrix);
-    Trial::test("floor::each_kind_is_asked_as_much_as_is_written_down", move || {
+    Trial::test("floor::each_kind_is_asked_the_recorded_number_of_checks", move || {
         for kind in LockKind::ALL {
             let asked = matrix.asked().filter(|(subject, _)| subject.name == kind.as_str()).count();
             let floor = of(kind);

@@ -25,12 +25,12 @@ pub(crate) const CHECKS: &[Check] = &[
         run: a_killed_holder_is_taken_over,
     },
     Check {
-        name: "belief_of_a_frozen_holder_ends_before_the_next_one_enters",
+        name: "validity_of_a_frozen_holder_ends_before_the_next_one_enters",
         asked: of_ending,
         run: a_frozen_holder_does_not_believe,
     },
     Check {
-        name: "belief_of_a_holder_that_is_cut_off_ends_before_the_next_one_enters",
+        name: "validity_of_a_holder_that_is_cut_off_ends_before_the_next_one_enters",
         asked: of_ending,
         run: a_holder_that_is_cut_off_does_not_believe,
     },

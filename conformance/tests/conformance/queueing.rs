@@ -5,7 +5,7 @@ use conformance::{Contender, busy_until_queued, fresh_name};
 use crate::arena::{Applicability, Arena, Check, at_once, await_busy, patiently};
 
 pub(crate) const CHECKS: &[Check] = &[Check {
-    name: "waiters_get_it_in_the_order_in_which_they_came",
+    name: "waiters_get_the_lock_in_the_order_of_arrival",
     asked: |subject| {
         Applicability::of_those_that(subject.promise.fair.is_yes(), "promises no order")
     },

@@ -31,12 +31,12 @@ const CLOCK_NS: u64 = 1_000;
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
-        name: "an_answer_to_an_acquisition_that_is_late_shortens_belief_by_its_delay",
+        name: "a_late_answer_to_an_acquisition_shortens_validity_by_its_delay",
         asked: of_ending,
         run: an_acquisition_is_answered_late,
     },
     Check {
-        name: "an_answer_to_a_renewal_that_is_late_shortens_belief_by_its_delay",
+        name: "a_late_answer_to_a_renewal_shortens_validity_by_its_delay",
         asked: of_renewed,
         run: renewals_are_answered_late,
     },

@@ -14,13 +14,13 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
-        name: "a_contender_without_a_wait_is_told_at_once",
+        name: "a_contender_without_a_wait_is_refused_at_once",
         asked: of_locks,
         run: no_wait_is_no_wait,
     },
     Check { name: "a_wait_ends_when_it_is_over", asked: of_locks, run: a_wait_ends },
     Check {
-        name: "a_waiter_gets_the_lock_when_its_holder_lets_go",
+        name: "a_waiter_gets_the_lock_when_its_holder_releases",
         asked: of_locks,
         run: a_waiter_gets_it,
     },

@@ -53,7 +53,7 @@ fn a_process_whose_clock_is_fast_takes_nothing_from_a_lease_that_the_server_coun
 }
 
 #[test]
-fn a_loser_overwrites_the_deadline_of_the_winner_who_is_then_let_down() {
+fn a_loser_overwrites_the_deadline_of_the_winner_and_a_third_holder_enters() {
     let kind = LockKind::GetsetTimestamp;
     let ((loser, proxy), winner, third) = (start_by_proxy(kind), start(kind), start(kind));
     let (name, _) = enter_briefly(&winner);

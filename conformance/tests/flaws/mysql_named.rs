@@ -51,7 +51,7 @@ fn holder_as(
 }
 
 #[test]
-fn a_connection_that_ends_lets_others_in_before_its_holder_knows() {
+fn a_connection_that_ends_frees_the_lock_before_its_holder_notices() {
     let other = start(LockKind::MysqlNamed);
     let (holder, held, name, proxy) = holder(LockKind::MysqlNamed, LEASE);
     assert_kept_out(&other, &name);

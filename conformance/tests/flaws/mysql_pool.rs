@@ -46,6 +46,6 @@ fn a_pool_that_waiters_have_run_dry_is_a_clear_error_in_bounded_time() {
 }
 
 #[test]
-fn waiters_who_hold_no_connection_leave_them_to_others() {
+fn waiters_without_a_connection_leave_the_pool_to_others() {
     one_too_many(LockKind::MysqlTable).expect("the lock is free");
 }

@@ -55,7 +55,7 @@ fn in_a_transaction_one_enters() {
 
 /// Both have found no row, and have locked the gap in which it is missing, before either inserts.
 #[test]
-fn two_who_find_a_row_missing_and_insert_it_deadlock() {
+fn two_transactions_that_insert_a_missing_row_deadlock() {
     // The gap is between other names, so these two have tables of their own.
     let database = servers().database();
     database.create_database("gaps").expect("a fresh name");

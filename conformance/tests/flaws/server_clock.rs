@@ -68,7 +68,7 @@ fn in_a_database_that_jumps(kinds: impl Iterator<Item = LockKind>, check: fn(&Ex
 }
 
 #[test]
-fn a_redis_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder() {
+fn a_redis_whose_clock_is_set_forward_admits_a_second_holder_beside_a_living_one() {
     // What has no lease in Redis trusts the clocks of the clients instead.
     let lease = |kind: &LockKind| home(*kind) == Home::Redis && *kind != LockKind::GetsetTimestamp;
     assert!(ending_early(Home::Redis).eq(LockKind::ALL.into_iter().filter(lease)));
@@ -89,7 +89,7 @@ fn a_redis_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder() {
 }
 
 #[test]
-fn a_database_whose_clock_is_set_forward_lets_others_in_beside_a_living_holder() {
+fn a_database_whose_clock_is_set_forward_admits_a_second_holder_beside_a_living_one() {
     assert!(ending_early(Home::Database).eq([LockKind::MysqlTable]));
     in_a_database_that_jumps(ending_early(Home::Database), ExpiryScene::assert_both_hold);
 }

@@ -46,7 +46,7 @@ fn of_one_who_is_told(waited: Duration) -> u64 {
 }
 
 #[test]
-fn a_waiter_who_is_told_nothing_asks_again_and_again() {
+fn a_waiter_without_messages_polls() {
     for (kind, look) in [
         (LockKind::SetnxExpire, "SETNX"),
         (LockKind::SetNx, "SET"),
@@ -62,7 +62,7 @@ fn a_waiter_who_is_told_nothing_asks_again_and_again() {
 }
 
 #[test]
-fn a_waiter_who_is_told_asks_when_it_is_told() {
+fn a_waiter_with_messages_asks_when_one_arrives() {
     for kind in [LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite] {
         let held = HoldCondition { at_least: Duration::from_secs(1), until_asked: 1 };
         let (looks, waited) = looks(kind, "EVALSHA", &held);

@@ -22,16 +22,16 @@ pub(crate) const OF_BOTH: &[Check] = &[
 ];
 pub(crate) const OF_REDISSON: &[Check] = &[
     (
-        "a_lease_that_ends_lets_the_other_side_in_and_its_holder_frees_nothing",
-        a_lease_that_ends_lets_the_other_side_in_and_its_holder_frees_nothing,
+        "a_lease_that_ends_admits_the_other_side_and_its_holder_frees_nothing",
+        a_lease_that_ends_admits_the_other_side_and_its_holder_frees_nothing,
     ),
     (
-        "a_lock_that_is_freed_by_force_goes_to_the_other_side_at_once",
-        a_lock_that_is_freed_by_force_goes_to_the_other_side_at_once,
+        "a_lock_that_is_freed_by_force_is_taken_by_the_other_side_at_once",
+        a_lock_that_is_freed_by_force_is_taken_by_the_other_side_at_once,
     ),
 ];
 pub(crate) const OF_CURATOR: &[Check] =
-    &[("a_removed_node_lets_the_other_side_in", a_removed_node_lets_the_other_side_in)];
+    &[("a_removed_node_admits_the_other_side", a_removed_node_admits_the_other_side)];
 
 /// The lease was renewed a third of it ago at the most, or what a busy machine makes of that.
 const LEFT_AT_LEAST: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ fn a_lock_that_is_renewed_keeps_the_other_side_out_beyond_its_lease(scene: &Scen
     }
 }
 
-fn a_lease_that_ends_lets_the_other_side_in_and_its_holder_frees_nothing(scene: &Scene) {
+fn a_lease_that_ends_admits_the_other_side_and_its_holder_frees_nothing(scene: &Scene) {
     let lease = Duration::from_secs(1);
     for (holder, other) in scene.both_ways() {
         let want = scene.want_fresh();
@@ -83,7 +83,7 @@ fn a_lease_that_ends_lets_the_other_side_in_and_its_holder_frees_nothing(scene: 
     }
 }
 
-fn a_lock_that_is_freed_by_force_goes_to_the_other_side_at_once(scene: &Scene) {
+fn a_lock_that_is_freed_by_force_is_taken_by_the_other_side_at_once(scene: &Scene) {
     for (holder, other) in scene.both_ways() {
         let want = scene.want_fresh();
         for freer in [holder, other] {
@@ -105,7 +105,7 @@ fn a_lock_that_is_freed_by_force_goes_to_the_other_side_at_once(scene: &Scene) {
     }
 }
 
-fn a_removed_node_lets_the_other_side_in(scene: &Scene) {
+fn a_removed_node_admits_the_other_side(scene: &Scene) {
     for (holder, waiter) in scene.both_ways() {
         let want = scene.want_fresh();
         let held = holder.contender.insist(&want);

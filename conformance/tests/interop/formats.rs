@@ -24,8 +24,8 @@ pub(crate) const OF_REDISSON: &[Check] = &[
         a_read_write_lock_of_redisson_is_refused_by_the_plain_one_as_another_kind,
     ),
     (
-        "a_read_write_lock_of_redisson_enters_beside_a_plain_hold_and_goes_with_it",
-        a_read_write_lock_of_redisson_enters_beside_a_plain_hold_and_goes_with_it,
+        "a_read_write_lock_of_redisson_enters_beside_a_plain_hold_and_ends_with_it",
+        a_read_write_lock_of_redisson_enters_beside_a_plain_hold_and_ends_with_it,
     ),
     (
         "read_write_and_fair_locks_of_the_two_sides_do_not_exclude_each_other",
@@ -36,8 +36,8 @@ pub(crate) const OF_REDISSON: &[Check] = &[
         a_key_that_is_no_lock_is_refused_by_both_sides,
     ),
     (
-        "a_lock_of_the_dead_that_has_no_lease_is_told_from_a_busy_one_and_freed_by_force",
-        a_lock_of_the_dead_that_has_no_lease_is_told_from_a_busy_one_and_freed_by_force,
+        "a_lock_of_a_dead_holder_without_a_lease_is_distinguished_and_freed_by_force",
+        a_lock_of_a_dead_holder_without_a_lease_is_distinguished_and_freed_by_force,
     ),
 ];
 
@@ -118,7 +118,7 @@ fn a_read_write_lock_of_redisson_is_refused_by_the_plain_one_as_another_kind(sce
 }
 
 /// As it does beside Redisson's own plain lock: it looks for its own field alone.
-fn a_read_write_lock_of_redisson_enters_beside_a_plain_hold_and_goes_with_it(scene: &Scene) {
+fn a_read_write_lock_of_redisson_enters_beside_a_plain_hold_and_ends_with_it(scene: &Scene) {
     for kind in ["write", "read"] {
         let theirs = another_of(scene.peer, kind);
         for plain in [&scene.ours, &scene.theirs] {
@@ -153,7 +153,7 @@ fn a_key_that_is_no_lock_is_refused_by_both_sides(scene: &Scene) {
     redis_says(&["DEL", &want.name]);
 }
 
-fn a_lock_of_the_dead_that_has_no_lease_is_told_from_a_busy_one_and_freed_by_force(scene: &Scene) {
+fn a_lock_of_a_dead_holder_without_a_lease_is_distinguished_and_freed_by_force(scene: &Scene) {
     let [_, theirs] = scene.more();
     let want = scene.want_fresh();
     theirs.contender.insist(&want);

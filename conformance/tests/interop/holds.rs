@@ -17,8 +17,8 @@ pub(crate) const CHECKS: &[Check] = &[
         fair_spin_and_fenced_locks_of_redisson_keep_the_plain_one_out_and_it_them,
     ),
     (
-        "a_waiter_of_the_plain_lock_looks_for_itself_where_redisson_tells_it_nothing",
-        a_waiter_of_the_plain_lock_looks_for_itself_where_redisson_tells_it_nothing,
+        "a_waiter_of_the_plain_lock_polls_where_redisson_sends_no_message",
+        a_waiter_of_the_plain_lock_polls_where_redisson_sends_no_message,
     ),
     (
         "a_fenced_lock_of_redisson_counts_its_own_holds_alone",
@@ -46,7 +46,7 @@ fn fair_spin_and_fenced_locks_of_redisson_keep_the_plain_one_out_and_it_them(sce
     }
 }
 
-fn a_waiter_of_the_plain_lock_looks_for_itself_where_redisson_tells_it_nothing(scene: &Scene) {
+fn a_waiter_of_the_plain_lock_polls_where_redisson_sends_no_message(scene: &Scene) {
     let ours = &scene.ours.contender;
     for (kind, messages) in [("spin", 0), ("fair", 0), ("fenced", 1)] {
         let theirs = another_of(scene.peer, kind);

@@ -17,8 +17,8 @@ pub(crate) const CHECKS: &[Check] = &[
         read_write_locks_and_semaphores_of_curator_enter_beside_a_holder_of_the_plain_lock,
     ),
     (
-        "a_holder_here_does_not_hear_that_curator_asks_it_to_leave",
-        a_holder_here_does_not_hear_that_curator_asks_it_to_leave,
+        "a_holder_of_ours_ignores_a_revocation_request_of_curator",
+        a_holder_of_ours_ignores_a_revocation_request_of_curator,
     ),
 ];
 
@@ -57,7 +57,7 @@ fn read_write_locks_and_semaphores_of_curator_enter_beside_a_holder_of_the_plain
     }
 }
 
-fn a_holder_here_does_not_hear_that_curator_asks_it_to_leave(scene: &Scene) {
+fn a_holder_of_ours_ignores_a_revocation_request_of_curator(scene: &Scene) {
     let (ours, theirs) = (&scene.ours.contender, &scene.theirs.contender);
     let want = scene.want_fresh();
     let held = ours.insist(&want);

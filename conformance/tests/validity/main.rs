@@ -43,7 +43,7 @@ const SPOILED: usize = 10;
 const TRIES: usize = 4;
 
 #[test]
-fn a_holder_that_has_lost_its_lock_is_told_within_50_ms() {
+fn a_lost_lock_is_signalled_to_its_holder_within_50_ms() {
     let ends = [HoldKind::Lease, HoldKind::Session, HoldKind::WeakestMember];
     let mut unproven = Vec::new();
     for kind in LockKind::ALL.into_iter().filter(|kind| ends.contains(&promise(*kind).hold)) {

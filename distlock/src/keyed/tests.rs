@@ -19,7 +19,7 @@ fn waits(waiter: Pin<&mut impl Future<Output = KeyGuard>>) -> bool {
 }
 
 #[tokio::test]
-async fn one_turn_per_key_and_first_come_first_served() {
+async fn each_key_has_one_holder_and_serves_waiters_in_order() {
     let keyed = KeyedMutex::<()>::new();
     let first = keyed.try_lock(&name("a")).unwrap();
     assert!(keyed.try_lock(&name("a")).is_none());
@@ -56,7 +56,7 @@ async fn no_key_is_left_behind_by_holders_or_by_waiters_that_gave_up() {
 }
 
 #[tokio::test]
-async fn a_streak_is_remembered_between_turns_and_of_few_keys_only() {
+async fn a_quantum_is_remembered_between_holds_and_for_few_keys_only() {
     let keyed = KeyedMutex::<ProcessQuantum>::new();
     for number in 0..10_000 {
         let key_guard = keyed.try_lock(&name(&number.to_string())).unwrap();
@@ -90,7 +90,7 @@ async fn waiters_that_give_up_leave_no_more_behind_than_have_waited_at_once() {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_given_to_somebody_who_then_gives_up_goes_on_to_the_next() {
+async fn a_key_granted_to_a_waiter_that_gives_up_is_granted_to_the_next() {
     let (keyed, key) = (KeyedMutex::<()>::new(), name("a"));
     let key_guard = keyed.try_lock(&key).unwrap();
     let mut waiters: Vec<_> = (0..10_000).map(|_| Box::pin(keyed.lock(&key))).collect();
@@ -106,7 +106,7 @@ async fn a_turn_that_is_given_to_somebody_who_then_gives_up_goes_on_to_the_next(
 }
 
 #[tokio::test]
-async fn what_is_expected_is_done_once_for_the_turn_that_said_it_and_for_no_other() {
+async fn on_contention_is_called_once_and_only_for_the_guard_that_set_it() {
     let (keyed, key) = (KeyedMutex::<()>::new(), name("a"));
     let done = Arc::new(Mutex::new(Vec::new()));
     let say = |key_guard: &KeyGuard, what: &'static str| {
@@ -138,7 +138,7 @@ impl Wake for WakeCounter {
 }
 
 #[tokio::test]
-async fn whoever_is_watched_is_woken_once_when_he_has_waited_for_a_while_and_the_watch_ends() {
+async fn a_slow_waiter_is_woken_once_and_the_waker_thread_ends() {
     let (keyed, key) = (KeyedMutex::<()>::new(), name("a"));
     let key_guard = keyed.try_lock(&key).unwrap();
     // The first waiter finds no waker thread and has its own timer.
@@ -183,7 +183,7 @@ async fn whoever_is_watched_is_woken_once_when_he_has_waited_for_a_while_and_the
 }
 
 #[tokio::test]
-async fn somebody_whose_waker_panics_keeps_nobody_else_from_being_called() {
+async fn a_waker_that_panics_does_not_keep_others_from_being_called() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -210,7 +210,7 @@ async fn somebody_whose_waker_panics_keeps_nobody_else_from_being_called() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_turn_is_one_persons_and_is_not_lost_by_those_who_give_up_in_other_threads() {
+async fn a_key_has_one_holder_and_is_not_lost_by_waiters_that_give_up_in_other_threads() {
     const PATIENCE: Duration = Duration::from_mins(1);
     let keyed = KeyedMutex::<()>::new();
     let keys: Vec<_> =

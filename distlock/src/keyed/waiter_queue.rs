@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_stay_are_served_in_order_and_those_who_leave_cost_no_place_for_long() {
+    fn waiters_that_stay_are_served_in_order_and_those_that_leave_free_their_places() {
         let mut queue = WaiterQueue::default();
         let waiter = || Waiter::new(Waker::noop().clone());
         let numbers: Vec<_> = (0..1_000).map(|_| queue.push(waiter())).collect();

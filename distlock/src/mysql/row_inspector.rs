@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_for_a_row_that_the_server_does_not_tell_hides_no_other_wait() {
+    fn a_wait_for_a_row_that_the_server_does_not_report_hides_no_other_wait() {
         let wait = |row: Option<&str>, waiter, holder| RowWait {
             row: row.map(str::to_owned),
             waiter,

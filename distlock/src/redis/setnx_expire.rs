@@ -9,7 +9,7 @@
 //! - work longer than the lease has two holders.
 //!
 //! An attempt without an answer is left to the lease, if it got one. Source: the Redis
-//! documentation of SETNX. Tests: `a_connection_lost_before_expire_locks_everybody_out_for_ever`
+//! documentation of SETNX. Tests: `a_connection_lost_before_expire_leaves_the_lock_for_ever`
 //! and `a_late_del_frees_the_successor_and_a_third_enters` in `tests/basic_kinds.rs`.
 
 use std::sync::Arc;

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_is_no_contender_is_somebody_elses_business() {
+    fn a_child_that_is_no_contender_is_ignored() {
         for other in
             ["leases", "_c_x-__WRIT__0000000001", "a-lock-", "a-lock-x", "lock-99999999999"]
         {

@@ -124,7 +124,7 @@ async fn thirty_days(seed: u64, locks_held: u32) -> (u32, u32) {
 }
 
 #[test]
-fn in_thirty_days_of_trouble_no_guard_is_believed_too_long_or_given_up_too_soon() {
+fn in_thirty_simulated_days_of_faults_no_validity_is_too_long_or_ends_too_early() {
     thread::scope(|threads| {
         for (seed, locks) in TROUBLES {
             threads.spawn(move || {
@@ -137,7 +137,7 @@ fn in_thirty_days_of_trouble_no_guard_is_believed_too_long_or_given_up_too_soon(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_the_server_calls_lost_is_told_within_a_third_of_its_lease() {
+async fn a_hold_that_the_server_reports_lost_is_signalled_within_a_third_of_its_lease() {
     let scripted = ScriptedLocker::new(quickly);
     let locks = Locks::new(Arc::new(scripted.clone()));
     let guard = locks.lock(&name(1), &renewed()).await.expect("the lock");

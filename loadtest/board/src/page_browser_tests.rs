@@ -144,7 +144,7 @@ fn purchases() -> [Value; 6] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn faults_errors_and_verdicts_are_told_in_the_language_of_the_reader() {
+async fn faults_errors_and_verdicts_are_shown_in_the_language_of_the_reader() {
     let mut page = OpenPage::open("").await;
     let _race = page.begin().await;
     page.push(&[json!(["r", 0, 0, "r2", "frozen"]), json!(["s", 2, 0, "running", ""])]);

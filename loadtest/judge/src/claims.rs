@@ -84,7 +84,7 @@ mod tests {
     /// A shop of two units, whose events come in this order; every reading of a clock may be any
     /// time away from the event that it stands for.
     #[test]
-    fn a_true_sold_out_is_never_accused_whichever_thread_is_taken_away() {
+    fn a_true_sold_out_is_never_accused_whichever_thread_is_descheduled() {
         for seed in 0..20_000 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut any = |most: u64| if random.bool() { 0 } else { random.u64(0..most) };

@@ -54,7 +54,7 @@ fn an_overlap_that_late_answers_can_explain_is_not_certain() {
 }
 
 #[test]
-fn a_lock_that_was_lost_is_shown_and_accuses_nobody() {
+fn a_lost_lock_is_shown_and_is_no_certain_overlap() {
     let hold = |lost| LockHold { earliest: 0, from: 0, until: 10_000_000, lost };
     let found = |lost| overlaps_of(Scope::User, &[(1, hold(lost)), (1, hold(false))]);
     assert_eq!(found(false).map(|it| (it.at_once, it.certain)), Some((1, 1)));
@@ -62,7 +62,7 @@ fn a_lock_that_was_lost_is_shown_and_accuses_nobody() {
 }
 
 #[test]
-fn the_longest_overlap_is_told_with_the_resolution() {
+fn the_longest_overlap_is_reported_with_the_resolution() {
     let frozen =
         [(1, [0, 2, 1000]), (2, [99, 100, 110]), (3, [298, 300, 350]), (4, [0, 999, 1001])];
     let it = overlaps(Scope::Voucher, &frozen).expect("holds");
@@ -132,7 +132,7 @@ impl Purchase {
 }
 
 #[test]
-fn a_lock_that_lets_one_in_at_a_time_is_never_accused_whichever_thread_is_taken_away() {
+fn an_exclusive_lock_is_never_accused_whichever_thread_is_descheduled() {
     for seed in 0..20_000 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut now, mut holds) = (100_000_000, Vec::new());
@@ -147,7 +147,7 @@ fn a_lock_that_lets_one_in_at_a_time_is_never_accused_whichever_thread_is_taken_
 }
 
 #[test]
-fn an_overlap_longer_than_the_resolution_is_found_whichever_thread_is_taken_away() {
+fn an_overlap_longer_than_the_resolution_is_found_whichever_thread_is_descheduled() {
     let mut longer = 0;
     for seed in 0..20_000 {
         let mut random = fastrand::Rng::with_seed(seed);

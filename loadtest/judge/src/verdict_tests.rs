@@ -176,7 +176,7 @@ fn an_acknowledgement_without_an_id_cannot_be_asked_for_and_counts_as_lost() {
 }
 
 #[test]
-fn an_order_of_somebody_else_does_not_count_as_the_acknowledged_one() {
+fn an_order_of_another_user_does_not_count_as_the_acknowledged_one() {
     let mut scene = Scene::good();
     scene.rows[0] = row(100, 12);
     assert!(broken(&scene.judge()).contains(&Rule::AcknowledgedExist));
@@ -203,7 +203,7 @@ fn an_unknown_outcome_explains_one_order_of_its_user_and_no_more() {
 }
 
 #[test]
-fn an_order_of_a_stranger_is_a_phantom() {
+fn an_order_of_a_user_without_requests_is_a_phantom() {
     let mut scene = Scene::good();
     scene.records.remove(0);
     scene.records.remove(2);
@@ -262,7 +262,7 @@ fn two_acknowledgements_of_one_id_are_found() {
 }
 
 #[test]
-fn one_ticket_may_be_told_to_two_requests_of_its_user_and_to_nobody_else() {
+fn one_ticket_may_answer_two_requests_of_its_user_and_of_no_other() {
     let by_ticket = |user, at| {
         let other = record(user, Outcome::Bought, Some(101), at);
         Record { admitted: true, ..other }
@@ -346,7 +346,7 @@ fn an_audit_that_did_not_move_with_the_clients_is_found() {
 }
 
 #[test]
-fn orders_from_before_the_load_are_nobodys_fault() {
+fn orders_from_before_the_load_break_no_rule() {
     let mut scene = Scene::good();
     scene.earlier.insert(100);
     scene.granted = 3;

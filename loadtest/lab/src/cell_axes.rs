@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_comes_once_with_its_last_value() {
+    fn a_repeated_flag_is_kept_once_with_its_last_value() {
         let mut flags = ["--lab", "--lease-ms", "1000"].map(str::to_owned).to_vec();
         set(&mut flags, "--lease-ms", "300");
         set(&mut flags, "--fenced", "");

@@ -80,7 +80,7 @@ fn each_line_of_the_normative_table_is_a_cell_of_some_lock() {
 }
 
 #[test]
-fn a_fault_comes_with_a_lease_that_it_outlasts_and_long_work_with_one_that_it_outlasts() {
+fn a_fault_and_long_work_each_have_a_lease_that_they_outlast() {
     let flag = |trial: &CellSpec, name: &str| {
         let flags = trial.flags(&trial.load(&Load::DEFAULT), FaultRequirements::default());
         let at = flags.iter().position(|flag| flag == name)?;

@@ -74,7 +74,7 @@ fn fenced(lock: Lock, recorded: bool) -> CellReport {
 }
 
 #[test]
-fn a_fenced_holder_whose_tokens_nobody_recorded_shows_nothing() {
+fn a_fenced_holder_whose_tokens_were_not_recorded_shows_nothing() {
     let blind = fenced(Lock::Redisson, false);
     assert_eq!(blind.invalid_because, ["the tokens' order was not recorded"]);
     assert!(!blind.valid);
@@ -141,7 +141,7 @@ fn two_holders_at_once_for_certain_break_a_rule_of_the_run_that_promises_one() {
 }
 
 #[test]
-fn an_error_after_which_a_replica_is_dead_that_no_fault_kills_is_that_replicas() {
+fn an_error_beside_a_replica_that_died_unexpectedly_names_that_replica() {
     let unseen = || Error::Setup("no witness".to_owned());
     let dead = ["r2".to_owned()];
     assert_eq!(blame_dead_replicas(unseen(), &dead, false).to_string(), "replica r2 died");

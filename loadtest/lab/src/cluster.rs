@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_server_that_hangs_keeps_nobody_else_from_running() {
+    async fn a_database_server_that_hangs_does_not_block_other_tasks() {
         let program = PathBuf::from("/nonexistent/seckill");
         let cluster = Cluster::start(Flavor::Any, program, &[]).await.expect("the servers");
         cluster.database.freeze().expect("frozen");

@@ -32,7 +32,7 @@ fn with_the_bug_and_without_it_all_else_is_the_same() {
 }
 
 #[test]
-fn a_fenced_run_whose_tokens_nobody_saw_shows_nothing_with_the_bug_or_without_it() {
+fn a_fenced_run_without_recorded_tokens_shows_nothing_with_the_bug_or_without_it() {
     let row =
         |plant| BUG_CASES.into_iter().find(|row| row.bug == Bug::Service(plant)).expect("a row");
     let found = |plant, held| {

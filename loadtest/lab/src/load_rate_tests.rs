@@ -57,7 +57,7 @@ fn a_cell_of_zookeeper_is_asked_for_fewer_users() {
 }
 
 #[tokio::test]
-async fn what_was_not_there_before_does_not_come_back() {
+async fn throughput_that_was_zero_before_the_fault_does_not_recover() {
     let target = Target::parse("http://127.0.0.1:1").expect("a target");
     let live = LiveFigures::new(&Plan::closed(target, 1, Vec::new().into(), 1));
     let mut samples = Samples { taken: Vec::new(), began: Instant::now(), live: &live };

@@ -51,7 +51,7 @@ fn combinations_without_a_prediction_are_no_cells_and_are_counted_with_the_reaso
 }
 
 #[test]
-fn on_the_path_queued_each_number_of_replicas_has_a_cell_for_each_fault_that_it_can_have() {
+fn in_the_queued_mode_each_number_of_replicas_has_a_cell_for_each_possible_fault() {
     let faults: Vec<_> = std::iter::once(None).chain(FaultKind::known().map(Some)).collect();
     let all = Axes {
         locks: vec![Lock::None, Lock::Redisson],

@@ -214,7 +214,7 @@ seckill_orders_total{kind="redisson"} 5
     }
 
     #[tokio::test]
-    async fn replicas_that_are_gone_tell_nothing() {
+    async fn replicas_that_have_ended_have_no_metrics() {
         let gone: SocketAddr = "127.0.0.1:1".parse().expect("an address");
         assert_eq!(read(&[gone], "redisson").await, None);
     }

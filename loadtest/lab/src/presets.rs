@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_of_a_preset_has_a_prediction_and_comes_once() {
+    fn every_cell_of_a_preset_has_a_prediction_and_is_unique() {
         for trials in [smoke(), story(), full().0] {
             for (index, trial) in trials.iter().enumerate() {
                 assert!(trial.expectation().is_ok(), "{trial}: {:?}", trial.expectation());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_story_has_both_sides_of_everything_it_tells() {
+    fn the_story_preset_has_both_sides_of_each_comparison() {
         let trials = story();
         let has = |holds: bool, scenario: Scenario| {
             trials.iter().any(|trial| {

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_of_a_planted_bug_is_remembered_beside_the_cells() {
+    fn a_seed_of_an_injected_bug_is_stored_beside_the_cells() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state.jsonl");
         let key = ResumeKey::of_all(&json!("a bug"));

@@ -162,7 +162,7 @@ mod tests {
     use crate::faults::AbortPoint;
 
     #[tokio::test]
-    async fn who_hung_up_is_in_the_history_with_what_he_sent_and_when() {
+    async fn a_client_that_hung_up_is_in_the_history_with_its_request_and_time() {
         let target = Target::parse("http://127.0.0.1:1").expect("a target");
         let plan = Plan::closed(target, 3, Vec::new().into(), 1);
         let recorded = HistoryFile::begin(&plan, None, &[Some(10)]).expect("a history");

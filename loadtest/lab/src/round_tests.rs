@@ -24,7 +24,7 @@ fn round() -> Round {
 }
 
 #[test]
-fn a_round_with_load_witness_and_healing_is_valid_though_it_came_back_slowly() {
+fn a_round_with_load_witness_and_healing_is_valid_though_it_recovered_slowly() {
     assert_eq!(round().why_invalid(), Vec::<String>::new());
 }
 
@@ -58,7 +58,7 @@ fn a_round_whose_units_were_all_sold_before_its_fault_was_over_is_spoiled_and_in
 }
 
 #[test]
-fn when_throughput_was_back_is_told_only_where_there_was_one_before() {
+fn a_recovery_time_is_reported_only_if_there_was_throughput_before() {
     assert_eq!(Round { back_after_ms: Some(70), ..round() }.back(), "after 70 ms");
     assert_eq!(round().back(), "not within 5 s");
     assert_eq!(Round { before_per_s: 0.0, ..round() }.back(), "not measured");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_sold_out_when_nothing_is_left_and_somebody_was_told_so() {
+    fn a_sale_is_sold_out_when_nothing_is_left_and_a_sold_out_was_answered() {
         assert!(is_sold_out(0, 1));
         assert!(!is_sold_out(1, 5), "who was told so was told a lie");
         assert!(!is_sold_out(0, 0), "nobody has tried to buy one more");

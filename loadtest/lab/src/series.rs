@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_is_in_the_step_in_which_it_came() {
+    fn every_answer_is_in_the_step_of_its_arrival() {
         let records = [
             record(Outcome::Bought, 0),
             record(Outcome::Bought, 19),

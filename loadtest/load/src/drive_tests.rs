@@ -86,7 +86,7 @@ async fn through_a_stall(arrival: Arrival) -> Figures {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stall_is_seen_by_all_who_would_have_come_meanwhile() {
+async fn a_stall_delays_every_request_that_was_due_in_it() {
     let open = through_a_stall(Arrival::Constant(100.0)).await;
     // Three quarters of the 200 come while the server stalls, and wait 750 ms on average.
     assert_eq!(open.requests, 200);
@@ -97,7 +97,7 @@ async fn a_stall_is_seen_by_all_who_would_have_come_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_waited_for_as_long_as_an_answer_may_take_is_not_sent_and_counted() {
+async fn a_request_that_waited_longer_than_its_timeout_is_counted_as_not_sent() {
     let target = server(Duration::ZERO, Duration::from_millis(900)).await;
     let (arrival, mix) = (Arrival::Constant(20.0), Mix::AfterSoldOut);
     let plan = plan(target, 10, 1);
@@ -192,7 +192,7 @@ async fn no_arrival_leaves_before_its_moment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hang_ups_are_unknown_and_the_load_goes_on() {
+async fn hang_ups_are_unknown_and_the_load_continues() {
     let target = server(Duration::ZERO, Duration::ZERO).await;
     let plan = Plan { hang_up_share: 0.3, seed: 7, ..plan(target, 300, 1) };
     let hang_ups = (0..300).filter(|n| Fate::of(7, *n, 0.3).hang_up.is_some()).count() as u64;
@@ -204,7 +204,7 @@ async fn hang_ups_are_unknown_and_the_load_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_that_nobody_awaits_any_more_stops() {
+async fn a_load_whose_future_is_dropped_stops() {
     let target = server(Duration::ZERO, Duration::from_millis(5)).await;
     let mix = Mix::AfterSoldOut;
     let plan = Plan { mix, duration: Some(Duration::from_mins(10)), ..plan(target, 10, 1) };

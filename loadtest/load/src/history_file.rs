@@ -130,7 +130,7 @@ mod tests {
     use crate::tokens;
 
     #[tokio::test]
-    async fn acknowledged_orders_are_read_back_while_the_history_goes_on() {
+    async fn acknowledged_orders_are_read_back_while_the_history_grows() {
         let users = tokens::parse(r#"{"user_id":"7","token":"a"}"#).expect("tokens");
         let target = Target::parse("http://127.0.0.1:1").expect("a target");
         let plan = Plan::closed(target, 3, users.into(), 1);

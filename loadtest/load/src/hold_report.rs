@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_in_any_other_form_tells_nothing() {
+    fn a_header_in_any_other_form_is_ignored() {
         assert_eq!(HoldReport::parse(b"1-2-3-lost"), Some(report([1, 2, 3], true)));
         for odd in ["", "5", "5-6", "5-6-", "-5-6", "5-6-7-8", "a-b-c", "1-2-3-found", "1-2-lost"] {
             assert_eq!(HoldReport::parse(odd.as_bytes()), None, "{odd}");

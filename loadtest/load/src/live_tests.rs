@@ -56,7 +56,7 @@ fn figures_count_time_and_share_what_happened() {
 }
 
 #[test]
-fn latency_counts_from_the_intended_moment_and_is_told_from_the_sending_as_well() {
+fn latency_counts_from_the_intended_moment_and_is_reported_from_the_sending_as_well() {
     let mut scene = Scene::new(1);
     scene.start(0, 900);
     let (intended, sent, ended) = (scene.moment(0), scene.moment(900), scene.moment(1000));
@@ -75,7 +75,7 @@ fn latency_counts_from_the_intended_moment_and_is_told_from_the_sending_as_well(
 }
 
 #[test]
-fn of_answers_that_decide_only_those_count_that_were_asked_for_from_a_moment_on() {
+fn decisive_answers_count_only_if_requested_since_a_given_moment() {
     let mut scene = Scene::new(1);
     scene.end(0, Outcome::Bought, 0, 10);
     scene.end(0, Outcome::Unknown, 0, 10);

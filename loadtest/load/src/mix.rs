@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_comes_once_and_in_an_order_that_the_seed_decides() {
+    fn each_user_is_drawn_once_and_in_an_order_that_the_seed_decides() {
         let all = |seed| {
             let mut users = Users::new(Mix::EachUser { requests: 3 }, 1000, seed);
             std::iter::from_fn(move || users.draw()).collect::<Vec<_>>()
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn vouchers_come_in_the_shares_of_zipf() {
+    fn vouchers_are_drawn_in_the_shares_of_zipf() {
         let mut vouchers = Vouchers::new(4, 1.0, 3);
         let mut counts = [0_u32; 4];
         for _ in 0..100_000 {

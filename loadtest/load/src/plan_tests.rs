@@ -72,7 +72,7 @@ fn the_same_seed_gives_the_same_plan_and_another_seed_another_one() {
 }
 
 #[test]
-fn each_user_comes_once_with_all_requests_and_numbers_never_repeat() {
+fn each_user_is_drawn_once_with_all_requests_and_numbers_never_repeat() {
     let all = batches(&plan(100, 3));
     assert_eq!(all.len(), 100);
     let firsts: Vec<u32> = all.iter().map(|batch| batch.first).collect();

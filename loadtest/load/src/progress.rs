@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_rate_outcomes_latency_stock_and_time_to_go() {
+    fn the_line_has_rate_outcomes_latency_stock_and_remaining_time() {
         let counts = [100, 0, 900, 0, 0];
         let glance = LiveSnapshot { counts, p50_ms: 1.5, p99_ms: 20.0, waiting: 3, stock: Some(7) };
         let extent = Extent { requests: Some(4000), duration: None };

@@ -50,7 +50,7 @@ mod tests {
     use crate::stats::Latencies;
 
     #[test]
-    fn a_curve_rises_to_the_longest_and_holds_only_what_so_many_answers_can_tell() {
+    fn a_curve_rises_to_the_longest_and_has_only_quantiles_that_the_count_supports() {
         let mut latencies = Latencies::new();
         assert_eq!(latencies.curve(), [], "what never came has no curve");
         latencies.record(Duration::from_millis(7));

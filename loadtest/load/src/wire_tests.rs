@@ -170,7 +170,7 @@ async fn a_connection_that_the_server_closed_is_left_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_address_is_not_connected_and_silence_is_timed_out() {
+async fn a_closed_port_is_not_connected_and_silence_is_timed_out() {
     let free = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = free.local_addr().expect("bound");
     let target = Target::parse(&format!("http://{address}")).expect("a target");
@@ -192,7 +192,7 @@ async fn a_deadline_counts_for_each_call_anew() {
 }
 
 #[tokio::test]
-async fn who_hangs_up_before_all_is_sent_sends_no_whole_request() {
+async fn a_client_that_hangs_up_while_sending_sends_no_whole_request() {
     let mut server = Server::answering(&[b"HTTP/1.1 204 No Content\r\n\r\n"], false).await;
     for (part, bytes) in [(0.0, 0), (0.5, 14), (0.99, 27)] {
         let mut connection = server.connection();
@@ -204,7 +204,7 @@ async fn who_hangs_up_before_all_is_sent_sends_no_whole_request() {
 }
 
 #[tokio::test]
-async fn who_hangs_up_later_sends_all_and_closes_the_connection() {
+async fn a_client_that_hangs_up_later_sends_all_and_closes_the_connection() {
     let pieces: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", b"hello"];
     for (pieces, when) in
         [(pieces, HangUp::DuringAnswer), (&[], HangUp::AfterSent(Duration::from_millis(5)))]

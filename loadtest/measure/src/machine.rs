@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profile_of_a_build_is_told_by_the_program_itself() {
+    fn the_profile_of_a_build_is_reported_by_the_program() {
         assert_eq!(profile("seckill 0.1.0 (release)\n"), "release");
         assert_eq!(profile("seckill 0.1.0 (demo) with failpoints\n"), "demo");
         assert_eq!(profile("seckill 0.1.0\n"), "unknown");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_does_not_answer_keeps_nobody_else_from_running() {
+    async fn a_program_that_does_not_answer_does_not_block_other_tasks() {
         let mut child = Command::new("sleep").arg("5").spawn().expect("a program");
         let pid = child.id().expect("it runs");
         let patience = std::time::Duration::from_millis(100);

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_that_takes_long_is_told_of_again_and_again_until_it_is_done() {
+    async fn long_work_is_reported_repeatedly_until_it_is_done() {
         let reminders = Cell::new(0);
         let told = |_| reminders.set(reminders.get() + 1);
         let work = async {

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_servers_keep_is_told_and_what_they_do_not_as_well() {
+    fn persistence_is_described_for_servers_with_and_without_it() {
         let none = ServerSettings {
             innodb_flush_log_at_trx_commit: 1,
             redis_appendonly: "no".to_owned(),

@@ -31,7 +31,7 @@ fn a_report_of_the_former_version_is_read() {
 }
 
 #[test]
-fn a_verdict_that_changed_comes_before_any_figure_and_the_largest_figure_next() {
+fn a_verdict_that_changed_is_listed_before_any_figure_and_the_largest_figure_next() {
     let mut now = story();
     now[0] = faster(&now[0], 2.0);
     now[1] = faster(&now[1], 0.1);
@@ -85,7 +85,7 @@ fn cells_of_only_one_of_both_runs_are_named() {
 }
 
 #[test]
-fn a_cell_that_a_fault_befell_is_not_held_against_the_one_in_its_place_without() {
+fn a_cell_with_a_fault_is_not_compared_with_its_counterpart_without() {
     let all = matrix_report().cells;
     let (calm, struck) = all.split_at(4);
     let changes = baseline(calm.to_vec()).compare(struck, None);
@@ -95,7 +95,7 @@ fn a_cell_that_a_fault_befell_is_not_held_against_the_one_in_its_place_without()
 }
 
 #[test]
-fn a_planted_bug_that_is_not_caught_any_more_is_told_on_the_page_and_in_the_text() {
+fn an_injected_bug_that_is_no_longer_caught_is_reported_on_the_page_and_in_the_text() {
     let mut before = report(story());
     before.planted = Some(planted(&["lying-audit", "release-before-commit"], 3));
     let json = serde_json::to_string(&before).expect("JSON");

@@ -55,7 +55,7 @@ mod tests {
     use crate::tests::report;
 
     #[test]
-    fn of_a_cell_that_never_ran_the_json_knows_nothing_and_is_a_baseline_all_the_same() {
+    fn a_cell_that_never_ran_has_no_figures_in_the_json_and_is_a_baseline_nevertheless() {
         let mut ran = story();
         let trial = ran[0].trial();
         ran[0] = CellReport::failed(trial, 100, "interrupted".to_owned(), Duration::ZERO);

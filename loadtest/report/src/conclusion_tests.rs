@@ -25,7 +25,7 @@ fn the_first_sentence_is_the_pair_per_user_with_what_was_observed() {
 }
 
 #[test]
-fn the_first_sentence_changes_if_the_pair_came_out_otherwise() {
+fn the_first_sentence_changes_if_the_pair_contradicts_its_prediction() {
     let mut cells = story();
     cells[0] = cell(cells[0].place, 310, 0);
     let text = conclusion(&cells);
@@ -51,7 +51,7 @@ fn the_first_sentence_changes_if_the_pair_came_out_otherwise() {
 }
 
 #[test]
-fn several_distributed_locks_are_told_of_together_and_one_that_fails_by_its_name() {
+fn several_distributed_locks_are_summarized_and_a_failing_one_is_named() {
     let mut cells = story();
     let zookeeper = |scope| place(Lock::Zookeeper, scope, Guards::Off, 3);
     cells.push(cell(zookeeper(Scope::User), 250, 0));
@@ -74,7 +74,7 @@ fn several_distributed_locks_are_told_of_together_and_one_that_fails_by_its_name
 }
 
 #[test]
-fn a_matrix_says_first_what_the_pair_showed_or_else_how_many_cells_came_out() {
+fn a_matrix_begins_with_the_result_of_the_pair_or_the_number_of_cells_as_predicted() {
     let report = matrix_report();
     let Conclusion { answer, more, .. } = &report.conclusion;
     assert!(answer.starts_with("With JVM-style local locks"), "{answer}");
@@ -115,7 +115,7 @@ fn without_a_local_lock_the_sale_without_any_is_compared() {
 }
 
 #[test]
-fn what_came_out_otherwise_comes_before_all_that_came_out_well() {
+fn contradicted_predictions_are_listed_before_confirmed_ones() {
     let guarded = cell(place(Lock::None, Scope::User, Guards::On, 2), 3, 0);
     let mut cells = story();
     cells.extend([guarded.clone(), guarded]);
@@ -130,7 +130,7 @@ fn what_came_out_otherwise_comes_before_all_that_came_out_well() {
 }
 
 #[test]
-fn a_cell_that_shows_nothing_comes_first_unless_one_came_out_otherwise() {
+fn a_cell_that_shows_nothing_is_listed_first_unless_one_contradicts_its_prediction() {
     let mut cells = story();
     cells[3].valid = false;
     cells[3].invalid_because = vec!["too little. Far too little".to_owned()];
@@ -163,7 +163,7 @@ fn a_frozen_holder_is_none_of_the_cells_that_stand_for_the_comparison() {
 }
 
 #[test]
-fn the_answer_goes_on_with_what_keeps_to_the_stock_where_locks_per_user_do_not() {
+fn the_answer_continues_with_what_keeps_the_stock_where_locks_per_user_do_not() {
     let answer = |cells: &[CellReport]| super::of_matrix(cells).answer;
     let all = answer(&story());
     let pair = "(it happened to no user). ";

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_of_one_lock_at_once_have_columns_that_are_empty_where_nothing_was_told() {
+    fn overlapping_holds_have_columns_that_are_empty_without_reports() {
         let mut cells = matrix_report().cells;
         let overlaps =
             HoldOverlaps { holds: 9, at_once: 3, longest_ms: 1.5, certain: 2, resolution_ms: 2.0 };

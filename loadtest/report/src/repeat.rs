@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_preset_has_no_planted_bugs_unless_they_are_asked_for() {
+    fn a_part_of_a_preset_has_no_injected_bugs_unless_they_are_requested() {
         let mut report = matrix_report();
         if let Some(selection) = &mut report.selection {
             (selection.preset, selection.sample) = (Some(Preset::Full), Some(30));

@@ -148,7 +148,7 @@ fn what_a_cell_is_predicted_to_break_is_not_demanded_but_all_else_is() {
 }
 
 #[test]
-fn a_lost_order_fails_even_a_cell_that_is_to_break() {
+fn a_lost_order_fails_even_a_cell_that_is_predicted_to_break() {
     let unguarded = place(Lock::None, Scope::User, Guards::Off, 3);
     let mut verdict = verdict_of(100, 50);
     verdict.lost = 1;

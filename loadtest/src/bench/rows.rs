@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_at_half_of_a_rate_brings_the_cell_that_has_the_rate_and_comes_after_it() {
+    fn a_load_at_half_of_a_rate_adds_the_cell_with_that_rate_and_runs_after_it() {
         let p99: Vec<&Row> = ROWS.iter().filter(|row| row.name == "p99").collect();
         let names: Vec<&str> = cells_of(&p99).iter().map(|cell| cell.name).collect();
         assert_eq!(names, ["single:64", "half single", "half grouped"]);

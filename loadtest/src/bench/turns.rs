@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_passes_comes_after_all_who_wait() {
+    async fn a_turn_that_is_passed_is_queued_behind_all_waiters() {
         let (turns, said) = (Turns::default(), Mutex::new(String::new()));
         let speak = async |name: char| {
             let mut turn = turns.take().await;

@@ -103,7 +103,7 @@ async fn record(tape: &Tape, path: &Path, shop: Option<&Shop>) {
 }
 
 #[tokio::test]
-async fn the_database_is_read_instead_of_the_file_and_shows_what_became_of_it_since() {
+async fn the_database_is_read_instead_of_the_file_and_shows_what_changed_since() {
     let tape = Tape::legal();
     let mut shop = Shop::after(&tape).await;
     let folder = tempfile::tempdir().expect("a folder");
@@ -217,7 +217,7 @@ async fn a_database_that_cannot_be_read_is_bad_usage_and_never_a_pass() {
 }
 
 #[tokio::test]
-async fn the_address_of_the_database_can_come_from_the_environment() {
+async fn the_address_of_the_database_can_be_set_by_the_environment() {
     let tape = Tape::legal();
     let shop = Shop::after(&tape).await;
     let folder = tempfile::tempdir().expect("a folder");

@@ -107,7 +107,7 @@ fn put_off<'s, S: Iterator<Item = &'s [u64; 2]>>(
 }
 
 #[tokio::test]
-async fn a_sound_run_stays_good_whichever_reading_comes_late() {
+async fn a_sound_run_stays_good_whichever_reading_is_late() {
     let judgement = judge(&[sound()]).await;
     assert!(judgement.ok, "{:?}", judgement.failed_because);
     let clocked = [Rule::OneHolderAtATime, Rule::ServedAfterFault, Rule::AnsweredAfterFault];
@@ -124,7 +124,7 @@ async fn a_sound_run_stays_good_whichever_reading_comes_late() {
 }
 
 #[tokio::test]
-async fn a_request_that_hangs_is_found_though_readings_come_late() {
+async fn a_request_that_hangs_is_found_though_readings_are_late() {
     for seed in 0..RUNS / 10 {
         let mut tape = sound();
         let is_late = |n: &u32| {

@@ -138,7 +138,7 @@ async fn a_history_without_requests_shows_nothing_and_is_bad() {
 }
 
 #[tokio::test]
-async fn a_history_in_which_nobody_reached_the_sale_shows_nothing_and_is_bad() {
+async fn a_history_in_which_no_request_reached_the_sale_shows_nothing_and_is_bad() {
     let scratch = Scratch::new();
     let path = scratch.file("refused.jsonl.zst");
     let mut tape = Tape { rows: Vec::new(), ..Tape::legal() };
@@ -172,7 +172,7 @@ async fn a_history_of_a_voucher_without_units_shows_nothing_and_is_bad() {
 }
 
 #[tokio::test]
-async fn a_history_with_many_unknown_outcomes_is_bad_unless_clients_hung_up_or_a_fault_befell_it() {
+async fn a_history_with_many_unknown_outcomes_is_bad_without_hang_ups_or_a_fault() {
     let scratch = Scratch::new();
     let path = scratch.file("lost.jsonl.zst");
     let legal = Tape::legal();

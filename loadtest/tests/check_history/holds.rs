@@ -38,7 +38,7 @@ fn hold(tape: &mut Tape, n: u32, h: [u64; 2], unsure: u64) {
 }
 
 #[tokio::test]
-async fn two_holders_at_once_are_found_where_the_lock_lets_one_in_at_a_time() {
+async fn two_holders_at_once_are_found_where_the_lock_admits_one_at_a_time() {
     let mut tape = Tape::legal();
     tape.settings.push((ONE_HOLDER_PER, "user"));
     let ([one, other], [from, until]) = pair(&tape);
@@ -60,7 +60,7 @@ async fn two_holders_at_once_are_found_where_the_lock_lets_one_in_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_run_whose_lock_promises_one_holder_and_tells_of_none_was_not_judged() {
+async fn a_run_whose_lock_promises_one_holder_and_reports_none_was_not_judged() {
     let mut tape = Tape::legal();
     tape.settings.push((ONE_HOLDER_PER, "user"));
     let judgement = judge(&[tape]).await;
@@ -69,7 +69,7 @@ async fn a_run_whose_lock_promises_one_holder_and_tells_of_none_was_not_judged()
 }
 
 #[tokio::test]
-async fn terms_that_nobody_knows_make_a_history_bad() {
+async fn unknown_terms_make_a_history_bad() {
     for (setting, why) in [
         ((DEMANDS, "served_never"), "the rule served_never is unknown"),
         ((ONE_HOLDER_PER, "planet"), "one_holder_per planet is unknown"),

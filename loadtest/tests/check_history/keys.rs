@@ -64,7 +64,7 @@ async fn an_order_under_a_key_that_its_user_never_sent_is_found() {
 }
 
 #[tokio::test]
-async fn orders_under_the_keys_of_their_requests_are_right_whatever_their_clients_heard() {
+async fn orders_under_the_keys_of_their_requests_are_right_whatever_was_answered() {
     let tape = Tape::keyed();
     assert!(tape.rows.iter().all(|row| row.key.is_some()));
     assert_clean("as they are", std::slice::from_ref(&tape)).await;

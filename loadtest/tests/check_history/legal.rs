@@ -82,7 +82,7 @@ async fn a_repeated_request_may_get_the_first_answer_again() {
 }
 
 #[tokio::test]
-async fn an_order_may_be_older_than_the_repeated_request_that_is_told_of_it() {
+async fn an_order_may_be_older_than_the_repeated_request_that_it_answers() {
     let mut tape = Tape::legal();
     let user = tape.user_of(tape.with_code("sold_out")[0]);
     let buyer = tape.rows.last().expect("orders").user_id;
@@ -200,7 +200,7 @@ async fn a_holder_may_leave_more_than_one_effect_of_its_order() {
 }
 
 #[tokio::test]
-async fn a_sold_out_may_be_told_on_account_of_a_request_that_came_to_nothing_a_moment_ago() {
+async fn a_sold_out_may_be_due_to_a_request_that_has_just_failed() {
     let mut tape = three_units(10_000);
     tape.hangs_up(2);
     let mut bought = tape.clone();
@@ -224,7 +224,7 @@ async fn a_sold_out_may_be_told_on_account_of_a_request_that_came_to_nothing_a_m
 }
 
 #[tokio::test]
-async fn a_unit_may_have_been_gone_since_a_lost_request_whose_repetition_was_acknowledged() {
+async fn a_unit_may_have_been_taken_since_a_lost_request_whose_repetition_was_acknowledged() {
     let mut tape = three_units(10_000);
     tape.comes_late(3, 1_990_000_000);
     let Event::Invoke(first) = tape.events[tape.places(2).0] else { unreachable!() };

@@ -203,7 +203,7 @@ async fn a_refused_request_that_left_an_order_is_found() {
 }
 
 #[tokio::test]
-async fn an_order_that_nobody_asked_for_is_found() {
+async fn an_order_without_a_request_is_found() {
     assert_change("of a stranger", &[NoRowWithoutRequest], |tape| {
         frees_a_unit(tape);
         tape.adds_row(NEW_ORDER, STRANGER);

@@ -9,7 +9,7 @@ use crate::tape::{Tape, broken, judge};
 const NEW_ORDER: u64 = 77;
 
 #[tokio::test]
-async fn an_effect_under_a_token_that_had_fallen_is_found() {
+async fn an_effect_whose_token_is_lower_than_an_earlier_one_is_found() {
     let fenced = Tape::fenced();
     let request_of = |tape: &Tape, order: u64| {
         tape.with_code("201").into_iter().find(|n| tape.end_of(*n).o == Some(order))
@@ -91,7 +91,7 @@ async fn an_effect_that_its_lock_cannot_have_allowed_is_found() {
 }
 
 #[tokio::test]
-async fn tokens_that_nobody_left_though_each_was_to_are_no_pass() {
+async fn a_fenced_run_without_recorded_tokens_is_no_pass() {
     let gone = Tape { effects: Vec::new(), ..Tape::fenced() };
     let judgement = judge(std::slice::from_ref(&gone)).await;
     assert_eq!(broken(&judgement), [], "{:?}", judgement.failed_because);

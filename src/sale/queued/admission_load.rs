@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_comes_first_for_as_long_as_many_ask_and_some_are_admitted() {
+    fn admissions_have_priority_while_many_ask_and_some_are_admitted() {
         let admission_load = AdmissionLoad::default();
         let few: Vec<_> = (1..BUSY_ADMISSIONS).map(|_| admission_load.join()).collect();
         assert!(!admission_load.has_priority());

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_found_by_counting_and_what_comes_unasked_is_not_counted() {
+    fn an_answer_is_found_by_counting_and_pushed_messages_are_not_counted() {
         let pushes = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n\
                       >3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n";
         let answers = format!("+OK\r\n{pushes}+OK\r\n*1\r\n$7\r\nmessage\r\n+OK\r\n");

@@ -146,7 +146,7 @@ fn a_command_is_delayed_before_it_is_executed_and_an_answer_after_that() {
 }
 
 #[test]
-fn a_held_answer_and_what_follows_it_come_when_they_are_released() {
+fn a_held_answer_and_what_follows_it_arrive_when_they_are_released() {
     let proxy = before_redis();
     let (mut client, mut direct) = (Client::through(&proxy), Client::direct());
     let mut other = Client::through(&proxy);

@@ -32,7 +32,7 @@ fn hears(socket: &mut TcpStream, text: &str) {
 }
 
 #[test]
-fn what_is_said_goes_through_unchanged_and_every_byte_is_counted() {
+fn bytes_pass_unchanged_and_every_one_is_counted() {
     let proxy = before_redis();
     let mut client = Client::through(&proxy);
     let before = proxy.counts();
@@ -49,7 +49,7 @@ fn what_is_said_goes_through_unchanged_and_every_byte_is_counted() {
 }
 
 #[test]
-fn a_protocol_that_is_not_known_goes_through_byte_by_byte_and_half_closed() {
+fn an_unknown_protocol_passes_byte_by_byte_and_half_closed() {
     let (proxy, mut client, mut server) = played();
     client.write_all(b"\0\0").unwrap();
     hears(&mut server, "\0\0");
@@ -66,7 +66,7 @@ fn a_protocol_that_is_not_known_goes_through_byte_by_byte_and_half_closed() {
 }
 
 #[test]
-fn a_way_that_leads_elsewhere_takes_new_connections_there_and_keeps_the_old_ones() {
+fn a_redirected_link_sends_new_connections_there_and_keeps_the_old_ones() {
     let (proxy, mut old, mut server) = played();
     old.write_all(b"a").unwrap();
     hears(&mut server, "a");
@@ -100,7 +100,7 @@ fn a_reset_of_one_side_is_a_reset_for_the_other() {
 }
 
 #[test]
-fn latency_counts_in_its_direction_and_does_not_add_up_over_what_is_sent_together() {
+fn latency_counts_in_its_direction_and_is_not_added_for_what_is_sent_together() {
     let proxy = before_redis();
     let mut client = Client::through(&proxy);
     proxy.set_latency(Direction::ToServer, LATENCY, Duration::ZERO);
@@ -125,7 +125,7 @@ fn latency_counts_in_its_direction_and_does_not_add_up_over_what_is_sent_togethe
 }
 
 #[test]
-fn jitter_varies_what_things_take_and_keeps_their_order() {
+fn jitter_varies_delays_and_keeps_the_order() {
     let proxy = before_redis();
     let mut client = Client::through(&proxy);
     proxy.set_latency(Direction::ToClient, Duration::ZERO, LATENCY);
@@ -142,7 +142,7 @@ fn jitter_varies_what_things_take_and_keeps_their_order() {
 }
 
 #[test]
-fn what_is_held_back_arrives_in_order_when_it_is_released() {
+fn held_bytes_arrive_in_order_when_they_are_released() {
     let proxy = before_redis();
     let (mut client, mut direct) = (Client::through(&proxy), Client::direct());
     proxy.hold(Direction::ToClient);
@@ -184,7 +184,7 @@ fn fill(client: &mut TcpStream) -> usize {
 }
 
 #[test]
-fn what_waits_is_bounded_and_nothing_of_it_is_lost() {
+fn held_bytes_are_bounded_and_none_is_lost() {
     for is_held in [true, false] {
         let (proxy, mut client, mut server) = played();
         if is_held {
@@ -200,7 +200,7 @@ fn what_waits_is_bounded_and_nothing_of_it_is_lost() {
 }
 
 #[test]
-fn what_is_swallowed_is_executed_or_not_and_neither_side_is_told() {
+fn swallowed_bytes_are_executed_or_not_and_neither_side_notices() {
     let proxy = before_redis();
     let (mut client, mut direct) = (Client::through(&proxy), Client::direct());
     let mut other = Client::through(&proxy);
@@ -281,7 +281,7 @@ fn in_an_outage_nothing_is_open_and_nothing_can_be_opened() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_by_a_reset_and_reached_when_it_is_back() {
+fn a_missing_server_is_a_reset_and_reached_when_it_is_back() {
     let bed = Bed::start().unwrap();
     let redis = bed.redis(RedisOptions::default()).unwrap();
     let proxy = Proxy::before(redis.addr()).unwrap();

@@ -15,7 +15,7 @@ async fn admin(service: &Service, method: Method, path: &str, body: Option<Value
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_voucher_is_a_draft_at_the_address_it_is_told_and_sells_once_on_sale() {
+async fn a_new_voucher_is_a_draft_at_its_location_and_sells_once_on_sale() {
     let service = Service::start(&[]).await;
     let created = admin(&service, Method::POST, "", Some(voucher_body(3))).await;
     let location = created.headers["location"].to_str().unwrap().to_owned();
@@ -59,7 +59,7 @@ async fn a_change_changes_what_it_names_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_admins_who_change_different_fields_at_once_both_succeed() {
+async fn two_admins_that_change_different_fields_at_once_both_succeed() {
     let service = Service::start(&[]).await;
     let id = service.voucher(3).await;
     let path = format!("/{id}");
@@ -269,7 +269,7 @@ async fn a_voucher_with_orders_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_voucher_deleted_while_people_buy_it_is_either_sold_or_gone() {
+async fn a_voucher_deleted_during_purchases_is_either_sold_or_deleted() {
     let service: &Service = Box::leak(Box::new(Service::start(&[]).await));
     let mut ends = [0; 2];
     for round in 0..12 {

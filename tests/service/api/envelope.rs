@@ -219,7 +219,7 @@ async fn every_answer_names_its_replica_and_keeps_browsers_careful() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_or_wrong_login_is_told_how_to_log_in() {
+async fn a_missing_or_wrong_login_is_answered_with_how_to_log_in() {
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     for value in ["", "Bearer", "Bearer ", "Basic dTpw", "bearer x", "Token x", "Bearer a b c"] {

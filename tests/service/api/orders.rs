@@ -18,7 +18,7 @@ fn ids(page: &Value) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_is_found_at_the_address_it_is_told() {
+async fn an_order_is_found_at_its_location() {
     let service = Service::start(&[]).await;
     let voucher = service.voucher(2).await;
     let bought = service.buy(&voucher, 17).await;

@@ -83,7 +83,7 @@ async fn a_wrong_field_is_named_with_what_it_must_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_unknown_or_repeated_field_and_a_body_that_is_no_json_are_told_apart() {
+async fn a_missing_unknown_or_repeated_field_and_a_body_that_is_no_json_are_distinguished() {
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     let phone = r#""phone":"13800000001""#;
@@ -142,7 +142,7 @@ async fn a_missing_unknown_or_repeated_field_and_a_body_that_is_no_json_are_told
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_has_ended_is_told_from_a_wrong_one_and_from_none() {
+async fn an_expired_token_is_distinguished_from_a_wrong_one_and_from_none() {
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     let ended = |secret: &str| {
@@ -181,7 +181,7 @@ async fn a_token_that_has_ended_is_told_from_a_wrong_one_and_from_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_ticket_is_not_said_to_be_another_users() {
+async fn an_unknown_ticket_is_not_reported_as_another_users() {
     let service = Service::start(&[]).await;
     let path = "/api/tickets/018bcfe5-687b-7fff-bfff-ffff0000004d";
     let answer = service.get(path, &token(5, Role::Buyer)).await;
@@ -190,7 +190,7 @@ async fn an_unknown_ticket_is_not_said_to_be_another_users() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_phone_that_had_all_its_codes_is_told_how_many_there_are() {
+async fn a_phone_that_has_used_all_its_codes_is_refused_with_the_limit() {
     let flags = ["--login-codes-at-once", "2", "--login-codes-a-day", "12"];
     let service = Service::start(&flags).await;
     let caller = Caller::new(&service.url);

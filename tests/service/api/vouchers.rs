@@ -57,7 +57,7 @@ async fn the_list_holds_at_most_a_hundred_vouchers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_voucher_tells_everything_in_strings_cents_and_utc() {
+async fn a_voucher_has_all_values_in_strings_cents_and_utc() {
     let service = Service::start(&[]).await;
     let id = service.voucher(7).await;
     let answer = service.call(Method::GET, &format!("/api/vouchers/{id}"), None, None).await;

@@ -79,7 +79,7 @@ fn an_older_token_file_is_replaced_whole_and_closed_to_others() {
 }
 
 #[test]
-fn tokens_that_cannot_be_made_or_written_are_told_and_leave_an_older_file_as_it_was() {
+fn tokens_that_cannot_be_made_or_written_are_an_error_and_leave_an_older_file_as_it_was() {
     let place = Place::fresh();
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("tokens");
@@ -103,7 +103,7 @@ fn steps(said: &str) -> usize {
 }
 
 #[test]
-fn a_schema_is_made_once_however_often_and_however_many_ask() {
+fn a_schema_is_made_once_by_repeated_and_simultaneous_runs() {
     let place = Place::fresh();
     let env = env(&place);
     let applied: usize = thread::scope(|scope| {
@@ -136,7 +136,7 @@ async fn a_step_that_broke_off_is_run_again_and_one_that_was_changed_is_refused(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_was_done_and_not_entered_is_entered() {
+async fn a_step_that_was_applied_and_not_recorded_is_recorded() {
     let place = Place::fresh();
     let env = env(&place);
     run(&["migrate"], &env[..1]).fine();
@@ -174,7 +174,7 @@ async fn orders_from_before_they_had_a_status_count_as_paid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_code_goes_to_the_outbox_only_and_is_good_at_every_replica() {
+async fn a_login_code_is_written_to_the_outbox_only_and_is_valid_at_every_replica() {
     let fleet = fleet().await;
     let phone = "+4915112345678";
     let at = |number: usize| Caller::new(fleet.replicas[number].base_url());

@@ -14,7 +14,7 @@ fn with(flags: &[&str], env: &[(&str, &str)]) -> CommandOutput {
 const REDIS: [(&str, &str); 1] = [("REDIS_URL", "redis://127.0.0.1:1")];
 
 #[test]
-fn a_server_that_cannot_be_reached_is_told_apart_from_a_lock_that_is_held() {
+fn an_unreachable_server_is_distinguished_from_a_held_lock() {
     let bench = Bench::new();
     let nobody = ["--redis-url", "redis://:hush@127.0.0.1:1/0"];
     let ended = bench.run(&[&LUA[..], &nobody].concat(), "touch entered");
@@ -30,7 +30,7 @@ fn a_server_that_cannot_be_reached_is_told_apart_from_a_lock_that_is_held() {
 
 /// Those where trying again does not help.
 #[test]
-fn a_server_that_cannot_be_used_like_that_is_told_apart_from_one_that_fails() {
+fn an_unusable_server_is_distinguished_from_one_that_fails() {
     let bench = Bench::new();
     bench.redis::<()>(&["RPUSH", &bench.name, "a queue"]);
     let ended = bench.run(&["--kind", "redisson"], "touch entered");
@@ -45,7 +45,7 @@ fn a_server_that_cannot_be_used_like_that_is_told_apart_from_one_that_fails() {
 
 /// A wrong password, and a database that is not there, are mended by no second try.
 #[test]
-fn a_server_that_denies_access_is_told_apart_from_one_that_fails() {
+fn a_server_that_denies_access_is_distinguished_from_one_that_fails() {
     let place = Place::fresh();
     let wrong_password = place.redis_url.replace("redis://:", "redis://:x");
     let (_, host) = place.redis_url.split_once('@').expect("a login");
@@ -81,7 +81,7 @@ fn may_evict() -> Redis {
 }
 
 #[test]
-fn what_was_given_is_blamed_and_not_what_it_would_have_replaced() {
+fn the_setting_in_use_is_blamed_and_not_the_one_that_it_overrides() {
     let (bad, place) = ("http://:hush@127.0.0.1:1/0", Place::fresh());
     let fine = [("REDIS_URL", place.redis_url.as_str())];
     with(&["--redis-url", bad], &fine).refused(None, "seckill: --redis-url is not usable: ");
@@ -100,7 +100,7 @@ fn what_was_given_is_blamed_and_not_what_it_would_have_replaced() {
 }
 
 #[test]
-fn what_makes_no_sense_is_one_sentence() {
+fn a_senseless_value_is_one_sentence() {
     let cases: [(&[&str], &str); 13] = [
         (&["--kind", "none"], "the lock none keeps no other process out"),
         (&["--kind", "local"], "the lock local keeps no other process out"),

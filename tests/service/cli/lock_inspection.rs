@@ -167,7 +167,7 @@ fn waiting_for_a_lock_ends_when_it_is_free() {
 }
 
 #[test]
-fn servers_that_are_not_given_or_not_there_are_told() {
+fn missing_and_unreachable_servers_are_named() {
     run(&["lock", "ls"], &[]).refused(None, "no server is given");
     run(&["lock", "show", "a"], &[]).refused(None, "needs --redis-url (REDIS_URL)");
     run(&["lock", "show", "a", "--kind", "local"], &[]).refused(None, "keeps no other process out");

@@ -52,7 +52,7 @@ fn runs_of_every_kind_exclude_each_other_and_hand_the_exit_code_through() {
 
 /// Why the help asks for one kind a name.
 #[test]
-fn a_run_of_some_other_kinds_is_let_in_beside_a_holder_of_the_same_name() {
+fn a_run_of_some_other_kinds_enters_beside_a_holder_of_the_same_name() {
     let bench = migrated();
     for kind in ["fair", "read-write", "mysql-named", "mysql-table"] {
         let other = format!("'{SECKILL}' lock run --name '{}' --kind {kind}", bench.name);

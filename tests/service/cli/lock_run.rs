@@ -221,7 +221,7 @@ pub(super) fn times(path: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn signals_go_to_all_that_the_command_has_started_and_the_lock_is_freed_after_it() {
+fn signals_reach_all_that_the_command_has_started_and_the_lock_is_freed_after_it() {
     let bench = Bench::new();
     let script = "trap 'echo parent >> got; wait; exit 5' TERM; \
          (trap 'sleep 0.3; echo child >> got; exit' TERM; touch ready; \

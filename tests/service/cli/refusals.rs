@@ -135,7 +135,7 @@ fn locks_without_their_servers_and_combinations_without_sense_are_refused() {
 }
 
 #[test]
-fn a_planted_bug_and_the_run_without_it_are_two() {
+fn an_injected_bug_and_its_control_run_exclude_each_other() {
     let place = nowhere();
     let both = ["--lab", "--inject-bug", "lying-audit", "--inject-bug-control", "lying-audit"];
     serve(&place, &both).refused(Some(&place), "--inject-bug-control is the run without the bug");
@@ -143,7 +143,7 @@ fn a_planted_bug_and_the_run_without_it_are_two() {
 
 /// Another listener on the port is not what is wrong.
 #[test]
-fn bad_usage_is_told_before_a_port_is_bound_and_a_server_is_asked() {
+fn bad_usage_is_reported_before_a_port_is_bound_and_a_server_is_asked() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("its address").to_string();
     let place = nowhere();
@@ -254,7 +254,7 @@ fn an_address_that_can_be_none_is_bad_usage_for_a_command_under_a_lock_too() {
 }
 
 #[test]
-fn a_port_in_use_is_told() {
+fn a_port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("its address").to_string();
     let place = nowhere();
@@ -304,7 +304,7 @@ fn a_server_that_is_not_there_or_says_no_is_named_at_once() {
 }
 
 #[test]
-fn a_database_without_the_schema_is_told_what_makes_it() {
+fn a_database_without_the_schema_is_reported_with_the_command_that_makes_it() {
     let place = Place::fresh();
     serve(&place, &["--no-migrate"]).refused(Some(&place), "`seckill migrate` makes it");
 }

@@ -55,7 +55,7 @@ async fn a_flag_wins_over_the_environment_and_that_over_the_default() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_is_ready_soon_after_its_start_and_ends_well_when_it_is_told_to() {
+async fn a_replica_is_ready_soon_after_its_start_and_ends_well_at_sigterm() {
     let place = Place::fresh();
     run(&["migrate"], &env(&place)[..1]).fine();
     let flags = ["--bind", "127.0.0.1:0", "--drain-delay-ms", "0", "--log-json"];

@@ -10,7 +10,7 @@ use crate::support::SECRET;
 const REDIS: &str = "redis://127.0.0.1:1";
 
 #[test]
-fn the_help_lists_every_command_and_where_each_setting_comes_from() {
+fn the_help_lists_every_command_and_the_variable_of_each_setting() {
     for args in [&["--help"][..], &["-h"], &["help"]] {
         let help = run(args, &[]).fine();
         for command in ["serve", "migrate", "token", "probe", "dead-letters", "locks", "lock"] {
@@ -136,7 +136,7 @@ fn a_command_says_why_it_cannot_reach_the_database() {
 }
 
 #[test]
-fn a_slip_of_the_pen_is_answered_with_the_word_that_was_meant() {
+fn a_misspelled_word_is_answered_with_the_closest_one() {
     let lock_run = ["lock", "run", "--name", "a"];
     let cases: [(&[&str], &str); 4] = [
         (&["--kind", "redison", "--", "true"], "; did you mean redisson? (see --help)"),
@@ -151,7 +151,7 @@ fn a_slip_of_the_pen_is_answered_with_the_word_that_was_meant() {
 }
 
 #[test]
-fn the_help_of_serve_lists_each_planted_bug_once() {
+fn the_help_of_serve_lists_each_injected_bug_once() {
     let help = run(&["serve", "--help"], &[]).fine();
     for bug in ["release-before-commit", "get-then-del", "lying-audit"] {
         assert_eq!(help.matches(&format!("- {bug}:")).count(), 1, "{bug} in {help}");
@@ -159,7 +159,7 @@ fn the_help_of_serve_lists_each_planted_bug_once() {
 }
 
 #[test]
-fn a_probe_of_nobody_fails_with_a_sentence() {
+fn a_probe_of_a_closed_port_fails_with_a_sentence() {
     let ended = run(&["probe", "--address", "127.0.0.1:1"], &[]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("127.0.0.1:1 does not answer"), "{}", ended.stderr);

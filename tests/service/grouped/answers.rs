@@ -28,7 +28,7 @@ async fn books(service: &Service, voucher: &str) -> Books {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_gets_exactly_the_stock_and_no_user_two() {
+async fn many_buyers_get_exactly_the_stock_and_no_user_two() {
     for lock in ["redisson", "none", "local"] {
         let service = start(&["--lock", lock, "--lock-wait-ms", "10000"]).await;
         let voucher = service.voucher(60).await;
@@ -57,7 +57,7 @@ async fn a_crowd_gets_exactly_the_stock_and_no_user_two() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_nothing_is_left_groups_ask_before_they_write() {
+async fn once_nothing_is_left_batches_query_before_they_write() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.database_through_proxy();
     // Twelve groups, of which all have gathered before the first is written.
@@ -80,7 +80,7 @@ async fn once_nothing_is_left_groups_ask_before_they_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_finds_the_queue_full_is_refused_at_once_and_another_voucher_has_its_own() {
+async fn an_order_at_a_full_queue_is_refused_at_once_and_another_voucher_has_its_own() {
     let service = start(&["--work-ms", "4000", "--group-queue", "4"]).await;
     let (voucher, other) = (service.voucher(100).await, service.voucher(100).await);
     let crowd = buy_together(&service.url, &voucher, 1..41);
@@ -109,7 +109,7 @@ async fn who_finds_the_queue_full_is_refused_at_once_and_another_voucher_has_its
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_waits_for_the_groups_under_way_and_those_that_gather() {
+async fn a_shutdown_waits_for_the_batches_in_flight_and_those_that_gather() {
     let service = start(&["--work-ms", "700"]).await;
     let voucher = service.voucher(100).await;
     let redis = RedisSide::connect(&service.place.redis_url).await;

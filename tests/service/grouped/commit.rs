@@ -95,7 +95,7 @@ fn count(tries: &[Try], is: impl Fn(&Fate) -> bool) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_whose_answer_is_cut_off_is_found_out_and_each_member_is_told_of_its_order() {
+async fn a_batch_whose_answer_is_cut_off_is_resolved_and_each_member_gets_its_order() {
     for action in [Action::CutAnswer, Action::ResetAnswer, Action::LoseAnswer] {
         let table = Table::lay().await;
         let rule = table.arm(action, false);
@@ -110,7 +110,7 @@ async fn a_group_whose_answer_is_cut_off_is_found_out_and_each_member_is_told_of
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_whose_commit_never_arrived_is_refused_and_can_buy_again() {
+async fn a_batch_whose_commit_never_arrived_is_refused_and_can_buy_again() {
     for action in [Action::CutRequest, Action::LoseRequest] {
         let table = Table::lay().await;
         let rule = table.arm(action, false);
@@ -128,7 +128,7 @@ async fn a_group_whose_commit_never_arrived_is_refused_and_can_buy_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_outcome_of_a_group_is_unknown_no_member_is_answered_and_all_locks_are_kept() {
+async fn while_the_outcome_of_a_batch_is_unknown_no_member_is_answered_and_all_locks_are_kept() {
     for action in [Action::CutAnswer, Action::CutRequest] {
         let table = Table::lay().await;
         let rule = table.arm(action, true);
@@ -152,7 +152,7 @@ async fn while_the_outcome_of_a_group_is_unknown_no_member_is_answered_and_all_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_whose_outcome_cannot_be_found_out_is_told_so_one_by_one_and_keeps_its_locks() {
+async fn members_of_a_batch_that_cannot_be_resolved_are_answered_unknown_and_keep_their_locks() {
     let table = Table::lay().await;
     table.arm(Action::CutAnswer, true);
     let tries = table.buy().await;

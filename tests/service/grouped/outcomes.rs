@@ -60,7 +60,7 @@ async fn compare(
 }
 
 #[tokio::test]
-async fn who_arrives_together_is_written_together() {
+async fn orders_that_arrive_together_are_written_together() {
     let (proxy, place) = place().await.database_through_proxy();
     let desk = Desk::open(&place, Writer::Grouped).await;
     let voucher = desk.voucher(100).await;
@@ -81,7 +81,7 @@ async fn who_arrives_together_is_written_together() {
 }
 
 #[tokio::test]
-async fn orders_that_are_fewer_than_the_group_under_way_has_gather_until_it_ends() {
+async fn orders_that_are_fewer_than_the_batch_in_flight_gather_until_it_ends() {
     let (proxy, place) = place().await.database_through_proxy();
     let desk = Arc::new(Desk::open(&place, Writer::Grouped).await);
     let voucher = desk.voucher(100).await;
@@ -107,7 +107,7 @@ async fn orders_that_are_fewer_than_the_group_under_way_has_gather_until_it_ends
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn orders_of_tasks_that_are_ready_at_once_are_one_group() {
+async fn orders_of_tasks_that_are_ready_at_once_are_one_batch() {
     let (proxy, place) = place().await.database_through_proxy();
     let desk = Arc::new(Desk::open(&place, Writer::Grouped).await);
     let voucher = desk.voucher(100).await;
@@ -128,7 +128,7 @@ async fn orders_of_tasks_that_are_ready_at_once_are_one_group() {
 }
 
 #[tokio::test]
-async fn the_last_units_go_to_those_who_came_first_and_duplicates_take_none() {
+async fn the_last_units_are_sold_in_the_order_of_arrival_and_duplicates_take_none() {
     let desk = Desk::open(&place().await, Writer::Grouped).await;
     let voucher = desk.voucher(4).await;
     desk.buy(voucher, 7).await;

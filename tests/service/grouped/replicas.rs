@@ -50,7 +50,7 @@ async fn rush(replicas: &[Replica], voucher: &str) -> Vec<Try> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn groups_of_two_replicas_sell_the_same_users_without_a_storm_of_deadlocks() {
+async fn batches_of_two_replicas_sell_the_same_users_without_a_storm_of_deadlocks() {
     for lock in ["redisson", "none"] {
         // Makes the schema and the voucher; sells nothing.
         let clerk = Service::start(&["--allow-mixed"]).await;

@@ -63,7 +63,7 @@ async fn an_order_whose_row_stays_locked_gives_up_alone() {
 }
 
 #[tokio::test]
-async fn who_comes_while_a_group_waits_for_a_row_does_not_wait_for_as_many_as_are_in_it() {
+async fn an_order_that_arrives_while_a_batch_waits_for_a_row_starts_a_second_batch() {
     let place = place().await;
     let desk = Desk::open(&place, Writer::Grouped).await;
     let next = desk.voucher(1).await.0 + 1;
@@ -103,7 +103,7 @@ async fn locked(place: &Place, user: u64, voucher: u64) -> MySqlConnection {
 }
 
 #[tokio::test]
-async fn ids_that_are_taken_are_drawn_anew_for_the_whole_group() {
+async fn ids_that_are_taken_are_drawn_again_for_the_whole_batch() {
     let place = place().await;
     let desk = Desk::open(&place, Writer::Grouped).await;
     let (other, voucher) = (desk.voucher(1).await, desk.voucher(100).await);

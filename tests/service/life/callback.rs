@@ -47,7 +47,7 @@ async fn say(service: &Service, notice: &Value) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_word_of_the_provider_pays_an_order_once_however_often_it_comes() {
+async fn a_callback_of_the_provider_pays_an_order_once_however_often_it_is_sent() {
     let service = Service::start(&FLAGS).await;
     let voucher = service.voucher(2).await;
     let order = service.order(&voucher, 17).await;
@@ -65,7 +65,7 @@ async fn the_word_of_the_provider_pays_an_order_once_however_often_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_cannot_prove_to_be_the_provider_changes_nothing() {
+async fn a_callback_without_a_valid_signature_changes_nothing() {
     let service = Service::start(&FLAGS).await;
     let voucher = service.voucher(2).await;
     let order = service.order(&voucher, 17).await;
@@ -92,7 +92,7 @@ async fn who_cannot_prove_to_be_the_provider_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn money_for_a_cancelled_order_does_not_bring_it_back() {
+async fn a_payment_of_a_cancelled_order_does_not_restore_it() {
     let service = Service::start(&FLAGS).await;
     let voucher = service.voucher(2).await;
     let order = service.order(&voucher, 17).await;

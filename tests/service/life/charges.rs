@@ -34,7 +34,7 @@ async fn age(pool: &MySqlPool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_that_may_have_been_taken_is_unknown_and_not_timed_out_and_made_in_the_end() {
+async fn a_payment_of_unknown_outcome_is_not_timed_out_and_is_completed_later() {
     let (service, proxy) = start(&["--unpaid-timeout-s", "4"]).await;
     let voucher = service.voucher(9).await;
     let (order, other) = (service.order(&voucher, 17).await, service.order(&voucher, 18).await);
@@ -58,7 +58,7 @@ async fn a_payment_that_may_have_been_taken_is_unknown_and_not_timed_out_and_mad
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn money_for_an_order_that_is_cancelled_before_it_is_marked_goes_back() {
+async fn a_payment_of_an_order_that_is_cancelled_before_it_is_marked_is_refunded() {
     let (service, proxy) = start(&[]).await;
     let voucher = service.voucher(9).await;
     let order = service.order(&voucher, 17).await;

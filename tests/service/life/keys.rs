@@ -24,7 +24,7 @@ async fn add_stock(service: &Service, voucher: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_with_the_same_key_is_told_the_same_whatever_has_happened_since() {
+async fn a_purchase_with_the_same_key_gets_the_same_answer_whatever_has_happened_since() {
     for writer in WRITERS {
         let service = Service::start(&["--writer", writer]).await;
         let voucher = service.voucher(1).await;
@@ -76,7 +76,7 @@ async fn a_key_stands_for_one_request_of_one_user() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paying_and_cancelling_with_the_same_key_is_told_the_same() {
+async fn paying_and_cancelling_with_the_same_key_gets_the_same_answer() {
     let service = Service::start(&[]).await;
     let voucher = service.voucher(9).await;
     let (paid, cancelled) = (service.order(&voucher, 17).await, service.order(&voucher, 18).await);
@@ -102,7 +102,7 @@ async fn paying_and_cancelling_with_the_same_key_is_told_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_twin_of_a_request_that_is_under_way_is_sent_away_for_a_second() {
+async fn a_repetition_of_a_request_in_flight_is_refused_with_retry_after_1() {
     for writer in WRITERS {
         let flags = ["--lab", "--work-ms", "1500", "--writer", writer];
         let service = Service::start(&flags).await;
@@ -131,7 +131,7 @@ async fn a_twin_of_a_request_that_is_under_way_is_sent_away_for_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_refused_is_judged_anew() {
+async fn a_request_that_was_refused_is_decided_again() {
     for writer in WRITERS {
         let service = Service::start(&["--writer", writer]).await;
         let voucher = service.voucher(1).await;

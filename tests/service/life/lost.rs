@@ -34,7 +34,7 @@ async fn until_told(mut answer: impl AsyncFnMut() -> Answer, status: u16) -> Ans
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_or_cancellation_whose_answer_is_lost_is_found_out() {
+async fn a_payment_or_cancellation_whose_answer_is_lost_is_resolved() {
     // A payment is noted before it is charged, and marked after it.
     for (action, commit) in [("pay", 1), ("pay", 2), ("cancel", 1)] {
         for how in LOST {

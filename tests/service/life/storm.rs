@@ -64,7 +64,7 @@ async fn a_storm_of_one_key_at_several_replicas_is_one_order_and_one_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_of_payments_or_cancellations_with_one_key_is_one_and_told_alike() {
+async fn a_storm_of_payments_or_cancellations_with_one_key_is_one_with_one_answer() {
     let replicas = replicas(&[]).await;
     for (action, left) in [("pay", 49), ("cancel", 50)] {
         let voucher = replicas[0].voucher(50).await;

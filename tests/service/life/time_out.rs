@@ -108,7 +108,7 @@ async fn while_another_replica_holds_the_lock_no_order_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_time_out_an_order_stays_unpaid_for_as_long_as_it_likes() {
+async fn without_a_time_out_an_order_stays_unpaid() {
     let service = Service::start(&[]).await;
     let voucher = service.voucher(2).await;
     let order = service.order(&voucher, 17).await;

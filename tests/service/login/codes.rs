@@ -190,7 +190,7 @@ async fn a_code_is_good_for_its_own_phone_only_and_for_five_minutes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_do_not_tell_whether_a_phone_is_known() {
+async fn answers_do_not_reveal_whether_a_phone_is_known() {
     let service = Service::start(&[]).await;
     let known = code(&service, PHONE).await;
     try_code(&service, PHONE, &known).await.expect(200);

@@ -110,7 +110,7 @@ async fn a_replica_that_starts_normalizes_phones_and_logs_in_the_older_user() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_is_set_aside_does_not_buy_with_an_earlier_token() {
+async fn a_superseded_user_does_not_buy_with_an_earlier_token() {
     let rows = "(1, '13900000016'), (2, '+8613900000016'), (3, '008613900000016')";
     let (place, mut database) = old_database(rows).await;
     let admin = "UPDATE users SET role = 'admin' WHERE id = 1";
@@ -148,7 +148,7 @@ async fn a_user_who_is_set_aside_does_not_buy_with_an_earlier_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_of_an_older_replica_who_is_deleted_buys_no_more() {
+async fn a_deleted_user_of_an_older_replica_cannot_buy() {
     let (place, mut database) = old_database("(1, '13900000016')").await;
     let service = Service::start_at(place, &[]).await;
     // The older replica logs in a new user while the table of subjects has others.

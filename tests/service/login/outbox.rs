@@ -86,7 +86,7 @@ async fn a_broken_outbox_uses_up_no_codes_and_makes_the_replica_not_ready_until_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outbox_that_cannot_be_opened_is_told_at_the_start() {
+async fn an_outbox_that_cannot_be_opened_is_an_error_at_the_start() {
     let (place, folder) = (fresh().await, TempDir::new().unwrap());
     for outbox in [folder.path().to_owned(), folder.path().join("no/such/folder")] {
         let refused = start(&place, &outbox).await.expect_err("it refuses to start").to_string();

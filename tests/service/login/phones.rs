@@ -29,7 +29,7 @@ async fn log_in(service: &Service, asked: &str, told: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_spelling_of_a_phone_is_one_user_who_buys_once() {
+async fn every_spelling_of_a_phone_is_one_user_that_buys_once() {
     let service = Service::start(&[]).await;
     let voucher = service.voucher(10).await;
     let path = format!("/api/vouchers/{voucher}/orders");

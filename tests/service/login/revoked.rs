@@ -90,7 +90,7 @@ async fn a_login_right_after_a_logout_holds_and_an_old_token_cannot_end_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_deleted_by_plain_sql_buys_no_more_on_any_replica() {
+async fn a_user_deleted_by_plain_sql_cannot_buy_on_any_replica() {
     let first = Service::start(&[]).await;
     let second = beside(&first).await;
     let voucher = first.voucher(5).await;
@@ -110,7 +110,7 @@ async fn a_user_deleted_by_plain_sql_buys_no_more_on_any_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_admin_who_is_demoted_or_deleted_changes_nothing_from_then_on() {
+async fn an_admin_that_is_demoted_or_deleted_changes_nothing_from_then_on() {
     let service = Service::start(&[]).await;
     let voucher = service.voucher(5).await;
     let path = format!("/api/admin/vouchers/{voucher}/stock");

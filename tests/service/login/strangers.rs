@@ -38,7 +38,7 @@ fn retry_after(answer: &Answer) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strangers_requests_and_guesses_leave_the_owners_code_alone() {
+async fn requests_and_guesses_of_others_leave_the_owners_code_valid() {
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     let mine = ask(&caller, OWNER).await.expect(202);
@@ -77,7 +77,7 @@ async fn one_address_uses_up_half_of_a_phones_codes_and_the_owner_gets_one_from_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn codes_come_back_one_by_one_and_not_after_a_day() {
+async fn codes_are_replenished_one_by_one_and_not_after_a_day() {
     let service = Service::start(&[]).await;
     let caller = Caller::new(&service.url);
     for _ in 0..6 {

@@ -52,7 +52,7 @@ async fn the_page_speaks_the_language_that_is_chosen_and_remembers_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_of_the_service_is_told_in_chinese_by_its_code() {
+async fn a_refusal_of_the_service_is_shown_in_chinese_by_its_code() {
     let visit = Visit::without_order(&[]).await;
     visit.click("#language").await;
     visit.click("#account").await;

@@ -10,7 +10,7 @@ impl Visit {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_that_is_refused_is_told_and_a_good_one_logs_in_with_its_code() {
+async fn a_refused_number_is_reported_and_a_valid_one_logs_in_with_its_code() {
     let visit = Visit::without_order(&[]).await;
     visit.click("#account").await;
     visit.wait_for_text("#account", "Log in").await;

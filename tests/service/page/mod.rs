@@ -124,7 +124,7 @@ impl Visit {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_is_paid_on_the_page_and_the_ticket_knows() {
+async fn an_order_is_paid_on_the_page_and_its_ticket_shows_it() {
     let visit = Visit::begin(&["--unpaid-timeout-s", "600"]).await;
     visit.wait_for_text(".order-status", "Not paid yet").await;
     let left = visit.text(".order-left").await;
@@ -182,7 +182,7 @@ async fn an_order_that_is_not_paid_in_time_says_so_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_settled_by_another_request_is_told_as_it_is() {
+async fn an_order_settled_by_another_request_is_shown_as_it_is() {
     let visit = Visit::begin(&[]).await;
     visit.service.cancel(&visit.order, visit.user).await.expect(200);
     visit.click("[data-part=pay]").await;
@@ -194,7 +194,7 @@ async fn an_order_settled_by_another_request_is_told_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_buys_too_often_is_told_so_and_when_to_try_again() {
+async fn a_rate_limited_buyer_sees_why_and_when_to_retry() {
     let visit = Visit::without_order(&["--limit-orders-user", "1"]).await;
     let other = visit.service.voucher(1).await;
     visit.service.buy(&other, visit.user).await.expect(201);
@@ -223,7 +223,7 @@ async fn orders_fit_on_a_phone_and_are_legible_in_the_dark() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_price_of_any_length_stands_in_one_line_on_its_ticket() {
+async fn a_price_of_any_length_fits_in_one_line_on_its_ticket() {
     let visit = Visit::without_order(&[]).await;
     let mut dear = crate::support::voucher_body(1);
     dear["price_cents"] = json!(9_999_999_999_u64);

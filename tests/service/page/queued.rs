@@ -58,7 +58,7 @@ async fn a_queued_purchase_is_followed_to_its_order_which_can_then_be_paid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_that_ends_without_an_order_is_told_as_what_it_is() {
+async fn a_ticket_that_ends_without_an_order_is_shown_with_its_outcome() {
     const ENDS: [(&str, &str); 4] = [
         ("sold_out", "Sold out."),
         ("refused", "could not be written in time"),
@@ -107,7 +107,7 @@ async fn end(database_url: String, ticket: String, whose: (u64, String, &str)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_no_stream_is_to_be_had_the_page_asks_how_its_ticket_stands() {
+async fn without_a_stream_the_page_polls_its_ticket() {
     let visit = Visit::without_order(&QUEUED).await;
     let (url, database) = (&visit.service.url, &visit.service.place.database_url);
     let (mine, other) = (&visit.voucher, visit.service.voucher(1).await);

@@ -28,7 +28,7 @@ async fn a_purchase_is_admitted_ends_as_bought_and_is_not_admitted_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_on_three_replicas_buys_exactly_the_stock_and_every_ticket_ends() {
+async fn many_buyers_on_three_replicas_buy_exactly_the_stock_and_every_ticket_ends() {
     const STOCK: u32 = 60;
     const REFUSALS: [&str; 3] = ["sold_out", "already_ordered", "dependency_unavailable"];
     let first = service(&["--replica-id", "a"]).await;
@@ -72,7 +72,7 @@ async fn a_crowd_on_three_replicas_buys_exactly_the_stock_and_every_ticket_ends(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn units_that_come_back_are_admitted_within_a_second() {
+async fn returned_units_are_admitted_within_a_second() {
     let service = service(&[]).await;
     let voucher = service.voucher(1).await;
     let ticket = ticket_of(buy(&service.url, &voucher, 1).await);
@@ -103,7 +103,7 @@ async fn units_that_come_back_are_admitted_within_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn units_that_come_back_are_admitted_while_an_entry_is_still_tried() {
+async fn returned_units_are_admitted_while_an_entry_is_still_tried() {
     let service = service(&[]).await;
     let voucher = service.voucher(2).await;
     poison(&service.place, 3).await;

@@ -33,7 +33,7 @@ fn statuses_in(text: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_tells_that_a_ticket_is_pending_and_then_how_it_ended() {
+async fn a_stream_reports_a_ticket_as_pending_and_then_its_outcome() {
     let service = service(&[]).await;
     let voucher = service.voucher(1).await;
     let tx = lock_stock(&service.place.database_url, &voucher).await;

@@ -26,7 +26,7 @@ async fn pay_with(service: &Service, order: u64, user: u64, key: &str) -> Answer
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_stands_for_its_ticket_while_that_is_under_way_and_when_it_has_bought() {
+async fn a_key_stands_for_its_ticket_while_that_is_pending_and_when_it_has_bought() {
     let first = service(&["--replica-id", "a"]).await;
     let flags = [&QUEUED[..], &["--replica-id", "b"]].concat();
     let second = Service::start_at(first.place.clone(), &flags).await;
@@ -120,7 +120,7 @@ async fn a_key_that_stands_for_something_else_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_whose_request_had_no_effect_is_judged_anew() {
+async fn a_key_whose_request_had_no_effect_is_decided_again() {
     let service = service(&[]).await;
     let (url, place) = (service.url.clone(), service.place.clone());
     let voucher = service.voucher(5).await;
@@ -165,7 +165,7 @@ async fn a_key_that_redis_has_forgotten_is_known_from_its_order() {
 
 /// Both may be admitted, by replicas that know nothing of each other yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_vouchers_that_are_asked_for_with_one_key_at_once_one_is_bought() {
+async fn one_of_two_vouchers_requested_with_one_key_at_once_is_bought() {
     let service = service(&[]).await;
     let (url, place) = (service.url.clone(), service.place.clone());
     let (voucher, other) = (service.voucher(5).await, service.voucher(5).await);

@@ -82,7 +82,7 @@ async fn locked_rows_do_not_block_other_orders_for_the_servers_row_lock_timeout(
 
 /// What is held up is given up with its connection: the server must not go on with it.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_a_locked_row_ends_by_what_becomes_of_it() {
+async fn an_order_that_waits_for_a_locked_row_ends_by_the_outcome_of_that_row() {
     let service = service(&[]).await;
     let voucher = service.voucher(STOCK).await;
     let orders = begin_orders(&service.place, &voucher, &LOCKED[..1]).await;

@@ -12,7 +12,7 @@ use crate::queued::buyer::{
 use crate::support::{Place, Service, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_of_before_the_loss_is_not_written_once_the_sale_is_rebuilt() {
+async fn an_order_from_before_the_loss_is_not_written_once_the_sale_is_rebuilt() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.database_through_proxy();
     let (queue, through) = through.redis_through_proxy();
@@ -46,7 +46,7 @@ async fn an_order_of_before_the_loss_is_not_written_once_the_sale_is_rebuilt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ticket_that_was_told_to_be_lost_is_not_written_by_a_slow_replica() {
+async fn a_ticket_that_was_reported_lost_is_not_written_by_a_slow_replica() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.database_through_proxy();
     let slow = Service::start_at(through, &QUEUED).await;
@@ -90,7 +90,7 @@ async fn lose_entries(place: &Place, voucher: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_buys_exactly_the_stock_though_redis_comes_back_empty_in_the_middle() {
+async fn many_buyers_buy_exactly_the_stock_though_redis_restarts_empty_in_the_middle() {
     // More than the rounds that lose tickets could sell.
     const STOCK: u32 = 260;
     let servers = Breakable::start();

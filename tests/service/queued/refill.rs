@@ -20,7 +20,7 @@ const LIFE: Duration = Duration::from_secs(1);
 
 /// What is committed and not acknowledged is on its way no more.
 #[tokio::test(flavor = "multi_thread")]
-async fn units_added_while_a_queue_drains_are_sold_and_no_buyer_is_told_sold_out_afterwards() {
+async fn units_added_while_a_queue_drains_are_sold_and_no_buyer_gets_sold_out_afterwards() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.redis_through_proxy();
     let flags = |name| [&QUEUED[..], &["--replica-id", name]].concat();

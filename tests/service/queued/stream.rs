@@ -94,7 +94,7 @@ async fn a_later_opening_drops_what_an_earlier_one_left_and_is_not_undone_by_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_replica_gets_the_turn_to_open_and_none_once_the_sale_is_open() {
+async fn one_replica_opens_the_sale_and_none_once_it_is_open() {
     let table = Table::lay().await;
     let turn =
         async |of_no_use| table.stream.begin_to_open(VOUCHER, of_no_use).await.expect("an answer");
@@ -160,7 +160,7 @@ async fn an_idle_entry_is_taken_over_however_many_before_it_are_being_worked_on(
 /// A worker that takes more than it has places for waits for them, and shows no sign of life
 /// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_idle_entries_are_taken_over_than_were_asked_for_in_however_many_looks() {
+async fn at_most_the_requested_number_of_idle_entries_is_taken_over_in_any_number_of_scans() {
     let table = Table::lay().await;
     table.open(1, 50).await;
     for user in 1..=40 {
@@ -259,7 +259,7 @@ impl Table {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_to_the_database_is_admitted_once_whatever_happens_meanwhile() {
+async fn units_added_in_the_database_are_admitted_once_whatever_happens_meanwhile() {
     let table = Table::lay().await;
     table.open(1, 2).await;
     let seen = table.seen().await;
@@ -281,7 +281,7 @@ async fn what_came_to_the_database_is_admitted_once_whatever_happens_meanwhile()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_that_went_wrong_is_corrected_by_the_databases() {
+async fn a_wrong_count_is_corrected_by_that_of_the_database() {
     let table = Table::lay().await;
     table.open(1, 50).await;
     let before = table.seen().await;

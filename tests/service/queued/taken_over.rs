@@ -88,7 +88,7 @@ async fn entries_of_a_dead_consumer_are_taken_over_by_another_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_started_again_under_its_name_takes_its_own_entries() {
+async fn a_replica_that_is_restarted_under_its_name_takes_its_own_entries() {
     let (place, voucher) = sale().await;
     let victim = replica(&place, "victim", &[]);
     let (tickets, tx) = taken(&place, &voucher, victim.base_url()).await;
@@ -165,7 +165,7 @@ pub(super) async fn entries_of(place: &Place, voucher: &str, consumer: &str) -> 
 
 /// As many as a replica has at most, unless it takes some over.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_has_all_it_may_have_still_takes_over_those_of_a_dead_one() {
+async fn a_replica_at_its_limit_still_takes_over_entries_of_a_dead_one() {
     const MOST: usize = 512;
     /// On a busy machine one may be refused, and asks again.
     const ADMITTED: Duration = Duration::from_secs(20);

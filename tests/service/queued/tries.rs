@@ -45,7 +45,7 @@ async fn tries(place: &Place, voucher: &str) -> Option<u32> {
 
 /// Each process dies while it tries, so that only what it has said before is known of the try.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_that_has_ended_five_processes_in_the_middle_of_a_try_is_a_dead_letter() {
+async fn an_entry_that_has_killed_five_processes_during_a_try_is_a_dead_letter() {
     let (place, voucher) = sale().await;
     let (proxy, through) = place.redis_through_proxy();
     let victim = replica(&through, "victim", &[]);
@@ -69,7 +69,7 @@ async fn an_entry_that_has_ended_five_processes_in_the_middle_of_a_try_is_a_dead
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_whose_tries_come_back_for_no_fault_of_its_own_is_bought_in_the_end() {
+async fn an_entry_whose_tries_failed_for_other_reasons_is_bought_in_the_end() {
     let (place, voucher) = sale().await;
     let victim = replica(&place, "victim", &[]);
     let (ticket, rows) = held_up(&place, &voucher, &victim).await;

@@ -144,7 +144,7 @@ async fn every_square_shows_what_was_measured_and_opens_its_cell_without_a_reque
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_fault_its_witness_is_told_and_its_time_is_shaded_in_the_course_of_the_load() {
+async fn a_fault_is_shown_with_its_witness_and_its_time_is_shaded_in_the_course_of_the_load() {
     let (report, browser) = (matrix().await, Browser::start().await);
     for cell in report.cells() {
         // Another query makes it another page, with nothing open but this cell.
@@ -166,7 +166,7 @@ async fn of_a_fault_its_witness_is_told_and_its_time_is_shaded_in_the_course_of_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_requests_of_a_user_who_bought_twice_are_drawn_with_their_orders() {
+async fn the_requests_of_a_user_that_bought_twice_are_drawn_with_their_orders() {
     let (report, browser) = (comparison().await, Browser::start().await);
     let local = report.cells().iter().find(|cell| cell["lock"] == "local").expect("it ran");
     assert!(local["duplicate_users"].as_u64() > Some(0), "{local}");
@@ -198,7 +198,7 @@ const HOLDS_OVERLAP: &str = "return [...document.querySelectorAll('details[open]
     .some((other) => one.left < other.right && other.left < one.right)); })";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_a_lock_of_one_process_was_held_in_two_at_once_is_seen_in_the_time_line() {
+async fn simultaneous_holds_of_a_local_lock_are_visible_in_the_time_line() {
     let (report, browser) = (comparison().await, Browser::start().await);
     let local = report.cells().iter().find(|cell| cell["lock"] == "local").expect("it ran");
     browser.open(&format!("{}#{}", report.url(), id(local))).await;

@@ -59,7 +59,7 @@ async fn failures(service: &Service, id: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_servers_are_told_at_once_and_leak_nothing() {
+async fn dead_servers_are_reported_at_once_and_leak_nothing() {
     let servers = Breakable::start();
     let service = Service::start_at(servers.place(), &[]).await;
     let id = service.voucher(1).await;

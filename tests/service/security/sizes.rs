@@ -237,7 +237,7 @@ async fn stalled_clients_that_are_refused_are_answered_within_seconds_however_ma
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_expects_100_continue_is_not_told_to_send_too_much() {
+async fn a_client_that_expects_100_continue_is_not_asked_to_send_too_much() {
     let service = Service::start(&[]).await;
     let question = "POST /api/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
                 Expect: 100-continue\r\nContent-Length: 200000\r\n\r\n";

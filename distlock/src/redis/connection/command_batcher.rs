@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_packet_that_cannot_be_sent_yet_goes_with_the_last_of_its_callers() {
+    async fn a_packet_that_cannot_be_sent_yet_is_dropped_with_the_last_of_its_callers() {
         let (batcher, runtime) = (CommandBatcher::default(), Handle::current().id());
         let mut callers: Vec<_> = (0..3)
             .map(|_| batcher.enqueue(&redis::cmd("PING"), runtime).expect("laid").0)

@@ -86,7 +86,7 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_wakes_one_waiter_or_all_and_waits_for_one_who_looks() {
+async fn a_message_wakes_one_waiter_or_all_and_is_kept_for_a_waiter_that_asks() {
     let server = Server::start().await;
     let (mut first, mut second) = (server.live("a").await, server.live("a").await);
     is_quiet(&mut first).await;
@@ -115,7 +115,7 @@ async fn a_message_wakes_one_waiter_or_all_and_waits_for_one_who_looks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_goes_away_leaves_its_message_to_the_next() {
+async fn a_dropped_waiter_leaves_its_message_to_the_next() {
     let server = Server::start().await;
     let (mut first, mut second) = (server.live("a").await, server.live("a").await);
     for _ in 0..20 {
@@ -133,7 +133,7 @@ async fn a_waiter_that_goes_away_leaves_its_message_to_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_look_again_when_they_are_subscribed_anew() {
+async fn waiters_ask_again_when_they_are_subscribed_again() {
     let server = Server::start().await;
     let mut waiter = server.live("a").await;
     for _ in 0..3 {
@@ -198,7 +198,7 @@ async fn ten_thousand_channels_leave_no_entry_here_and_no_channel_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_channel_is_kept_for_the_next_waiter_who_then_misses_nothing() {
+async fn a_channel_is_kept_for_the_next_waiter_so_that_it_misses_nothing() {
     let server = Server::start().await;
     assert!(server.signals.join("a").is_none(), "it is not subscribed to yet");
     let mut other = server.live("b").await;
@@ -227,7 +227,7 @@ async fn a_channel_is_kept_for_the_next_waiter_who_then_misses_nothing() {
 }
 
 #[tokio::test]
-async fn what_the_server_takes_back_before_its_yes_was_noted_is_known_to_be_taken_back() {
+async fn a_channel_is_live_only_once_its_subscription_was_confirmed() {
     let mut table = SubscriptionTable::default();
     table.enter("a", || None);
     table.take(Instant::now());
@@ -237,7 +237,7 @@ async fn what_the_server_takes_back_before_its_yes_was_noted_is_known_to_be_take
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_message_of_a_release_of_its_own_wakes_no_waiter_who_has_looked_since() {
+async fn the_message_of_its_own_release_wakes_no_waiter_that_has_asked_since() {
     let server = Server::start().await;
     let mut waiter = server.live("a").await;
     let release = async || {
@@ -262,7 +262,7 @@ async fn the_message_of_a_release_of_its_own_wakes_no_waiter_who_has_looked_sinc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_heard_after_the_next_release_was_begun_hides_no_message_but_its_own() {
+async fn an_answer_read_after_the_next_release_began_hides_no_message_but_its_own() {
     let server = Server::start().await;
     let mut waiter = server.live("a").await;
     let first = server.signals.releasing("a");
@@ -278,7 +278,7 @@ async fn an_answer_heard_after_the_next_release_was_begun_hides_no_message_but_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_gives_way_until_the_other_has_had_the_lock_wherever_its_own_message_overtakes() {
+async fn a_process_gives_way_until_another_has_held_the_lock_although_its_own_message_overtakes() {
     let server = Server::start().await;
     let waiter = server.live("a").await;
     let others = Signals::new(&server.connection);
@@ -294,7 +294,7 @@ async fn a_process_gives_way_until_the_other_has_had_the_lock_wherever_its_own_m
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_others_it_looks_once_for_each_that_has_not_had_the_lock_since() {
+async fn a_process_gives_way_once_for_each_other_that_has_not_held_the_lock_since() {
     let server = Server::start().await;
     let waiter = server.live("a").await;
     let others = [(); 2].map(|()| Signals::new(&server.connection));

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_went_before_the_answer_if_not_a_byte_of_it_could_be_read() {
+    async fn a_client_left_before_the_answer_if_no_byte_of_it_could_be_read() {
         let (near, far) = connected().await;
         assert!(is_silent(near), "nothing came");
         drop(far);

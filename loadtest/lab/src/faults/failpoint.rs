@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_a_replica_stood_still_is_read_from_what_it_says_of_that_point() {
+    fn the_stall_of_a_replica_is_read_from_its_log_lines_of_the_failpoint() {
         let log = "failpoint a: stood still for 120 ms\nfailpoint a: stood still for 1500 ms\n\
                    failpoint b: stood still for 9000 ms\nfailpoint a: the process ends here\n";
         assert_eq!(stood_ms(log, "failpoint a"), Some(1500));

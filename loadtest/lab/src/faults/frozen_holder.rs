@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_has_lapsed_where_another_wrote_or_came_to_the_fence_and_one_that_cannot_need_not() {
+    fn a_lock_has_lapsed_where_a_contender_did_what_its_scenario_expects() {
         for (expected, wrote, shown, so) in [
             (ContenderAction::Write, 1, 0, true),
             (ContenderAction::Write, 0, 3, false),

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_a_way_needs_that_way_and_two_at_once_what_both_need() {
+    fn a_fault_of_a_link_needs_that_link_and_a_pair_what_both_need() {
         let schedule = Schedule {
             pair: [FaultKind::Network(NetworkFault::Cut, Link::Redis), FaultKind::LoseCommit],
             ..Schedule::of(1, "a cell", 2)

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_direction_is_named_by_what_goes_there() {
+    fn a_silent_direction_is_named_by_what_is_sent_in_it() {
         let words = silence(Direction::ToClient, 0, 42);
         assert_eq!(words, "0 bytes of answers passed meanwhile, 42 were held back");
         assert!(silence(Direction::ToServer, 0, 42).contains(" of requests "));

@@ -123,7 +123,7 @@ mod tests {
     use crate::faults::NetworkFault;
 
     #[test]
-    fn every_pair_is_possible_or_excluded_for_a_reason_whichever_comes_first() {
+    fn every_pair_is_possible_or_excluded_for_a_reason_in_either_order() {
         for one in FaultKind::ALL {
             for other in FaultKind::ALL {
                 assert_eq!(excluded(one, other), excluded(other, one), "{one:?} {other:?}");

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stands_still_is_seen_to_and_who_does_not_is_no_witness() {
+    async fn a_frozen_replica_is_a_witness_and_a_running_one_is_not() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
         let (pid, short) = (child.id(), Duration::from_millis(20));
         // Without a pause of the runtime: who waits beside it goes on when that has come about.

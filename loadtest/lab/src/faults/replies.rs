@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_is_told_by_what_comes_instead_of_the_answer() {
+    fn a_lost_reply_is_named_by_what_replaces_the_answer() {
         assert_eq!(loss(3), (Action::LoseAnswer, "the connections fell silent"));
         assert_eq!(loss(4), (Action::CutAnswer, "the connections were closed instead"));
         assert_eq!(loss(5), (Action::ResetAnswer, "the connections were reset instead"));

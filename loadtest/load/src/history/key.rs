@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_comes_to_the_beginning_of_the_sha_256_of_its_text() {
+    fn a_key_is_the_beginning_of_the_sha_256_of_its_text() {
         // printf 00000000-0000-0000-0000-000000000000 | sha256sum
         assert_eq!(key_of(Uuid::nil()), 0x12b9_377c);
         assert_eq!(key_kept(&[1, 2, 3, 4, 5]), Some(0x0102_0304));

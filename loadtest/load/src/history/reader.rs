@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_told_from_what_is_broken() {
+    fn a_truncated_file_is_distinguished_from_a_broken_one() {
         let cut = error_of(&file(&format!("{FIRST}\n{FIRST}\n"), 3));
         assert!(matches!(cut, ReadError::CutOff { .. }), "{cut}");
         let cut = error_of(&file(&format!("{FIRST}\n{}", &FIRST[..20]), 0));

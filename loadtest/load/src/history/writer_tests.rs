@@ -148,7 +148,7 @@ async fn a_file_that_cannot_be_created_or_has_no_room_is_a_usage_error() {
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_blocks_nobody_and_is_reported_at_the_end() {
+async fn an_error_in_the_middle_blocks_no_writer_and_is_reported_at_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let pipe = folder.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");

@@ -32,7 +32,7 @@ fn written(report: Report) -> (TempDir, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bug_that_was_not_caught_stands_first_in_red_and_many_cells_are_told_in_brief() {
+async fn a_bug_that_was_not_caught_is_first_and_red_and_many_cells_are_shown_in_brief() {
     let more = (4..).take(MAX_FULL_CELLS).map(|replicas| {
         let guarded = place(Lock::Redisson, Scope::User, Guards::On, replicas);
         CellReport { valid: true, ..cell(guarded, 0, 0) }
@@ -67,7 +67,7 @@ async fn a_bug_that_was_not_caught_stands_first_in_red_and_many_cells_are_told_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_paper_every_cell_and_bug_is_told_in_full_and_there_is_nothing_to_press() {
+async fn on_paper_every_cell_and_bug_is_shown_in_full_and_there_are_no_controls() {
     let (_folder, url) = written(report(vec![full(story()[0].place)]));
     let browser = Browser::start().await;
     browser.open(&url).await;
@@ -102,7 +102,7 @@ const COURSE: &str = "return (async () => { const place = document.createElement
     return [plot.scales.y.max, new Set(keys.slice(-5)).size]; })()";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn curves_are_scaled_to_the_main_load_and_told_apart_without_colours() {
+async fn curves_are_scaled_to_the_main_load_and_distinguished_without_colours() {
     let (_folder, url) = written(report(vec![full(story()[0].place)]));
     let browser = Browser::start().await;
     browser.open(&url).await;

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_it_is_not_known_is_told_where_it_is_not() {
+    fn the_reason_is_shown_where_holds_are_not_known() {
         let told = |at_once, certain| {
             let text = words(&HoldOverlaps {
                 holds: 9,

@@ -147,7 +147,7 @@ fn cells_in_one_place_that_differ_in_what_happens_have_squares_and_sections_of_t
 }
 
 #[test]
-fn of_a_cell_that_a_fault_befell_it_is_told_what_was_planned_seen_and_measured() {
+fn a_cell_with_a_fault_shows_what_was_planned_seen_and_measured() {
     let html = render(&Page::of(&matrix_report())).expect("a page");
     for words in [
         "because the lock lapses while its holder stands still",
@@ -164,7 +164,7 @@ fn of_a_cell_that_a_fault_befell_it_is_told_what_was_planned_seen_and_measured()
 }
 
 #[test]
-fn planted_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() {
+fn injected_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() {
     let mut report = report(story());
     let html = |report: &crate::Report| render(&Page::of(report)).expect("a page");
     assert!(!html(&report).contains("Injected bugs"));
@@ -278,7 +278,7 @@ fn a_proof_is_drawn_with_user_replica_answer_order_and_times() {
 }
 
 #[test]
-fn curves_are_those_of_the_table_and_the_course_tells_where_the_closing_loads_begin() {
+fn curves_are_those_of_the_table_and_the_course_marks_where_the_closing_loads_begin() {
     let cell = full(story()[0].place);
     let given = &plots(&page(vec![cell.clone()]))["local-user-off-3"];
     let curves = serde_json::to_value(&cell.load.expect("figures").curves).expect("JSON");
@@ -290,7 +290,7 @@ fn curves_are_those_of_the_table_and_the_course_tells_where_the_closing_loads_be
 }
 
 #[test]
-fn it_is_told_where_counts_are_missing_which_builds_ran_and_what_judges_a_cell_again() {
+fn the_page_names_missing_counts_the_builds_and_the_command_that_judges_again() {
     let html = |started_anew: usize, history: Option<&str>| {
         let locks = Some(LockMetrics { started_anew, ..LockMetrics::default() });
         let detail = Some(Detail { locks, ..detail() });
@@ -315,7 +315,7 @@ fn fifty_cells_that_broke_everything_are_less_than_three_megabytes() {
 }
 
 #[test]
-fn a_planted_bug_is_told_before_the_answer() {
+fn an_injected_bug_is_shown_before_the_answer() {
     let mut planted = report(story());
     planted.load.plant = Some(loadtest_lab::cell_axes::InjectedBug::LyingAudit);
     planted.conclusion.planted = "Every replica had it.".to_owned();
@@ -328,7 +328,7 @@ fn a_planted_bug_is_told_before_the_answer() {
 }
 
 #[test]
-fn what_changed_since_an_earlier_run_is_shown_and_verdicts_come_first() {
+fn changes_since_an_earlier_run_are_shown_and_verdicts_are_first() {
     let mut now = report(story());
     let earlier = serde_json::to_string(&now).expect("JSON");
     let mut earlier: Value = serde_json::from_str(&earlier).expect("JSON");
@@ -343,7 +343,7 @@ fn what_changed_since_an_earlier_run_is_shown_and_verdicts_come_first() {
 }
 
 #[test]
-fn rules_that_were_to_be_broken_are_told_from_those_that_were_not() {
+fn rules_that_were_expected_to_break_are_distinguished_from_others() {
     let mut verdict = verdict_of(310, 55);
     for finding in &mut verdict.findings {
         if finding.rule == Rule::AcknowledgedExist {
@@ -365,7 +365,7 @@ fn rules_that_were_to_be_broken_are_told_from_those_that_were_not() {
 }
 
 #[test]
-fn it_is_said_of_each_cell_whether_the_generator_was_the_bottleneck() {
+fn each_cell_says_whether_the_generator_was_the_bottleneck() {
     let mut busy = figures();
     busy.cost.machine_share = 0.9;
     let cells = vec![
@@ -382,7 +382,7 @@ fn it_is_said_of_each_cell_whether_the_generator_was_the_bottleneck() {
 }
 
 #[test]
-fn a_page_of_all_cells_stays_small_and_tells_those_in_full_that_matter() {
+fn a_page_of_all_cells_stays_small_and_shows_in_full_those_that_matter() {
     let place = |replicas| place(Lock::Redisson, Scope::Voucher, Guards::Off, replicas);
     let safe = |replicas| CellReport { detail: Some(detail()), ..cell(place(replicas), 0, 0) };
     let few = report((1..=3).map(safe).collect());

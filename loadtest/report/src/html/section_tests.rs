@@ -44,7 +44,7 @@ fn the_figure_at_a_lock_in_which_something_happens_is_explained_whatever_it_is()
 }
 
 #[test]
-fn what_is_new_and_what_is_gone_are_two_sentences_and_one_cell_is_one_cell() {
+fn new_and_missing_cells_are_two_sentences_and_one_cell_is_singular() {
     let earlier = serde_json::to_string(&report(story()[..2].to_vec())).expect("JSON");
     let mut now = report(story()[1..3].to_vec());
     now.compare_with(&serde_json::from_str(&earlier).expect("a baseline"));
@@ -60,7 +60,7 @@ fn what_is_new_and_what_is_gone_are_two_sentences_and_one_cell_is_one_cell() {
 }
 
 #[test]
-fn each_cell_tells_its_flags_and_its_load_and_the_usual_load_stands_where_a_cell_had_it() {
+fn each_cell_shows_its_flags_and_its_load_and_the_default_load_where_it_had_that() {
     let trial = frozen(Scenario::FrozenFenced, 0).trial();
     let wanted = CellRequest { trial, default_load: &Load::DEFAULT, seed: 9 };
     let CellPlan { flags, load, .. } = CellPlan::of(&wanted);
@@ -91,7 +91,7 @@ fn each_cell_tells_its_flags_and_its_load_and_the_usual_load_stands_where_a_cell
 }
 
 #[test]
-fn a_surprise_says_in_its_square_what_came_out_and_its_section_is_open_from_the_start() {
+fn a_contradicted_prediction_is_named_in_its_square_and_its_section_is_open() {
     let guarded = place(Lock::None, Scope::User, Guards::On, 3);
     let words = |cell: CellReport| {
         let grid = Grid::of(&[cell]);
@@ -119,7 +119,7 @@ fn a_surprise_says_in_its_square_what_came_out_and_its_section_is_open_from_the_
 }
 
 #[test]
-fn of_a_round_it_is_said_which_figures_are_of_the_main_load_and_which_of_all() {
+fn a_round_says_which_figures_are_of_the_main_load_and_which_of_all() {
     let html = page(vec![full(story()[0].place)]);
     let words = html.split_whitespace().collect::<Vec<_>>().join(" ");
     let at = |what: &str| words.find(what).unwrap_or_else(|| panic!("{what} in {words}"));

@@ -144,7 +144,7 @@ fn holds_one_after_the_other_or_of_several_locks_are_no_overlap() {
 }
 
 #[test]
-fn where_no_hold_is_known_it_says_why_and_draws_none() {
+fn where_no_hold_is_known_the_reason_is_shown_and_none_is_drawn() {
     let answered = ProofRequest { replica: Some("r1".to_owned()), ..request(0, Some(10)) };
     let drawn = timeline(vec![answered.clone(), request(5, None)]);
     let held = drawn.bars.iter().map(|bar| bar.held.as_str()).collect::<Vec<_>>();
