@@ -32,7 +32,7 @@ const POISONED: u64 = 5;
 /// Rounds at a time: most of a round is waiting.
 const AT_A_TIME: usize = 6;
 /// Longer than a poisonous entry takes to die.
-const PATIENCE: Duration = Duration::from_secs(40);
+const DEADLINE: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_between_admission_and_acknowledgement_changes_no_outcome() {
@@ -155,7 +155,7 @@ impl Round {
                 break;
             }
             let log = broken.log_tail(30);
-            assert!(began.elapsed() < PATIENCE, "{what} at {}: not reached: {log}", self.point);
+            assert!(began.elapsed() < DEADLINE, "{what} at {}: not reached: {log}", self.point);
             sleep(Duration::from_millis(20)).await;
         }
         let said = format!("failpoint {}", self.point);
@@ -199,7 +199,7 @@ async fn an_entry_that_kills_every_process_is_a_dead_letter_after_five_counted_t
     let mut deaths = 0;
     let began = Instant::now();
     while letters(&round.place).await.is_empty() {
-        assert!(began.elapsed() < PATIENCE, "it never dies, after {deaths} deaths");
+        assert!(began.elapsed() < DEADLINE, "it never dies, after {deaths} deaths");
         if !replica.is_running() {
             deaths += 1;
             // It may be dead before it is ready.
@@ -224,7 +224,7 @@ async fn until_ended(url: &str, voucher: &str, user: u64) -> String {
         match answer.status.as_u16() {
             202 => return end_of(url, &ticket_of(answer), user).await.0,
             409 if answer.body["code"] == "already_ordered" => return "bought".to_owned(),
-            _ => assert!(began.elapsed() < PATIENCE, "{user}: {}", answer.body),
+            _ => assert!(began.elapsed() < DEADLINE, "{user}: {}", answer.body),
         }
         sleep(Duration::from_millis(50)).await;
     }

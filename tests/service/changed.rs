@@ -12,7 +12,7 @@ use crate::crowd::{Fate, buy_at, buy_together};
 use crate::support::{Place, Service, eventually, token};
 
 /// By then the service has noticed that a client has gone.
-const NOTICED: Duration = Duration::from_millis(300);
+const NOTICED_WITHIN: Duration = Duration::from_millis(300);
 
 /// A service whose way to the database can be held up.
 async fn start() -> (Service, Proxy) {
@@ -72,7 +72,7 @@ async fn a_shared_read_answers_others_also_when_its_first_request_was_dropped() 
             sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(timeout(NOTICED, again).await.is_err(), "it is read again");
+    assert!(timeout(NOTICED_WITHIN, again).await.is_err(), "it is read again");
     held.release();
     let second = second.await.expect("a purchase");
     assert!(matches!(second.fate(), Fate::Bought(_)), "{}", second.words());

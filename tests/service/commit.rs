@@ -20,7 +20,7 @@ const USER: u64 = 7;
 /// The longest wait for the answer to one statement.
 const CALL: Duration = Duration::from_secs(5);
 /// How long the service goes on asking for the outcome.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Long enough not to end by itself in any of these tests.
 const LEASE: [&str; 2] = ["--lease-ms", "120000"];
 
@@ -213,7 +213,7 @@ async fn an_outcome_that_cannot_be_resolved_is_reported_as_unknown_and_keeps_its
     let table = Table::lay().await;
     table.arm_with_outage(Action::CutAnswer);
     let one = table.buy().await;
-    assert!((PATIENCE..PATIENCE + CALL).contains(&one.took), "{:?}", one.took);
+    assert!((RESOLVE_TIMEOUT..RESOLVE_TIMEOUT + CALL).contains(&one.took), "{:?}", one.took);
     assert_eq!(one.fate(), Fate::Unknown);
     let answer = one.answer.expect("an answer");
     assert_eq!(answer.problem(504), "outcome_unknown");

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{Answer, client, eventually, token};
 
 /// Longer than anything a purchase may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PURCHASE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Between two purchases of one buyer's place, so that refusals at once do not take up the machine.
-const PACE: Duration = Duration::from_millis(5);
+const PURCHASE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A purchase and its answer, or what went wrong on the way.
 pub(crate) struct Try {
@@ -78,7 +78,7 @@ fn purchase(client: &Client, url: &str, voucher: &str, user: u64) -> RequestBuil
     client
         .post(format!("{url}/api/vouchers/{voucher}/orders"))
         .bearer_auth(token(user, Role::Buyer))
-        .timeout(PATIENCE)
+        .timeout(PURCHASE_TIMEOUT)
 }
 
 async fn told(user: u64, request: RequestBuilder) -> Try {
@@ -134,7 +134,7 @@ impl Crowd {
                     let success = matches!(one.fate(), Fate::Bought(_));
                     bought.fetch_add(u64::from(success), Ordering::Relaxed);
                     tries.push(one);
-                    tokio::time::sleep(PACE).await;
+                    tokio::time::sleep(PURCHASE_INTERVAL).await;
                 }
                 tries
             });

@@ -19,12 +19,12 @@ use crate::support::{Place, servers, token};
 
 const USERS: u64 = 20;
 /// Requests of each user, all at once.
-const EACH: u64 = 5;
+const REQUESTS_PER_USER: u64 = 5;
 const REPLICAS: usize = 3;
 /// Enough units for every buyer.
 const STOCK: u32 = 1000;
 /// For how long a buyer asks again who is refused for want of a server, and how soon.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Servers that only some kinds need.
@@ -75,7 +75,7 @@ fn start(kind: LockKind) -> Vec<Replica> {
 /// What the user is told in the end. On a busy machine a replica may find its servers slow and
 /// refuse, which writes nothing: the buyer asks again.
 async fn settled(url: &str, voucher: &str, user: u64) -> String {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + RETRY_TIMEOUT;
     loop {
         let told = buy_at(url, voucher, user).await;
         let words = told.words();
@@ -94,7 +94,7 @@ async fn sell(kind: LockKind) -> (u64, u64) {
     let voucher = caller.voucher(STOCK).await;
     let mut requests = JoinSet::new();
     for user in 1..=USERS {
-        for number in 0..EACH {
+        for number in 0..REQUESTS_PER_USER {
             let at = usize::try_from(user + number).expect("small") % replicas.len();
             let (url, voucher) = (replicas[at].base_url().to_owned(), voucher.clone());
             requests.spawn(async move { settled(&url, &voucher, user).await });

@@ -8,9 +8,9 @@ use crate::crowd::{Books, Crowd, Fate, Try, buy_at, buy_together};
 use crate::support::{Service, client};
 
 /// No request during an outage of a server waits longer.
-const LONGEST: Duration = Duration::from_secs(6);
+const MAX_WAIT: Duration = Duration::from_secs(6);
 /// Once `/readyz` says that a server is away, no request waits at all.
-const AT_ONCE: Duration = Duration::from_millis(500);
+const PROMPT_WITHIN: Duration = Duration::from_millis(500);
 const STOCK: i64 = 100_000;
 const CROWD: u32 = 8;
 const POOL: u32 = 4;
@@ -82,7 +82,7 @@ async fn story(fault: Fault) {
     let struck = Instant::now();
     let (first, noticed) = tokio::join!(buy(2), until_ready(&service, Some(fault.server)));
     assert_refused(&first);
-    assert!(first.took < LONGEST, "the first answer took {:?}", first.took);
+    assert!(first.took < MAX_WAIT, "the first answer took {:?}", first.took);
     assert_alive(&service).await;
     let mut slowest = Duration::ZERO;
     for user in 3..23 {
@@ -90,7 +90,7 @@ async fn story(fault: Fault) {
         assert_refused(&refused);
         let answer = refused.answer.as_ref().expect("an answer");
         assert_eq!(answer.body["code"], "dependency_unavailable");
-        assert!(refused.took < AT_ONCE, "{:?} although it was known", refused.took);
+        assert!(refused.took < PROMPT_WITHIN, "{:?} although it was known", refused.took);
         slowest = slowest.max(refused.took);
     }
     assert_alive(&service).await;
@@ -109,7 +109,7 @@ async fn story(fault: Fault) {
     let tries = crowd.end().await;
     let meanwhile = |t: &&Try| t.sent > struck && t.sent < mending;
     let longest = tries.iter().filter(meanwhile).map(|t| t.took).max().unwrap_or_default();
-    assert!(longest < LONGEST, "a request waited for {longest:?}");
+    assert!(longest < MAX_WAIT, "a request waited for {longest:?}");
     assert_crowd(&tries, (struck, mending));
     let books = Books::read(&service.place.database_url, &voucher).await;
     books.add_up_to(STOCK);

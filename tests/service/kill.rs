@@ -34,7 +34,7 @@ const UNITS: u64 = 22;
 /// Buyers with a key who were told of an order, and ask again in a round.
 const REPEATS: usize = 4;
 /// Longer than it takes to sell what is left after the last kill, and to answer all.
-const PATIENCE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// What is killed, and how often.
 #[derive(Clone, Copy)]
@@ -118,7 +118,7 @@ impl Lane {
                 }
                 self.open = self.new_users();
             }
-            assert!(began.elapsed() < PATIENCE, "never all are answered and all is sold");
+            assert!(began.elapsed() < DEADLINE, "never all are answered and all is sold");
             let tries = self.rush(false).await;
             let told = self.follow(tries).await;
             self.check(&told).await;
@@ -152,7 +152,7 @@ impl Lane {
         let rest = QueueState { stock: 0, entries: 0, users: self.stock() };
         let began = Instant::now();
         while left(&self.place, &self.voucher).await != rest {
-            assert!(began.elapsed() < PATIENCE, "some entries are never acknowledged");
+            assert!(began.elapsed() < DEADLINE, "some entries are never acknowledged");
             sleep(Duration::from_millis(20)).await;
         }
         let mut states = redis::cmd("HVALS");

@@ -13,7 +13,7 @@ use crate::redis_side::RedisSide;
 use crate::support::{Answer, Place, Service, client, eventually, token};
 
 /// How long what a replica knows may be told.
-const LIFE: Duration = Duration::from_secs(1);
+const CACHE_TTL: Duration = Duration::from_secs(1);
 
 /// A service whose ways to its servers are watched.
 struct WatchedService {
@@ -100,7 +100,7 @@ async fn a_purchase_after_the_last_unit_costs_neither_a_lock_nor_a_transaction()
             let answer = buy_with(&watched.service, &voucher, user, "a-key").await;
             assert_eq!(answer.problem(409), "sold_out");
         }
-        let allowed = watched.long_ways(before.1, (began, LIFE));
+        let allowed = watched.long_ways(before.1, (began, CACHE_TTL));
         let (transactions, scripts) = watched.work();
         let (transactions, scripts) = (transactions - before.0.0, scripts - before.0.1);
         assert!(transactions <= allowed, "{writer}: {transactions} transactions, not {allowed}");
@@ -132,7 +132,7 @@ async fn a_purchase_at_a_sold_out_queue_costs_no_admission() {
         assert_eq!(watched.service.buy(&voucher, user).await.problem(409), "sold_out");
     }
     assert_eq!(watched.service.buy(&voucher, 1).await.problem(409), "already_ordered");
-    let allowed = watched.long_ways(before.1, (began, LIFE / 2));
+    let allowed = watched.long_ways(before.1, (began, CACHE_TTL / 2));
     let asked = admissions.matched() - before.0;
     assert!(asked <= allowed, "{asked} admissions, not {allowed}");
 }
@@ -198,7 +198,7 @@ async fn returned_units_are_for_sale_within_a_second_at_every_replica() {
                     Fate::Unknown => panic!("{}", one.words()),
                 }
                 let late = one.sent.saturating_duration_since(added);
-                assert!(late < LIFE, "told {} when asked after {late:?}", one.words());
+                assert!(late < CACHE_TTL, "told {} when asked after {late:?}", one.words());
             };
             println!("{back}: sold after {:?}", sold.sent.duration_since(added));
         }
@@ -293,7 +293,7 @@ async fn repeated_cancellations_cause_no_reads() {
         service.cancel(&order, 1).await.expect(200);
         assert_eq!(service.buy(&voucher, user).await.problem(409), "sold_out");
     }
-    watched.long_ways(reads, (began, LIFE));
+    watched.long_ways(reads, (began, CACHE_TTL));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,7 +319,7 @@ async fn the_injected_cache_never_forgets_that_it_was_sold_out() {
     }
     add_stock(&service, &voucher, 5).await;
     let added = Instant::now();
-    while added.elapsed() < LIFE + Duration::from_millis(200) {
+    while added.elapsed() < CACHE_TTL + Duration::from_millis(200) {
         assert_eq!(service.buy(&voucher, 5).await.problem(409), "sold_out");
     }
 }

@@ -12,9 +12,9 @@ use crate::support::{Answer, Place, SECRET, Service, client, eventually, servers
 
 const KIND: &str = "redisson";
 /// Work beyond a third of the lease, when it is renewed.
-const PATIENT: [&str; 7] =
+const LONG_WAIT_FLAGS: [&str; 7] =
     ["--lab", "--work-ms", "1300", "--lease-ms", "3000", "--lock-wait-ms", "20000"];
-const IMPATIENT: [&str; 4] = ["--lock-wait-ms", "0", "--lease-ms", "3000"];
+const NO_WAIT_FLAGS: [&str; 4] = ["--lock-wait-ms", "0", "--lease-ms", "3000"];
 
 /// A process of its own: other tests of this program have their metrics in common.
 fn replica(place: &Place, flags: &[&str]) -> Replica {
@@ -82,8 +82,8 @@ async fn what_the_locks_do_stands_in_the_metrics_by_kind() {
     let place = spawn_blocking(Place::fresh).await.expect("a place");
     let admin = Service::start_at(place.clone(), &["--lock", KIND]).await;
     let voucher = admin.voucher(10).await;
-    let [holder, waiter] = [(); 2].map(|()| replica(&place, &PATIENT));
-    let impatient = replica(&place, &IMPATIENT);
+    let [holder, waiter] = [(); 2].map(|()| replica(&place, &LONG_WAIT_FLAGS));
+    let impatient = replica(&place, &NO_WAIT_FLAGS);
     let redis = RedisSide::connect(&place.redis_url).await;
     // One user from all sides: one purchase works, one waits for it, one times out.
     let (held, (second, vain)) = tokio::join!(buy_at(holder.base_url(), &voucher, 1), async {

@@ -9,7 +9,7 @@ use crate::redis_side::RedisSide;
 use crate::support::{Place, Service, eventually};
 
 /// Clearly less than any work or wait in these tests.
-const AT_ONCE: Duration = Duration::from_millis(500);
+const PROMPT_WITHIN: Duration = Duration::from_millis(500);
 
 fn answer(one: &Try) -> &crate::support::Answer {
     one.answer.as_ref().expect("an answer")
@@ -38,7 +38,7 @@ async fn more_purchases_than_there_are_places_for_are_refused_at_once_and_never_
             assert_eq!(answer(one).problem(503), "overloaded");
             assert_eq!(answer(one).body["executed"], false);
             assert_eq!(answer(one).headers["retry-after"], "1");
-            assert!(one.took < AT_ONCE, "{:?}", one.took);
+            assert!(one.took < PROMPT_WITHIN, "{:?}", one.took);
         }
         let slowest = refused.iter().map(|one| one.took).max();
         println!("{} refused, the slowest after {slowest:?}", refused.len());
@@ -63,7 +63,7 @@ async fn a_second_purchase_of_one_user_is_refused_at_once_if_it_may_not_wait() {
         let one = buy_at(&service.url, &voucher, 1).await;
         assert_eq!(answer(&one).problem(409), "order_in_progress");
         assert_eq!(answer(&one).headers["retry-after"], "1");
-        assert!(one.took < AT_ONCE, "{:?}", one.took);
+        assert!(one.took < PROMPT_WITHIN, "{:?}", one.took);
     }
     assert!(!purchase.is_finished(), "the lock was held all the while");
     let one = purchase.await.expect("the purchase");

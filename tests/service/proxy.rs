@@ -18,9 +18,9 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 const STOCK: u32 = 1_000_000;
 const CLIENTS: u32 = 16;
 /// The proxy looks twice before it takes a dead replica out: 0.5 s at most and 0.1 s.
-const NOTICED: Duration = Duration::from_secs(2);
+const NOTICED_WITHIN: Duration = Duration::from_secs(2);
 /// A replica that was told to end must have ended by then: 2 s of draining, and its last work.
-const END: Duration = Duration::from_secs(15);
+const ENDED_WITHIN: Duration = Duration::from_secs(15);
 
 struct Deployment {
     replicas: Vec<Replica>,
@@ -92,7 +92,7 @@ async fn a_rolling_restart_under_load_loses_no_request() {
     let mut stopping = Vec::new();
     for replica in &deployment.replicas {
         let (asked, pid) = (Instant::now(), replica.pid());
-        let status = blocking(|| replica.stop(END));
+        let status = blocking(|| replica.stop(ENDED_WITHIN));
         assert!(status.success(), "{status}");
         stopping.push(asked.elapsed());
         blocking(|| replica.restart());
@@ -126,7 +126,7 @@ async fn a_killed_replica_is_left_out_and_the_others_continue_selling() {
     crowd.until_bought(100).await;
     let killed = Instant::now();
     blocking(|| deployment.replicas[0].kill());
-    let settled = killed + NOTICED;
+    let settled = killed + NOTICED_WITHIN;
     tokio::time::sleep_until(settled.into()).await;
     crowd.until_bought(100).await;
     let restarting = Instant::now();
@@ -138,7 +138,7 @@ async fn a_killed_replica_is_left_out_and_the_others_continue_selling() {
     let failed: Vec<_> = failed.map(|one| (one.sent.duration_since(killed), one.words())).collect();
     println!("{} of {} were hit: {failed:?}", failed.len(), tries.len());
     assert!(failed.len() <= CLIENTS as usize, "more than were under way: {failed:?}");
-    assert!(failed.iter().all(|(after, _)| *after < NOTICED), "{failed:?}");
+    assert!(failed.iter().all(|(after, _)| *after < NOTICED_WITHIN), "{failed:?}");
     let shares = shares(&tries, (settled, restarting));
     assert_eq!(shares.keys().collect::<Vec<_>>(), ["three", "two"], "{shares:?}");
     let books = deployment.books().await;

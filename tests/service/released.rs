@@ -12,9 +12,9 @@ use crate::redis_side::RedisSide;
 use crate::support::{Service, eventually};
 
 /// Longer than any of these locks is held.
-const PATIENT: [&str; 2] = ["--lock-wait-ms", "10000"];
+const LONG_WAIT_FLAGS: [&str; 2] = ["--lock-wait-ms", "10000"];
 /// For what must not happen meanwhile.
-const MOMENT: Duration = Duration::from_millis(100);
+const QUIET_FOR: Duration = Duration::from_millis(100);
 
 /// A service whose release of the lock of user 1 is kept on its way, and what it sends to Redis
 /// behind it.
@@ -55,12 +55,12 @@ async fn assert_bought(purchase: JoinHandle<Try>, context: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_buyer_is_answered_before_the_lock_is_released_and_buys_again_afterwards() {
     for writer in ["single", "grouped"] {
-        let held = HeldRelease::start(&[&PATIENT[..], &["--writer", writer]].concat()).await;
+        let held = HeldRelease::start(&[&LONG_WAIT_FLAGS[..], &["--writer", writer]].concat()).await;
         let (voucher, another) = (held.service.voucher(10).await, held.service.voucher(10).await);
         assert_bought(held.buy(&voucher, 1), writer).await;
         held.until_on_its_way().await;
         let again = held.buy(&another, 1);
-        sleep(MOMENT).await;
+        sleep(QUIET_FOR).await;
         assert!(!again.is_finished(), "{writer}: who asks again waits for the lock");
         held.release.release();
         assert_bought(again, writer).await;
@@ -78,7 +78,7 @@ async fn with_a_short_lock_wait_the_lock_is_released_before_the_answer() {
         held.until_on_its_way().await;
         let books = Books::read(&held.service.place.database_url, &voucher).await;
         assert_eq!(books.of(1).len(), 1, "{wait}: it is committed");
-        sleep(MOMENT).await;
+        sleep(QUIET_FOR).await;
         assert!(!purchase.is_finished(), "{wait}: answered with the lock held");
         held.release.release();
         assert_bought(purchase, wait).await;
@@ -89,12 +89,12 @@ async fn with_a_short_lock_wait_the_lock_is_released_before_the_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answered_purchase_takes_no_place() {
-    let held = HeldRelease::start(&[&PATIENT[..], &["--max-orders", "1"]].concat()).await;
+    let held = HeldRelease::start(&[&LONG_WAIT_FLAGS[..], &["--max-orders", "1"]].concat()).await;
     let voucher = held.service.voucher(10).await;
     assert_bought(held.buy(&voucher, 1), "the first").await;
     held.until_on_its_way().await;
     let other = held.buy(&voucher, 2);
-    sleep(MOMENT).await;
+    sleep(QUIET_FOR).await;
     assert!(!other.is_finished(), "what the user sends to Redis is behind the release");
     held.release.release();
     assert_bought(other, "the other").await;
@@ -103,13 +103,13 @@ async fn an_answered_purchase_takes_no_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_waits_for_locks_that_are_being_released() {
-    let held = HeldRelease::start(&PATIENT).await;
+    let held = HeldRelease::start(&LONG_WAIT_FLAGS).await;
     let voucher = held.service.voucher(10).await;
     assert_bought(held.buy(&voucher, 1), "a purchase").await;
     held.until_on_its_way().await;
     let HeldRelease { service, release, redis, _proxy } = held;
     let ending = tokio::spawn(service.stop());
-    sleep(MOMENT).await;
+    sleep(QUIET_FOR).await;
     assert!(!ending.is_finished(), "it ended with a lock held");
     release.release();
     ending.await.expect("the end");

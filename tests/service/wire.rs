@@ -10,7 +10,7 @@ use tokio::time::timeout;
 pub(crate) const SILENCE: Duration = Duration::from_millis(400);
 
 /// The most bytes of an answer.
-const MOST: usize = 16 << 20;
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// What came back over a connection.
 pub(crate) struct ReceivedBytes {
@@ -53,7 +53,7 @@ pub(crate) async fn listen(stream: &mut TcpStream, silence: Duration) -> Receive
             Ok(Ok(count)) => heard.extend_from_slice(&buffer[..count]),
             Err(_) => break false,
         }
-        assert!(heard.len() < MOST, "an answer without end");
+        assert!(heard.len() < MAX_ANSWER_BYTES, "an answer without end");
     };
     ReceivedBytes { text: String::from_utf8_lossy(&heard).into_owned(), closed }
 }

@@ -211,7 +211,7 @@ async fn a_waker_that_panics_does_not_keep_others_from_being_called() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_key_has_one_holder_and_is_not_lost_by_waiters_that_give_up_in_other_threads() {
-    const PATIENCE: Duration = Duration::from_mins(1);
+    const DEADLINE: Duration = Duration::from_mins(1);
     let keyed = KeyedMutex::<()>::new();
     let keys: Vec<_> =
         (0..4).map(|number| (name(&number.to_string()), AtomicUsize::new(0))).collect();
@@ -238,7 +238,7 @@ async fn a_key_has_one_holder_and_is_not_lost_by_waiters_that_give_up_in_other_t
             }
         });
     }
-    timeout(PATIENCE, tasks.join_all()).await.expect("no turn is lost");
+    timeout(DEADLINE, tasks.join_all()).await.expect("no turn is lost");
     assert_eq!(keyed.sizes().0, 0);
 }
 

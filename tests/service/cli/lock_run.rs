@@ -15,7 +15,7 @@ use super::{CommandOutput, run};
 use crate::fleet::SECKILL;
 use crate::support::Place;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Where the locks of a test live.
 pub(super) struct Bench {
@@ -88,7 +88,7 @@ impl Bench {
 }
 
 pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     while !holds() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         thread::sleep(Duration::from_millis(5));

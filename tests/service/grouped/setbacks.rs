@@ -13,7 +13,7 @@ use crate::contention::ForeignSession;
 use crate::support::{Place, eventually};
 
 /// Less than a row is waited for.
-const SOON: Duration = Duration::from_secs(2);
+const PROMPT_WITHIN: Duration = Duration::from_secs(2);
 /// Users of a group; the unlucky ones are in its middle.
 const USERS: std::ops::RangeInclusive<u64> = 1..=40;
 
@@ -81,7 +81,7 @@ async fn an_order_that_arrives_while_a_batch_waits_for_a_row_starts_a_second_bat
                 yield_now().await;
             }
             for user in [50, 51] {
-                let bought = timeout(SOON, desk.buy(voucher, user)).await;
+                let bought = timeout(PROMPT_WITHIN, desk.buy(voucher, user)).await;
                 assert!(matches!(bought, Ok(Outcome::Bought(_))), "{user}");
                 eventually("a row is waited for", async || watch.waiting().await == 1).await;
             }

@@ -16,7 +16,7 @@ use crate::support::{Answer, Place, Service, client, token};
 /// What a service of the path `queued` is started with.
 pub(crate) const QUEUED: [&str; 4] = ["--mode", "queued", "--writer", "grouped"];
 /// Longer than a ticket may take that is taken over or lost.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TICKET_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// No order of that voucher is written before this ends.
 pub(crate) async fn lock_stock(database_url: &str, voucher: &str) -> Transaction<'static, MySql> {
@@ -71,7 +71,7 @@ pub(crate) async fn end_of(url: &str, ticket: &str, user: u64) -> (String, Optio
             let order = answer.body["ticket"]["order_id"].as_str();
             return (status, order.map(|order| order.parse().expect("a number")));
         }
-        assert!(began.elapsed() < PATIENCE, "ticket {ticket} of {user} never ends");
+        assert!(began.elapsed() < TICKET_TIMEOUT, "ticket {ticket} of {user} never ends");
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -99,7 +99,7 @@ pub(super) async fn buy_and_follow(url: &str, voucher: &str, user: u64) -> Story
         if answer.body["code"] != "outcome_unknown" {
             break answer;
         }
-        assert!(began.elapsed() < PATIENCE, "the purchase of {user} stays unknown");
+        assert!(began.elapsed() < TICKET_TIMEOUT, "the purchase of {user} stays unknown");
     };
     if answer.status.as_u16() == 202 {
         story.tickets.push(end_of(url, &ticket_of(answer), user).await);

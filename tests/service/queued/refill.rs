@@ -16,7 +16,7 @@ use crate::support::{Place, Service, eventually, token};
 const STOCK: u32 = 6;
 const ADDED: u32 = 3;
 /// How long "sold out" may be told when it is not true any more.
-const LIFE: Duration = Duration::from_secs(1);
+const CACHE_TTL: Duration = Duration::from_secs(1);
 
 /// What is committed and not acknowledged is on its way no more.
 #[tokio::test(flavor = "multi_thread")]
@@ -56,7 +56,7 @@ async fn units_added_while_a_queue_drains_are_sold_and_no_buyer_gets_sold_out_af
             tickets.push((user, ticket_of(answer)));
         } else {
             assert_eq!(answer.problem(409), "sold_out");
-            assert!(asked < LIFE, "it is not true, {asked:?} later");
+            assert!(asked < CACHE_TTL, "it is not true, {asked:?} later");
         }
     }
     println!("all that was added was admitted {:?} later", added.elapsed());

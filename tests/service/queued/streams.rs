@@ -14,7 +14,7 @@ use crate::replicas::spec;
 use crate::support::{Answer, Place, client, eventually, servers, token};
 
 const USER: u64 = 5;
-const MOST: usize = 4;
+const MAX_STREAMS: usize = 4;
 /// How long the streams of a dead replica count.
 const LEASE: Duration = Duration::from_secs(4);
 
@@ -41,7 +41,7 @@ async fn the_streams_of_a_user_are_limited_over_all_replicas_and_a_dead_one_keep
     let ticket = ticket_of(buy(url, &voucher, USER).await);
 
     let mut streams = Vec::new();
-    for _ in 0..MOST {
+    for _ in 0..MAX_STREAMS {
         let stream = open(url, &ticket, USER).await;
         assert_eq!(stream.status(), 200);
         streams.push(stream);

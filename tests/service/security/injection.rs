@@ -55,7 +55,7 @@ return redis.call('FLUSHALL')
 const CONTROLS: [&str; 6] =
     [" 1", "1 ", "1\u{0}", "1\r\nSET x y", "\r\nDEL login", "\u{7f}\u{1b}[2J"];
 /// Nothing that was to sleep or to count did.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const PROMPT_WITHIN: Duration = Duration::from_secs(2);
 
 fn payloads() -> impl Iterator<Item = &'static str> {
     PAYLOADS.lines().chain(CONTROLS)
@@ -99,7 +99,7 @@ async fn a_path_or_query_that_is_no_number_is_refused_unread() {
             let started = Instant::now();
             let answer = caller.refused(&format!("{path} {payload}"), request).await;
             assert_eq!(answer.status, 400, "{method} {template} {payload}: {}", answer.body);
-            assert!(started.elapsed() < AT_ONCE, "{template} {payload}: {:?}", started.elapsed());
+            assert!(started.elapsed() < PROMPT_WITHIN, "{template} {payload}: {:?}", started.elapsed());
         }
     }
     assert_eq!(contents(&service.place).await, before);
@@ -126,7 +126,7 @@ async fn a_login_with_a_payload_is_refused_and_leaves_no_key() {
             let started = Instant::now();
             let answer = caller.refused(&body.to_string(), request).await;
             assert!(matches!(answer.status.as_u16(), 400 | 401), "{body}: {}", answer.body);
-            assert!(started.elapsed() < AT_ONCE, "{body}: {:?}", started.elapsed());
+            assert!(started.elapsed() < PROMPT_WITHIN, "{body}: {:?}", started.elapsed());
         }
     }
     assert_eq!((contents(&service.place).await, keys(&service.place).await), before);

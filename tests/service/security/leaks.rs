@@ -12,7 +12,7 @@ use crate::caller::{Caller, assert_problem, bearer};
 use crate::support::{Service, login_body, token, voucher_body};
 
 /// No request waits for a server that is known to be away.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const PROMPT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Every route that needs a server.
 fn routes(id: &str) -> [(Method, String, Value); 16] {
@@ -48,7 +48,7 @@ async fn failures(service: &Service, id: &str) -> usize {
             caller.send(request.header(AUTHORIZATION, bearer(&token(1, Role::Admin)))).await;
         if answer.status.is_server_error() {
             let what = format!("{method} {path}");
-            assert!(started.elapsed() < AT_ONCE, "{what}: {:?}", started.elapsed());
+            assert!(started.elapsed() < PROMPT_WITHIN, "{what}: {:?}", started.elapsed());
             assert_problem(&what, &answer);
             assert_eq!(answer.problem(503), "dependency_unavailable", "{what}");
             assert_eq!(answer.headers["retry-after"], "1", "{what}");

@@ -14,17 +14,17 @@ use crate::crowd::Books;
 use crate::fleet::fleet;
 use crate::support::token;
 
-const AT_ONCE: usize = 200;
+const PARALLEL_ORDERS: usize = 200;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_parallel_orders_of_one_user_over_three_replicas_are_one_row() {
     let fleet = fleet().await;
     let caller: &Caller = Box::leak(Box::new(Caller::new(fleet.proxy.url())));
     for user in 9001..=9005 {
-        let voucher = caller.voucher(AT_ONCE.try_into().unwrap()).await;
-        let start = Arc::new(Barrier::new(AT_ONCE));
+        let voucher = caller.voucher(PARALLEL_ORDERS.try_into().unwrap()).await;
+        let start = Arc::new(Barrier::new(PARALLEL_ORDERS));
         let mut burst = JoinSet::new();
-        for _ in 0..AT_ONCE {
+        for _ in 0..PARALLEL_ORDERS {
             let path = format!("/api/vouchers/{voucher}/orders");
             let start = Arc::clone(&start);
             burst.spawn(async move {
@@ -45,6 +45,6 @@ async fn two_hundred_parallel_orders_of_one_user_over_three_replicas_are_one_row
         assert_eq!(replicas.len(), 3, "{replicas:?}");
         let books = Books::read(&fleet.place.database_url, &voucher).await;
         assert_eq!(books.of(user).len(), 1, "user {user}");
-        books.add_up_to(AT_ONCE.try_into().unwrap());
+        books.add_up_to(PARALLEL_ORDERS.try_into().unwrap());
     }
 }

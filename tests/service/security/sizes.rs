@@ -170,7 +170,7 @@ async fn a_compressed_bomb_is_not_unpacked() {
 }
 
 /// Attempts of each, since an answer is lost now and then.
-const OFTEN: usize = 40;
+const ATTEMPTS: usize = 40;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_far_too_long_body_is_answered_each_time_also_through_the_proxy() {
@@ -191,7 +191,7 @@ async fn a_far_too_long_body_is_answered_each_time_also_through_the_proxy() {
                 "{head}\r\nTransfer-Encoding: chunked\r\n\r\n{bytes:x}\r\n{body}\r\n0\r\n\r\n"
             );
             for request in [sized, chunked] {
-                for _ in 0..OFTEN {
+                for _ in 0..ATTEMPTS {
                     let heard = exchange(url, request.as_bytes(), FAST).await;
                     let told = heard.text.contains(&format!(r#""code":"{code}""#));
                     if heard.statuses() != [status] || !told || !heard.closed {

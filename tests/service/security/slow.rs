@@ -13,10 +13,10 @@ use crate::support::{Service, token};
 use crate::wire::{ReceivedBytes, connect, listen};
 
 /// How long a request may take to arrive: ten seconds, give or take one on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(9);
+const MIN_CUT_OFF: Duration = Duration::from_secs(9);
 const DEADLINE: Duration = Duration::from_secs(15);
 /// Connections of each kind.
-const EACH: usize = 30;
+const CONNECTIONS_PER_KIND: usize = 30;
 
 /// Sends the start, then the drop again and again, until the connection is closed; how long it was
 /// open, and what was heard.
@@ -54,9 +54,9 @@ async fn a_request_that_never_ends_is_cut_off_after_ten_seconds_and_blocks_no_ot
     ];
     let mut slow = tokio::task::JoinSet::new();
     for (kind, start, drop, statuses) in kinds {
-        for number in 0..=EACH {
+        for number in 0..=CONNECTIONS_PER_KIND {
             // One of each kind comes through the proxy, which has a time-out of its own.
-            let by_proxy = number == EACH;
+            let by_proxy = number == CONNECTIONS_PER_KIND;
             let url = if by_proxy { proxy.clone() } else { service.url.clone() };
             let start = start.clone();
             slow.spawn(async move {
@@ -79,7 +79,7 @@ async fn a_request_that_never_ends_is_cut_off_after_ten_seconds_and_blocks_no_ot
     assert!(worst < Duration::from_secs(2), "{worst:?}");
     for (kind, took, heard, expected) in slow.join_all().await {
         assert!(heard.closed, "{kind}: still open after {took:?}");
-        assert!(took >= PATIENCE, "{kind}: cut off after {took:?} already");
+        assert!(took >= MIN_CUT_OFF, "{kind}: cut off after {took:?} already");
         let statuses = heard.statuses();
         let fit = statuses == expected || expected.is_empty() && statuses == [408];
         assert!(fit, "{kind}: {}", heard.text);

@@ -14,7 +14,7 @@ use crate::wire::{SILENCE, exchange};
 /// The request in the body.
 const INNER: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\nX-Request-Id: smuggled-in\r\n\r\n";
 /// Requests under way at a time.
-const AT_ONCE: usize = 24;
+const PARALLEL_REQUESTS: usize = 24;
 
 /// What may come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,7 +198,7 @@ async fn no_request_is_smuggled_past_the_proxy() {
     let (mut running, mut wrong) = (JoinSet::new(), Vec::new());
     for (number, case) in cases.into_iter().enumerate() {
         running.spawn(attack(Arc::clone(&url), number, case));
-        if running.len() == AT_ONCE {
+        if running.len() == PARALLEL_REQUESTS {
             wrong.extend(running.join_next().await.expect("it is not empty").expect("no panic"));
         }
     }

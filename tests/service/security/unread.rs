@@ -26,7 +26,7 @@ const TIMED: Duration = Duration::from_secs(3);
 /// The longest that one of its requests may take on a busy machine.
 const WIDE_BOUND: Duration = Duration::from_secs(5);
 /// Slow heads and bodies are cut off after 10 s.
-const END: Duration = Duration::from_secs(20);
+const CUT_OFF_WITHIN: Duration = Duration::from_secs(20);
 /// What a replica may grow by.
 const GROWTH_KIB: u64 = 50 * 1024;
 /// Sockets that a replica may open for its servers meanwhile.
@@ -120,7 +120,7 @@ async fn clients_that_do_not_read_are_cut_off_and_leave_a_normal_client_alone() 
 
     // All are cut off, the unread ones too, though their clients keep them open.
     while sockets(&replica) > sockets_before + OWN_SOCKETS {
-        assert!(opened.elapsed() < END, "{} sockets are open", sockets(&replica));
+        assert!(opened.elapsed() < CUT_OFF_WITHIN, "{} sockets are open", sockets(&replica));
         sleep(Duration::from_millis(100)).await;
     }
     println!("all were cut off after {:?}", opened.elapsed());

@@ -8,11 +8,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::*;
 
 /// Longer than anything here takes, so that only a message can come sooner.
-const LONG: Duration = Duration::from_mins(1);
+const LONG_WAIT: Duration = Duration::from_mins(1);
 /// How long to wait for something that must come.
-const SURELY: Duration = Duration::from_secs(10);
+const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 /// How long to wait for something that must not come.
-const HARDLY: Duration = Duration::from_millis(200);
+const QUIET_FOR: Duration = Duration::from_millis(200);
 
 /// The bed goes last.
 struct Server {
@@ -29,7 +29,7 @@ impl Server {
             let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
             (bed, redis)
         });
-        let config = ConnectionManagerConfig::new().set_response_timeout(Some(SURELY));
+        let config = ConnectionManagerConfig::new().set_response_timeout(Some(ARRIVES_WITHIN));
         let connection = RedisConnection::connect(redis.url(), config).await.expect("a connection");
         let signals = Signals::new(&connection);
         Self { redis, connection, signals, _bed: bed }
@@ -37,7 +37,7 @@ impl Server {
 
     async fn live(&self, channel: &str) -> Subscription {
         let mut subscription = self.signals.subscribe(channel);
-        timeout(SURELY, subscription.next(LONG)).await.expect("the confirmation");
+        timeout(ARRIVES_WITHIN, subscription.next(LONG_WAIT)).await.expect("the confirmation");
         assert!(subscription.is_live());
         subscription
     }
@@ -69,18 +69,18 @@ impl Server {
 }
 
 async fn comes(subscription: &mut Subscription) {
-    timeout(SURELY, subscription.next(LONG)).await.expect("it is told to look again");
+    timeout(ARRIVES_WITHIN, subscription.next(LONG_WAIT)).await.expect("it is told to look again");
 }
 
 async fn is_quiet(subscription: &mut Subscription) {
-    let told = timeout(HARDLY, subscription.next(LONG)).await;
+    let told = timeout(QUIET_FOR, subscription.next(LONG_WAIT)).await;
     assert!(told.is_err(), "it is told although nothing has happened");
 }
 
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + SURELY;
+    let deadline = Instant::now() + ARRIVES_WITHIN;
     while !holds().await {
-        assert!(Instant::now() < deadline, "not within {SURELY:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {ARRIVES_WITHIN:?}: {what}");
         sleep(Duration::from_millis(5)).await;
     }
 }
@@ -119,7 +119,7 @@ async fn a_dropped_waiter_leaves_its_message_to_the_next() {
     let server = Server::start().await;
     let (mut first, mut second) = (server.live("a").await, server.live("a").await);
     for _ in 0..20 {
-        let mut going = Box::pin(first.next(LONG));
+        let mut going = Box::pin(first.next(LONG_WAIT));
         let pending = std::future::poll_fn(|context| {
             std::task::Poll::Ready(going.as_mut().poll(context).is_pending())
         });
@@ -158,7 +158,7 @@ async fn a_connection_without_a_sign_of_life_is_made_again() {
     let server = Server::start().await;
     let mut waiter = server.live("a").await;
     server.act(|redis| redis.freeze());
-    let told_at_most_after = PING_INTERVAL + RESPONSE_TIMEOUT + SURELY;
+    let told_at_most_after = PING_INTERVAL + RESPONSE_TIMEOUT + ARRIVES_WITHIN;
     let noticed = async {
         while waiter.is_live() {
             sleep(Duration::from_millis(5)).await;
@@ -176,7 +176,7 @@ async fn a_server_that_is_away_costs_a_waiter_no_more_than_its_own_time() {
     server.act(|redis| redis.kill());
     let mut waiter = server.signals.subscribe("a");
     for _ in 0..3 {
-        timeout(SURELY, waiter.next(Duration::from_millis(50))).await.expect("it looks again");
+        timeout(ARRIVES_WITHIN, waiter.next(Duration::from_millis(50))).await.expect("it looks again");
         assert!(!waiter.is_live());
     }
     server.act(|redis| redis.restart());
