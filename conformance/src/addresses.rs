@@ -8,7 +8,7 @@ use redis::aio::ConnectionManagerConfig;
 use serde::{Deserialize, Serialize};
 
 /// How long a command may take: long enough for a machine on which many tests run.
-const ANSWER: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a holder keeps its locks for when it dies: the session's affair, not the lock's.
 const ZOOKEEPER_SESSION: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl Addresses {
     /// Makes what mechanisms need. No server is asked before a lock is, except for a session with
     /// `ZooKeeper`.
     pub async fn connect(&self) -> Result<Backends, LockError> {
-        let answer = self.redis_answer_ms.map_or(ANSWER, Duration::from_millis);
+        let answer = self.redis_answer_ms.map_or(ANSWER_TIMEOUT, Duration::from_millis);
         let redis_at = |url: &String| redis_at(url, answer);
         let session = self.zookeeper_session_ms.map_or(ZOOKEEPER_SESSION, Duration::from_millis);
         let independent_redis = self.independent_redis.iter().map(redis_at);
@@ -80,7 +80,7 @@ impl Addresses {
 
 fn redis_at(url: &str, answer: Duration) -> Result<RedisServer, LockError> {
     let config = ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(ANSWER))
+        .set_connection_timeout(Some(ANSWER_TIMEOUT))
         .set_response_timeout(Some(answer))
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(20))
@@ -89,6 +89,6 @@ fn redis_at(url: &str, answer: Duration) -> Result<RedisServer, LockError> {
 }
 
 fn mysql_at(url: &str, connections: u32) -> Result<MySqlServer, LockError> {
-    let (url, pool_size, acquire) = (url.to_owned(), connections, ANSWER);
+    let (url, pool_size, acquire) = (url.to_owned(), connections, ANSWER_TIMEOUT);
     MySqlServer::with_own_pool(&MySqlServerOptions { url, pool_size, acquire })
 }

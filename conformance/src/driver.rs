@@ -26,7 +26,7 @@ use crate::servers::Servers;
 use crate::variant::Variant;
 
 /// How long an answer may take beyond what the command itself says.
-const ANSWER: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A child process that holds locks. It dies with this value, and with the test program.
 pub struct Contender {
@@ -117,7 +117,7 @@ impl Contender {
         let contender =
             Self { program, stdin: Mutex::new(stdin), heard, last_id: AtomicU64::new(0) };
         contender.write(&serde_json::to_string(setup).expect("plain data"));
-        contender.news(ANSWER, |response| match response {
+        contender.news(ANSWER_TIMEOUT, |response| match response {
             Response::Ready => Some(()),
             Response::Failed(failure) => panic!("{name} does not start: {failure:?}"),
             _ => None,
@@ -305,7 +305,7 @@ impl Contender {
         open.pending.insert(id, sender);
         drop(open);
         self.write(&serde_json::to_string(&Request { id, command }).expect("plain data"));
-        let deadline = Instant::now() + limit + ANSWER;
+        let deadline = Instant::now() + limit + ANSWER_TIMEOUT;
         let name = self.program.name().to_owned();
         PendingResponse { answer, name, deadline, read, _result: PhantomData }
     }

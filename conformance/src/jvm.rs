@@ -13,7 +13,7 @@ use crate::peer::{Peer, SMALL};
 use crate::servers::Servers;
 
 /// How long an answer may take beyond what was asked for: a JVM takes its time to start.
-const ANSWER: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A JVM that is killed when this value is dropped.
 pub struct Jvm {
@@ -58,7 +58,7 @@ impl Jvm {
     /// log says if there is none.
     pub fn ask(&mut self, line: &str, length: Duration) -> Result<String, String> {
         let said = writeln!(self.stdin, "{line}");
-        let answer = said.ok().and_then(|()| self.lines.recv_timeout(length + ANSWER).ok());
+        let answer = said.ok().and_then(|()| self.lines.recv_timeout(length + ANSWER_TIMEOUT).ok());
         answer.ok_or_else(|| format!("no answer to {line:?}: {}", self.program.log_tail(20)))
     }
 }

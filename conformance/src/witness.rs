@@ -23,7 +23,7 @@ use crate::spread::Spread;
 /// Between two looks at the count.
 const PERIOD: Duration = Duration::from_millis(5);
 /// A sample counts if no more than this part of the bound was added to it.
-const TOLERATED: u32 = 5;
+const MAX_DELAY_DIVISOR: u32 = 5;
 /// The least part of the samples that has to count.
 const COUNTED: usize = 2;
 
@@ -59,7 +59,7 @@ impl SchedulingDelay {
 
     /// Whether what was measured within that bound says something of the process.
     pub fn is_little(self, bound: Duration) -> bool {
-        self.starved <= bound / TOLERATED && self.paged_in == 0
+        self.starved <= bound / MAX_DELAY_DIVISOR && self.paged_in == 0
     }
 }
 

@@ -8,7 +8,7 @@ use phonenumber::country::Id;
 use phonenumber::metadata::DATABASE;
 
 /// The most digits of E.164, with the country code.
-const MOST_DIGITS: usize = 15;
+const MAX_DIGITS: usize = 15;
 /// Begins numbers that no country has: no login takes them (`seckill token`).
 const RESERVED: &str = "+999";
 
@@ -48,8 +48,8 @@ pub enum BadPhone {
     /// It has other characters, too few digits or too many.
     #[error(
         "must be {} to {} digits, with a leading + at most",
-        Phone::FEWEST_DIGITS,
-        Phone::MOST_DIALLED
+        Phone::MIN_DIGITS,
+        Phone::MAX_DIALLED_DIGITS
     )]
     Format,
     /// No such number can be assigned.
@@ -65,14 +65,14 @@ pub struct Phone(String);
 
 impl Phone {
     /// The fewest digits of a number as it is dialled.
-    pub const FEWEST_DIGITS: usize = 5;
+    pub const MIN_DIGITS: usize = 5;
     /// The most digits of a number as it is dialled: 15 of E.164 and what dials abroad.
-    pub const MOST_DIALLED: usize = 20;
+    pub const MAX_DIALLED_DIGITS: usize = 20;
 
     /// The number that text means in that country: all spellings of one number are equal.
     pub fn parse(text: &str, country: Country) -> Result<Self, BadPhone> {
         let digits = text.strip_prefix('+').unwrap_or(text);
-        let length = Self::FEWEST_DIGITS..=Self::MOST_DIALLED;
+        let length = Self::MIN_DIGITS..=Self::MAX_DIALLED_DIGITS;
         if !length.contains(&digits.len()) || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(BadPhone::Format);
         }
@@ -131,7 +131,7 @@ fn normalize(text: &str, country: Country) -> Option<String> {
     let is_international = text.starts_with('+');
     let number = phonenumber::parse((!is_international).then_some(country.0), text).ok()?;
     let e164 = number.is_valid().then(|| number.format().mode(Mode::E164).to_string())?;
-    (e164.len() <= MOST_DIGITS + 1).then_some(e164)
+    (e164.len() <= MAX_DIGITS + 1).then_some(e164)
 }
 
 impl fmt::Debug for Phone {

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use super::VoucherId;
 
 /// The most units that a voucher may have left.
-pub const MOST_STOCK: i64 = 1_000_000_000;
+pub const MAX_STOCK: i64 = 1_000_000_000;
 
 /// Whether customers see a voucher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

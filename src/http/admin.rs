@@ -17,11 +17,11 @@ use super::extract::{JsonBody, NoBody, PathId};
 use super::openapi::schemas;
 use super::success::{created, no_content};
 use super::validation_messages::{
-    FIRST_YEAR, LAST_YEAR, LONGEST_DESCRIPTION, LONGEST_TITLE, MOST_CENTS, MOST_UNITS,
+    FIRST_YEAR, LAST_YEAR, MAX_DESCRIPTION_CHARS, MAX_PRICE_CENTS, MAX_TITLE_CHARS, MAX_UNITS,
 };
 use super::views::{VoucherAnswer, VoucherView};
 use super::{Shared, text_rules};
-use crate::domain::{MOST_STOCK, VoucherId, Window};
+use crate::domain::{MAX_STOCK, VoucherId, Window};
 use crate::sale::Refusal;
 use crate::store::{Audit, Change, ChangedVoucher, Draft, Edit, StoreError};
 
@@ -38,16 +38,16 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 #[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewVoucher {
-    #[garde(length(chars, min = 1, max = LONGEST_TITLE), custom(text_rules::title))]
+    #[garde(length(chars, min = 1, max = MAX_TITLE_CHARS), custom(text_rules::title))]
     #[schema(schema_with = schemas::title)]
     title: String,
-    #[garde(length(chars, max = LONGEST_DESCRIPTION), custom(text_rules::description))]
+    #[garde(length(chars, max = MAX_DESCRIPTION_CHARS), custom(text_rules::description))]
     #[schema(schema_with = schemas::description)]
     description: String,
-    #[garde(range(max = MOST_CENTS))]
+    #[garde(range(max = MAX_PRICE_CENTS))]
     #[schema(schema_with = schemas::cents)]
     price_cents: u64,
-    #[garde(range(max = MOST_CENTS))]
+    #[garde(range(max = MAX_PRICE_CENTS))]
     #[schema(schema_with = schemas::cents)]
     face_value_cents: u64,
     #[serde(with = "time::serde::rfc3339")]
@@ -58,7 +58,7 @@ struct NewVoucher {
     #[garde(custom(moment))]
     #[schema(schema_with = schemas::moment)]
     ends_at: OffsetDateTime,
-    #[garde(range(min = 1, max = MOST_UNITS))]
+    #[garde(range(min = 1, max = MAX_UNITS))]
     #[schema(schema_with = schemas::units)]
     stock: u32,
 }
@@ -67,16 +67,16 @@ struct NewVoucher {
 #[derive(Default, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct VoucherEdit {
-    #[garde(inner(length(chars, min = 1, max = LONGEST_TITLE), custom(text_rules::title)))]
+    #[garde(inner(length(chars, min = 1, max = MAX_TITLE_CHARS), custom(text_rules::title)))]
     #[schema(schema_with = schemas::new_title)]
     title: Option<String>,
-    #[garde(inner(length(chars, max = LONGEST_DESCRIPTION), custom(text_rules::description)))]
+    #[garde(inner(length(chars, max = MAX_DESCRIPTION_CHARS), custom(text_rules::description)))]
     #[schema(schema_with = schemas::new_description)]
     description: Option<String>,
-    #[garde(inner(range(max = MOST_CENTS)))]
+    #[garde(inner(range(max = MAX_PRICE_CENTS)))]
     #[schema(schema_with = schemas::new_cents)]
     price_cents: Option<u64>,
-    #[garde(inner(range(max = MOST_CENTS)))]
+    #[garde(inner(range(max = MAX_PRICE_CENTS)))]
     #[schema(schema_with = schemas::new_cents)]
     face_value_cents: Option<u64>,
     #[serde(with = "time::serde::rfc3339::option")]
@@ -93,7 +93,7 @@ struct VoucherEdit {
 #[derive(Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct MoreStock {
-    #[garde(range(min = 1, max = MOST_UNITS))]
+    #[garde(range(min = 1, max = MAX_UNITS))]
     #[schema(schema_with = schemas::units)]
     units: u32,
 }
@@ -128,7 +128,7 @@ fn made(change: Change) -> Result<ChangedVoucher, ApiError> {
         Change::HasOrders => Err(ApiError::HasOrders),
         Change::NoWindow => Err(backwards()),
         Change::StockLimit => {
-            let sentence = format!("the voucher would have more than {MOST_STOCK} units");
+            let sentence = format!("the voucher would have more than {MAX_STOCK} units");
             Err(invalid("units", &sentence))
         }
     }

@@ -19,7 +19,7 @@ use super::extract::{IdempotencyKeyHeader, NoBody, Params, PathId};
 use super::openapi::schemas::{self, IdempotencyKey};
 use super::success::created;
 use super::tickets::{TicketAnswer, admitted};
-use super::validation_messages::LONGEST_PAGE;
+use super::validation_messages::MAX_PAGE_SIZE;
 use super::views::{OrderAnswer, OrderPage, OrderView, TimedOrder};
 use crate::domain::{Order, OrderId, VoucherId};
 use crate::sale::{AdmissionOutcome, HoldReport, LockHoldTimes, Outcome, SettlementOutcome};
@@ -126,7 +126,7 @@ struct Page {
 
 fn page_size(text: &str) -> Option<u32> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|size| is_plain && (1..=LONGEST_PAGE).contains(size))
+    text.parse().ok().filter(|size| is_plain && (1..=MAX_PAGE_SIZE).contains(size))
 }
 
 /// The user's orders, newest first (to the second).
@@ -148,7 +148,7 @@ async fn list(
         None => Some(PAGE),
     };
     let limit = limit.ok_or_else(|| {
-        invalid("limit", format!("must be a whole number from 1 to {LONGEST_PAGE}"))
+        invalid("limit", format!("must be a whole number from 1 to {MAX_PAGE_SIZE}"))
     })?;
     let before = match page.cursor {
         Some(cursor) => cursor

@@ -5,17 +5,17 @@
 use crate::domain::BadPhone;
 
 /// The highest price, in cents.
-pub(super) const MOST_CENTS: u64 = 10_000_000_000;
+pub(super) const MAX_PRICE_CENTS: u64 = 10_000_000_000;
 /// The most units at a time.
-pub(super) const MOST_UNITS: u32 = 1_000_000;
+pub(super) const MAX_UNITS: u32 = 1_000_000;
 /// The longest title and description, in characters.
-pub(super) const LONGEST_TITLE: usize = 100;
-pub(super) const LONGEST_DESCRIPTION: usize = 1000;
+pub(super) const MAX_TITLE_CHARS: usize = 100;
+pub(super) const MAX_DESCRIPTION_CHARS: usize = 1000;
 /// The years of UTC in which a sale may begin and end.
 pub(super) const FIRST_YEAR: i32 = 2000;
 pub(super) const LAST_YEAR: i32 = 8999;
 /// The most orders on a page.
-pub(super) const LONGEST_PAGE: u32 = 100;
+pub(super) const MAX_PAGE_SIZE: u32 = 100;
 /// The number of digits of a login code.
 pub(super) const CODE_LENGTH: usize = 6;
 
@@ -23,7 +23,7 @@ pub(super) const CODE_LENGTH: usize = 6;
 pub(super) const CHALLENGE_LENGTH: usize = 32;
 
 /// The longest field name, in characters, that an answer repeats.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 
 /// What the field of that name must be; a name means the same in all bodies.
 pub(super) fn must_be(field: &str) -> Option<String> {
@@ -31,12 +31,12 @@ pub(super) fn must_be(field: &str) -> Option<String> {
         "phone" => BadPhone::Format.to_string(),
         "code" => format!("must be text of {CODE_LENGTH} characters"),
         "challenge" => format!("must be text of {CHALLENGE_LENGTH} characters, as in the answer"),
-        "title" => format!("must be text of 1 to {LONGEST_TITLE} characters"),
-        "description" => format!("must be text of at most {LONGEST_DESCRIPTION} characters"),
+        "title" => format!("must be text of 1 to {MAX_TITLE_CHARS} characters"),
+        "description" => format!("must be text of at most {MAX_DESCRIPTION_CHARS} characters"),
         "price_cents" | "face_value_cents" => {
-            format!("must be a whole number from 0 to {MOST_CENTS}")
+            format!("must be a whole number from 0 to {MAX_PRICE_CENTS}")
         }
-        "stock" | "units" => format!("must be a whole number from 1 to {MOST_UNITS}"),
+        "stock" | "units" => format!("must be a whole number from 1 to {MAX_UNITS}"),
         "starts_at" | "ends_at" => {
             "must be a moment as in RFC 3339, such as 2026-11-11T20:00:00+08:00".to_owned()
         }
@@ -80,7 +80,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// At most 64 characters of the name of a field.
 pub(super) fn shortened(name: &str) -> String {
-    name.chars().take(LONGEST_NAME).collect()
+    name.chars().take(MAX_NAME_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
         }
         let long = "\u{fc}".repeat(20_000);
         let (field, limit) = explain("?", &format!("unknown field `{long}`, there are no fields"));
-        assert_eq!(field.chars().count(), LONGEST_NAME);
+        assert_eq!(field.chars().count(), MAX_NAME_CHARS);
         assert_eq!(limit, "unknown field; no fields are allowed");
     }
 }

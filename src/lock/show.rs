@@ -12,7 +12,7 @@ use super::snapshot_view as view;
 use crate::config::{LockShow, LockWaitFor, NamedLockArgs};
 
 /// Between two looks at a lock that is not free.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long the server may fail between two looks.
 const MAX_OUTAGE: Duration = Duration::from_secs(30);
 
@@ -50,11 +50,11 @@ async fn wait_until_free(config: &LockWaitFor) -> Result<u8, Failure> {
             Err(failure) => failure,
         };
         let left = deadline
-            .map_or(LOOK_INTERVAL, |deadline| deadline.saturating_duration_since(Instant::now()));
+            .map_or(POLL_INTERVAL, |deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_zero() || outage.ends_wait(failure.code, Instant::now()) {
             return Err(failure);
         }
-        sleep(left.min(LOOK_INTERVAL)).await;
+        sleep(left.min(POLL_INTERVAL)).await;
     }
 }
 

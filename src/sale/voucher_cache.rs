@@ -27,7 +27,7 @@ const TTL: Duration = Duration::from_secs(1);
 /// How long a voucher is cached in the queued mode, where a refill of the queue adds to the delay.
 const QUEUED_TTL: Duration = Duration::from_millis(500);
 /// Longer than any purchase takes that was admitted before the end of the sale.
-const LONGEST_PURCHASE: time::Duration = time::Duration::minutes(1);
+const MAX_PURCHASE_TIME: time::Duration = time::Duration::minutes(1);
 /// The most cached vouchers.
 const MAX_VOUCHERS: u64 = 1024;
 
@@ -97,7 +97,7 @@ impl Terms {
 ///
 /// The order that takes the last unit is committed with it, so the orders that exist are all.
 fn is_closed(voucher: &Voucher, now: OffsetDateTime) -> bool {
-    let over = voucher.window.ends_at.saturating_add(LONGEST_PURCHASE);
+    let over = voucher.window.ends_at.saturating_add(MAX_PURCHASE_TIME);
     voucher.stock <= 0 || voucher.window.phase(now) == Phase::NotStarted || now > over
 }
 

@@ -14,7 +14,7 @@ use super::{RedisConnection, StoreError};
 
 const EVERY: Duration = Duration::from_millis(300);
 /// A look that takes longer than this has failed.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A server is called dead after this many failed looks in a row, and alive after one good one.
 const FAILURES: u32 = 2;
 
@@ -99,7 +99,7 @@ async fn look(
     answer: impl Future<Output = Result<(), String>>,
 ) -> Result<(), String> {
     let late = |_| Err(format!("{server}: no answer in time"));
-    timeout(PATIENCE, answer).await.unwrap_or_else(late)
+    timeout(PROBE_TIMEOUT, answer).await.unwrap_or_else(late)
 }
 
 async fn keep_looking<F>(

@@ -15,7 +15,7 @@ use super::pools::{CONNECT_TIMEOUT, address};
 /// How long to wait for another process that migrates, in seconds.
 const TURN_S: u32 = 60;
 /// How long everything may take, the turn included.
-const WHOLE: Duration = Duration::from_mins(2);
+const MIGRATION_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The table of applied steps; sqlx's own name for it.
 const TABLE: &str = "_sqlx_migrations";
@@ -37,7 +37,7 @@ pub async fn migrate(url: &str, lab: bool) -> Result<usize, MigrateError> {
     let Ok(connecting) = timeout(CONNECT_TIMEOUT, address(url)?.connect()).await else {
         return Err(silence().into());
     };
-    match timeout(WHOLE, run_all(connecting?, lab)).await {
+    match timeout(MIGRATION_TIMEOUT, run_all(connecting?, lab)).await {
         Ok(applied) => applied,
         Err(_) => Err(silence().into()),
     }

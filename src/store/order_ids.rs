@@ -14,7 +14,7 @@ use crate::domain::OrderId;
 const BLOCK: u64 = 256;
 /// The day's counter outlives its day, so that a late replica cannot start it anew.
 const COUNTER_LIFE_S: i64 = 172_800;
-const PATIENCE: Duration = Duration::from_secs(1);
+const DRAW_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Draws order ids: unique while Redis keeps its data; if it does not, the primary key has the
 /// last word and another one is drawn.
@@ -47,7 +47,7 @@ impl OrderIds {
     /// their time-outs at a dead Redis do not add up.
     pub async fn draw_many(&self, count: usize) -> Result<Vec<OrderId>, StoreError> {
         let late = |_| StoreError::TimedOut { server: "redis" };
-        timeout(PATIENCE, self.draw_in_turn(count)).await.map_err(late)?
+        timeout(DRAW_TIMEOUT, self.draw_in_turn(count)).await.map_err(late)?
     }
 
     async fn draw_in_turn(&self, count: usize) -> Result<Vec<OrderId>, StoreError> {

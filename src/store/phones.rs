@@ -23,13 +23,13 @@ use crate::domain::{Country, Phone, UserId};
 /// How many rows one transaction checks.
 const BATCH: usize = 500;
 /// How long all of them may take: a million rows take about two minutes.
-const WHOLE: Duration = Duration::from_mins(15);
+const NORMALIZATION_TIMEOUT: Duration = Duration::from_mins(15);
 /// How often a batch is tried that meets a login or another transaction.
 const TRIES: u32 = 5;
 /// The most users set aside that are listed.
-const MOST_LISTED: u32 = 1000;
+const MAX_LISTED_USERS: u32 = 1000;
 /// Between the number and the id of a user who made room for an older one.
-const MARK: char = '#';
+const SUPERSEDED_MARK: char = '#';
 
 /// What became of the phones.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ pub async fn normalize_phones(url: &str, country: Country) -> Result<Phones, Mig
         connection.close().await?;
         Ok(phones)
     };
-    timeout(WHOLE, work).await.unwrap_or_else(|_| Err(silence().into()))
+    timeout(NORMALIZATION_TIMEOUT, work).await.unwrap_or_else(|_| Err(silence().into()))
 }
 
 async fn normalize_all(
@@ -195,7 +195,7 @@ impl Plan {
     async fn carry_out(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
         let make_room = format!(
             "UPDATE users SET phone_state = 'set_aside', \
-             phone = CONCAT(phone, '{MARK}', id) WHERE id IN ("
+             phone = CONCAT(phone, '{SUPERSEDED_MARK}', id) WHERE id IN ("
         );
         let set_aside = "UPDATE users SET phone_state = 'set_aside' WHERE id IN (";
         for (ids, update) in [(&self.make_room, &*make_room), (&self.set_aside, set_aside)] {
@@ -261,9 +261,9 @@ async fn list(
     let found: i64 = sqlx::query_scalar(found).fetch_one(&mut *connection).await?;
     let rows = "SELECT id, phone FROM users WHERE phone_state = 'set_aside' ORDER BY id LIMIT ?";
     let rows: Vec<(u64, String)> =
-        sqlx::query_as(rows).bind(MOST_LISTED).fetch_all(&mut *connection).await?;
+        sqlx::query_as(rows).bind(MAX_LISTED_USERS).fetch_all(&mut *connection).await?;
     let rows = rows.into_iter().map(|(id, text)| {
-        let phone = text.split(MARK).next().unwrap_or_default().to_owned();
+        let phone = text.split(SUPERSEDED_MARK).next().unwrap_or_default().to_owned();
         Row::new(id, phone, country)
     });
     let rows: Vec<Row> = rows.collect();

@@ -42,7 +42,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the server may take to welcome a connection that is made outside the pool.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-const ORDINARY: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+const SESSION_SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
      SET SESSION innodb_lock_wait_timeout = 3";
 const NAIVE: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
      SET SESSION innodb_lock_wait_timeout = 3";
@@ -101,7 +101,9 @@ pub fn database(options: &DatabaseOptions) -> Result<MySqlPool, sqlx::Error> {
                 if let Some(silence) = silence {
                     connection.execute(sqlx::raw_sql(AssertSqlSafe(silence))).await?;
                 }
-                connection.execute(sqlx::raw_sql(if naive { NAIVE } else { ORDINARY })).await?;
+                connection
+                    .execute(sqlx::raw_sql(if naive { NAIVE } else { SESSION_SETTINGS }))
+                    .await?;
                 if naive {
                     let _unknown = connection.execute(sqlx::raw_sql(NO_SNAPSHOT_CHECK)).await;
                 }

@@ -16,7 +16,7 @@ use crate::domain::{OrderId, OrderStatus};
 
 /// How long to go on asking. The caller waits for as long, and the lock is not released; a lease
 /// that is shorter than this ends meanwhile, and then only the database's guards are left.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// `KILL` of a connection that is already gone.
 const NO_SUCH_THREAD: &str = "1094";
 
@@ -77,7 +77,7 @@ struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     fn of(orders: &'a [OrderId]) -> Self {
-        Self { orders, deadline: Instant::now() + PATIENCE, pause: Duration::ZERO }
+        Self { orders, deadline: Instant::now() + RESOLVE_TIMEOUT, pause: Duration::ZERO }
     }
 
     /// Whether to ask once more, after a pause.

@@ -11,7 +11,7 @@ use super::{Session, StoreError};
 use crate::domain::UserId;
 
 /// A moment after every token: what revokes the tokens that are still to be issued, too.
-const FOR_EVER: &str = "TIMESTAMP '9000-01-01 00:00:00'";
+const NO_EXPIRY: &str = "TIMESTAMP '9000-01-01 00:00:00'";
 const NOW: &str = "UTC_TIMESTAMP(3)";
 /// Stands for all users in the table.
 const ALL_USERS: u64 = 0;
@@ -63,7 +63,7 @@ impl RevocationTable {
         }
         let subjects = rows.iter().map(|row| row.try_get::<u64, _>(0));
         let subjects = subjects.collect::<Result<Vec<_>, _>>()?;
-        session.execute(revocation_of(subjects.iter().copied(), FOR_EVER).build()).await?;
+        session.execute(revocation_of(subjects.iter().copied(), NO_EXPIRY).build()).await?;
         let mut delete = QueryBuilder::<MySql>::new(
             "DELETE FROM token_subjects WHERE user_id IS NULL AND subject IN (",
         );
@@ -111,7 +111,7 @@ pub(super) async fn revoke_for_ever(
     users: impl IntoIterator<Item = u64>,
     connection: &mut MySqlConnection,
 ) -> Result<(), sqlx::Error> {
-    revocation_of(users, FOR_EVER).build().execute(connection).await.map(drop)
+    revocation_of(users, NO_EXPIRY).build().execute(connection).await.map(drop)
 }
 
 /// Revokes all tokens of the users who are set aside, also of those whom an earlier run set aside.
@@ -119,10 +119,10 @@ pub(super) async fn revoke_for_ever(
 pub(super) async fn revoke_set_aside(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
     let mut insert = QueryBuilder::<MySql>::new(format!(
         "INSERT INTO token_revocations (user_id, not_before, made_at) \
-         SELECT id, {FOR_EVER}, {NOW} FROM users WHERE phone_state = 'set_aside' \
+         SELECT id, {NO_EXPIRY}, {NOW} FROM users WHERE phone_state = 'set_aside' \
          ORDER BY id ON DUPLICATE KEY UPDATE \
-         made_at = IF(not_before < {FOR_EVER}, {NOW}, made_at), \
-         not_before = GREATEST({FOR_EVER}, not_before)"
+         made_at = IF(not_before < {NO_EXPIRY}, {NOW}, made_at), \
+         not_before = GREATEST({NO_EXPIRY}, not_before)"
     ));
     insert.build().execute(connection).await.map(drop)
 }

@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
 use super::{RedisConnection, RedisKeys, StoreError};
 
 /// How long the server may take to connect, and to answer.
-const ANSWER: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// What stands for `*` in the keys that are asked for.
 const PROBE: &str = "rights-probe";
 /// A script that writes nothing and, having no flag `no-writes`, is executed only where writes are.
@@ -211,8 +211,8 @@ impl RedisRights {
 /// A connection of its own, whose answers have a time limit.
 async fn connect(server: &RedisConnection) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ANSWER))
-        .set_response_timeout(Some(ANSWER));
+        .set_connection_timeout(Some(ANSWER_TIMEOUT))
+        .set_response_timeout(Some(ANSWER_TIMEOUT));
     server.own("", &config).await
 }
 

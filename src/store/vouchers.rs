@@ -5,7 +5,7 @@ use sqlx::{MySqlPool, Row};
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::{CommitError, SaleTables, Session, StoreError, Transaction};
-use crate::domain::{MOST_STOCK, Status, Voucher, VoucherId, Window};
+use crate::domain::{MAX_STOCK, Status, Voucher, VoucherId, Window};
 
 /// A voucher about to be created.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub enum Change {
     HasOrders,
     /// Its sale would end before it begins.
     NoWindow,
-    /// It would have more than [`MOST_STOCK`] units left.
+    /// It would have more than [`MAX_STOCK`] units left.
     StockLimit,
 }
 
@@ -178,7 +178,7 @@ impl Vouchers {
     /// checked before it could pass the limit together.
     pub async fn add_stock(&self, id: VoucherId, units: u32) -> Result<Change, StoreError> {
         let mut tx = Transaction::open(&self.pool).await?;
-        let room = MOST_STOCK - i64::from(units);
+        let room = MAX_STOCK - i64::from(units);
         let query = sqlx::query(self.tables.add_stock).bind(units).bind(id.0).bind(room);
         if tx.execute(query).await?.rows_affected() == 0 {
             let stock = sqlx::query(self.tables.read_stock).bind(id.0);

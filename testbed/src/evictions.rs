@@ -9,7 +9,7 @@ use crate::redis::Redis;
 use crate::resp::{Failure, RespConnection};
 
 /// Stands behind all notices so far; no key is called so.
-const SO_FAR: &str = "\u{1}so far";
+const READ_MARK: &str = "\u{1}so far";
 
 /// Listens to what a Redis evicts from one of its logical databases.
 #[derive(Debug)]
@@ -40,13 +40,13 @@ impl<'a> Evictions<'a> {
     /// # Errors
     /// As [`Redis::command`].
     pub fn since_last(&mut self) -> Result<Vec<String>> {
-        self.redis.command(&["PUBLISH", &self.channel, SO_FAR])?;
+        self.redis.command(&["PUBLISH", &self.channel, READ_MARK])?;
         let mut names = Vec::new();
         loop {
             let notice = self.connection.read().map_err(|failure| broken(self.redis, &failure))?;
             // `message`, the channel, the name.
             match notice.splitn(3, '\n').nth(2).unwrap_or_default() {
-                SO_FAR => return Ok(names),
+                READ_MARK => return Ok(names),
                 name => names.push(name.to_owned()),
             }
         }

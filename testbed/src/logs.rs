@@ -12,7 +12,7 @@ const MAX_READ_BYTES: u64 = 256 * 1024;
 pub(crate) const ERROR_TAIL_LINES: usize = 30;
 
 /// How the servers mark what stopped them, the most telling first.
-const MARKS: [&str; 10] = [
+const FAILURE_MARKS: [&str; 10] = [
     "FATAL",
     "Caused by: ",
     "[ERROR]",
@@ -72,7 +72,8 @@ pub(crate) fn all_tails(folder: &Path, lines: usize) -> String {
 
 /// The line of a log that says best why a process ended.
 pub(crate) fn explanation(text: &str) -> Option<&str> {
-    let marked = MARKS.iter().find_map(|mark| text.lines().find(|line| line.contains(mark)));
+    let marked =
+        FAILURE_MARKS.iter().find_map(|mark| text.lines().find(|line| line.contains(mark)));
     // Redis sets its reason below a heading.
     let line = match marked {
         Some(heading) if heading.contains("FATAL CONFIG FILE ERROR") => text.lines().last(),

@@ -12,7 +12,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 /// Limit of each read and write.
-const LIMIT: Duration = Duration::from_secs(10);
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
 const LONG_PASSWORD: u32 = 1;
 const PROTOCOL_41: u32 = 0x200;
@@ -49,8 +49,8 @@ impl MySqlConnection {
     /// Connects and logs in.
     pub(crate) fn open(login: &Login) -> io::Result<Self> {
         let stream = UnixStream::connect(&login.socket)?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        stream.set_write_timeout(Some(LIMIT))?;
+        stream.set_read_timeout(Some(IO_TIMEOUT))?;
+        stream.set_write_timeout(Some(IO_TIMEOUT))?;
         let mut this = Self { stream, sequence: 0, version: String::new() };
         let greeting = Greeting::parse(&this.receive()?)?;
         this.version = greeting.version;

@@ -12,18 +12,18 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use crate::error::{Error, Result};
 
 /// Below this live well-known services, and those that people start by hand.
-const LOWEST: u16 = 12_000;
+const MIN_PORT: u16 = 12_000;
 /// Fewer ports than this below the kernel's range, and the kernel chooses.
-const TOO_FEW: u16 = 1_000;
+const MIN_PORTS_BELOW_KERNEL_RANGE: u16 = 1_000;
 /// Ports tried before the kernel chooses.
 const TRIES: u32 = 200;
 
 /// A loopback address with a port that has no listener at the moment.
 pub(crate) fn free_address() -> Result<SocketAddr> {
     let highest = lowest_of_the_kernel();
-    if highest.saturating_sub(LOWEST) >= TOO_FEW {
+    if highest.saturating_sub(MIN_PORT) >= MIN_PORTS_BELOW_KERNEL_RANGE {
         for _ in 0..TRIES {
-            let port = LOWEST + random(highest - LOWEST);
+            let port = MIN_PORT + random(highest - MIN_PORT);
             if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
                 return listener.local_addr().map_err(Error::io("read a port"));
             }

@@ -11,7 +11,7 @@ use crate::mysql_wire::{Login, MySqlConnection};
 use crate::resp;
 
 /// Limit of one look, far below the limit of the whole start.
-const LOOK_LIMIT: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a replica prints on a line of its own once it listens.
 const LISTENING: &str = "listening on http://";
@@ -70,7 +70,7 @@ impl Probe {
 
 fn redis_serves(address: SocketAddr, password: &str) -> Result<(), String> {
     let ask = || -> Result<String, resp::Failure> {
-        let mut connection = resp::RespConnection::open(address, password, LOOK_LIMIT)?;
+        let mut connection = resp::RespConnection::open(address, password, PROBE_TIMEOUT)?;
         connection.command(&["PING"])?;
         connection.command(&["INFO", "replication"])
     };
@@ -133,9 +133,9 @@ fn exchange(
 ) -> Result<String, String> {
     const MAX_BYTES: usize = 64 * 1024;
     let talk = || -> io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, LOOK_LIMIT)?;
-        stream.set_read_timeout(Some(LOOK_LIMIT))?;
-        stream.set_write_timeout(Some(LOOK_LIMIT))?;
+        let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
+        stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+        stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
         stream.write_all(request.as_bytes())?;
         let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
         loop {

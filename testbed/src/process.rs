@@ -28,7 +28,7 @@ const SIGNAL_SHOWS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Of the environment, children see these, and what they are told; never a `DATABASE_URL` that
 /// happens to be set.
-const INHERITED: [&str; 7] =
+const INHERITED_VARIABLES: [&str; 7] =
     ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
 
 /// How to start a process: the same for the first start and every restart.
@@ -188,7 +188,7 @@ impl Process {
             .arg(&self.recipe.program)
             .args(&self.recipe.args)
             .env_clear()
-            .envs(INHERITED.iter().filter_map(|key| Some((key, std::env::var_os(key)?))))
+            .envs(INHERITED_VARIABLES.iter().filter_map(|key| Some((key, std::env::var_os(key)?))))
             .envs(self.recipe.env.iter().map(|(key, value)| (key, value)))
             .env("TMPDIR", self.bed.temp_folder())
             .env(MARK, self.bed.mark())

@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// How long the server may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// No answer to these requests is as long.
-const LONGEST: usize = 1024;
+const MAX_ANSWER_BYTES: usize = 1024;
 /// The operation that closes a session.
 const CLOSE_SESSION: i32 = -11;
 /// Where the answer to a hello has the time-out of the session: 0 if there is no such session.
@@ -40,9 +40,9 @@ fn is_end(error: &io::Error) -> bool {
 
 /// Whether there was such a session, which has ended now.
 fn try_to_end(server: SocketAddr, session: i64) -> io::Result<bool> {
-    let mut stream = TcpStream::connect_timeout(&server, ANSWER)?;
-    stream.set_read_timeout(Some(ANSWER))?;
-    stream.set_write_timeout(Some(ANSWER))?;
+    let mut stream = TcpStream::connect_timeout(&server, ANSWER_TIMEOUT)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
     let timeout_ms = 10_000_i32;
     let hello = [
         &0_i32.to_be_bytes()[..],
@@ -86,7 +86,7 @@ fn receive(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-    if length > LONGEST {
+    if length > MAX_ANSWER_BYTES {
         return Err(io::Error::new(ErrorKind::InvalidData, "an answer of more than 1 KiB"));
     }
     let mut answer = vec![0; length];

@@ -164,8 +164,7 @@ async fn with_a_fence_a_late_write_is_refused_once_the_successor_has_read() {
 
 /// The price of the fence.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_successor_of_a_holder_that_is_frozen_in_its_transaction_is_refused_in_bounded_time()
-{
+async fn a_successor_of_a_holder_that_is_frozen_in_its_transaction_is_refused_in_bounded_time() {
     let mut two = Two::start(true).await;
     let (buying, held) = two.freeze_at(AT_THE_READ).await;
     let successor = two.buy(&two.successor, SUCCESSOR);

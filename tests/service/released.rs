@@ -55,7 +55,8 @@ async fn assert_bought(purchase: JoinHandle<Try>, context: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_buyer_is_answered_before_the_lock_is_released_and_buys_again_afterwards() {
     for writer in ["single", "grouped"] {
-        let held = HeldRelease::start(&[&LONG_WAIT_FLAGS[..], &["--writer", writer]].concat()).await;
+        let held =
+            HeldRelease::start(&[&LONG_WAIT_FLAGS[..], &["--writer", writer]].concat()).await;
         let (voucher, another) = (held.service.voucher(10).await, held.service.voucher(10).await);
         assert_bought(held.buy(&voucher, 1), writer).await;
         held.until_on_its_way().await;

@@ -13,7 +13,7 @@ use crate::cell::{Cell, Slice, broken, together};
 use crate::throughput::{LEASE_MS, name};
 
 /// As [`conformance::Addresses`] has it for the locks.
-const ANSWER: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 const RELEASE: &str = include_str!("../../../lua/lock/release_if_owner.lua");
 
 /// `SET NX PX` and a script that compares and deletes, for each task on a key of its own, over one
@@ -29,8 +29,8 @@ impl BareCommands {
     pub(crate) async fn connect(servers: &Servers, tasks: usize) -> Result<Self> {
         let redis = servers.redis();
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER))
-            .set_response_timeout(Some(ANSWER));
+            .set_connection_timeout(Some(ANSWER_TIMEOUT))
+            .set_response_timeout(Some(ANSWER_TIMEOUT));
         let client = Client::open(redis.url()).map_err(broken("the bare pair"))?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection.map_err(broken("the bare pair"))?;

@@ -12,7 +12,7 @@ use testbed::Redis;
 use uuid::Uuid;
 
 /// How long the server may take to say what it was sent.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Counts what one server is sent.
 pub(crate) enum Commands {
@@ -105,7 +105,7 @@ impl Monitor {
     /// How many commands were sent since the last time. (The first time waits for MONITOR itself.)
     fn count_until_now(&mut self) -> Result<f64> {
         let mark = Uuid::new_v4().to_string();
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         let mut sent = Instant::now();
         let mut count = 0.0;
         self.mark(&mark)?;
@@ -140,7 +140,7 @@ fn is_sent_by_a_client(line: &str) -> bool {
 /// What `mntr` says.
 fn packets_received(address: &str) -> Result<f64> {
     let mut stream = TcpStream::connect(address).map_err(failed)?;
-    stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
     stream.write_all(b"mntr").map_err(failed)?;
     let mut text = String::new();
     stream.read_to_string(&mut text).map_err(failed)?;

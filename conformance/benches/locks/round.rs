@@ -15,7 +15,7 @@ use crate::rows::Row;
 use crate::versions::Versions;
 
 /// What a slice may take beyond its length, before the run is given up.
-const BEYOND: Duration = Duration::from_mins(1);
+const OVERRUN_LIMIT: Duration = Duration::from_mins(1);
 
 /// How often and for how long each cell is measured.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -108,6 +108,7 @@ async fn fill(cell: &mut dyn Cell, mut left: Duration, slice: Duration) -> Resul
 }
 
 async fn in_time(cell: &mut dyn Cell, length: Duration) -> Result<Slice> {
-    let late = |_| Error::Setup(format!("a slice of {length:?} is not over {BEYOND:?} later"));
-    timeout(length + BEYOND, cell.slice(length)).await.map_err(late)?
+    let late =
+        |_| Error::Setup(format!("a slice of {length:?} is not over {OVERRUN_LIMIT:?} later"));
+    timeout(length + OVERRUN_LIMIT, cell.slice(length)).await.map_err(late)?
 }

@@ -15,7 +15,7 @@ use crate::contest::{HAND_OFF, HOLD};
 use crate::throughput::name;
 
 /// As for the bare pair.
-const ANSWER: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 const RELEASE: &str = include_str!("../../../lua/lock/release_if_owner.lua");
 
 /// A thread and its connection, without load: it rests for as long as contenders hold their lock,
@@ -28,9 +28,10 @@ pub(crate) struct Trip {
 impl Trip {
     pub(crate) fn connect(servers: &Servers) -> Result<Self> {
         let client = Client::open(servers.redis().url()).map_err(broken("a trip"))?;
-        let connection = client.get_connection_with_timeout(ANSWER).map_err(broken("a trip"))?;
-        connection.set_read_timeout(Some(ANSWER)).map_err(broken("a trip"))?;
-        connection.set_write_timeout(Some(ANSWER)).map_err(broken("a trip"))?;
+        let connection =
+            client.get_connection_with_timeout(ANSWER_TIMEOUT).map_err(broken("a trip"))?;
+        connection.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(broken("a trip"))?;
+        connection.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(broken("a trip"))?;
         Ok(Self { connection, script: Script::new(RELEASE) })
     }
 

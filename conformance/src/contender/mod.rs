@@ -36,7 +36,7 @@ use self::stock::Stock;
 use self::watch::Watch;
 
 /// How many rows of each table a reaper looks at: more than a test makes.
-const REAPED: u32 = 256;
+const REAPED_ROWS: u32 = 256;
 
 pub(crate) struct CommandHandler {
     locks: Locks,
@@ -151,7 +151,7 @@ impl CommandHandler {
             Command::Reap { unused_ms } => {
                 let server = self.database.as_ref().ok_or_else(no_database)?;
                 let unused = Duration::from_millis(unused_ms);
-                Response::Reaped { rows: server.reap(unused, REAPED).await? }
+                Response::Reaped { rows: server.reap(unused, REAPED_ROWS).await? }
             }
             Command::Contend(contest) => {
                 Response::Contended(contest::contend(&self.locks, contest).await?)

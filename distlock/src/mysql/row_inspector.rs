@@ -66,8 +66,8 @@ const MAX_LIST_AGE: Duration = Duration::from_secs(1);
 const ROWS_SQL: &str = "SELECT name FROM lock_rows WHERE name > ? AND name LIKE ? ORDER BY name";
 
 const CONTENDED_ONLY: &str = "the server shows the holder of a row only while another waits";
-const OLD_LISTS: &str = "other readers keep the server from renewing its lists of row locks";
-const NOT_TOLD: &str = "the server has no list of row locks, or the right PROCESS is missing";
+const STALE_LISTS: &str = "other readers keep the server from renewing its lists of row locks";
+const NO_LOCK_LIST: &str = "the server has no list of row locks, or the right PROCESS is missing";
 
 pub(crate) struct RowInspector {
     pub(crate) server: MySqlServer,
@@ -144,7 +144,7 @@ impl RowLockLists {
         session.pin();
         session.execute_raw(BEGIN_SQL).await?;
         let lists = match Self::read_new(&mut last_read, &mut session).await {
-            Err(failure) if is_not_told(&failure) => Err(NOT_TOLD),
+            Err(failure) if is_not_told(&failure) => Err(NO_LOCK_LIST),
             lists => lists?,
         };
         session.execute_raw("ROLLBACK").await?;
@@ -172,7 +172,7 @@ impl RowLockLists {
                 return Ok(Ok(Self::of(&waits?, locking.try_get(0)?)?));
             }
         }
-        Ok(Err(OLD_LISTS))
+        Ok(Err(STALE_LISTS))
     }
 
     fn of(rows: &[MySqlRow], is_any_row_locked: bool) -> Result<Self, StatementError> {

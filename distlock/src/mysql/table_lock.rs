@@ -69,7 +69,7 @@ const RELEASE_SQL: &str = "UPDATE lock_holders SET \
      AND LOCATE(?, holds) > 0";
 
 /// Why a release found nothing to free.
-const LOOK_SQL: &str = "SELECT COALESCE(released = ?, 0) AS was_released, \
+const RELEASE_STATE_SQL: &str = "SELECT COALESCE(released = ?, 0) AS was_released, \
      (owner IS NOT NULL AND expires_at > UTC_TIMESTAMP(6)) AS is_held \
      FROM lock_holders WHERE name = ?";
 
@@ -281,7 +281,7 @@ impl TableHold {
         if session.execute(query.bind(hold)).await?.rows_affected() > 0 {
             return Ok(Release::Released);
         }
-        let rows = session.fetch_all(sqlx::query(LOOK_SQL).bind(hold).bind(name)).await?;
+        let rows = session.fetch_all(sqlx::query(RELEASE_STATE_SQL).bind(hold).bind(name)).await?;
         let Some(row) = rows.first() else { return Ok(Release::Gone) };
         Ok(if row.try_get::<i64, _>(0)? == 1 {
             Release::Released

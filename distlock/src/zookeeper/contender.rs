@@ -18,7 +18,7 @@ const MAX_CREATE_ATTEMPTS: u32 = 8;
 /// Between two tries to remove a node.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
 /// A waiter looks again after that long though it was told nothing.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// One contender for a lock, in one session. It never changes the session: a node of an old session
 /// would go when that one ends.
@@ -130,7 +130,7 @@ impl Contender {
                     _ => Ok(WakeEvent::Retry),
                 },
                 // Without a connection there is no server to ask; the watch comes back with it.
-                () = sleep(LOOK_INTERVAL) => if self.session.is_connected() {
+                () = sleep(POLL_INTERVAL) => if self.session.is_connected() {
                     return Ok(WakeEvent::Retry);
                 },
             }

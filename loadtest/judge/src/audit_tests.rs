@@ -13,7 +13,8 @@ const PROMPT_WITHIN: Duration = Duration::from_secs(8);
 async fn a_server_that_says_nothing_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("mysql://u:p@{}/sale", listener.local_addr().expect("bound"));
-    let connected = tokio::time::timeout(PROMPT_WITHIN, DatabaseReader::connect_within(&url, SHORT_TIMEOUT));
+    let connected =
+        tokio::time::timeout(PROMPT_WITHIN, DatabaseReader::connect_within(&url, SHORT_TIMEOUT));
     let error = connected.await.expect("given up in time").expect_err("nobody answers");
     assert!(error.to_string().contains("did not answer within"), "{error}");
 }

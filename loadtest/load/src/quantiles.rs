@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::stats::whole;
 
 /// The quantiles of a curve, each with the number of answers from which on it means something.
-const LADDER: [(f64, u64); 14] = [
+const QUANTILES: [(f64, u64); 14] = [
     (0.0, 1),
     (0.1, 2),
     (0.25, 2),
@@ -38,7 +38,7 @@ pub struct Quantile {
 
 /// The curve of latencies in microseconds.
 pub(super) fn curve(histogram: &Histogram<u64>) -> Vec<Quantile> {
-    let told = LADDER.into_iter().filter(|(_, least)| histogram.len() >= *least);
+    let told = QUANTILES.into_iter().filter(|(_, least)| histogram.len() >= *least);
     let ms = |part| whole(histogram.value_at_quantile(part)) / 1000.0;
     told.map(|(part, _)| Quantile { part, ms: ms(part) }).collect()
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How often the thread wakes.
 const TICK: Duration = Duration::from_millis(10);
 /// The shortest stall that is noted.
-const SHORTEST: Duration = Duration::from_millis(250);
+const MIN_STALL: Duration = Duration::from_millis(250);
 /// Stalls that are kept, the longest ones.
 const MAX_STALLS: usize = 128;
 
@@ -58,7 +58,7 @@ impl StallMonitor {
 /// Keeps a stretch between two ticks if it was a stall.
 fn note(stalls: &Mutex<Vec<Stall>>, stretch: Stall) {
     let length = |[from, until]: Stall| until.saturating_duration_since(from);
-    if length(stretch) <= SHORTEST {
+    if length(stretch) <= MIN_STALL {
         return;
     }
     let mut stalls = stalls.lock().unwrap_or_else(PoisonError::into_inner);

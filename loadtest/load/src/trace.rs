@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Longest line, in bytes.
 const MAX_LINE_BYTES: u64 = 1024;
 /// Latest arrival.
-const MAX_AT: Duration = Duration::from_hours(24);
+const MAX_ARRIVAL: Duration = Duration::from_hours(24);
 
 /// One arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,8 +92,8 @@ fn parse(text: &str) -> Result<Option<TraceLine>, String> {
     let mut words = text.split_whitespace();
     let Some(seconds) = words.next() else { return Ok(None) };
     let at = seconds.parse::<f64>().ok().and_then(|at| Duration::try_from_secs_f64(at).ok());
-    let at = at.filter(|at| *at <= MAX_AT).ok_or_else(|| {
-        format!("begins with no number of seconds from 0 to {}", MAX_AT.as_secs())
+    let at = at.filter(|at| *at <= MAX_ARRIVAL).ok_or_else(|| {
+        format!("begins with no number of seconds from 0 to {}", MAX_ARRIVAL.as_secs())
     })?;
     let mut id = |what: &str| match words.next() {
         None | Some("-") => Ok(None),

@@ -11,7 +11,7 @@ use sqlx::{Connection as _, MySqlConnection};
 /// How long the replicas may take to read them, and one answer.
 const READ_DEADLINE: Duration = Duration::from_secs(10);
 /// Between two looks.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Users of that many revocations, with ids that no user has. Made 50 s ago: replicas read the last
 /// minute at each poll, and older ones once a minute.
 const REVOKE_SQL: &str = "\
@@ -45,7 +45,7 @@ pub(super) async fn revoke(deployment: &Deployment, users: u32) -> Result<()> {
                 let why = format!("a replica knows {known} of {users} revocations");
                 return Err(Error::Setup(why));
             }
-            tokio::time::sleep(LOOK_PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
     Ok(())

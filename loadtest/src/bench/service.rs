@@ -39,7 +39,7 @@ use super::turns::{Turn, Turns, slices, together};
 /// Units of a voucher: more than a round can sell.
 pub(super) const STOCK: u64 = 1_000_000;
 /// Units of a voucher that is sold out for nearly every buyer.
-const FEW: u64 = 1000;
+const FEW_UNITS: u64 = 1000;
 /// Requests after which a replica's memory is looked at, for each second of a round, and at most.
 const REQUESTS_A_SECOND: u64 = 100_000;
 const REQUESTS: u64 = 1_000_000;
@@ -48,7 +48,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 /// How long a call besides the load, and a start, may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
 /// Starts of a replica in a round.
-const STARTS: usize = 11;
+const REPLICA_STARTS: usize = 11;
 /// What a replica's output says once it can be spoken to.
 pub(super) const LISTENING: &str = "listening on ";
 
@@ -91,7 +91,7 @@ impl Stage {
     /// The memory of a replica after many requests.
     pub async fn memory(&self, setup: &Setup) -> Result<Sample> {
         let _turn = self.turns.take().await;
-        let round = self.open(setup, FEW).await?;
+        let round = self.open(setup, FEW_UNITS).await?;
         let requests = REQUESTS.min(self.seconds * REQUESTS_A_SECOND);
         let mut plan = round.plan(self.users.clone().into(), 0);
         plan.mix = Mix::AfterSoldOut;
@@ -116,16 +116,16 @@ impl Stage {
     /// since one of a few milliseconds is held up by anything.
     pub async fn start(&self, setup: &Setup) -> Result<Sample> {
         let _turn = self.turns.take().await;
-        let round = self.open(setup, FEW).await?;
+        let round = self.open(setup, FEW_UNITS).await?;
         let late = |_| Error::Setup("a replica did not become ready in 10 s".to_owned());
-        let mut took = Vec::with_capacity(STARTS);
-        for _ in 0..STARTS {
+        let mut took = Vec::with_capacity(REPLICA_STARTS);
+        for _ in 0..REPLICA_STARTS {
             let ready = tokio::time::timeout(CALL_DEADLINE, start(&round.deployment, setup)).await;
             took.push(ready.map_err(late)??);
         }
         self.end(round.deployment).await?;
         took.sort_unstable();
-        let ready_ms = took[STARTS / 2].as_secs_f64() * 1000.0;
+        let ready_ms = took[REPLICA_STARTS / 2].as_secs_f64() * 1000.0;
         Ok(Sample { ready_ms: Some(ready_ms), ..Sample::default() })
     }
 

@@ -9,8 +9,8 @@ use utoipa::{PartialSchema, ToSchema};
 use super::super::extract::KEY_LENGTH;
 use super::super::text_rules;
 use super::super::validation_messages::{
-    CHALLENGE_LENGTH, CODE_LENGTH, FIRST_YEAR, LAST_YEAR, LONGEST_DESCRIPTION, LONGEST_PAGE,
-    LONGEST_TITLE, MOST_CENTS, MOST_UNITS,
+    CHALLENGE_LENGTH, CODE_LENGTH, FIRST_YEAR, LAST_YEAR, MAX_DESCRIPTION_CHARS, MAX_PAGE_SIZE,
+    MAX_PRICE_CENTS, MAX_TITLE_CHARS, MAX_UNITS,
 };
 use crate::domain::{ID_DIGITS, LAST_ID, OrderId, Phone, TicketId, UserId, VoucherId};
 use crate::payment::PaymentStatus;
@@ -85,7 +85,7 @@ fn decimals_up_to(last: u64) -> String {
 }
 
 pub(in crate::http) fn phone() -> Object {
-    let (fewest, most) = (Phone::FEWEST_DIGITS, Phone::MOST_DIALLED);
+    let (fewest, most) = (Phone::MIN_DIGITS, Phone::MAX_DIALLED_DIGITS);
     text()
         .pattern(Some(format!("^\\+?[0-9]{{{fewest},{most}}}$")))
         .format(Some(SchemaFormat::Custom(PHONE_FORMAT.to_owned())))
@@ -106,7 +106,7 @@ pub(in crate::http) fn code() -> Object {
 }
 
 pub(in crate::http) fn title() -> Object {
-    bounded_text(1, LONGEST_TITLE)
+    bounded_text(1, MAX_TITLE_CHARS)
         .pattern(Some(text_rules::title_pattern()))
         .description(Some("One line with a visible character, without bidirectional controls."))
         .examples(["Dinner for two"])
@@ -114,7 +114,7 @@ pub(in crate::http) fn title() -> Object {
 }
 
 pub(in crate::http) fn description() -> Object {
-    bounded_text(0, LONGEST_DESCRIPTION)
+    bounded_text(0, MAX_DESCRIPTION_CHARS)
         .pattern(Some(text_rules::DESCRIPTION_PATTERN))
         .description(Some(
             "Lines of text, without control characters other than tabs, and without bidirectional \
@@ -125,11 +125,11 @@ pub(in crate::http) fn description() -> Object {
 }
 
 pub(in crate::http) fn cents() -> Object {
-    whole_number(0, MOST_CENTS).examples([8000]).build()
+    whole_number(0, MAX_PRICE_CENTS).examples([8000]).build()
 }
 
 pub(in crate::http) fn units() -> Object {
-    whole_number(1, MOST_UNITS.into()).examples([50]).build()
+    whole_number(1, MAX_UNITS.into()).examples([50]).build()
 }
 
 pub(in crate::http) fn moment() -> Object {
@@ -167,7 +167,7 @@ pub(in crate::http) fn payment_status() -> Object {
 
 /// Orders on a page.
 pub(in crate::http) fn page_size() -> Object {
-    whole_number(1, LONGEST_PAGE.into()).examples([20]).build()
+    whole_number(1, MAX_PAGE_SIZE.into()).examples([20]).build()
 }
 
 /// The header `Idempotency-Key`.

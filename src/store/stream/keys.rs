@@ -7,7 +7,7 @@ use super::{SaleStream, StoreError};
 use crate::domain::{IdempotencyKeyHash, TicketId, UserId};
 
 /// For so long it is kept.
-const KEPT: Duration = Duration::from_hours(24);
+const RETENTION: Duration = Duration::from_hours(24);
 
 impl SaleStream {
     /// The ticket that the user's earlier request with that key was given.
@@ -32,7 +32,7 @@ impl SaleStream {
         ticket: TicketId,
     ) -> Result<(), StoreError> {
         let mut set = redis::cmd("SET");
-        set.arg(name(user, key)).arg(ticket.to_string()).arg("EX").arg(KEPT.as_secs());
+        set.arg(name(user, key)).arg(ticket.to_string()).arg("EX").arg(RETENTION.as_secs());
         Ok(set.exec_async(&mut self.connection.clone()).await?)
     }
 }

@@ -8,7 +8,7 @@ use super::{QueuedOrder, StreamEntry, Unreadable};
 use crate::domain::{OrderId, TicketId, TicketState, VoucherId};
 
 /// The most bytes stored of an entry that cannot be read; they are ASCII.
-const LONGEST_TEXT: usize = 2000;
+const MAX_TEXT_BYTES: usize = 2000;
 
 /// `bought:5`, `sold_out`.
 pub(super) fn state_text(state: TicketState) -> String {
@@ -63,16 +63,16 @@ fn unreadable(voucher: VoucherId, fields: &[Vec<u8>]) -> Unreadable {
     let user = field(fields, "user").and_then(|text| text.parse().ok());
     let mut text = String::new();
     for field in fields {
-        if text.len() > LONGEST_TEXT {
+        if text.len() > MAX_TEXT_BYTES {
             break;
         }
         let separator = if text.is_empty() { "" } else { " " };
         // As much of it as is kept, so that a field of many megabytes is not spelt out first.
-        let beginning = &field[..field.len().min(LONGEST_TEXT)];
+        let beginning = &field[..field.len().min(MAX_TEXT_BYTES)];
         // Writing to a string cannot fail.
         let _always = write!(text, "{separator}\"{}\"", beginning.escape_ascii());
     }
-    text.truncate(LONGEST_TEXT);
+    text.truncate(MAX_TEXT_BYTES);
     Unreadable { text, names: ticket.zip(user) }
 }
 
@@ -121,7 +121,7 @@ mod tests {
         assert!(order.text.ends_with(r#""at" "5" "epoch" "3" "price" "8" "\xff""#), "{order:?}");
         let long = [b"9-0".to_vec(), vec![b'"'; 5_000_000], vec![0; 9]];
         let order = entry_of(VoucherId(78), &long).unwrap().order.unwrap_err();
-        assert_eq!(order.text.len(), LONGEST_TEXT);
+        assert_eq!(order.text.len(), MAX_TEXT_BYTES);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::counts::Counts;
 use super::faults::Faults;
 use super::pipe::{Effect, Item, Pipe};
 use super::rules::{Action, Claim, Language, Rules};
-use super::talk::{Answer, LONGEST, Talk, Unreadable};
+use super::talk::{Answer, MAX_ANSWER_BYTES, Talk, Unreadable};
 
 /// What all connections share.
 pub(super) struct World {
@@ -189,7 +189,7 @@ impl Connection {
                 self.understand_server(world, now + to_client);
             }
         }
-        if self.asked.len().max(self.answered.len()) > LONGEST {
+        if self.asked.len().max(self.answered.len()) > MAX_ANSWER_BYTES {
             self.talk.become_opaque();
         }
         if self.talk.is_opaque() {

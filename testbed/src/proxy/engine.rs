@@ -27,7 +27,7 @@ use super::rules::Rules;
 const MAX_CONNECTIONS: usize = 300;
 
 /// How long nothing at all may happen before the engine looks again.
-const IDLE: Duration = Duration::from_mins(1);
+const IDLE_INTERVAL: Duration = Duration::from_mins(1);
 
 pub(super) struct Engine {
     pub(super) world: World,
@@ -146,7 +146,7 @@ impl Engine {
     fn wait(&self, now: Instant) -> Duration {
         let faults = &self.world.faults;
         let due = self.connections.values().filter_map(|one| one.next_due(faults)).min();
-        due.map_or(IDLE, |due| due.saturating_duration_since(now))
+        due.map_or(IDLE_INTERVAL, |due| due.saturating_duration_since(now))
     }
 
     fn accept(&mut self, listener: &TcpListener) {

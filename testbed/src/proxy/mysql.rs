@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::mysql_answers::{Reader, Shape};
 use super::rules::{Claim, Language};
-use super::talk::{Answer, LONGEST, Protocol, Request, Unreadable};
+use super::talk::{Answer, MAX_ANSWER_BYTES, Protocol, Request, Unreadable};
 
 const HEADER: usize = 4;
 
@@ -96,7 +96,7 @@ impl Protocol for MySql {
         let length = HEADER + payload.len();
         let bytes = said[..length].to_vec();
         let pass = Answer { length, bytes, ..Answer::default() };
-        if self.kept.len() > LONGEST {
+        if self.kept.len() > MAX_ANSWER_BYTES {
             return Err(Unreadable);
         }
         if self.offered.is_none() {

@@ -11,7 +11,7 @@ const CURSOR_EXISTS: u16 = 0x0040;
 /// The longest packet that tells the end of rows where nothing else does.
 const EOF_LENGTH: usize = 9;
 /// The longest that does so as an OK packet does; a longer one is a row.
-const LONGEST: usize = 0xff_ffff;
+const MAX_END_PACKET_BYTES: usize = 0xff_ffff;
 
 /// What an answer is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,8 @@ impl Reader {
     }
 
     fn is_end(&self, first: u8, payload: &[u8]) -> bool {
-        first == END && payload.len() < if self.has_no_eof { LONGEST } else { EOF_LENGTH }
+        first == END
+            && payload.len() < if self.has_no_eof { MAX_END_PACKET_BYTES } else { EOF_LENGTH }
     }
 }
 

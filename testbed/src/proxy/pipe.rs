@@ -12,7 +12,7 @@ use super::rules::Claim;
 /// buffer anywhere on the way.
 const CAPACITY: usize = 1024 * 1024;
 /// What may lie between two looks at the clock, of which one says when a parcel has come.
-const LOOK: Duration = Duration::from_millis(1);
+const CLOCK_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(super) enum Item {
     Bytes(Vec<u8>),
@@ -136,7 +136,7 @@ impl Pipe {
                 }
                 Item::Bytes(bytes) => {
                     let (sent, length) = (self.sent, bytes.len());
-                    let took = front.came.elapsed() + LOOK;
+                    let took = front.came.elapsed() + CLOCK_INTERVAL;
                     let is_late = !way.latency.is_zero() && took >= way.latency;
                     match send(to, &bytes[sent..]) {
                         Ok(count) => {

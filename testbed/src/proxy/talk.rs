@@ -10,7 +10,7 @@ use super::rules::{Claim, Language};
 
 /// Bytes that may wait for the end of a command or an answer. It is more than tests need; beyond it
 /// a connection becomes opaque.
-pub(super) const LONGEST: usize = 8 * 1024 * 1024;
+pub(super) const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// What was read makes no sense in this protocol, or is too long.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What admins do with vouchers.
 
 use reqwest::Method;
-use seckill::domain::{MOST_STOCK, Role};
+use seckill::domain::{MAX_STOCK, Role};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use tokio::task::JoinSet;
@@ -116,7 +116,7 @@ async fn parallel_grants_stop_at_the_billion_and_the_others_name_the_field() {
     let id = service.voucher(1).await;
     let mut database = MySqlConnection::connect(&service.place.database_url).await.unwrap();
     for table in ["voucher_stock SET stock", "stock_grants SET units"] {
-        let sql = format!("UPDATE {table} = {} WHERE voucher_id = {id}", MOST_STOCK - ROOM);
+        let sql = format!("UPDATE {table} = {} WHERE voucher_id = {id}", MAX_STOCK - ROOM);
         database.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
     }
     let mut grants = JoinSet::new();
@@ -135,7 +135,7 @@ async fn parallel_grants_stop_at_the_billion_and_the_others_name_the_field() {
         assert!(detail.contains("1000000000"), "{detail}");
     }
     let audit = service.audit(&id).await;
-    assert_eq!((&audit["stock_left"], &audit["consistent"]), (&json!(MOST_STOCK), &json!(true)));
+    assert_eq!((&audit["stock_left"], &audit["consistent"]), (&json!(MAX_STOCK), &json!(true)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

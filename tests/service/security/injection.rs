@@ -99,7 +99,11 @@ async fn a_path_or_query_that_is_no_number_is_refused_unread() {
             let started = Instant::now();
             let answer = caller.refused(&format!("{path} {payload}"), request).await;
             assert_eq!(answer.status, 400, "{method} {template} {payload}: {}", answer.body);
-            assert!(started.elapsed() < PROMPT_WITHIN, "{template} {payload}: {:?}", started.elapsed());
+            assert!(
+                started.elapsed() < PROMPT_WITHIN,
+                "{template} {payload}: {:?}",
+                started.elapsed()
+            );
         }
     }
     assert_eq!(contents(&service.place).await, before);

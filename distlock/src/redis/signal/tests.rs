@@ -176,7 +176,9 @@ async fn a_server_that_is_away_costs_a_waiter_no_more_than_its_own_time() {
     server.act(|redis| redis.kill());
     let mut waiter = server.signals.subscribe("a");
     for _ in 0..3 {
-        timeout(ARRIVES_WITHIN, waiter.next(Duration::from_millis(50))).await.expect("it looks again");
+        timeout(ARRIVES_WITHIN, waiter.next(Duration::from_millis(50)))
+            .await
+            .expect("it looks again");
         assert!(!waiter.is_live());
     }
     server.act(|redis| redis.restart());

@@ -22,7 +22,7 @@ const MAX_MARKS: usize = 256;
 /// Holds that are kept, of the first requests that tell one: in some 50 MiB.
 const MAX_HOLDS: usize = 1_000_000;
 /// What stands for the names beyond.
-const OTHERS: &str = "(others)";
+const OTHER_NAMES: &str = "(others)";
 /// The code of a request whose end was not recorded.
 const NO_END_CODE: &str = "no end was recorded";
 
@@ -346,7 +346,7 @@ fn index_of(names: &mut Vec<String>, name: &str) -> u8 {
     let index = known.unwrap_or_else(|| {
         if names.len() < MAX_NAMES {
             let is_last = names.len() + 1 == MAX_NAMES;
-            names.push(if is_last { OTHERS.to_owned() } else { name.to_owned() });
+            names.push(if is_last { OTHER_NAMES.to_owned() } else { name.to_owned() });
         }
         names.len() - 1
     });

@@ -24,9 +24,9 @@ const QUEUE: usize = 65_536;
 /// Events that are encoded together.
 const BATCH: usize = 8192;
 /// How long the thread lets events gather, so that it need not be woken for each.
-const GATHER: Duration = Duration::from_millis(1);
+const GATHER_TIME: Duration = Duration::from_millis(1);
 /// zstd's fastest usual level: the load runs on the same machine.
-const LEVEL: i32 = 1;
+const ZSTD_LEVEL: i32 = 1;
 
 enum Message {
     Event(Event<'static>),
@@ -161,7 +161,7 @@ struct Writer {
 
 impl Writer {
     fn create(path: &Path, begin: &Begin, zero: Instant) -> io::Result<Self> {
-        let file = zstd::Encoder::new(BufWriter::new(File::create(path)?), LEVEL)?;
+        let file = zstd::Encoder::new(BufWriter::new(File::create(path)?), ZSTD_LEVEL)?;
         let (text, events, requests) = (Vec::new(), 0, 0);
         let mut writer = Self { file, zero, text, events, requests, failed: None };
         writer.add(&Event::Begin(begin.clone()))?;
@@ -194,7 +194,7 @@ impl Writer {
                 self.failed = self.write().err();
             }
             if gather {
-                std::thread::sleep(GATHER);
+                std::thread::sleep(GATHER_TIME);
             }
         }
     }
