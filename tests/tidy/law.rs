@@ -13,7 +13,7 @@ pub(crate) struct Law {
     pub(crate) keeps: Vec<Sample>,
 }
 
-/// Makes a test of every law, and the list of all laws.
+/// Makes a test of each law, and the list `all` of them.
 macro_rules! laws {
     ($($name:ident: $check:path,
         breaks: [$(($bad_path:expr, $bad:expr)),+ $(,)?],
@@ -25,7 +25,7 @@ macro_rules! laws {
             assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
         })+
 
-        fn all_laws() -> Vec<Law> {
+        pub(crate) fn all() -> Vec<Law> {
             vec![$(Law {
                 name: stringify!($name),
                 check: $check,
@@ -35,3 +35,5 @@ macro_rules! laws {
         }
     };
 }
+
+pub(crate) use laws;

@@ -1,0 +1,129 @@
+//! Laws of documents, names and prose.
+
+use crate::law::{Law, laws};
+use crate::{REPOSITORY, assets, docs, languages, links, words};
+
+laws! {
+    tests_that_the_pages_of_locks_and_faults_name_exist: docs::named_tests_exist,
+    breaks: [
+        ("docs/locks/a.md", "| a report | `redlock`: `a_test_that_nobody_wrote` |"),
+        ("docs/locks/a.md", "| a report | `redlock`: `of_it_a_b`; `tulips::a_test_that_is_gone` |"),
+        ("docs/locks/a.md", "| a report | `tulips`: all of it |"),
+        ("docs/faults.md", "| 1 | a fault | `redlock::a_test_that_nobody_wrote` |"),
+    ],
+    keeps: [("docs/locks/a.md", "| a report | `Guard::lost`; cannot be ours |\nIn `a_b_c_d`.")];
+
+    the_words_of_the_glossary_are_in_the_code: docs::terms_are_in_the_code,
+    breaks: [("docs/glossary.md", "| lock | exclusion | `Guard`, `Locks::gone` | x | x |")],
+    keeps: [("docs/glossary.md", "| lock | `exclusion` | - | `RLock` | x |")];
+
+    the_first_pages_are_short: docs::first_pages_are_short,
+    breaks: [
+        ("README.md", "x\n".repeat(201)),
+        ("docs/ARCHITECTURE.md", "x ".repeat(2501)),
+    ],
+    keeps: [("README.md", "x\n".repeat(200)), ("docs/a.md", "x ".repeat(2501))];
+
+    the_site_has_every_page: docs::site_has_every_page,
+    breaks: [("docs/locks/a.md", ""), ("docs/decisions/README.md", "")],
+    keeps: [("docs/SUMMARY.md", ""), ("docs/decisions/0001-a.md", ""), ("README.md", "")];
+
+    each_decision_says_when_and_why: docs::decisions_are_complete,
+    breaks: [
+        ("docs/decisions/0001-a.md", "Date: x\n## Context\n## Decision\n## Consequences"),
+        ("docs/decisions/0001-a.md", "## Context\n## Decision"),
+    ],
+    keeps: [("docs/decisions/README.md", "# Decisions")];
+
+    links_between_documents_lead_somewhere: links::links_resolve,
+    breaks: [
+        ("docs/a.md", "See [there](b.md)."),
+        ("docs/a.md", "# One\n[below](#two)"),
+        ("docs/a.md", "# One\n```\n# two\n```\n[below](a.md#two)"),
+        ("docs/a.md", "![a picture](../a.png)"),
+    ],
+    keeps: [
+        ("docs/a.md", "# One `b`: two\n# Two\n# Two\n[a](#one-b-two) [b](../docs/a.md#two-1)"),
+        ("docs/a.md", "<a id=\"here\"></a>[a](#here), `[b](c)`, [c](https://example.com/#d)"),
+        ("docs/a.md", "```\n[a](b.md)\n```"),
+    ];
+
+    pages_in_english_and_in_chinese_agree: languages::pairs_agree,
+    breaks: [
+        ("docs/locks/a.md", ""),
+        ("docs/zh/a.md", ""),
+        ("docs/locks/a.md", languages::sample("## 乙", "### 乙")),
+        ("docs/locks/a.md", languages::sample("- 一。\n", "")),
+        ("docs/locks/a.md", languages::sample("| a | 是 |\n", "")),
+        ("docs/locks/a.md", languages::sample("是", "否")),
+        ("docs/locks/a.md", languages::sample("2 ms", "3 ms")),
+        ("docs/locks/a.md", languages::sample("SET", "GET")),
+        ("docs/locks/a.md", languages::sample("make a", "make b")),
+        ("docs/locks/a.md", languages::sample("(#乙)", "(../../locks/a.md#b)")),
+        ("docs/locks/a.md", languages::sample("第二个持有者同时进入", "a second holder in")),
+        ("docs/locks/a.md", languages::sample("乙)。", "乙)。so a second holder is in")),
+        ("docs/locks/a.md", languages::sample("[English]", "\n\n\n[English]")),
+    ],
+    keeps: [("docs/locks/a.md", languages::sample("", "")), ("docs/a.md", "")];
+
+    pages_that_files_name_exist: links::named_pages_exist,
+    breaks: [
+        ("src/a.rs", "//! See docs/lost.md."),
+        ("Dockerfile", "# docs/lost.md; docs/a"),
+    ],
+    keeps: [("docs/a.md", "`docs/a.md`; mydocs/a"), ("tests/tidy.rs", "docs/lost.md")];
+
+    types_are_named_by_nouns: words::types_are_nouns,
+    breaks: [
+        ("newcomer/src/a.rs", "struct Held;"),
+        ("newcomer/src/a.rs", "enum Waiting {}"),
+        ("newcomer/src/a.rs", "#[cfg(test)] mod tests { trait Others {} }"),
+    ],
+    keeps: [("newcomer/src/a.rs", "struct HeldLock; struct Housekeeping; enum Seed {}")];
+
+    no_two_types_of_a_crate_share_a_name: words::types_have_no_twins,
+    breaks: [("newcomer/src/a.rs", "mod a { struct Place; } mod b { enum Place {} }")],
+    keeps: [("newcomer/src/a.rs", "mod a { struct Error; } mod b { struct Error; struct A; }")];
+
+    prose_names_and_counts: words::prose_is_precise,
+    breaks: [
+        ("newcomer/src/a.rs", "/// It waits, in vain,\n/// for an answer.\nfn f() {}"),
+        ("newcomer/a.lua", "-- Purpose: tell\n-- whoever waits"),
+        ("newcomer/a.md", "One of them\nis himself."),
+        ("newcomer/a.md", "| a | nobody's |"),
+        ("src/a.rs", "fn f() { say(\"whoever waits\") }"),
+    ],
+    keeps: [
+        ("newcomer/src/a.rs", "fn f() { say(nobody, \"x\") } // `nobody` is a name"),
+        ("newcomer/a.md", "```\nnobody\n```\nThe holder `whoever am i` waits."),
+    ];
+
+    sentences_have_at_most_30_words: words::sentences_are_short,
+    breaks: [
+        ("newcomer/src/a.rs", format!("//! {}\n//! {}.", "a ".repeat(20), "b ".repeat(11))),
+        ("newcomer/a.md", format!("- {}", "word ".repeat(31))),
+        ("newcomer/a.md", format!("一。{}`x`。", "字".repeat(80))),
+    ],
+    keeps: [
+        ("newcomer/src/a.rs", format!("//! {}.\n//!\n//! {}", "a ".repeat(20), "b ".repeat(20))),
+        ("newcomer/a.md", format!("- {}\n- {}", "word ".repeat(30), "word ".repeat(30))),
+        ("newcomer/a.md", format!("One `{}`. Two.", "x ".repeat(31))),
+        ("newcomer/a.md", format!("{0}`x y`。{0} Redis。", "字".repeat(79))),
+    ];
+
+    summaries_of_documentation_stand_alone: words::summaries_stand_alone,
+    breaks: [("newcomer/src/a.rs", "/// The same, later.\nfn f() {}")],
+    keeps: [("newcomer/src/a.rs", "/// Locks.\n///\n/// It waits.\nfn f() {}")];
+
+    metrics_have_units_and_descriptions: words::metrics_follow_the_conventions,
+    breaks: [
+        ("src/a.rs", "fn f() { counter!(\"seckill_orders\"); }"),
+        ("src/telemetry.rs", "fn f() { metrics::histogram!(\"seckill_order_time\") }"),
+        ("src/telemetry.rs", "fn f() { gauge!(\"seckill_places_total\") }"),
+    ],
+    keeps: [("src/telemetry.rs", "fn f() { gauge!(\"seckill_places\"); }")];
+
+    the_architecture_page_names_every_folder: assets::architecture_names_every_folder,
+    breaks: [("docs/ARCHITECTURE.md", ""), ("src/store/mod.rs", "")],
+    keeps: [("docs/ARCHITECTURE.md", "docs/ is this")];
+}
