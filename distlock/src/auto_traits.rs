@@ -86,7 +86,7 @@ mod redis {
 
 #[cfg(feature = "plants")]
 mod plants {
-    use crate::plant::RedisTokens;
+    use crate::injected_bug::RedisTokens;
 
     opaque_debug!(RedisTokens);
 }

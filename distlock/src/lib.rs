@@ -76,7 +76,7 @@
 //!   callers use), `inspector` and `composite_inspector` (locks seen from outside), `failpoint`
 //!   (where the laboratory makes processes fail);
 //! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`;
-//!   `plant` (feature `plants`) has locks with one deliberate bug each;
+//!   `injected_bug` (feature `plants`) has locks with one deliberate bug each;
 //! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -97,6 +97,8 @@ mod inspector;
 mod keyed;
 #[macro_use]
 mod kind;
+#[cfg(feature = "plants")]
+pub mod injected_bug;
 mod kinds;
 mod lease;
 mod local;
@@ -115,8 +117,6 @@ mod none;
 mod options;
 mod owner;
 mod ownership;
-#[cfg(feature = "plants")]
-pub mod plant;
 mod process_quantum;
 #[cfg(feature = "redis")]
 mod redis;
@@ -135,6 +135,8 @@ mod zookeeper;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(feature = "plants")]
+pub use crate::injected_bug::Plant;
 #[cfg(feature = "redis")]
 pub use crate::kinds::redis::{
     getset_timestamp::GetsetTimestamp,
@@ -146,8 +148,6 @@ pub use crate::kinds::redis::{
 };
 #[cfg(feature = "mysql")]
 pub use crate::mysql::MySqlServer;
-#[cfg(feature = "plants")]
-pub use crate::plant::Plant;
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     CountdownLatch, ExpirableSemaphore, Permit, Permits, RedisAddress, RedisConnection,

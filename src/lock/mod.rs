@@ -22,7 +22,7 @@ use anyhow::Context;
 use distlock::mysql::{MySqlTokens, ensure_schema};
 use distlock::{
     Backend, Backends, Fencing, LockKind, Locks, MySqlServer, RedisServer, ZooKeeperServer,
-    guarantees, locker, plant,
+    guarantees, injected_bug, locker,
 };
 
 use crate::config::{Address, LockServers, RedisArgs};
@@ -87,7 +87,7 @@ pub async fn open(spec: LockSpec, endpoints: LockEndpoints<'_>) -> anyhow::Resul
         Backend::Process => {}
     }
     let locks = Locks::new(match spec.plant.and_then(InjectedBug::lock_bug) {
-        Some(planted) => plant::locker(planted, &servers)?,
+        Some(planted) => injected_bug::locker(planted, &servers)?,
         None => locker(kind, &servers)?,
     });
     if !endpoints.more.redis.allow_eviction {
@@ -97,7 +97,7 @@ pub async fn open(spec: LockSpec, endpoints: LockEndpoints<'_>) -> anyhow::Resul
         return Ok(locks);
     }
     if let (Some(InjectedBug::TokenFromRedis), Some(server)) = (spec.plant, &servers.redis) {
-        return Ok(locks.with_token_issuer(Arc::new(plant::RedisTokens::new(server))));
+        return Ok(locks.with_token_issuer(Arc::new(injected_bug::RedisTokens::new(server))));
     }
     let server = endpoints
         .mysql()

@@ -1,6 +1,6 @@
 //! Deliberate bugs, to show that the laboratory catches them. Refused without `--lab`.
 //!
-//! Bugs of locks are those of `distlock::plant`, and chosen once, at the start. Where the other
+//! Bugs of locks are those of `distlock::injected_bug`, and chosen once, at the start. Where the other
 //! bugs act, the code names them: search for the variant. Without an injected bug each place costs
 //! a comparison, or nothing.
 

@@ -6,6 +6,8 @@ mod countdown_latch;
 mod expirable_semaphore;
 pub(crate) mod holds;
 pub(crate) mod idempotent_call;
+#[cfg(feature = "plants")]
+pub(crate) mod injected_bug;
 mod inspect;
 pub(crate) mod inspector;
 pub(crate) mod key_form;
@@ -13,8 +15,6 @@ pub(crate) mod keys;
 pub(crate) mod one_key;
 mod permit_renewer;
 mod permits;
-#[cfg(feature = "plants")]
-pub(crate) mod plant;
 pub(crate) mod renew;
 pub(crate) mod replication;
 pub(crate) mod scan;

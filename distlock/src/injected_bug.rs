@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-pub use crate::redis::plant::{Plant, RedisTokens};
-use crate::redis::plant::{hasty_redlock, on_one_server};
+pub use crate::redis::injected_bug::{Plant, RedisTokens};
+use crate::redis::injected_bug::{hasty_redlock, on_one_server};
 use crate::{Backends, LockError, Locker};
 
 /// The mechanism of [`Plant::kind`] with the bug.
