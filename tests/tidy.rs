@@ -31,6 +31,8 @@ mod prose;
 mod rust;
 #[path = "tidy/style.rs"]
 mod style;
+#[path = "tidy/test_names.rs"]
+mod test_names;
 #[path = "tidy/tree.rs"]
 mod tree;
 #[path = "tidy/words.rs"]

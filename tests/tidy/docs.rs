@@ -1,5 +1,6 @@
 //! What documents say of the tests.
 
+use crate::style::LAWS;
 use crate::tree::{File, Tree, has_extension};
 
 /// The pages that name the test of each flaw and of each report, and that of each fault.
@@ -17,6 +18,37 @@ const GLOSSARY: &str = "docs/glossary.md";
 const GLOSSARY_CODE: usize = 3;
 /// A name with so many underscores is a sentence, which only tests are called by.
 const SENTENCE: usize = 3;
+
+/// A quoted name with this many underscores is a test, except those of metrics and settings.
+const LONG_SENTENCE: usize = 5;
+const METRICS: [&str; 4] = ["seckill_", "distlock_", "haproxy_", "innodb_"];
+
+/// Every test that a page, or a comment in Rust, quotes is there.
+pub(crate) fn quoted_tests_exist(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in tree.ending(&[".md", ".rs"]).filter(|file| !file.under(&LAWS)) {
+        let mut in_fence = false;
+        for (line, text) in file.lines() {
+            in_fence ^= text.trim_start().starts_with("```");
+            if in_fence || (file.is_rust() && !text.trim_start().starts_with("//")) {
+                continue;
+            }
+            for code in text.split('`').skip(1).step_by(2) {
+                let (place, test) = match code.split_once("::") {
+                    Some((place, test)) if is_name(place) && is_sentence(test) => {
+                        (Some(place), test)
+                    }
+                    _ if is_long_sentence(code) => (None, code),
+                    _ => continue,
+                };
+                if !tree.files.iter().any(|file| holds(file, place, test)) {
+                    found.push(file.at(line, &format!("there is no test `{code}`")));
+                }
+            }
+        }
+    }
+    found
+}
 
 /// Every test that the pages name is there, and in the file that it names.
 pub(crate) fn named_tests_exist(tree: &Tree) -> Vec<String> {
@@ -149,6 +181,11 @@ fn is_name(code: &str) -> bool {
 
 fn is_sentence(code: &str) -> bool {
     is_name(code) && code.matches('_').count() >= SENTENCE
+}
+
+fn is_long_sentence(code: &str) -> bool {
+    let is_metric = METRICS.iter().any(|prefix| code.starts_with(prefix));
+    is_name(code) && code.matches('_').count() >= LONG_SENTENCE && !is_metric
 }
 
 /// Whether the file is in that place and has a function, or a check of a suite, of that name.

@@ -1,7 +1,7 @@
 //! Laws of documents, names and prose.
 
 use crate::law::{Law, laws};
-use crate::{REPOSITORY, assets, docs, languages, links, words};
+use crate::{REPOSITORY, assets, docs, languages, links, test_names, words};
 
 laws! {
     tests_that_the_pages_of_locks_and_faults_name_exist: docs::named_tests_exist,
@@ -12,6 +12,18 @@ laws! {
         ("docs/faults.md", "| 1 | a fault | `redlock::a_test_that_nobody_wrote` |"),
     ],
     keeps: [("docs/locks/a.md", "| a report | `Guard::lost`; cannot be ours |\nIn `a_b_c_d`.")];
+
+    tests_that_documents_quote_exist: docs::quoted_tests_exist,
+    breaks: [
+        ("docs/a.md", "Tested (`a_lost_lock_is_lost`): `locks::a_lost_lock_is_lost`."),
+        ("SECURITY.md", "```\n```\n`a_test_of_five_words_or_more`"),
+        ("src/a.rs", "//! Tests: `a_test_of_five_words_or_more`\n#[test]\nfn a_b_c() {}"),
+    ],
+    keeps: [
+        ("docs/a.md", "```\n`a_test_of_five_words_or_more`\n```\n`seckill_a_b_c_d_e_total`"),
+        ("src/a.rs", "//! Tests: `a_test_of_five_words_or_more`\n#[test]\n\
+            fn a_test_of_five_words_or_more() {}"),
+    ];
 
     the_words_of_the_glossary_are_in_the_code: docs::terms_are_in_the_code,
     breaks: [("docs/glossary.md", "| lock | exclusion | `Guard`, `Locks::gone` | x | x |")],
@@ -28,14 +40,14 @@ laws! {
     breaks: [("docs/locks/a.md", ""), ("docs/decisions/README.md", "")],
     keeps: [("docs/SUMMARY.md", ""), ("docs/decisions/0001-a.md", ""), ("README.md", "")];
 
-    each_decision_says_when_and_why: docs::decisions_are_complete,
+    each_decision_has_its_date_and_its_parts: docs::decisions_are_complete,
     breaks: [
         ("docs/decisions/0001-a.md", "Date: x\n## Context\n## Decision\n## Consequences"),
         ("docs/decisions/0001-a.md", "## Context\n## Decision"),
     ],
     keeps: [("docs/decisions/README.md", "# Decisions")];
 
-    links_between_documents_lead_somewhere: links::links_resolve,
+    links_between_documents_resolve: links::links_resolve,
     breaks: [
         ("docs/a.md", "See [there](b.md)."),
         ("docs/a.md", "# One\n[below](#two)"),
@@ -73,6 +85,25 @@ laws! {
     ],
     keeps: [("docs/a.md", "`docs/a.md`; mydocs/a"), ("tests/tidy.rs", "docs/lost.md")];
 
+    tests_are_named_by_sentences: test_names::are_sentences,
+    breaks: [
+        ("tests/buy.rs", "#[test]\nfn buying() {}"),
+        ("src/a.rs", "mod tests { fn a() {} #[tokio::test] async fn it_works() {} }"),
+    ],
+    keeps: [("tests/buy.rs", "fn helper() {}\n#[test]\nfn no_user_buys_twice() {}")];
+
+    tests_are_named_in_the_codes_own_words: test_names::are_precise,
+    breaks: [
+        ("tests/buy.rs", "#[test]\nfn nobody_buys_twice() {}"),
+        ("src/a.rs", "#[cfg(test)]\nmod tests { #[tokio::test] async fn a_loss_is_told() {} }"),
+        ("conformance/tests/a.rs", "const A: Check = Check { name: \"a_waiter_is_let_in\", f };"),
+        ("tests/tidy/a.rs", "laws! { kinds_are_told_apart: layers::kinds, breaks: [] }"),
+    ],
+    keeps: [
+        ("tests/buy.rs", "fn told() {}\n#[test]\nfn whole_units_are_sold() {}"),
+        ("src/a.rs", "fn f() { g(A { name: \"who_is_told\" }) }"),
+    ];
+
     types_are_named_by_nouns: words::types_are_nouns,
     breaks: [
         ("newcomer/src/a.rs", "struct Held;"),
@@ -92,10 +123,14 @@ laws! {
         ("newcomer/a.md", "One of them\nis himself."),
         ("newcomer/a.md", "| a | nobody's |"),
         ("src/a.rs", "fn f() { say(\"whoever waits\") }"),
+        ("newcomer/src/a.rs", "/// ```\n/// f(); // nobody waits\n/// ```\nfn f() {}"),
+        ("newcomer/src/a.rs", "//! ```no_run\n//! // For whoever\n//! # use a;\n//! ```"),
+        ("newcomer/a.md", "```sh\n# Waits for\n# whoever holds it.\nrun\n```"),
     ],
     keeps: [
         ("newcomer/src/a.rs", "fn f() { say(nobody, \"x\") } // `nobody` is a name"),
         ("newcomer/a.md", "```\nnobody\n```\nThe holder `whoever am i` waits."),
+        ("newcomer/a.md", "```sh\nsu nobody # as root\n```\n```rust\nnobody();\n```"),
     ];
 
     sentences_have_at_most_30_words: words::sentences_are_short,

@@ -28,13 +28,6 @@ laws! {
     breaks: [("src/a.rs", "fn f<F: Fn(u8, u8) -> u8>(&self, a: F, b: u8, c: u8, d: u8, e: u8) {}")],
     keeps: [("src/a.rs", "fn f(a: HashMap<u8, u8>, b: (u8, u8), c: u8, d: u8, e: u8,) {}")];
 
-    tests_are_named_by_sentences: style::test_names_are_sentences,
-    breaks: [
-        ("tests/buy.rs", "#[test]\nfn buying() {}"),
-        ("src/a.rs", "mod tests { fn a() {} #[tokio::test] async fn it_works() {} }"),
-    ],
-    keeps: [("tests/buy.rs", "fn helper() {}\n#[test]\nfn nobody_buys_twice() {}")];
-
     nothing_is_unfinished_or_ignored: style::nothing_is_unfinished,
     breaks: [
         ("src/a.rs", "fn f() { todo!() }"),
@@ -82,7 +75,7 @@ laws! {
     breaks: [("migrations/first.sql", ""), ("migrations/0001_users.sql", "")],
     keeps: [];
 
-    every_file_of_others_says_where_it_comes_from: assets::vendored_files_have_a_source,
+    every_vendored_file_names_its_source: assets::vendored_files_have_a_source,
     breaks: [("static/vendor/plot.js", "x")],
     keeps: [("static/plot.js", "x"), ("static/vendor/LICENSE", "MIT")];
 

@@ -23,7 +23,7 @@ laws! {
         ("distlock/Cargo.toml", "[dev-dependencies]\ntestbed.workspace = true"),
     ];
 
-    layers_know_only_those_below_them: layers::layers_look_down,
+    layers_depend_only_on_lower_ones: layers::layers_look_down,
     breaks: [
         ("src/domain/order.rs", "use crate::store::orders;"),
         ("src/store/mod.rs", "use crate::{domain::Id, sale::{Receipt}};"),
@@ -63,7 +63,7 @@ laws! {
     ],
     keeps: [("src/domain/order.rs", "/// Like `tokio::time`.\nuse time::OffsetDateTime;")];
 
-    sql_stands_only_where_the_database_is_spoken_to: layers::sql,
+    sql_is_only_in_the_store_and_in_the_locks_of_mysql: layers::sql,
     breaks: [
         ("src/http/orders.rs", "const Q: &str = \"SELECT id FROM orders\";"),
         ("src/sale/single.rs", "fn f() { run(r#\"update x; UPDATE t SET a = 1\"#) }"),
@@ -75,7 +75,7 @@ laws! {
         ("src/http/orders.rs", "#[cfg(test)]\nmod tests { const Q: &str = \"SELECT 1\"; }"),
     ];
 
-    redis_stands_only_where_redis_is_spoken_to: layers::redis,
+    redis_is_used_only_by_the_store_and_the_lock_library: layers::redis,
     breaks: [
         ("src/app.rs", "use redis::Client;"),
         ("distlock/src/local.rs", "fn f() { redis::cmd(\"GET\"); }"),
@@ -85,11 +85,11 @@ laws! {
         ("distlock/src/kinds.rs", "use crate::redis::lua_release;"),
     ];
 
-    axum_stands_only_in_http_and_the_root: layers::axum,
+    axum_is_used_only_in_http_and_the_root: layers::axum,
     breaks: [("src/sale/mod.rs", "use axum::Json;")],
     keeps: [("src/http/mod.rs", "use axum::Json;")];
 
-    status_codes_stand_only_in_the_table_of_errors: layers::status_codes,
+    status_codes_are_used_only_in_the_table_of_errors: layers::status_codes,
     breaks: [("src/http/orders.rs", "fn f() -> StatusCode { StatusCode::CREATED }")],
     keeps: [
         ("src/http/error.rs", "fn f() -> StatusCode { StatusCode::CREATED }"),
@@ -132,7 +132,7 @@ laws! {
         "fn f() { match k { W::Single(_) => 1, W::Grouped(n) => n } }"
     )];
 
-    lock_kinds_are_told_apart_only_in_the_registry: layers::kinds,
+    lock_kinds_are_matched_only_in_the_registry: layers::kinds,
     breaks: [
         ("src/sale/mod.rs", "fn f() { match k { LockKind::Local => 1, x => 2 } }"),
         ("src/config.rs", "fn f() { if self.lock == LockKind::None { g() } }"),

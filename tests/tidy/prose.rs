@@ -42,13 +42,29 @@ const COMMENTS: [(&str, &[&str]); 7] = [
     ("Makefile", &["#"]),
 ];
 
+/// What begins a comment inside a block of code, by the language after its fence. Documentation of
+/// Rust has blocks of Rust without a language, or with attributes of rustdoc.
+const BLOCK_COMMENTS: [(&str, &str); 11] = [
+    ("rust", "//"),
+    ("no_run", "//"),
+    ("js", "//"),
+    ("java", "//"),
+    ("sql", "--"),
+    ("lua", "--"),
+    ("sh", "#"),
+    ("bash", "#"),
+    ("toml", "#"),
+    ("yaml", "#"),
+    ("dockerfile", "#"),
+];
+
 /// What ends a sentence in Chinese.
 const ENDS: [char; 3] = ['。', '！', '？'];
 
 /// Lines of a script's header: each begins a list, whose items end in semicolons.
 const SCRIPT_HEADERS: [&str; 4] = ["Purpose:", "KEYS", "ARGV", "Returns:"];
 
-/// The sentences of a page, or of a source file's comments.
+/// The sentences of a page, or of a source file's comments. Comments inside blocks of code count.
 pub(crate) fn sentences(file: &File) -> Vec<Sentence> {
     if has_extension(&file.path, "md") {
         return split(&page_paragraphs(file));
@@ -60,13 +76,16 @@ pub(crate) fn sentences(file: &File) -> Vec<Sentence> {
 type Paragraph = Vec<(usize, String)>;
 
 fn page_paragraphs(file: &File) -> Vec<Paragraph> {
-    let (mut paragraphs, mut current, mut in_fence) = (Vec::new(), Paragraph::new(), false);
+    let (mut paragraphs, mut current) = (Vec::new(), Paragraph::new());
+    let mut fence: Option<Option<&str>> = None;
     for (line, text) in file.lines() {
         let text = text.trim();
         if text.starts_with("```") || text.starts_with("~~~") {
-            in_fence = !in_fence;
+            fence = fence.is_none().then(|| block_comment(text.trim_start_matches(['`', '~'])));
             paragraphs.push(std::mem::take(&mut current));
-        } else if in_fence || text.is_empty() || text.starts_with('<') {
+        } else if let Some(mark) = fence {
+            push_code(&mut paragraphs, &mut current, (line, text), mark);
+        } else if text.is_empty() || text.starts_with('<') {
             paragraphs.push(std::mem::take(&mut current));
         } else if text.starts_with('|') || text.starts_with('#') {
             paragraphs.push(std::mem::take(&mut current));
@@ -81,28 +100,55 @@ fn page_paragraphs(file: &File) -> Vec<Paragraph> {
 
 fn comment_paragraphs(file: &File, marks: &[&'static str]) -> Vec<Paragraph> {
     let (mut paragraphs, mut current) = (Vec::new(), Paragraph::new());
-    let (mut last_mark, mut in_fence) = ("", false);
+    let mut last_mark = "";
+    let mut fence: Option<Option<&str>> = None;
     for (line, text) in file.lines() {
         let mark = marks.iter().find(|mark| text.trim_start().starts_with(**mark));
         let Some(mark) = mark else {
             paragraphs.push(std::mem::take(&mut current));
-            in_fence = false;
+            fence = None;
             continue;
         };
         let text = text.trim_start()[mark.len()..].trim();
-        if text.starts_with("```") {
-            in_fence = !in_fence;
-        }
-        if *mark != last_mark || text.is_empty() || text.starts_with("```") || in_fence {
+        if *mark != last_mark || text.is_empty() || text.starts_with("```") {
             paragraphs.push(std::mem::take(&mut current));
         }
         last_mark = mark;
-        if !(text.is_empty() || text.starts_with("```") || in_fence) {
+        if let Some(language) = text.strip_prefix("```") {
+            let language = if language.is_empty() { "rust" } else { language };
+            fence = fence.is_none().then(|| block_comment(language));
+        } else if let Some(mark) = fence {
+            push_code(&mut paragraphs, &mut current, (line, text), mark);
+        } else if !text.is_empty() {
             push_line(&mut paragraphs, &mut current, (line, text));
         }
     }
     paragraphs.push(current);
     paragraphs
+}
+
+fn block_comment(language: &str) -> Option<&'static str> {
+    let language = language.split([',', ' ']).next();
+    BLOCK_COMMENTS.iter().find(|(name, _)| Some(*name) == language).map(|(_, mark)| *mark)
+}
+
+/// A line of a block of code: lines that are comments make paragraphs, and a comment behind code is
+/// a paragraph of its own.
+fn push_code(
+    paragraphs: &mut Vec<Paragraph>,
+    current: &mut Paragraph,
+    (line, text): (usize, &str),
+    mark: Option<&str>,
+) {
+    let Some(mark) = mark else { return };
+    if let Some(comment) = text.strip_prefix(mark) {
+        current.push((line, spaced(comment.trim_start_matches(['/', '!', '#']))));
+        return;
+    }
+    paragraphs.push(std::mem::take(current));
+    if let Some((_, comment)) = text.split_once(&format!(" {mark} ")) {
+        paragraphs.push(vec![(line, spaced(comment))]);
+    }
 }
 
 /// An item of a list, a heading and a row of a table each begin a paragraph.
