@@ -17,7 +17,7 @@ build-demo := cargo build -p seckill -p loadtest --bins --profile demo --locked
 build-release := cargo build -p seckill -p loadtest --bins --release --locked
 
 # Of the lock library: each by itself, and those that meet in no other build.
-features := none redis mysql zookeeper plants failpoints mysql,zookeeper,failpoints
+features := none redis mysql zookeeper injected-bugs failpoints mysql,zookeeper,failpoints
 
 # Most tests wait for servers and for leases, not for a processor.
 export RUST_TEST_THREADS ?= 4
@@ -25,7 +25,8 @@ export RUST_TEST_THREADS ?= 4
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak demo-soak plants kill-rounds up ready demo-programs test \
+.PHONY: help demo compare soak demo-soak inject-bugs plants kill-rounds up ready demo-programs \
+  test \
   test-quick test-times test-mysql interop interop-short peers fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
@@ -44,23 +45,26 @@ compare: ready ## Compare locks without faults; report in target/report/
 	mkdir -p $(report)
 	target/demo/loadtest compare --report-dir $(report) $(ARGS)
 
-# What is finished is remembered: a soak that was interrupted goes on where it was.
-soak: install-servers kill-rounds ## Run the kill rounds, every cell and all planted bugs, for hours
+# Finished cells are remembered: an interrupted soak continues where it was.
+soak: install-servers kill-rounds ## Run kill rounds, all cells and injected bugs, for hours
 	$(build-release)
 	mkdir -p $(report)
 	target/release/loadtest matrix --full --resume $(report)/soak.jsonl --report-dir $(report) $(ARGS)
 
-# 100 stories take an hour and a half; N=10 COMPARE=0 SMOKE=0 PLANTS=0 is a short form.
+# 100 stories take an hour and a half; N=10 COMPARE=0 SMOKE=0 BUG_SEEDS=0 is a short form.
 N ?= 100
 demo-soak: install-servers ## Run story, comparison, smoke and bugs again and again, busy
 	$(build-release)
 	STORY=$(N) loadtest/demo_soak.sh $(report)/soak
 
-plants: ready ## Plant known bugs in the service and see each of them caught
+inject-bugs: ready ## Inject known bugs into the service and see each of them caught
 	mkdir -p $(report)
-	target/demo/loadtest inject-bugs --json $(report)/plants.json $(ARGS)
+	target/demo/loadtest inject-bugs --json $(report)/injected-bugs.json $(ARGS)
 
-# For the writer grouped and for the path queued, one after the other.
+# The former name of inject-bugs.
+plants: inject-bugs
+
+# For the writer grouped and for the mode queued, one after the other.
 KILL_ROUNDS ?= 200
 kill-rounds: install-servers dev-binaries ## Kill replicas at random moments, 200 rounds of each way
 	KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked -p seckill --test service kill:: \

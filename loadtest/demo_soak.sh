@@ -7,7 +7,7 @@
 # - STORY: runs of `matrix --story`, with seeds from FIRST on (default 100).
 # - COMPARE: runs of `compare` (default 30).
 # - SMOKE: runs of `matrix --smoke`, with seeds from FIRST on (default 10).
-# - PLANTS: seeds of `inject-bugs`, each of which must catch every injected bug (default 3).
+# - BUG_SEEDS: seeds of `inject-bugs`, each of which must catch every injected bug (default 3).
 # - BUSY: processes that spin meanwhile (default 4).
 #
 # A red run leaves its report and its output in FOLDER. The summary counts surprises and invalid
@@ -17,7 +17,8 @@
 set -u
 folder=${1:?the folder for reports is missing}
 first_seed=${FIRST:-1} story=${STORY:-100} compare=${COMPARE:-30} smoke=${SMOKE:-10}
-plants=${PLANTS:-3} busy=${BUSY:-4}
+# PLANTS is the former name of BUG_SEEDS.
+bug_seeds=${BUG_SEEDS:-${PLANTS:-3}} busy=${BUSY:-4}
 loadtest=${LOADTEST:-target/release/loadtest}
 # No run takes longer, and no spinning process outlives all of them.
 longest_run_s=1800 longest_s=86400
@@ -63,7 +64,8 @@ done
 for seed in $(seq "$first_seed" $((first_seed + smoke - 1))); do
     run "smoke-$seed" matrix --smoke --seed "$seed" --report-dir "$folder/smoke-$seed"
 done
-[ "$plants" = 0 ] || run plants inject-bugs --seeds "$plants" --json "$folder/plants.json"
+[ "$bug_seeds" = 0 ] ||
+    run inject-bugs inject-bugs --seeds "$bug_seeds" --json "$folder/injected-bugs.json"
 
 echo
 [ ${#red[@]} = 0 ] || printf '%s\n' "${red[@]}"

@@ -251,7 +251,7 @@ async fn locks(config: &Serve, servers: &Servers) -> anyhow::Result<Locks> {
         kind: config.lock,
         lease: config.lease(),
         fenced: config.laboratory.fenced,
-        plant: config.laboratory.inject_bug,
+        injected_bug: config.laboratory.inject_bug,
     };
     let opened = lock::open(spec, endpoints).await;
     opened.with_context(|| format!("cannot make the lock {}", config.lock))
@@ -278,7 +278,7 @@ async fn housekeeping(
         kind: LockKind::Redisson,
         lease: LockOptions::WATCHDOG_LEASE,
         fenced: false,
-        plant: None,
+        injected_bug: None,
     };
     let endpoints = LockEndpoints {
         redis: Some(servers.redis.clone()),

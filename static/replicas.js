@@ -8,7 +8,7 @@ const SHOWN = 8;
 const TONES = 6; // as many as style.css has colours for
 
 const tones = new Map(); // replica -> tone, in order of appearance
-let mode = ''; // in the last answer that told it
+let mode = ''; // in the last answer that had it
 
 export function init() {
   onAnswer((answer) => {
@@ -24,7 +24,7 @@ export function init() {
 // Shows the mode in `X-Lab`, which no real sale must have.
 function drawMode() {
   byId('lab').hidden = mode === '';
-  if (mode) byId('lab').textContent = t(/lab|plant/.test(mode) ? 'foot.lab' : 'foot.dev');
+  if (mode) byId('lab').textContent = t(/lab/.test(mode) ? 'foot.lab' : 'foot.dev');
 }
 
 function chip({ replica, status, ms, method, path, failure }) {

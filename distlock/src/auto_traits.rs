@@ -84,8 +84,8 @@ mod redis {
     );
 }
 
-#[cfg(feature = "plants")]
-mod plants {
+#[cfg(feature = "injected-bugs")]
+mod injected_bugs {
     use crate::injected_bug::RedisTokens;
 
     opaque_debug!(RedisTokens);

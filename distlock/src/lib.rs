@@ -15,7 +15,7 @@
 //! let lease = locks.guarantees().lease(Duration::from_secs(30));
 //! let options = LockOptions::new(Duration::from_millis(200), lease);
 //!
-//! // One: a scope. The work is told if the lock is lost; what it did then comes back as an error.
+//! // One: a scope. The work sees whether the lock is lost; then the call returns an error.
 //! let steps = locks.scope(&name, &options, async |loss| {
 //!     let mut steps = 0;
 //!     while steps < 3 && !loss.is_lost() {
@@ -29,11 +29,11 @@
 //! let guard = locks.lock(&name, &options).await?;
 //! assert!(!guard.is_lost());
 //!
-//! // Three: try. The first caller does the work, all others go on at once.
+//! // Three: try. The first caller does the work, all others continue at once.
 //! assert!(locks.try_lock(&name, lease).await?.is_none(), "the guard has it");
 //! guard.release().await?;
 //!
-//! // Releases of dropped guards go on in the background: before a process ends, wait for them.
+//! // Releases of dropped guards run in the background: before a process ends, wait for them.
 //! locks.flush().await;
 //! # Ok(()) }
 //! ```
@@ -53,7 +53,7 @@
 //! - [`Locker`], one per mechanism, begins an [`Acquisition`]. Each attempt of it returns a hold,
 //!   or `None` with the time of the next attempt ([`WakeStrategy`]);
 //! - [`Hold`], one per held lock: it knows its validity time and how it is released;
-//! - [`Guard`], what callers get from [`Locks::lock`]: owns a hold, tells of its loss, releases it.
+//! - [`Guard`], what callers get from [`Locks::lock`]: owns a hold, signals its loss, releases it.
 //!
 //! A mechanism is one file and one row in `kinds`. Waiting, the queue inside the process,
 //! cancellation, loss and release are written once, in [`Locks`] and [`Guard`]. The kind `local`
@@ -76,7 +76,7 @@
 //!   callers use), `inspector` and `composite_inspector` (locks seen from outside), `failpoint`
 //!   (where the laboratory makes processes fail);
 //! - the mechanisms: `none`, `local`, `multi` with `multi_hold`, `redis`, `mysql`, `zookeeper`;
-//!   `injected_bug` (feature `plants`) has locks with one deliberate bug each;
+//!   `injected_bug` (feature `injected-bugs`) has locks with one deliberate bug each;
 //! - `synchronizer`: names of the types that are no locks, semaphores and a latch, in `redis`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -97,7 +97,7 @@ mod inspector;
 mod keyed;
 #[macro_use]
 mod kind;
-#[cfg(feature = "plants")]
+#[cfg(feature = "injected-bugs")]
 pub mod injected_bug;
 mod kinds;
 mod lease;
@@ -135,8 +135,8 @@ mod zookeeper;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-#[cfg(feature = "plants")]
-pub use crate::injected_bug::Plant;
+#[cfg(feature = "injected-bugs")]
+pub use crate::injected_bug::InjectedBug;
 #[cfg(feature = "redis")]
 pub use crate::kinds::redis::{
     getset_timestamp::GetsetTimestamp,

@@ -42,6 +42,6 @@ pub(super) async fn connect_inspector(
     kind: LockKind,
     addresses: &LockAddresses,
 ) -> Result<Locks, Failure> {
-    let spec = LockSpec { kind, lease: INSPECTOR_SESSION, fenced: false, plant: None };
+    let spec = LockSpec { kind, lease: INSPECTOR_SESSION, fenced: false, injected_bug: None };
     connect(spec, addresses, false).await
 }

@@ -49,7 +49,7 @@ async fn free_holders(config: &LockFree) -> Result<u8, Failure> {
         freed += u32::from(free_one(config, &locks, holder).await?);
     }
     if freed == 0 {
-        let sentence = format!("{name}: its holder has gone meanwhile; nothing was freed");
+        let sentence = format!("{name}: its holder ended meanwhile; nothing was freed");
         return Err(Failure::new(NOTHING_FREED, sentence));
     }
     Ok(0)
@@ -67,7 +67,7 @@ fn risk(of: &Guarantees) -> &'static str {
              next holder until then"
         }
         (_, RenewalKind::No | RenewalKind::NotApplicable) => {
-            "If it still works, it is not told, and works beside the next holder to its end"
+            "If it still works, it does not notice, and works beside the next holder to its end"
         }
     }
 }

@@ -1,8 +1,9 @@
 //! `seckill lock ls`: the locks that are held, of one kind or of all.
 //!
-//! Kinds whose keys have one form cannot be told apart on the server. With `all` they are read once
-//! and share a row. A key that is no lock of one form may be one of another: it is damaged only if
-//! no form fits. Kinds that fail leave the list incomplete: the others are printed all the same.
+//! Kinds whose keys have one form cannot be distinguished on the server. With `all` they are read
+//! once and share a row. A key that is no lock of one form may be one of another: it is damaged
+//! only if no form fits. Kinds that fail leave the list incomplete: the others are printed all the
+//! same.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};

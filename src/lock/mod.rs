@@ -45,7 +45,7 @@ pub struct LockSpec {
     /// Whether holds must be able to carry a fencing token.
     pub fenced: bool,
     /// A deliberate bug (laboratory).
-    pub plant: Option<InjectedBug>,
+    pub injected_bug: Option<InjectedBug>,
 }
 
 /// The servers that locks can use.
@@ -86,8 +86,8 @@ pub async fn open(spec: LockSpec, endpoints: LockEndpoints<'_>) -> anyhow::Resul
         Backend::ZooKeeper => servers.zookeeper = endpoints.zookeeper(spec.lease).await?,
         Backend::Process => {}
     }
-    let locks = Locks::new(match spec.plant.and_then(InjectedBug::lock_bug) {
-        Some(planted) => injected_bug::locker(planted, &servers)?,
+    let locks = Locks::new(match spec.injected_bug.and_then(InjectedBug::lock_bug) {
+        Some(bug) => injected_bug::locker(bug, &servers)?,
         None => locker(kind, &servers)?,
     });
     if !endpoints.more.redis.allow_eviction {
@@ -96,7 +96,7 @@ pub async fn open(spec: LockSpec, endpoints: LockEndpoints<'_>) -> anyhow::Resul
     if !spec.fenced || guarantees(kind).fencing != Fencing::Optional {
         return Ok(locks);
     }
-    if let (Some(InjectedBug::TokenFromRedis), Some(server)) = (spec.plant, &servers.redis) {
+    if let (Some(InjectedBug::TokenFromRedis), Some(server)) = (spec.injected_bug, &servers.redis) {
         return Ok(locks.with_token_issuer(Arc::new(injected_bug::RedisTokens::new(server))));
     }
     let server = endpoints

@@ -84,7 +84,7 @@ fn code_of(signal: Signal) -> u8 {
 
 async fn open_locks(config: &LockRun) -> Result<Locks, Failure> {
     let (kind, lease, fenced) = (config.kind, config.lease, config.token);
-    let spec = LockSpec { kind, lease, fenced, plant: None };
+    let spec = LockSpec { kind, lease, fenced, injected_bug: None };
     // A lock that belongs to a session of the server needs no table.
     let make_tables = config.token || guarantees(kind).hold != HoldKind::Session;
     connect(spec, &config.addresses, make_tables).await

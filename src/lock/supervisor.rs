@@ -86,7 +86,7 @@ impl LockSupervisor {
         }
     }
 
-    /// The validity time as of now; `None` if the server says that the lock is gone.
+    /// The validity time as of now; `None` if the server says that the lock is not held.
     fn validity(&self) -> Option<Validity> {
         match &self.transaction {
             Some(keep_alive) => *keep_alive.validity.borrow(),

@@ -1,4 +1,4 @@
-//! `seckill lock ls --watch`: the list, read anew every second until SIGINT or SIGTERM.
+//! `seckill lock ls --watch`: the list, read again every second until SIGINT or SIGTERM.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;

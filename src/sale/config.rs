@@ -67,7 +67,7 @@ pub struct BatchLimits {
 pub enum OnLost {
     /// Roll back.
     Stop,
-    /// Go on and release in the end, as naive code does.
+    /// Continue, and release at the end, as naive code does.
     Ignore,
 }
 
@@ -114,7 +114,7 @@ impl SaleConfig {
         let sound = self
             .injected_bug
             .or(self.control_bug)
-            .is_none_or(|plant| plant == InjectedBug::SoldOutForEver);
+            .is_none_or(|bug| bug == InjectedBug::SoldOutForEver);
         self.guards == Guards::On && sound
     }
 }

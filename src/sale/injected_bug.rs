@@ -1,10 +1,10 @@
 //! Deliberate bugs, to show that the laboratory catches them. Refused without `--lab`.
 //!
-//! Bugs of locks are those of `distlock::injected_bug`, and chosen once, at the start. Where the other
-//! bugs act, the code names them: search for the variant. Without an injected bug each place costs
-//! a comparison, or nothing.
+//! Bugs of locks are those of `distlock::injected_bug`, and chosen once, at the start. Where the
+//! other bugs act, the code names them: search for the variant. Without an injected bug each place
+//! costs a comparison, or nothing.
 
-use distlock::{LockKind, Plant as LockBug};
+use distlock::{InjectedBug as LockBug, LockKind};
 
 /// A bug to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn every_bug_of_a_lock_has_one_name_and_every_name_the_bug_that_it_says() {
-        for plant in InjectedBug::value_variants() {
-            if let Some(bug) = plant.lock_bug() {
-                assert_eq!(named(bug), *plant);
+        for bug in InjectedBug::value_variants() {
+            if let Some(lock_bug) = bug.lock_bug() {
+                assert_eq!(named(lock_bug), *bug);
             }
         }
     }

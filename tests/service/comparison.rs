@@ -1,4 +1,4 @@
-//! The laboratory can fail: a planted bug turns the comparison red, for the right reason, and the
+//! The laboratory can fail: an injected bug turns the comparison red, for the right reason, and the
 //! same cell without it is green.
 
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ struct Run {
 
 impl Run {
     /// A comparison of one cell: a distributed lock per voucher over three replicas.
-    async fn of(guards: [&'static str; 2], plant: Option<&'static str>) -> Self {
+    async fn of(guards: [&'static str; 2], bug: Option<&'static str>) -> Self {
         let _turn = TURN.lock().await;
         let compare = move || {
             let folder = tempfile::tempdir().expect("a folder");
@@ -44,7 +44,7 @@ impl Run {
             let mut command = Command::new(loadtest());
             command.args(["compare", "--locks", "redisson", "--scopes", "voucher"]);
             command.args(["--replicas", "3", "--seckill", SECKILL]).args(guards);
-            command.args(plant.iter().flat_map(|plant| ["--inject-bug", plant]));
+            command.args(bug.iter().flat_map(|bug| ["--inject-bug", bug]));
             command.arg("--report-dir").arg(folder.path().join("report"));
             let output = command.arg("--json").arg(&json).output().expect("loadtest runs");
             let printed = [output.stdout, output.stderr].map(String::from_utf8);
@@ -101,9 +101,9 @@ fn the_comparison_knows_every_kind_of_lock_by_the_same_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_released_before_the_commit_turns_the_unguarded_cell_red() {
     Run::of(UNGUARDED, None).await.assert_green();
-    let planted = Run::of(UNGUARDED, Some("release-before-commit")).await;
-    planted.assert_red("orders_within_stock");
-    let cell = planted.cell();
+    let buggy = Run::of(UNGUARDED, Some("release-before-commit")).await;
+    buggy.assert_red("orders_within_stock");
+    let cell = buggy.cell();
     assert_eq!(cell["predicted"]["oversells"], false);
     assert_eq!(cell["observed"]["oversells"], true);
     assert!(cell["oversold"].as_u64() > Some(0), "{cell}");
@@ -112,17 +112,17 @@ async fn a_lock_that_is_released_before_the_commit_turns_the_unguarded_cell_red(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stock_without_its_condition_turns_the_guarded_cell_red() {
     Run::of(GUARDED, None).await.assert_green();
-    let planted = Run::of(GUARDED, Some("no-stock-condition")).await;
-    planted.assert_red("orders_within_stock");
-    assert!(planted.cell()["oversold"].as_u64() > Some(0), "{}", planted.printed);
+    let buggy = Run::of(GUARDED, Some("no-stock-condition")).await;
+    buggy.assert_red("orders_within_stock");
+    assert!(buggy.cell()["oversold"].as_u64() > Some(0), "{}", buggy.printed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_that_lies_turns_the_cell_red_although_nothing_else_is_wrong() {
-    let planted = Run::of(GUARDED, Some("lying-audit")).await;
-    planted.assert_red("audit_agrees");
-    let cell = planted.cell();
-    assert_eq!(cell["broken_rules"].as_array().map(Vec::len), Some(1), "{}", planted.printed);
+    let buggy = Run::of(GUARDED, Some("lying-audit")).await;
+    buggy.assert_red("audit_agrees");
+    let cell = buggy.cell();
+    assert_eq!(cell["broken_rules"].as_array().map(Vec::len), Some(1), "{}", buggy.printed);
     assert_eq!(cell["observed"], cell["predicted"]);
     assert_eq!(cell["audit"]["consistent"], true, "that is the lie");
 }

@@ -41,7 +41,7 @@ const OTHER_CONNECTIONS: usize = 16;
 
 /// A bug of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plant {
+pub enum InjectedBug {
     /// SETNX, and no lease: the key of a holder that dies stays.
     SetnxWithoutExpire,
     /// The release is a bare DEL.
@@ -64,7 +64,7 @@ pub enum Plant {
     RedlockWithoutElapsedTime,
 }
 
-impl Plant {
+impl InjectedBug {
     /// The kind that has it.
     #[must_use]
     pub fn kind(self) -> LockKind {
@@ -82,43 +82,43 @@ impl Plant {
     }
 }
 
-/// The mechanism of [`Plant::RedlockWithoutElapsedTime`].
+/// The mechanism of [`InjectedBug::RedlockWithoutElapsedTime`].
 pub(crate) fn hasty_redlock(servers: &[RedisServer]) -> Result<Arc<dyn Locker>, LockError> {
     Ok(Arc::new(HastyRedlock::new(servers)?))
 }
 
 /// The mechanism of every other bug.
-pub(crate) fn on_one_server(plant: Plant, server: &RedisServer) -> Arc<dyn Locker> {
-    match plant {
-        Plant::SetnxWithoutExpire => Arc::new(SetnxExpire::without_expire(server)),
-        Plant::GetThenDel => Arc::new(OwnerCheckLock::new(server)),
-        plant => {
-            let sound: Arc<dyn Locker> = match plant {
-                Plant::DelWithoutOwnerCheck => Arc::new(LuaRelease::new(server)),
+pub(crate) fn on_one_server(bug: InjectedBug, server: &RedisServer) -> Arc<dyn Locker> {
+    match bug {
+        InjectedBug::SetnxWithoutExpire => Arc::new(SetnxExpire::without_expire(server)),
+        InjectedBug::GetThenDel => Arc::new(OwnerCheckLock::new(server)),
+        bug => {
+            let sound: Arc<dyn Locker> = match bug {
+                InjectedBug::DelWithoutOwnerCheck => Arc::new(LuaRelease::new(server)),
                 // It is the bug that asks.
-                Plant::WaitOnAnotherConnection => {
+                InjectedBug::WaitOnAnotherConnection => {
                     Arc::new(Redisson::new(server, RedissonOptions::default()))
                 }
                 _ => Arc::new(Redisson::on(server)),
             };
-            let renewer = Arc::new(AnybodysRenewer(server.connection()));
+            let renewer = Arc::new(AnyOwnerRenewer(server.connection()));
             let (server, others) = (server.clone(), Arc::default());
-            Arc::new(PlantedLocker { plant, sound, renewer, server, others })
+            Arc::new(BuggyLocker { bug, sound, renewer, server, others })
         }
     }
 }
 
 /// A sound mechanism with one step changed.
-struct PlantedLocker {
-    plant: Plant,
+struct BuggyLocker {
+    bug: InjectedBug,
     sound: Arc<dyn Locker>,
-    renewer: Arc<AnybodysRenewer>,
+    renewer: Arc<AnyOwnerRenewer>,
     server: RedisServer,
     others: Arc<OtherConnections>,
 }
 
 #[async_trait]
-impl Locker for PlantedLocker {
+impl Locker for BuggyLocker {
     fn name(&self) -> &'static str {
         self.sound.name()
     }
@@ -132,8 +132,10 @@ impl Locker for PlantedLocker {
     }
 
     async fn check_servers(&self) -> Result<(), LockError> {
-        match self.plant {
-            Plant::WaitOnAnotherConnection => Redisson::on(&self.server).check_servers().await,
+        match self.bug {
+            InjectedBug::WaitOnAnotherConnection => {
+                Redisson::on(&self.server).check_servers().await
+            }
             _ => self.sound.check_servers().await,
         }
     }
@@ -143,33 +145,33 @@ impl Locker for PlantedLocker {
     }
 
     fn begin(&self, request: Request) -> Box<dyn Acquisition> {
-        let (plant, server) = (self.plant, self.server.clone());
+        let (bug, server) = (self.bug, self.server.clone());
         let (sound, renewer) = (self.sound.begin(request.clone()), Arc::clone(&self.renewer));
         let (others, messages) = (Arc::clone(&self.others), None);
-        Box::new(PlantedAcquisition { plant, sound, server, renewer, others, request, messages })
+        Box::new(BuggyAcquisition { bug, sound, server, renewer, others, request, messages })
     }
 }
 
-struct PlantedAcquisition {
-    plant: Plant,
+struct BuggyAcquisition {
+    bug: InjectedBug,
     sound: Box<dyn Acquisition>,
     server: RedisServer,
-    renewer: Arc<AnybodysRenewer>,
+    renewer: Arc<AnyOwnerRenewer>,
     others: Arc<OtherConnections>,
     request: Request,
     messages: Option<Subscription>,
 }
 
 #[async_trait]
-impl Acquisition for PlantedAcquisition {
+impl Acquisition for BuggyAcquisition {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         let Some(sound) = self.sound.attempt().await? else { return Ok(None) };
-        if self.plant == Plant::WaitOnAnotherConnection {
+        if self.bug == InjectedBug::WaitOnAnotherConnection {
             self.others.confirm(&self.server, &self.request.name).await?;
         }
-        let Self { plant, server, renewer, request, .. } = self;
-        Ok(Some(Box::new(PlantedHold {
-            plant: *plant,
+        let Self { bug, server, renewer, request, .. } = self;
+        Ok(Some(Box::new(BuggyHold {
+            bug: *bug,
             sound,
             server: server.clone(),
             renewer: Arc::clone(renewer),
@@ -178,7 +180,7 @@ impl Acquisition for PlantedAcquisition {
     }
 
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
-        if self.plant != Plant::LostWakeUp {
+        if self.bug != InjectedBug::LostWakeUp {
             return self.sound.wake_strategy();
         }
         WakeStrategy::Signal(Box::pin(async {
@@ -230,16 +232,16 @@ impl OtherConnections {
     }
 }
 
-struct PlantedHold {
-    plant: Plant,
+struct BuggyHold {
+    bug: InjectedBug,
     sound: Box<dyn Hold>,
     server: RedisServer,
-    renewer: Arc<AnybodysRenewer>,
+    renewer: Arc<AnyOwnerRenewer>,
     request: Request,
 }
 
 #[async_trait]
-impl Hold for PlantedHold {
+impl Hold for BuggyHold {
     fn validity(&self) -> Validity {
         self.sound.validity()
     }
@@ -250,13 +252,13 @@ impl Hold for PlantedHold {
 
     fn renewal_target(&self) -> Option<RenewalTarget> {
         let sound = self.sound.renewal_target()?;
-        let renewer: Arc<dyn Renewer> = match self.plant {
-            Plant::NoWatchdog => return None,
-            Plant::WatchdogNotRearmed => Arc::new(NotRearmedRenewer {
+        let renewer: Arc<dyn Renewer> = match self.bug {
+            InjectedBug::NoWatchdog => return None,
+            InjectedBug::WatchdogNotRearmed => Arc::new(NotRearmedRenewer {
                 sound: sound.renewer,
                 has_failed: AtomicBool::new(false),
             }),
-            Plant::RenewWithoutOwnerCheck | Plant::OwnerCheckAlwaysTrue => {
+            InjectedBug::RenewWithoutOwnerCheck | InjectedBug::OwnerCheckAlwaysTrue => {
                 Arc::clone(&self.renewer) as _
             }
             _ => return Some(sound),
@@ -266,11 +268,11 @@ impl Hold for PlantedHold {
 
     async fn release(&mut self) -> Result<Release, LockError> {
         let name = &self.request.name;
-        match self.plant {
-            Plant::DelWithoutOwnerCheck => {
+        match self.bug {
+            InjectedBug::DelWithoutOwnerCheck => {
                 one_key::delete(&mut self.server.connection(), name).await
             }
-            Plant::OwnerCheckAlwaysTrue => {
+            InjectedBug::OwnerCheckAlwaysTrue => {
                 let lock = RedissonLock::new(&self.server, name.clone());
                 let was_held = lock.force_unlock().await?;
                 Ok(if was_held { Release::Released } else { Release::Gone })
@@ -301,16 +303,16 @@ impl Renewer for NotRearmedRenewer {
 }
 
 /// Prolongs the key of any owner.
-struct AnybodysRenewer(RedisConnection);
+struct AnyOwnerRenewer(RedisConnection);
 
 #[async_trait]
-impl Renewer for AnybodysRenewer {
+impl Renewer for AnyOwnerRenewer {
     async fn renew(&self, holds: &[Request]) -> Vec<Renewal> {
         join_all(holds.iter().map(|hold| self.prolong(hold))).await
     }
 }
 
-impl AnybodysRenewer {
+impl AnyOwnerRenewer {
     async fn prolong(&self, hold: &Request) -> Renewal {
         let sent = Instant::now();
         let mut prolong = redis::cmd("PEXPIRE");

@@ -1,12 +1,12 @@
 //! Mechanisms that live in Redis, one file each. All of a process share one connection for
-//! commands, which is made anew when it ends or falls silent.
+//! commands, which is replaced when it ends or falls silent.
 
 mod connection;
 mod countdown_latch;
 mod expirable_semaphore;
 pub(crate) mod holds;
 pub(crate) mod idempotent_call;
-#[cfg(feature = "plants")]
+#[cfg(feature = "injected-bugs")]
 pub(crate) mod injected_bug;
 mod inspect;
 pub(crate) mod inspector;
@@ -41,7 +41,7 @@ pub use self::semaphore::{Permits, Semaphore};
 use self::signal::Signals;
 use crate::{LockError, Owner};
 
-/// How long an answer may take, unless told otherwise.
+/// How long an answer may take by default.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A Redis server, or a Redis Cluster. Cheap to clone; clones share its connections.
@@ -121,13 +121,13 @@ impl RedisServer {
         self.connection.clone()
     }
 
-    /// How many channels this process is subscribed to, to be told that locks are free.
+    /// How many channels this process is subscribed to, to learn that locks are free.
     #[must_use]
     pub fn subscribed_channels(&self) -> usize {
         self.shared.signals.channels()
     }
 
-    /// The command by which scripts tell waiters. On a cluster (Redis 7 or later) a message stays
+    /// The command by which scripts wake waiters. On a cluster (Redis 7 or later) a message stays
     /// with the slot of its channel, which is that of the lock.
     pub(crate) fn publish(&self) -> &'static str {
         publish_command(&self.connection)

@@ -6,12 +6,12 @@
 //! an answer. The next attempt uses a fresh owner id, so a late release cannot free it. Waiters
 //! poll at random intervals. A renewal needs a majority as well.
 //!
-//! It survives the loss of a minority of servers. It does not survive:
-//! - a server that restarts empty while its neighbours count on it. Repair: the server stays out
-//!   for a lease ([`Redlock::with_restart_delay`]), or keeps an append-only file with fsync at
-//!   every write;
-//! - a clock that jumps on a majority;
-//! - without a fence, a holder that is paused past its validity.
+//! Guarantees exclusion within the validity time, also while a minority of servers is lost. Flaws:
+//! - a server that restarts empty can make a second majority. Repair: the server stays out for a
+//!   lease ([`Redlock::with_restart_delay`]), or keeps an append-only file with fsync at every
+//!   write;
+//! - a clock that jumps on a majority ends the lock of a living holder;
+//! - without a fence, a holder that is paused past its validity writes all the same.
 //!
 //! Source: the Redis documentation, "Distributed Locks with Redis"; M. Kleppmann's and S.
 //! Sanfilippo's articles on it. Tests: `tests/redlock.rs`.
@@ -87,7 +87,7 @@ impl Redlock {
     }
 
     /// The renewer of its holds.
-    #[cfg(feature = "plants")]
+    #[cfg(feature = "injected-bugs")]
     pub(crate) fn renewer(&self) -> Arc<dyn Renewer> {
         Arc::clone(&self.0) as Arc<dyn Renewer>
     }

@@ -47,7 +47,7 @@ impl Desk {
         let address = RedisAddress { url: &place.redis_url, ca: None };
         let redis = store::redis(address).await.expect("Redis");
         let kind = LockKind::None;
-        let wanted = LockSpec { kind, lease: LEASE, fenced: false, plant: None };
+        let wanted = LockSpec { kind, lease: LEASE, fenced: false, injected_bug: None };
         let places = LockEndpoints {
             redis: None,
             database_url: None,

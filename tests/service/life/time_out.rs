@@ -75,7 +75,7 @@ async fn while_another_replica_holds_the_lock_no_order_is_cancelled() {
         kind: LockKind::Redisson,
         lease: LockOptions::WATCHDOG_LEASE,
         fenced: false,
-        plant: None,
+        injected_bug: None,
     };
     let address = RedisAddress { url: &service.place.redis_url, ca: None };
     let more = no_servers();
