@@ -14,14 +14,15 @@
 //! is the processor time of all servers for the order, as a multiple of that of a handler that
 //! answers a constant, measured in the same round.
 //!
-//! - [`rows`]: what is measured and what it has to reach; [`figure`]: what is read of a sample;
-//!   [`row_report`]: what becomes of a row.
+//! - [`cells`]: what is measured; [`rows`]: what it has to reach; [`figure`]: what is read of a
+//!   sample; [`row_report`]: the result of a row.
 //! - [`bare_transaction`]: the database alone; [`service`]: one round of a service;
 //!   [`queued`]: the mode of that name; [`sold_out`]: requests after the last unit.
 //! - [`revoked`]: revoked tokens; [`turns`]: slices in turn; [`parts`]: where the time goes.
 //! - [`text`]: the table.
 
 pub mod bare_transaction;
+pub mod cells;
 pub mod figure;
 pub mod parts;
 pub mod queued;
@@ -52,9 +53,10 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use self::bare_transaction::BareTransaction;
+use self::cells::{Cell, Measurement, PHASES, Setup};
 use self::figure::{DATABASE, Sample};
 use self::row_report::{Conditions, RowReport, judge};
-use self::rows::{Cell, Measurement, PHASES, Row, Setup, cells_of};
+use self::rows::{Row, cells_of};
 use self::service::{Stage, worker_threads};
 use self::turns::Turns;
 
@@ -110,7 +112,7 @@ pub struct BenchReport {
 }
 
 impl Bench {
-    /// Runs all rounds; `tell` hears of each cell.
+    /// Runs all rounds; `tell` is called for each cell.
     pub async fn run(&self, stop: &CancellationToken, tell: &dyn Fn(&str)) -> Result<BenchReport> {
         let seconds = self.seconds.min(SECONDS);
         tell(&format!("measuring the host for {seconds} s"));

@@ -1,4 +1,4 @@
-//! The path `queued`: how many purchases a second are admitted, and how many orders a second are
+//! The mode `queued`: how many purchases a second are admitted, and how many orders a second are
 //! written of a backlog.
 //!
 //! `admitted`: purchases come as fast as connections are free, and the replica writes orders
@@ -24,8 +24,8 @@ use loadtest_measure::error::{Error, Result};
 use loadtest_measure::processes::ProcessTimes;
 use tokio::time::sleep;
 
+use super::cells::Setup;
 use super::figure::{GENERATOR, Sample};
-use super::rows::Setup;
 use super::service::{Round, STOCK, Stage, load_seen, servers_of};
 use super::turns::{Turn, slices, together};
 
@@ -83,7 +83,7 @@ impl Round<'_> {
     }
 
     /// Admits for `seconds` seconds; the sample, and how many were admitted. All of them, and those
-    /// of before, are written in the end.
+    /// of before, are written at the end.
     async fn admit_slice(
         &self,
         seconds: u64,

@@ -1,4 +1,4 @@
-//! What becomes of a row: its figure, what an order costs in plain answers, and both verdicts.
+//! The result of a row: its figure, what an order costs in plain answers, and both verdicts.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,9 @@ use loadtest_measure::bars::{Bar, Outcome, Verdict};
 use serde::Serialize;
 use testbed::Flavor;
 
+use super::cells::PLAIN;
 use super::figure::{Figure, Sample, outcome_of};
-use super::rows::{PLAIN, Row};
+use super::rows::Row;
 
 /// A row's figure and verdict.
 #[derive(Debug, Serialize)]
@@ -27,7 +28,7 @@ pub struct RowReport {
     /// What it came to.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What becomes of it.
+    /// Its result.
     pub verdict: Verdict,
     /// What one order or answer costs, if the figure is a rate.
     pub plain_answers: Option<PlainAnswers>,
@@ -51,7 +52,7 @@ pub struct PlainAnswers {
     pub outcome: Outcome,
     /// What it has to stay below.
     pub bar: Option<Bar>,
-    /// What becomes of it.
+    /// Its result.
     pub verdict: Verdict,
 }
 
@@ -66,7 +67,7 @@ pub(super) struct Conditions {
     pub(super) host_is_steady: bool,
 }
 
-/// What becomes of a row.
+/// The result of a row.
 pub(super) fn judge(
     row: &Row,
     cells: &BTreeMap<&'static str, Vec<Sample>>,

@@ -1,158 +1,10 @@
-//! The table of the bench: what is measured (cells), and what is made of it (rows).
+//! The rows of the bench: what is made of the figures of cells, and their bars.
 
-use loadtest_lab::lock::ExtraServers;
 use loadtest_measure::bars::Bar;
 use testbed::Flavor;
 
+use super::cells::{CELLS, Cell, Measurement, PLAIN, find_cell};
 use super::figure::Figure;
-
-/// A service that is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setup {
-    /// Flags of `seckill serve`.
-    pub flags: &'static [&'static str],
-    /// Connections of the generator.
-    pub connections: usize,
-    /// More than one stand behind the proxy; a single one is spoken to directly.
-    pub replicas: u16,
-    /// What its lock needs.
-    pub needs: ExtraServers,
-    /// Orders of another voucher that are in the table already.
-    pub filled: u64,
-    /// Other users whose tokens are revoked.
-    pub revoked: u32,
-    /// Whether requests have an `Idempotency-Key`.
-    pub with_keys: bool,
-    /// Vouchers on sale.
-    pub vouchers: usize,
-    /// How many of them the buyers want, all alike.
-    pub wanted: usize,
-}
-
-const SINGLE: Setup = Setup {
-    flags: &[],
-    connections: 64,
-    replicas: 1,
-    needs: ExtraServers::Nothing,
-    filled: 0,
-    revoked: 0,
-    with_keys: false,
-    vouchers: 1,
-    wanted: 1,
-};
-const GROUPED: Setup = Setup { flags: &["--writer=grouped"], ..SINGLE };
-const QUEUED: Setup =
-    Setup { flags: &["--path=queued", "--writer=grouped", "--queue-length=1000000"], ..SINGLE };
-
-/// A part of a round, whose cells are measured side by side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RoundPhase {
-    /// In slices, in turn.
-    Sliced,
-    /// In slices, in turn, at rates that the sliced phase has measured.
-    AtRates,
-    /// One after the other: what goes on cannot be stopped, or is one story.
-    Sequential,
-}
-
-/// The phases of a round, in their order.
-pub const PHASES: [RoundPhase; 3] =
-    [RoundPhase::Sliced, RoundPhase::AtRates, RoundPhase::Sequential];
-
-/// What a cell measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measurement {
-    /// The bare transaction by sysbench, over this many connections.
-    Bare(usize),
-    /// Orders as fast as they go, each of a new user.
-    Orders(Setup),
-    /// Orders at half of the rate that the cell of this name had in the same round, whether
-    /// answers come or not.
-    AtHalfOf(&'static str, Setup),
-    /// Admissions on the path `queued`, as fast as they go.
-    Admitted(Setup),
-    /// Orders that are written of what was admitted so, when no more is.
-    Drained(Setup),
-    /// "Sold out" as fast as it goes.
-    SoldOut(Setup),
-    /// The same requests to a handler that answers a constant, over this many connections.
-    Constant(usize),
-    /// A replica's memory after a million requests.
-    Memory(Setup),
-    /// A replica's start.
-    Start(Setup),
-}
-
-impl Measurement {
-    /// In which part of a round it is measured.
-    pub fn phase(&self) -> RoundPhase {
-        match self {
-            Self::Bare(_)
-            | Self::Orders(_)
-            | Self::Admitted(_)
-            | Self::SoldOut(_)
-            | Self::Constant(_) => RoundPhase::Sliced,
-            Self::AtHalfOf(..) => RoundPhase::AtRates,
-            Self::Drained(_) | Self::Memory(_) | Self::Start(_) => RoundPhase::Sequential,
-        }
-    }
-}
-
-/// Something that is measured once a round.
-#[derive(Debug, Clone, Copy)]
-pub struct Cell {
-    /// What reports call it.
-    pub name: &'static str,
-    /// What it is.
-    pub what: Measurement,
-}
-
-const fn cell(name: &'static str, what: Measurement) -> Cell {
-    Cell { name, what }
-}
-
-const fn locked(flags: &'static [&'static str], needs: ExtraServers) -> Measurement {
-    Measurement::Orders(Setup { flags, needs, ..SINGLE })
-}
-
-/// All cells; in this order they are measured within their part of a round.
-pub const CELLS: [Cell; 30] = [
-    cell("bare:1", Measurement::Bare(1)),
-    cell("bare:8", Measurement::Bare(8)),
-    cell("bare:32", Measurement::Bare(32)),
-    cell("single:64", Measurement::Orders(SINGLE)),
-    cell("single:256", Measurement::Orders(Setup { connections: 256, ..SINGLE })),
-    cell("grouped:64", Measurement::Orders(GROUPED)),
-    cell("grouped:256", Measurement::Orders(Setup { connections: 256, ..GROUPED })),
-    cell("grouped:64 x3", Measurement::Orders(Setup { replicas: 3, ..GROUPED })),
-    cell("grouped:192 x3", Measurement::Orders(Setup { connections: 192, replicas: 3, ..GROUPED })),
-    cell("grouped:256 x3", Measurement::Orders(Setup { connections: 256, replicas: 3, ..GROUPED })),
-    cell("queued, admitted", Measurement::Admitted(QUEUED)),
-    cell("queued, drained", Measurement::Drained(QUEUED)),
-    cell("million orders", Measurement::Orders(Setup { filled: 1_000_000, ..GROUPED })),
-    cell("1000 vouchers", Measurement::Orders(Setup { vouchers: 1000, ..GROUPED })),
-    cell("half single", Measurement::AtHalfOf("single:64", SINGLE)),
-    cell("half grouped", Measurement::AtHalfOf("single:64", GROUPED)),
-    cell("grouped, keys", Measurement::Orders(Setup { with_keys: true, ..GROUPED })),
-    cell(PLAIN, Measurement::Constant(SINGLE.connections)),
-    cell("sold out", Measurement::SoldOut(SINGLE)),
-    cell("sold out, revoked", Measurement::SoldOut(Setup { revoked: 100_000, ..SINGLE })),
-    cell("memory", Measurement::Memory(GROUPED)),
-    cell("start", Measurement::Start(GROUPED)),
-    cell("lock none", locked(&["--lock=none"], ExtraServers::Nothing)),
-    cell("lock local", locked(&["--lock=local"], ExtraServers::Nothing)),
-    cell("lock mysql-row", locked(&["--lock=mysql-row"], ExtraServers::Nothing)),
-    cell("lock zookeeper", locked(&["--lock=zookeeper"], ExtraServers::ZooKeeper)),
-    cell("grouped, lock none", locked(&["--writer=grouped", "--lock=none"], ExtraServers::Nothing)),
-    cell("scope voucher", locked(&["--lock-scope=voucher"], ExtraServers::Nothing)),
-    cell("guards off", locked(&["--lab", "--guards=off"], ExtraServers::Nothing)),
-    cell("64 of 1000", Measurement::Orders(Setup { vouchers: 1000, wanted: 64, ..GROUPED })),
-];
-
-/// The cell of that name; rows name no others.
-pub fn find_cell(name: &str) -> Option<&'static Cell> {
-    CELLS.iter().find(|cell| cell.name == name)
-}
 
 /// One line of the table.
 #[derive(Debug, Clone, Copy)]
@@ -192,9 +44,6 @@ impl Row {
     }
 }
 
-/// The cell whose answers are the plain ones.
-pub const PLAIN: &str = "constant";
-
 const BARE: &[&str] = &["bare:1", "bare:8", "bare:32"];
 const SINGLE_CELL: &[&str] = &["single:64"];
 const CONSTANT: &[&str] = &[PLAIN];
@@ -226,7 +75,7 @@ const fn costing(most_plain: f64, row: Row) -> Row {
     Row { most_plain: Some(most_plain), ..row }
 }
 
-/// All rows. One that is new needs a cell above, unless there is one, and a line here.
+/// All rows. A new one needs a line here, and a cell in `cells.rs` unless there is one.
 pub const ROWS: [Row; 30] = [
     costing(
         11.0,

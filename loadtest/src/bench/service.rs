@@ -30,10 +30,10 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::bare_transaction::BareTransaction;
+use super::cells::Setup;
 use super::figure::{DATABASE, GENERATOR, Sample};
 use super::parts::Parts;
 use super::revoked::revoke;
-use super::rows::Setup;
 use super::turns::{Turn, Turns, slices, together};
 
 /// Units of a voucher: more than a round can sell.

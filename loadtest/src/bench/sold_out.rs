@@ -17,8 +17,8 @@ use loadtest_measure::processes::{NamedProcess, ProcessTimes};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
+use super::cells::Setup;
 use super::figure::{GENERATOR, Sample};
-use super::rows::Setup;
 use super::service::{DEADLINE, LISTENING, Stage, load, servers_of, worker_threads};
 use super::turns::{Turn, slices, together};
 
@@ -109,7 +109,7 @@ fn of(requests: u64) -> f64 {
     requests as f64
 }
 
-/// Why these were not the answers that were to be measured.
+/// Why these were not the expected answers.
 fn others(figures: &Figures) -> Option<String> {
     let late = figures.count(Outcome::SoldOut) + figures.count(Outcome::AlreadyOrdered);
     let others = figures.requests - late;
