@@ -82,7 +82,7 @@ enum Command {
     Matrix(MatrixArgs),
     /// Inject bugs into a private service and see each of them caught
     ///
-    /// Every bug is a replica that was told to have it (`seckill serve --lab --inject-bug NAME`),
+    /// Every bug is a replica with it (`seckill serve --lab --inject-bug NAME`),
     /// or a setting of the database. Rounds run under the load and the fault in which the bug must
     /// show, until the judge finds it, at most five for each seed. The same round without the bug
     /// must be clean. A bug that is not caught fails the run, and so does a sound service in which
@@ -145,11 +145,11 @@ struct CompareArgs {
     work_ms: u64,
     /// When replicas answer: after the COMMIT, or at admission with a ticket. `queued` takes no
     /// lock and goes with --locks none --scopes user --guards on
-    #[arg(long = "mode", alias = "path", value_name = "MODE", default_value = "direct")]
-    path: PurchaseMode,
+    #[arg(long, alias = "path", value_name = "MODE", default_value = "direct")]
+    mode: PurchaseMode,
     /// How replicas write orders: one transaction each, or one for many. A cell in which `grouped`
     /// is refused, or has groups of one as per voucher, is n/a
-    #[arg(long, value_name = "WRITER", default_value = "single", conflicts_with = "path")]
+    #[arg(long, value_name = "WRITER", default_value = "single", conflicts_with = "mode")]
     writer: Writer,
     /// Inject this bug into every replica, to see that the comparison notices
     #[arg(long, alias = "plant", value_name = "NAME")]
@@ -278,8 +278,8 @@ async fn compare(args: CompareArgs) -> Result<bool> {
             connections: args.connections,
             requests_per_user: args.requests_per_user,
             work_ms: args.work_ms,
-            plant: args.inject_bug,
-            path: args.path,
+            injected_bug: args.inject_bug,
+            mode: args.mode,
             writer: args.writer,
         },
         histories: None,

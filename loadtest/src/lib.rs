@@ -1,10 +1,10 @@
 //! Load generator and laboratory of the seckill service.
 //!
 //! A load is many users who want vouchers, each several times at once or on a schedule. Every
-//! request is recorded. Afterwards the orders are judged: by what clients were told and can see,
-//! and on a private cluster by what is in the database. The *matrix* does so for any combination of
-//! lock, scope, guards, replicas and fault, and holds each result against a prediction; the
-//! *comparison* is the part of it without faults.
+//! request is recorded. Afterwards the orders are judged: by what clients got as answers and can
+//! see, and on a private cluster by what is in the database. The *matrix* does so for any
+//! combination of lock, scope, guards, replicas and fault, and holds each result against a
+//! prediction; the *comparison* is the part of it without faults.
 //!
 //! In reading order:
 //! - [`cli`]: the commands, their flags and exit codes; [`loadtest_measure`]: what stops them, and

@@ -29,9 +29,9 @@ use loadtest_report::run_report::{RunReport, VoucherReport};
 
 /// Part of the requests that must have come after the last unit, where the mix says so.
 const MIN_LATE_SHARE: f64 = 0.5;
-/// Requests without a known outcome may go on: so long after one look at the orders there is
+/// Requests without a known outcome may continue: so long after one look at the orders there is
 /// another, until two see the same. All of them take longer than the 30 s in which the service
-/// finds out what became of a COMMIT.
+/// finds the outcome of a COMMIT.
 const SETTLE_PAUSE: Duration = Duration::from_secs(3);
 const MAX_READINGS: usize = 12;
 /// How long a call besides the load may take.
@@ -160,7 +160,7 @@ fn voucher_report(
     }
 }
 
-/// A look at what became of the vouchers.
+/// A look at the outcome of the vouchers.
 struct FinalReader<'a> {
     plan: &'a Plan,
     source: Option<&'a AuditSource>,

@@ -58,7 +58,7 @@ pub struct UpConfig {
     /// Lock, scope, guards, and the number of replicas.
     pub place: CellAxes,
     /// When replicas answer a purchase.
-    pub path: PurchaseMode,
+    pub mode: PurchaseMode,
     /// Whether to start a `ZooKeeper` that the lock of the replicas does not need.
     pub zookeeper: bool,
     /// The page's port: one that was asked for must be free.
@@ -125,7 +125,7 @@ impl UpConfig {
     fn check(&self) -> Result<()> {
         let CellAxes { lock, scope, guards, .. } = self.place;
         let has_lock = !matches!(lock, Lock::None | Lock::Redisson) || scope == Scope::Voucher;
-        if self.path == PurchaseMode::Queued && (has_lock || guards == Guards::Off) {
+        if self.mode == PurchaseMode::Queued && (has_lock || guards == Guards::Off) {
             return Err(Error::Usage(
                 "--mode queued takes no lock and needs the database's guards; leave out --lock, \
                  --scope and --guards"
@@ -155,7 +155,7 @@ impl UpConfig {
         if guards == Guards::Off {
             flags.extend(["--lab", "--guards", guards.name()]);
         }
-        flags.into_iter().map(str::to_owned).chain(self.path.flags()).collect()
+        flags.into_iter().map(str::to_owned).chain(self.mode.flags()).collect()
     }
 
     async fn start(&self, page_port: Option<u16>) -> Result<RunningService> {

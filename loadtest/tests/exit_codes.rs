@@ -51,7 +51,7 @@ fn a_wrong_flag_or_value_is_bad_usage() {
         &["compare", "--replicas", "many"],
         &["compare", "--db", "sqlite"],
         &["compare", "--inject-bug", "tulips"],
-        &["compare", "--plant", "tulips"],
+        &["compare", "--inject-bug", "tulips"],
         &["run", "--target", "http://127.0.0.1:1"],
         &["run", "--target", "http://a", "--tokens", "t", "--voucher", "0"],
         &[

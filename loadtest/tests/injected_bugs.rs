@@ -1,6 +1,6 @@
 //! The laboratory finds injected bugs, and nothing where there is none: quick ones of the table
-//! that `make plants` runs whole. A matrix whose bugs are not caught is red. The service knows the
-//! bugs by the same names, and only in a laboratory.
+//! that `make inject-bugs` runs whole. A matrix whose bugs are not caught is red. The service knows
+//! the bugs by the same names, and only in a laboratory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,9 +59,10 @@ fn four_injected_bugs_are_caught_and_the_service_without_them_is_clean() {
 fn unsound(lock: &str, folder: &Path) -> PathBuf {
     let path = folder.join("seckill");
     let script = format!(
-        "#!/bin/sh\nfor word; do\n shift\n [ \"$word\" = --plant-control ] && word=--plant\n \
-         set -- \"$@\" \"$word\"\ndone\ncase \" $* \" in\n*' --plant '*) ;;\n\
-         *' --lock {lock} '*) set -- \"$@\" --plant lying-audit ;;\nesac\nexec {} \"$@\"\n",
+        "#!/bin/sh\nfor word; do\n shift\n \
+         [ \"$word\" = --inject-bug-control ] && word=--inject-bug\n \
+         set -- \"$@\" \"$word\"\ndone\ncase \" $* \" in\n*' --inject-bug '*) ;;\n\
+         *' --lock {lock} '*) set -- \"$@\" --inject-bug lying-audit ;;\nesac\nexec {} \"$@\"\n",
         seckill().display()
     );
     std::fs::write(&path, script).expect("written");
@@ -147,8 +148,8 @@ fn a_matrix_is_red_if_something_is_found_without_the_bug_until_the_program_is_an
     assert!(said.contains("NOT CLEAN without it: "), "{said}");
     assert_eq!((code, &first["ok"]), (Some(1), &Value::Bool(false)), "{said}");
     let (said, code, second) = loadtest(&arguments, &unsound, folder.path());
-    assert!(!said.contains("NOT CLEAN without it: "), "planted again: {said}");
-    assert_eq!((code, &second["planted"]), (Some(1), &first["planted"]), "{said}");
+    assert!(!said.contains("NOT CLEAN without it: "), "injected again: {said}");
+    assert_eq!((code, &second["injected_bugs"]), (Some(1), &first["injected_bugs"]), "{said}");
     assert_eq!(second["resumed"], 1, "{said}");
 
     // Mended: what another program did says nothing of this one.
@@ -179,19 +180,19 @@ fn refused(flags: &[&str]) -> String {
 
 #[test]
 fn the_service_has_the_same_bugs_and_refuses_each_outside_of_a_laboratory() {
-    for plant in InjectedBug::value_variants() {
-        let said = refused(&["--plant", plant.name()]);
+    for bug in InjectedBug::value_variants() {
+        let said = refused(&["--inject-bug", bug.name()]);
         assert!(said.contains("--inject-bug is for the laboratory and needs --lab"), "{said}");
     }
-    let said = refused(&["--lab", "--plant", "tulips"]);
-    for plant in InjectedBug::value_variants() {
-        assert!(said.contains(plant.name()), "{said}");
+    let said = refused(&["--lab", "--inject-bug", "tulips"]);
+    for bug in InjectedBug::value_variants() {
+        assert!(said.contains(bug.name()), "{said}");
     }
     assert_eq!(said.matches(", ").count() + 1, InjectedBug::value_variants().len(), "{said}");
 }
 
 #[test]
 fn a_bug_of_one_lock_is_refused_with_another() {
-    let said = refused(&["--lab", "--lock", "redisson", "--plant", "get-then-del"]);
+    let said = refused(&["--lab", "--lock", "redisson", "--inject-bug", "get-then-del"]);
     assert!(said.contains("is a bug of the lock lua-release, not of redisson"), "{said}");
 }

@@ -46,15 +46,15 @@ fn view(api: &Shared, order: Order) -> OrderView {
 
 /// Buys one unit. A problem of status 4xx, or 503 with `executed: false`, proves that nothing was
 /// written and nothing will be; after anything else the order may exist. A request with an
-/// `Idempotency-Key` may be repeated: once it has bought, its repeats are told the same for 24 h.
+/// `Idempotency-Key` may be repeated: once it has bought, its repeats get the same answer for 24 h.
 /// After a 202 its repeats get the same ticket while that is pending or has bought. If the ticket
-/// ended without an order, repeats are judged anew.
+/// ended without an order, repeats are decided again.
 #[utoipa::path(post, path = "/api/vouchers/{id}/orders", tag = "orders",
     security(("bearer" = [])),
     params(("id" = VoucherId, Path), ("Idempotency-Key" = inline(Option<IdempotencyKey>), Header)),
     responses(
         (status = 201, body = OrderAnswer),
-        (status = 202, description = "admitted: `Location` is the ticket's (path queued)",
+        (status = 202, description = "admitted: `Location` is the ticket's (mode queued)",
             body = TicketAnswer),
         (status = 404, description = "voucher_not_found", body = ProblemView),
         (status = 409, description = "sold_out, already_ordered, not_started, ended, \
@@ -156,7 +156,7 @@ async fn list(
             .map_err(|_| invalid("cursor", "must be the `next_cursor` of an answer".into()))?,
         None => OrderId(u64::MAX),
     };
-    // One more than asked for tells whether there is another page.
+    // One more than requested shows whether there is another page.
     let mut orders = api.orders.list(user, before, limit + 1).await?;
     let more = orders.len() > limit as usize;
     orders.truncate(limit as usize);

@@ -1,8 +1,8 @@
-//! The path `queued`: a replica dies, panics or stands still at each step between the admission of
+//! The mode `queued`: a replica dies, panics or stands still at each step between the admission of
 //! a purchase and the acknowledgement of its entry. Then another replica continues, and everything
 //! ends as without the failure. A user who asked has one order, the poisonous entry is a dead
 //! letter, and the queue has the database's stock and no entry. Witness: as in the rounds of the
-//! direct path.
+//! direct mode.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! again with it, some also after an answer. They are told of the order that they have, or are
 //! judged anew if they have none.
 //!
-//! The same holds for the writer `grouped` and for the path `queued`, whose tickets are followed to
+//! The same holds for the writer `grouped` and for the mode `queued`, whose tickets are followed to
 //! their ends after the next start. None is lost, for Redis loses nothing here, and none stays
 //! pending. There each replica works on the queues of all, so what one of them had taken is taken
 //! over by the others as well.

@@ -29,7 +29,7 @@ use crate::round::Round;
 use crate::sale::Sale;
 
 /// How long COMMIT takes where the lock is free before it: as on a disk that turns. On a fast one
-/// the gap is shorter than the time between two looks of those who wait for some locks.
+/// the gap is shorter than the time between two looks of those that wait for some locks.
 const SLOW_COMMIT: Duration = Duration::from_millis(5);
 /// How long a write takes that outlasts its lease, so that its holder stops. It is one in
 /// [`OUTLASTING_ONE_IN`] of each replica; the others sell, so the late write would be wrong.
@@ -60,7 +60,7 @@ pub struct CellReport {
     pub duplicate_users: u64,
     /// Orders that were acknowledged and are absent from the database.
     pub lost: u64,
-    /// What was to be shown.
+    /// What should be shown.
     pub predicted: Prediction,
     /// Why.
     pub because: String,
@@ -100,7 +100,7 @@ pub struct CellReport {
     pub round: Option<Round>,
     /// The course of the load, the proofs of what was broken, the locks.
     pub detail: Option<Detail>,
-    /// How often two held one lock at once, if replicas told of holds.
+    /// How often two held one lock at once, if replicas reported holds.
     #[serde(default)]
     pub overlaps: Option<HoldOverlaps>,
     /// What it was started with, if it came so far.
@@ -128,7 +128,7 @@ impl CellReport {
         self.valid && self.as_predicted
     }
 
-    /// A cell of which nothing is known yet.
+    /// A cell without results yet.
     fn blank(trial: CellSpec, stock: u64) -> Self {
         let Expectation { prediction, because } = trial.expectation().unwrap_or_else(|reason| {
             Expectation { prediction: Prediction::HOLDS, because: reason.to_owned() }
@@ -189,12 +189,12 @@ impl CellReport {
         let broken_rules: Vec<Rule> =
             verdict.broken(&demanded).map(|finding| finding.rule).collect();
         let mut invalid_because = why_invalid(trial, &figures, stock, verdict.orders);
-        // The fence would be believed without having been seen.
+        // The fence would pass without evidence.
         if trial.is_fenced() && !verdict.fenced() {
             invalid_because.push("the tokens' order was not recorded".to_owned());
         }
         if trial.excludes_others() && !verdict.is_judged(Rule::OneHolderAtATime) {
-            invalid_because.push("no replica told when it held a lock".to_owned());
+            invalid_because.push("no replica reported when it held a lock".to_owned());
         }
         invalid_because.extend(validity::of_dropped(&figures));
         Self {
@@ -251,7 +251,7 @@ fn why_invalid(trial: CellSpec, figures: &Figures, stock: u64, orders: u64) -> V
 ///
 /// - nothing acknowledged is lost;
 /// - no refusal leaves an order;
-/// - the audit tells the truth;
+/// - the audit is correct;
 /// - "sold out" is true: even a stock that loses updates falls by at most one for each order.
 ///
 /// Rules of some runs are judged where they are demanded.

@@ -30,11 +30,11 @@ impl CellAxes {
         if load.work_ms > 0 {
             flag("--work-ms", &load.work_ms.to_string());
         }
-        if let Some(plant) = load.plant {
-            flag("--plant", plant.name());
+        if let Some(bug) = load.injected_bug {
+            flag("--inject-bug", bug.name());
         }
-        flags.extend(load.path.flags());
-        flags.extend(load.writer.flags(load.path));
+        flags.extend(load.mode.flags());
+        flags.extend(load.writer.flags(load.mode));
         flags
     }
 }
@@ -79,13 +79,13 @@ impl PurchaseMode {
     pub fn flags(self) -> Vec<String> {
         let flags: &[&str] = match self {
             Self::Direct => &[],
-            Self::Queued => &["--path", "queued", "--writer", "grouped"],
+            Self::Queued => &["--mode", "queued", "--writer", "grouped"],
         };
         flags.iter().map(|flag| (*flag).to_owned()).collect()
     }
 }
 
-/// How replicas write orders on the path `direct`.
+/// How replicas write orders in the mode `direct`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Writer {
@@ -105,9 +105,9 @@ impl Writer {
         }
     }
 
-    /// Flags of `seckill serve` that choose it; the path `queued` has its own.
-    fn flags(self, path: PurchaseMode) -> Vec<String> {
-        match (self, path) {
+    /// Flags of `seckill serve` that choose it; the mode `queued` has its own.
+    fn flags(self, mode: PurchaseMode) -> Vec<String> {
+        match (self, mode) {
             (Self::Grouped, PurchaseMode::Direct) => {
                 vec!["--writer".to_owned(), self.name().to_owned()]
             }
@@ -131,7 +131,7 @@ impl Writer {
     }
 }
 
-/// A bug that replicas can be told to have.
+/// A bug that replicas can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum InjectedBug {
@@ -225,10 +225,12 @@ pub struct Load {
     pub requests_per_user: usize,
     /// Extra milliseconds of work inside the locked section.
     pub work_ms: u64,
-    /// A bug that every replica is told to have, to show that the comparison notices.
-    pub plant: Option<InjectedBug>,
+    /// A bug of every replica, to show that the comparison finds it.
+    #[serde(alias = "plant")]
+    pub injected_bug: Option<InjectedBug>,
     /// When replicas answer.
-    pub path: PurchaseMode,
+    #[serde(alias = "path")]
+    pub mode: PurchaseMode,
     /// How they write orders.
     #[serde(default)]
     pub writer: Writer,
@@ -242,8 +244,8 @@ impl Load {
         connections: 96,
         requests_per_user: 3,
         work_ms: 0,
-        plant: None,
-        path: PurchaseMode::Direct,
+        injected_bug: None,
+        mode: PurchaseMode::Direct,
         writer: Writer::Single,
     };
 }

@@ -31,7 +31,7 @@ impl CellPlan {
         let CellRequest { trial, default_load, seed } = *wanted;
         let load = trial.load(default_load);
         let schedule = Schedule::of(seed, &trial.to_string(), trial.place.replicas);
-        let schedule = schedule.for_lock(trial.place.lock, default_load.path);
+        let schedule = schedule.for_lock(trial.place.lock, default_load.mode);
         let flags = trial.flags(&load, trial.requirements(&schedule));
         Self { trial, load, schedule, flags, seed, history: None }
     }
@@ -56,7 +56,7 @@ pub struct CellRequest<'a> {
     pub seed: u64,
 }
 
-/// How long a purchase waits for its lock if the service is not told otherwise, in milliseconds.
+/// How long a purchase waits for its lock by default, in milliseconds.
 pub const DEFAULT_LOCK_WAIT_MS: u64 = 1000;
 /// What it does on a lost lock then.
 pub const DEFAULT_ON_LOST: &str = "stop";

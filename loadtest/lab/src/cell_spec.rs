@@ -42,7 +42,7 @@ pub struct CellSpec {
     pub fault: Option<FaultKind>,
 }
 
-/// What a cell is to show, and why.
+/// What a cell should show, and why.
 #[derive(Debug, Clone, Serialize)]
 pub struct Expectation {
     /// Which promises it breaks.
@@ -67,8 +67,8 @@ impl CellSpec {
         self.scenario == Scenario::FrozenFenced && self.place.lock.has_tokens()
     }
 
-    /// Whether its lock lets one in at a time, as replicas tell: without a fault, and with work
-    /// that ends long before the lease. Of a lock that is the transaction they tell nothing.
+    /// Whether its lock lets one in at a time, as replicas report: without a fault, and with work
+    /// that ends long before the lease. They do not report a lock that is the transaction.
     pub fn excludes_others(self) -> bool {
         let CellAxes { lock, replicas, .. } = self.place;
         let excludes = lock.is_distributed() && lock.family() != Family::Transaction
@@ -94,7 +94,7 @@ impl CellSpec {
             FaultKind::RollingRestart if self.place.replicas > 1 => {
                 rules.push(Rule::NoFailureInRestart);
             }
-            FaultKind::HangUp if load.path == PurchaseMode::Direct => {
+            FaultKind::HangUp if load.mode == PurchaseMode::Direct => {
                 rules.push(Rule::PurchasesEnd);
             }
             _ => {}
@@ -102,7 +102,7 @@ impl CellSpec {
         rules
     }
 
-    /// The name of what tells it from the comparison's cell at its place.
+    /// The name of what distinguishes it from the comparison's cell at its place.
     pub fn scenario_or_fault(self) -> Option<&'static str> {
         match self.scenario {
             Scenario::ShortWork => self.fault.map(FaultKind::name),
@@ -126,7 +126,7 @@ impl CellSpec {
         }
     }
 
-    /// What the cell is to show, or why it is not generated.
+    /// What the cell should show, or why it is not generated.
     pub fn expectation(self) -> Result<Expectation, &'static str> {
         self.fits()?;
         let CellAxes { lock, scope, guards, replicas } = self.place;
@@ -141,21 +141,21 @@ impl CellSpec {
         Ok(Expectation { prediction, because })
     }
 
-    /// Whether it is a cell of that path, or why not.
-    pub fn supports_mode(self, path: PurchaseMode) -> Result<(), &'static str> {
+    /// Whether it is a cell of that mode, or why not.
+    pub fn supports_mode(self, mode: PurchaseMode) -> Result<(), &'static str> {
         let CellAxes { lock, scope, guards, .. } = self.place;
-        if path == PurchaseMode::Direct {
-            self.fault.map_or(Ok(()), |fault| fault.suits(lock, path))
+        if mode == PurchaseMode::Direct {
+            self.fault.map_or(Ok(()), |fault| fault.suits(lock, mode))
         } else if lock != Lock::None || scope != Scope::User {
-            Err("the path queued takes no lock: it goes with the lock none per user")
+            Err("the mode queued takes no lock: it goes with the lock none per user")
         } else if guards == Guards::Off {
-            Err("the path queued is refused without guards")
+            Err("the mode queued is refused without guards")
         } else if self.scenario != Scenario::ShortWork {
             Err("the queued mode holds no lock that could be outlasted or lost")
         } else if self.fault == Some(FaultKind::Failpoint) {
             Err("a failpoint of the matrix is one of a purchase that is written at once")
         } else {
-            self.fault.map_or(Ok(()), |fault| fault.suits(lock, path))
+            self.fault.map_or(Ok(()), |fault| fault.suits(lock, mode))
         }
     }
 
@@ -225,8 +225,8 @@ impl CellSpec {
             connections: 48,
             requests_per_user: 3,
             work_ms: LONG_WORK_MS,
-            plant: default_load.plant,
-            path: default_load.path,
+            injected_bug: default_load.injected_bug,
+            mode: default_load.mode,
             writer: default_load.writer,
         };
         match self.scenario {
@@ -244,7 +244,7 @@ impl CellSpec {
             },
             // There is no lock to be held for some time, and users come again anyway.
             Scenario::ShortWork
-                if self.fault.is_some() && default_load.path == PurchaseMode::Queued =>
+                if self.fault.is_some() && default_load.mode == PurchaseMode::Queued =>
             {
                 Load {
                     users: 2500,

@@ -130,7 +130,7 @@ fn two_holders_at_once_for_certain_break_a_rule_of_the_run_that_promises_one() {
     assert!(of(plain, Some(15)).as_predicted, "one after the other");
     let silent = of(plain, None);
     assert!(silent.as_predicted, "nothing was seen");
-    let why = "no replica told when it held a lock".to_owned();
+    let why = "no replica reported when it held a lock".to_owned();
     assert!(silent.invalid_because.contains(&why));
     let fault = Some(FaultKind::FreezeReplica);
     assert!(of(CellSpec { fault, ..plain }, Some(14)).as_predicted, "its lock may be lost");

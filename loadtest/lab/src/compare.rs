@@ -27,7 +27,7 @@ pub const MAX_REPLICAS: u16 = 16;
 /// lease of 10 s: the predictions hold for work that is shorter than the lease.
 pub const MAX_WORK_MS: u64 = 2000;
 
-/// What is to be compared.
+/// What a comparison runs.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// What the cluster is made of.
@@ -98,7 +98,7 @@ impl Comparison {
             return Err(Error::Usage(format!("replicas must be 1 to {MAX_REPLICAS}")));
         }
         self.check_load()?;
-        if self.load.path == PurchaseMode::Queued {
+        if self.load.mode == PurchaseMode::Queued {
             self.check_queued()?;
         }
         if self.load.work_ms > MAX_WORK_MS {
@@ -107,7 +107,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// On that path there is one cell for each number of replicas.
+    /// In that mode there is one cell for each number of replicas.
     fn check_queued(&self) -> Result<()> {
         let is_one = self.places().iter().all(|place| {
             let CellAxes { lock, scope, guards, .. } = *place;
@@ -155,8 +155,8 @@ impl Comparison {
         }
     }
 
-    /// Runs every cell; one that fails is reported and the others go on. `stop` ends the run: cells
-    /// that are left are reported as not run.
+    /// Runs every cell; one that fails is reported and the others continue. `stop` ends the run:
+    /// cells that are left are reported as not run.
     pub async fn run(
         &self,
         observer: RunObserver<'_>,
@@ -182,7 +182,7 @@ impl Comparison {
             cells,
             not_applicable,
             selection: None,
-            planted: None,
+            injected_bugs: None,
             load: self.load.clone(),
             chosen: self.parts.chosen.clone(),
             settings: runner.settings(),
@@ -221,8 +221,8 @@ mod tests {
                 connections: 96,
                 requests_per_user: 3,
                 work_ms: 0,
-                plant: None,
-                path: PurchaseMode::Direct,
+                injected_bug: None,
+                mode: PurchaseMode::Direct,
                 writer: Writer::Single,
             },
             histories: None,
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_comparison_beyond_its_bounds_is_a_usage_error() {
         let long_work = Load { work_ms: 5000, ..comparison().load };
-        let queued = Load { path: PurchaseMode::Queued, ..comparison().load };
+        let queued = Load { mode: PurchaseMode::Queued, ..comparison().load };
         for wrong in [
             Comparison { replicas: vec![0], ..comparison() },
             Comparison { replicas: vec![99], ..comparison() },

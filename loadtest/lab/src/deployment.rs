@@ -27,7 +27,7 @@ const JWT_SECRET: &str = "JWT_SECRET";
 /// Tells tokio's runtime how many threads run tasks.
 pub const WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
 
-/// What a deployment is to be like.
+/// The settings of a deployment.
 #[derive(Debug, Clone)]
 pub struct DeploymentSpec {
     /// Number of this deployment in the run, from 0; below
@@ -168,7 +168,7 @@ impl Deployment {
         self.secrets.iter().filter(|(variable, _)| variable != JWT_SECRET)
     }
 
-    /// Where the history of its sale goes, if it is to stay.
+    /// Where the history of its sale is written, if it is kept.
     pub fn history(&self) -> Option<&Path> {
         self.history.as_deref()
     }

@@ -26,7 +26,7 @@ pub struct Detail {
     /// The two requests that sold one unit, if a frozen holder and the next one did.
     #[serde(alias = "thaw")]
     pub double_sale: Option<DoubleSale>,
-    /// What the locks did, if a replica told.
+    /// What the locks did, if a replica reported it.
     pub locks: Option<LockMetrics>,
 }
 

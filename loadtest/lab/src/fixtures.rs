@@ -76,7 +76,7 @@ pub fn story() -> Vec<CellReport> {
 
 /// Results of these bugs, each caught in the first round with every seed, and clean without the
 /// bug.
-pub fn planted(names: &[&'static str], seeds: u64) -> InjectionResults {
+pub fn injection_results(names: &[&'static str], seeds: u64) -> InjectionResults {
     let attempt = |seed| Attempt {
         seed,
         rounds: 1,
@@ -123,7 +123,7 @@ pub fn frozen(scenario: Scenario, oversold: u64) -> CellReport {
     CellReport { seed: 9, tries: 3, ..report.with_round(round) }
 }
 
-/// The story, one cell that a fault befalls in its place, and two frozen holders.
+/// The story, one cell with a fault in its place, and two frozen holders.
 pub fn matrix_cells() -> Vec<CellReport> {
     let mut cells = story();
     let killed = CellSpec { fault: Some(FaultKind::FreezeReplica), ..cells[3].trial() };
@@ -139,7 +139,7 @@ pub fn comparison_of(cells: Vec<CellReport>) -> RunResults {
         cells,
         not_applicable: Vec::new(),
         selection: None,
-        planted: None,
+        injected_bugs: None,
         load: Load::DEFAULT,
         chosen: Vec::new(),
         settings: ServerSettings {

@@ -40,7 +40,7 @@ impl Histories {
         self.folder.join(format!("{}-{seed}.jsonl.zst", trial.id()))
     }
 
-    /// Removes the file unless it is to stay; its path if it does. What cannot be removed does no
+    /// Removes the file unless it is kept; its path if it is. What cannot be removed does no
     /// harm.
     pub fn keep_or_remove(&self, file: &Path, is_red: bool) -> Option<String> {
         if !self.all && !is_red {

@@ -66,7 +66,7 @@ impl Bug {
     /// The bug's name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Service(plant) => plant.name(),
+            Self::Service(bug) => bug.name(),
             Self::Forgetful => "flush-log-later",
         }
     }
@@ -74,11 +74,11 @@ impl Bug {
 
 impl BugCase {
     /// The run of that seed, with the bug or without it.
-    pub fn cell_plan(&self, seed: u64, planted: bool) -> CellPlan {
+    pub fn cell_plan(&self, seed: u64, with_bug: bool) -> CellPlan {
         let trial = self.trial;
         let mut load = self.load.clone().unwrap_or_else(|| trial.load(&Load::DEFAULT));
-        load.plant = match self.bug {
-            Bug::Service(plant) if planted => Some(plant),
+        load.injected_bug = match self.bug {
+            Bug::Service(bug) if with_bug => Some(bug),
             Bug::Service(_) | Bug::Forgetful => None,
         };
         let mut schedule = Schedule::of(seed, self.bug.name(), trial.place.replicas);
@@ -87,9 +87,9 @@ impl BugCase {
         for (flag, value) in self.flags {
             set(&mut flags, flag, value);
         }
-        // The two runs take the same way through the code, so that the bug alone tells them apart.
-        if let (Bug::Service(plant), false) = (self.bug, planted) {
-            set(&mut flags, "--plant-control", plant.name());
+        // The two runs take the same way through the code, so that only the bug distinguishes them.
+        if let (Bug::Service(bug), false) = (self.bug, with_bug) {
+            set(&mut flags, "--inject-bug-control", bug.name());
         }
         CellPlan { trial, load, schedule, flags, seed, history: None }
     }
@@ -162,11 +162,11 @@ impl BugCase {
         self
     }
 
-    /// On the path `queued`, where no work is done under a lock.
+    /// In the mode `queued`, where no work is done under a lock.
     const fn queued(self, users: usize, stock: u64) -> Self {
         let mut row = self.load(users, stock, 0, 1);
         if let Some(load) = &mut row.load {
-            load.path = PurchaseMode::Queued;
+            load.mode = PurchaseMode::Queued;
         }
         row
     }
@@ -250,7 +250,7 @@ pub const BUG_CASES: [BugCase; 22] = [
     .lasting(180),
     row(
         S(InjectedBug::RenewWithoutOwnerCheck),
-        "a holder that has lost its lock is told that it still has it",
+        "a holder that has lost its lock gets the answer that it still has it",
         LOCKED,
         Some(F::Targeted(TargetedFault::ForceUnlock)),
         SALE_RULES,
@@ -281,7 +281,7 @@ pub const BUG_CASES: [BugCase; 22] = [
     ),
     row(
         S(InjectedBug::RetryWithFreshId),
-        "a buyer is told that another request has bought",
+        "a buyer gets the answer that another request has bought",
         GUARDED,
         Some(F::LoseCommit),
         &[Rule::RefusalsLeftNoRow],
@@ -309,7 +309,7 @@ pub const BUG_CASES: [BugCase; 22] = [
     ),
     row(
         S(InjectedBug::LostWakeUp),
-        "who misses a message waits on for a lock that is free",
+        "a waiter that misses a message waits on for a free lock",
         GUARDED,
         Some(F::Targeted(TargetedFault::DropMessages)),
         WAIT_RULES,
@@ -334,7 +334,7 @@ pub const BUG_CASES: [BugCase; 22] = [
     ]),
     row(
         S(InjectedBug::RedlockWithoutElapsedTime),
-        "a lock is believed in whose lease was over when it was granted",
+        "a lock counts as held though its lease was over when it was granted",
         (at(L::Redlock, PER_VOUCHER, Guards::Off), ShortWork),
         Some(F::Targeted(TargetedFault::SlowGrants)),
         SALE_RULES,
@@ -382,7 +382,7 @@ pub const BUG_CASES: [BugCase; 22] = [
     // A rebuilt queue does not know who has bought, and admits a buyer again.
     row(
         S(InjectedBug::LostCompensation),
-        "who was admitted and cannot buy holds a ticket that never ends",
+        "a buyer that was admitted and cannot buy has a ticket that never ends",
         (at(L::None, PER_USER, Guards::On), ShortWork),
         Some(F::FlushRedis),
         WAIT_RULES,

@@ -5,9 +5,9 @@ use crate::fixtures::{figures, verdict_of};
 
 #[test]
 fn every_bug_that_replicas_can_have_has_one_row_and_so_has_the_forgetful_database() {
-    for plant in InjectedBug::value_variants() {
-        let rows = BUG_CASES.iter().filter(|row| row.bug == Bug::Service(*plant)).count();
-        assert_eq!(rows, 1, "{}", plant.name());
+    for bug in InjectedBug::value_variants() {
+        let rows = BUG_CASES.iter().filter(|row| row.bug == Bug::Service(*bug)).count();
+        assert_eq!(rows, 1, "{}", bug.name());
     }
     assert_eq!(BUG_CASES.iter().filter(|row| row.bug == Bug::Forgetful).count(), 1);
     assert_eq!(BUG_CASES.len(), InjectedBug::value_variants().len() + 1);
@@ -16,16 +16,16 @@ fn every_bug_that_replicas_can_have_has_one_row_and_so_has_the_forgetful_databas
 #[test]
 fn with_the_bug_and_without_it_all_else_is_the_same() {
     for row in BUG_CASES {
-        let (planted, sound) = (row.cell_plan(7, true), row.cell_plan(7, false));
-        assert_eq!(planted.schedule, sound.schedule);
+        let (with_bug, sound) = (row.cell_plan(7, true), row.cell_plan(7, false));
+        assert_eq!(with_bug.schedule, sound.schedule);
         // Where the bug is, and where the sound run is told to take its way.
         let split = |flags: &[String], flag: &str| match flags.iter().position(|it| it == flag) {
             Some(at) => (flags[at + 1].clone(), [&flags[..at], &flags[at + 2..]].concat()),
             None => (String::new(), flags.to_vec()),
         };
-        let (bug, planted) = split(&planted.flags, "--plant");
-        let (way, sound) = split(&sound.flags, "--plant-control");
-        assert_eq!(planted, sound);
+        let (bug, with_bug) = split(&with_bug.flags, "--inject-bug");
+        let (way, sound) = split(&sound.flags, "--inject-bug-control");
+        assert_eq!(with_bug, sound);
         let name = if row.bug == Bug::Forgetful { "" } else { row.bug.name() };
         assert_eq!((bug.as_str(), way.as_str()), (name, name));
     }
@@ -33,10 +33,9 @@ fn with_the_bug_and_without_it_all_else_is_the_same() {
 
 #[test]
 fn a_fenced_run_without_recorded_tokens_shows_nothing_with_the_bug_or_without_it() {
-    let row =
-        |plant| BUG_CASES.into_iter().find(|row| row.bug == Bug::Service(plant)).expect("a row");
-    let found = |plant, held| {
-        let row = row(plant);
+    let row = |bug| BUG_CASES.into_iter().find(|row| row.bug == Bug::Service(bug)).expect("a row");
+    let found = |bug, held| {
+        let row = row(bug);
         let mut verdict = verdict_of(0, 0);
         for finding in &mut verdict.findings {
             if finding.rule == Rule::TokensRise {

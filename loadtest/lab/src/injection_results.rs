@@ -29,9 +29,9 @@ pub struct BugResults {
     pub name: &'static str,
     /// What it breaks.
     pub breaks: &'static str,
-    /// Where and when it was to show.
+    /// Where and when it should show.
     pub shown_by: String,
-    /// How many seeds it is to be planted with.
+    /// How many seeds inject it.
     pub seeds: u64,
     /// Each seed that was run to its end.
     pub attempts: Vec<Attempt>,
@@ -43,7 +43,7 @@ pub struct InjectionResults {
     /// Whether each was caught with each seed, and nothing found without it.
     pub ok: bool,
     /// How many bugs were injected.
-    pub planted: usize,
+    pub injected: usize,
     /// How many of them were caught with every seed.
     pub caught: usize,
     /// How many had a clean run without them for every seed.
@@ -61,7 +61,7 @@ pub struct InjectionResults {
 pub struct InjectionReport {
     /// What came of them.
     #[serde(flatten)]
-    pub plants: InjectionResults,
+    pub results: InjectionResults,
     /// Versions of all that took part.
     pub versions: Versions,
     /// The machine.
@@ -114,10 +114,10 @@ impl InjectionResults {
     /// What these come to.
     pub fn of(bugs: Vec<BugResults>, seeds: u64) -> Self {
         let count = |is: fn(&BugResults) -> bool| bugs.iter().filter(|bug| is(bug)).count();
-        let (planted, caught) = (bugs.len(), count(BugResults::is_caught));
+        let (injected, caught) = (bugs.len(), count(BugResults::is_caught));
         let clean = count(BugResults::is_clean);
-        let ok = caught == planted && clean == planted;
-        Self { ok, planted, caught, clean, median_rounds: median_rounds(&bugs), seeds, bugs }
+        let ok = caught == injected && clean == injected;
+        Self { ok, injected, caught, clean, median_rounds: median_rounds(&bugs), seeds, bugs }
     }
 }
 
@@ -145,23 +145,23 @@ mod tests {
         }
     }
 
-    fn plant(attempts: Vec<Attempt>) -> BugResults {
+    fn bug_results(attempts: Vec<Attempt>) -> BugResults {
         BugResults { name: "a", breaks: "b", shown_by: "c".to_owned(), seeds: 3, attempts }
     }
 
     #[test]
     fn a_bug_is_caught_only_if_every_seed_caught_it_and_missed_ones_do_not_count_as_rounds() {
-        let caught = plant(vec![attempt(1, true), attempt(3, true), attempt(2, true)]);
-        let missed = plant(vec![attempt(1, true), attempt(2, true), attempt(5, false)]);
-        assert!(caught.is_caught() && !missed.is_caught() && !plant(Vec::new()).is_caught());
-        let plants = InjectionResults::of(vec![caught.clone(), missed], 3);
-        assert_eq!((plants.planted, plants.caught, plants.median_rounds), (2, 1, 2));
-        assert!(!plants.ok && InjectionResults::of(vec![caught], 3).ok);
+        let caught = bug_results(vec![attempt(1, true), attempt(3, true), attempt(2, true)]);
+        let missed = bug_results(vec![attempt(1, true), attempt(2, true), attempt(5, false)]);
+        assert!(caught.is_caught() && !missed.is_caught() && !bug_results(Vec::new()).is_caught());
+        let results = InjectionResults::of(vec![caught.clone(), missed], 3);
+        assert_eq!((results.injected, results.caught, results.median_rounds), (2, 1, 2));
+        assert!(!results.ok && InjectionResults::of(vec![caught], 3).ok);
     }
 
     #[test]
     fn a_bug_that_an_interruption_left_without_some_of_its_seeds_is_neither_caught_nor_clean() {
-        let two = plant(vec![attempt(1, true), attempt(1, true)]);
+        let two = bug_results(vec![attempt(1, true), attempt(1, true)]);
         assert!(!two.is_caught() && !two.is_clean());
         assert!(!InjectionResults::of(vec![two], 3).ok);
     }

@@ -56,7 +56,7 @@ pub fn rows(names: &[String]) -> Result<Vec<BugCase>> {
 }
 
 impl InjectionRun {
-    /// The cells in which they are to show.
+    /// The cells in which they should show.
     pub fn trials(&self) -> impl Iterator<Item = CellSpec> {
         self.rows.iter().map(|row| row.trial)
     }
@@ -71,9 +71,9 @@ impl InjectionRun {
         let (began, started_at) = (Instant::now(), rfc3339(time::OffsetDateTime::now_utc()));
         let trials: Vec<CellSpec> = self.trials().collect();
         let mut runner = Runner::start(parts, &trials, stop).await?;
-        let plants = self.run(&mut runner, &mut ResumeState::default(), observer, stop).await?;
+        let results = self.run(&mut runner, &mut ResumeState::default(), observer, stop).await?;
         Ok(InjectionReport {
-            plants,
+            results,
             versions: runner.versions(),
             machine: Machine::read(),
             started_at,
@@ -119,7 +119,7 @@ impl InjectionRun {
 
 fn key(row: &BugCase, seed: u64, runner: &Runner) -> ResumeKey {
     let cell_plan = row.cell_plan(seed_of(seed, 1), true);
-    let what = serde_json::json!({ "plant": row.bug.name(), "staged": cell_plan.identity() });
+    let what = serde_json::json!({ "bug": row.bug.name(), "staged": cell_plan.identity() });
     ResumeKey::of(&what, runner)
 }
 
@@ -159,15 +159,15 @@ fn seed_of(seed: u64, round: u64) -> u64 {
 
 async fn round(
     row: &BugCase,
-    (seed, planted): (u64, bool),
+    (seed, with_bug): (u64, bool),
     runner: &mut Runner,
     stop: &CancellationToken,
 ) -> Result<RoundFindings> {
-    let forgetful = planted && row.bug == Bug::Forgetful;
+    let forgetful = with_bug && row.bug == Bug::Forgetful;
     if forgetful {
         runner.set_forgetful(true).await?;
     }
-    let report = runner.run_plan(&row.cell_plan(seed, planted), stop).await;
+    let report = runner.run_plan(&row.cell_plan(seed, with_bug), stop).await;
     if forgetful {
         runner.set_forgetful(false).await?;
     }

@@ -1,5 +1,5 @@
 //! The rate of a round's load: how many users it sends, whether it was healthy before the fault,
-//! and when it has recovered after it. After the fault only requests that were to leave after it
+//! and when it has recovered after it. After the fault only requests that were due after it
 //! count. The answers of those that waited it out come all at once, and would look quick.
 
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const MIN_BOUGHT: u64 = 5;
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long throughput may take until it is back; it is measured, not demanded.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
-/// The least time that a load goes on after a fault.
+/// The least time that a load continues after a fault.
 pub(super) const MIN_LOAD_AFTER_FAULT: Duration = Duration::from_millis(1200);
 /// Throughput counts as recovered at this share of what it was before. Half a second has few
 /// answers, and one or two of them may fall into the next sample.
@@ -140,7 +140,7 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// Goes on until about as many are decided per second as before, of requests that were to leave
+    /// Continues until about as many are decided per second as before, of requests that were due
     /// from now on; milliseconds until then. Where nothing was decided before, there is nothing
     /// that could come back.
     pub(super) async fn until_back(&mut self, before_per_s: f64) -> Option<u64> {

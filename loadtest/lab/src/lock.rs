@@ -117,7 +117,7 @@ impl Lock {
     /// The distributed lock that stands for all of them where only one is compared.
     pub const DEFAULT: Self = Self::Redisson;
 
-    /// How long it outlives a dead holder if the service is not told otherwise, in milliseconds;
+    /// How long it outlives a dead holder by default, in milliseconds;
     /// `None` if it has no lease.
     pub fn default_lease_ms(self) -> Option<u64> {
         match self.family() {

@@ -30,7 +30,7 @@ use crate::runner::{ClusterSpec, Runner};
 
 /// Most cells of one run.
 pub const MAX_CELLS: usize = 10_000;
-/// How often a cell is run that does not show what it is to show.
+/// How often a cell is run that does not show what it should show.
 pub const MAX_TRIES: u32 = 3;
 
 /// A run of the matrix.
@@ -51,7 +51,7 @@ pub struct Matrix {
     /// What settles all schedules.
     pub seed: u64,
     /// Bugs that are injected after the cells.
-    pub planting: InjectionRun,
+    pub injection: InjectionRun,
     /// Where what is finished is remembered.
     pub resume: Option<PathBuf>,
     /// Where the histories of its cells are.
@@ -77,7 +77,7 @@ pub fn check(trials: &[CellSpec], not_generated: &[NotGenerated]) -> Result<()> 
 
 impl Matrix {
     /// Runs every cell and every injected bug that is not finished; one that fails is reported and
-    /// the others go on.
+    /// the others continue.
     pub async fn run(
         &self,
         observer: RunObserver<'_>,
@@ -86,7 +86,7 @@ impl Matrix {
         let (began, started_at) = (Instant::now(), rfc3339(time::OffsetDateTime::now_utc()));
         let mut state = ResumeState::open(self.resume.as_deref())?;
         let trials: Vec<CellSpec> =
-            self.trials.iter().copied().chain(self.planting.trials()).collect();
+            self.trials.iter().copied().chain(self.injection.trials()).collect();
         let mut runner = Runner::start(self.parts.clone(), &trials, stop).await?;
         let mut cells = Vec::with_capacity(self.trials.len());
         let mut resumed = 0;
@@ -107,9 +107,9 @@ impl Matrix {
             }
             cells.push(cell);
         }
-        let planted = match &self.planting.rows[..] {
+        let injected_bugs = match &self.injection.rows[..] {
             [] => None,
-            _ => Some(self.planting.run(&mut runner, &mut state, observer, stop).await?),
+            _ => Some(self.injection.run(&mut runner, &mut state, observer, stop).await?),
         };
         Ok(RunResults {
             cells,
@@ -121,7 +121,7 @@ impl Matrix {
                 preset: self.preset,
                 sample: self.sample,
             }),
-            planted,
+            injected_bugs,
             load: self.load.clone(),
             chosen: self.parts.chosen.clone(),
             settings: runner.settings(),
@@ -132,7 +132,7 @@ impl Matrix {
         })
     }
 
-    /// Runs a cell until it shows what it is to show, at most [`MAX_TRIES`] times. The seed rises
+    /// Runs a cell until it shows what it should show, at most [`MAX_TRIES`] times. The seed rises
     /// with each try, or the same schedule would miss again.
     async fn run_until_shown(
         &self,

@@ -27,7 +27,7 @@ pub struct Axes {
     /// Faults; `None` is no fault.
     pub faults: Vec<Option<FaultKind>>,
     /// When replicas answer.
-    pub path: PurchaseMode,
+    pub mode: PurchaseMode,
 }
 
 /// Combinations that are not generated, for one reason.
@@ -47,7 +47,7 @@ impl Axes {
             for &fault in &self.faults {
                 for &scenario in &self.scenarios {
                     let trial = CellSpec { place, scenario, fault };
-                    match trial.supports_mode(self.path).and_then(|()| trial.expectation()) {
+                    match trial.supports_mode(self.mode).and_then(|()| trial.expectation()) {
                         Ok(_) if !trials.contains(&trial) => trials.push(trial),
                         Ok(_) => {}
                         Err(because) => *skipped.entry(because).or_default() += 1,

@@ -17,7 +17,7 @@ fn axes() -> Axes {
         replicas: vec![1, 3],
         scenarios: vec![Scenario::ShortWork],
         faults: vec![None],
-        path: PurchaseMode::Direct,
+        mode: PurchaseMode::Direct,
     }
 }
 
@@ -57,7 +57,7 @@ fn in_the_queued_mode_each_number_of_replicas_has_a_cell_for_each_possible_fault
         locks: vec![Lock::None, Lock::Redisson],
         scenarios: Scenario::value_variants().to_vec(),
         faults,
-        path: PurchaseMode::Queued,
+        mode: PurchaseMode::Queued,
         ..axes()
     };
     let product = 2 * 2 * 2 * 2 * all.scenarios.len() * all.faults.len();
@@ -72,9 +72,9 @@ fn in_the_queued_mode_each_number_of_replicas_has_a_cell_for_each_possible_fault
         assert_eq!((lock, scope, guards), (Lock::None, Scope::User, Guards::On));
         assert_eq!(scenario, Scenario::ShortWork);
     }
-    let (none, why) = Axes { path: PurchaseMode::Queued, ..axes() }.trials();
+    let (none, why) = Axes { mode: PurchaseMode::Queued, ..axes() }.trials();
     let error = check(&none, &why).expect_err("no cell");
-    assert!(error.to_string().contains("the path queued takes no lock"), "{error}");
+    assert!(error.to_string().contains("the mode queued takes no lock"), "{error}");
 }
 
 #[test]

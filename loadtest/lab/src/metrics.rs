@@ -16,7 +16,7 @@ use loadtest_load::client::{Connection, Target};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-/// How long one replica may take to tell.
+/// How long one replica may take to answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two readings of purchases in progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ const PURCHASES_IN_PROGRESS: &str = "seckill_purchases_in_progress ";
 /// What the locks of all replicas did together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LockMetrics {
-    /// Replicas that told.
+    /// Replicas that answered.
     pub replicas: usize,
     /// Those of the cell that are other processes than when its load began, whose counts of the
     /// time before are gone.

@@ -41,8 +41,8 @@ impl Preset {
     }
 
     /// Names of the bugs that are injected after its cells, and seeds of each. None in the smoke
-    /// run: a test of its own plants some.
-    pub fn plants(self) -> (&'static [&'static str], u64) {
+    /// run: a test of its own injects some.
+    pub fn bugs(self) -> (&'static [&'static str], u64) {
         match self {
             Self::Smoke => (&[], DEFAULT_SEEDS),
             Self::Story => (&STORY_BUGS, 1),
@@ -54,7 +54,7 @@ impl Preset {
     /// sample of one, has none.
     pub fn default_bugs(preset: Option<Self>, is_sample: bool) -> (&'static [&'static str], u64) {
         match preset {
-            Some(preset) if !is_sample => preset.plants(),
+            Some(preset) if !is_sample => preset.bugs(),
             _ => (&[], DEFAULT_SEEDS),
         }
     }
@@ -168,21 +168,21 @@ fn full() -> (Vec<CellSpec>, Vec<NotGenerated>) {
     let scopes = vec![Scope::User, Scope::Voucher];
     let guards = vec![Guards::Off, Guards::On];
     let scenarios = Scenario::value_variants().to_vec();
-    let path = PurchaseMode::Direct;
-    let calm = Axes {
+    let mode = PurchaseMode::Direct;
+    let without_fault = Axes {
         locks: locks.clone(),
         scopes: scopes.clone(),
         guards: guards.clone(),
         replicas: vec![1, 2, 4],
         scenarios: scenarios.clone(),
         faults: vec![None],
-        path,
+        mode,
     };
     let faults = FaultKind::ALL.map(Some).to_vec();
-    let stormy = Axes { locks, scopes, guards, replicas: vec![2], scenarios, faults, path };
-    let (mut trials, mut not_generated) = calm.trials();
-    let (more, also_not) = stormy.trials();
-    trials.extend(more);
+    let with_fault = Axes { locks, scopes, guards, replicas: vec![2], scenarios, faults, mode };
+    let (mut trials, mut not_generated) = without_fault.trials();
+    let (further, also_not) = with_fault.trials();
+    trials.extend(further);
     for one in also_not {
         match not_generated.iter_mut().find(|known| known.because == one.because) {
             Some(known) => known.combinations += one.combinations,

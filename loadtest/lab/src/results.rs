@@ -23,7 +23,7 @@ pub struct RunResults {
     /// How the cells of a matrix were chosen; `None` for a comparison.
     pub selection: Option<CellSelection>,
     /// The results of injected bugs, if a matrix had any.
-    pub planted: Option<InjectionResults>,
+    pub injected_bugs: Option<InjectionResults>,
     /// The load of cells that have none of their own.
     pub load: Load,
     /// Flags that have chosen the servers and the service, if they are not the usual ones.
@@ -71,7 +71,7 @@ pub struct CellSelection {
     pub sample: Option<usize>,
 }
 
-/// What a run tells while it goes on.
+/// What a run reports while it runs.
 #[derive(Debug, Clone, Copy)]
 pub enum RunEvent<'a> {
     /// A cell was run to its end.

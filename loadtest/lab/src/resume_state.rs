@@ -34,7 +34,7 @@ pub struct ResumeState {
 #[serde(rename_all = "lowercase")]
 enum CompletedWork {
     Cell(Box<CellReport>),
-    #[serde(rename = "plant")]
+    #[serde(rename = "bug", alias = "plant")]
     Attempt(Attempt),
 }
 

@@ -89,7 +89,7 @@ pub struct Round {
     /// Answers that decided something, per second before the fault.
     pub before_per_s: f64,
     /// Milliseconds from the end of the fault until nine tenths of the former rate were reached.
-    /// Only requests that were to leave after the fault count; `None` if it took more than 5 s, or
+    /// Only requests that were due after the fault count; `None` if it took more than 5 s, or
     /// if there was no rate before.
     pub back_after_ms: Option<u64>,
     /// Requests that failed: without a known outcome, or refused because something was down.
@@ -160,12 +160,12 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     let aborting_clients =
         AbortingClients::new(sale.voucher, leaving.to_vec(), round_history.clock());
     let stock_admin = sale.stock_admin(round_history.clock());
-    let (lock, path) = (trial.place.lock, load.path);
+    let (lock, mode) = (trial.place.lock, load.mode);
     let context = FaultContext {
         deployment,
         schedule,
         lock,
-        path,
+        mode,
         aborting_clients: &aborting_clients,
         stock_admin: &stock_admin,
     };
@@ -215,7 +215,7 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     Ok(report.with_round(round))
 }
 
-/// Whether all units are to be sold in the end. Some injected bugs have a unit for every user,
+/// Whether all units are to be sold at the end. Some injected bugs have a unit for every user,
 /// because what they show is who buys twice.
 fn wants_more_than_there_is(load: &Load) -> bool {
     u64::try_from(load.users).unwrap_or(u64::MAX) > load.stock
@@ -237,7 +237,7 @@ impl FaultRound<'_> {
         let plan = self.sale.plan(&users[..users.len() / 2], target, per_user);
         let load_rate = LoadRate::of(self.trial, self.load);
         let mut plan = Plan { arrival: Arrival::Constant(load_rate.users_per_s), ..plan };
-        if self.load.path == PurchaseMode::Queued {
+        if self.load.mode == PurchaseMode::Queued {
             // What a queue knows besides the stock is who has bought: they come again.
             (plan.mix, plan.duration) = (Mix::AfterSoldOut, Some(MAX_LOAD_DURATION));
         }
@@ -254,7 +254,7 @@ impl FaultRound<'_> {
     ) -> Result<(Figures, Round)> {
         let schedule = context.schedule;
         let (live, stop) = (Arc::new(LiveFigures::new(plan)), CancellationToken::new());
-        // It may go on for longer, until its throughput is back.
+        // It may continue for longer, until its throughput is back.
         let about = Duration::from_millis(schedule.strike_after_ms)
             + schedule.lasts()
             + MIN_LOAD_AFTER_FAULT;

@@ -120,7 +120,7 @@ impl<'a> Sale<'a> {
         HistoryFile::begin_with(plan, file, &[i64::try_from(self.load.stock).ok()], &settings)
     }
 
-    /// Reads what became of the voucher, ends the history and judges it. The figures are those of
+    /// Reads the outcome of the voucher, ends the history and judges it. The figures are those of
     /// its main load.
     pub(super) async fn judge(
         &self,

@@ -86,7 +86,7 @@ impl<'a> WatchedSale<'a> {
         drive::run_until(stop, &self.plan, connections, (self.recorded.recorder(), &live)).await
     }
 
-    /// Reads what became of the voucher, and judges it. All faults must have been healed.
+    /// Reads the outcome of the voucher, and judges it. All faults must have been healed.
     pub async fn judge(self, figures: Figures) -> Result<CellReport> {
         self.sale.judge(self.recorded, figures).await.map(|(report, _)| report)
     }

@@ -4,8 +4,8 @@
 //! figures; then figures, the largest change first. Two runs of one program differ as well, the
 //! more the busier the machine. So a ratio closer to 1 than [`NOTEWORTHY`] is not called a change.
 //! Figures are not compared where either run was no real load or has no verdict on speed. Of an
-//! injected bug two changes are told: it was caught in one run only, or a sound round was clean in
-//! one run only.
+//! injected bug two changes are reported: it was caught in one run only, or a sound round was clean
+//! in one run only.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -35,12 +35,13 @@ pub struct Baseline {
     /// When that run began.
     pub started_at: String,
     cells: Vec<EarlierCell>,
-    planted: Option<EarlierPlants>,
+    #[serde(alias = "planted")]
+    injected_bugs: Option<EarlierInjection>,
 }
 
 /// What is read of its injected bugs.
 #[derive(Debug, Clone, Deserialize)]
-struct EarlierPlants {
+struct EarlierInjection {
     #[serde(default)]
     seeds: u64,
     bugs: Vec<EarlierBug>,
@@ -117,7 +118,7 @@ pub struct Changes {
     pub new: Vec<CellSpec>,
     /// Cells that this run does not have.
     pub gone: Vec<CellSpec>,
-    /// Injected bugs of both runs of which something else came.
+    /// Injected bugs of both runs with another outcome.
     pub bugs: Vec<BugChange>,
 }
 
@@ -134,7 +135,7 @@ impl Baseline {
     }
 
     /// What these cells and injected bugs have that the earlier ones had not, or had otherwise.
-    pub fn compare(&self, cells: &[CellReport], planted: Option<&InjectionResults>) -> Changes {
+    pub fn compare(&self, cells: &[CellReport], results: Option<&InjectionResults>) -> Changes {
         let before: HashMap<CellSpec, &EarlierCell> =
             self.cells.iter().map(|cell| (cell.trial, cell)).collect();
         let now: HashMap<CellSpec, &CellReport> =
@@ -156,17 +157,17 @@ impl Baseline {
             changed,
             new: cells.iter().filter(unknown).map(CellReport::trial).collect(),
             gone: self.cells.iter().filter(absent).map(|cell| cell.trial).collect(),
-            bugs: planted.map(|plants| self.bugs(plants)).unwrap_or_default(),
+            bugs: results.map(|results| self.bugs(results)).unwrap_or_default(),
         }
     }
 
-    fn bugs(&self, plants: &InjectionResults) -> Vec<BugChange> {
+    fn bugs(&self, results: &InjectionResults) -> Vec<BugChange> {
         let earlier = |name: &str| {
-            let planted = self.planted.as_ref()?;
-            let bug = planted.bugs.iter().find(|bug| bug.name == name)?;
-            Some(bug_outcome(&bug.attempts, planted.seeds))
+            let earlier = self.injected_bugs.as_ref()?;
+            let bug = earlier.bugs.iter().find(|bug| bug.name == name)?;
+            Some(bug_outcome(&bug.attempts, earlier.seeds))
         };
-        let changed = plants.bugs.iter().filter_map(|bug| {
+        let changed = results.bugs.iter().filter_map(|bug| {
             let (was, is) = (earlier(bug.name)?, bug_outcome(&bug.attempts, bug.seeds));
             (was != is).then(|| BugChange { name: bug.name.to_owned(), was, is })
         });

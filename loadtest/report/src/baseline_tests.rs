@@ -1,4 +1,4 @@
-use loadtest_lab::fixtures::{cell, planted, story};
+use loadtest_lab::fixtures::{cell, injection_results, story};
 
 use super::*;
 use crate::tests::{matrix_report, report};
@@ -97,14 +97,15 @@ fn a_cell_with_a_fault_is_not_compared_with_its_counterpart_without() {
 #[test]
 fn an_injected_bug_that_is_no_longer_caught_is_reported_on_the_page_and_in_the_text() {
     let mut before = report(story());
-    before.planted = Some(planted(&["lying-audit", "release-before-commit"], 3));
+    before.injected_bugs = Some(injection_results(&["lying-audit", "release-before-commit"], 3));
     let json = serde_json::to_string(&before).expect("JSON");
     let earlier: Baseline = serde_json::from_str(&json).expect("it reads what it writes");
     let mut now = report(story());
-    now.planted = Some(planted(&["release-before-commit", "lost-update", "lying-audit"], 3));
+    now.injected_bugs =
+        Some(injection_results(&["release-before-commit", "lost-update", "lying-audit"], 3));
     now.compare_with(&earlier);
     assert!(now.changes.as_ref().expect("changes").bugs.is_empty(), "all are caught in both");
-    now.planted.as_mut().expect("planted").bugs[0].attempts[1].caught_by.clear();
+    now.injected_bugs.as_mut().expect("bugs").bugs[0].attempts[1].caught_by.clear();
     now.compare_with(&earlier);
     let line = "release-before-commit: caught, clean without it → not caught, clean without it";
     let text = now.text(crate::table::TableFormat::FILE);

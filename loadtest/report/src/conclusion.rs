@@ -16,7 +16,7 @@ pub struct Conclusion {
     /// What was unusual about the whole run: its path, its writer.
     pub setting: String,
     /// A bug that every replica had.
-    pub planted: String,
+    pub injected_bug: String,
     /// The answer to what was asked, which is read first.
     pub answer: String,
     /// What it rests on.
@@ -25,8 +25,8 @@ pub struct Conclusion {
 
 impl fmt::Display for Conclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { setting, planted, answer, more } = self;
-        let parts = [setting, planted, answer, more].map(|part| part.trim());
+        let Self { setting, injected_bug, answer, more } = self;
+        let parts = [setting, injected_bug, answer, more].map(|part| part.trim());
         f.write_str(
             &parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "),
         )
@@ -292,7 +292,7 @@ fn whatever_the_lock(cells: &[&CellReport]) -> &'static str {
     if several { ", whatever the lock" } else { "" }
 }
 
-/// What became of sales in which something went wrong, besides frozen holders.
+/// The outcome of sales in which something went wrong, besides frozen holders.
 fn struck_sentence(cells: &[CellReport]) -> Option<String> {
     let is_struck =
         |cell: &&CellReport| cell.valid && cell.fault.is_some() && !cell.scenario.is_frozen();

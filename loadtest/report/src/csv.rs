@@ -32,7 +32,7 @@ struct Line<'a> {
     p99_ms: Option<f64>,
     /// Why these figures on speed are no verdict; empty if they are.
     no_verdict_on_speed: String,
-    /// Holds of a lock that another held, by what replicas told; empty if they told nothing.
+    /// Holds of a lock that another held, by the reports of replicas; empty without reports.
     holds_at_once: Option<u64>,
     /// The longest time for which two held it.
     longest_at_once_ms: Option<f64>,

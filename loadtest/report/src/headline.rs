@@ -14,7 +14,7 @@ use crate::{Report, counted, repeat};
 pub enum Doubt {
     /// The load was real and showed what must not be.
     Product,
-    /// The run did not show what it was to show.
+    /// The run did not show what it should show.
     Measurement,
 }
 
@@ -32,9 +32,9 @@ pub struct Headline {
 impl Headline {
     /// The headline of a report; `None` if it is not red.
     pub fn of(report: &Report) -> Option<Self> {
-        let (text, doubt, cell) = match (of_cells(&report.cells), &report.planted) {
+        let (text, doubt, cell) = match (of_cells(&report.cells), &report.injected_bugs) {
             (Some((text, doubt, cell)), _) => (text, doubt, Some(cell)),
-            (None, Some(plants)) => of_injected_bugs(plants)?,
+            (None, Some(results)) => of_injected_bugs(results)?,
             (None, None) => return None,
         };
         let repeat = cell.map_or_else(|| repeat::run(report), |cell| repeat::one(report, cell));
@@ -88,12 +88,13 @@ fn doubt(cell: &CellReport) -> Doubt {
 
 /// Bugs that were not caught, or a run without them in which something was found.
 fn of_injected_bugs(
-    plants: &InjectionResults,
+    results: &InjectionResults,
 ) -> Option<(String, Doubt, Option<&'static CellReport>)> {
-    if plants.ok {
+    if results.ok {
         return None;
     }
-    let bugs = || plants.bugs.iter().flat_map(|bug| bug.attempts.iter().map(move |one| (bug, one)));
+    let bugs =
+        || results.bugs.iter().flat_map(|bug| bug.attempts.iter().map(move |one| (bug, one)));
     let missed = bugs().find(|(_, attempt)| attempt.caught_by.is_empty());
     let found = bugs().find(|(_, attempt)| !attempt.without.wrong.is_empty());
     let (text, doubt) = match (found, missed) {
@@ -118,7 +119,7 @@ fn of_injected_bugs(
 #[cfg(test)]
 mod tests {
     use loadtest_judge::verdict::Rule;
-    use loadtest_lab::fixtures::{planted, story};
+    use loadtest_lab::fixtures::{injection_results, story};
 
     use super::*;
     use crate::tests::{matrix_report, report};
@@ -161,9 +162,9 @@ mod tests {
     fn a_bug_that_was_not_caught_puts_the_measurement_in_doubt() {
         let mut report = matrix_report();
         report.cells.iter_mut().for_each(|cell| (cell.valid, cell.as_predicted) = (true, true));
-        let mut plants = planted(&["lying-audit"], 1);
-        plants.ok = false;
-        report.planted = Some(plants);
+        let mut results = injection_results(&["lying-audit"], 1);
+        results.ok = false;
+        report.injected_bugs = Some(results);
         let headline = Headline::of(&report).expect("it is red");
         assert_eq!(headline.doubt, Doubt::Measurement);
         assert!(headline.repeat.starts_with("loadtest matrix "), "{}", headline.repeat);

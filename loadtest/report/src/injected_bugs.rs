@@ -32,13 +32,13 @@ pub fn words(attempt: &Attempt) -> String {
 }
 
 /// What they come to, in a sentence without an end.
-pub fn sum(plants: &InjectionResults) -> String {
-    let InjectionResults { planted, caught, median_rounds, .. } = plants;
-    format!("injected {planted}, caught {caught}, median rounds {median_rounds}")
+pub fn sum(results: &InjectionResults) -> String {
+    let InjectionResults { injected, caught, median_rounds, .. } = results;
+    format!("injected {injected}, caught {caught}, median rounds {median_rounds}")
 }
 
 /// The table and what it comes to.
-pub fn render_table(plants: &InjectionResults, format: TableFormat) -> String {
+pub fn render_table(results: &InjectionResults, format: TableFormat) -> String {
     let mut table = Table::new();
     table.load_style(format.style());
     if let TableFormat::Plain { width, .. } = format {
@@ -46,13 +46,13 @@ pub fn render_table(plants: &InjectionResults, format: TableFormat) -> String {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
     table.force_no_tty().set_header(["bug", "breaks", "where", "caught by", "rounds", "sound"]);
-    for bug in &plants.bugs {
+    for bug in &results.bugs {
         table.add_row(cells(bug).map(Cell::new));
     }
     let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    let (clean, planted) = (plants.clean, plants.planted);
-    let sound = format!("clean without the bug: {clean} of {planted}");
-    format!("{}\n\n{}\n{sound}", lines.join("\n"), sum(plants))
+    let (clean, injected) = (results.clean, results.injected);
+    let sound = format!("clean without the bug: {clean} of {injected}");
+    format!("{}\n\n{}\n{sound}", lines.join("\n"), sum(results))
 }
 
 /// All that is printed.
@@ -61,7 +61,7 @@ pub fn render(report: &InjectionReport) -> String {
     let provenance = format!(
         "{} seeds of each; {:.0} s; loadtest {} ({loadtest}), seckill ({seckill}), \
          database {}, Redis {}, HAProxy {}; {} CPUs, Linux {}.",
-        report.plants.seeds,
+        report.results.seeds,
         report.took_s,
         report.versions.loadtest,
         report.versions.database,
@@ -73,7 +73,7 @@ pub fn render(report: &InjectionReport) -> String {
     format!(
         "{}\n\n{}",
         wrapped(&provenance, TableFormat::of_stdout().columns()),
-        render_table(&report.plants, TableFormat::of_stdout())
+        render_table(&report.results, TableFormat::of_stdout())
     )
 }
 
@@ -133,23 +133,23 @@ fn cells(bug: &BugResults) -> [String; 6] {
 
 #[cfg(test)]
 mod tests {
-    use loadtest_lab::fixtures::planted;
+    use loadtest_lab::fixtures::injection_results;
     use loadtest_lab::injected_bugs::BUG_CASES;
 
     use super::*;
 
     #[test]
     fn the_table_of_all_bugs_fits_a_terminal_and_a_file() {
-        let mut plants = planted(&BUG_CASES.map(|row| row.bug.name()), 3);
-        for (bug, row) in plants.bugs.iter_mut().zip(BUG_CASES) {
+        let mut results = injection_results(&BUG_CASES.map(|row| row.bug.name()), 3);
+        for (bug, row) in results.bugs.iter_mut().zip(BUG_CASES) {
             (bug.breaks, bug.shown_by) = (row.breaks, row.trial.to_string());
         }
         for (width, most) in [(Some(80), 80), (Some(132), 132), (None, 100)] {
-            let text = render_table(&plants, TableFormat::Plain { colours: false, width });
+            let text = render_table(&results, TableFormat::Plain { colours: false, width });
             let widest = text.lines().map(|line| line.chars().count()).max();
             assert!(widest <= Some(most), "{widest:?} of {most}: {text}");
         }
-        let markdown = render_table(&plants, TableFormat::Markdown);
+        let markdown = render_table(&results, TableFormat::Markdown);
         let rows = markdown.lines().filter(|line| line.starts_with('|')).count();
         assert_eq!(rows, BUG_CASES.len() + 2, "a line each: {markdown}");
     }

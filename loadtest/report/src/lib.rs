@@ -55,15 +55,15 @@ pub struct Report {
     /// Cells that have nothing to show, and were not run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_applicable: Vec<NotApplicable>,
-    /// What only a matrix tells.
+    /// What only a matrix reports.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
     /// What changed since an earlier run, if there is one to compare with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Changes>,
-    /// What became of injected bugs, if any were.
+    /// The outcome of injected bugs, if any were.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub planted: Option<InjectionResults>,
+    pub injected_bugs: Option<InjectionResults>,
     /// The load that each cell got that has none of its own.
     pub load: Load,
     /// Flags that have chosen the servers and the service, if they are not the usual ones.
@@ -147,17 +147,17 @@ impl Report {
     /// The report on these results.
     pub fn of(results: RunResults) -> Self {
         let conclusion = setting::conclusion_of(&results);
-        let RunResults { cells, selection, planted, .. } = results;
+        let RunResults { cells, selection, injected_bugs, .. } = results;
         let is_matrix = selection.is_some();
         let as_expected = cells.iter().all(CellReport::ok) && (is_matrix || !cells.is_empty());
         Self {
-            ok: as_expected && planted.as_ref().is_none_or(|all| all.ok),
+            ok: as_expected && injected_bugs.as_ref().is_none_or(|all| all.ok),
             conclusion,
             selection: selection.map(|chosen| Selection::of(chosen, &cells)),
             cells,
             not_applicable: results.not_applicable,
             changes: None,
-            planted,
+            injected_bugs,
             load: results.load,
             chosen: results.chosen,
             settings: results.settings,
@@ -204,7 +204,7 @@ impl Report {
 
     /// Holds the cells and the injected bugs against those of an earlier run.
     pub fn compare_with(&mut self, baseline: &Baseline) {
-        self.changes = Some(baseline.compare(&self.cells, self.planted.as_ref()));
+        self.changes = Some(baseline.compare(&self.cells, self.injected_bugs.as_ref()));
     }
 
     /// Where the figures come from, in one line.

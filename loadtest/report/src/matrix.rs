@@ -100,17 +100,19 @@ pub(super) fn text(report: &Report, selection: &Selection, format: TableFormat) 
         let why: Vec<String> = why.collect();
         parts.push(format!("Combinations that are no cells:\n{}", why.join("\n")));
     }
-    parts.extend(report.planted.iter().map(|plants| injected_bugs::render_table(plants, format)));
+    parts.extend(
+        report.injected_bugs.iter().map(|results| injected_bugs::render_table(results, format)),
+    );
     parts.extend(report.changes.as_ref().map(Changes::text));
     parts.push(wrapped(&report.conclusion.to_string(), columns));
     parts.push(wrapped(&provenance(report, selection), columns));
     parts.extend(overdue(selection, report.took_s));
     let Summary { cells, as_predicted, .. } = &selection.summary;
     let cells = counted(*cells, "cell");
-    let planted = report.planted.as_ref().map_or(String::new(), |plants| {
-        format!("; injected {}, caught {}", plants.planted, plants.caught)
+    let bugs = report.injected_bugs.as_ref().map_or(String::new(), |results| {
+        format!("; injected {}, caught {}", results.injected, results.caught)
     });
-    parts.push(format!("{cells}, {as_predicted} as predicted{planted}"));
+    parts.push(format!("{cells}, {as_predicted} as predicted{bugs}"));
     parts.join("\n\n")
 }
 

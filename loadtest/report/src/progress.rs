@@ -1,5 +1,5 @@
 //! One line for each cell, and for each seed of an injected bug, as it ends: a long run shows that
-//! it goes on, also in a log.
+//! it continues, also in a log.
 
 use loadtest_lab::results::RunEvent;
 

@@ -26,27 +26,27 @@ pub fn run(report: &Report) -> String {
                     let (name, sample) = (preset.name(), sample.unwrap_or_default());
                     format!("loadtest matrix --{name}{sample} --seed {}", selection.seed)
                 }
-                None => matrix(&trials, (report.load.path, selection.seed)),
+                None => matrix(&trials, (report.load.mode, selection.seed)),
             };
             let is_sample = selection.sample.is_some();
             let usual = Preset::default_bugs(selection.preset, is_sample);
-            command(&matrix, planting(report.planted.as_ref(), usual))
+            command(&matrix, injection(report.injected_bugs.as_ref(), usual))
         }
     };
     command(&whole, report.chosen.clone())
 }
 
 /// The flags of the injected bugs, where they are not those of the preset.
-fn planting(
-    plants: Option<&InjectionResults>,
+fn injection(
+    results: Option<&InjectionResults>,
     (usual, usual_seeds): (&'static [&'static str], u64),
 ) -> Vec<Flag> {
-    let names: Vec<&str> = plants.iter().flat_map(|all| &all.bugs).map(|bug| bug.name).collect();
+    let names: Vec<&str> = results.iter().flat_map(|all| &all.bugs).map(|bug| bug.name).collect();
     let usual = match usual {
         ["all"] => BUG_CASES.map(|row| row.bug.name()).to_vec(),
         names => names.to_vec(),
     };
-    let seeds = plants.map_or(usual_seeds, |all| all.seeds);
+    let seeds = results.map_or(usual_seeds, |all| all.seeds);
     let mut flags: Vec<Flag> = Vec::new();
     if names != usual {
         let names = if names.is_empty() { "none".to_owned() } else { names.join(",") };
@@ -62,7 +62,7 @@ fn planting(
 pub fn one(report: &Report, cell: &CellReport) -> String {
     let one = match report.selection {
         None => comparison(&[cell.trial()], &report.load),
-        Some(_) => matrix(&[cell.trial()], (report.load.path, cell.seed)),
+        Some(_) => matrix(&[cell.trial()], (report.load.mode, cell.seed)),
     };
     command(&one, report.chosen.clone())
 }
@@ -100,18 +100,18 @@ fn comparison(trials: &[CellSpec], load: &Load) -> String {
     if load.work_ms > 0 {
         flags.push(("--work-ms", load.work_ms.to_string()));
     }
-    flags.extend(path_flag(load.path));
+    flags.extend(mode_flag(load.mode));
     if load.writer != Writer::Single {
         flags.push(("--writer", load.writer.name().to_owned()));
     }
-    if let Some(plant) = load.plant {
-        flags.push(("--inject-bug", plant.name().to_owned()));
+    if let Some(bug) = load.injected_bug {
+        flags.push(("--inject-bug", bug.name().to_owned()));
     }
     command("loadtest compare", flags)
 }
 
 /// The command that runs the product of what these have, each named once.
-fn matrix(trials: &[CellSpec], (path, seed): (PurchaseMode, u64)) -> String {
+fn matrix(trials: &[CellSpec], (mode, seed): (PurchaseMode, u64)) -> String {
     let mut flags = places(trials);
     let fault = |fault: Option<FaultKind>| fault.map_or("none", FaultKind::name);
     flags.extend([
@@ -119,12 +119,12 @@ fn matrix(trials: &[CellSpec], (path, seed): (PurchaseMode, u64)) -> String {
         ("--faults", each(trials, |trial| trial.fault, fault)),
         ("--seed", seed.to_string()),
     ]);
-    flags.extend(path_flag(path));
+    flags.extend(mode_flag(mode));
     command("loadtest matrix", flags)
 }
 
-fn path_flag(path: PurchaseMode) -> Option<Flag> {
-    (path != PurchaseMode::Direct).then(|| ("--mode", path.name().to_owned()))
+fn mode_flag(mode: PurchaseMode) -> Option<Flag> {
+    (mode != PurchaseMode::Direct).then(|| ("--mode", mode.name().to_owned()))
 }
 
 fn places(trials: &[CellSpec]) -> Vec<Flag> {
@@ -159,15 +159,15 @@ fn each<T: PartialEq + Copy, N: AsRef<str>>(
 #[cfg(test)]
 mod tests {
     use loadtest_lab::cell_axes::{CellAxes, InjectedBug};
-    use loadtest_lab::fixtures::planted;
+    use loadtest_lab::fixtures::injection_results;
 
     use super::*;
     use crate::tests::{matrix_report, report};
 
     #[test]
     fn the_command_names_every_choice_once() {
-        let (plant, path) = (Some(InjectedBug::LyingAudit), PurchaseMode::Queued);
-        let load = Load { work_ms: 5, plant, path, ..Load::DEFAULT };
+        let (injected_bug, mode) = (Some(InjectedBug::LyingAudit), PurchaseMode::Queued);
+        let load = Load { work_ms: 5, injected_bug, mode, ..Load::DEFAULT };
         let trial = |lock, replicas| {
             let (scope, guards) = (Scope::User, Guards::Off);
             CellSpec::plain(CellAxes { lock, scope, guards, replicas })
@@ -192,7 +192,7 @@ mod tests {
         );
         assert!(one(&report, &report.cells[0]).ends_with("short-work --faults none --seed 0"));
         let queued =
-            Report { load: Load { path: PurchaseMode::Queued, ..Load::DEFAULT }, ..report };
+            Report { load: Load { mode: PurchaseMode::Queued, ..Load::DEFAULT }, ..report };
         assert!(one(&queued, &queued.cells[0]).ends_with("--seed 0 --mode queued"));
     }
 
@@ -204,7 +204,7 @@ mod tests {
             selection.preset = Some(Preset::Story);
         }
         assert_eq!(run(&report), "loadtest matrix --story --seed 7 --inject-bugs none");
-        report.planted = Some(planted(Preset::Story.plants().0, 1));
+        report.injected_bugs = Some(injection_results(Preset::Story.bugs().0, 1));
         assert_eq!(run(&report), "loadtest matrix --story --seed 7");
         if let Some(selection) = &mut report.selection {
             selection.sample = Some(30);
@@ -214,7 +214,7 @@ mod tests {
         if let Some(selection) = &mut report.selection {
             selection.sample = None;
         }
-        report.planted = Some(planted(&["lying-audit"], 5));
+        report.injected_bugs = Some(injection_results(&["lying-audit"], 5));
         assert_eq!(
             run(&report),
             "loadtest matrix --story --seed 7 --inject-bugs lying-audit --bug-seeds 5"
@@ -228,7 +228,7 @@ mod tests {
             (selection.preset, selection.sample) = (Some(Preset::Full), Some(30));
         }
         assert_eq!(run(&report), "loadtest matrix --full --sample 30 --seed 7");
-        report.planted = Some(planted(&["lying-audit"], 3));
+        report.injected_bugs = Some(injection_results(&["lying-audit"], 3));
         assert!(run(&report).ends_with("--seed 7 --inject-bugs lying-audit"), "{}", run(&report));
     }
 

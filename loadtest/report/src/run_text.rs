@@ -208,7 +208,7 @@ impl Tally {
     }
 }
 
-/// The verdict on a load that is good, in the words of all who judge one.
+/// The verdict on a load that is good, in the words of all judgements.
 pub(super) fn good<'a>(all: impl IntoIterator<Item = &'a VoucherJudgement>) -> String {
     let tally = Tally::of(all);
     tally.good() + &tally.unjudged("")

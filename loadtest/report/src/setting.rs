@@ -10,22 +10,23 @@ use crate::counted;
 /// The conclusion of a comparison or of a matrix, with its settings.
 pub(super) fn conclusion_of(results: &RunResults) -> Conclusion {
     let RunResults { cells, not_applicable, selection, load, .. } = results;
-    let setting = on_path(load.path);
+    let setting = mode_sentence(load.mode);
     match selection {
         None => Conclusion {
             setting: setting + &by_writer(load.writer, not_applicable),
-            planted: planted(load.plant),
+            injected_bug: injected_bug_sentence(load.injected_bug),
             ..conclusion(cells)
         },
         Some(_) => Conclusion { setting, ..of_matrix(cells) },
     }
 }
 
-fn on_path(path: PurchaseMode) -> String {
-    match path {
+fn mode_sentence(mode: PurchaseMode) -> String {
+    match mode {
         PurchaseMode::Direct => String::new(),
         PurchaseMode::Queued => {
-            "Purchases took the path queued, and each counts to the end of its ticket. ".to_owned()
+            "Purchases ran in the mode queued, and each counts to the end of its ticket. "
+                .to_owned()
         }
     }
 }
@@ -42,8 +43,6 @@ fn by_writer(writer: Writer, not_applicable: &[NotApplicable]) -> String {
     format!("Orders were written in groups{none}. ")
 }
 
-fn planted(plant: Option<InjectedBug>) -> String {
-    plant.map_or(String::new(), |plant| {
-        format!("Every replica had the injected bug {}. ", plant.name())
-    })
+fn injected_bug_sentence(bug: Option<InjectedBug>) -> String {
+    bug.map_or(String::new(), |bug| format!("Every replica had the injected bug {}. ", bug.name()))
 }

@@ -33,7 +33,7 @@ const NAME_COLUMNS: usize = 5;
 /// What a table is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableSubject {
-    /// Cells in which nothing happens, so they are told apart without it.
+    /// Cells in which nothing happens, so they are distinguished without it.
     Comparison,
     /// Cells of all kinds, which leave no room for a second percentile.
     Matrix,
@@ -54,7 +54,7 @@ enum Layout {
 pub(super) const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// How a table is to look.
+/// The format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableFormat {
     /// For a person.
@@ -221,7 +221,7 @@ pub(super) fn footnote(cells: &[CellReport]) -> Option<String> {
     any.then(|| NO_VERDICT_MEANS.to_owned())
 }
 
-/// The last column: whether the cell shows what it was to show.
+/// The last column: whether the cell shows what it should show.
 pub fn verdict(cell: &CellReport) -> (&'static str, Color) {
     let breaks_more = cell.observed.oversells && !cell.predicted.oversells
         || cell.observed.duplicates && !cell.predicted.duplicates;

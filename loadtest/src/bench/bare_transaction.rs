@@ -14,10 +14,10 @@ use super::figure::{GENERATOR, Sample};
 use super::turns::{Turn, slices, together};
 
 const SCRIPT: &str = include_str!("../../benches/bare_order.lua");
-/// How long sysbench may take beyond what it was told, and to fill a table.
+/// How long sysbench may take beyond its set time, and to fill a table.
 const SYSBENCH_GRACE: Duration = Duration::from_mins(2);
 
-/// sysbench, and the database that it is to use.
+/// sysbench, and the database that it uses.
 #[derive(Debug)]
 pub struct BareTransaction {
     script: PathBuf,

@@ -8,9 +8,9 @@ use loadtest_load::api;
 use loadtest_load::client::{Connection, Target};
 use loadtest_measure::error::{Error, Result};
 
-/// How long a replica may take to tell.
+/// How long a replica may take to answer.
 const READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
-/// The histogram of the parts of a purchase, told apart by a label.
+/// The histogram of the parts of a purchase, distinguished by a label.
 const PART_HISTOGRAM: &str = "seckill_order_part_seconds";
 /// The whole purchase, and the whole request around it.
 const WHOLE_HISTOGRAMS: [(&str, &str); 2] =

@@ -17,7 +17,7 @@ const SERVERS: [&str; 5] = ["replicas", "redis", DATABASE, "proxy", "zookeeper"]
 const PARTS: [&str; 8] =
     [HTTP, "token", "lock", "queue", "transaction", "release", "purchase", "request"];
 
-/// One cell of one round, while a run goes on.
+/// One cell of one round, while a run continues.
 pub fn line(round: usize, cell: &str, sample: &Sample) -> String {
     let mut text = format!("round {round}  {cell:<20}");
     if sample.per_s > 0.0 {
@@ -109,7 +109,7 @@ impl BenchReport {
         table
     }
 
-    /// What becomes of a row's figure and of its cost, and why.
+    /// The result of a row's figure and of its cost, and why.
     fn verdict(&self, row: &RowReport) -> String {
         let mut text = row.verdict.words().to_owned();
         if let Some(cost) = &row.plain_answers

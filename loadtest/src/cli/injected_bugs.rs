@@ -51,14 +51,14 @@ pub(super) async fn run(args: InjectBugsArgs) -> Result<bool> {
         check_writable(path)?;
     }
     let stop = stop_on_signal()?;
-    let planting = InjectionRun { rows, seeds: args.seeds };
+    let injection = InjectionRun { rows, seeds: args.seeds };
     let observer = |event: RunEvent<'_>| print_status(matrix_line(event));
-    let report = Box::pin(planting.run_alone(parts, &observer, &stop)).await?;
+    let report = Box::pin(injection.run_alone(parts, &observer, &stop)).await?;
     print_line(render(&report));
     if let Some(path) = &args.json {
         write_json(path, &report)?;
     }
-    if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.plants.ok) }
+    if stop.is_cancelled() { Err(Error::Interrupted) } else { Ok(report.results.ok) }
 }
 
 /// Prints each with what it breaks and where it must show.

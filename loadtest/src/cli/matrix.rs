@@ -35,7 +35,7 @@ pub(super) struct MatrixArgs {
     private: PrivateArgs,
     #[arg(long, value_name = "LOCKS", value_delimiter = ',', default_value = "redisson")]
     #[arg(help = format!("Locks around the purchase; `all` is every kind {}", known_locks()))]
-    #[arg(default_value_if("path", "queued", "none"), conflicts_with = "PresetArgs")]
+    #[arg(default_value_if("mode", "queued", "none"), conflicts_with = "PresetArgs")]
     locks: Vec<String>,
     /// What a lock is held for: all purchases of a user, or of a voucher
     #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "user,voucher")]
@@ -60,9 +60,9 @@ pub(super) struct MatrixArgs {
     scenarios: Vec<Scenario>,
     /// When replicas answer: after the COMMIT, or at admission with a ticket. With `queued` no lock
     /// is taken (--locks is `none`) and the guards are on; other combinations count as no cells
-    #[arg(long = "mode", alias = "path", value_name = "MODE", default_value = "direct")]
+    #[arg(long, alias = "path", value_name = "MODE", default_value = "direct")]
     #[arg(conflicts_with = "PresetArgs")]
-    path: PurchaseMode,
+    mode: PurchaseMode,
     #[command(flatten)]
     preset: PresetArgs,
     /// Run only N cells of --full, drawn by the seed
@@ -126,7 +126,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         Some(count) => Preset::sample(trials, count, args.seed),
         None => trials,
     };
-    let planting = args.planting()?;
+    let injection = args.injection()?;
     check(&trials, &not_generated)?;
     if args.list {
         for trial in &trials {
@@ -142,8 +142,8 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
             print_line(format_args!("not generated, {}: {}", one.combinations, one.because));
         }
         print_line(format_args!("{} cells", trials.len()));
-        if !planting.rows.is_empty() {
-            super::injected_bugs::list(&planting.rows);
+        if !injection.rows.is_empty() {
+            super::injected_bugs::list(&injection.rows);
         }
         return Ok(true);
     }
@@ -157,9 +157,9 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
         not_generated,
         preset,
         sample: args.sample,
-        load: Load { path: args.path, ..Load::DEFAULT },
+        load: Load { mode: args.mode, ..Load::DEFAULT },
         seed: args.seed,
-        planting,
+        injection,
         resume: args.resume,
         histories: None,
     };
@@ -172,7 +172,7 @@ pub(super) async fn run(args: MatrixArgs) -> Result<bool> {
 }
 
 impl MatrixArgs {
-    fn planting(&self) -> Result<InjectionRun> {
+    fn injection(&self) -> Result<InjectionRun> {
         let (usual, seeds) = Preset::default_bugs(self.preset.preset(), self.sample.is_some());
         let usual = || usual.iter().copied().map(str::to_owned).collect();
         let names = self.injected_bugs.clone().unwrap_or_else(usual);
@@ -187,7 +187,7 @@ impl MatrixArgs {
             replicas: self.replicas.clone(),
             scenarios: self.scenarios.clone(),
             faults: faults(&self.faults)?,
-            path: self.path,
+            mode: self.mode,
         })
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct OutputArgs {
     histories: Option<PathBuf>,
 }
 
-/// Where a report is to go; all of it can be written.
+/// Where a report is written; all of it can be written.
 pub(super) struct Output {
     args: OutputArgs,
     baseline: Option<Baseline>,

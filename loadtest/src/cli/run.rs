@@ -107,7 +107,7 @@ fail the run. There is no verdict on speed when the generator took more than 40 
 than 5 ms and a tenth of the p99 of all latencies, or when requests waited for the history for more
 than 1 % of their connections' time.
 
-Where the service answers with tickets (202, `seckill serve --path queued`), they are followed: a
+Where the service answers with tickets (202, `seckill serve --mode queued`), they are followed: a
 request ends as its ticket does, and one whose ticket has not ended after --timeout-s is unknown.
 
 Exit codes: 0 all is well, 1 a check failed, 2 bad usage or something that must run does not.";

@@ -29,8 +29,8 @@ pub(super) struct UpArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
     replicas: u16,
     /// When replicas answer a purchase: after the COMMIT, or at admission with a ticket
-    #[arg(long = "mode", alias = "path", value_name = "MODE", default_value = "direct")]
-    path: PurchaseMode,
+    #[arg(long, alias = "path", value_name = "MODE", default_value = "direct")]
+    mode: PurchaseMode,
     /// Start a ZooKeeper as well, for `seckill lock run --kind zookeeper`
     #[arg(long)]
     zookeeper: bool,
@@ -50,13 +50,13 @@ pub(super) struct UpArgs {
 
 /// Returns when the cluster has been taken down.
 pub(super) async fn run(args: UpArgs) -> Result<bool> {
-    let UpArgs { private, lock, scope, guards, replicas, path, zookeeper, crowd, board, port } =
+    let UpArgs { private, lock, scope, guards, replicas, mode, zookeeper, crowd, board, port } =
         args;
     let up = UpConfig {
         flavor: private.flavor(),
         program: find_program(private.seckill.as_deref())?,
         place: CellAxes { lock, scope, guards, replicas },
-        path,
+        mode,
         zookeeper,
         port,
         crowd: crowd.map(|buyers| buyers as usize),

@@ -26,7 +26,7 @@ pub(super) struct StartupBanner<'a> {
 }
 
 impl StartupBanner<'_> {
-    /// All of it, without an indent where it is to be pasted.
+    /// All of it, without an indent where it will be pasted.
     pub(super) fn text(&self) -> String {
         let [exports, examples] = [self.exports(), self.examples()].map(|lines| lines.join("\n"));
         format!(

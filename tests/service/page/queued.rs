@@ -1,4 +1,4 @@
-//! A purchase on the path `queued`, from the click to what became of its ticket.
+//! A purchase in the mode `queued`, from the click to what became of its ticket.
 
 use seckill::domain::Role;
 use sqlx::{Connection, MySqlConnection};

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::crowd::Books;
 use crate::support::{Answer, Place, Service, client, token};
 
-/// What a service of the path `queued` is started with.
+/// What a service of the mode `queued` is started with.
 pub(crate) const QUEUED: [&str; 4] = ["--mode", "queued", "--writer", "grouped"];
 /// Longer than a ticket may take that is taken over or lost.
 const TICKET_TIMEOUT: Duration = Duration::from_secs(40);
@@ -206,7 +206,7 @@ pub(super) async fn heal(place: &Place, user: u64) {
     drop.execute(&mut database).await.expect("no trigger");
 }
 
-/// A service of the path `queued` at a place of its own, with more flags.
+/// A service of the mode `queued` at a place of its own, with more flags.
 pub(super) async fn service(flags: &[&str]) -> Service {
     Service::start(&[&QUEUED[..], flags].concat()).await
 }

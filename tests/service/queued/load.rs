@@ -1,4 +1,4 @@
-//! A load of the generator on the path `queued`, and its history judged by the database.
+//! A load of the generator in the mode `queued`, and its history judged by the database.
 
 use crate::judged_load::{JudgedLoad, load};
 use crate::queued::buyer::service;

@@ -1,4 +1,4 @@
-//! The path `queued`: tickets instead of orders, and orders that follow.
+//! The mode `queued`: tickets instead of orders, and orders that follow.
 
 pub(crate) mod buyer;
 mod crowd;

@@ -83,7 +83,7 @@ async fn a_ticket_of_another_user_or_of_none_is_not_found() {
         assert_eq!(ask(&queued.url, bad, 5).await.problem(400), "invalid_id");
     }
     queued.stop().await;
-    // The path `direct` has no tickets.
+    // The mode `direct` has no tickets.
     let direct = Service::start(&[]).await;
     assert_eq!(ask(&direct.url, &ticket, 5).await.problem(404), "ticket_not_found");
     direct.stop().await;

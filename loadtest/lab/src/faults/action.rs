@@ -54,7 +54,7 @@ impl ReplicaState {
 pub enum FaultAction {
     /// A replica stands still (SIGSTOP).
     Freeze,
-    /// A frozen replica goes on (SIGCONT).
+    /// A frozen replica continues (SIGCONT).
     Thaw,
     /// A replica is killed (SIGKILL).
     Kill,
@@ -168,7 +168,7 @@ impl FaultAction {
             Self::Freeze => witness(state == 'T', format!("{name} is in state {state}")),
             Self::Thaw => witness(state != 'T', format!("{name} is in state {state}")),
             Self::Kill => {
-                witness(!replica.is_running(), format!("{name}, process {before}, is gone"))
+                witness(!replica.is_running(), format!("{name}, process {before}, has ended"))
             }
             _ => witness(before != after, format!("{name} was process {before} and is {after}")),
         }

@@ -30,7 +30,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const ABORT_VARIANTS: usize = 4;
 /// How long it may take to be read, in microseconds. A ticket has come after two milliseconds.
 const READ_DELAY_US: (u64, u64) = (50, 300);
-/// Fewest who must have gone before their answer.
+/// The least number of clients that must have left before their answer.
 const MIN_BEFORE_ANSWER: usize = 3;
 
 /// Clients who are there to hang up, and when each of them did.
@@ -43,7 +43,7 @@ pub struct AbortingClients {
     aborted: Mutex<Vec<AbortedClient>>,
 }
 
-/// A client that closed its connection before it was told the outcome.
+/// A client that closed its connection before it got the outcome.
 #[derive(Debug, Clone, Copy)]
 pub struct AbortedClient {
     /// The user's id.

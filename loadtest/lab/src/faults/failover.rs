@@ -14,11 +14,11 @@ use super::{FaultContext, Link, POLL_INTERVAL, WITNESS_TIMEOUT, unseen, until, w
 use crate::cluster::blocking;
 use crate::lock::ExtraServers;
 
-/// Long enough that locks are taken of which the replica does not hear.
+/// Long enough that locks are taken that the replica does not receive.
 const REPLICA_LAG: Duration = Duration::from_millis(300);
 
-/// Witness: a lock that was held and of which the replica did not hear, and its role. Where locks
-/// live elsewhere, what it did not hear is a write of our own.
+/// Witness: a lock that was held and that the replica did not receive, and its role. Where locks
+/// live elsewhere, what it did not receive is a write of our own.
 pub(super) async fn fail_over(context: &FaultContext<'_>) -> Result<String> {
     let deployment = context.deployment;
     let Some((successor, proxy)) = deployment.follower() else {
@@ -32,7 +32,7 @@ pub(super) async fn fail_over(context: &FaultContext<'_>) -> Result<String> {
         let master = deployment.main_redis().clone();
         blocking(move || master.command(&["SET", "failover:unheard", "1", "PX", "60000"])).await?;
     }
-    // From its first gap on, the replica hears nothing more.
+    // From its first gap on, the replica receives nothing more.
     until("the replica misses something", || proxy.counts().swallowed_to_client > 0).await?;
     let unheard = match holds {
         Some(pattern) => unheard_lock(context, successor, pattern).await?,
@@ -52,7 +52,7 @@ pub(super) async fn fail_over(context: &FaultContext<'_>) -> Result<String> {
             proxy.cut();
         }
     }
-    witness(role == "master", format!("the replica is {role} now and never heard {unheard}"))
+    witness(role == "master", format!("the replica is {role} now and never received {unheard}"))
 }
 
 /// A lock that the master has and the replica has not, nor ever will: its way is silent already.

@@ -42,7 +42,7 @@ pub enum ContenderAction {
 }
 
 impl ContenderAction {
-    /// Whether they did, who were seen to do something so often.
+    /// Whether these counts show it.
     fn have(self, wrote: u64, shown: u64) -> bool {
         match self {
             Self::Write => wrote > 0,

@@ -72,7 +72,7 @@ pub enum FaultKind {
     RestartRedis,
     /// Redis forgets everything.
     FlushRedis,
-    /// Redis forgets the scripts that it was told.
+    /// Redis forgets the loaded scripts.
     FlushScripts,
     /// Redis runs out of memory and evicts keys.
     EvictRedis,
@@ -118,7 +118,7 @@ pub struct FaultContext<'a> {
     /// What its replicas lock with.
     pub lock: Lock,
     /// When they answer.
-    pub path: PurchaseMode,
+    pub mode: PurchaseMode,
     /// Clients who are there to hang up.
     pub aborting_clients: &'a AbortingClients,
     /// Adds stock to the voucher.
@@ -210,14 +210,14 @@ impl FaultKind {
     pub fn description(self) -> &'static str {
         match self {
             Self::KillReplica => "a replica is killed; its locks stay until their leases end",
-            Self::FreezeReplica => "a replica stands still past its lease, then goes on",
+            Self::FreezeReplica => "a replica is frozen past its lease, then continues",
             Self::RollingRestart => "every replica is restarted in turn; no request may fail",
-            Self::RestartRedis => "Redis is killed and comes back empty; all its locks are gone",
+            Self::RestartRedis => "Redis is killed and restarts empty; all its locks are lost",
             Self::FlushRedis => "Redis forgets all locks and order numbers",
             Self::FlushScripts => "Redis forgets the scripts of locks and of queues",
             Self::EvictRedis => "Redis evicts keys, and locks are keys like others",
             Self::FreezeRedis => "Redis stands still while leases run on",
-            Self::FailOverRedis => "Redis fails over to a replica that has not heard of the locks",
+            Self::FailOverRedis => "Redis fails over to a replica that has not received the locks",
             Self::RedisClock => "the clock by which Redis ends leases jumps",
             Self::PauseRedis => "Redis lets all writes wait while leases run on",
             Self::BusyRedis => {
@@ -240,10 +240,10 @@ impl FaultKind {
         }
     }
 
-    /// Whether it can happen to that lock on that path, or why not. The path `queued` is scripts
+    /// Whether it can happen to that lock in that mode, or why not. The mode `queued` is scripts
     /// itself.
-    pub fn suits(self, lock: Lock, path: PurchaseMode) -> std::result::Result<(), &'static str> {
-        let queued = path == PurchaseMode::Queued;
+    pub fn suits(self, lock: Lock, mode: PurchaseMode) -> std::result::Result<(), &'static str> {
+        let queued = mode == PurchaseMode::Queued;
         match self {
             Self::LoseScript if !queued && !lock.runs_scripts() => {
                 Err("that lock runs no script in Redis whose answer could be lost")
@@ -339,7 +339,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// The witness, unless what it tells of did not happen.
+/// The witness, unless the fault did not happen.
 fn witness(happened: bool, text: String) -> Result<String> {
     if happened { Ok(text) } else { Err(unseen(format!("no witness: {text}"))) }
 }

@@ -6,16 +6,16 @@ use crate::cell_axes::PurchaseMode;
 use crate::lock::Lock;
 use crate::seeded_rng::SeededRng;
 
-/// The pair that this number draws for that lock on that path, of all that make sense.
-pub(super) fn draw((lock, path): (Lock, PurchaseMode), number: u64) -> [FaultKind; 2] {
-    let pairs: Vec<_> = all(lock, path).collect();
+/// The pair that this number draws for that lock in that mode, of all that make sense.
+pub(super) fn draw((lock, mode): (Lock, PurchaseMode), number: u64) -> [FaultKind; 2] {
+    let pairs: Vec<_> = all(lock, mode).collect();
     let drawn = SeededRng::of(number, "two at once").one_of(&pairs);
     drawn.unwrap_or([FaultKind::FreezeReplica, FaultKind::FlushRedis])
 }
 
-/// All pairs that make sense under that lock on that path, each once.
-pub fn all(lock: Lock, path: PurchaseMode) -> impl Iterator<Item = [FaultKind; 2]> {
-    let suits = move |fault: &FaultKind| fault.suits(lock, path).is_ok();
+/// All pairs that make sense under that lock in that mode, each once.
+pub fn all(lock: Lock, mode: PurchaseMode) -> impl Iterator<Item = [FaultKind; 2]> {
+    let suits = move |fault: &FaultKind| fault.suits(lock, mode).is_ok();
     let of = |one: usize| (one..FaultKind::ALL.len()).map(move |other| [one, other]);
     (0..FaultKind::ALL.len())
         .flat_map(of)
@@ -157,10 +157,10 @@ mod tests {
             (Lock::Zookeeper, PurchaseMode::Direct, 326),
             (Lock::None, PurchaseMode::Queued, 262),
         ];
-        for (lock, path, count) in of {
-            let pairs: BTreeSet<_> = all(lock, path).collect();
+        for (lock, mode, count) in of {
+            let pairs: BTreeSet<_> = all(lock, mode).collect();
             assert_eq!(pairs.len(), count, "{lock:?}");
-            let all_suit = pairs.iter().flatten().all(|fault| fault.suits(lock, path).is_ok());
+            let all_suit = pairs.iter().flatten().all(|fault| fault.suits(lock, mode).is_ok());
             assert!(all_suit, "{lock:?}");
         }
         let place = (Lock::SetNx, PurchaseMode::Direct);

@@ -20,7 +20,7 @@ const FLOOD_PAUSE: Duration = Duration::from_millis(100);
 const FREE_MEMORY_BYTES: u64 = 256 * 1024;
 /// How many keys it looks at for the one that ends soonest: enough to find a lock among the others.
 const EVICTION_SAMPLES: &str = "64";
-/// Writes 64 KiB in keys of 1 KiB each; the keys end by themselves.
+/// Writes 64 KiB in keys of 1 KiB each; the keys expire.
 const FLOOD_SCRIPT: &str = "for i = 1, 64 do \
     redis.call('SET', 'flood:' .. ARGV[1] .. ':' .. i, string.rep('x', 1024), 'PX', 20000) end";
 
@@ -55,9 +55,9 @@ pub(super) async fn restart(context: &FaultContext<'_>) -> Result<String> {
     })
 }
 
-/// All keys gone, several times: a lock lives for milliseconds, and one is to be hit in the middle.
-/// Witness: how many there were at the moment they were removed, and how many of them locks. Locks
-/// of kinds that live elsewhere are none of them.
+/// Deletes all keys, several times: a lock lives for milliseconds, and one must be hit in the
+/// middle. Witness: how many there were at the moment they were removed, and how many of them
+/// locks. Locks of kinds that live elsewhere are none of them.
 pub(super) async fn flush(context: &FaultContext<'_>) -> Result<String> {
     let (redis, number) = (context.deployment.redis().clone(), context.deployment.redis_database());
     let lock = context.lock;
@@ -88,7 +88,7 @@ pub(super) fn flush_once(redis: &Redis, database: u16, lock: Lock) -> testbed::R
     Ok((said.next().unwrap_or(0), said.next().unwrap_or(0)))
 }
 
-/// All scripts gone. Witness: the server's count of scripts that were called by their hashes and
+/// Deletes all scripts. Witness: the server's count of scripts that were called by their hashes and
 /// not there.
 pub(super) async fn flush_scripts(context: &FaultContext<'_>) -> Result<String> {
     let redis = context.deployment.redis().clone();
@@ -107,7 +107,7 @@ pub(super) async fn flush_scripts(context: &FaultContext<'_>) -> Result<String> 
 }
 
 /// Keys are evicted: first any, then those that end soonest, which are locks. Witness: the names
-/// that the server tells, and how many of them are locks. Locks of kinds that live elsewhere are
+/// that the server reports, and how many of them are locks. Locks of kinds that live elsewhere are
 /// none of them.
 pub(super) async fn evict(context: &FaultContext<'_>) -> Result<String> {
     let (redis, number) = (context.deployment.redis().clone(), context.deployment.redis_database());
@@ -172,7 +172,7 @@ pub(super) async fn jump_clock(context: &FaultContext<'_>) -> Result<String> {
     sleep(context.schedule.lasts()).await;
     blocking(move || redis.jump_clock(0)).await?;
     let text = format!(
-        "set {offset_ms} ms off, Redis told a time {:.1} to {:.1} ms off",
+        "set {offset_ms} ms off, Redis returned a time {:.1} to {:.1} ms off",
         ms(*seen.start()),
         ms(*seen.end())
     );
@@ -229,7 +229,7 @@ pub(super) fn refused(redis: &Redis, error: &str) -> testbed::Result<u64> {
     Ok(told.split('=').nth(1).and_then(|count| count.parse().ok()).unwrap_or(0))
 }
 
-/// Enough of an id to tell two apart.
+/// Enough of an id to distinguish two.
 fn short(id: &str) -> &str {
     id.get(..8).unwrap_or(id)
 }

@@ -17,7 +17,7 @@ const BUSY_SCRIPT: &str = "for i = 1, 5e9 do end";
 const BUSY_THRESHOLD_MS: &str = "50";
 /// The busy threshold of a server with default settings.
 const DEFAULT_BUSY_THRESHOLD_MS: &str = "5000";
-/// A write of our own, which tells how those of others fare.
+/// A write of our own, which shows whether those of others succeed.
 const PROBE_WRITE: [&str; 5] = ["SET", "fault-witness", "1", "PX", "1000"];
 /// What it answers to writes while it wants more replicas.
 const NOREPLICAS: &str = "NOREPLICAS";
@@ -84,7 +84,7 @@ pub(super) async fn want_replicas(context: &FaultContext<'_>) -> Result<String> 
     .await?;
     let times = times.saturating_sub(before);
     let lives_there =
-        context.lock.holds_in_redis().is_some() || context.path == PurchaseMode::Queued;
+        context.lock.holds_in_redis().is_some() || context.mode == PurchaseMode::Queued;
     let text = format!("{times} writes were refused with {NOREPLICAS}, one of them ours");
     witness(ours.is_err() && times > u64::from(lives_there), text)
 }

@@ -17,7 +17,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long one look through the proxy may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Killed, and started again after a while. Witness: another process.
+/// Killed, and started again after a pause. Witness: another process.
 pub(super) async fn kill(context: &FaultContext<'_>) -> Result<String> {
     let victim = victim(context)?;
     let (name, before) = (context.schedule.victim_name(), victim.pid());
@@ -104,7 +104,7 @@ pub(super) fn victim(context: &FaultContext<'_>) -> Result<Arc<Replica>> {
     victim.cloned().ok_or_else(|| unseen("there is no such replica".to_owned()))
 }
 
-/// The state of a process as the kernel tells it: `T` is stopped.
+/// The state of a process as the kernel reports it: `T` is stopped.
 pub(super) fn state_of(pid: u32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name before it may contain anything, also parentheses.
@@ -132,7 +132,8 @@ mod tests {
     async fn a_frozen_replica_is_a_witness_and_a_running_one_is_not() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("started");
         let (pid, short) = (child.id(), Duration::from_millis(20));
-        // Without a pause of the runtime: who waits beside it goes on when that has come about.
+        // Without a pause of the runtime: a task that waits beside it continues when that has
+        // happened.
         let turns = |signal: &str, is_still: bool| {
             let status =
                 std::process::Command::new("kill").args([signal, &pid.to_string()]).status();

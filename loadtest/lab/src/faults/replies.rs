@@ -24,7 +24,7 @@ pub(super) async fn lose_commit(context: &FaultContext<'_>) -> Result<String> {
 /// majority sends them with their text. In the queued mode only answers to admissions are lost:
 /// workers ask for entries all the time, so a lost answer to those has no effect.
 pub(super) async fn lose_script(context: &FaultContext<'_>) -> Result<String> {
-    match context.path {
+    match context.mode {
         PurchaseMode::Direct => {
             let commands = || ["EVALSHA", "EVAL"].map(Command::redis).into();
             lose(context, Link::Redis, "scripts", commands).await

@@ -21,7 +21,7 @@ pub struct Schedule {
     pub victim: usize,
     /// Draws the variants of faults: directions, sizes, kinds of loss.
     pub variation: u64,
-    /// Two faults, for those who want two at once.
+    /// Two faults, for cells with two at once.
     pub pair: [FaultKind; 2],
 }
 
@@ -42,8 +42,8 @@ impl Schedule {
 
     /// This schedule with two faults that the lock can have in that mode.
     #[must_use]
-    pub fn for_lock(mut self, lock: Lock, path: PurchaseMode) -> Self {
-        self.pair = pairs::draw((lock, path), self.variation);
+    pub fn for_lock(mut self, lock: Lock, mode: PurchaseMode) -> Self {
+        self.pair = pairs::draw((lock, mode), self.variation);
         self
     }
 
@@ -71,7 +71,7 @@ impl Schedule {
         format!("freeze {}, until another has bought or cannot, {victim}", due(after_ms))
     }
 
-    /// What the replica calls itself that it befalls.
+    /// The name of the replica that it hits.
     pub fn victim_name(&self) -> String {
         replica_name(self.victim)
     }
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn two_at_once_are_two_that_the_lock_can_have() {
         for seed in 0..200 {
-            let (lock, path) = (Lock::MysqlRow, PurchaseMode::Direct);
-            let schedule = Schedule::of(seed, "a cell", 2).for_lock(lock, path);
-            assert!(pairs::all(lock, path).any(|pair| pair == schedule.pair), "{seed}");
+            let (lock, mode) = (Lock::MysqlRow, PurchaseMode::Direct);
+            let schedule = Schedule::of(seed, "a cell", 2).for_lock(lock, mode);
+            assert!(pairs::all(lock, mode).any(|pair| pair == schedule.pair), "{seed}");
         }
     }
 }

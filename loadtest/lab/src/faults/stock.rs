@@ -47,7 +47,7 @@ impl StockAdmin {
     async fn left(&self, connection: &mut Connection) -> Result<i64> {
         let voucher = api::voucher(connection, &self.voucher.to_string()).await;
         let left = voucher.map_err(|error| Error::Setup(error.to_string()))?.stock;
-        left.ok_or_else(|| Error::Setup("the service does not tell what is left".to_owned()))
+        left.ok_or_else(|| Error::Setup("the service does not report what is left".to_owned()))
     }
 
     async fn add(&self, connection: &mut Connection) -> Result<()> {

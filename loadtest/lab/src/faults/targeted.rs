@@ -56,7 +56,7 @@ pub enum TargetedFault {
     DropMessages,
     /// The independent Redis servers answer later than a lease lasts.
     SlowGrants,
-    /// A replica stands still past its lease while it holds the lock.
+    /// A replica is frozen past its lease while it holds the lock.
     FreezeAtWork,
     /// A replica is killed while it holds the lock.
     KillAtWork,
@@ -90,10 +90,10 @@ impl TargetedFault {
             Self::ForceUnlock => "locks are freed by force just after they were taken",
             Self::DropMessages => "messages that locks are free are dropped",
             Self::SlowGrants => "servers answer one replica later than a lease lasts",
-            Self::FreezeAtWork => "a replica stands still past its lease while it holds the lock",
+            Self::FreezeAtWork => "a replica is frozen past its lease while it holds the lock",
             Self::KillAtWork => "a replica is killed while it holds the lock",
             Self::FailOverAndFollow => {
-                "Redis fails over to a replica that has not heard of the locks, and which has one \
+                "Redis fails over to a replica that has not received the locks, and which has one \
                  of its own then"
             }
             Self::AddStock => "stock is added after every replica has seen that nothing is left",
@@ -244,7 +244,7 @@ async fn drop_messages(context: &FaultContext<'_>) -> Result<String> {
     sleep(context.schedule.lasts()).await;
     proxies(context, Link::Redis).for_each(Proxy::heal);
     let dropped = dropped() - before;
-    witness(dropped > 0, format!("{dropped} messages that a lock was free were not heard"))
+    witness(dropped > 0, format!("{dropped} messages that a lock was free were lost"))
 }
 
 /// Witness: answers that the proxies have seen arrive so late.

@@ -3,7 +3,7 @@
 use browser::Browser;
 use loadtest_judge::setting::{Guards, Scope};
 use loadtest_lab::cell::CellReport;
-use loadtest_lab::fixtures::{cell, place, planted, story};
+use loadtest_lab::fixtures::{cell, injection_results, place, story};
 use loadtest_lab::injection_results::InjectionResults;
 use loadtest_lab::lock::Lock;
 use serde_json::json;
@@ -21,9 +21,9 @@ mod browser;
 
 /// The page of a report with two injected bugs, of which the second was not caught.
 fn written(report: Report) -> (TempDir, String) {
-    let mut plants = planted(&["release-before-commit", "lying-audit"], 1);
-    plants.bugs[1].attempts[0].caught_by.clear();
-    let report = Report { planted: Some(InjectionResults::of(plants.bugs, 1)), ..report };
+    let mut results = injection_results(&["release-before-commit", "lying-audit"], 1);
+    results.bugs[1].attempts[0].caught_by.clear();
+    let report = Report { injected_bugs: Some(InjectionResults::of(results.bugs, 1)), ..report };
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("index.html");
     std::fs::write(&file, render(&Page::of(&report)).expect("a page")).expect("written");
@@ -40,7 +40,7 @@ async fn a_bug_that_was_not_caught_is_first_and_red_and_many_cells_are_shown_in_
     let (_folder, url) = written(report(story().into_iter().chain(more).collect()));
     let browser = Browser::start().await;
     browser.open(&url).await;
-    let row = "const row = document.querySelector('#planted tbody tr'); \
+    let row = "const row = document.querySelector('#injected-bugs tbody tr'); \
                return [row.innerText, getComputedStyle(row.querySelector('th')).color]";
     let row = browser.run(row).await;
     let words = row[0].as_str().expect("text");
@@ -71,7 +71,7 @@ async fn on_paper_every_cell_and_bug_is_shown_in_full_and_there_are_no_controls(
     let (_folder, url) = written(report(vec![full(story()[0].place)]));
     let browser = Browser::start().await;
     browser.open(&url).await;
-    let shown = "return ['.body', '.timeline .bar.held', '#planted li', '.tools', \
+    let shown = "return ['.body', '.timeline .bar.held', '#injected-bugs li', '.tools', \
                  'a[href=\"#matrix\"]:not(.skip)'].map((what) => \
                  [...document.querySelectorAll(what)].every((it) => it.checkVisibility(\
                  {contentVisibilityAuto: true}) && it.getBoundingClientRect().height > 0))";

@@ -32,7 +32,7 @@ pub struct Section {
     pub name: String,
     /// What it came to.
     pub kind: CellKind,
-    /// A mark that tells it without colour.
+    /// A mark that shows it without colour.
     pub mark: &'static str,
     /// What it came to, in words.
     pub words: String,
@@ -40,11 +40,11 @@ pub struct Section {
     pub open: bool,
     /// Why it is not in order.
     pub problems: Vec<String>,
-    /// What it was to show, and why.
+    /// What it should show, and why.
     pub because: String,
     /// What it came to, over all of its loads.
     pub facts: Vec<Fact>,
-    /// The figures of its main load, which is the only one where nothing befalls it.
+    /// The figures of its main load, which is the only one without a fault.
     pub load: Vec<Fact>,
     /// What was done to it, and how it went on.
     pub round: Option<RoundView>,
@@ -74,7 +74,7 @@ pub struct Section {
     pub check: Option<String>,
     /// Whether there is something to draw.
     pub plotted: bool,
-    /// Whether only what matters most is told.
+    /// Whether only what matters most is shown.
     pub brief: bool,
 }
 
@@ -123,7 +123,7 @@ pub struct ReplicaLine {
 /// What the locks did.
 #[derive(Debug, Serialize)]
 pub struct Locks {
-    /// How many replicas told, in words.
+    /// How many replicas reported, in words.
     pub replicas: String,
     /// What is missing in it, if something is.
     pub missing: Option<String>,
@@ -210,7 +210,7 @@ impl Section {
     }
 }
 
-/// Whether only what matters most of that cell is told.
+/// Whether only what matters most of that cell is shown.
 pub fn is_brief(cell: &CellReport, report: &Report) -> bool {
     report.cells.len() > MAX_FULL_CELLS && CellKind::of(cell) == CellKind::Safe
 }
@@ -345,7 +345,7 @@ fn missing(started_anew: usize) -> Option<String> {
         1 => "One replica was killed or restarted, and counts".to_owned(),
         more => format!("{more} replicas were killed or restarted, and count"),
     };
-    Some(format!("{who} from the new start on: what was before is missing here."))
+    Some(format!("{who} from the restart on; earlier values are missing."))
 }
 
 fn drawn(cell: &CellReport) -> Vec<Timeline> {

@@ -18,9 +18,9 @@ const SIDE_BY_SIDE: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CellKind {
-    /// Nothing was broken, and nothing was to be.
+    /// Nothing was broken, as predicted.
     Safe,
-    /// Something was broken that was to be.
+    /// Something was broken, as predicted.
     Unsafe,
     /// It came out otherwise than predicted.
     Surprise,
@@ -42,7 +42,7 @@ impl CellKind {
         }
     }
 
-    /// A mark that tells it without colour.
+    /// A mark that shows it without colour.
     pub fn mark(self) -> &'static str {
         match self {
             Self::Safe => "✓",
@@ -80,7 +80,7 @@ pub struct Square {
     pub id: String,
     /// What it came to.
     pub kind: CellKind,
-    /// A mark that tells it without colour.
+    /// A mark that shows it without colour.
     pub mark: &'static str,
     /// What it shows, in words.
     pub words: String,
@@ -296,7 +296,7 @@ pub fn rate(per_s: f64) -> String {
     format!("{per_s:.0}")
 }
 
-/// Milliseconds as they are shown: three digits or more tell enough.
+/// Milliseconds as they are shown: three digits or more are enough.
 pub fn milliseconds(ms: f64) -> String {
     if ms < 100.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }

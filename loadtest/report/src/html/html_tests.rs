@@ -7,7 +7,7 @@ use loadtest_lab::cell::CellReport;
 use loadtest_lab::cell_axes::CellAxes;
 use loadtest_lab::cell_spec::CellSpec;
 use loadtest_lab::detail::{Detail, ReplicaWork};
-use loadtest_lab::fixtures::{cell, figures, frozen, place, planted, story, verdict_of};
+use loadtest_lab::fixtures::{cell, figures, frozen, injection_results, place, story, verdict_of};
 use loadtest_lab::injected_bugs::RoundFindings;
 use loadtest_lab::injection_results::InjectionResults;
 use loadtest_lab::lock::Lock;
@@ -168,15 +168,15 @@ fn injected_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() 
     let mut report = report(story());
     let html = |report: &crate::Report| render(&Page::of(report)).expect("a page");
     assert!(!html(&report).contains("Injected bugs"));
-    let mut plants = planted(&["release-before-commit", "lying-audit"], 3);
-    plants.bugs[0].attempts[1].rounds = 4;
-    let missed = &mut plants.bugs[1].attempts[1];
+    let mut results = injection_results(&["release-before-commit", "lying-audit"], 3);
+    results.bugs[0].attempts[1].rounds = 4;
+    let missed = &mut results.bugs[1].attempts[1];
     missed.caught_by.clear();
     missed.missed.push(RoundFindings {
         invalid: vec!["the fault has no witness".to_owned()],
         ..RoundFindings::default()
     });
-    report.planted = Some(InjectionResults::of(plants.bugs, 3));
+    report.injected_bugs = Some(InjectionResults::of(results.bugs, 3));
     let html = html(&report);
     assert!(html.contains("injected 2, caught 1, median rounds 1"), "{html}");
     assert!(html.contains("2 injected bugs, 1 of them caught"), "{html}");
@@ -186,7 +186,7 @@ fn injected_bugs_are_shown_if_any_were_and_one_that_was_not_caught_stands_out() 
     let words = html.split_whitespace().collect::<Vec<_>>().join(" ");
     let top = "<strong>Injected and not caught: lying-audit.</strong>";
     assert!(words.contains(top), "it is said at the top: {words}");
-    let (_, rows) = words.split_once("<section id=\"planted\"").expect("the table");
+    let (_, rows) = words.split_once("<section id=\"injected-bugs\"").expect("the table");
     let (rows, _) = rows.split_once("</section>").expect("its end");
     let row = "<tbody> <tr class=\"uncaught\"> <th scope=\"row\">\
                <span aria-hidden=\"true\">✗</span> lying-audit ";
@@ -316,11 +316,11 @@ fn fifty_cells_that_broke_everything_are_less_than_three_megabytes() {
 
 #[test]
 fn an_injected_bug_is_shown_before_the_answer() {
-    let mut planted = report(story());
-    planted.load.plant = Some(loadtest_lab::cell_axes::InjectedBug::LyingAudit);
-    planted.conclusion.planted = "Every replica had it.".to_owned();
-    planted.conclusion.setting = "All of it on another path. ".to_owned();
-    let html = render(&Page::of(&planted)).expect("a page");
+    let mut with_bug = report(story());
+    with_bug.load.injected_bug = Some(loadtest_lab::cell_axes::InjectedBug::LyingAudit);
+    with_bug.conclusion.injected_bug = "Every replica had it.".to_owned();
+    with_bug.conclusion.setting = "All of it on another path. ".to_owned();
+    let html = render(&Page::of(&with_bug)).expect("a page");
     assert!(html.contains("Every replica had the injected bug lying-audit."), "{html}");
     assert!(html.contains("<p class=\"answer\">With JVM-style local locks"), "{html}");
     assert!(html.contains("<p class=\"question\">All of it on another path. 100 units"), "{html}");

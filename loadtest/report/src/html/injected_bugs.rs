@@ -7,23 +7,23 @@ use crate::injected_bugs::{first_sign, list_problems, rounds_until_caught, sum};
 
 /// The table, and what it comes to.
 #[derive(Debug, Serialize)]
-pub struct PlantTable {
-    /// How many were planted and caught, and in how many rounds.
+pub struct InjectedBugTable {
+    /// How many were injected and caught, and in how many rounds.
     pub sum: String,
     /// Which were not caught, or not clean without the bug; `None` if all is in order.
     pub wrong: Option<String>,
     /// One line a bug, those first that are not in order.
-    pub lines: Vec<PlantLine>,
+    pub lines: Vec<InjectedBugLine>,
 }
 
 /// One injected bug.
 #[derive(Debug, Serialize)]
-pub struct PlantLine {
+pub struct InjectedBugLine {
     /// Its name.
     pub name: &'static str,
     /// What it breaks.
     pub breaks: &'static str,
-    /// Where and when it was to show.
+    /// Where and when it should show.
     pub shown_by: String,
     /// What caught it.
     pub caught_by: String,
@@ -37,19 +37,19 @@ pub struct PlantLine {
     pub problems: Vec<String>,
 }
 
-impl PlantTable {
+impl InjectedBugTable {
     /// The table of these bugs.
-    pub fn of(plants: &InjectionResults) -> Self {
-        let mut lines: Vec<PlantLine> = plants.bugs.iter().map(line).collect();
+    pub fn of(results: &InjectionResults) -> Self {
+        let mut lines: Vec<InjectedBugLine> = results.bugs.iter().map(line).collect();
         lines.sort_by_key(|line| line.problems.is_empty());
-        Self { sum: sum(plants), wrong: wrong(plants), lines }
+        Self { sum: sum(results), wrong: wrong(results), lines }
     }
 }
 
-fn wrong(plants: &InjectionResults) -> Option<String> {
+fn wrong(results: &InjectionResults) -> Option<String> {
     let named = |is_wrong: fn(&BugResults) -> bool, what: &str| {
         let names: Vec<&str> =
-            plants.bugs.iter().filter(|bug| is_wrong(bug)).map(|bug| bug.name).collect();
+            results.bugs.iter().filter(|bug| is_wrong(bug)).map(|bug| bug.name).collect();
         (!names.is_empty()).then(|| format!("{what}: {}.", names.join(", ")))
     };
     let parts = [
@@ -60,9 +60,9 @@ fn wrong(plants: &InjectionResults) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
-fn line(bug: &BugResults) -> PlantLine {
+fn line(bug: &BugResults) -> InjectedBugLine {
     let seen = bug.attempts.iter().map(crate::injected_bugs::words);
-    PlantLine {
+    InjectedBugLine {
         name: bug.name,
         breaks: bug.breaks,
         shown_by: bug.shown_by.clone(),

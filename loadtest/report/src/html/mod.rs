@@ -54,7 +54,7 @@ pub fn render(page: &Page) -> Result<String> {
     Ok(without_indentation(&text))
 }
 
-/// The indentation of templates is for those who write them; in a page of many cells it is a third.
+/// The indentation of templates is for their authors; in a page of many cells it is a third.
 fn without_indentation(text: &str) -> String {
     let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty());
     lines.flat_map(|line| [line, "\n"]).collect()

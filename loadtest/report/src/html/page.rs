@@ -16,7 +16,7 @@ use crate::baseline::{BugChange, Change, Changes, NOTEWORTHY, names};
 use crate::conclusion::Conclusion;
 use crate::html::cell::{Fact, Section, is_brief};
 use crate::html::grid::{CellKind, Grid};
-use crate::html::injected_bugs::PlantTable;
+use crate::html::injected_bugs::InjectedBugTable;
 use crate::table::no_verdict_on_speed;
 use crate::{Report, counted, repeat};
 
@@ -33,10 +33,10 @@ pub struct Page {
     /// What it rests on.
     pub more: String,
     /// A bug that all replicas had, if they had one.
-    pub plant: Option<&'static str>,
+    pub injected_bug: Option<&'static str>,
     /// Whether the run is green.
     pub ok: bool,
-    /// How many cells and injected bugs there are, and how many came out as they were to.
+    /// How many cells and injected bugs there are, and how many came out as predicted.
     pub count: String,
     /// The matrix.
     pub grid: Grid,
@@ -48,8 +48,8 @@ pub struct Page {
     pub changes: Option<ChangesView>,
     /// The cells.
     pub cells: Vec<Section>,
-    /// What became of bugs that were planted on purpose.
-    pub planted: Option<PlantTable>,
+    /// The results of the injected bugs.
+    pub injected_bugs: Option<InjectedBugTable>,
     /// The command that repeats it.
     pub command: String,
     /// Load, settings, versions, machine: each with its facts.
@@ -112,9 +112,9 @@ pub struct ChangesView {
     pub noteworthy: f64,
     /// Cells that are new.
     pub new: Vec<String>,
-    /// Cells that are gone.
+    /// Cells that were not run any more.
     pub gone: Vec<String>,
-    /// Injected bugs of which something else came.
+    /// Injected bugs with another outcome.
     pub bugs: Vec<BugChange>,
 }
 
@@ -137,14 +137,14 @@ impl Page {
     /// The page of a report.
     pub fn of(report: &Report) -> Self {
         let (cells, load) = (&report.cells, &report.load);
-        let plant = load.plant.map(InjectedBug::name);
+        let injected_bug = load.injected_bug.map(InjectedBug::name);
         // The sentence on an injected bug has a place of its own.
-        let Conclusion { setting, planted: _, answer, more } = report.conclusion.clone();
+        let Conclusion { setting, injected_bug: _, answer, more } = report.conclusion.clone();
         Self {
             question: setting + &question(report),
             answer,
             more,
-            plant,
+            injected_bug,
             ok: report.ok,
             count: count(report),
             grid: Grid::of(cells),
@@ -152,7 +152,7 @@ impl Page {
             limited: cells.iter().filter(|cell| !no_verdict_on_speed(cell).is_empty()).count(),
             changes: report.changes.as_ref().map(changes),
             cells: sections(report),
-            planted: report.planted.as_ref().map(PlantTable::of),
+            injected_bugs: report.injected_bugs.as_ref().map(InjectedBugTable::of),
             command: repeat::run(report),
             about: about(report),
             started_at: report.started_at.clone(),
@@ -170,19 +170,19 @@ fn sections(report: &Report) -> Vec<Section> {
     all
 }
 
-/// How many came out as they were to.
+/// How many came out as predicted.
 fn count(report: &Report) -> String {
     let good = report.cells.iter().filter(|cell| cell.ok()).count();
     let mut parts =
         vec![format!("{}, {good} of them as predicted", counted(report.cells.len(), "cell"))];
-    if let Some(plants) = &report.planted {
+    if let Some(results) = &report.injected_bugs {
         parts.push(format!(
             "{}, {} of them caught",
-            counted(plants.planted, "injected bug"),
-            plants.caught
+            counted(results.injected, "injected bug"),
+            results.caught
         ));
-        if plants.clean < plants.planted {
-            parts.push(format!("{} not clean without the bug", plants.planted - plants.clean));
+        if results.clean < results.injected {
+            parts.push(format!("{} not clean without the bug", results.injected - results.clean));
         }
     }
     parts.join("; ")
@@ -196,7 +196,8 @@ fn moment(rfc3339: &str) -> String {
     }
 }
 
-/// What all cells have in common is told; cells in which something happens have loads of their own.
+/// What all cells have in common is shown; cells in which something happens have loads of their
+/// own.
 fn question(report: &Report) -> String {
     let load = &report.load;
     let special = report.cells.iter().filter(|cell| !cell.trial().is_plain()).count();
@@ -299,7 +300,7 @@ fn about(report: &Report) -> Vec<FactSheet> {
     all
 }
 
-/// Whether a cell had that load. Of one that does not tell it, which load it was to get is known.
+/// Whether a cell had that load. For one that does not report it, the planned load is known.
 fn is_used(load: &Load, cells: &[CellReport]) -> bool {
     cells.iter().any(|cell| match &cell.setup {
         Some(setup) => setup.load == *load,
@@ -316,8 +317,8 @@ fn usual(load: &Load) -> FactSheet {
             Fact::new("requests of a user at once", load.requests_per_user),
             Fact::new("connections kept busy", load.connections),
             Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
-            Fact::new("path", load.path.name()),
-            Fact::new("injected bug", load.plant.map_or("none", InjectedBug::name)),
+            Fact::new("mode", load.mode.name()),
+            Fact::new("injected bug", load.injected_bug.map_or("none", InjectedBug::name)),
         ],
     }
 }

@@ -16,7 +16,7 @@ const USUAL: &str = "the service's own";
 pub struct SetupView {
     /// The load, and what flags come to.
     pub facts: Vec<Fact>,
-    /// The service's command with all flags that tell this cell from others.
+    /// The service's command with all flags that distinguish this cell from others.
     pub serve: String,
 }
 
@@ -33,13 +33,13 @@ impl SetupView {
             Fact::new("requests of a user at once", load.requests_per_user),
             Fact::new("connections", load.connections),
             Fact::new("extra work under the lock", format!("{} ms", load.work_ms)),
-            Fact::new("path", load.path.name()),
+            Fact::new("mode", load.mode.name()),
             Fact::new("lease", lease(setup, cell.place.lock)),
             Fact::new("wait for the lock", wait(setup, cell.place.lock)),
             Fact::new("on a lost lock", on_lost(setup)),
             Fact::new("fenced", if setup.has("--fenced") { "yes" } else { "no" }),
         ];
-        facts.extend(load.plant.map(|plant| Fact::new("injected bug", plant.name())));
+        facts.extend(load.injected_bug.map(|bug| Fact::new("injected bug", bug.name())));
         Some(Self { facts, serve: command_line("seckill serve", flags) })
     }
 }

@@ -1,11 +1,11 @@
 //! Requests as bars on one axis of time: who asked, who answered, when who held the lock, and while
 //! what was done to the cell.
 //!
-//! A bar is a whole request as its client saw it. The hold within it is what the replica told with
-//! its answer: from the grant of the lock to its release, whether or not the lock was still its
-//! own. It is drawn later than it was, by the answer's time on the network. Where no answer told,
-//! no hold is drawn. That two such requests overlap shows that both may have held the lock; what
-//! they wrote shows that nothing kept them apart.
+//! A bar is a whole request as its client saw it. The hold within it is what the replica reported
+//! with its answer: from the grant of the lock to its release, whether or not the lock was still
+//! its own. It is drawn later than it was, by the answer's time on the network. Where no answer
+//! reported one, no hold is drawn. That two such requests overlap shows that both may have held the
+//! lock; what they wrote shows that nothing kept them apart.
 
 use loadtest_judge::proof::{Proof, ProofRequest};
 use loadtest_judge::setting::Scope;
@@ -240,7 +240,7 @@ impl Axis {
         let is_known =
             |one: &ProofRequest| one.held_ns.is_some() && have_one_lock(first, one, scope);
         if requests.iter().all(is_known) {
-            overlap.words.push_str("; by what replicas told, no two held one lock at once");
+            overlap.words.push_str("; by the reports of replicas, no two held one lock at once");
         }
         Some(overlap)
     }
@@ -300,7 +300,7 @@ fn held(request: &ProofRequest, lock: Lock) -> String {
             format!("held {from} to {until}")
         }
         (None, _) if lock == Lock::None => "no lock to hold".to_owned(),
-        (None, Some(_)) => "its answer tells of no hold".to_owned(),
+        (None, Some(_)) => "its answer reports no hold".to_owned(),
         (None, None) => "no answer, so no hold is known".to_owned(),
     }
 }

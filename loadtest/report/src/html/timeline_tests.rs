@@ -148,7 +148,7 @@ fn where_no_hold_is_known_the_reason_is_shown_and_none_is_drawn() {
     let answered = ProofRequest { replica: Some("r1".to_owned()), ..request(0, Some(10)) };
     let drawn = timeline(vec![answered.clone(), request(5, None)]);
     let held = drawn.bars.iter().map(|bar| bar.held.as_str()).collect::<Vec<_>>();
-    assert_eq!(held, ["its answer tells of no hold", "no answer, so no hold is known"]);
+    assert_eq!(held, ["its answer reports no hold", "no answer, so no hold is known"]);
     assert!(drawn.bars.iter().all(|bar| bar.hold.is_none()));
     let proof = Proof { why: "x".to_owned(), requests: vec![answered] };
     let unlocked = CellAxes { lock: Lock::None, ..place(Scope::User) };
