@@ -308,12 +308,12 @@ fn refused(refusal: Refusal) -> Problem {
         | Refusal::OrderCancelled
         | Refusal::PaymentDeclined
         | Refusal::NoPayments
-        | Refusal::WrongAmount => refused_later(refusal),
+        | Refusal::WrongAmount => settlement_or_key_problem(refusal),
     }
 }
 
 /// Refusals of payments, cancellations and idempotency keys.
-fn refused_later(refusal: Refusal) -> Problem {
+fn settlement_or_key_problem(refusal: Refusal) -> Problem {
     let (status, code, title, detail) = match refusal {
         Refusal::KeyReused => {
             let detail = "This Idempotency-Key belongs to another request; nothing was done.";

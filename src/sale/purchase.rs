@@ -101,7 +101,7 @@ impl Sale {
             purchase_in_progress(-1);
         });
         let task = self.tasks.spawn(work.in_current_span());
-        let aborts = self.config.injected_bug == Some(InjectedBug::AbortWithClient);
+        let aborts = self.section.hooks.has_bug(InjectedBug::AbortWithClient);
         let aborting = aborts.then(|| AbortOnDropHandle::new(task));
         Ok(async move {
             let outcome = answered.await.unwrap_or(Outcome::Failed);
@@ -168,7 +168,7 @@ impl Sale {
     }
 }
 
-/// Counts the outcome, also if its client is gone.
+/// Counts the outcome, also if its client has disconnected.
 pub(super) fn count(outcome: Outcome, started: Instant) -> Outcome {
     count_purchase(outcome.name());
     record_duration(DurationMetric::Purchase, started.elapsed());

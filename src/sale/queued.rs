@@ -46,13 +46,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use distlock::HoldKind;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::batch_writer::BatchWriter;
-use super::injected_bug::InjectedBug;
+use super::lab_hooks::LabHooks;
 use super::voucher_cache::VoucherCache;
 use super::{Parts, SaleConfig};
 use crate::domain::{TicketId, TicketState, UserId, VoucherId};
@@ -89,7 +90,7 @@ pub struct Queue(Arc<QueueContext>);
 
 /// What the parts of the queued mode share.
 struct QueueContext {
-    config: Arc<SaleConfig>,
+    hooks: LabHooks,
     stream: SaleStream,
     signer: TicketSigner,
     consumer: String,
@@ -122,7 +123,7 @@ struct VoucherWorker {
 
 impl Queue {
     pub(super) fn new(
-        config: &Arc<SaleConfig>,
+        config: &SaleConfig,
         parts: &Parts,
         voucher_cache: VoucherCache,
         batch_writer: BatchWriter,
@@ -130,7 +131,7 @@ impl Queue {
     ) -> Self {
         let QueueParts { stream, signer, consumer, consumer_is_stable } = queue;
         Self(Arc::new(QueueContext {
-            config: Arc::clone(config),
+            hooks: LabHooks::new(config, HoldKind::Nothing),
             stream,
             signer,
             consumer,
@@ -171,7 +172,7 @@ impl Queue {
         }
     }
 
-    /// Runs workers for the queues of all vouchers until it is told to finish.
+    /// Runs workers for the queues of all vouchers until [`Queue::finish`] is called.
     pub async fn run(self) {
         let context = &self.0;
         while !context.end.is_cancelled() {
@@ -199,10 +200,6 @@ impl Queue {
 }
 
 impl QueueContext {
-    fn has_bug(&self, bug: InjectedBug) -> bool {
-        self.config.injected_bug == Some(bug)
-    }
-
     /// Signals a new entry to the voucher's worker, which is started if there is none.
     fn wake(self: &Arc<Self>, voucher: VoucherId) {
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -127,11 +127,8 @@ impl CriticalSection {
         let lost_signal = self.lost_signal(guard);
         let lost_signal = lost_signal.as_ref();
         let fenced = self.fence(attempt, guard)?;
-        let (first, last) = match self.config.injected_bug {
-            Some(InjectedBug::FenceAtWriteOnly) => (false, true),
-            Some(InjectedBug::TokenFromRedis) => (false, false),
-            _ => (true, false),
-        };
+        let last = self.hooks.has_bug(InjectedBug::FenceAtWriteOnly);
+        let first = !last && !self.hooks.has_bug(InjectedBug::TokenFromRedis);
         if let Some(fenced) = fenced.as_ref().filter(|_| first) {
             fenced.check(tx).await?;
         }

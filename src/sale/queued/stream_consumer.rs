@@ -387,7 +387,7 @@ async fn acknowledge_batch(
     voucher: VoucherId,
     ended: &[EntryEnd],
 ) -> Result<(), StoreError> {
-    if context.has_bug(InjectedBug::LostCompensation) {
+    if context.hooks.has_bug(InjectedBug::LostCompensation) {
         let (bought, others): (Vec<_>, Vec<_>) =
             ended.iter().cloned().partition(|end| matches!(end.state, TicketState::Bought(_)));
         let ids: Vec<_> = others.into_iter().map(|end| end.id).collect();
