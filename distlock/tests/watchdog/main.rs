@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use distlock::{Guard, Lease, LockName, LockOptions, Locks, LossCause, Release};
+use fastrand::Rng;
 use scripted::{ANSWER, AT_ONCE, Fate, ScriptedLocker};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
@@ -19,18 +20,6 @@ const DAY: Duration = Duration::from_hours(24);
 /// Seeds of what the server does and of how long locks are held, and how many locks: of one alone
 /// each batch is one hold.
 const TROUBLES: [(u64, u32); 3] = [(20_261_121, 3), (7_777_777, 1), (31_415_926_535, 2)];
-
-/// Numbers that look random and are the same in every run (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-}
 
 fn name(number: u32) -> LockName {
     LockName::new(format!("lock:{number}")).expect("a name")
@@ -46,21 +35,21 @@ fn quickly() -> Fate {
 
 /// Seven of ten are answered, now and then late; every so often the server is away for minutes.
 fn troubled(seed: u64) -> impl FnMut() -> Fate + Send {
-    let mut dice = Dice(seed);
+    let mut random = Rng::with_seed(seed);
     let mut away_until = Instant::now();
     move || {
         let now = Instant::now();
         if now < away_until {
-            return if dice.roll(2) == 0 { Fate::LostBefore } else { Fate::LostAfter };
+            return if random.bool() { Fate::LostBefore } else { Fate::LostAfter };
         }
-        match dice.roll(5000) {
+        match random.u32(..5000) {
             0 => {
-                away_until = now + Duration::from_secs(dice.roll(90));
+                away_until = now + Duration::from_secs(random.u64(..90));
                 Fate::LostBefore
             }
             1..=750 => Fate::LostBefore,
             751..=1500 => Fate::LostAfter,
-            1501..=2500 => Fate::Answered(Duration::from_millis(dice.roll(450))),
+            1501..=2500 => Fate::Answered(Duration::from_millis(random.u64(..450))),
             _ => quickly(),
         }
     }
@@ -90,7 +79,8 @@ async fn thirty_days(seed: u64, locks_held: u32) -> (u32, u32) {
     for number in 0..locks_held {
         let (scripted, locks) = (scripted.clone(), locks.clone());
         tasks.push(tokio::spawn(async move {
-            let (name, mut dice) = (name(number), Dice(seed + u64::from(number) + 1));
+            let mut random = Rng::with_seed(seed + u64::from(number) + 1);
+            let name = name(number);
             let (mut lost, mut kept) = (0_u32, 0_u32);
             while Instant::now() < end {
                 let Ok(guard) = locks.lock(&name, &renewed()).await else {
@@ -98,7 +88,7 @@ async fn thirty_days(seed: u64, locks_held: u32) -> (u32, u32) {
                     continue;
                 };
                 scripted.server().unanswered.remove(&name);
-                let until = Instant::now() + Duration::from_mins(dice.roll(3000));
+                let until = Instant::now() + Duration::from_mins(random.u64(..3000));
                 if hold(&scripted, &guard, &name, until.min(end)).await {
                     lost += 1;
                     let tries = scripted.server().unanswered[&name];

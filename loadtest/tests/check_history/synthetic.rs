@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use fastrand::Rng;
 use loadtest_load::history::{Completion, Event, Invoke};
 use uuid::Uuid;
 
@@ -30,7 +31,7 @@ pub(crate) struct Sale {
     pub(crate) orders: Vec<(u64, u64)>,
     /// Of each user with an order, which, and the key of its request.
     pub(crate) held: HashMap<u64, (u64, Uuid)>,
-    random: u64,
+    random: Rng,
 }
 
 impl Sale {
@@ -43,7 +44,7 @@ impl Sale {
             first: 1,
             orders: Vec::new(),
             held: HashMap::new(),
-            random: 0x9E37_79B9_7F4A_7C15,
+            random: Rng::with_seed(1),
         }
     }
 
@@ -55,10 +56,10 @@ impl Sale {
         let mut next = 0;
         while next < self.requests || slots.iter().any(Option::is_some) {
             now += STEP_NS;
-            let slot = usize::try_from(self.draw(SLOTS as u64)).expect("small");
+            let slot = self.random.usize(..SLOTS);
             if let Some(invoke) = slots[slot].take() {
                 let event = self.answer(invoke, now);
-                if matches!(event, Event::Unknown(_)) && self.draw(2) == 0 {
+                if matches!(event, Event::Unknown(_)) && self.random.bool() {
                     repeats.push(invoke);
                 }
                 tell(event);
@@ -66,7 +67,7 @@ impl Sale {
             if next < self.requests {
                 let n = self.first + next;
                 let user = FIRST_USER + u64::from(next / self.per_user);
-                let key = Uuid::from_u64_pair(self.random, n.into());
+                let key = Uuid::from_u64_pair(self.random.u64(..), n.into());
                 let fresh = Invoke { t: now, n, u: user, v: self.voucher, k: key };
                 let again = repeats.pop().map(|lost| Invoke { t: now, n, ..lost });
                 let invoke = again.unwrap_or(fresh);
@@ -89,7 +90,7 @@ impl Sale {
             let (c, r) = (Some(code.into()), None);
             Event::Unknown(Completion { c, r, ..ended.clone() })
         };
-        let luck = self.draw(100);
+        let luck = self.random.u32(..100);
         if luck < 2 {
             return refused("overloaded", None, 503);
         }
@@ -112,13 +113,5 @@ impl Sale {
             return lost("timed_out");
         }
         Event::Ok(Completion { o: Some(order), s: Some(201), ..ended })
-    }
-
-    /// A number below `bound` (xorshift).
-    fn draw(&mut self, bound: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % bound
     }
 }
