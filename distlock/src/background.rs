@@ -1,7 +1,7 @@
 //! Tasks that run to their end although their caller was dropped.
 //!
 //! While its caller waits, the work runs in the caller's own task and costs nothing extra. A caller
-//! that goes away in the middle leaves it to a task in the background, which goes on from where it
+//! that goes away in the middle leaves it to a task in the background, which continues where it
 //! was. There is at most one such task per acquisition, and each ends with its mechanism's own
 //! time-outs.
 //!

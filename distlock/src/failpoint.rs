@@ -66,7 +66,7 @@ pub fn reach(point: &'static str) {
 #[cfg(not(feature = "failpoints"))]
 pub const fn reach(_point: &'static str) {}
 
-/// From here on it is told how long a point took; one that is not armed takes no time.
+/// Reports how long a point took; one that is not armed takes no time.
 #[cfg(feature = "failpoints")]
 const MAX_STALL: std::time::Duration = std::time::Duration::from_millis(100);
 

@@ -3,7 +3,7 @@
 /// A lease that is not renewed ends while its holder works.
 pub(crate) const LONG_WORK: &str = "work longer than the lease has two holders";
 
-/// A promoted replica that has not heard of a lock grants it anew.
+/// A promoted replica that has not received a lock grants it again.
 pub(crate) const FAILOVER: &str = "a failover to a replica that lags forgets the lock";
 
 /// A lease counts by the wall clock of its server.

@@ -75,7 +75,8 @@ pub(crate) struct HoldResources {
 }
 
 impl HoldResources {
-    /// Stops the renewal, frees the lock on the server, then lets the next task in the process go.
+    /// Stops the renewal, frees the lock on the server, then hands it to the next task in the
+    /// process.
     async fn release(mut self) -> Result<Release, LockError> {
         drop(self.registration.take());
         // A re-entry that begins now must not join a hold that is about to end.
@@ -193,7 +194,7 @@ impl Guard {
     }
 
     /// Frees the lock and says how that ended; [`Release::Gone`] if that was done already, because
-    /// it had been held for as long as it may. The release goes on if the future is dropped.
+    /// it had been held for as long as it may. The release continues if the future is dropped.
     pub async fn release(self) -> Result<Release, LockError> {
         let served = match &self.0 {
             GuardKind::Local(_) => return Ok(Release::Released),

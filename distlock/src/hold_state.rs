@@ -62,7 +62,7 @@ impl HoldState {
         true
     }
 
-    /// The server said that the hold is gone.
+    /// The server answered that the hold has ended.
     pub(crate) fn mark_lost(&self) {
         self.status().lost.get_or_insert(LossCause::Taken);
         self.changed.notify_waiters();

@@ -1,4 +1,4 @@
-//! Locks seen from outside: who holds a lock, for how long, and who waits.
+//! Locks seen from outside: the holders of a lock, their leases, and its waiters.
 //!
 //! Each kind that lives on a server has a [`LockInspector`]. Reading takes, renews and changes no
 //! lock. What a server does not store, a snapshot does not claim: the fields say so.
@@ -22,7 +22,7 @@ pub(crate) const NO_LOCK_NAME: &str = "its name is no name of a lock";
 /// What servers know of one lock at one moment; out of date when it arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockSnapshot {
-    /// The kind as which the lock was read. Kinds with one form of keys cannot be told apart.
+    /// The kind as which the lock was read. Kinds with one form of keys cannot be distinguished.
     pub kind: &'static str,
     /// The lock's name. A name that no lock can have is shown with escapes, as damaged.
     pub name: String,

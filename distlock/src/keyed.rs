@@ -102,7 +102,7 @@ struct EntryId {
     number: u64,
 }
 
-/// The right to be in the section of one key; dropping it lets the next one in.
+/// The right to be in the section of one key; dropping it admits the next one.
 pub(crate) struct KeyGuard<S: KeyState = ()> {
     place: EntryId,
     /// Away once it was handed on.

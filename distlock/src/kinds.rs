@@ -226,7 +226,7 @@ kinds! {
         fair: No, fencing: NotNeeded,
         flaws: [
             "under autocommit all contenders enter",
-            "two who insert a missing row deadlock",
+            "two transactions that insert a missing row deadlock",
             "a plain read before the lock fixes an old snapshot",
             "each waiter holds a connection",
             "Galera grants it on each node, and refuses only writes of the same row",

@@ -1,7 +1,7 @@
 //! How long a hold lasts, and how long its holder may rely on it (the validity time).
 //!
 //! Validity ends before the lease. A holder counts from the instant at which it *sent* the granted
-//! request, on the monotonic clock. It stops a margin before the server lets another owner in. The
+//! request, on the monotonic clock. It stops a margin before the server admits another owner. The
 //! margin is that of the Redlock description: 1 % of the lease for clocks of different speeds, and
 //! 2 ms for their resolution. The time on the network needs no margin: the server's lease begins at
 //! arrival, which is after the sending.

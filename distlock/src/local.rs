@@ -1,9 +1,9 @@
 //! `local`: a fair mutex per name inside this process.
 //!
-//! The JVM's `synchronized` or `ReentrantLock`. The key guard is the hold; it is handed to the next
-//! waiter, so no later task can overtake. It guarantees exclusion inside one process. Flaw: two
-//! replicas do not see each other, so each lets one in. Shown by
-//! `conformance/tests/flaws/no_exclusion.rs` and `loadtest compare`.
+//! How it works: the key guard is the hold; it is handed to the next waiter, so no later task can
+//! overtake. Guarantees exclusion inside one process. Flaw: two replicas do not see each other, so
+//! each has a holder. Source: the JVM's `synchronized` and `ReentrantLock`. Tests:
+//! `conformance/tests/flaws/no_exclusion.rs`, `loadtest compare`.
 
 use std::any::Any;
 use std::future::poll_fn;

@@ -1,6 +1,6 @@
 //! The place in the process's queue that belongs to a hold on a server.
 //!
-//! It ends with the hold's validity, even if the holder hangs: the server lets other owners in by
+//! It ends with the hold's validity, even if the holder hangs: the server admits other owners by
 //! then, so the waiters of this process must not be kept out. Only waiters need the timer that ends
 //! it, so the first waiter starts it. A hold without waiters costs no task.
 

@@ -51,6 +51,9 @@ pub enum Renewal {
 }
 
 /// A lock mechanism.
+// `Any`, so that `Locks` recognizes `local`, whose whole lock is a queue of this process: with
+// attempts and boxed futures it had a sixth of its speed (docs/locks/cost-history.md). That queue
+// is private, so no method of a public trait can name it.
 #[async_trait]
 pub trait Locker: Any + Send + Sync {
     /// The mechanism's name in metrics and tables.
@@ -65,7 +68,7 @@ pub trait Locker: Any + Send + Sync {
     }
 
     /// Whether only one task of this process goes to the server for a name, while the others queue
-    /// in the process. `false` for readers, who share, and where the server itself queues.
+    /// in the process. `false` for readers, which share, and where the server itself queues.
     fn uses_local_queue(&self) -> bool {
         let guarantees = self.guarantees();
         guarantees.is_on_a_server() && !guarantees.fair.is_yes()
@@ -100,7 +103,7 @@ pub trait Acquisition: Send + 'static {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError>;
 
     /// When to look again after an attempt that found the lock busy. The signal is dropped when
-    /// the caller's wait is over or the caller has gone.
+    /// the caller's wait is over or its future was dropped.
     fn wake_strategy(&mut self) -> WakeStrategy<'_> {
         WakeStrategy::Poll
     }

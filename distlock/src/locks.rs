@@ -117,11 +117,11 @@ impl Locks {
     /// released on its own; the last one frees the lock. A kind that is not reentrant finds itself
     /// busy.
     ///
-    /// Fails as [`Locks::lock`] does. Some kinds cannot tell a lost hold from a new one:
-    /// `reentrant`, `redisson`, and locks made of them. If the owner's hold is gone, they fail with
-    /// [`LockError::Lost`]; other kinds take the lock anew. A re-entry that asks for an issued
-    /// token gets the token of the outer hold. That hold must be by these [`Locks`], or by others
-    /// that share their token issuer; else the call fails with [`LockError::BadRequest`].
+    /// Fails as [`Locks::lock`] does. Some kinds cannot distinguish a lost hold from a new one:
+    /// `reentrant`, `redisson`, and locks made of them. If the owner's hold has ended, they fail
+    /// with [`LockError::Lost`]; other kinds take the lock again. A re-entry that asks for an
+    /// issued token gets the token of the outer hold. That hold must be by these [`Locks`], or by
+    /// others that share their token issuer; else the call fails with [`LockError::BadRequest`].
     pub async fn lock_as(
         &self,
         owner: Owner,
@@ -393,7 +393,7 @@ impl Locks {
         Ok(guard)
     }
 
-    /// Waiters of other processes poll: this one must let them in now and then.
+    /// Waiters of other processes poll: this one must give way regularly.
     fn gives_way(&self) -> bool {
         self.guarantees.wake == WakeKind::Poll
     }

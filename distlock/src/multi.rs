@@ -1,10 +1,10 @@
 //! `multi`: all of several locks, of any mechanism.
 //!
-//! The members are taken one after the other, in the order of their names, so two waiters for the
-//! same members cannot deadlock. It is all or nothing, under one deadline. If a member is busy, the
-//! members that were taken are released first; then the acquisition waits for the busy one. So it
-//! stands in no other queue meanwhile. Release goes through all members, whatever happens to one of
-//! them.
+//! How it works: the members are taken one after the other, in the order of their names, so two
+//! waiters for the same members cannot deadlock. It is all or nothing, under one deadline. If a
+//! member is busy, the members that were taken are released first; then the acquisition waits for
+//! the busy one. So it stands in no other queue meanwhile. Release goes through all members,
+//! whatever happens to one of them.
 //!
 //! With [`Multi::tolerating`] fewer than half of the members may be missing, so two holders always
 //! meet at a member; losing one more loses the lock. A missing member is busy or has failed. If
@@ -16,9 +16,9 @@
 //! cleanup could undo a later attempt. A member whose release has no answer ends the acquisition;
 //! the waiter retries with a fresh owner id.
 //!
-//! With one name on several independent servers it survives a failover that forgets a lock. It is
-//! as strong as its weakest member. Flaw: one member that is away keeps all callers out. Source:
-//! Redisson's `MultiLock`, Curator's `InterProcessMultiLock`. Tests: `tests/multi.rs`,
+//! Guarantees what its weakest member does. With one name on several independent servers it
+//! survives a failover that forgets a lock. Flaw: one member that is away keeps all callers out.
+//! Source: Redisson's `MultiLock`, Curator's `InterProcessMultiLock`. Tests: `tests/multi.rs`,
 //! `tests/multi_again.rs`, and `composites` in the crate conformance.
 
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! `none`: no lock.
 //!
-//! Every attempt succeeds. It is the red end of every comparison: a harness that does not see it
-//! fail proves nothing. Shown by `conformance/tests/flaws/no_exclusion.rs` and `loadtest compare`.
+//! How it works: every attempt succeeds. Guarantees nothing. It is the control of every comparison:
+//! a harness that does not see it fail proves nothing. Tests:
+//! `conformance/tests/flaws/no_exclusion.rs`, `loadtest compare`.
 
 use async_trait::async_trait;
 

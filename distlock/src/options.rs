@@ -37,7 +37,7 @@ impl LockOptions {
     pub const MIN_LEASE: Duration = Duration::from_millis(10);
     /// The longest wait, the longest lease and the longest `max_hold`: a day.
     pub const MAX: Duration = Duration::from_hours(24);
-    /// The lease of a renewed hold, unless told otherwise.
+    /// The default lease of a renewed hold.
     pub const WATCHDOG_LEASE: Duration = Duration::from_secs(30);
 
     /// Options with this wait and this lease, no fencing token and no longest hold.

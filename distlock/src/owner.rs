@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-/// An owner, made anew for every acquisition: a stale handle can therefore never free its
+/// An owner, new for every acquisition: a stale handle can therefore never free its
 /// successor, and no thread or task identity is involved. Re-entry is asked for by passing the
 /// owner of the hold there is ([`Guard::owner`](crate::Guard::owner)). Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

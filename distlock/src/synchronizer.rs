@@ -36,7 +36,7 @@ impl Synchronizer {
         match self {
             Self::Semaphore => "a number of permits in Redis, taken and given back",
             Self::ExpirableSemaphore => "permits with ids and leases, by the server's clock",
-            Self::CountdownLatch => "opens to all who wait when it was counted down to zero",
+            Self::CountdownLatch => "opens to all waiters when it was counted down to zero",
         }
     }
 

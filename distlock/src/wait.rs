@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::process_quantum::{ProcessQuantum, QueueGuard};
 use crate::{Hold, LockError};
 
-/// What a waiter is told.
+/// Why a waiter wakes up.
 pub enum WakeEvent {
     /// The waiter has the lock.
     Acquired {

@@ -5,7 +5,7 @@
 //! sending of its last renewal. Holds that are due at about the same time are renewed in one batch.
 //! A renewal without an answer is retried with growing pauses within the hold's validity; it does
 //! not delay other holds. A hold that the server reports as lost is lost at once. A hold whose
-//! validity has ended is not renewed again, because its holder has been told.
+//! validity has ended is not renewed again, because its holder has got the loss.
 //!
 //! Bounds: one entry and one renewal under way per hold, one task.
 
@@ -54,7 +54,7 @@ struct RenewalSchedule {
     /// Of all holds so far: beyond a part of that none may go early.
     longest_interval: Duration,
     running: bool,
-    /// When the task looks again, unless it is told.
+    /// When the task wakes up without a signal.
     looks_at: Option<Instant>,
 }
 

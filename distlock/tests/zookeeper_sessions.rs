@@ -34,7 +34,7 @@ async fn validity_of_a_cut_off_holder_ends_before_the_server_admits_another() {
     for _ in 0..2 {
         let ((line, locks), name) = (line_and_locks(SHORT).await, fresh_name());
         let guard = lock(&locks, &name).await;
-        // Kept by the heartbeat, not by its first belief.
+        // Kept by the heartbeat, not by its first validity.
         sleep(SHORT).await;
         assert!(!guard.is_lost());
         let heir = wait_for(&others, &name);
@@ -58,7 +58,7 @@ async fn validity_of_a_cut_off_holder_ends_before_the_server_admits_another() {
         release(heir).await;
         assert_eq!(look.queue(&name).await.len(), 0);
     }
-    assert!(ended_first > 0, "belief never ended before the session");
+    assert!(ended_first > 0, "validity never ended before the session");
 }
 
 #[tokio::test(flavor = "multi_thread")]

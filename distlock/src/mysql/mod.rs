@@ -62,7 +62,7 @@ pub struct MySqlServer {
 
 pub(crate) struct MySqlServerState {
     pub(crate) pool: MySqlPool,
-    /// The host name of this process, for people who read the tables.
+    /// The host name of this process, for readers of the tables.
     pub(crate) host: String,
     pub(crate) reaper: reaper::Reaper,
     /// Bounds concurrent KILLs to two.

@@ -3,8 +3,8 @@
 //!
 //! It returns to the pool only after an answered call has undone its state. If it is dropped during
 //! a call it is closed, and killed from another connection as well. A server that waits for a lock
-//! does not notice that its client has gone, and would take the lock for it. A slice of waiting
-//! ends after a second, which bounds that time if KILL fails.
+//! does not notice that its client has disconnected, and would take the lock for it. A slice of
+//! waiting ends after a second, which bounds that time if KILL fails.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl PinnedConnection {
         self.session.raw_within(sql, Duration::from_secs(SLICE_S) + CALL_TIMEOUT).await
     }
 
-    /// The server told its number of this connection.
+    /// The server has sent its number of this connection.
     pub(crate) fn is_number(&mut self, id: u64) {
         self.identity = Some(ConnectionIdentity { id, told: Instant::now() });
     }

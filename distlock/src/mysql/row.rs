@@ -46,7 +46,7 @@ use crate::{
 };
 
 const BEGIN: &str = "START TRANSACTION; ";
-/// The isolation that both servers have unless told otherwise; a busy look has left a transaction
+/// The default isolation of both servers; a busy look has left a transaction
 /// open.
 const BEGIN_REPEATABLE_READ: &str =
     "ROLLBACK; SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION; ";
@@ -58,7 +58,7 @@ const CONNECTION_ID_SQL: &str =
     "SELECT CONNECTION_ID(), CAST(@@SESSION.innodb_lock_wait_timeout AS UNSIGNED); ";
 /// The row is locked: `MySQL` has a number of its own for that, `MariaDB` says "lock wait".
 const LOCK_WAIT_ERRORS: [u16; 2] = [3572, 1205];
-/// How often an attempt makes a row that is gone again at the next look.
+/// How often an attempt makes a row that is missing again at the next read.
 const MAX_INSERTS: u32 = 3;
 /// The pause after a deadlock that no waiter for a single row should meet.
 const DEADLOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -230,7 +230,7 @@ impl RowAcquisition {
         }
     }
 
-    /// Whether the row is locked now; it may also be gone.
+    /// Whether the row is locked now; it may also be missing.
     async fn wait_for_a_slice(&mut self) -> Result<bool, StatementError> {
         let Some(pinned) = &mut self.pinned else { return Ok(false) };
         if pinned.identity().is_none() {

@@ -1,10 +1,10 @@
-//! The inspector of `mysql-row`: what the server tells of row locks without a lock of one's own.
+//! The inspector of `mysql-row`: what the server reports about row locks without taking one.
 //!
 //! `MariaDB` shows the transaction that holds a row only while another waits for the row. If
 //! nothing waits, the lock is certainly free as long as no transaction of the server has locked a
 //! row. Otherwise its state is unknown. Probing with FOR UPDATE would take the lock.
 //!
-//! The server makes its lists anew only if they were not read for 100 ms. So each read here comes
+//! The server renews its lists only if they were not read for 100 ms. So each read here comes
 //! [`LIST_PAUSE`] after the one before, and more, so that two readers do not keep lists old. Lists
 //! count only if they show this session in the statement that reads them: then they are new.
 
@@ -97,7 +97,7 @@ struct RowWaits {
 }
 
 /// By the row's key, as the server writes it, and whether waits are left out whose row the server
-/// does not tell.
+/// does not report.
 fn by_row(waits: Vec<RowWait>) -> (HashMap<String, RowWaits>, bool) {
     let mut rows: HashMap<String, RowWaits> = HashMap::new();
     let mut is_cut = false;
@@ -137,7 +137,7 @@ pub(crate) struct RowPosition {
 impl RowLockLists {
     /// Fails with the reason if the server has no such lists, does not show them to this user, or
     /// shows old ones only. The caller has no connection of the pool meanwhile: it may wait for
-    /// others who read, and they for a connection.
+    /// other readers, and they for a connection.
     async fn read(server: &MySqlServer) -> Result<Result<Self, &'static str>, StatementError> {
         let mut last_read = server.shared.row_lists_read.lock().await;
         let mut session = MySqlSession::open(server.pool()).await?;

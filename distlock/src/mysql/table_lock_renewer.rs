@@ -1,7 +1,7 @@
 //! Renews holds of `mysql-table`, many in one statement.
 //!
 //! A renewal never shortens a lease: of several holds of one owner the longest lease counts. If
-//! fewer rows were found than were asked for, a second statement tells which holds are gone.
+//! fewer rows were found than were asked for, a second statement finds which holds have ended.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl TableRenewer {
         Self { server }
     }
 
-    /// Renews holds of one lease: one statement, and another one if some are gone.
+    /// Renews holds of one lease: one statement, and another one if some have ended.
     async fn renew_once(
         &self,
         lease: Duration,

@@ -20,7 +20,7 @@ use cluster::Cluster;
 use reconnecting::ReconnectingConnection;
 pub(crate) use slots::slot;
 
-/// A connection to a Redis, or to all masters of a Redis Cluster, that is made anew when it ends or
+/// A connection to a Redis, or to all masters of a Redis Cluster, that is replaced when it ends or
 /// falls silent. Cheap to clone; clones use the same sockets.
 ///
 /// On a cluster a command goes to the master that has its key, and one without a key to all.
@@ -118,7 +118,7 @@ impl RedisConnection {
         }
     }
 
-    /// Opens a separate connection to the server that has a key; it is not made anew when it ends.
+    /// Opens a separate connection to the server that has a key; it is not replaced when it ends.
     pub async fn own(
         &self,
         key: &str,

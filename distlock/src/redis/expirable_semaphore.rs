@@ -3,8 +3,8 @@
 //! How it works: a hash in Redis stores the number of permits. A sorted set stores the taken ones:
 //! their ids, by the end of their leases by the server's clock. Each acquisition first removes
 //! permits whose leases have ended, then adds its own id if there is room. So permits cannot be
-//! miscounted: a repeated call finds its id, or finds it gone. Waiting is the same for all
-//! semaphores (`permits.rs`). A waiter is told when the next lease ends, and asks again then.
+//! miscounted: a repeated call finds its id, or finds it deleted. Waiting is the same for all
+//! semaphores (`permits.rs`). A waiter learns when the next lease ends, and asks again then.
 //!
 //! Guarantees that at most the set number of permits is taken, among the processes of one Redis,
 //! while holders heed their loss ([`Permit::lost`]). A watchdog renews leases on request. Permits
@@ -123,7 +123,7 @@ impl ExpirableSemaphore {
 
     /// Releases the permit of that id ([`Permit::into_id`]), which any process may have taken.
     /// Fails with [`LockError::NotOwner`] if it is not taken: it was released before, or its lease
-    /// has ended. It goes on if the future is dropped.
+    /// has ended. It continues if the future is dropped.
     pub async fn release(&self, id: &Owner) -> Result<(), LockError> {
         let (semaphore, id, latch) = (self.clone(), id.clone(), self.latch(&Uuid::new_v4()));
         let work = async move {
@@ -145,7 +145,7 @@ impl ExpirableSemaphore {
         Ok(idempotent_call(&self.0.server, script, &keys, &[""; 0]).await?.value)
     }
 
-    /// Removes it. Taken permits are lost then, also if it is set anew. `false` if there was
+    /// Removes it. Taken permits are lost then, also if it is set again. `false` if there was
     /// none.
     pub async fn delete(&self) -> Result<bool, LockError> {
         let keys = [self.0.name.as_str(), &self.0.channel, &self.0.permits];
@@ -221,7 +221,7 @@ impl PermitRequest for ExpirablePermitRequest {
         Self::new(&self.semaphore, self.lease)
     }
 
-    /// The lease counts from the first sending, though each sets it anew.
+    /// The lease counts from the first sending, though each sets it again.
     async fn ask(&self) -> Result<PermitReply<Permit>, CallError> {
         let inner = self.inner();
         let latch = self.semaphore.latch(&self.id);

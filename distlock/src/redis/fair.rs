@@ -4,10 +4,10 @@
 //! list, and a second sorted set says until when each counts as alive, all by the server's clock.
 //! Only the head of the queue may take a free lock; a newcomer may if the queue is empty. A release
 //! wakes the head alone, on a channel of its own. A waiter reports every half second and counts as
-//! dead 1.5 s after its last report. The next look or release removes dead waiters from the head. A
+//! dead 1.5 s after its last report. The next poll or release removes dead waiters from the head. A
 //! waiter that gives up leaves the queue at once. A frozen waiter keeps its place until it is
 //! removed; then it queues again at the end. So does a waiter that got no answer from the server.
-//! When a holder dies, the head looks again at the end of the lease.
+//! When a holder dies, the head asks again at the end of the lease.
 //!
 //! Guarantees:
 //! - exclusion within the validity time;
@@ -16,12 +16,14 @@
 //! - re-entry by the same owner at any time;
 //! - an acquire or a release that is sent again counts once.
 //!
-//! Does not guarantee that a dead or frozen head is removed at once: it costs up to 1.5 s and a
-//! look (0.5 s) of a free lock. Flaw: a failover to a replica that lags forgets lock and queue.
+//! Flaws:
+//! - a dead or frozen head is not removed at once: it costs up to 1.5 s and a poll (0.5 s) of a
+//!   free lock;
+//! - a failover to a replica that lags forgets lock and queue.
 //!
 //! The keys are this library's own. Redisson's `RFairLock` keeps deadlines of the clients' clocks,
-//! five minutes per place in the queue, so a dead waiter cannot be removed early. Sources: its
-//! `RedissonFairLock` for the parts (list, sorted set, own channels). Its known bugs that this
+//! five minutes per place in the queue, so a dead waiter cannot be removed early. Source:
+//! Redisson's `RedissonFairLock` for list, sorted set and channels. Its known bugs that this
 //! avoids: redisson#3004, #1104, #3730, #4323, #5503. Tests: `tests/fair.rs`,
 //! `tests/hold_scripts.rs`, `tests/hold_faults.rs`.
 

@@ -53,18 +53,18 @@ pub(crate) struct ScriptSet {
     pub(crate) release: &'static str,
     /// The prefix of the key of the holds.
     pub(crate) holds: &'static str,
-    /// What it tells its scripts about a request.
+    /// What it passes to its scripts about a request.
     pub(crate) args_of_request: ScriptArgsOf,
 }
 
-/// What is told about a request, given the command by which scripts tell waiters.
+/// What is passed about a request, given the command by which scripts wake waiters.
 type ScriptArgsOf = fn(&Request, &str) -> ScriptArgs;
 
-/// What a kind tells its scripts about one request.
+/// What a kind passes to its scripts about one request.
 pub(crate) struct ScriptArgs {
     /// The keys of both scripts; the last is the request's latch.
     pub(crate) keys: Vec<String>,
-    /// Where the waiter is told that it may enter.
+    /// The channel on which the waiter learns that it may enter.
     pub(crate) channel: String,
     /// Whether one message on that channel wakes all waiting processes; the process that had the
     /// lock last then yields to the others.

@@ -101,7 +101,7 @@ pub(crate) async fn delete_latches(server: &RedisServer, latches: impl ToRedisAr
     }
 }
 
-/// Calls a script that must run although its caller is gone. It uses a connection of its own,
+/// Calls a script that must run although its caller was dropped. It uses a connection of its own,
 /// because the shared one may be half open. It sends the script's text, because a server that is
 /// hung now could not ask for it later.
 pub(crate) async fn call_on_fresh_connection<T: FromRedisValue>(
@@ -111,7 +111,7 @@ pub(crate) async fn call_on_fresh_connection<T: FromRedisValue>(
     args: impl ToRedisArgs,
 ) -> Result<CallResult<T>, CallError> {
     let shared = server.synchronizers();
-    // The semaphore is never closed; if it were, the call would go on unbounded.
+    // The semaphore is never closed; if it were, the call would continue unbounded.
     let _slot = shared.last_calls.acquire().await;
     let sent = Instant::now();
     let config = AsyncConnectionConfig::new()
@@ -177,7 +177,7 @@ pub(crate) struct LatchDeleter {
 #[derive(Default)]
 struct PendingLatches {
     latches: Vec<String>,
-    /// The task that is about to tell the server. Its runtime may end before.
+    /// The task that will send it to the server. Its runtime may end before.
     deletion: Option<AbortHandle>,
 }
 

@@ -1,8 +1,8 @@
 //! Reads the locks of the kinds in Redis, and frees them by force.
 //!
 //! A lock is read by one pipeline, as is a page of locks. The server may carry out other commands
-//! in between: what has gone meanwhile is free. What a node of a cluster redirects is read again
-//! by commands that follow redirections.
+//! in between: a key that was deleted meanwhile is free. What a node of a cluster redirects is read
+//! again by commands that follow redirections.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -235,7 +235,7 @@ fn lease(left_ms: i64) -> RemainingLease {
     }
 }
 
-/// Whether the key was gone when PTTL was answered.
+/// Whether the key was missing when PTTL was answered.
 fn is_gone(left_ms: i64) -> bool {
     left_ms < NO_EXPIRY
 }

@@ -1,6 +1,6 @@
 //! `lua-release`: `SET name owner NX PX lease`, freed by a script that compares and deletes.
 //!
-//! The owner is a fresh UUID, so a late release cannot free a successor's lock. Guarantees
+//! How it works: the owner is a fresh UUID, so a late release frees no successor's lock. Guarantees
 //! exclusion among processes while the work is shorter than the lease. Flaws: nothing renews the
 //! lease, so longer work has two holders; a failover of Redis can forget the lock; the same owner
 //! cannot enter twice. Source: the Redis documentation of SET, "Distributed locks with Redis".

@@ -24,14 +24,14 @@ pub(crate) trait OneKey: Clone + Send + Sync + 'static {
         ready(false)
     }
 
-    /// Frees the key, as far as the mechanism can tell that it is this hold's.
+    /// Frees the key, as far as the mechanism knows that it is this hold's.
     fn free(
         &mut self,
         request: &Request,
     ) -> impl Future<Output = Result<Release, LockError>> + Send;
 
     /// Gives back what a taking without an answer may have taken. The default is that of code
-    /// that cannot tell its own key from another's: it leaves the key to its lease.
+    /// that cannot distinguish its own key from another's: it leaves the key to its lease.
     fn give_back(
         &mut self,
         _request: &Request,
@@ -45,7 +45,7 @@ pub(crate) fn begin<K: OneKey>(steps: K, request: Request) -> Box<dyn Acquisitio
     Box::new(OneKeyAcquisition { steps, request })
 }
 
-/// A bare DEL: it cannot tell whose key it removes.
+/// A bare DEL: it removes the key of any owner.
 pub(crate) async fn delete(
     connection: &mut RedisConnection,
     name: &LockName,

@@ -1,7 +1,8 @@
 //! `owner-check`: as `set-nx`, freed by GET, a comparison in the client, DEL.
 //!
-//! Guarantees exclusion among processes while the work is shorter than the lease. A late holder
-//! frees no other owner's lock, unless it pauses between GET and DEL. Flaws:
+//! How it works: the value is the owner, which a release compares first. Guarantees exclusion among
+//! processes while the work is shorter than the lease. A late holder frees no other owner's lock,
+//! unless it pauses between GET and DEL. Flaws:
 //! - that pause;
 //! - an owner that is a number of the process is equal in two replicas, so the comparison proves
 //!   nothing;

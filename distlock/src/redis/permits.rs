@@ -9,9 +9,9 @@
 //! permits make at most `n` tasks ask with success, and one of each process without. Heads of
 //! several processes compete.
 //!
-//! Bounds: one background task per attempt whose caller is gone or whose outcome is unknown, for at
-//! most [`GIVE_BACK_TIMEOUT`]. One place in the queue per waiter. One subscription per process and
-//! name.
+//! Bounds: one background task per attempt whose caller was dropped or whose outcome is unknown,
+//! for at most [`GIVE_BACK_TIMEOUT`]. One place in the queue per waiter. One subscription per
+//! process and name.
 
 use std::future::{Future, ready};
 use std::sync::Arc;
@@ -181,8 +181,8 @@ impl Synchronizers {
         Some((key_guard, false))
     }
 
-    /// Asks once. An attempt goes on if its caller has gone; what it brings then is dropped, and so
-    /// given back.
+    /// Asks once. An attempt continues if its caller was dropped; its permits are dropped then, and
+    /// so given back.
     async fn ask<W: PermitRequest>(
         &self,
         request: &W,

@@ -1,28 +1,31 @@
 //! `read-write`: readers share, a writer excludes all others.
 //!
-//! The holds of the readers, and those of the one writer, are a sorted set each (see `holds`). So
-//! every reader has a lease of its own. The key lives as long as the longest lease, a short one
-//! shortens no other, and a dead reader is gone at the end of its own lease.
+//! How it works: the holds of the readers, and those of the one writer, are a sorted set each (see
+//! `holds`). So every reader has a lease of its own. The key lives as long as the longest lease, a
+//! short one shortens no other, and a dead reader's hold ends with its own lease. Writers are woken
+//! one at a time, readers all at once, each side on its own channel. When a holder dies, or a
+//! message is lost, waiters ask again: at the end of the last lease in their way, and every half
+//! second.
 //!
-//! **Who goes first**: a waiting writer keeps new readers out, so it waits only for readers that
-//! are inside (which may enter again). A writer that leaves invites the readers that wait at that
-//! moment; they enter before the next writer. So neither side starves; among writers there is no
-//! order. A dead waiter stops counting 1.5 s after its last report.
+//! Guarantees:
+//! - exclusion of a writer from all others within the validity time;
+//! - that neither side starves. A waiting writer keeps new readers out, so it waits only for
+//!   readers that are inside (which may enter again). A writer that leaves invites the readers that
+//!   wait at that moment; they enter before the next writer. A dead waiter stops counting 1.5 s
+//!   after its last report;
+//! - downgrading: the writer may also take the read lock, as the same owner, and keep it when it
+//!   releases the write lock. Each is a hold of its own with its own renewal.
 //!
-//! **Changing sides**: the writer may also take the read lock, as the same owner, and keep it when
-//! it releases the write lock. Each is a hold of its own with its own renewal. A reader that asks
-//! for the write lock is refused at once with [`LockError::Unsupported`](crate::LockError): it
-//! would wait for itself. A reader must enter again as the same owner. As another owner it would
-//! wait behind a writer that waits for it.
+//! A reader that asks for the write lock is refused at once with
+//! [`LockError::Unsupported`](crate::LockError): it would wait for itself. A reader must enter
+//! again as the same owner. As another owner it would wait behind a writer that waits for it.
 //!
-//! Writers are woken one at a time, readers all at once, each side on its own channel. When a
-//! holder dies, or a message is lost, waiters look again: at the end of the last lease in their
-//! way, and every half second. Flaw: a failover to a replica that lags forgets the lock.
+//! Flaws: among writers there is no order; a failover to a replica that lags forgets the lock.
 //!
-//! The semantics are those of Redisson's `RReadWriteLock`; the keys are not. Its format has
-//! time-out keys whose names are computed inside the scripts. Its renewals keep a dead reader's
-//! hold alive (redisson PR #7098, #1458). The format cannot be shared without these. Other known
-//! bugs that this avoids: PR #7251, #1604, #4217, #2144. Tests: `tests/read_write.rs`,
+//! Source: the semantics of Redisson's `RReadWriteLock`, not its keys. Its format has time-out keys
+//! whose names are computed inside the scripts. Its renewals keep a dead reader's hold alive
+//! (redisson PR #7098, #1458). The format cannot be shared without these. Other known bugs that
+//! this avoids: PR #7251, #1604, #4217, #2144. Tests: `tests/read_write.rs`,
 //! `tests/hold_scripts.rs`, `tests/hold_faults.rs`.
 
 use std::sync::Arc;

@@ -11,8 +11,8 @@
 //! - exclusion among the processes of one Redis, while the holder heeds the loss of its lock;
 //! - re-entry by the owner, counted once per acquisition, and release by the owner only;
 //! - unlike Redisson, a re-entry with a shorter lease does not shorten the lock of the outer hold;
-//! - an owner whose hold is gone cannot enter again ([`LockError::Lost`]). The format counts holds
-//!   without naming them, so a stale guard would free the new hold.
+//! - an owner whose hold has ended cannot enter again ([`LockError::Lost`]). The format counts
+//!   holds without naming them, so a stale guard would free the new hold.
 //!
 //! Flaw: a failover to a replica that lags forgets the lock; [`Replication`] makes that rarer. It
 //! is not fair: the first caller after a release gets it.
@@ -57,7 +57,7 @@ const PTTL_ABSENT: i64 = -2;
 const LEASE_END_MARGIN: Duration = Duration::from_millis(2);
 /// How long the server remembers a re-entry, and an acquisition that was given up.
 const ACQUIRE_LATCH_TTL: Duration = Duration::from_mins(1);
-/// How long it remembers a release, unless told earlier that its answer came.
+/// How long it remembers a release, unless it learns earlier that its answer arrived.
 const RELEASE_LATCH_TTL: Duration = Duration::from_secs(10);
 
 /// How a [`Redisson`] works.
@@ -158,7 +158,7 @@ impl Locker for Redisson {
     }
 }
 
-/// The channel to which the release of a lock is told.
+/// The channel on which the release of a lock is published.
 pub(crate) fn channel(name: &LockName) -> String {
     prefixed("redisson_lock__channel", name)
 }

@@ -9,7 +9,7 @@
 //!   lease ends.
 //!
 //! An attempt without an answer is left to its lease: to count it down might free an outer hold.
-//! The holds of an owner have no names. So an owner whose hold is gone cannot enter again
+//! The holds of an owner have no names. So an owner whose hold has ended cannot enter again
 //! ([`LockError::Lost`]): a stale guard would free the new hold. A release of another owner's hold
 //! returns [`Release::HeldByOther`]. Source: Redisson's `RLock` without its messages and its
 //! watchdog. Tests: `tests/reentrant.rs`.

@@ -9,7 +9,7 @@
 //! Guarantees, among the processes of one Redis:
 //! - at most the set number of permits is taken;
 //! - an acquisition that was dropped, or whose answer was lost, takes nothing;
-//! - permits of a semaphore that was removed and set anew do not add to the new one.
+//! - permits of a semaphore that was removed and set again do not add to the new one.
 //!
 //! Flaws: a holder that dies keeps its permits, because they have no lease. A failover to a replica
 //! that lags forgets what was taken last. [`ExpirableSemaphore`](crate::ExpirableSemaphore) has
@@ -133,7 +133,7 @@ impl Semaphore {
         self.0.shared.number(&self.0.server, &self.0.name, PERMITS_FIELD).await
     }
 
-    /// Removes it. Taken permits are void from then on, also if it is set anew.
+    /// Removes it. Taken permits are void from then on, also if it is set again.
     /// `false` if there was none.
     pub async fn delete(&self) -> Result<bool, LockError> {
         let keys = [self.0.name.as_str(), &self.0.channel];
@@ -170,7 +170,7 @@ impl SemaphoreRequest {
         &self.semaphore.0
     }
 
-    /// Sends back what the request took: a number of permits, and of which semaphore.
+    /// Gives back what the request took: a number of permits of a semaphore.
     /// `on_fresh_connection` for the last call of a request.
     async fn release(
         &self,
@@ -305,8 +305,8 @@ impl Permits {
     /// forgotten it; nothing was done then.
     ///
     /// Fails with [`LockError::Backend`] if the server has not answered for half a second. The
-    /// background then repeats the release for up to 30 s; it counts once. It goes on if the future
-    /// is dropped.
+    /// background then repeats the release for up to 30 s; it counts once. It continues if the
+    /// future is dropped.
     pub async fn release(mut self) -> Result<Release, LockError> {
         let Some(pending_release) = self.end() else { return Ok(Release::Gone) };
         let background = pending_release.request.inner().shared.background.clone();

@@ -1,7 +1,7 @@
 //! `set-nx`: `SET name owner NX PX lease`, freed by a bare DEL.
 //!
-//! The lease comes with the key, in one command. Guarantees exclusion among processes while the
-//! work is shorter than the lease. Flaws:
+//! How it works: the lease comes with the key, in one command. Guarantees exclusion among
+//! processes while the work is shorter than the lease. Flaws:
 //! - longer work has two holders, and its late DEL frees the successor's lock, so that a third
 //!   enters beside the second;
 //! - a key of any other kind is freed as well.

@@ -1,10 +1,11 @@
 //! `setnx-expire`: SETNX, then EXPIRE as a second command, then a bare DEL.
 //!
-//! How locks in Redis began, and how many still are. Guarantees exclusion among processes while no
-//! holder dies, no connection breaks and no work is longer than its lease. Flaws:
+//! How it works: the two commands are sent one after the other. Guarantees exclusion among
+//! processes while no holder dies, no connection breaks and no work is longer than its lease.
+//! Flaws:
 //! - a holder that dies between the two commands leaves a key without a lease, which keeps all
 //!   others out for ever;
-//! - on the very first rung, without EXPIRE, each holder that dies does that;
+//! - without EXPIRE, each holder that dies does that;
 //! - DEL removes the key of any owner;
 //! - work longer than the lease has two holders.
 //!
@@ -75,7 +76,7 @@ impl OneKey for SetnxExpire {
             return Ok(None);
         }
         if self.expires {
-            // The answer would tell if another's late DEL had removed the key meanwhile. Code of
+            // The answer would show that another's late DEL had removed the key meanwhile. Code of
             // this kind does not look at it.
             let mut expire = redis::cmd("PEXPIRE");
             expire.arg(request.name.as_str()).arg(lease_ms(request));

@@ -2,18 +2,18 @@
 //!
 //! One connection per server carries the messages of all channels. The first waiter makes it; it is
 //! closed after 30 s without subscriptions. Subscriptions are counted: a channel is subscribed to
-//! once for all its waiters, and unsubscribed 250 ms after the last one has gone. A waiter is told
+//! once for all its waiters, and unsubscribed 250 ms after the last one has left. A waiter is woken
 //! to try again
-//! - when a message comes: [`WAKE_ALL`] tells every waiter of the channel; any other tells one,
+//! - when a message comes: [`WAKE_ALL`] wakes every waiter of the channel; any other wakes one,
 //!   and is kept for the next to wait if none is waiting;
-//! - when the channel was subscribed to, also anew after a lost connection: a message may have been
-//!   missed before;
+//! - when the channel was subscribed to, also again after a lost connection: a message may have
+//!   been missed before;
 //! - when the time is over for which it wanted to wait. That is what a lost message costs, and how
-//!   waiters go on while there is no connection.
+//!   waiters continue while there is no connection.
 //!
 //! A connection that ends is noticed at once. One that is half open is noticed at the next PING,
 //! within [`PING_INTERVAL`] + [`RESPONSE_TIMEOUT`]. While there are waiters it is made again, with
-//! growing pauses. Waiters are told when the connection is back, not when it is lost.
+//! growing pauses. Waiters are woken when the connection is back, not when it is lost.
 //!
 //! **On a Redis Cluster** (7 or later) channels are sharded: a message stays with the slot of its
 //! channel. There is one such connection per master with subscribed channels. When a slot moves,

@@ -17,7 +17,7 @@ use crate::{LockError, Owner, Token, WakeEvent};
 const MAX_CREATE_ATTEMPTS: u32 = 8;
 /// Between two tries to remove a node.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
-/// A waiter looks again after that long though it was told nothing.
+/// A waiter asks again after that long without an event.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// One contender for a lock, in one session. It never changes the session: a node of an old session
@@ -36,7 +36,7 @@ pub(crate) struct Contender {
 pub(crate) struct Node {
     pub(crate) path: Arc<str>,
     /// The id of the transaction that created it: of two nodes the later one has the higher id,
-    /// whatever became of their parent.
+    /// also if their parent was removed.
     pub(crate) token: Token,
 }
 
@@ -101,8 +101,9 @@ impl Contender {
         Ok(None)
     }
 
-    /// Waits until that child is gone or has changed, or until another look is due. Says whether it
-    /// is one that no session ends. Fails when the session has ended, and the own node with it.
+    /// Waits until that child was removed or has changed, or until the next poll is due. Says
+    /// whether it is one that no session ends. Fails when the session has ended, and the own node
+    /// with it.
     pub(crate) async fn await_gone(
         &self,
         predecessor: &str,
@@ -218,7 +219,7 @@ impl Contender {
     async fn make(&self, path: &str, mode: CreateMode, until: Instant) -> Result<(), RequestError> {
         let mode = mode.with_acls(Acls::anyone_all());
         match self.session.ask_again(until, |client| client.create(path, &[], &mode)).await {
-            // The server removed its parent again: the next try begins anew.
+            // The server removed its parent again: the next try begins again.
             Ok(_) | Err(RequestError::Refused(Error::NodeExists | Error::NoNode)) => Ok(()),
             Err(failure) => Err(failure),
         }

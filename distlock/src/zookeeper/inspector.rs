@@ -27,7 +27,7 @@ impl ZooKeeperInspector {
                 (LockState::Damaged(why), LockWaiters::Unknown, false)
             }
             Ok(order) => {
-                // The next one holds the lock as soon as the one before it has gone.
+                // The next one holds the lock as soon as the one before it was removed.
                 let (mut nodes, mut holder) = (order.iter(), None);
                 for node in nodes.by_ref() {
                     holder = Self::holder(session, &container, node).await?;
@@ -57,7 +57,7 @@ impl ZooKeeperInspector {
         }
     }
 
-    /// What a node says; `None` if it has gone since. Other programs store an address, or
+    /// What a node says; `None` if it was removed since. Other programs store an address, or
     /// nothing, where these locks store the owner.
     async fn holder(
         session: &ZooKeeperSession,

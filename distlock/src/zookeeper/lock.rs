@@ -17,7 +17,7 @@
 //! - that a holder that is paused past its session stops in time, unless the resource checks its
 //!   token;
 //! - in an ensemble, that a server passes on the last heartbeat before it loses its leader (the
-//!   leader hears of sessions every half tick);
+//!   leader learns of sessions every half tick);
 //! - that a server to which a session moves agrees to the same time-out.
 //!
 //! Source: Apache Curator, Shared Reentrant Lock; `ZooKeeper` Recipes, Locks. Tests:
@@ -179,7 +179,7 @@ impl Drop for ZookeeperAcquisition {
 
 impl ZookeeperAcquisition {
     /// Counts one more entry of an owner that holds the lock. The server must confirm the hold: a
-    /// hold past its validity may still exist, and a valid one may be gone.
+    /// hold past its validity may still exist, and a valid one may have ended.
     async fn reenter(
         &self,
         container: &Arc<str>,

@@ -30,7 +30,7 @@ const MIN_SESSION_TIMEOUT: Duration = Duration::from_millis(100);
 const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A `ZooKeeper` ensemble, 3.5 or newer. Cheap to clone; clones share the session, which is closed
-/// when the last of them and the last hold have gone.
+/// when the last of them and the last hold have ended.
 #[derive(Clone)]
 pub struct ZooKeeperServer {
     pub(crate) shared: Arc<ZooKeeperState>,

@@ -2,7 +2,7 @@
 //!
 //! The client's own futures wait for a reconnection while the session may live. Their requests are
 //! still sent then, in the order of the calls. So after a time-out here the request may yet be
-//! carried out. But a later request that was answered tells the truth about every earlier one,
+//! carried out. But a later request that was answered proves the state of every earlier one,
 //! because answers come in the order of requests.
 
 use std::collections::HashMap;
@@ -78,7 +78,7 @@ impl From<RequestError> for LockError {
 }
 
 impl ZooKeeperSession {
-    /// Opens a session on that runtime. One that is ready after its caller has gone is closed.
+    /// Opens a session on that runtime. One that is ready after its caller was dropped is closed.
     pub(crate) async fn open(
         cluster: String,
         timeout: Duration,
@@ -149,7 +149,7 @@ impl ZooKeeperSession {
     }
 
     /// The validity of the session's holds. The server keeps the session for its time-out after it
-    /// heard of it, which was after the sending of the last answered request.
+    /// received it, which was after the sending of the last answered request.
     pub(crate) fn validity(&self) -> Validity {
         Validity::of_lease(*lock(&self.heard), self.timeout())
     }

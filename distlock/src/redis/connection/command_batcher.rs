@@ -11,9 +11,9 @@
 //! - An answer is delivered when all answers of its batch are there; the server writes them
 //!   together. A connection that ends before that leaves the outcome of the whole batch unknown.
 //! - Commands that begin before earlier ones are answered may arrive in another order.
-//! - A queued command is sent with others whose callers may be gone. So commands are queued, and
-//!   queued commands are sent, only while the connection has answered its latest command. They go
-//!   at once, and not after a reconnection.
+//! - A queued command is sent with others whose callers may have been dropped. So commands are
+//!   queued, and queued commands are sent, only while the connection has answered its latest
+//!   command. They go at once, and not after a reconnection.
 //! - A command whose caller is dropped before the batch is made is not sent. A batch that cannot be
 //!   written ends with the last of its callers.
 //!

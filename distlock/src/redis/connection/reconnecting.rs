@@ -1,4 +1,4 @@
-//! A connection to one server that is made anew when it ends, and also when it falls silent.
+//! A connection to one server that is replaced when it ends, and also when it falls silent.
 //!
 //! How it works: redis-rs replaces a connection that was seen to end. A half-open connection, on
 //! which the network drops all packets, never ends: each command on it times out. So this type
@@ -90,7 +90,7 @@ impl ResponseTracker {
 
 struct CurrentConnection {
     manager: ConnectionManager,
-    /// Of the managers that were in use; what is heard of an earlier one does not count.
+    /// Of the managers that were in use; answers on an earlier one do not count.
     number: u64,
     /// Commands since the last answer, and when the first of them was sent.
     unanswered: u32,
@@ -207,7 +207,7 @@ impl ReconnectingConnection {
         }
         let answer = send(manager).await;
         self.0.answers.note(answer.is_ok(), failures);
-        // An error that the server or the system told is a sign of life, or of an end.
+        // An error from the server or the system is a sign of life, or of an end.
         if answer.as_ref().is_err_and(RedisError::is_timeout) {
             if self.0.current().may_probe() {
                 ReconnectingState::start_probe(&self.0);

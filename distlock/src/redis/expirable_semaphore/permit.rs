@@ -81,7 +81,7 @@ impl Permit {
     }
 
     /// Releases the permit. Returns [`Release::Gone`] if its lease had ended, or if it was released
-    /// by its id. It goes on if the future is dropped. If it fails, the permit is left to its
+    /// by its id. It continues if the future is dropped. If it fails, the permit is left to its
     /// lease.
     pub async fn release(self) -> Result<Release, LockError> {
         self.0.release().await

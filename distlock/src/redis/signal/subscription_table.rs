@@ -49,7 +49,7 @@ impl Channel {
     }
 
     /// How often this process looks at the lock before it asks for it: once for each other process
-    /// that takes part and has not had it since. Twice for the only other one: it has been told for
+    /// that takes part and has not had it since. Twice for the only other one: it was woken for
     /// certain, and may first need a processor.
     pub(crate) fn looks(&self) -> u64 {
         let released_at = self.released_at.load(Ordering::Relaxed);
@@ -117,7 +117,7 @@ pub(crate) struct SubscriptionTable {
 pub(crate) struct SubscriptionWork {
     pub(crate) subscribe: Vec<Arc<str>>,
     pub(crate) unsubscribe: Vec<Arc<str>>,
-    /// When to look again, unless told.
+    /// When to ask again without a message.
     pub(crate) next: Option<Instant>,
 }
 
@@ -135,7 +135,7 @@ impl SubscriptionTable {
         self.closed = true;
     }
 
-    /// One more subscriber. Starts the task if there is none, or if its runtime has gone.
+    /// One more subscriber. Starts the task if there is none, or if its runtime has ended.
     pub(crate) fn enter(
         &mut self,
         name: &str,
@@ -162,7 +162,7 @@ impl SubscriptionTable {
         let name = Arc::clone(self.channels.get_key_value(name)?.0);
         let entry = self.channels.get_mut(&name)?;
         if entry.subscribers == 0 {
-            // A message that is still here was for waiters that have gone.
+            // A message that is still here was for waiters that have left.
             entry.channel.wakes.forget_permits(usize::MAX);
         }
         entry.subscribers += 1;
@@ -231,7 +231,7 @@ impl SubscriptionTable {
         }
     }
 
-    /// Notes that the connection is lost: all channels with waiters are to be subscribed to again.
+    /// Notes that the connection is lost: all channels with waiters have to be subscribed to again.
     pub(crate) fn lost(&mut self) {
         self.channels.retain(|_, entry| entry.subscribers > 0);
         for entry in self.channels.values_mut() {
