@@ -13,7 +13,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// What a holder keeps its locks for when it dies: the session's affair, not the lock's.
 const ZOOKEEPER_SESSION: Duration = Duration::from_secs(1);
 
-/// Connections of one process: those who hold or wait for a lock of `mysql-row` or `mysql-named`
+/// Connections of one process: holders of and waiters for a lock of `mysql-row` or `mysql-named`
 /// keep one each.
 const MYSQL_CONNECTIONS: u32 = 24;
 

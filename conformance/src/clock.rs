@@ -7,7 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
 /// `CLOCK_MONOTONIC` in nanoseconds: the same in every process of this machine, and the clock by
-/// which locks are believed in.
+/// which locks are valid.
 pub fn now_ns() -> u64 {
     // The kernel refuses only clocks that it does not have.
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");

@@ -200,7 +200,7 @@ impl Contender {
     }
 
     /// Lets it look at a hold and add one to the number in the file, until the hold is lost;
-    /// [`Contender::watched`] says what became of it.
+    /// [`Contender::watched`] reports its outcome.
     pub fn watch(&self, handle: u64, file: &Path, pause: Duration) {
         let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         self.done(Command::Watch { handle, file: file.to_owned(), pause_us });
@@ -240,7 +240,7 @@ impl Contender {
         }
     }
 
-    /// Whether it has told that a hold is lost.
+    /// Whether it has reported that a hold is lost.
     pub fn has_told_of_loss(&self, handle: u64) -> bool {
         let open = self.heard.lock();
         open.news
@@ -262,7 +262,7 @@ impl Contender {
         now_ns()
     }
 
-    /// Lets it go on (SIGCONT). Returns an instant at which it still stood still.
+    /// Lets it continue (SIGCONT). Returns an instant at which it still stood still.
     pub fn thaw(&self) -> u64 {
         let before = now_ns();
         self.program.thaw().expect("it can be thawed");
@@ -334,7 +334,7 @@ impl Contender {
     }
 }
 
-/// How a contender of that kind is set up unless it is told otherwise.
+/// How a contender of that kind is set up by default.
 pub fn setup(servers: &Servers, kind: LockKind) -> Setup {
     setup_of(servers, kind, Variant::Usual)
 }
@@ -370,7 +370,7 @@ fn listen(stdout: ChildStdout, heard: Arc<Inbox>) {
             let mut open = heard.lock();
             match line.id {
                 Some(id) => {
-                    // The receiver is gone if the test has ended.
+                    // The receiver was dropped if the test has ended.
                     let _gone = open.pending.remove(&id).map(|sender| sender.send(line));
                 }
                 None => open.news.push(line.response),

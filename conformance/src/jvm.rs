@@ -1,5 +1,5 @@
-//! A JVM that answers each line that it is told with one of its own: for the bench, where it
-//! measures, and for what a contender cannot be told.
+//! A JVM that answers each line of input with one of output: for the bench, where it
+//! measures, and for what a contender has no command for.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::ChildStdin;
@@ -43,7 +43,7 @@ impl Jvm {
         let (said, lines) = channel();
         thread::spawn(move || {
             let spoken = BufReader::new(stdout).lines().map_while(Result::ok);
-            // The receiver is gone once the value is dropped.
+            // The receiver is dropped with the value.
             spoken.take_while(|line| said.send(line.clone()).is_ok()).for_each(drop);
         });
         Self { program, stdin, lines }

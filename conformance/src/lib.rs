@@ -1,6 +1,6 @@
 //! Lock tests between processes, and one suite for every kind of lock.
 //!
-//! A [`Contender`] is a child process that takes locks as it is told and reports what happened and
+//! A [`Contender`] is a child process that takes locks on command and reports what happened and
 //! when; it can be frozen, thawed and killed. [`Servers`] are the real servers that the processes
 //! meet on. The suite is `tests/conformance`: a line in distlock's registry brings a kind all of
 //! it; `tests/flaws` shows what kinds are known to get wrong. Reading order: `protocol` (the

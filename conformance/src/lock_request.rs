@@ -90,11 +90,11 @@ impl SectionRecord {
 pub fn overlaps(records: &[SectionRecord]) -> usize {
     let mut by_start: Vec<&SectionRecord> = records.iter().collect();
     by_start.sort_by_key(|record| record.acquired_ns);
-    let mut believed_until_ns = 0;
+    let mut valid_until_ns = 0;
     let mut overlaps = 0;
     for record in by_start {
-        overlaps += usize::from(record.acquired_ns < believed_until_ns);
-        believed_until_ns = believed_until_ns.max(record.believed_until_ns);
+        overlaps += usize::from(record.acquired_ns < valid_until_ns);
+        valid_until_ns = valid_until_ns.max(record.valid_until_ns);
     }
     overlaps
 }
@@ -123,14 +123,14 @@ fn ms(span: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn record(acquired_ns: u64, believed_until_ns: u64) -> SectionRecord {
+    fn record(acquired_ns: u64, valid_until_ns: u64) -> SectionRecord {
         SectionRecord {
             task: 0,
             asked_ns: 0,
             busy_ns: (0, 0),
             acquired_ns,
-            believed_until_ns,
-            released_ns: believed_until_ns,
+            valid_until_ns,
+            released_ns: valid_until_ns,
             wrote: true,
             token: 0,
         }

@@ -6,7 +6,7 @@ use crate::driver::Contender;
 use crate::protocol::{Command, Response, ValidityReport};
 
 impl Contender {
-    /// How often it was told that a lock is busy.
+    /// How often it found a lock busy.
     pub fn busy(&self) -> u64 {
         let counted = self.send(Command::Count, Duration::ZERO, |response| match response {
             Response::Counted { busy, .. } => Some(busy),
@@ -24,14 +24,14 @@ impl Contender {
         counted.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
-    /// Until when a hold is believed in, and a later instant at which that was known.
+    /// Until when a hold is valid, and a later instant at which that was known.
     pub fn validity(&self, handle: u64) -> ValidityReport {
-        let believed =
+        let validity =
             self.send(Command::Validity { handle }, Duration::ZERO, |response| match response {
-                Response::Believed(believed) => Some(believed),
+                Response::Validity(validity) => Some(validity),
                 _ => None,
             });
-        believed.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
+        validity.wait().unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
     /// Has it take away rows of the database's locks that were free for so long; how many it took.

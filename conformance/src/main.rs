@@ -1,4 +1,4 @@
-//! The contender: a process that takes, keeps and loses locks as it is told, for tests.
+//! The contender: a process that takes, keeps and loses locks on command, for tests.
 //!
 //! It decides nothing and checks nothing: it does what lines on stdin say and reports on stdout
 //! what happened and when ([`conformance::protocol`]). It ends when stdin does, without releasing

@@ -84,7 +84,7 @@ pub enum Command {
         /// The hold.
         handle: u64,
     },
-    /// Say until when it is believed in: [`Response::Believed`].
+    /// Return its validity: [`Response::Validity`].
     Validity {
         /// The hold.
         handle: u64,
@@ -226,9 +226,9 @@ pub enum Response {
         /// Whether it is.
         lost: bool,
     },
-    /// Until when it is believed in.
-    Believed(ValidityReport),
-    /// What became of an effect.
+    /// Until when it is valid.
+    Validity(ValidityReport),
+    /// The outcome of an effect.
     Effected {
         /// False if the lock was lost.
         done: bool,
@@ -240,7 +240,7 @@ pub enum Response {
     },
     /// What a lock looks like from outside.
     Inspected(LockInspection),
-    /// What became of a lock that was freed from outside.
+    /// The outcome of a lock that was freed from outside.
     Freed {
         /// Whether it was held.
         was_held: bool,
@@ -278,11 +278,11 @@ pub struct AcquiredLock {
     pub asked_ns: u64,
     /// When it was there.
     pub acquired_ns: u64,
-    /// Until when it may be believed in unless it is renewed; none if that never ends.
-    pub believed_until_ns: Option<u64>,
+    /// Until when it is valid unless it is renewed; none if that never ends.
+    pub valid_until_ns: Option<u64>,
 }
 
-/// The belief in a hold.
+/// The validity of a hold.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct ValidityReport {
     /// Its end, unless it is renewed; none if it never ends.
@@ -309,8 +309,8 @@ pub struct LossReport {
     pub cause: Cause,
     /// When `lost()` said so.
     pub told_ns: u64,
-    /// When belief in it ended by the clock; none if it would not have.
-    pub believed_until_ns: Option<u64>,
+    /// When its validity ended by the clock; none if it would not have.
+    pub valid_until_ns: Option<u64>,
 }
 
 /// Why a lock was lost.
@@ -340,7 +340,7 @@ pub struct WatchReport {
     /// The number of effects.
     pub effects: u64,
     /// When the last look that found the lock held was begun.
-    pub believed_ns: u64,
+    pub valid_ns: u64,
     /// When the last effect was done.
     pub last_effect_ns: u64,
     /// When the look that found the lock lost had ended.

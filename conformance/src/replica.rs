@@ -7,7 +7,7 @@ use crate::deadline::eventually;
 use crate::servers::Servers;
 
 /// A replica, and the way on which its master speaks to it. Everything here panics, with the
-/// reason, if a server does not do as it is told.
+/// reason, if a server does not obey.
 pub struct Replica {
     redis: Redis,
     link: Proxy,
@@ -33,7 +33,7 @@ impl Replica {
         &self.redis
     }
 
-    /// From now on it hears nothing.
+    /// From now on it receives nothing.
     pub fn cut_off(&self) {
         self.link.set_swallowing(Direction::ToClient, true);
     }

@@ -14,8 +14,8 @@ pub struct SectionRecord {
     pub busy_ns: (u64, u64),
     /// When it was there.
     pub acquired_ns: u64,
-    /// When the work was done or, if that was earlier, belief in the lock ended.
-    pub believed_until_ns: u64,
+    /// When the work was done or, if that was earlier, the lock's validity ended.
+    pub valid_until_ns: u64,
     /// When the release was answered.
     pub released_ns: u64,
     /// Whether the number was written.
@@ -28,16 +28,15 @@ type Row = (u32, u64, (u64, u64), u64, u64, u64, bool, u64);
 
 impl From<Row> for SectionRecord {
     fn from(row: Row) -> Self {
-        let (task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token) =
-            row;
-        Self { task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token }
+        let (task, asked_ns, busy_ns, acquired_ns, valid_until_ns, released_ns, wrote, token) = row;
+        Self { task, asked_ns, busy_ns, acquired_ns, valid_until_ns, released_ns, wrote, token }
     }
 }
 
 impl From<SectionRecord> for Row {
     fn from(record: SectionRecord) -> Self {
         let SectionRecord { task, asked_ns, busy_ns, acquired_ns, .. } = record;
-        let SectionRecord { believed_until_ns, released_ns, wrote, token, .. } = record;
-        (task, asked_ns, busy_ns, acquired_ns, believed_until_ns, released_ns, wrote, token)
+        let SectionRecord { valid_until_ns, released_ns, wrote, token, .. } = record;
+        (task, asked_ns, busy_ns, acquired_ns, valid_until_ns, released_ns, wrote, token)
     }
 }

@@ -74,7 +74,7 @@ fn in_a_runtime<T: Send>(work: impl Future<Output = T> + Send) -> T {
 }
 
 /// After how many busy answers a waiter stands in the queue of a kind that has one. A waiter that
-/// is told by messages enters the queue only once it has subscribed: the head of the queue always
+/// is woken by messages enters the queue only once it has subscribed: the head of the queue always
 /// listens.
 pub fn busy_until_queued(promise: &Guarantees) -> u64 {
     let subscribes = promise.is_on_a_server() && promise.wake == WakeKind::Message;
@@ -116,7 +116,7 @@ fn tables_in(database: &Database, name: &str) -> String {
     url
 }
 
-/// Private servers, shared by all who use the same value. Everything here panics, with the reason,
+/// Private servers, shared by all users of the same value. Everything here panics, with the reason,
 /// if a server does not start.
 pub struct Servers {
     bed: Bed,
@@ -137,7 +137,7 @@ pub struct StartedServers<'a> {
 }
 
 impl Servers {
-    /// Servers of one's own, for those who do something to them.
+    /// Servers of its own, for a test that injects faults.
     pub fn start() -> Self {
         Self {
             bed: Bed::start().expect("a folder for private servers"),

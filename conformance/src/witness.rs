@@ -20,12 +20,12 @@ use crate::clock::{between, now_ns};
 use crate::driver::Contender;
 use crate::spread::Spread;
 
-/// Between two looks at the count.
-const PERIOD: Duration = Duration::from_millis(5);
+/// Between two snapshots.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 /// A sample counts if no more than this part of the bound was added to it.
 const MAX_DELAY_DIVISOR: u32 = 5;
 /// The least part of the samples that has to count.
-const COUNTED: usize = 2;
+const MIN_COUNTED_DIVISOR: usize = 2;
 
 /// A measured time.
 #[derive(Debug, Clone, Copy)]
@@ -63,21 +63,21 @@ impl SchedulingDelay {
     }
 }
 
-/// Looks at some processes until it is dropped.
+/// Samples the scheduling delays of some processes until it is dropped.
 pub struct Witness {
-    seen: Arc<Mutex<Vec<Look>>>,
+    seen: Arc<Mutex<Vec<DelaySnapshot>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What has kept each process so far.
-struct Look {
+struct DelaySnapshot {
     at_ns: u64,
     kept: BTreeMap<u32, SchedulingDelay>,
 }
 
 impl Witness {
-    /// Begins to look at those.
+    /// Begins to sample those.
     pub fn of<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Self {
         let pids: Vec<u32> = contenders.into_iter().map(Contender::pid).collect();
         let seen = Arc::new(Mutex::new(vec![look(&pids)]));
@@ -86,7 +86,7 @@ impl Witness {
             let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
             move || {
                 while !stop.load(Ordering::Relaxed) {
-                    thread::sleep(PERIOD);
+                    thread::sleep(SAMPLE_INTERVAL);
                     lock(&seen).push(look(&pids));
                 }
             }
@@ -105,9 +105,9 @@ impl Witness {
     }
 
     fn sample_of(&self, counts: impl Fn(u32) -> bool, from_ns: u64, to_ns: u64) -> Sample {
-        // The last look before and the first one after it.
+        // The last snapshot before and the first one after it.
         while lock(&self.seen).last().is_some_and(|look| look.at_ns <= to_ns) {
-            thread::sleep(PERIOD);
+            thread::sleep(SAMPLE_INTERVAL);
         }
         let seen = lock(&self.seen);
         let before = seen.partition_point(|look| look.at_ns <= from_ns).saturating_sub(1);
@@ -130,12 +130,12 @@ impl Drop for Witness {
     }
 }
 
-fn lock(seen: &Mutex<Vec<Look>>) -> MutexGuard<'_, Vec<Look>> {
+fn lock(seen: &Mutex<Vec<DelaySnapshot>>) -> MutexGuard<'_, Vec<DelaySnapshot>> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn look(pids: &[u32]) -> Look {
-    Look { at_ns: now_ns(), kept: pids.iter().map(|pid| (*pid, kept(*pid))).collect() }
+fn look(pids: &[u32]) -> DelaySnapshot {
+    DelaySnapshot { at_ns: now_ns(), kept: pids.iter().map(|pid| (*pid, kept(*pid))).collect() }
 }
 
 /// The sums of all threads; nothing of a process that has ended.
@@ -161,13 +161,13 @@ fn paged_in(thread: &Path) -> Option<u64> {
     text.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
 }
 
-/// Why times do not show what they were to show; a sentence each.
+/// Why times do not show what they should show; a sentence each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
     /// Too few of them count. They may be measured again.
     #[error("{0}: the machine is too busy for a verdict")]
     TooBusy(String),
-    /// What was to be prompt is late.
+    /// What should be prompt is late.
     #[error("{0}")]
     Late(String),
 }
@@ -187,7 +187,7 @@ pub fn judge(samples: &[Sample], bound: Duration) -> Result<Spread, Unproven> {
     let counts = |sample: &&Sample| sample.kept.is_little(bound);
     let counted: Vec<Duration> = samples.iter().filter(counts).map(|sample| sample.took).collect();
     let (counting, all) = (counted.len(), samples.len());
-    if counting * COUNTED < all || all == 0 {
+    if counting * MIN_COUNTED_DIVISOR < all || all == 0 {
         let few = format!("only {counting} of {all} times were measured in a process that ran");
         return Err(Unproven::TooBusy(few));
     }

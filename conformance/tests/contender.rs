@@ -55,8 +55,8 @@ fn a_lost_lock_is_reported_and_the_file_is_not_written_afterwards() {
     assert!(!one.is_lost(held.handle));
     let lost = one.lost(held.handle, LONG);
     assert_eq!(lost.cause, Cause::Expired);
-    assert_eq!(lost.believed_until_ns, held.believed_until_ns);
-    assert!(Some(lost.told_ns) >= lost.believed_until_ns, "{lost:?}");
+    assert_eq!(lost.valid_until_ns, held.valid_until_ns);
+    assert!(Some(lost.told_ns) >= lost.valid_until_ns, "{lost:?}");
     assert_eq!(one.effect(held.handle, &file), Ok(false));
     assert!(one.is_lost(held.handle));
     assert_eq!(number_in(&file), 1);
@@ -69,16 +69,16 @@ fn a_watch_reports_when_it_slept_and_what_it_did_afterwards() {
     let held = one.lock(&LockRequest::new(&fresh_name(), SHORT)).expect("the lock is free");
     one.watch(held.handle, &file, Duration::from_millis(1));
     let stood = one.freeze();
-    let believed_until_ns = held.believed_until_ns.expect("a lease");
-    while now_ns() <= believed_until_ns {
+    let valid_until_ns = held.valid_until_ns.expect("a lease");
+    while now_ns() <= valid_until_ns {
         std::thread::sleep(Duration::from_millis(1));
     }
     let standing = one.thaw();
     let watched = one.watched(held.handle, LONG);
     assert!(watched.slept_ns <= stood && watched.woke_ns >= standing, "{watched:?}");
-    assert!(watched.looked_ns >= believed_until_ns && watched.effects > 0, "{watched:?}");
+    assert!(watched.looked_ns >= valid_until_ns && watched.effects > 0, "{watched:?}");
     assert_eq!(watched.effects_since, 0, "{watched:?}");
-    assert!(watched.believed_ns < believed_until_ns, "{watched:?}");
+    assert!(watched.valid_ns < valid_until_ns, "{watched:?}");
     let effects = number_in(&file);
     assert_eq!(effects, watched.effects);
 }
@@ -100,8 +100,8 @@ fn a_contest_reports_every_section_and_a_dead_contender_blocks_no_other() {
         records.iter().all(|record| record.busy_ns.0.max(record.busy_ns.1) < record.acquired_ns)
     );
     assert!(records.iter().all(|record| record.asked_ns < record.acquired_ns
-        && record.acquired_ns < record.believed_until_ns
-        && record.believed_until_ns < record.released_ns));
+        && record.acquired_ns < record.valid_until_ns
+        && record.valid_until_ns < record.released_ns));
 
     let short = LockRequest { lease_ms: 300, ..want };
     let held = one.lock(&short).expect("the lock is free");

@@ -146,7 +146,7 @@ impl RoundMeasures {
             between(one.acquired_ns, next.acquired_ns)
         };
         let hand_off = |(one, next): (SectionRecord, SectionRecord)| {
-            witness.sample_of_all(one.believed_until_ns, next.acquired_ns)
+            witness.sample_of_all(one.valid_until_ns, next.acquired_ns)
         };
         let wait = |(_, record): &(usize, SectionRecord)| {
             witness.sample_of_all(record.asked_ns, record.acquired_ns)

@@ -44,7 +44,7 @@ fn in_ten_thousand_hand_offs_of_a_fair_lock_no_live_waiter_is_overtaken() {
         let queued_ns = pair[1].queued_ns(busy_until_queued);
         queued_ns.is_some_and(|queued_ns| queued_ns < pair[0].released_ns)
     };
-    let took = |pair: &[SectionRecord]| between(pair[0].believed_until_ns, pair[1].acquired_ns);
+    let took = |pair: &[SectionRecord]| between(pair[0].valid_until_ns, pair[1].acquired_ns);
     let hand_offs = Spread::of(records.windows(2).filter(waited).map(took));
     let inversions = overtaken(&records, busy_until_queued);
     println!("{KIND}: inversions {inversions}; hand-offs {hand_offs}");

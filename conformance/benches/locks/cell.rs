@@ -108,7 +108,7 @@ impl StopFlag {
     }
 }
 
-/// What a cell cannot go on after.
+/// An error after which a cell cannot continue.
 pub(crate) fn broken<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> Error + Copy {
     move |error| Error::Setup(format!("{what}: {error}"))
 }

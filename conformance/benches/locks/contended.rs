@@ -19,7 +19,7 @@ use crate::rows::{Figure, Row};
 use crate::throughput::servers_of;
 use crate::trip::Trip;
 
-/// All who contend, in however many processes.
+/// Contenders, in any number of processes.
 const CONTENDERS: u32 = 16;
 const PLAIN: &str = "redisson-plain";
 const FAIR: &str = "redisson-fair";
@@ -39,7 +39,7 @@ pub(crate) enum ContentionCell {
     Commands(u32, u32),
     /// Every way to wait: the contenders in two processes, those of `local` in one.
     Ways,
-    /// A hundred and ten thousand who wait.
+    /// A hundred waiters, and ten thousand.
     Waiters,
     /// A thousand and a hundred thousand locks that are renewed.
     Held,

@@ -39,7 +39,7 @@ pub(crate) const HAND_OFF: &str = "hand-off";
 pub(crate) const WAITED: &str = "waited";
 /// From entering to the end of the work.
 pub(crate) const HELD: &str = "held";
-/// How many entries were of one who was waiting when the one before released.
+/// Entries of contenders that were waiting when the one before released.
 const WAITER_NEXT: &str = "a waiter next";
 /// What clients have sent.
 pub(crate) const COMMANDS: &str = "commands";
@@ -144,13 +144,13 @@ fn slice(
     is_waited: bool,
 ) -> Slice {
     records.sort_unstable_by_key(|record| record.acquired_ns);
-    // Afterwards there are fewer and fewer who want it.
+    // Afterwards there are fewer and fewer contenders.
     let crowded = records.partition_point(|record| record.acquired_ns < end_ns);
     let pairs = records[..crowded].windows(2).map(|pair| (&pair[0], &pair[1]));
     let handed_on =
-        pairs.filter(|(before, next)| !is_waited || next.asked_ns < before.believed_until_ns);
+        pairs.filter(|(before, next)| !is_waited || next.asked_ns < before.valid_until_ns);
     let hand_off = |(before, next): (&SectionRecord, &SectionRecord)| {
-        ms(before.believed_until_ns, next.acquired_ns)
+        ms(before.valid_until_ns, next.acquired_ns)
     };
     let hand_offs: Vec<_> = handed_on.map(hand_off).collect();
     #[allow(clippy::cast_precision_loss)]
@@ -160,13 +160,13 @@ fn slice(
         (WAITED, records.iter().map(|record| ms(record.asked_ns, record.acquired_ns)).collect()),
         (
             HELD,
-            records.iter().map(|record| ms(record.acquired_ns, record.believed_until_ns)).collect(),
+            records.iter().map(|record| ms(record.acquired_ns, record.valid_until_ns)).collect(),
         ),
     ]);
     #[allow(clippy::cast_precision_loss)]
     let count = records.len() as f64;
-    // With those who were served afterwards.
-    let last_ns = records.iter().map(|record| record.believed_until_ns).max().unwrap_or(end_ns);
+    // With those that were served afterwards.
+    let last_ns = records.iter().map(|record| record.valid_until_ns).max().unwrap_or(end_ns);
     let seconds = (length + between(end_ns, last_ns.max(end_ns))).as_secs_f64();
     Slice { count, seconds, used, times_ms }
 }

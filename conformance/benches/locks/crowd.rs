@@ -70,7 +70,7 @@ async fn enter(
             Ok(guard) => guard,
             Err(error) => return error,
         };
-        // The other end is gone when this task is about to be.
+        // The other end has ended when this task is about to end.
         let _gone = gate.wait_for(|open| *open).await.is_err();
         entered.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = guard.release().await {

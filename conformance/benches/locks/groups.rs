@@ -48,7 +48,7 @@ pub(crate) enum Group {
     },
     /// Every kind, by the number of tasks, each with its own key.
     Kinds(usize),
-    /// Locks that many want, or of which many are held.
+    /// Locks with many contenders, or with many holds.
     Contended(ContentionCell),
 }
 

@@ -11,7 +11,7 @@ use tokio::task::block_in_place;
 
 use crate::cell::{Cell, Slice};
 
-/// How its locks are called: each way as its users do who want many at a time.
+/// How its locks are called: each as its users do that take many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Api {
     /// `lock()` and `unlock()`, a thread for each task.

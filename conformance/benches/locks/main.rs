@@ -57,7 +57,7 @@ struct Args {
     /// Only see that the rows can be measured: each for a moment, whatever it comes to
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
     smoke: bool,
-    /// What cargo tells every bench
+    /// What cargo passes to every bench
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -130,7 +130,7 @@ fn details(rounds: &[Sample]) -> String {
     all.join(", ")
 }
 
-/// What becomes of a row.
+/// The result of a row.
 fn judge(row: Row, samples: &Samples, (lengths, steady): (Lengths, bool)) -> RowReport {
     let of = |cell: &str| samples.get(&row.group).and_then(|cells| cells.get(cell));
     let cell = of(row.cell).map(Vec::as_slice).unwrap_or_default();
@@ -148,7 +148,7 @@ fn judge(row: Row, samples: &Samples, (lengths, steady): (Lengths, bool)) -> Row
     RowReport { name, what, group, cell, beside, figure, bar, outcome, verdict }
 }
 
-/// One cell of one round, while a run goes on.
+/// One cell of one round, while a run continues.
 pub(crate) fn line(round: usize, group: &str, cell: &str, sample: &Sample) -> String {
     let details = details(std::slice::from_ref(sample));
     format!("round {round}  {group:<16} {cell:<16} {:>9.0}/s  {details}", sample.per_s)

@@ -45,7 +45,7 @@ impl Lengths {
 /// A group's cells by name: of each every round.
 pub(crate) type Samples = BTreeMap<Group, BTreeMap<&'static str, Vec<Sample>>>;
 
-/// Measures what these rows need, and says by what; `tell` hears of each cell.
+/// Measures what these rows need, and says by what; `tell` is called for each cell.
 pub(crate) fn measure(
     rows: &[Row],
     lengths: Lengths,

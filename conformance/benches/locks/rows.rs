@@ -133,7 +133,7 @@ fn local(tasks: usize, same: bool) -> Row {
     Row::rate(name, (Group::Local { tasks, same }, OURS), Some(USUAL), Some(0.8))
 }
 
-/// What people write who want no wait to last for ever, as none of this library does.
+/// The code for waits that must not last for ever, as none of this library does.
 fn bounded() -> Row {
     let what = "`local`, 64 tasks, one key, beside such a map with a bound on each wait";
     let name = ("local-bounded-64".to_owned(), what.to_owned());

@@ -1,4 +1,4 @@
-//! What took part, and when it has what it is told on disk.
+//! What took part, and when its writes are on disk.
 
 use conformance::{Servers, StartedServers, ZOOKEEPER_SYNC};
 use loadtest_measure::database_settings::DatabaseSettings;

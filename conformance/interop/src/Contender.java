@@ -66,7 +66,7 @@ final class Contender {
         owners.put(peer.owner(), owner);
         var held = Protocol.object().put("handle", handle).put("owner", peer.owner());
         held.putNull("token").put("asked_ns", asked).put("acquired_ns", acquired);
-        return Protocol.response("held", held.putNull("believed_until_ns"));
+        return Protocol.response("held", held.putNull("valid_until_ns"));
     }
 
     private void release(long handle, Consumer<JsonNode> answer) {

@@ -53,7 +53,7 @@ async fn enter_section(
     let guard = guard?;
     let acquired_ns = now_ns();
     let wrote = work(&guard.lost_signal(), contest, counter).await?;
-    let believed_until_ns = believed_until_ns(&guard);
+    let valid_until_ns = valid_until_ns(&guard);
     let token = guard.token().map_or(0, |token| token.0);
     let released = guard.release().await;
     let released_ns = now_ns();
@@ -65,7 +65,7 @@ async fn enter_section(
         asked_ns,
         busy_ns,
         acquired_ns,
-        believed_until_ns,
+        valid_until_ns,
         released_ns,
         wrote,
         token,
@@ -91,8 +91,8 @@ async fn hold(time: Duration) -> Result<(), Failure> {
     held.map_err(|error| super::failure("panicked", &error))
 }
 
-/// Now, or when belief ended.
-fn believed_until_ns(guard: &Guard) -> u64 {
+/// Now, or when validity ended.
+fn valid_until_ns(guard: &Guard) -> u64 {
     let now = now_ns();
     guard.validity().deadline().map_or(now, |deadline| at_ns(deadline).min(now))
 }

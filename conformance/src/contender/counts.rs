@@ -14,12 +14,12 @@ use metrics::{
 use super::failure;
 
 tokio::task_local! {
-    /// When the acquisition of this task was told that the lock is busy: the first time and the
+    /// When the acquisition of this task found the lock busy: the first time and the
     /// second; 0 if it was not.
     static BUSY_NS: Cell<(u64, u64)>;
 }
 
-/// The outcome of an acquisition, and when it was told that the lock is busy: the first time and
+/// The outcome of an acquisition, and when it found the lock busy: the first time and
 /// the second.
 pub(crate) async fn when_busy<T>(acquisition: impl Future<Output = T>) -> (T, (u64, u64)) {
     let both = async {

@@ -51,7 +51,7 @@ pub(crate) struct CommandHandler {
 
 struct HeldGuard {
     guard: Guard,
-    /// The task that tells of the loss.
+    /// The task that reports the loss.
     teller: AbortHandle,
 }
 
@@ -111,7 +111,7 @@ impl CommandHandler {
             Command::IsLost { handle } => Response::Looked { lost: self.loss(handle)?.is_lost() },
             Command::Validity { handle } => {
                 let until_ns = self.loss(handle)?.validity().deadline().map(at_ns);
-                Response::Believed(ValidityReport { until_ns, looked_ns: now_ns() })
+                Response::Validity(ValidityReport { until_ns, looked_ns: now_ns() })
             }
             Command::Effect { handle, file } => {
                 let done = !self.loss(handle)?.is_lost();
@@ -175,7 +175,7 @@ impl CommandHandler {
             token: guard.token().map(|token| token.0),
             asked_ns,
             acquired_ns,
-            believed_until_ns: guard.validity().deadline().map(at_ns),
+            valid_until_ns: guard.validity().deadline().map(at_ns),
         };
         let teller = tokio::spawn(tell(handle, guard.lost_signal())).abort_handle();
         self.holds().insert(handle, HeldGuard { guard, teller });
@@ -222,8 +222,8 @@ impl CommandHandler {
 async fn tell(handle: u64, loss: LostSignal) {
     let cause = loss.lost().await.into();
     let told_ns = now_ns();
-    let believed_until_ns = loss.validity().deadline().map(at_ns);
-    say(None, Response::Lost(LossReport { handle, cause, told_ns, believed_until_ns }));
+    let valid_until_ns = loss.validity().deadline().map(at_ns);
+    say(None, Response::Lost(LossReport { handle, cause, told_ns, valid_until_ns }));
 }
 
 /// Takes a lock as requested.

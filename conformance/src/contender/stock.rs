@@ -1,4 +1,4 @@
-//! A number of units in the database that locks and fencing tokens are to protect.
+//! A number of units in the database that locks and fencing tokens protect.
 //!
 //! What is done to it looks at no lock: it is what a process does that looked just before it was
 //! paused.

@@ -26,7 +26,7 @@ pub(crate) fn watch(watch: Watch, first: impl FnOnce()) {
     let mut watched = WatchReport {
         handle,
         effects: 0,
-        believed_ns: now,
+        valid_ns: now,
         last_effect_ns: now,
         looked_ns: now,
         slept_ns: now,
@@ -43,7 +43,7 @@ pub(crate) fn watch(watch: Watch, first: impl FnOnce()) {
             watched.looked_ns = seen_ns;
             break;
         }
-        watched.believed_ns = begun_ns;
+        watched.valid_ns = begun_ns;
         if let Err(error) = counter.add_one() {
             eprintln!("contender: an effect failed: {error}");
             break;

@@ -71,8 +71,8 @@ fn meet(arena: &Arena, holder: &Contender, next: &Contender) {
         let name = fresh_name();
         let held = holder.insist(&LockRequest::new(&name, SHORT).unrenewed());
         let then = next.lock(&patiently(&name)).expect("the lease ends");
-        let believed_until_ns = held.believed_until_ns.expect("an end");
-        assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {held:?} {then:?}");
+        let valid_until_ns = held.valid_until_ns.expect("an end");
+        assert!(valid_until_ns <= then.acquired_ns, "two believed in it: {held:?} {then:?}");
         let took = between(held.acquired_ns, then.acquired_ns);
         assert!(took <= SHORT + SLACK, "{took:?} for {SHORT:?}");
         assert!(!next.is_lost(then.handle));

@@ -104,8 +104,8 @@ fn a_frozen_holder_does_not_believe(arena: &Arena) {
     let took = between(frozen_ns, then.acquired_ns);
     holder.thaw();
     let lost = holder.lost(held.handle, LONG);
-    let believed_until_ns = lost.believed_until_ns.expect("an end");
-    assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
+    let valid_until_ns = lost.valid_until_ns.expect("an end");
+    assert!(valid_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
     assert!(took <= SHORT + SLACK, "{took:?} after the holder was frozen, with {SHORT:?}");
     // It can do no more harm where release asks for the owner.
     let outcome = holder.release(held.handle);
@@ -134,11 +134,11 @@ fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     let then = waiting.wait().expect("the lease is not renewed");
     let lost = holder.lost(held.handle, LONG);
     assert_eq!(lost.cause, Cause::Expired, "{lost:?}");
-    let believed_until_ns = lost.believed_until_ns.expect("an end");
-    assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
+    let valid_until_ns = lost.valid_until_ns.expect("an end");
+    assert!(valid_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
     let watched = holder.watched(held.handle, LONG);
     assert!(watched.effects > 0, "{watched:?}");
-    assert!(watched.believed_ns < then.acquired_ns, "it went on: {watched:?} {then:?}");
+    assert!(watched.valid_ns < then.acquired_ns, "it went on: {watched:?} {then:?}");
 }
 
 fn a_lease_ends(arena: &Arena) {
@@ -147,7 +147,7 @@ fn a_lease_ends(arena: &Arena) {
     let held = holder.insist(&LockRequest::new(&name, SHORT).unrenewed());
     let then = next.lock(&patiently(&name)).expect("the lease ends");
     let lost = holder.lost(held.handle, LONG);
-    assert!(lost.believed_until_ns.expect("an end") <= then.acquired_ns, "{lost:?} {then:?}");
+    assert!(lost.valid_until_ns.expect("an end") <= then.acquired_ns, "{lost:?} {then:?}");
     let took = between(held.acquired_ns, then.acquired_ns);
     assert!(took <= SHORT + SLACK, "{took:?} for {SHORT:?}");
     assert!(!next.is_lost(then.handle));
@@ -158,7 +158,7 @@ fn a_neighbour_enters(arena: &Arena) {
     let (process, name) = (arena.contender(), fresh_name());
     let held = process.insist(&LockRequest::new(&name, SHORT).unrenewed());
     let then = process.lock(&patiently(&name)).expect("the lease ends");
-    assert!(held.believed_until_ns.expect("an end") <= then.acquired_ns);
+    assert!(held.valid_until_ns.expect("an end") <= then.acquired_ns);
     assert!(between(held.acquired_ns, then.acquired_ns) <= SHORT + SLACK);
     assert!(process.is_lost(held.handle) && !process.is_lost(then.handle));
 }
@@ -185,9 +185,9 @@ fn a_hold_is_freed(arena: &Arena) {
     let held = pair.holder.lock(&want).expect("the lock is free");
     let then = pair.rival().lock(&patiently(&name)).expect("it comes free");
     let lost = pair.holder.lost(held.handle, LONG);
-    let believed_until_ns = lost.believed_until_ns.expect("an end");
-    assert!(believed_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
-    let took = between(believed_until_ns, then.acquired_ns);
+    let valid_until_ns = lost.valid_until_ns.expect("an end");
+    assert!(valid_until_ns <= then.acquired_ns, "two believed in it: {lost:?} {then:?}");
+    let took = between(valid_until_ns, then.acquired_ns);
     assert!(took <= SLACK, "{took:?} after it should have been freed");
     // The guard is of no use any more, and does no harm.
     assert_eq!(pair.holder.release(held.handle), Ok(Outcome::Gone));
@@ -219,7 +219,7 @@ fn an_entry_ends(arena: &Arena) {
     assert_eq!(holder.release(outer.handle), Ok(Outcome::Released));
     // Its end and the news of it come at the same moment, in any order.
     let then = other.lock(&patiently(&name)).expect("the entry ends by itself");
-    let took = between(lost.believed_until_ns.expect("an end"), then.acquired_ns);
+    let took = between(lost.valid_until_ns.expect("an end"), then.acquired_ns);
     assert!(took <= SLACK, "{took:?} after it should have ended");
     assert_eq!(holder.release(inner.handle), Ok(Outcome::Gone));
     assert_eq!(other.release(then.handle), Ok(Outcome::Released));

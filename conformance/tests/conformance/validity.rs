@@ -72,7 +72,8 @@ fn delay_ns() -> u64 {
     u64::try_from(DELAY.as_nanos()).expect("a moment")
 }
 
-/// A look at the belief in a hold of which nothing is known that was sent less than [`DELAY`] ago.
+/// A look at the validity of a hold of which nothing is known that was sent less than [`DELAY`]
+/// ago.
 fn look(holder: &Contender, held: &AcquiredLock, lease: Duration) -> ValidityReport {
     let believed = holder.validity(held.handle);
     let until_ns = believed.until_ns.expect("an end");

@@ -136,7 +136,7 @@ const LEDGER: &[Entry] = &[
     },
     Entry {
         kinds: &[SetnxExpire, SetNx, OwnerCheck, LuaRelease, GetsetTimestamp, Reentrant],
-        flaw: "a waiter is told nothing and asks again and again",
+        flaw: "a waiter gets no message and polls",
         shown: &["wake_up::a_waiter_without_messages_polls"],
         repaired_by: "redisson",
         gone: &["wake_up::a_waiter_with_messages_asks_when_one_arrives"],
@@ -240,7 +240,7 @@ const LEDGER: &[Entry] = &[
     },
     Entry {
         kinds: &[MysqlRow],
-        flaw: "two who insert a missing row deadlock",
+        flaw: "two transactions that insert a missing row deadlock",
         shown: &["mysql_row::two_transactions_that_insert_a_missing_row_deadlock"],
         repaired_by: "mysql-row, which makes the row before its transaction",
         gone: &["mysql_row::processes_that_meet_at_a_missing_row_enter_one_after_the_other"],

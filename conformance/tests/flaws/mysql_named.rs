@@ -96,6 +96,6 @@ fn a_holder_that_is_cut_off_without_a_word_is_freed_after_its_lease() {
     let others = enter_later(&other, &name);
     let lost = holder.lost(held.handle, WAIT_TIMEOUT);
     assert!(proxy.counts().swallowed_to_server > 0, "it sent no heartbeat");
-    let believed_until_ns = lost.believed_until_ns.expect("an end");
-    assert!(believed_until_ns < others.acquired_ns, "{lost:?} {others:?}");
+    let valid_until_ns = lost.valid_until_ns.expect("an end");
+    assert!(valid_until_ns < others.acquired_ns, "{lost:?} {others:?}");
 }

@@ -63,7 +63,7 @@ fn a_node_that_restarts_empty_and_stays_out_for_a_lease_is_not_counted() {
     assert_kept_out(&other, &name);
     assert!(!holder.is_lost(held.handle));
     let next = enter_later(&other, &name);
-    assert!(next.acquired_ns > held.believed_until_ns.expect("a lease"), "{held:?} {next:?}");
+    assert!(next.acquired_ns > held.valid_until_ns.expect("a lease"), "{held:?} {next:?}");
 }
 
 fn restarted_all(options: RedisOptions) -> (Five, Contender, AcquiredLock, String) {

@@ -1,6 +1,6 @@
 //! How soon a holder is told that it has lost its lock, by cause. Validity ends before the server
 //! grants the lock again, however late the news is. That is an order and no time: the suite's
-//! `belief_of_...` checks show it of every kind.
+//! `validity_of_...` checks show it of every kind.
 //!
 //! Each holder also works: a look at the lock, then an effect. After the loss there is no effect
 //! that was begun after it, whatever the delay of the news. One test, so that nothing else runs;
@@ -23,7 +23,7 @@ use removal::removals;
 
 const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(20);
-/// After a freeze, or after the end of belief, the news must be there.
+/// After a freeze, or after the end of validity, the news must be there.
 const TOLD_WITHIN: Duration = Duration::from_millis(50);
 /// Holders at the same time, the locks of each, and how often. With the next, this makes a hundred
 /// times for each kind, of which the 99th percentile is not the longest.
@@ -123,7 +123,7 @@ fn frozen(contenders: &[Contender]) -> (Vec<Sample>, Vec<Sample>) {
             for held in &holds {
                 let lost = contender.lost(held.handle, LONG);
                 assert_eq!(lost.cause, Cause::Expired);
-                assert!(lost.believed_until_ns.expect("an end") <= thawed_ns, "{lost:?}");
+                assert!(lost.valid_until_ns.expect("an end") <= thawed_ns, "{lost:?}");
                 told.push(witness.sample(contender, thawed_ns, lost.told_ns));
             }
             release_all(contender, &holds);
@@ -148,7 +148,7 @@ fn take_and_watch(contender: &Contender) -> Vec<AcquiredLock> {
     holds
 }
 
-/// From the end of belief to the news, in a process that runs.
+/// From the end of validity to the news, in a process that runs.
 fn lease_at_its_end(contender: &Contender) -> Vec<Sample> {
     let witness = Witness::of([contender]);
     let leases = leases(LEASE / 2)
@@ -224,7 +224,7 @@ fn leases(shortest: Duration) -> impl Iterator<Item = Duration> {
 fn delays(witness: &Witness, contender: &Contender, holds: &[AcquiredLock]) -> Vec<Sample> {
     let delay = |held: &AcquiredLock| {
         let lost = contender.lost(held.handle, LONG);
-        witness.sample(contender, lost.believed_until_ns.expect("an end"), lost.told_ns)
+        witness.sample(contender, lost.valid_until_ns.expect("an end"), lost.told_ns)
     };
     holds.iter().map(delay).collect()
 }
