@@ -2,7 +2,7 @@
 //! queues.
 //!
 //! A dead letter and the end of its ticket are two rows of the database. A replay removes both, so
-//! that the ticket can end anew, and then admits the purchase with the same ticket. If the
+//! that the ticket can end again, and then admits the purchase with the same ticket. If the
 //! admission is refused, both rows are written again. A replay that dies in between leaves a ticket
 //! without an end. That ticket ends as `lost` or stays `dead`, and its user may buy again.
 //!

@@ -62,7 +62,7 @@ function drawBanner() {
   setText(byId('banner'), parts.filter(Boolean).join(' '));
 }
 
-// What was said before stays in its language; all else is drawn anew.
+// Earlier messages stay in their language; all else is drawn again.
 function redraw() {
   drawTitle();
   drawAccount(session.session());

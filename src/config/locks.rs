@@ -257,7 +257,7 @@ pub enum LockCommand {
     Run(Box<LockRun>),
     /// List the locks that are held, page by page.
     Ls(Box<LockLs>),
-    /// Show one lock: its holders, their leases, and who waits.
+    /// Show one lock: its holders, their leases, and its waiters.
     Show(Box<LockShow>),
     /// Free a lock by force, with a line in the audit trail.
     Free(Box<LockFree>),
@@ -300,7 +300,7 @@ Example:
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
 pub struct LockRun {
-    /// Kind of the lock. All who share a name must use the same kind: two kinds do not always
+    /// Kind of the lock. All users of a name must use the same kind: two kinds do not always
     /// exclude each other. `seckill locks` compares them.
     #[arg(long, default_value = "redisson", value_parser = shared_kind())]
     pub kind: LockKind,

@@ -8,7 +8,7 @@ use super::serve::{LOCK, Serve};
 use crate::sale::{InjectedBug, OnLost, PurchaseMode, Scope, Writer};
 use crate::store::{RedisConnection, StreamLeases};
 
-/// The most entries in the stream of a voucher, unless told otherwise.
+/// The most entries in the stream of a voucher by default.
 pub(super) const QUEUE_LENGTH: usize = 100_000;
 /// The only lock that goes with the queued mode.
 const NO_LOCK: &str = "none";

@@ -99,7 +99,7 @@ pub struct TokenRevoke {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct RevocationTarget {
-    /// Revoke the tokens of the user with this id, who may be deleted already.
+    /// Revoke the tokens of the user with this id, also of a deleted one.
     #[arg(long, value_name = "ID")]
     pub user: Option<UserId>,
     /// Revoke the tokens of the user with this phone number.

@@ -44,7 +44,7 @@ impl FromStr for IdempotencyKeyHash {
     }
 }
 
-/// What a request asks for. Bodies are empty, so this is all there is to compare.
+/// What a request asks for. Bodies are empty, so nothing else is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A unit of that voucher.

@@ -45,7 +45,7 @@ pub(super) fn written(description: utoipa::openapi::OpenApi) -> Bytes {
     serde_json::to_vec(&complete(description)).unwrap_or_default().into()
 }
 
-/// Adds what all routes have in common: who may be refused before the route is reached, the media
+/// Adds what all routes have in common: refusals before the route is reached, the media
 /// type of problems, and a description for every answer. Links and examples follow.
 fn complete(mut description: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi {
     let examples = problems::examples();

@@ -32,7 +32,7 @@ pub struct LimitRules {
     pub codes_of_address: Option<Rate>,
     /// Login codes of a phone.
     pub codes_of_phone: Rate,
-    /// Proxies whose `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
 }
 

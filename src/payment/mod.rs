@@ -25,7 +25,7 @@ use signature::Signer;
 /// The longest time for an answer of the provider.
 const CALL: Duration = Duration::from_secs(10);
 
-/// What is to be paid.
+/// The bill of an order.
 #[derive(Debug, Clone, Copy)]
 pub struct Bill {
     /// For which order: the provider's idempotency key as well.
@@ -52,11 +52,11 @@ pub struct Notice {
     pub order_id: String,
     /// How much, in cents.
     pub amount_cents: u64,
-    /// What became of it.
+    /// Its outcome.
     pub status: PaymentStatus,
 }
 
-/// What became of a payment.
+/// The outcome of a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PaymentStatus {
@@ -99,7 +99,7 @@ impl Payments {
         Ok(Self { provider: Arc::new(Mock::new(signer.clone())), signer })
     }
 
-    /// Takes the money, and tells what the provider said and proved of this very bill.
+    /// Takes the money. Returns what the provider has proved about this bill.
     pub async fn charge(&self, bill: Bill) -> Result<Notice, ProviderError> {
         let callback = within(self.provider.charge(bill)).await?;
         let notice = self.check(&callback.body, callback.signature.as_bytes());

@@ -80,7 +80,7 @@ impl PendingOrder {
             DurationMetric::Transaction,
             self.since.elapsed().saturating_sub(self.queued),
         );
-        // A caller that is gone has lost its lock with its task; its order stands.
+        // A caller that was dropped has lost its lock with its task; its order is kept.
         let _caller_is_gone = self.result.send(result);
     }
 }

@@ -158,7 +158,7 @@ impl CriticalSection {
     ) -> Result<NewOrder, AttemptError> {
         let mut new_order = attempt.new_order(self.ids.draw().await?);
         if self.hooks.has_bug(InjectedBug::RetryWithFreshId) {
-            // The key's row would tell the next try that this one has bought.
+            // The key's row would show the next try that this one has bought.
             new_order.key = None;
         }
         let written = if self.config.is_stepwise() {

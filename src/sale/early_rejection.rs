@@ -1,7 +1,7 @@
 //! Rejections before the router, from memory and without waiting.
 //!
 //! They are those of [`Sale::purchase`] and [`Sale::request`], by the same functions and counted
-//! the same way. What memory cannot tell at once is left to these two:
+//! the same way. What memory cannot decide is left to these two:
 //!
 //! - a voucher that has to be read,
 //! - buyers that are not cached,
@@ -17,7 +17,7 @@ use super::request::{EarlyRejection, PurchaseRequest};
 use crate::domain::{IdempotencyKeyHash, UserId, VoucherId};
 
 impl Sale {
-    /// Why that buyer cannot buy the voucher, if memory alone tells.
+    /// Why that buyer cannot buy the voucher, if memory alone decides it.
     ///
     /// `buyer` reads the user and the request's key. It is called only if the voucher is sold out
     /// or not on sale.

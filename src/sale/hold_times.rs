@@ -6,8 +6,8 @@
 //! between two readings, the reported hold is shorter than the real one or equal to it, never
 //! longer. Each moment is read once: a length is the difference of two readings.
 //!
-//! Nothing is told of a lock that holds nothing, nor of one that is the transaction: it ends in the
-//! middle of COMMIT.
+//! Nothing is reported of a lock that holds nothing, nor of one that is the transaction: it ends in
+//! the middle of COMMIT.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ struct Hold {
     lost: bool,
 }
 
-/// What a replica tells of a hold.
+/// What a replica reports of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldReport {
     /// From the arrival of the request to the grant.
@@ -36,7 +36,7 @@ pub struct HoldReport {
     pub held: Duration,
     /// From the release to the answer.
     pub since: Duration,
-    /// Whether belief in the lock had ended by the release: another holder may have had it then.
+    /// Whether the lock's validity had ended by the release: another holder may have had it then.
     pub lost: bool,
 }
 

@@ -36,7 +36,7 @@ type OperationsByKey = HashMap<(UserId, IdempotencyKeyHash), Operation>;
 
 /// The requests with keys that are in flight in this replica. Cheap to clone.
 ///
-/// Their number is bounded by `--max-requests` and by purchases whose clients are gone.
+/// Their number is bounded by `--max-requests` and by purchases whose clients have disconnected.
 #[derive(Clone, Default)]
 pub(super) struct InFlightRequests(Arc<Mutex<OperationsByKey>>);
 

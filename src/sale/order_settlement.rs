@@ -129,7 +129,7 @@ impl Sale {
 impl OrderSettlement {
     async fn pay(&self, request: SettlementRequest) -> Result<Order, SettlementError> {
         let payments = self.payments.as_ref().ok_or(Refusal::NoPayments)?;
-        // Only for a reused key: whether this payment was made, the order's row tells.
+        // Only for a reused key: the order's row shows whether this payment was made.
         self.replay(request, Operation::Pay(request.order)).await?;
         let (order, now) = self.find(request).await?;
         if order.status != OrderStatus::Unpaid {
@@ -254,7 +254,7 @@ fn paid(order: Order) -> Result<Order, SettlementError> {
     }
 }
 
-/// Counts the outcome, also if its client is gone.
+/// Counts the outcome, also if its client has disconnected.
 fn count(action: &'static str, settled: SettlementOutcome) -> SettlementOutcome {
     let labels = [("action", action), ("outcome", settled.name())];
     metrics::counter!("seckill_settlements_total", &labels).increment(1);

@@ -11,7 +11,7 @@ use crate::store::StoreError;
 pub enum Outcome {
     /// The order is committed.
     Bought(Order),
-    /// An earlier request with the same key has done it: what that one was told.
+    /// An earlier request with the same key has done it: its answer.
     Replayed(Order),
     /// No order was written, and none will be.
     Refused(Refusal),

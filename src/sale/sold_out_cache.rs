@@ -2,13 +2,13 @@
 //!
 //! Terms that are read while no unit is left carry the voucher's buyers ([`Buyers`]). Until they
 //! are one second old, counted from before the read, they answer `sold_out`, and `already_ordered`
-//! to buyers. A writer that finds no unit left has the terms read anew at once. This replica's own
+//! to buyers. A writer that finds no unit left has the terms read again at once. This replica's own
 //! orders stay longer ([`SoldOutCache`]): an order is for ever, a cancelled one as well.
 //!
-//! - Every rejection tells of something committed: the stock is read by itself, and an order whose
+//! - Every rejection is about something committed: the stock is read by itself, and an order whose
 //!   transaction may still be rolled back is in no committed stock.
 //! - "Sold out" is answered only to users who had no order when the terms were read. So a buyer
-//!   whose answer was lost and who asks again is never told that.
+//!   whose answer was lost never gets it for a repetition.
 //! - A request that may repeat the one that bought, by its `Idempotency-Key`, gets that one's
 //!   answer.
 //!
@@ -81,7 +81,7 @@ fn buyers_cache() -> Cache<VoucherId, Arc<Buyers>, BuyerCount> {
     Cache::with_weighter(1, MAX_CACHED_BUYERS, BuyerCount)
 }
 
-/// A cache of the last `capacity` entries, in shards of which each evicts its oldest.
+/// A cache of the last `capacity` entries, in shards; each shard evicts its oldest.
 ///
 /// But for one entry of each shard, nothing stays longer for being older or for being read.
 fn recent_cache<K: Eq + Hash, V: Clone>(capacity: usize) -> Cache<K, V> {
@@ -114,7 +114,7 @@ impl SoldOutCache {
         let now = Instant::now();
         match self.reject_from_memory(request, terms, now) {
             None if terms.is_sold_out_at(now) => {
-                // On an error the purchase goes on, meets it again and reports it.
+                // On an error the purchase continues, meets it again and reports it.
                 let order = self.orders.of_pair(request.user, request.voucher).await.ok()?;
                 Some(EarlyRejection::sold_out(order))
             }

@@ -26,7 +26,7 @@ use crate::domain::{OrderId, UserId, VoucherId};
 /// What a batch has to know before it is tried again, all of one moment.
 #[derive(Debug)]
 pub struct BatchPrecheck {
-    /// Units left; `None` if the voucher is gone.
+    /// Units left; `None` if the voucher was deleted.
     pub left: Option<i64>,
     /// The orders that its users already have.
     pub earlier: HashMap<UserId, OrderId>,
@@ -94,7 +94,7 @@ impl Orders {
     }
 
     /// The units left of a voucher, and the orders of these users. One statement: a user whose own
-    /// order took the last unit is never told "sold out".
+    /// order took the last unit never gets "sold out".
     pub async fn precheck(
         &self,
         voucher: VoucherId,

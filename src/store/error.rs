@@ -43,7 +43,8 @@ pub enum StoreError {
         /// The server's words.
         reason: String,
     },
-    /// A deadlock (1213) or a changed snapshot (1020): the transaction is gone and may be retried.
+    /// A deadlock (1213) or a changed snapshot (1020): the transaction was rolled back and may be
+    /// retried.
     #[error("the transaction met another one and was rolled back")]
     Conflict,
     /// A row stayed locked for too long (1205). Only the statement was undone: roll back.

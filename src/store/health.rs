@@ -66,7 +66,7 @@ impl Health {
     /// Resolves when the database is seen not to answer.
     pub async fn until_database_is_down(&self) {
         let mut seen = self.0.database.subscribe();
-        // Fails only if the sender has gone, which this holds.
+        // Fails only if the sender was dropped, which this holds.
         let _always = seen.wait_for(Option::is_some).await;
     }
 }

@@ -26,7 +26,7 @@ const BATCH: u64 = 1000;
 pub struct StoredRequest {
     /// What it asked for.
     pub operation: Operation,
-    /// The order, as that request was told of it.
+    /// The order, as that request was answered.
     pub order: Order,
 }
 

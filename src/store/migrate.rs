@@ -131,7 +131,7 @@ async fn run(set: &[Migration], connection: &mut MySqlConnection) -> Result<usiz
     Ok(set.iter().filter(|step| before.iter().all(|a| a.version != step.version)).count())
 }
 
-/// Whether a step says that its columns or keys are there, or those gone that it removes.
+/// Whether a step says that its columns or keys are there, or those removed that it removes.
 fn is_done(error: &MigrateError) -> bool {
     let (MigrateError::ExecuteMigration(error, _) | MigrateError::Execute(error)) = error else {
         return false;

@@ -12,7 +12,7 @@ use crate::domain::OrderId;
 
 /// Numbers fetched at once. What a replica does not use up is lost: the counter has 32 bits a day.
 const BLOCK: u64 = 256;
-/// The day's counter outlives its day, so that a late replica cannot start it anew.
+/// The day's counter outlives its day, so that a late replica cannot start it again.
 const COUNTER_LIFE_S: i64 = 172_800;
 const DRAW_TIMEOUT: Duration = Duration::from_secs(1);
 

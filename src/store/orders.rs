@@ -90,7 +90,7 @@ impl Orders {
         row.map_or(Ok(0), |row| Ok(row.try_get(0)?))
     }
 
-    /// Units left, by a plain read; `None` if the voucher is gone.
+    /// Units left, by a plain read; `None` if the voucher was deleted.
     pub async fn read_stock(
         &self,
         tx: &mut Transaction,

@@ -31,7 +31,7 @@ const MAX_LISTED_USERS: u32 = 1000;
 /// Between the number and the id of a user who made room for an older one.
 const SUPERSEDED_MARK: char = '#';
 
-/// What became of the phones.
+/// The result of the normalization.
 #[derive(Debug, Default)]
 pub struct Phones {
     /// How many numbers this run wrote in E.164.
@@ -155,14 +155,14 @@ impl Row {
     }
 }
 
-/// What becomes of a batch.
+/// The changes of a batch.
 #[derive(Default)]
 struct Plan {
     /// Users, their numbers, and whether these were spelled otherwise.
     keep: Vec<(u64, String, bool)>,
     /// Users who keep their text: it is not valid, or an older user has the number.
     set_aside: Vec<u64>,
-    /// Users who have a number as it is to be, and for an older user lose it.
+    /// Users who have a normalized number, and lose it to an older user.
     make_room: Vec<u64>,
 }
 
@@ -228,7 +228,7 @@ impl Plan {
     }
 }
 
-/// Who has the numbers of these rows, spelled as they are to be.
+/// The users who have the numbers of these rows, normalized.
 async fn owners(
     rows: &[Row],
     connection: &mut MySqlConnection,

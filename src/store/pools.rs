@@ -26,7 +26,7 @@ pub struct DatabaseOptions {
     /// server knows it, without the check of its snapshot. Otherwise READ COMMITTED, which locks
     /// no gaps.
     pub naive: bool,
-    /// After how long the server ends a session that it hears nothing from; its own setting if
+    /// After how long the server ends a silent session; its own setting if
     /// `None`. It frees what a holder that was cut off has locked. The pool closes idle connections
     /// before that.
     pub silence: Option<Duration>,
@@ -145,7 +145,7 @@ pub async fn refuse_eviction(connection: &RedisConnection) -> Result<(), StoreEr
         if policy != Some("noeviction") {
             return Err(StoreError::Unexpected(format!(
                 "maxmemory-policy is {}, so Redis may evict a held lock; set it to noeviction",
-                policy.unwrap_or("not told")
+                policy.unwrap_or("unknown")
             )));
         }
     }

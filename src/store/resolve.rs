@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep};
 use super::{SaleTables, Session, StoreError};
 use crate::domain::{OrderId, OrderStatus};
 
-/// How long to go on asking. The caller waits for as long, and the lock is not released; a lease
+/// How long to continue asking. The caller waits for as long, and the lock is not released; a lease
 /// that is shorter than this ends meanwhile, and then only the database's guards are left.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// `KILL` of a connection that is already gone.
+/// `KILL` of a connection that has ended already.
 const NO_SUCH_THREAD: &str = "1094";
 
 /// What was found out.
@@ -49,7 +49,7 @@ pub async fn resolve(
     Resolution::Unknown
 }
 
-/// Finds out what became of an order that the transaction on that connection was to pay or cancel.
+/// Reads the state of an order that the transaction on that connection should pay or cancel.
 /// `None` if the database did not answer for 30 s.
 pub async fn resolve_status(
     pool: &MySqlPool,
@@ -68,7 +68,7 @@ pub async fn resolve_status(
     None
 }
 
-/// How long to go on asking, and how long to wait in between.
+/// How long to continue asking, and how long to wait in between.
 struct Patience<'a> {
     orders: &'a [OrderId],
     deadline: Instant,

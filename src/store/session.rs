@@ -24,7 +24,7 @@ type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many stale connections `Transaction::open` passes over: more than any pool holds.
 const MAX_STALE_CONNECTIONS: usize = 1024;
-/// Begins a transaction and tells on which connection.
+/// Begins a transaction, and returns the id of its connection.
 const BEGIN: &str = "START TRANSACTION; SELECT CONNECTION_ID()";
 
 /// A borrowed connection outside a transaction.
@@ -143,7 +143,7 @@ pub struct Transaction {
     connection_id: u64,
 }
 
-/// An open transaction, and whether its first statements failed: then it is to be rolled back.
+/// An open transaction, and whether its first statements failed: then it has to be rolled back.
 pub type OpenedTransaction = (Transaction, Result<(), StoreError>);
 
 /// How COMMIT failed.
@@ -268,7 +268,7 @@ impl Transaction {
     }
 
     /// Abandons a statement without an answer and kills its connection on the server, which would
-    /// otherwise go on waiting for the locked row.
+    /// otherwise continue to wait for the locked row.
     pub async fn kill_connection(mut self, pool: &MySqlPool) {
         self.session.discard();
         if let Err(error) = kill(pool, self.connection_id).await {

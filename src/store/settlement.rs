@@ -22,7 +22,7 @@ const BATCH: u32 = 256;
 /// The most vouchers that are looked through at once for orders to time out.
 const VOUCHERS: u32 = 64;
 
-/// What is to become of an unpaid order.
+/// What an unpaid order shall become.
 #[derive(Debug, Clone, Copy)]
 pub struct Settlement<'a> {
     /// Which, as it was read.
@@ -35,7 +35,7 @@ pub struct Settlement<'a> {
     pub key: Option<IdempotencyKeyHash>,
 }
 
-/// Why nothing became of it.
+/// Why the order did not change.
 pub enum SettleError {
     /// The order is no longer unpaid, or the key was used before; nothing was written.
     Superseded,

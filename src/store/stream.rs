@@ -1,5 +1,5 @@
-//! The queue of a voucher in Redis: what is left to admit, who was admitted, and the stream of the
-//! admitted whose orders are not yet written.
+//! The queue of a voucher in Redis: what is left to admit, the admitted users, and the stream of
+//! the admitted whose orders are not yet written.
 //!
 //! All keys of a voucher share the tag `{v:<id>}`, so on a cluster one server has them, and each
 //! script sees and changes all of them at once. They end a day after the sale. Nothing here is the

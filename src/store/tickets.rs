@@ -1,6 +1,6 @@
 //! The ends of tickets, in the database. A ticket has one row in `tickets`: it is written in the
 //! order's transaction, or alone if there will be no order. The unique key admits one of them. So
-//! no answer tells an end that another try of the same entry could undo.
+//! no answer has an end that another try of the same entry could undo.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ const UNITS: &str = "CAST(s.stock AS SIGNED), CAST((SELECT COALESCE(SUM(g.units)
      FROM stock_grants g WHERE g.voucher_id = s.voucher_id) + (SELECT COUNT(*) FROM orders o \
      WHERE o.voucher_id = s.voucher_id AND o.status = 'cancelled') AS SIGNED)";
 
-/// A ticket whose order is to be written.
+/// A ticket whose order is not written yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmittedTicket {
     /// The ticket.
@@ -167,7 +167,7 @@ impl Tickets {
         self.end_of(ticket, TicketState::Dead, written).await
     }
 
-    /// The state that was to be written, or the one that was there before.
+    /// The state to write, or the one that was there before.
     async fn end_of(
         &self,
         ticket: TicketId,

@@ -42,7 +42,7 @@ impl Users {
              ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)",
         );
         let id = UserId(session.execute(query.bind(phone.as_str())).await?.last_insert_id());
-        // Its row tells of the user's deletion.
+        // Its row records the user's deletion.
         session.execute(token_subjects_of([id.0]).build()).await?;
         // A statement that deletes the user goes first, or revokes this login's token as well.
         let query = sqlx::query(
@@ -115,7 +115,7 @@ impl Users {
     }
 }
 
-/// The statement that gives users, at least one, the rows that tell of their deletion.
+/// The statement that gives users, at least one, the rows that record their deletion.
 pub(super) fn token_subjects_of(users: impl IntoIterator<Item = u64>) -> QueryBuilder<MySql> {
     let mut insert = QueryBuilder::new("INSERT INTO token_subjects (subject, user_id) ");
     insert.push_values(users, |mut row, id| {

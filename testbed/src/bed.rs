@@ -63,7 +63,7 @@ impl Builder {
         self
     }
 
-    /// How long each server may take until it is ready; 20 seconds unless told.
+    /// How long each server may take until it is ready; 20 seconds by default.
     #[must_use]
     pub fn ready_within(mut self, limit: Duration) -> Self {
         self.ready_within = limit;
@@ -121,7 +121,7 @@ impl Bed {
     /// Starts several Redis servers that know nothing of one another, in the time of one.
     ///
     /// # Errors
-    /// As [`Bed::redis`]; those that did start are gone then.
+    /// As [`Bed::redis`]; those that did start are stopped then.
     pub fn redis_many(&self, count: usize, options: RedisOptions) -> Result<Vec<Redis>> {
         Redis::start_many(&self.inner, count, options)
     }
@@ -144,7 +144,7 @@ impl Bed {
         RedisCluster::start_with_tls(&self.inner, masters)
     }
 
-    /// Creates and starts a database server with no database and one user, who may do everything.
+    /// Creates and starts a database server with no database and one user with all rights.
     ///
     /// # Errors
     /// If it is not installed or does not become ready.

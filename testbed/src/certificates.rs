@@ -34,7 +34,7 @@ impl Certificates {
     }
 }
 
-/// A certificate and its key; signed by itself unless the arguments say by whom.
+/// A certificate and its key; self-signed unless the arguments name an issuer.
 fn issue(
     bed: &Arc<BedState>,
     name: &str,

@@ -1,7 +1,7 @@
 //! Which keys a Redis evicts, by their names: its own notices, which it sends to subscribers.
 //!
 //! The notices of a moment stand before a word of ours on the same channel, so that reading up to
-//! that word needs no time-out. A server that loses its listeners (a restart) tells nothing more,
+//! that word needs no time-out. A server that loses its listeners (a restart) reports nothing more,
 //! and the next question is an error.
 
 use crate::error::{Error, Result};

@@ -30,11 +30,11 @@
 //!
 //! **Nothing is left behind**, however the program ends. Dropping the bed kills everything and
 //! removes the folder. If the program is killed first, two things that live outside it do the same.
-//! The kernel sends SIGKILL to each server when the thread that started it is gone (`spawner`). A
+//! The kernel sends SIGKILL to each server when the thread that started it has ended (`spawner`). A
 //! small shell process waits for the end of a pipe (`reaper`). So a bed may also live in a
 //! `static`, which is never dropped.
 //!
-//! A [`Proxy`] is a way to a server, any one, on which things go wrong when they are told to.
+//! A [`Proxy`] is a link to a server, any one, that fails on command.
 //!
 //! Everything blocks; from asynchronous code call it where blocking is allowed.
 //!

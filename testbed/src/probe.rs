@@ -18,7 +18,7 @@ const LISTENING: &str = "listening on http://";
 
 /// What is looked at, per kind of server.
 pub(crate) enum Probe {
-    /// Not a server: it is to do its work and exit with code 0.
+    /// Not a server: it does its work and exits with code 0.
     Exit,
     /// Not a server: its caller talks to it, and so finds out when it is ready.
     Talks,

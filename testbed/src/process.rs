@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// How long a signal may take to show in `/proc`: a thread in a disk write stops after the write.
 const SIGNAL_SHOWS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Of the environment, children see these, and what they are told; never a `DATABASE_URL` that
+/// Of the environment, children see these, and what is set for them; never a `DATABASE_URL` that
 /// happens to be set.
 const INHERITED_VARIABLES: [&str; 7] =
     ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
@@ -106,7 +106,7 @@ impl Process {
         self.slot.kill()
     }
 
-    /// Asks it to exit (SIGTERM) and returns how it did. A frozen process does not hear that.
+    /// Asks it to exit (SIGTERM) and returns how it did. A frozen process does not notice.
     ///
     /// # Errors
     /// If it is not running, or has not exited within `limit`: then it is killed.
@@ -116,7 +116,7 @@ impl Process {
         loop {
             match self.slot.look()? {
                 Life::Ended(status) => return Ok(status),
-                Life::Gone => return Err(self.failed("was killed while it was to exit".into())),
+                Life::Gone => return Err(self.failed("was killed instead of exiting".into())),
                 Life::Running if Instant::now() < deadline => thread::sleep(POLL),
                 Life::Running => {
                     self.kill()?;
@@ -136,10 +136,10 @@ impl Process {
         self.await_threads("did not freeze", |state| state == 'T')
     }
 
-    /// Lets a frozen process go on (SIGCONT): returns once no thread is stopped any more.
+    /// Lets a frozen process continue (SIGCONT): returns once no thread is stopped any more.
     ///
     /// # Errors
-    /// If it is not running, or does not go on.
+    /// If it is not running, or does not continue.
     pub fn thaw(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)?;
         self.await_threads("did not thaw", |state| state != 'T')
@@ -195,7 +195,7 @@ impl Process {
             .stdin(stdin)
             .stdout(stdout)
             .stderr(log)
-            // Ctrl-C at the terminal must reach the one who decides what it means.
+            // Ctrl-C at the terminal must reach the parent, which decides what it means.
             .process_group(0);
         Ok(command)
     }

@@ -32,7 +32,7 @@ pub struct RedisOptions {
     pub replica_of: Option<RedisMaster>,
     /// A user besides the default one, with a password of its own; the URLs are this user's.
     pub user: Option<String>,
-    /// What that user may do, as ACL rules; everything unless told.
+    /// What that user may do, as ACL rules; everything by default.
     pub rights: Option<String>,
     /// The number of the database that the URLs name.
     pub database: u8,
@@ -154,7 +154,7 @@ impl Redis {
         &self.access.url
     }
 
-    /// `redis://:password@127.0.0.1:port/0` of the default user, who may do everything.
+    /// `redis://:password@127.0.0.1:port/0` of the default user, which has all rights.
     #[must_use]
     pub fn admin_url(&self) -> &str {
         &self.access.admin_url
@@ -236,7 +236,7 @@ impl Redis {
         }
     }
 
-    /// Stalls the server's disk, or lets it go on: it takes what is written, but waits before it
+    /// Stalls the server's disk, or lets it continue: it takes what is written, but waits before it
     /// says that it is safe. A killed server loses what it has not written because of that, and
     /// nothing else.
     ///
@@ -364,7 +364,7 @@ pub(crate) fn secret() -> String {
 /// A node that is dead is noticed soon. The bus has a port of its own, because Redis would add
 /// 10000 to the other one, which may be too much.
 fn cluster_settings(password: &str, tls: bool) -> Result<String> {
-    // Only so do nodes tell clients with TLS where the others listen for it.
+    // Only so do nodes report to clients with TLS where the others listen for it.
     let tls = if tls { "yes" } else { "no" };
     let lines = [
         format!("tls-cluster {tls}"),

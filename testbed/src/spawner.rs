@@ -1,8 +1,9 @@
 //! One thread that starts all processes of a bed.
 //!
 //! Each server is started through `setpriv --pdeathsig KILL`: the kernel kills it when its parent
-//! is gone, whatever the parent died of. For the kernel the parent is the *thread* that forked, and
-//! tests run on threads that end soon; so one thread does all the forking and ends with the bed.
+//! has ended, whatever the parent died of. For the kernel the parent is the *thread* that forked,
+//! and tests run on threads that end soon; so one thread does all the forking and ends with the
+//! bed.
 
 use std::io;
 use std::process::{Child, Command};

@@ -33,13 +33,13 @@ pub struct LogPosition {
 /// What there is to read from a position on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSlice {
-    /// What the race is made of, as JSON, if the position is not one of it: reading begins anew.
+    /// What the race is made of, as JSON, if the position is not one of it: reading begins again.
     pub setup: Option<String>,
     /// The events, a JSON array.
     pub events: String,
     /// How many they are.
     pub count: usize,
-    /// Where reading goes on.
+    /// Where reading continues.
     pub position: LogPosition,
 }
 
@@ -85,7 +85,7 @@ impl EventLog {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the log of a new race. Events of the last one are gone.
+    /// Begins the log of a new race. Events of the last one are deleted.
     pub fn begin(&self, setup: String) {
         let mut contents = self.contents();
         let race = contents.race + 1;
@@ -145,7 +145,7 @@ impl EventLog {
         Some(LogSlice { setup, events, count: end - start, position })
     }
 
-    /// A receiver that is told whenever the log grows.
+    /// A receiver that wakes whenever the log grows.
     pub fn growth(&self) -> watch::Receiver<()> {
         self.growth.subscribe()
     }

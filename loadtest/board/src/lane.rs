@@ -20,7 +20,7 @@ const FIRST_NUMBER: u16 = 1;
 /// A fault that a person asked for.
 #[derive(Debug)]
 pub(crate) struct FaultRequest {
-    /// What is to happen.
+    /// What shall happen.
     pub(crate) action: FaultAction,
     /// To which replica, from 0.
     pub(crate) replica: usize,
@@ -121,7 +121,7 @@ impl Lane {
         let mut faults = self.faults.lock().await;
         let Some(RaceFaults { recorder, cut }) = faults.take() else { return Ok(()) };
         let healed = heal_all(&lane.deployment, lane.place.lock).await;
-        // Links are healed first, whatever becomes of the replicas.
+        // Links are healed first, whatever happens to the replicas.
         let links = cut.into_iter().map(|index| (FaultAction::HealRedis, index));
         for fault in links.chain(healed.as_ref().ok().into_iter().flatten().copied()) {
             mark(&recorder, fault, "healed", "at the end of the race").await;

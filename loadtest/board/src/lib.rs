@@ -1,7 +1,7 @@
 //! The race board: two cells side by side on real replicas, live in a browser.
 //!
 //! Both lanes are deployments of one private cluster. The same crowd comes to both, at the same
-//! moments. A page shows what each request did, lets a person inject faults, and tells the judge's
+//! moments. A page shows what each request did, lets a person inject faults, and shows the judge's
 //! verdict. Nothing on it is simulated.
 //!
 //! In reading order:

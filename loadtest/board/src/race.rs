@@ -56,7 +56,7 @@ impl Arena {
 
     async fn inject(&self, lane: usize, mut faults: mpsc::Receiver<FaultRequest>) {
         while let Some(FaultRequest { action, replica, reply }) = faults.recv().await {
-            // The page may have gone.
+            // The page may have disconnected.
             let _ = reply.send(self.lanes[lane].inject(action, replica).await);
         }
     }

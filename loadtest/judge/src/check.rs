@@ -1,6 +1,6 @@
 //! Judges a recorded history; it can be repeated at any time.
 //!
-//! The final reads tell what became of requests with unknown outcomes: those in the file, or a new
+//! The final reads show the outcome of requests with unknown outcomes: those in the file, or a new
 //! reading of the database. A history is bad if it is cut off, says nothing, has no final read, or
 //! cannot be judged in time.
 
@@ -22,7 +22,7 @@ use crate::setting::Guards;
 use crate::terms::Terms;
 use crate::verdict::{Rule, RuleFinding, Verdict, judge};
 
-/// What is to be judged.
+/// The input of a judgement.
 #[derive(Debug, Clone)]
 pub struct Check {
     /// The recorded history.
@@ -53,7 +53,7 @@ pub struct Judgement {
     pub events: u64,
     /// Requests.
     pub requests: u64,
-    /// Requests whose clients were not told the outcome.
+    /// Requests whose clients got no outcome.
     pub unknown: u64,
     /// What must be so for the load to say anything.
     pub conditions: Vec<Condition>,
@@ -223,7 +223,7 @@ fn judge_voucher(
 ) -> VoucherJudgement {
     let (voucher, offered) = (voucher_history.offer.id.to_string(), voucher_history.offered());
     let Some(account) = &voucher_history.account else {
-        let verdict = Verdict::unjudged("the voucher was not read in the end");
+        let verdict = Verdict::unjudged("the voucher was not read at the end");
         return VoucherJudgement { voucher, offered, demanded: Rule::ALL.into(), verdict };
     };
     let rows_are_all = account.source == Source::Database;

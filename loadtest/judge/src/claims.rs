@@ -100,7 +100,7 @@ mod tests {
             let asked = now - any(3_000_000_000);
             now += any(2_000_000_000);
             let knew_at = now;
-            // The ticket ends after that; its client hears of it later still.
+            // The ticket ends after that; its client learns of it later still.
             now += 1 + any(2_000_000_000);
             let ticket_ended = now + any(2_000_000_000);
             claims.given_back(&record(asked, ticket_ended, Outcome::Refused));

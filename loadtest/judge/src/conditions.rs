@@ -17,7 +17,7 @@ pub fn of(history: &History) -> Vec<Condition> {
 }
 
 fn had_units(offer: &Offer) -> Condition {
-    let units = offer.offered.map_or("not told".to_owned(), |units| format!("{units} units"));
+    let units = offer.offered.map_or("unknown".to_owned(), |units| format!("{units} units"));
     Condition {
         what: "it had units to sell".to_owned(),
         met: offer.offered.is_some_and(|units| units > 0),

@@ -22,8 +22,8 @@ pub(super) fn replace_final_reads(
     Ok(())
 }
 
-/// Checks that earlier orders can be told from new ones. The history names earlier orders of its
-/// own users only; those of other users look like orders without a request.
+/// Checks that earlier orders can be distinguished from new ones. The history names earlier orders
+/// of its own users only; those of other users look like orders without a request.
 fn check_earlier(
     history: &History,
     voucher_history: &VoucherHistory,

@@ -20,7 +20,7 @@ pub enum AuditCheck<'a> {
         /// The judge's.
         own: &'a Audit,
     },
-    /// It must have moved by exactly what clients see, tell the same stock as the public is told,
+    /// It must have moved by exactly what clients see, have the same stock as the public sees,
     /// and be consistent.
     Moved {
         /// Before the load.

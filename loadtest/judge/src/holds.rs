@@ -1,4 +1,4 @@
-//! Whether two requests held one lock at once, by the holds that replicas told.
+//! Whether two requests held one lock at once, by the holds that replicas reported.
 //!
 //! The length of a hold is the replica's own. Its begin is known up to the network time of request
 //! and answer ([`LockHold`]): it lies between `earliest` and `from`. Two holds overlap *for
@@ -16,11 +16,11 @@ use crate::setting::Scope;
 /// Holds of one lock at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct HoldOverlaps {
-    /// Holds that replicas told of.
+    /// Holds that replicas reported.
     pub holds: u64,
-    /// Holds that began while another had the same lock, by what replicas told.
+    /// Holds that began while another had the same lock, by the reports of replicas.
     pub at_once: u64,
-    /// The longest time for which two had it, by what was told, in milliseconds.
+    /// The longest time for which two had it, by the reports, in milliseconds.
     pub longest_ms: f64,
     /// Overlaps that are certain, whatever the network time of requests and answers.
     pub certain: u64,
@@ -108,7 +108,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, breaches: &mut Breaches) -> (Option
     });
     match found {
         Some(found) => (Some(found.certain == 0), found.words()),
-        None => (None, "no answer told of a hold".to_owned()),
+        None => (None, "no answer reported a hold".to_owned()),
     }
 }
 

@@ -38,7 +38,7 @@ pub struct ProofRequest {
     /// The earliest moment at which that hold can have begun.
     #[serde(default)]
     pub earliest_hold_ns: Option<u64>,
-    /// Whether belief in the lock had ended before it was given back.
+    /// Whether the lock's validity had ended before it was given back.
     #[serde(default)]
     pub lost: bool,
     /// The replica that answered.

@@ -1,8 +1,8 @@
 //! What a service owes to requests after a fault: an answer within a bound.
 //!
 //! Safety says nothing of a service that hangs. The bounds are generous, for busy machines: they
-//! tell a slow service from one that never answers. Every length is counted without the time in
-//! which the generator itself stood still ([`Stalls`]).
+//! distinguish a slow service from one that never answers. Every length is counted without the time
+//! in which the generator itself stood still ([`Stalls`]).
 //!
 //! The header of a history names the rules that its run demands ([`DEMANDS`]). What only the
 //! laboratory can see is in the history as marks.
@@ -27,12 +27,12 @@ const SETTLED_NS: u64 = 1_000_000_000;
 /// first answer may come.
 const MAX_ANSWER_NS: u64 = 5_000_000_000;
 /// How long a purchase may take when nothing is lost but the messages that a lock is free: a waiter
-/// that has heard nothing looks after a second.
+/// without a message asks after a second.
 const MAX_HAND_OFF_NS: u64 = 3_000_000_000;
 /// How long a ticket may take to end: one that Redis has lost ends after 10 s.
 const MAX_TICKET_NS: u64 = 15_000_000_000;
 
-/// The sort of marks that tell what the laboratory saw of a rule: `name` is the rule, `phase` is
+/// The sort of marks that record what the laboratory saw of a rule: `name` is the rule, `phase` is
 /// [`KEPT`] or [`BROKEN`], `detail` the figures.
 pub const SEEN: &str = "seen";
 /// The phase of a mark whose rule was kept.
@@ -179,7 +179,7 @@ impl Round<'_> {
         (Some(count == 0), format!("{count} of {all} tickets had not ended after {within} s"))
     }
 
-    /// What the laboratory saw sold out must have nothing left in the end.
+    /// What the laboratory saw sold out must have nothing left at the end.
     fn sold_out(&self) -> RuleResult {
         if self.seen(Rule::SoldOutStaysSoldOut).0.is_none() {
             return (Some(true), "it was not sold out".to_owned());

@@ -1,4 +1,5 @@
-//! How each rule is judged: what clients were told, what the judge saw, what the service says.
+//! How each rule is judged: the answers to clients, the reads of the judge, the reports of the
+//! service.
 //!
 //! Nothing here does I/O, and nothing takes longer than sorting. A rule that cannot be judged with
 //! what is known is `None`, which is never counted as held.
@@ -68,7 +69,7 @@ impl RuleContext<'_> {
                 if judged { answer } else { (None, "needs the database".to_owned()) }
             }
             Rule::AlreadyOrderedIsTrue => {
-                take(&mut self.users.falsely_ordered, "users told so without an order")
+                take(&mut self.users.falsely_ordered, "users got it without an order")
             }
             Rule::AcknowledgedExist => {
                 let what = format!("lost of {} acknowledged", self.users.acknowledged);
@@ -138,7 +139,7 @@ impl RuleContext<'_> {
     fn sold_out(&mut self, breaches: &mut Breaches) -> RuleResult {
         let told = self.with(Outcome::SoldOut).count();
         if told == 0 {
-            return (Some(true), "no client was told so".to_owned());
+            return (Some(true), "no client got it".to_owned());
         }
         let Some(offered) = self.evidence.offered else { return (None, OFFER_UNKNOWN.to_owned()) };
         let offered = usize::try_from(offered).unwrap_or(0);

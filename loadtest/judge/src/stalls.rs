@@ -2,7 +2,7 @@
 
 use loadtest_load::history::Mark;
 
-/// The sort of marks that tell of a stall: `t` is its end, `detail` its length in nanoseconds.
+/// The sort of marks that record a stall: `t` is its end, `detail` its length in nanoseconds.
 pub const STALL: &str = "stall";
 
 /// Stretches of the load's clock in nanoseconds, in order and apart.

@@ -8,13 +8,13 @@ use crate::setting::Scope;
 use crate::stalls::Stalls;
 use crate::verdict::Rule;
 
-/// The phase of a fault's mark that tells that it is over.
+/// The phase of a fault's mark at its end.
 const HEALED: &str = "healed";
 
 /// The terms of one run.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
-    /// Whether each order was to leave a fencing token.
+    /// Whether each order has to leave a fencing token.
     pub fenced: bool,
     /// For what one request at a time holds a lock, if the run's lock keeps requests apart.
     pub one_holder_per: Option<Scope>,

@@ -29,7 +29,7 @@ pub(super) struct Users {
     pub(super) phantom: Breaches,
     /// Users with more than one order.
     pub(super) duplicates: Breaches,
-    /// Users who were told "already ordered" when they had no order.
+    /// Users who got "already ordered" without an order.
     pub(super) falsely_ordered: Breaches,
     /// When units may have been taken: by orders, those whose request is not known at their user's
     /// first, and by requests with unknown outcomes.

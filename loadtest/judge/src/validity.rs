@@ -96,7 +96,7 @@ pub fn of_long_work(figures: &Figures, stock: u64, orders: u64, replicas: u16) -
     reasons
 }
 
-/// What is besides demanded where holders are to lose their locks and to stop.
+/// The further demands where holders should lose their locks and stop.
 pub fn of_lost_locks(figures: &Figures) -> Option<String> {
     let lost = figures.codes.get("503 lock_lost").copied().unwrap_or(0);
     (lost == 0).then(|| "no purchase lost its lock".to_owned())
@@ -129,7 +129,7 @@ pub fn of_stalls(stalled_ns: u64, run_ns: u64) -> Option<String> {
     (share > MAX_STALLED_SHARE).then(words)
 }
 
-/// Requests that were to be sent and were not.
+/// Requests that were due and not sent.
 pub fn of_dropped(figures: &Figures) -> Option<String> {
     let dropped = figures.cost.dropped;
     let words = || format!("{dropped} requests found no connection in time");

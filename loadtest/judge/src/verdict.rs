@@ -46,7 +46,7 @@ pub enum Rule {
     NoFailureInRestart,
     /// Every ticket ends.
     TicketsEnd,
-    /// Every purchase that was begun ends, also if its client has gone.
+    /// Every purchase that was begun ends, also if its client has disconnected.
     PurchasesEnd,
     /// Of what was sold out nothing is left.
     SoldOutStaysSoldOut,
@@ -121,8 +121,8 @@ impl Rule {
             Self::AcknowledgedExist => "every acknowledged order exists",
             Self::RefusalsLeftNoRow => "no refused request left an order",
             Self::NoRowWithoutRequest => "no order without a request",
-            Self::SoldOutIsTrue => "\"sold out\" was never told too early",
-            Self::AlreadyOrderedIsTrue => "\"already ordered\" was told only with an order",
+            Self::SoldOutIsTrue => "\"sold out\" was never answered too early",
+            Self::AlreadyOrderedIsTrue => "\"already ordered\" was answered only with an order",
             Self::IdsAreUnique => "order ids are unique",
             Self::TokensRise => "no effect under a lower token after a higher one",
             Self::OneHolderAtATime => "one at a time holds a lock",

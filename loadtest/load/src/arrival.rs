@@ -1,4 +1,4 @@
-//! The moments at which requests are to leave, counted from the load's begin and drawn from the
+//! The moments at which requests are due, counted from the load's begin and drawn from the
 //! seed in turn.
 //!
 //! A closed loop has no schedule: a request leaves when a connection is free. An open loop has one,

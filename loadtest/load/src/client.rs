@@ -141,8 +141,8 @@ pub struct Connection {
     /// Bytes of the request that are written.
     written: usize,
     due: Instant,
-    /// Wakes the task when the deadline may have passed. It is set anew only when it fires, not for
-    /// each request.
+    /// Wakes the task when the deadline may have passed. It is set again only when it fires, not
+    /// for each request.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
@@ -276,7 +276,7 @@ impl Connection {
 }
 
 fn gone() -> CallError {
-    CallError::Broken("it is gone".to_owned())
+    CallError::Broken("the connection was dropped".to_owned())
 }
 
 async fn connect(target: &Target) -> io::Result<Wire> {
@@ -323,7 +323,7 @@ impl Clock<'_> {
     fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let due = self.due.into();
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
-        // An alarm of an earlier request fires too soon, never too late, and is then set anew.
+        // An alarm of an earlier request fires too soon, never too late, and is then set again.
         if alarm.deadline() > due {
             alarm.as_mut().reset(due);
         }

@@ -61,7 +61,7 @@ pub(super) struct AdmittedRequest {
     pub(super) came: Instant,
 }
 
-/// What becomes of a ticket that has come.
+/// The result of a ticket that has come.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TicketAcceptance {
     /// It is followed, and its end is told.

@@ -17,7 +17,7 @@ pub struct HoldReport {
     pub held: Duration,
     /// From the release to the answer.
     pub since: Duration,
-    /// Whether belief in the lock had ended by the release.
+    /// Whether the lock's validity had ended by the release.
     pub lost: bool,
 }
 

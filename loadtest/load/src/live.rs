@@ -1,6 +1,6 @@
 //! What a load has come to so far: counters and histograms, however long it runs.
 //!
-//! Besides the names of replicas and codes, of which at most 256 are told apart, only a pair of
+//! Besides the names of replicas and codes, of which at most 256 are distinguished, only a pair of
 //! bytes for each user of the load is kept.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::request_result::RequestResult;
 use crate::stats::{AdmissionFigures, Figures, Latencies, ReplicaShare, ratio, whole};
 
-/// Most names of replicas, or codes, told apart; further ones share the last.
+/// Most names of replicas, or codes, distinguished; further ones share the last.
 const MAX_NAMES: usize = 256;
 
 /// A request that has ended.
@@ -20,7 +20,7 @@ pub(super) struct CompletedRequest<'a> {
     pub(super) user: u32,
     pub(super) reading: &'a RequestResult,
     pub(super) replica: Option<&'a str>,
-    /// When it was to leave; in a closed loop when it left.
+    /// When it was due; in a closed loop when it left.
     pub(super) intended: Instant,
     pub(super) sent: Instant,
     pub(super) ended: Instant,
@@ -44,7 +44,7 @@ pub struct LiveSnapshot {
     pub p99_ms: f64,
     /// Arrivals that wait for a connection.
     pub waiting: usize,
-    /// Units left, as the public is told.
+    /// Units left, as the public sees.
     pub stock: Option<i64>,
 }
 
@@ -105,7 +105,7 @@ impl LiveFigures {
         self.tally().dropped += u64::from(requests);
     }
 
-    /// A request was answered with a ticket, so long after it was to leave. It is in flight until
+    /// A request was answered with a ticket, so long after it was due. It is in flight until
     /// the ticket has ended.
     pub(super) fn admitted(&self, after: Duration, now: Instant) {
         self.tally().admit(after, now);
@@ -115,7 +115,7 @@ impl LiveFigures {
         self.tally().end(seen);
     }
 
-    /// Sets the stock that the public is told.
+    /// Sets the stock that the public sees.
     pub fn set_stock(&self, left: Option<i64>) {
         self.tally().stock = left;
     }
@@ -125,8 +125,8 @@ impl LiveFigures {
         self.tally().flow.now
     }
 
-    /// Counts anew, and from now on only requests whose moment is still to come: those that were
-    /// held up until now tell nothing of what is served from now on.
+    /// Counts again, and from now on only requests whose moment is still to come: those that were
+    /// delayed until now say nothing about what is served from now on.
     pub fn restart_counting(&self) {
         self.tally().count_from(Instant::now());
     }
@@ -145,7 +145,7 @@ impl LiveFigures {
         LiveSnapshot { counts, p50_ms: all.p50_ms, p99_ms: all.p99_ms, waiting, stock }
     }
 
-    /// All figures; `cost` is told how long the load took.
+    /// All figures; `cost` gets the length of the load.
     pub(super) fn figures(&self, cost: impl FnOnce(Duration) -> Cost) -> Figures {
         let tally = self.tally();
         let elapsed = tally.last_end.saturating_sub(tally.first_start.unwrap_or_default());
@@ -180,7 +180,7 @@ struct Tally {
     waiting_peak: usize,
     dropped: u64,
     stock: Option<i64>,
-    /// Answers that decided something, of requests that were to leave from that moment on.
+    /// Answers that decided something, of requests that were due from that moment on.
     decided: u64,
     counted_from: Option<Instant>,
 }
@@ -199,7 +199,7 @@ struct InFlightGauge {
 }
 
 impl InFlightGauge {
-    /// Events of several threads may come out of order by less than they take to be told.
+    /// Events of several threads may come out of order by less than it takes to record them.
     fn advance(&mut self, to: Duration) {
         self.area += whole(self.now) * to.saturating_sub(self.at).as_secs_f64();
         self.at = self.at.max(to);

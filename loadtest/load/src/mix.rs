@@ -47,7 +47,7 @@ pub(super) enum Stream {
     Requests = 4,
 }
 
-/// The random numbers of one purpose; `number` tells those of one request from another's.
+/// The random numbers of one purpose; `number` distinguishes those of one request from another's.
 pub(super) fn stream(seed: u64, purpose: Stream, number: u64) -> Rng {
     let mut scattered = Rng::with_seed(seed ^ (purpose as u64).rotate_left(56));
     let mixed = scattered.u64(..).wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -29,7 +29,7 @@ pub enum Outcome {
     AlreadyOrdered,
     /// Definite for any other reason; the answer's code says which.
     Refused,
-    /// The client was not told whether the order exists.
+    /// The client does not know whether the order exists.
     Unknown,
 }
 

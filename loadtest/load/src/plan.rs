@@ -48,7 +48,7 @@ pub struct Plan {
     /// When a request without an answer is given up, and one that has waited for a connection.
     pub timeout: Duration,
     /// When a ticket that has not ended is given up, counted from when it came. With zero none is
-    /// followed, and what becomes of it is unknown.
+    /// followed, and its outcome is unknown.
     pub ticket_timeout: Duration,
     /// No arrival comes later than this.
     pub duration: Option<Duration>,
@@ -241,7 +241,7 @@ impl Plan {
 /// The requests of one arrival: as many as [`Mix::together`], for one voucher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
-    /// When they are to leave; zero in a closed loop.
+    /// When they are due; zero in a closed loop.
     pub at: Duration,
     /// Index of the user.
     pub user: u32,
@@ -303,7 +303,7 @@ impl Arrivals {
         usize::from(self.together)
     }
 
-    /// Whether a trace goes on after the last arrival that a load may have.
+    /// Whether a trace continues after the last arrival that a load may have.
     fn has_more(&mut self) -> TraceResult<bool> {
         if self.next < self.limit {
             return Ok(false);

@@ -66,7 +66,7 @@ async fn draw(bar: ProgressBar, live: Arc<LiveFigures>, extent: Extent) {
     }
 }
 
-/// Adds up what is left of all vouchers; unknown while one of them does not tell.
+/// Adds up what is left of all vouchers; unknown while one of them is unknown.
 async fn watch_stock(live: Arc<LiveFigures>, plan: Plan) {
     let mut connection = Connection::new(plan.target.clone(), ASK_EVERY);
     loop {

@@ -1,7 +1,7 @@
 //! Latencies as a curve: from an HDR histogram, at quantiles that come the closer the nearer they
 //! are to 1, because the slowest answers are what a percentile alone hides.
 //!
-//! A quantile that so few answers cannot tell (99.9 % of 50) is left out; the longest is always
+//! A quantile that needs more answers (99.9 % of 50) is left out; the longest is always
 //! there.
 
 use hdrhistogram::Histogram;

@@ -10,7 +10,8 @@ use crate::cost::Cost;
 use crate::outcome::Outcome;
 use crate::quantiles::{Quantile, curve};
 
-/// Longest latency told apart, in microseconds: a wait for a connection and the longest time-out.
+/// Longest latency distinguished, in microseconds: a wait for a connection and the longest
+/// time-out.
 const MAX_LATENCY_US: u64 = 1_200_000_000;
 
 /// Latencies in milliseconds.
@@ -46,7 +47,7 @@ pub struct AdmissionFigures {
     pub admitting_s: f64,
     /// How many a second in that time.
     pub admitted_per_s: f64,
-    /// From the moment a request was to leave to its ticket.
+    /// From the moment a request was due to its ticket.
     pub admission: Latency,
 }
 
@@ -67,8 +68,8 @@ pub struct Figures {
     /// Figures of admissions, if tickets were given; all other figures count to a ticket's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued: Option<AdmissionFigures>,
-    /// Latencies of all requests, from the moment a request was to leave to the end of its answer.
-    /// In a closed loop it is to leave when it leaves.
+    /// Latencies of all requests, from the moment a request was due to the end of its answer.
+    /// In a closed loop it is due when it leaves.
     pub all: Latency,
     /// Latencies of all requests from the moment they left.
     pub from_sending: Latency,

@@ -27,7 +27,7 @@ const SHOWN_DIGITS: usize = 12;
 pub struct Machine {
     /// Processors that this program may use.
     pub cpus: usize,
-    /// Their name, if the system tells.
+    /// Their name, if the system reports it.
     pub cpu: String,
     /// Memory, in MiB.
     pub memory_mib: u64,
@@ -38,7 +38,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads what Linux tells; what it does not tell is empty or 0.
+    /// Reads what Linux reports; what it does not report is empty or 0.
     pub fn read() -> Self {
         let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let memory_kib = value(&file("/proc/meminfo"), "MemTotal", ':')
@@ -137,7 +137,7 @@ pub async fn service_version(program: &Path) -> Result<String> {
     let asked =
         Command::new(program).arg("--version").stdin(Stdio::null()).kill_on_drop(true).output();
     let asked = tokio::time::timeout(VERSION_DEADLINE, asked).await;
-    let told = asked.map_err(|_| Error::Setup(format!("{shown} does not tell its version")))?;
+    let told = asked.map_err(|_| Error::Setup(format!("{shown} does not report its version")))?;
     let told = told.map_err(|error| Error::Usage(format!("{shown} cannot be run: {error}")))?;
     Ok(String::from_utf8_lossy(&told.stdout).into_owned())
 }

@@ -7,7 +7,7 @@ use std::io::{IsTerminal as _, Write, stderr, stdout};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// How often work that takes long is told of where no bar is drawn.
+/// How often long work is reported where no bar is drawn.
 const REMIND_EVERY: Duration = Duration::from_secs(10);
 
 /// A line of what was asked for.
@@ -20,8 +20,8 @@ pub fn print_status(line: impl Display) {
     let _nobody_reads = writeln!(stderr(), "{line}");
 }
 
-/// Does the work, and tells every ten seconds what it is and how long it has taken so far. Not on a
-/// terminal, where a bar is drawn.
+/// Does the work, and prints every ten seconds what it is and how long it has taken so far. Not on
+/// a terminal, where a bar is drawn.
 pub async fn print_elapsed_during<T>(what: impl Display, work: impl Future<Output = T>) -> T {
     if stderr().is_terminal() {
         return work.await;

@@ -1,4 +1,4 @@
-//! What processes use, as `/proc` tells.
+//! What processes use, as `/proc` reports it.
 
 use std::collections::BTreeMap;
 

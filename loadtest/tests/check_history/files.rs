@@ -78,7 +78,7 @@ async fn a_history_with_a_line_taken_out_added_or_doubled_is_bad() {
         ("begin", "no header"),
         ("invoke", "not under way"),
         ("ok", "lines, of which"),
-        ("order", "orders, of which"),
+        ("order", "orders, but"),
         ("account", "lines, of which"),
     ] {
         let start = format!(r#"{{"e":"{kind}""#);

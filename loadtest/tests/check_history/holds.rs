@@ -64,7 +64,7 @@ async fn a_run_whose_lock_promises_one_holder_and_reports_none_was_not_judged() 
     let mut tape = Tape::legal();
     tape.settings.push((ONE_HOLDER_PER, "user"));
     let judgement = judge(&[tape]).await;
-    let why = "could not be judged: one at a time holds a lock (no answer told of a hold)";
+    let why = "could not be judged: one at a time holds a lock (no answer reported a hold)";
     assert!(!judgement.ok && judgement.failed_because[0].contains(why), "{judgement:?}");
 }
 

@@ -159,7 +159,7 @@ pub(in crate::http) fn new_moment() -> Object {
     nullable(moment())
 }
 
-/// What became of a payment, as the provider says it.
+/// The outcome of a payment, as the provider reports it.
 pub(in crate::http) fn payment_status() -> Object {
     let all = [PaymentStatus::Succeeded, PaymentStatus::Declined];
     text().enum_values(Some(all.map(|one| serde_json::json!(one)))).build()

@@ -31,7 +31,7 @@ impl AdmissionLoad {
     }
 
     /// Whether a load that had priority has ended, or is refused only. The number of pending
-    /// admissions alone does not tell: answers come many at a time.
+    /// admissions alone does not show it: answers come many at a time.
     pub(super) fn is_over(&self) -> bool {
         self.pending.load(Relaxed) == 0 || self.rejected_in_a_row.load(Relaxed) >= BUSY_ADMISSIONS
     }

@@ -92,7 +92,7 @@ enum TryOutcome {
 }
 
 impl QueueContext {
-    /// Ends the entry's ticket; its state, or `None` if the entry is to be redelivered.
+    /// Ends the entry's ticket; its state, or `None` if the entry has to be redelivered.
     ///
     /// A redelivered entry is suspect until a try has returned: it may have ended the process.
     pub(super) async fn finish_entry(

@@ -99,7 +99,7 @@ impl QueueContext {
         Ok(())
     }
 
-    /// Reopens a queue whose stream is gone, or whose epoch is not the current one because an
+    /// Reopens a queue whose stream is lost, or whose epoch is not the current one because an
     /// opener died between the database and Redis. Does not wait for another opening in this
     /// replica.
     pub(super) async fn reopen(&self, voucher: VoucherId) -> Result<(), StoreError> {

@@ -17,7 +17,7 @@ fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", address] => serve(address),
-        // As a server that leaves its group and session and outlives the one who started it.
+        // As a server that leaves its group and session and outlives its parent.
         ["serve", address, "--with-stray"] => {
             let stray = Command::new("setsid").args(["sleep", "300"]).spawn();
             let mut stray = stray.expect("setsid is installed");
@@ -80,7 +80,7 @@ fn answer(mut stream: &TcpStream, draining: &AtomicBool) -> Option<()> {
     (!head.to_lowercase().contains("\r\nconnection: close")).then_some(())
 }
 
-/// Starts one of everything, prints the folder and the process ids, and ends as told.
+/// Starts one of everything, prints the folder and the process ids, and ends as its argument says.
 fn own_a_bed(how: &str) {
     let bed = Bed::start().expect("a bed");
     let redis = bed.redis(RedisOptions::default()).expect("Redis");

@@ -17,7 +17,7 @@ use crate::bed_state::{BedState, write_private};
 use crate::error::Result;
 use crate::ports;
 
-/// Before the accounts: they are nothing that other nodes are told.
+/// Before the accounts: they are not replicated to other nodes.
 pub(super) const ALONE: &str = "SET SESSION wsrep_on = OFF;\n";
 
 /// What makes a server a node of a Galera cluster.

@@ -88,7 +88,7 @@ impl Connection {
         ]
     }
 
-    /// When something is to be delivered next.
+    /// When something is due for delivery next.
     pub(super) fn next_due(&self, faults: &Faults) -> Option<Instant> {
         let to_server = self.to_server.next_due(&faults.to_server);
         to_server.into_iter().chain(self.to_client.next_due(&faults.to_client)).min()
@@ -109,7 +109,7 @@ impl Connection {
         counts.cut += 1;
         self.is_over = true;
         for socket in [&self.client, &self.server] {
-            // A connection that is gone needs no end.
+            // A connection that has ended needs no end.
             let _gone = socket.shutdown(Shutdown::Both);
         }
     }
@@ -142,7 +142,7 @@ impl Connection {
         let mut buffer = [0; 16 * 1024];
         let mut socket: &TcpStream = socket;
         let read = socket.read(&mut buffer);
-        // Not before: what is told to be late is late by no less than that.
+        // Not before: a delay is at least as long as it was set.
         let now = Instant::now();
         match read {
             Ok(0) => self.finish(side, Item::End, world, now),

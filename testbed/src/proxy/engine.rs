@@ -84,7 +84,7 @@ impl EngineHandle {
         result
     }
 
-    /// Serves those who come to a listener that does not block, until stopped.
+    /// Serves the connections of a non-blocking listener, until stopped.
     pub(super) fn run(&self, listener: &TcpListener) {
         loop {
             let engine = self.lock();

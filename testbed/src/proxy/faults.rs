@@ -22,7 +22,7 @@ pub enum MessageDrop {
     None,
     /// The next messages up to this number, counted over all connections.
     Next(u64),
-    /// All, until told otherwise.
+    /// All, until changed.
     All,
 }
 
@@ -88,7 +88,7 @@ impl Faults {
         self.dropping = dropping;
     }
 
-    /// Whether this message is to be dropped; it is counted as such.
+    /// Whether this message has to be dropped; it is counted as such.
     pub(super) fn drops(&mut self, channel: &[u8]) -> bool {
         if !contains(channel, &self.channel) {
             return false;

@@ -1,4 +1,4 @@
-//! A way to a server on which things go wrong when they are told to.
+//! A link to a server that fails on command.
 //!
 //! A [`Proxy`] listens on a port of its own and passes everything on to one server. Faults are
 //! switched on and off while it runs, and each change is complete when the call returns:
@@ -7,7 +7,7 @@
 //!   both directions, connections cut or reset, an outage;
 //! - of one chosen command of Redis or MySQL ([`Proxy::arm`]): it never arrives, or it is executed
 //!   and its answer is lost, cut off, delayed or held back;
-//! - of published messages of Redis, which are dropped without their subscribers being told.
+//! - of published messages of Redis, which are dropped without notice to their subscribers.
 //!
 //! Commands are recognized by what is said first, on unencrypted connections only; the rest works
 //! for any protocol. Everything that happens is counted ([`Counts`]), so a test can show that it
@@ -136,10 +136,10 @@ impl Proxy {
     }
 
     /// Swallows what goes in that direction, ends of connections too: they seem to be open to the
-    /// side that hears nothing. New connections are accepted and swallowed.
+    /// side that receives nothing. New connections are accepted and swallowed.
     ///
     /// A connection that lost something stays silent in that direction also after this is switched
-    /// off, because a stream with a hole would be a lie; others go on.
+    /// off, because a stream with a hole would be a lie; others continue.
     pub fn set_swallowing(&self, direction: Direction, on: bool) {
         self.shared.change(|engine| engine.world.faults.each(direction, |way| way.swallowed = on));
     }

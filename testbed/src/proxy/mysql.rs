@@ -2,7 +2,7 @@
 //! belongs to which command.
 //!
 //! Every packet has a header of three bytes of length and one of sequence; a command is a packet
-//! with sequence 0 whose first byte tells which. Connections that are encrypted or compressed
+//! with sequence 0 whose first byte says which. Connections that are encrypted or compressed
 //! after the greeting are not understood.
 
 use std::collections::{HashMap, VecDeque};

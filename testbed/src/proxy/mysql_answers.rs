@@ -8,7 +8,7 @@ const ERROR: u8 = 0xff;
 const MORE_RESULTS: u16 = 0x0008;
 const CURSOR_EXISTS: u16 = 0x0040;
 
-/// The longest packet that tells the end of rows where nothing else does.
+/// The longest packet that marks the end of rows where nothing else does.
 const EOF_LENGTH: usize = 9;
 /// The longest that does so as an OK packet does; a longer one is a row.
 const MAX_END_PACKET_BYTES: usize = 0xff_ffff;
@@ -128,7 +128,7 @@ impl Reader {
     }
 }
 
-/// A number of the length that its first byte tells, and what is behind it.
+/// A number of the length in its first byte, and what is behind it.
 fn lenenc(payload: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = payload.split_first()?;
     let length = match first {

@@ -11,14 +11,14 @@ use super::rules::Claim;
 /// With this many bytes under way no more are read: the sender feels it as it would feel a full
 /// buffer anywhere on the way.
 const CAPACITY: usize = 1024 * 1024;
-/// What may lie between two looks at the clock, of which one says when a parcel has come.
+/// What may lie between two looks at the clock, one of which says when a parcel has come.
 const CLOCK_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(super) enum Item {
     Bytes(Vec<u8>),
     /// The sender has ended its side.
     End,
-    /// The sender has reset the connection, or has gone without an end.
+    /// The sender has reset the connection, or has vanished without an end.
     Broken,
     /// Nothing passes before that rule is released.
     Gate(usize),
@@ -29,9 +29,9 @@ pub(super) enum Item {
 /// What a delivery means for the whole connection.
 pub(super) enum Effect {
     Strike(Claim),
-    /// The sender is gone, and the receiver is to feel it.
+    /// The sender has ended, and so must the receiver.
     Broken,
-    /// The receiver is gone.
+    /// The receiver has ended.
     Undeliverable,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Pipe {
     under_way: usize,
     /// The receiver's buffer is full.
     pub(super) blocked: bool,
-    /// Nothing will ever be delivered again: a stream that has lost a byte cannot go on.
+    /// Nothing will ever be delivered again: a stream that has lost a byte cannot continue.
     pub(super) silent: bool,
     sender: Sender,
     pub(super) delivered: u64,
@@ -116,7 +116,7 @@ impl Pipe {
         self.queue.retain(|parcel| !matches!(parcel.item, Item::Gate(_)));
     }
 
-    /// When something is to be done next, unless that depends on others.
+    /// When something is due next, unless that depends on others.
     pub(super) fn next_due(&self, way: &Way) -> Option<Instant> {
         let front = self.queue.front()?;
         let waits = way.held || self.blocked || matches!(front.item, Item::Gate(_));
@@ -158,7 +158,7 @@ impl Pipe {
                 Item::End => {
                     self.sender = Sender::HasEnded;
                     if !is_lost {
-                        // A connection that is gone needs no end.
+                        // A connection that has ended needs no end.
                         let _gone = to.shutdown(Shutdown::Write);
                     }
                 }

@@ -2,8 +2,8 @@
 //! belongs to which command.
 //!
 //! Answers come in the order of the commands, so they are counted. What the server says unasked is
-//! told apart: in version 3 it is marked as such, in version 2 it comes only to subscribers. What
-//! is not followed: `MONITOR`, and `CLIENT REPLY`.
+//! distinguished: in version 3 it is marked as such, in version 2 it comes only to subscribers.
+//! What is not followed: `MONITOR`, and `CLIENT REPLY`.
 
 use std::collections::VecDeque;
 

@@ -13,13 +13,13 @@ pub enum Action {
     /// It is executed, but its answer and all that follows it on this connection is swallowed, in
     /// both directions: neither side hears anything more, not even a close.
     LoseAnswer,
-    /// It is executed; then both sides are closed instead of being told.
+    /// It is executed; then both sides are closed instead of an answer.
     CutAnswer,
     /// It is executed; then both sides see a reset.
     ResetAnswer,
     /// It never arrives, and both sides are closed.
     CutRequest,
-    /// It never arrives, and neither side hears anything more, not even a close.
+    /// It never arrives, and neither side receives anything more, not even a close.
     LoseRequest,
     /// It is sent on, and at once both sides are closed: it may be executed.
     CutBoth,

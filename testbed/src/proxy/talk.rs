@@ -44,7 +44,7 @@ pub(super) trait Protocol: Send {
     /// The next request at the start of what was read, if it is there to its end.
     fn request(&mut self, said: &[u8]) -> Result<Option<Request>, Unreadable>;
 
-    /// The request is passed on: what is to happen to its answer. `said` begins with the request.
+    /// The request is passed on: what shall happen to its answer. `said` begins with the request.
     fn expect(&mut self, request: &Request, said: &[u8], claim: Option<Claim>);
 
     /// The next piece of an answer at the start of what was read.

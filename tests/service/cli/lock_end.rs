@@ -51,8 +51,8 @@ fn outlived_its_lease() -> Option<String> {
     }
 }
 
-/// Belief in a lock ends a little earlier than its lease. A machine that stands still for longer
-/// than that, in that moment, ends the command too late: such a run shows nothing.
+/// The validity of a lock ends a little earlier than its lease. A machine that stands still for
+/// longer than that, in that moment, ends the command too late: such a run shows nothing.
 fn is_shown(early: Duration, wrong: impl Fn() -> Option<String>) {
     for _ in 0..5 {
         let (wrong, stall) = longest_stall(&wrong);

@@ -44,7 +44,7 @@ function decide(outcome, after) {
   return isViolated === (outcome !== 'holds') ? 'right' : 'wrong';
 }
 
-/** How two purchases of one user both came through, as far as replicas told. */
+/** How two purchases of one user both succeeded, as far as replicas reported. */
 function secondOrderText(lane, { earlier, second }) {
   const values = {
     user: second.user, n: second.n, other: earlier.n, r: second.replica, r2: earlier.replica,

@@ -103,7 +103,7 @@ class LaneView {
     this.updateCounters(head);
     this.canvas.draw(lane, head, span);
     this.updateLog(head);
-    // The verdict is that of the end: it is not told while an earlier moment is shown.
+    // The verdict is that of the end: it is hidden while an earlier moment is shown.
     this.updateVerdict(head);
     this.bets.update(lane, lane.isJudgedAt(head));
   }

@@ -28,7 +28,7 @@ pub enum Event<'a> {
     Ok(Completion<'a>),
     /// Its answer proves that it had no effect.
     Fail(Completion<'a>),
-    /// The client was not told the outcome. A request without an end counts as unknown.
+    /// The client got no outcome. A request without an end counts as unknown.
     Unknown(Completion<'a>),
     /// Something that happened besides requests.
     Mark(Mark<'a>),
@@ -143,7 +143,7 @@ pub struct Completion<'a> {
     /// How long after the request's sending the hold began at the earliest; 0 in older histories.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub w: u64,
-    /// Whether belief in the lock had ended before it was given back.
+    /// Whether the lock's validity had ended before it was given back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub l: bool,
 }

@@ -32,7 +32,7 @@ pub enum FinalRead<'a> {
         rows: &'a [OrderRow],
         /// Ids of those from before the load.
         earlier: &'a HashSet<u64>,
-        /// Units that the public is told are left.
+        /// Units left, as the public sees.
         left: Option<i64>,
         /// The service's own account before the load and after it.
         audits: Option<[&'a Audit; 2]>,
@@ -40,7 +40,7 @@ pub enum FinalRead<'a> {
 }
 
 impl Recorder {
-    /// Records what was read of a voucher in the end; once for each.
+    /// Records what was read of a voucher at the end; once for each.
     pub async fn final_read(&self, voucher: u64, read: FinalRead<'_>) {
         let v = voucher;
         let (rows, audits) = match read {

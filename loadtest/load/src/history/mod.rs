@@ -28,7 +28,7 @@ pub use parsed::{History, VoucherHistory};
 pub use reader::{ReadError, Reader};
 pub use writer::{EventObserver, Recorder, Written};
 
-/// The header's setting, of any value, that says that each order was to leave a fencing token.
+/// The header's setting, of any value, that says that each order has to leave a fencing token.
 pub const FENCED: &str = "fenced";
 /// The header's setting that says for what one request at a time holds a lock: `user`, `voucher`.
 pub const ONE_HOLDER_PER: &str = "one_holder_per";

@@ -1,4 +1,4 @@
-//! A recorded history as the judge needs it: 48 bytes a request, and what was read in the end.
+//! A recorded history as the judge needs it: 48 bytes a request, and what was read at the end.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
@@ -15,7 +15,7 @@ use crate::history::record::{LockHold, NO_END, Names, Record};
 use crate::history::{ReadError, Reader};
 use crate::outcome::{ADMITTED, Outcome, SAME_TICKET};
 
-/// Different names of one sort that are told apart; further ones share the last index.
+/// Different names of one sort that are distinguished; further ones share the last index.
 const MAX_NAMES: usize = 256;
 /// Marks that are kept; a round has three for each of its faults.
 const MAX_MARKS: usize = 256;
@@ -52,11 +52,11 @@ pub struct VoucherHistory {
     pub offer: Offer,
     /// Where its requests are among all.
     pub records: Range<usize>,
-    /// Its orders in the end.
+    /// Its orders at the end.
     pub rows: Vec<OrderRow>,
     /// Ids of its orders from before the load.
     pub earlier: HashSet<u64>,
-    /// What else was read of it in the end.
+    /// What else was read of it at the end.
     pub account: Option<Account>,
     /// The service's account before the load and after it.
     pub audits: [Option<Audit>; 2],
@@ -313,7 +313,7 @@ impl HistoryBuilder {
         let (v, rows) = (account.v, voucher_history.rows.len() as u64);
         if account.orders != rows {
             let orders = account.orders;
-            return Err(format!("voucher {v} has {orders} orders, of which {rows} are there"));
+            return Err(format!("voucher {v} has {orders} orders, but {rows} rows"));
         }
         if voucher_history.account.replace(account.clone()).is_some() {
             return Err(format!("a second account of voucher {v}"));

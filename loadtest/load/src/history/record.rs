@@ -101,7 +101,7 @@ pub struct LockHold {
     pub from: u64,
     /// The end that belongs to the latest.
     pub until: u64,
-    /// Whether belief in the lock had ended before it was given back.
+    /// Whether the lock's validity had ended before it was given back.
     pub lost: bool,
 }
 
