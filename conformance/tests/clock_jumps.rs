@@ -12,7 +12,7 @@ const MINUTE_MS: i64 = 60_000;
 /// Ends neither in a test nor, by a clock that is a minute off, at the same time.
 const LEASE: Duration = Duration::from_secs(20);
 /// How long the other one tries.
-const SHORTLY: Duration = Duration::from_millis(200);
+const SHORT_WAIT: Duration = Duration::from_millis(200);
 
 #[test]
 fn a_clock_that_is_a_minute_off_takes_only_a_lock_that_trusts_it() {
@@ -37,7 +37,7 @@ fn a_clock_that_is_a_minute_off_takes_only_a_lock_that_trusts_it() {
 fn takes(thief: &Contender, holder: &Contender) -> bool {
     let name = fresh_name();
     let held = holder.insist(&LockRequest::new(&name, LEASE));
-    let taken = match thief.lock(&LockRequest::new(&name, LEASE).waiting(SHORTLY)) {
+    let taken = match thief.lock(&LockRequest::new(&name, LEASE).waiting(SHORT_WAIT)) {
         Ok(_) => true,
         Err(failure) => {
             assert_eq!(failure.code, "timed_out", "{}", failure.message);

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 /// A lease that does not end in a test, and a wait that ends only if it fails.
 const LONG: Duration = Duration::from_secs(20);
 /// Far less than that, for a busy machine.
-const SOON: Duration = Duration::from_secs(8);
+const PROMPT_WITHIN: Duration = Duration::from_secs(8);
 
 /// The mechanism of another process, as far as a server can see.
 async fn mechanism(kind: LockKind) -> Arc<dyn Locker> {
@@ -32,7 +32,7 @@ fn options(locks: &Locks, wait: Duration) -> LockOptions {
 async fn until_somebody_waits_for(name: &LockName) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
     let ask = || Servers::shared().redis().command(&["PUBSUB", "NUMSUB", &channel]);
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + PROMPT_WITHIN;
     loop {
         let heard = block_in_place(ask).expect("Redis answers");
         if heard.lines().next_back().is_some_and(|count| count.trim().parse() == Ok(1)) {
@@ -69,7 +69,7 @@ async fn taken_again(kind: LockKind) {
     let freed = Instant::now();
     let guard = waiter.await.expect("no panic");
     let guard = guard.unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(freed.elapsed() < SOON, "{what}: {:?}", freed.elapsed());
+    assert!(freed.elapsed() < PROMPT_WITHIN, "{what}: {:?}", freed.elapsed());
     assert!(!guard.is_lost(), "{what}");
     assert_eq!(guard.release().await.expect("a release"), Release::Released, "{what}");
     let first = if first.guarantees().is_on_a_server() { mechanism(kind).await } else { first };

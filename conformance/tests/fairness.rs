@@ -179,7 +179,7 @@ impl RoundMeasures {
     }
 
     /// Twice what it takes all who want it to have their turn. The median step: a mean would grow
-    /// with the very delays that the bound is to find.
+    /// with the very delays that the bound shall find.
     fn longest_wait(&self) -> Duration {
         2 * ALL * self.steps.percentile(50)
     }

@@ -16,7 +16,7 @@ const HAND_OFFS: usize = 10_000;
 const PROCESSES: usize = 3;
 const WAITERS: u32 = 8;
 /// Of each waiter: a few more than the hand-offs need, since at the end no waiter is left.
-const STAYS: u64 = 430;
+const SECTIONS_PER_WAITER: u64 = 430;
 const LEASE: Duration = Duration::from_secs(20);
 /// Far more than it takes, which is 10 s on two cores that have nothing else to do.
 const LIMIT: Duration = Duration::from_mins(4);
@@ -26,7 +26,7 @@ fn in_ten_thousand_hand_offs_of_a_fair_lock_no_live_waiter_is_overtaken() {
     let servers = Servers::shared();
     let contenders: Vec<_> = (0..PROCESSES).map(|_| Contender::start(servers, KIND)).collect();
     let want = LockRequest::new(&fresh_name(), LEASE).waiting(LIMIT);
-    let contest = Contest::new(want, WAITERS, STAYS, &servers.fresh_path("counter"));
+    let contest = Contest::new(want, WAITERS, SECTIONS_PER_WAITER, &servers.fresh_path("counter"));
     let begun: Vec<_> =
         contenders.iter().map(|process| process.contend(contest.clone(), LIMIT)).collect();
     let mut records: Vec<SectionRecord> = Vec::new();

@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(20);
 /// A waiter has looked again by then, and a server that looks for dead sessions has, too.
 const NOTICED_WITHIN: Duration = Duration::from_millis(150);
 /// The bound on every single time.
-const AT_THE_LATEST: Duration = Duration::from_secs(1);
+const MAX_TAKEOVER: Duration = Duration::from_secs(1);
 /// The least number of times of each kind, so that the 99th percentile is not the maximum.
 const SAMPLES: usize = 100;
 /// Rounds that a busy machine may spoil, and that are measured again, in all.
@@ -50,7 +50,7 @@ fn a_dead_holder_is_replaced_150_ms_after_its_lease_at_the_latest() {
         }
         let counts = |sample: &&Sample| sample.kept.is_little(NOTICED_WITHIN);
         let longest = samples.iter().filter(counts).map(|sample| sample.took).max();
-        if longest > Some(AT_THE_LATEST) {
+        if longest > Some(MAX_TAKEOVER) {
             late.push(format!("{kind}: once {longest:?} after the lease"));
         }
     }

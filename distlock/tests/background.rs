@@ -20,10 +20,10 @@ use tokio::time::{Instant, timeout};
 /// As `Locks::flush` says.
 const LIMIT: usize = 16_384;
 /// Dropped when this number of tasks runs.
-const BEYOND: usize = 100;
+const DROPPED_TASKS: usize = 100;
 /// Nothing here ends by time.
 const LONG: Duration = Duration::from_hours(1);
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Grants whatever it is asked for; releases wait for a place at the gate.
 #[derive(Clone)]
@@ -115,20 +115,20 @@ async fn releases_beyond_the_bound_are_dropped_and_counted_without_a_wait() {
     let slow = SlowLocker { gate: Arc::new(Semaphore::new(0)), begun, released };
     let given_up = GivenUp::default();
     let locks = with_local_recorder(&given_up, || Locks::new(Arc::new(slow.clone())));
-    for number in 0..LIMIT + BEYOND {
+    for number in 0..LIMIT + DROPPED_TASKS {
         drop(take(&locks, number).await);
     }
-    assert_eq!(given_up.0.load(Ordering::SeqCst), BEYOND as u64);
+    assert_eq!(given_up.0.load(Ordering::SeqCst), DROPPED_TASKS as u64);
     // Nothing of a lock that was given up is left in the process.
-    drop(take(&locks, LIMIT + BEYOND - 1).await);
-    assert_eq!(given_up.0.load(Ordering::SeqCst), BEYOND as u64 + 1);
+    drop(take(&locks, LIMIT + DROPPED_TASKS - 1).await);
+    assert_eq!(given_up.0.load(Ordering::SeqCst), DROPPED_TASKS as u64 + 1);
 
     slow.gate.add_permits(LIMIT);
-    timeout(PATIENCE, locks.flush()).await.expect("what is under way comes to its end");
+    timeout(DEADLINE, locks.flush()).await.expect("what is under way comes to its end");
     assert_eq!(slow.begun.load(Ordering::SeqCst), LIMIT, "one for each place");
     assert_eq!(slow.released.load(Ordering::SeqCst), LIMIT, "and all of them");
     drop(take(&locks, 0).await);
-    timeout(PATIENCE, locks.flush()).await.expect("there is room again");
+    timeout(DEADLINE, locks.flush()).await.expect("there is room again");
     assert_eq!(slow.released.load(Ordering::SeqCst), LIMIT + 1);
-    assert_eq!(given_up.0.load(Ordering::SeqCst), BEYOND as u64 + 1);
+    assert_eq!(given_up.0.load(Ordering::SeqCst), DROPPED_TASKS as u64 + 1);
 }

@@ -28,10 +28,11 @@ const KINDS: [LockKind; 9] = [
     LockKind::ReadWrite,
 ];
 /// Those whose waiters are told.
-const TOLD: [LockKind; 3] = [LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite];
+const KINDS_WITH_MESSAGES: [LockKind; 3] =
+    [LockKind::Redisson, LockKind::Fair, LockKind::ReadWrite];
 
 /// How long a waiter relies on messages: what comes sooner was told.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_keeps_other_processes_out_at_every_master() {
@@ -94,7 +95,7 @@ async fn hand_over(holder: &Locks, waiter: &Locks, name: &LockName) -> Duration 
 async fn a_waiter_is_woken_by_a_message_of_its_slot() {
     // No other test sends messages there.
     let nodes = Nodes::start(0);
-    for kind in TOLD {
+    for kind in KINDS_WITH_MESSAGES {
         let (holder, waiter) = (nodes.locks(kind).await, nodes.locks(kind).await);
         let (sent, mut took) = (nodes.calls("spublish"), Vec::new());
         for name in nodes.names().iter().cycle().take(9) {
@@ -102,7 +103,7 @@ async fn a_waiter_is_woken_by_a_message_of_its_slot() {
         }
         took.sort();
         println!("{kind}: hand-off {took:?}");
-        assert!(took[4] < LOOK / 4, "{kind}: {took:?}");
+        assert!(took[4] < POLL_INTERVAL / 4, "{kind}: {took:?}");
         assert!(nodes.calls("spublish") >= sent + 9, "{kind}");
     }
     assert_eq!(nodes.calls("publish"), 0, "it would be sent to all nodes");
@@ -136,7 +137,7 @@ async fn a_wait_is_a_subscription_at_the_master_that_has_the_lock_and_nowhere_el
 async fn two_hundred_holds_in_as_many_slots_are_renewed() {
     let nodes = shared();
     let lease = Duration::from_secs(3);
-    for kind in TOLD {
+    for kind in KINDS_WITH_MESSAGES {
         let locks = nodes.locks(kind).await;
         let mut holds = Vec::new();
         for _ in 0..200 {
@@ -187,7 +188,7 @@ async fn scripts_are_loaded_into_a_node_that_does_not_know_them() {
 /// looked by themselves.
 fn assert_told(what: &str, took: &[Duration]) {
     println!("{what}: {took:?}");
-    assert!(took.iter().min().is_some_and(|least| *least < LOOK / 4), "{what}: {took:?}");
+    assert!(took.iter().min().is_some_and(|least| *least < POLL_INTERVAL / 4), "{what}: {took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

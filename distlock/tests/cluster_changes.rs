@@ -12,7 +12,7 @@ use testbed::{Direction, Proxy};
 use tokio::task::JoinHandle;
 
 /// How long a waiter relies on messages.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(15);
 
 fn wait_for(locks: &Locks, name: &LockName) -> JoinHandle<(Guard, Instant)> {
@@ -236,7 +236,7 @@ async fn masters_whose_connections_are_half_open_are_reached_on_others() {
         held.release().await.expect("a release");
         let (guard, got) = waiting.await.expect("no panic");
         guard.release().await.expect("a release");
-        got.saturating_duration_since(released) < LOOK / 4
+        got.saturating_duration_since(released) < POLL_INTERVAL / 4
     })
     .await;
 }

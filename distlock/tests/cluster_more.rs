@@ -15,15 +15,15 @@ use support::redisson::channel;
 use support::{at_once, connect, eventually, fresh_name, locks_of, patient};
 
 /// How long a waiter relies on messages: what comes sooner was told.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// A wait that is over only if something is wrong.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Nothing is late here, and handshakes of TLS take their time on a busy machine.
 fn config() -> ConnectionManagerConfig {
     ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE))
+        .set_connection_timeout(Some(DEADLINE))
+        .set_response_timeout(Some(DEADLINE))
         .set_number_of_retries(1)
 }
 
@@ -137,8 +137,8 @@ async fn a_master_that_stays_away_does_not_cause_a_storm_of_map_requests() {
     let connected = || counted(&nodes, "stats", "total_connections_received:");
     let (asked_before, connected_before, started) = (asked(), connected(), Instant::now());
     let mut failed = 0_u32;
-    while started.elapsed() < LOOK * 5 || failed <= 50 {
-        assert!(started.elapsed() < PATIENCE, "only {failed} attempts failed");
+    while started.elapsed() < POLL_INTERVAL * 5 || failed <= 50 {
+        assert!(started.elapsed() < DEADLINE, "only {failed} attempts failed");
         failed += u32::from(locks.lock(&gone, &at_once()).await.is_err());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

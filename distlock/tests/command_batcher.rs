@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 const TASKS: usize = 64;
 /// For what must come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 /// For those who go to be under way.
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -49,7 +49,7 @@ fn at_once<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         for task in 0..TASKS {
             tasks.spawn(command(task));
         }
-        timeout(PATIENCE, tasks.join_all()).await.expect("all are told")
+        timeout(DEADLINE, tasks.join_all()).await.expect("all are told")
     };
     // In the thread of the tasks, not in this one.
     runtime.block_on(runtime.spawn(all)).expect("no panic")
@@ -127,10 +127,10 @@ async fn a_connection_that_ends_fails_all_its_commands_and_none_is_sent_again() 
     }
     let all = async || counted(&witness, "lost").await == TASKS;
     eventually("all of them have arrived", all).await;
-    // Who sends it again is answered.
+    // A caller that sends it again is answered.
     own.proxy.set_swallowing(Direction::ToClient, false);
     own.proxy.cut();
-    for answer in timeout(PATIENCE, tasks.join_all()).await.expect("all are told") {
+    for answer in timeout(DEADLINE, tasks.join_all()).await.expect("all are told") {
         let error = answer.expect_err("nothing came back");
         assert!(error.code().is_none(), "the server said nothing: {error}");
     }
@@ -145,8 +145,8 @@ async fn a_command_for_a_connection_that_is_not_open_yet_is_dropped_with_its_cal
     let url = own.proxy.instead_of(own.redis.addr(), own.redis.url());
     own.proxy.hold(Direction::ToServer);
     let config = ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE));
+        .set_connection_timeout(Some(DEADLINE))
+        .set_response_timeout(Some(DEADLINE));
     let connection = RedisConnection::connect_lazily(url.as_str(), config).expect("an address");
     let (mut stay, mut go) = (JoinSet::new(), JoinSet::new());
     for _ in 0..TASKS / 2 {
@@ -158,7 +158,7 @@ async fn a_command_for_a_connection_that_is_not_open_yet_is_dropped_with_its_cal
     sleep(SHORT).await;
     go.shutdown().await;
     own.proxy.release(Direction::ToServer);
-    let answers = timeout(PATIENCE, stay.join_all()).await.expect("all are told");
+    let answers = timeout(DEADLINE, stay.join_all()).await.expect("all are told");
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     assert_eq!(counted(&connection, "stays").await, TASKS / 2);
     assert_eq!(counted(&connection, "goes").await, 0);
@@ -197,11 +197,11 @@ fn a_runtime_that_stands_still_or_ends_holds_up_no_other() {
         assert!(poll(waiting.as_mut()).is_pending());
     });
     own.proxy.release(Direction::ToServer);
-    let other = async { timeout(PATIENCE, count(&connection, third.as_str())).await };
+    let other = async { timeout(DEADLINE, count(&connection, third.as_str())).await };
     assert_eq!(lively.block_on(other).expect("it waits for nobody").expect("an answer"), 1);
     drop(still);
     lively.block_on(async {
-        let told = timeout(PATIENCE, async { (alone.await, waiting.await) }).await;
+        let told = timeout(DEADLINE, async { (alone.await, waiting.await) }).await;
         let (alone, waiting) = told.expect("both are told");
         assert_eq!((alone.expect("an answer"), waiting.expect("an answer")), (1, 1));
     });
@@ -224,7 +224,7 @@ fn a_runtime_that_ends_with_a_packet_in_flight_is_an_error_and_the_packet_is_not
         eventually("its packet has arrived", has_arrived).await;
     });
     drop(ends);
-    let told = async { timeout(PATIENCE, beside).await.expect("it is told") };
+    let told = async { timeout(DEADLINE, beside).await.expect("it is told") };
     let error = stays.block_on(told).expect_err("nobody knows");
     assert!(error.is_io_error() && !error.is_timeout(), "{error}");
     assert_eq!(stays.block_on(counted(&witness, "beside")), 1);

@@ -26,7 +26,7 @@ const KINDS: [LockKind; 10] = [
 ];
 
 /// For what must come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 
 fn url(own: &OwnServer) -> String {
     own.proxy.instead_of(own.redis.addr(), own.redis.url())
@@ -122,7 +122,7 @@ async fn many_tasks_make_one_connection_and_the_silent_one_is_closed() {
         let locks = locks.clone();
         tasks.spawn(async move { while !takes_and_releases(&locks).await {} });
     }
-    tokio::time::timeout(PATIENCE, tasks.join_all()).await.expect("all get their locks");
+    tokio::time::timeout(DEADLINE, tasks.join_all()).await.expect("all get their locks");
     assert_eq!(own.proxy.counts().connections - before, 1);
     eventually("the silent one is closed", async || {
         let sockets = sockets_to(port);

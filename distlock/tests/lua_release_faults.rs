@@ -10,7 +10,7 @@ use support::{ANSWER, LONG, Look, at_once, eventually, fresh_name, locks_at, opt
 use testbed::{Bed, Redis, RedisOptions};
 
 /// An attempt and its repetition on a new connection, with room for a busy machine.
-const SOON: Duration = Duration::from_secs(2);
+const PROMPT_WITHIN: Duration = Duration::from_secs(2);
 
 /// A Redis of one's own. The bed goes last.
 struct OwnServer {
@@ -35,7 +35,7 @@ impl OwnServer {
 async fn failure(locks: &Locks, name: &LockName, options: &LockOptions) -> LockError {
     let started = Instant::now();
     let error = locks.lock(name, options).await.expect_err("it must fail");
-    assert!(started.elapsed() < SOON, "{error} after {:?}", started.elapsed());
+    assert!(started.elapsed() < PROMPT_WITHIN, "{error} after {:?}", started.elapsed());
     error
 }
 

@@ -13,7 +13,7 @@ use testbed::{Action, Command, Rule, Times};
 use tokio::task::JoinHandle;
 
 /// How long another owner waits for a lock that must not come free.
-const SOON: Duration = Duration::from_millis(500);
+const SHORT_WAIT: Duration = Duration::from_millis(500);
 
 /// Two locks of `redisson`, and a waiter for both whose connection to the first one is its own.
 struct Scene {
@@ -76,7 +76,7 @@ impl Scene {
 
     async fn assert_busy(&self, what: &str) {
         for name in [&self.one, &self.two] {
-            let other = self.others.lock(name, &options(SOON, LONG)).await;
+            let other = self.others.lock(name, &options(SHORT_WAIT, LONG)).await;
             assert!(matches!(other, Err(LockError::TimedOut { .. })), "{what}: two hold {name}");
         }
     }

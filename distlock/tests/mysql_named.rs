@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// Clearly less than any wait in these tests, with room for a busy machine.
-const SOON: Duration = Duration::from_millis(500);
+const PROMPT_WITHIN: Duration = Duration::from_millis(500);
 
 async fn locks() -> Locks {
     locks_on(LockKind::MysqlNamed, &server().await)
@@ -107,7 +107,7 @@ async fn a_killed_connection_is_signalled_to_its_holder_at_the_next_heartbeat() 
             let cause = guard.lost_signal().lost().await;
             assert_eq!(cause, LossCause::Taken, "told by the heartbeat");
             let took = ran().saturating_sub(since);
-            assert!(took < lease / 3 + SOON, "{took:?}");
+            assert!(took < lease / 3 + PROMPT_WITHIN, "{took:?}");
         }
         assert_eq!(guard.release().await.expect("an answer"), Release::Gone);
         // The dead connection is not used again.
@@ -159,7 +159,7 @@ async fn a_slow_server_costs_no_hold() {
     assert!(!is_free(&locks.clone().without_local_queue(), &name).await);
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
     // A server that is away for longer costs it, and its end is not waited for.
-    let guard = locks.lock(&name, &renewed(Duration::ZERO, SOON)).await.expect("the lock");
+    let guard = locks.lock(&name, &renewed(Duration::ZERO, PROMPT_WITHIN)).await.expect("the lock");
     own.database.freeze().expect("a frozen server");
     guard.lost_signal().lost().await;
     let released = Instant::now();
@@ -182,7 +182,7 @@ async fn a_waiter_gets_the_lock_after_many_slices_however_short_its_lease() {
         ran()
     });
     let late = ran().saturating_sub(freed);
-    assert!(late < SOON, "it was told {late:?} late");
+    assert!(late < PROMPT_WITHIN, "it was told {late:?} late");
     let guard = waited.expect("the lock");
     assert!(!guard.is_lost(), "its lease does not count from before it was granted");
     assert_eq!(guard.release().await.expect("a release"), Release::Released);

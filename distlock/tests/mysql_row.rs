@@ -19,7 +19,7 @@ use support::{LONG, at_once, eventually, fresh_name, options};
 use tokio::task::JoinSet;
 
 /// Clearly less than any wait in these tests, with room for a busy machine.
-const SOON: Duration = Duration::from_millis(500);
+const PROMPT_WITHIN: Duration = Duration::from_millis(500);
 
 const COUNTERS: &str = "CREATE TABLE IF NOT EXISTS counters \
     (name VARBINARY(512) NOT NULL PRIMARY KEY, seen INT NOT NULL)";
@@ -237,7 +237,7 @@ async fn a_waiter_gets_the_lock_after_many_slices_and_its_session_is_as_before()
     });
     assert!(started.elapsed() > Duration::from_millis(2300));
     let late = ran().saturating_sub(freed);
-    assert!(late < SOON, "it was told {late:?} late");
+    assert!(late < PROMPT_WITHIN, "it was told {late:?} late");
     let mut connection =
         waited.expect("the lock").take_transaction().expect("it").into_connection();
     let setting = sqlx::query_scalar("SELECT CAST(@@innodb_lock_wait_timeout AS SIGNED)");

@@ -16,7 +16,7 @@ const READERS: &str = "distlock_rw_readers";
 /// More polls than anything takes that is asked for here.
 const MANY: usize = 100;
 /// How long a wait lasts that has to run to its end.
-const SHORTLY: Duration = Duration::from_millis(500);
+const SHORT_WAIT: Duration = Duration::from_millis(500);
 /// The number of polls at which a hand-off is cut, and the number of hand-offs that are completed.
 const SOME: usize = 10;
 const ENDS: u32 = 3;
@@ -71,7 +71,7 @@ async fn a_waiter_dropped_at_any_point_until_its_wait_is_over_leaves_nothing_beh
         for _ in 0..MANY {
             polls += 1;
             let holder = write(&other, &scene).await;
-            let options = waiting(SHORTLY);
+            let options = waiting(SHORT_WAIT);
             let mut wait = Box::pin(side.lock(&scene.name, &options));
             let outcome = up_to(polls, wait.as_mut()).await;
             let ended = match outcome {

@@ -12,7 +12,7 @@ use support::{LONG, at_once, eventually, fresh_name, options, patient, server};
 use uuid::Uuid;
 
 /// Clearly less than any wait in these tests, with room for a busy machine.
-const SOON: Duration = Duration::from_secs(5);
+const PROMPT_WITHIN: Duration = Duration::from_secs(5);
 
 async fn service() -> Service {
     Service::at(server().url()).await
@@ -34,7 +34,7 @@ async fn is_forgotten(raw: &RawRedis, name: &LockName) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(SOON, forgotten).await.expect("nothing is left");
+    tokio::time::timeout(PROMPT_WITHIN, forgotten).await.expect("nothing is left");
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn listen(channel: String) -> tokio::task::JoinHandle<String> {
     let (subscribed, listens) = tokio::sync::oneshot::channel();
     let message = tokio::task::spawn_blocking(move || {
         let mut connection = client.get_connection().expect("a connection");
-        connection.set_read_timeout(Some(SOON)).expect("a socket");
+        connection.set_read_timeout(Some(PROMPT_WITHIN)).expect("a socket");
         let mut listener = connection.as_pubsub();
         listener.subscribe(channel).expect("a subscription");
         subscribed.send(()).expect("somebody waits");
@@ -264,7 +264,7 @@ async fn a_lock_without_an_expiry_is_waited_for_until_it_is_freed() {
         "{:?}",
         busy.err()
     );
-    assert!(started.elapsed() < SOON);
+    assert!(started.elapsed() < PROMPT_WITHIN);
     let patient = patient();
     let (got, freed) = tokio::join!(service.locks.lock(&name, &patient), lock.force_unlock());
     assert!(freed.expect("an answer"));

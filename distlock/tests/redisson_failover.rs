@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 /// Longer than a promotion takes on a busy machine.
 const LEASE: Duration = Duration::from_millis(2400);
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A master, its replica, and the address that leads to whichever is master. The bed goes last.
 struct Pair {
@@ -66,7 +66,7 @@ impl Pair {
 async fn a_hold_outlives_the_promotion_of_a_replica_and_is_renewed_there() {
     let pair = Pair::start();
     let (service, other, heir) = (pair.service().await, pair.service().await, pair.heir().await);
-    let (name, wanted) = (fresh_name(), kept(PATIENCE, LEASE));
+    let (name, wanted) = (fresh_name(), kept(DEADLINE, LEASE));
     let guard = service.locks.lock(&name, &wanted).await.expect("the lock");
     let waiter = tokio::spawn({
         let (locks, name) = (other.locks.clone(), name.clone());
@@ -86,7 +86,7 @@ async fn a_hold_outlives_the_promotion_of_a_replica_and_is_renewed_there() {
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(guard.release().await.expect("a release"), Release::Released);
-    let woken = timeout(PATIENCE, waiter).await.expect("in time").expect("no panic");
+    let woken = timeout(DEADLINE, waiter).await.expect("in time").expect("no panic");
     let woken = woken.expect("the lock, by a message or a look");
     assert_eq!(woken.release().await.expect("a release"), Release::Released);
 }
@@ -97,12 +97,12 @@ async fn a_hold_that_the_promoted_replica_does_not_know_is_lost_and_can_be_taken
     let (service, heir, name) = (pair.service().await, pair.heir().await, fresh_name());
     // From now on the replica hears nothing.
     block_in_place(|| pair.replica.command(&["REPLICAOF", "NO", "ONE"])).expect("an answer");
-    let guard = service.locks.lock(&name, &kept(PATIENCE, LEASE)).await.expect("the lock");
+    let guard = service.locks.lock(&name, &kept(DEADLINE, LEASE)).await.expect("the lock");
     pair.promote();
     assert!(heir.lease(&name).await.is_none());
     let told = timeout(LEASE, guard.lost()).await.expect("it is told before its lease would end");
     assert_eq!(told, LossCause::Taken);
-    let again = service.locks.lock(&name, &kept(PATIENCE, LEASE)).await.expect("the lock");
+    let again = service.locks.lock(&name, &kept(DEADLINE, LEASE)).await.expect("the lock");
     let since = Instant::now();
     while since.elapsed() < LEASE * 2 {
         assert!(heir.lease(&name).await.is_some() && !again.is_lost(), "{again:?}");

@@ -16,7 +16,7 @@ const ALL: Replication = Replication::All { replicas: 2 };
 const MAJORITY: Replication = Replication::Majority { replicas: 2 };
 const BOTH: Replication = Replication::AtLeast(2);
 /// For a busy machine.
-const SURELY: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The bed goes last.
 struct ReplicatedRedis {
@@ -152,7 +152,7 @@ async fn a_hold_whose_renewals_are_not_confirmed_is_lost() {
     let servers = ReplicatedRedis::start().await;
     let (service, name) = (servers.service(ALL).await, fresh_name());
     let lease = Duration::from_secs(2);
-    let guard = service.locks.lock(&name, &kept(SURELY, lease)).await.expect("the lock");
+    let guard = service.locks.lock(&name, &kept(DEADLINE, lease)).await.expect("the lock");
     let until = Instant::now() + lease * 2;
     while Instant::now() < until {
         assert!(!guard.is_lost(), "{:?}", guard.lost_signal());

@@ -13,7 +13,7 @@ use testbed::{Action, Command, MessageDrop, Times};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// What a lost message may cost, as documented.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// For a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
 
@@ -73,7 +73,7 @@ async fn a_waiter_is_woken_by_the_release_and_not_by_its_own_poll() {
     }
     took.sort();
     println!("hand-off {took:?}");
-    assert!(took[4] < LOOK / 4, "{took:?}");
+    assert!(took[4] < POLL_INTERVAL / 4, "{took:?}");
     // A process that passed the lock on follows its channel, to yield to the others.
     let followed = holder.server.subscribed_channels();
     assert!(followed > 0, "it does not");
@@ -89,7 +89,7 @@ async fn a_lost_message_costs_at_most_one_poll_interval() {
     for round in 1..=3 {
         let took = ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await;
         println!("without a message: {took:?}");
-        assert!(took < LOOK + SLACK, "{took:?}");
+        assert!(took < POLL_INTERVAL + SLACK, "{took:?}");
         assert!(own.proxy.counts().messages_dropped >= round, "the message was not lost");
     }
 }
@@ -109,12 +109,12 @@ async fn a_message_connection_lost_at_the_release_costs_at_most_one_poll_interva
         }
         let took = contended.hand_over().await;
         println!("round {round}: {took:?}");
-        assert!(took < LOOK + SLACK, "{took:?}");
+        assert!(took < POLL_INTERVAL + SLACK, "{took:?}");
         // And it can wait for messages again.
         let again = wait_for(&waiter, &name);
         drop(again.await.expect("no panic"));
         let took = ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await;
-        assert!(took < LOOK + SLACK, "{took:?}");
+        assert!(took < POLL_INTERVAL + SLACK, "{took:?}");
     }
 }
 
@@ -128,9 +128,9 @@ async fn a_half_open_link_costs_at_most_one_poll_interval_and_is_made_again() {
     let silence = own.proxy.arm(Command::redis("PING"), Action::LoseAnswer, Times::Next(1));
     eventually("the silence has begun", async || silence.fired() == 1).await;
     let took = contended.hand_over().await;
-    assert!(took < LOOK + SLACK, "{took:?}");
+    assert!(took < POLL_INTERVAL + SLACK, "{took:?}");
     eventually("it hears messages again", async || {
-        ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await < LOOK / 4
+        ContendedLock::new(&holder, &waiter, &raw).await.hand_over().await < POLL_INTERVAL / 4
     })
     .await;
 }

@@ -11,7 +11,7 @@ use support::{Look, at_once, connect, fresh_name};
 use testbed::{Bed, RedisOptions};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn flush_waits_until_the_slowest_server_has_the_release() {
@@ -36,7 +36,7 @@ async fn flush_waits_until_the_slowest_server_has_the_release() {
         let early = timeout(Duration::ZERO, &mut flush).await;
         servers[2].thaw().expect("a continue");
         assert!(early.is_err(), "one server has not answered yet");
-        timeout(PATIENCE, flush).await.expect("it comes to its end");
+        timeout(DEADLINE, flush).await.expect("it comes to its end");
         assert_eq!(look.owner(&name).await, None, "it has heard of it");
     }
 }

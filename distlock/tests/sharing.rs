@@ -13,9 +13,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 /// How long an answer takes.
-const ANSWER: Duration = Duration::from_millis(1);
+const ROUND_TRIP: Duration = Duration::from_millis(1);
 const WORK: Duration = Duration::from_millis(2);
-const TIME: Duration = Duration::from_secs(30);
+const RUN_TIME: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(20);
 
 /// A process's way to a server with one lock.
@@ -66,7 +66,7 @@ impl Acquisition for PendingReader {
     async fn attempt(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         let sent = Instant::now();
         let taken = self.0.take(&self.1.owner);
-        sleep(ANSWER).await;
+        sleep(ROUND_TRIP).await;
         let held = || HeldLock(self.0.clone(), Validity::of_lease(sent, self.1.lease));
         Ok(taken.then(|| Box::new(held()) as Box<dyn Hold>))
     }
@@ -93,7 +93,7 @@ impl Hold for HeldLock {
 
 /// Tasks of as many processes, which want the lock all the time; how often each process had it.
 async fn turns(processes: &[u32]) -> Vec<u32> {
-    let (lock, end) = (Arc::<Mutex<Lock>>::default(), Instant::now() + TIME);
+    let (lock, end) = (Arc::<Mutex<Lock>>::default(), Instant::now() + RUN_TIME);
     let mut all = JoinSet::new();
     for (process, tasks) in processes.iter().enumerate() {
         let locks = Locks::new(Arc::new(Server { process, lock: Arc::clone(&lock) }));
@@ -145,7 +145,7 @@ async fn a_task_that_locks_again_at_once_does_not_starve_the_tasks_of_other_proc
 
 #[tokio::test(start_paused = true)]
 async fn giving_way_costs_an_uncontended_process_a_few_percent() {
-    let undisturbed = u32::try_from(TIME.as_millis() / (ANSWER + WORK).as_millis());
+    let undisturbed = u32::try_from(RUN_TIME.as_millis() / (ROUND_TRIP + WORK).as_millis());
     for tasks in [1, 16] {
         let turns = turns(&[tasks]).await[0];
         let most = undisturbed.expect("a small number");

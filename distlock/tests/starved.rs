@@ -27,9 +27,9 @@ const STALLED: Duration = Duration::from_secs(2);
 /// The period of the longer one.
 const STALLS_AFTER: usize = 20;
 /// A tick that is later than that is late.
-const LATE: f64 = 0.02;
+const LATE_AFTER_S: f64 = 0.02;
 /// All that is waited for comes within that, or never.
-const PATIENCE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// What is known of one lock.
 struct Slot {
@@ -92,7 +92,7 @@ async fn hold(judge: Arc<Judge>, number: usize, locks: Locks) {
     let slot = &judge.slots[number];
     while !judge.is_over() {
         // A starved process may run out of time, or find its lock lost.
-        let Ok(guard) = locks.lock(&slot.name, &kept(PATIENCE, LEASE)).await else { continue };
+        let Ok(guard) = locks.lock(&slot.name, &kept(DEADLINE, LEASE)).await else { continue };
         if !slot.first_enters(guard.lost_signal()) {
             Judge::count(&judge.two);
         }
@@ -160,7 +160,7 @@ fn a_thousand_renewals_of_a_starved_process_are_counted_late_and_never_make_two_
     let intruder = other.spawn(async move { intrude(&intruding, &others).await });
 
     let mut late = Vec::new();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     while late.len() < RENEWALS || Judge::read(&judge.entered) == 0 {
         assert!(Instant::now() < deadline, "{} renewals", late.len());
         thread::sleep(Duration::from_millis(20));
@@ -168,7 +168,7 @@ fn a_thousand_renewals_of_a_starved_process_are_counted_late_and_never_make_two_
     }
     judge.over.store(true, Ordering::SeqCst);
     other.block_on(intruder).expect("it has not broken off");
-    let ticks = late.iter().filter(|late| **late > LATE).count();
+    let ticks = late.iter().filter(|late| **late > LATE_AFTER_S).count();
     let [lost, entered, two] = [&judge.lost, &judge.entered, &judge.two].map(Judge::read);
     println!(
         "{} renewals, {ticks} of them late, {lost} holds lost, {entered} times the other was in, \

@@ -10,7 +10,7 @@ use support::{at_once, eventually, fresh_name, server};
 use tokio::runtime::Builder;
 
 /// Half as long as Redis remembers a release that it is not told to forget.
-const SOON: Duration = Duration::from_secs(5);
+const DELETED_WITHIN: Duration = Duration::from_secs(5);
 
 async fn take_and_release(locks: &Locks) -> LockName {
     let name = fresh_name();
@@ -38,6 +38,10 @@ fn latches_that_an_ended_runtime_left_are_deleted_with_the_next_ones() {
             raw.keys(&first).await.is_empty() && raw.keys(&next).await.is_empty()
         })
         .await;
-        assert!(began.elapsed() < SOON, "they ended by themselves: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < DELETED_WITHIN,
+            "they ended by themselves: {:?}",
+            began.elapsed()
+        );
     });
 }

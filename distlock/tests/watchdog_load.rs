@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 const HELD: usize = 10_000;
-/// Who takes and gives back at a time.
-const HANDS: usize = 100;
+/// The workers that take and release at a time.
+const WORKERS: usize = 100;
 const LEASE: Duration = Duration::from_secs(6);
 const INTERVAL: Duration = Duration::from_secs(2);
 /// How long the locks are watched, in leases.
@@ -108,7 +108,7 @@ async fn there(raw: &RawRedis, names: &[LockName]) -> usize {
 
 async fn take(locks: &Locks, names: &[LockName]) -> Vec<Guard> {
     let mut hands = JoinSet::new();
-    for some in names.chunks(HELD / HANDS) {
+    for some in names.chunks(HELD / WORKERS) {
         let (locks, some) = (locks.clone(), some.to_vec());
         hands.spawn(async move {
             let mut guards = Vec::new();
@@ -125,7 +125,7 @@ async fn take(locks: &Locks, names: &[LockName]) -> Vec<Guard> {
 async fn give_back(guards: Vec<Guard>) {
     let (mut hands, mut guards) = (JoinSet::new(), guards.into_iter());
     loop {
-        let some: Vec<Guard> = guards.by_ref().take(HELD / HANDS).collect();
+        let some: Vec<Guard> = guards.by_ref().take(HELD / WORKERS).collect();
         if some.is_empty() {
             break;
         }

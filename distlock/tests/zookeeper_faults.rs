@@ -115,7 +115,7 @@ async fn a_create_that_is_sent_after_its_caller_was_dropped_leaves_no_node() {
     eventually("it tries to", async || line.connections() > connections).await;
     let refused = locks.lock(&name, &at_once()).await;
     assert_backend(refused.err().as_ref());
-    // What is to be given back waits for the same connection.
+    // The release waits for the same connection.
     locks.flush().await;
     assert_eq!(line.asked(CREATE), asked);
     line.heal();

@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 /// By when a client whose line is silent must know that its session is over. The client itself
 /// waits for 7/5 of the time-out, and up to 2/5 more for an answer. With room for a busy machine.
-const AT_LAST: Duration = Duration::from_secs(8);
+const SESSION_LOST_WITHIN: Duration = Duration::from_secs(8);
 
 async fn line_and_locks(session: Duration) -> (Line, Locks) {
     let line = Line::to(server().addr()).await;
@@ -118,7 +118,8 @@ async fn a_waiter_whose_session_ends_notices_it_and_the_queue_continues() {
         if heals {
             line.heal();
         }
-        let outcome = timeout(AT_LAST, cut_off).await.expect("it is told").expect("no panic");
+        let outcome =
+            timeout(SESSION_LOST_WITHIN, cut_off).await.expect("it is told").expect("no panic");
         let error = outcome.expect_err("it has no node any more").to_string();
         assert!(error.contains("session has ended"), "{error}");
         assert!(!next.is_finished(), "the holder holds it");
@@ -184,7 +185,7 @@ async fn cuts_shorter_than_the_session_lose_no_locks_places_or_events() {
     sleep(SHORT / 8).await;
     assert!(!last.is_finished());
     line.heal();
-    let told = timeout(AT_LAST, last).await.expect("it is told");
+    let told = timeout(SESSION_LOST_WITHIN, last).await.expect("it is told");
     release(told.expect("no panic").expect("the lock")).await;
 }
 
@@ -199,7 +200,7 @@ async fn a_frozen_server_ends_validity_before_it_can_end_the_session() {
     timeout(SHORT, guard.lost()).await.expect("the loss is told");
     let refused = locks.lock(&fresh_name(), &at_once()).await;
     assert!(matches!(refused, Err(LockError::Backend(_))), "{:?}", refused.err());
-    assert!(frozen.elapsed() < AT_LAST, "{:?}", frozen.elapsed());
+    assert!(frozen.elapsed() < SESSION_LOST_WITHIN, "{:?}", frozen.elapsed());
     own.act(|zookeeper| zookeeper.thaw());
     drop(guard);
     eventually("it works again", async || {

@@ -9,7 +9,7 @@ use super::{OrderId, UserId, VoucherId};
 pub struct Order {
     /// Its id.
     pub id: OrderId,
-    /// Who bought.
+    /// The buyer.
     pub user_id: UserId,
     /// What was bought.
     pub voucher_id: VoucherId,
@@ -55,7 +55,7 @@ impl OrderStatus {
         }
     }
 
-    /// Who has cancelled it, in the database and in answers.
+    /// The party that has cancelled it, in the database and in answers.
     pub const fn cancelled_by(self) -> Option<&'static str> {
         match self {
             Self::Unpaid | Self::Paid => None,

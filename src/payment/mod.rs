@@ -71,7 +71,7 @@ pub enum PaymentStatus {
 #[error("the payment provider gave no answer that counts: {0}")]
 pub struct ProviderError(pub String);
 
-/// Who takes the money.
+/// The payment provider.
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// Takes the money for an order. Charged again, it is the same payment.

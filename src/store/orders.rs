@@ -13,7 +13,7 @@ use crate::domain::{IdempotencyKeyHash, Order, OrderId, OrderStatus, UserId, Vou
 pub struct NewOrder {
     /// Its id.
     pub id: OrderId,
-    /// Who buys.
+    /// The buyer.
     pub user: UserId,
     /// What is bought.
     pub voucher: VoucherId,

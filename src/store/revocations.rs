@@ -115,7 +115,7 @@ pub(super) async fn revoke_for_ever(
 }
 
 /// Revokes all tokens of the users who are set aside, also of those whom an earlier run set aside.
-/// Those who are revoked so far keep their rows.
+/// Users that are revoked already keep their rows.
 pub(super) async fn revoke_set_aside(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
     let mut insert = QueryBuilder::<MySql>::new(format!(
         "INSERT INTO token_revocations (user_id, not_before, made_at) \

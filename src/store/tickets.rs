@@ -42,7 +42,7 @@ pub struct AdmittedTicket {
 pub struct DeadLetter {
     /// Its ticket.
     pub ticket: TicketId,
-    /// Who was admitted.
+    /// The admitted user.
     pub user: UserId,
     /// What a unit cost, in cents.
     pub price_cents: u64,

@@ -10,7 +10,7 @@ use crate::domain::{Phone, Role, UserId};
 /// A user who logs in.
 #[derive(Debug)]
 pub struct LoginUser {
-    /// Who it is.
+    /// The user's id.
     pub id: UserId,
     /// What the user may do.
     pub role: Role,

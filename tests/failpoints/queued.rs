@@ -26,7 +26,7 @@ const STANDSTILL: &str = "1*sleep(4500)";
 const ACTIONS: [(&str, &str); 3] =
     [("kill", "return(kill)"), ("panic", "1*panic"), ("stand still", STANDSTILL)];
 const STOCK: u32 = 8;
-/// Who can buy, and who cannot.
+/// The users that can buy, and those that cannot.
 const USERS: std::ops::Range<u64> = 1..5;
 const POISONED: u64 = 5;
 /// Rounds at a time: most of a round is waiting.
@@ -181,7 +181,7 @@ impl Round {
     }
 }
 
-/// Who is a dead letter, and why.
+/// The dead letters, each with its reason.
 async fn letters(place: &Place) -> Vec<(u64, String)> {
     let mut database = MySqlConnection::connect(&place.database_url).await.expect("the database");
     let letters = sqlx::query_as("SELECT user_id, reason FROM dead_letters");

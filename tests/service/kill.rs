@@ -90,9 +90,9 @@ struct Lane {
     next_user: u64,
     /// Those with a key who were told of an order in the last round.
     told_last: Vec<u64>,
-    /// Those who were not answered.
+    /// Users without an answer.
     open: Vec<u64>,
-    /// Who had an order when the last round was over.
+    /// Users with an order at the end of the last round.
     had: HashSet<u64>,
     tally: Tally,
 }

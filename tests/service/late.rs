@@ -1,4 +1,4 @@
-//! Those who come too late are answered from memory: what that costs, and that it is true.
+//! Late purchases are answered from memory: their cost, and that the answers are true.
 
 use std::time::{Duration, Instant};
 

@@ -131,7 +131,7 @@ async fn servers_that_restarted_empty_stay_out_for_the_delay_and_are_then_counte
     service.buy(&voucher, 2).await.expect(201);
     println!("ready after {waited:?}, and after {again:?}");
 
-    // Who would count them at once is not let in.
+    // A replica that would count them at once is not ready.
     let hasty = servers.serve(&["--lock", "redlock", "--lease-ms", "5000"]).await;
     let (ready, reasons) = readiness(&hasty.url).await;
     assert!(!ready && reasons.contains("restart-delay-ms=5000"), "{reasons}");

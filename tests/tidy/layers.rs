@@ -1,4 +1,4 @@
-//! Who may know whom.
+//! The dependencies that packages and layers may have.
 
 use crate::tree::{File, Tree};
 

@@ -15,7 +15,7 @@ use crate::cell::{Cell, Slice, broken, together};
 /// As many as `local` has.
 const SHARDS: usize = 64;
 
-/// Who uses a mutex, and for what it is there, is counted by its `Arc`.
+/// The users of a mutex are counted by its `Arc`.
 type Shard = Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>;
 
 /// A map of mutexes in shards. An unused key is removed: a program that locks by user or by order

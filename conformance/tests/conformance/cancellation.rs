@@ -66,9 +66,9 @@ const MANY: u32 = 1000;
 const SOME: u32 = 10;
 const ENDS: u32 = 3;
 /// A waiter that is not woken is not polled.
-const WHILE: Duration = Duration::from_millis(100);
-/// How long a waiter waits whose acquire is to come to its end though the lock stays held.
-const SHORTLY: Duration = Duration::from_millis(60);
+const QUIET_FOR: Duration = Duration::from_millis(100);
+/// The wait of an acquire that runs to its end though the lock stays held.
+const SHORT_WAIT: Duration = Duration::from_millis(60);
 
 /// When a future is dropped.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +109,7 @@ async fn until<T>(
 
 /// Takes the lock and releases it, up to the cut. Whether it came to an end.
 async fn try_lock(locks: &Locks, name: &LockName, options: &LockOptions, cut: CancelPoint) -> bool {
-    match until(cut, WHILE, locks.lock(name, options)).await {
+    match until(cut, QUIET_FOR, locks.lock(name, options)).await {
         Some(outcome) => {
             let guard = outcome.unwrap_or_else(|error| panic!("{cut:?}: {error}"));
             guard.release().await.expect("a release");
@@ -144,7 +144,7 @@ async fn a_free_lock(arena: &Arena) {
 
 async fn a_busy_lock(arena: &Arena) {
     let (one, other) = Process::two(arena).await;
-    let shortly = arena.options(SHORTLY);
+    let shortly = arena.options(SHORT_WAIT);
     for cut in cuts(MANY) {
         let name = fresh_name();
         let free = arena.options(Duration::ZERO);
@@ -166,7 +166,7 @@ async fn a_busy_lock(arena: &Arena) {
             return;
         }
     }
-    panic!("a wait of {SHORTLY:?} does not end within {MANY} polls");
+    panic!("a wait of {SHORT_WAIT:?} does not end within {MANY} polls");
 }
 
 async fn a_hand_off(arena: &Arena) {
@@ -244,7 +244,7 @@ async fn a_release(arena: &Arena) {
     for cut in cuts(MANY) {
         let name = fresh_name();
         let guard = one.locks.lock(&name, &options).await.expect("it is free");
-        let outcome = until(cut, WHILE, guard.release()).await;
+        let outcome = until(cut, QUIET_FOR, guard.release()).await;
         assert_clean(&one, &other, &name, &format!("a release: {cut:?}")).await;
         if let Some(outcome) = outcome {
             outcome.expect("a release");

@@ -14,9 +14,9 @@ use crate::arena::{
 };
 
 /// How long a hold may last in a check, far from every lease.
-const MOST: Duration = Duration::from_millis(200);
+const MAX_HOLD: Duration = Duration::from_millis(200);
 /// Between two looks of a holder at its lock.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -125,7 +125,7 @@ fn a_holder_that_is_cut_off_does_not_believe(arena: &Arena) {
     let [holder, next] = [Contender::start_as(arena.servers, &way_round), arena.contender()];
     let name = fresh_name();
     let held = holder.insist(&LockRequest::new(&name, SHORT));
-    holder.watch(held.handle, &arena.servers.fresh_path("effects"), LOOK);
+    holder.watch(held.handle, &arena.servers.fresh_path("effects"), POLL_INTERVAL);
     let waiting = next.lock_later(&patiently(&name));
     await_busy(&next, 0);
     for way in &ways {
@@ -181,7 +181,7 @@ fn a_renewed_hold_stays(arena: &Arena) {
 /// The lease is far too long to be what frees it.
 fn a_hold_is_freed(arena: &Arena) {
     let (pair, name) = (arena.pair(), fresh_name());
-    let want = at_once(&name).held_at_most(MOST);
+    let want = at_once(&name).held_at_most(MAX_HOLD);
     let held = pair.holder.lock(&want).expect("the lock is free");
     let then = pair.rival().lock(&patiently(&name)).expect("it comes free");
     let lost = pair.holder.lost(held.handle, LONG);
@@ -199,7 +199,7 @@ fn a_hold_is_freed(arena: &Arena) {
 fn a_hold_is_left(arena: &Arena) {
     let [holder, next] = [arena.contender(), arena.contender()];
     let name = fresh_name();
-    let held = holder.insist(&LockRequest::new(&name, SHORT).held_at_most(MOST));
+    let held = holder.insist(&LockRequest::new(&name, SHORT).held_at_most(MAX_HOLD));
     let lost = holder.lost(held.handle, LONG);
     let then = next.lock(&patiently(&name)).expect("the lease ends");
     let took = between(held.asked_ns, then.acquired_ns);
@@ -211,7 +211,7 @@ fn an_entry_ends(arena: &Arena) {
     let [holder, other] = [arena.contender(), arena.contender()];
     let name = fresh_name();
     let outer = holder.lock(&at_once(&name)).expect("the lock is free");
-    let again = at_once(&name).again_as(&outer.owner).held_at_most(MOST);
+    let again = at_once(&name).again_as(&outer.owner).held_at_most(MAX_HOLD);
     let inner = holder.lock(&again).expect("its owner may enter");
     let lost = holder.lost(inner.handle, LONG);
     assert!(!holder.is_lost(outer.handle));

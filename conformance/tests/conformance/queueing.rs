@@ -1,4 +1,4 @@
-//! Who comes first.
+//! The order of waiters.
 
 use conformance::{Contender, busy_until_queued, fresh_name};
 

@@ -10,7 +10,7 @@ use crate::arena::{
 };
 
 /// Shorter than any pause between two polls for a release without a message.
-const AT_ONCE: Duration = Duration::from_millis(500);
+const PROMPT_WITHIN: Duration = Duration::from_millis(500);
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -40,7 +40,7 @@ fn no_wait_is_no_wait(arena: &Arena) {
         between(before, now_ns())
     });
     // A busy machine may hold up some of them.
-    assert!(refusals.iter().any(|took| *took < AT_ONCE), "{refusals:?}");
+    assert!(refusals.iter().any(|took| *took < PROMPT_WITHIN), "{refusals:?}");
     pair.holder.release(held.handle).expect("a release");
 }
 

@@ -70,7 +70,7 @@ impl Pair {
     }
 }
 
-/// Who had a lock of that kind when its database failed over, and who takes it of the replica.
+/// The holder of a lock of that kind when its database fails over, and the holder at the replica.
 fn failed_over(pair: &Pair, kind: LockKind) -> [(Contender, AcquiredLock); 2] {
     let holder = pair.at(&pair.primary, kind);
     pair.cut_off();

@@ -32,7 +32,7 @@ enum FenceUse {
     AtTheReadAndTheWrite,
 }
 
-/// Who has sold the one unit.
+/// The holders that have sold the one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sales {
     by_the_late_one: bool,

@@ -47,7 +47,7 @@ impl Five {
         Contender::start_as(&self.servers, &setup)
     }
 
-    /// One who cannot reach the last two.
+    /// A contender that cannot reach the last two.
     pub(crate) fn contender_on_the_first_three(&self) -> (Contender, Vec<Proxy>) {
         let mut urls = self.urls();
         let proxies: Vec<Proxy> = (3..5)

@@ -12,7 +12,7 @@ use crate::scene::{
     eventually, release, servers, start, start_by_proxy,
 };
 
-/// One who holds the lock for long after another let it go late.
+/// A holder that keeps the lock for long after a late release of another.
 struct LateRelease {
     contenders: [Contender; 3],
     name: String,

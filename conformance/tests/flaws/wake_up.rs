@@ -12,9 +12,9 @@ use testbed::Command;
 use crate::scene::{LONG, WAIT_TIMEOUT, enter, eventually, release, start, start_by_proxy};
 
 /// The number of times that a fast waiter asks.
-const OFTEN: u64 = 40;
+const FAST_POLLS: u64 = 40;
 /// For so long it may take. A waiter that looks once a second does not come to half of it.
-const AT_MOST: Duration = Duration::from_secs(15);
+const POLLED_WITHIN: Duration = Duration::from_secs(15);
 
 /// For how long the lock is held, and how often one who waits for it asks before it is free.
 struct HoldCondition {
@@ -31,7 +31,7 @@ fn looks(kind: LockKind, look: &str, held_for: &HoldCondition) -> (u64, Duration
     let (began, waits) = (Instant::now(), waiter.lock_later(&want));
     eventually("it has asked", || looks.matched() > 0);
     sleep(held_for.at_least);
-    while looks.matched() < held_for.until_asked && began.elapsed() < AT_MOST {
+    while looks.matched() < held_for.until_asked && began.elapsed() < POLLED_WITHIN {
         sleep(Duration::from_millis(1));
     }
     assert_eq!(release(&holder, &held), Outcome::Released);
@@ -55,7 +55,7 @@ fn a_waiter_without_messages_polls() {
         (LockKind::GetsetTimestamp, "SETNX"),
         (LockKind::Reentrant, "EVALSHA"),
     ] {
-        let held = HoldCondition { at_least: Duration::ZERO, until_asked: OFTEN };
+        let held = HoldCondition { at_least: Duration::ZERO, until_asked: FAST_POLLS };
         let (looks, waited) = looks(kind, look, &held);
         assert!(looks > of_one_who_is_told(waited), "{kind}: {looks} looks in {waited:?}");
     }

@@ -11,7 +11,7 @@ use testbed::{ZooKeeper, ZooKeeperOptions};
 use crate::scene::{assert_kept_out, enter};
 
 /// How far its clock jumps: over the end of any session.
-const AHEAD: Duration = Duration::from_hours(2);
+const CLOCK_JUMP: Duration = Duration::from_hours(2);
 /// Longer than a session lasts without a heartbeat.
 const SESSION_OVER: Duration = Duration::from_secs(3);
 const MINUTES_OF_A_DAY: u64 = 24 * 60;
@@ -29,10 +29,10 @@ fn a_clock_that_jumps_ends_no_session() {
     let held = enter(&holder, &name);
 
     let before = minute_of_day(&zookeeper);
-    let ahead_ms = i64::try_from(AHEAD.as_millis()).expect("two hours");
+    let ahead_ms = i64::try_from(CLOCK_JUMP.as_millis()).expect("two hours");
     zookeeper.jump_clock(ahead_ms).expect("a clock of its own");
     let jumped = (minute_of_day(&zookeeper) + MINUTES_OF_A_DAY - before) % MINUTES_OF_A_DAY;
-    assert!(jumped >= AHEAD.as_secs() / 60, "{jumped}");
+    assert!(jumped >= CLOCK_JUMP.as_secs() / 60, "{jumped}");
 
     sleep(SESSION_OVER);
     assert_kept_out(&other, &name);

@@ -27,8 +27,8 @@ pub(crate) const CHECKS: &[Check] = &[
 ];
 
 /// A waiter of this library looks again after a second, and a busy machine may be late.
-const LOOK: Duration = Duration::from_secs(1);
-const LATE: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const POLLED_WITHIN: Duration = Duration::from_secs(5);
 
 fn fair_spin_and_fenced_locks_of_redisson_keep_the_plain_one_out_and_it_them(scene: &Scene) {
     let ours = &scene.ours.contender;
@@ -67,7 +67,7 @@ fn a_waiter_of_the_plain_lock_polls_where_redisson_sends_no_message(scene: &Scen
         let got = waiting.wait().expect("it is free");
         let took = between(freed_ns, got.acquired_ns);
         println!("{} {kind}: distlock enters after {took:?}", scene.peer.name());
-        assert!(took < LOOK + LATE, "{kind}: {took:?}");
+        assert!(took < POLL_INTERVAL + POLLED_WITHIN, "{kind}: {took:?}");
 
         // Whatever was said before this is heard before it.
         redis_says(&["PUBLISH", &format!("end:{}", want.name), "end"]);

@@ -17,7 +17,7 @@ const HAND_OFFS: usize = 200;
 /// One in a hundred, on a machine that stands still for a moment.
 const LATE_AT_MOST: usize = HAND_OFFS / 100;
 /// Redisson would look again when the lease of 3 s ends, this library after a second.
-const SOON: Duration = Duration::from_millis(500);
+const PROMPT_WITHIN: Duration = Duration::from_millis(500);
 
 fn a_release_wakes_the_waiter_of_the_other_side(scene: &Scene) {
     for (holder, waiter) in scene.both_ways() {
@@ -33,7 +33,7 @@ fn a_release_wakes_the_waiter_of_the_other_side(scene: &Scene) {
             released.wait().expect("it was held");
             waiter.contender.release(got.handle).expect("it is held");
             let took = between(freed_ns, got.acquired_ns);
-            late += usize::from(took >= SOON);
+            late += usize::from(took >= PROMPT_WITHIN);
             assert!(late <= LATE_AT_MOST, "{holder} to {waiter}: the latest took {took:?}");
             took
         });

@@ -24,7 +24,7 @@ use removal::removals;
 const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(20);
 /// After a freeze, or after the end of validity, the news must be there.
-const TOLD_WITHIN: Duration = Duration::from_millis(50);
+const SIGNALLED_WITHIN: Duration = Duration::from_millis(50);
 /// Holders at the same time, the locks of each, and how often. With the next, this makes a hundred
 /// times for each kind, of which the 99th percentile is not the longest.
 const HOLDERS: usize = 9;
@@ -80,11 +80,11 @@ fn told_in_time(kind: LockKind) -> Result<(), Unproven> {
         note("server away", server_away(kind));
     }
     // Not by cause: those who lose their locks at the same time are told at the same time.
-    let spread = judge(&all, TOLD_WITHIN)?;
+    let spread = judge(&all, SIGNALLED_WITHIN)?;
     println!("{:18}of {} count: {spread}", kind.as_str(), all.len());
     if is_renewed && !removals(kind).is_empty() {
         // What is beyond the next renewal.
-        judge(&removed_behind_its_back(kind), TOLD_WITHIN)?;
+        judge(&removed_behind_its_back(kind), SIGNALLED_WITHIN)?;
     }
     Ok(())
 }

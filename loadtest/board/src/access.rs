@@ -16,7 +16,7 @@ use crate::board_error::{BoardError, ErrorCode};
 /// The header of the token; the query's name of it is `token`.
 pub(crate) const TOKEN_HEADER: &str = "x-board-token";
 
-/// Who may use the board.
+/// The clients that may use the board.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     hosts: [String; 2],

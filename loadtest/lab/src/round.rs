@@ -215,7 +215,7 @@ pub async fn run(deployment: &Deployment, cell_plan: &CellPlan) -> Result<CellRe
     Ok(report.with_round(round))
 }
 
-/// Whether all units are to be sold at the end. Some injected bugs have a unit for every user,
+/// Whether all units have to be sold at the end. Some injected bugs have a unit for every user,
 /// because what they show is who buys twice.
 fn wants_more_than_there_is(load: &Load) -> bool {
     u64::try_from(load.users).unwrap_or(u64::MAX) > load.stock

@@ -106,7 +106,7 @@ impl<'a> Sale<'a> {
         Ok(reading.account.stock_left)
     }
 
-    /// A history of what is to be sent.
+    /// The history of the planned requests.
     pub(super) fn record(&self, plan: &Plan) -> Result<HistoryFile> {
         let file = self.deployment.history();
         let demands = self.trial.demands(self.load);

@@ -24,7 +24,7 @@ use crate::deployment::Deployment;
 use crate::faults::FaultAction;
 use crate::sale::Sale;
 
-/// When a request is given up: a replica may be frozen, and the race is to end.
+/// When a request is given up: a replica may be frozen, and the race has to end.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The plan of a cell that a person watches. A lease is as short as in cells with a fault, so that

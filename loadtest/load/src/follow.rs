@@ -240,7 +240,7 @@ impl Follower {
         }));
     }
 
-    /// How the ticket has ended, or that it is given up; `None` if it is to be asked for again.
+    /// How the ticket has ended, or that it is given up; `None` if it has to be asked for again.
     async fn ask(&mut self, admitted: &AdmittedRequest) -> Option<RequestResult> {
         let is_late = admitted.came.elapsed() >= self.plan.ticket_timeout;
         let head = format!("GET /api/tickets/{} HTTP/1.1", admitted.ticket);

@@ -136,7 +136,7 @@ impl LiveFigures {
         self.tally().decided
     }
 
-    /// What there is to show.
+    /// The current figures.
     pub fn glance(&self) -> LiveSnapshot {
         let tally = self.tally();
         let all = tally.all().summary();

@@ -115,7 +115,7 @@ fn figures(glance: &LiveSnapshot, elapsed: Duration, done: f64) -> String {
     }
     let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let rate = glance.total().saturating_mul(1000) / millis;
-    // Who waits for seconds does not ask for tenths of milliseconds.
+    // Latencies of seconds need no tenths of milliseconds.
     let decimals = |ms: f64| usize::from(ms < 100.0);
     let (p50, p99) = (glance.p50_ms, glance.p99_ms);
     let (fine, coarse) = (decimals(p50), decimals(p99));

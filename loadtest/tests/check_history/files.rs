@@ -120,12 +120,12 @@ async fn a_lock_that_was_held_when_its_request_was_not_there_makes_a_history_bad
 }
 
 #[tokio::test]
-async fn a_voucher_that_was_not_read_in_the_end_is_bad() {
+async fn a_voucher_that_was_not_read_at_the_end_is_bad() {
     let scratch = Scratch::new();
     let path = scratch.file("unread.jsonl.zst");
     write(&[Tape { read: false, ..Tape::legal() }], &path).await;
     let why = why_bad(&path).await;
-    assert!(why.contains("was not read in the end"), "{why}");
+    assert!(why.contains("was not read at the end"), "{why}");
 }
 
 #[tokio::test]

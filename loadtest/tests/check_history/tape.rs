@@ -32,7 +32,7 @@ pub(crate) struct Tape {
     pub(crate) rows: Vec<OrderRow>,
     pub(crate) earlier: Vec<u64>,
     pub(crate) effects: Vec<EffectEvent<'static>>,
-    /// Whether the header says that there are to be some.
+    /// Whether the header says that there have to be some.
     pub(crate) fenced: bool,
     /// Other settings of the header.
     pub(crate) settings: Vec<(&'static str, &'static str)>,

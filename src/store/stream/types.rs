@@ -9,7 +9,7 @@ use crate::domain::{IdempotencyKeyHash, TicketId, TicketState, UserId, Window};
 /// What an admission is about.
 #[derive(Debug, Clone, Copy)]
 pub struct AdmissionRequest {
-    /// Who buys.
+    /// The buyer.
     pub user: UserId,
     /// The ticket that is given if it is admitted.
     pub ticket: TicketId,
@@ -65,7 +65,7 @@ pub struct Unreadable {
 pub struct QueuedOrder {
     /// The ticket.
     pub ticket: TicketId,
-    /// Who buys.
+    /// The buyer.
     pub user: UserId,
     /// The epoch in which it was admitted.
     pub epoch: u64,

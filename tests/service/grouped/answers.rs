@@ -90,8 +90,8 @@ async fn an_order_at_a_full_queue_is_refused_at_once_and_another_voucher_has_its
     };
     let (tries, beside) = tokio::join!(crowd, beside);
     assert!(is_bought(&beside), "{}", beside.words());
-    // Four wait, in one of two ways. All who come while ready tasks join one group; or four more
-    // than the two groups, of four at most, that are written at once.
+    // Four wait, in one of two ways. Orders that arrive while ready tasks join are one batch; or
+    // four more than the two groups, of four at most, that are written at once.
     let bought = tries.iter().filter(|one| is_bought(one)).count();
     assert!((4..=12).contains(&bought), "{bought} of 40 bought");
     for one in tries.iter().filter(|one| !is_bought(one)) {

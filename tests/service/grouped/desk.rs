@@ -127,7 +127,7 @@ impl Desk {
         (audit.stock_left, audit.orders - 1)
     }
 
-    /// Who has which order.
+    /// Each user's order.
     pub(crate) async fn orders(&self, voucher: VoucherId) -> HashMap<u64, OrderId> {
         let rows = sqlx::query_as::<_, (u64, u64)>(
             "SELECT user_id, id FROM orders WHERE voucher_id = ? AND user_id <> ?",

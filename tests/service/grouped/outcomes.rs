@@ -23,7 +23,7 @@ async fn any_mix_has_the_outcomes_of_the_single_writer_in_the_order_of_arrival()
     let (single, grouped) =
         (Desk::open(&place, Writer::Single).await, Desk::open(&place, Writer::Grouped).await);
     let mut runner = TestRunner::new(Config { cases: CASES, ..Config::default() });
-    // Who has bought before, who comes together, and what is left for them.
+    // Earlier buyers, orders that arrive together, and the units left for them.
     let mixes = (vec(1..12_u64, 0..4), vec(1..12_u64, 1..30), 0..16_u32);
     let mut seen = HashSet::new();
     for _ in 0..CASES {

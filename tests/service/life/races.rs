@@ -70,7 +70,7 @@ async fn of_payment_cancellation_and_time_out_exactly_one_wins() {
         for (order, user, told) in races.join_all().await {
             let settled = service.look(&order, user).await;
             let status = settled["status"].as_str().expect("a status");
-            // Who is refused for want of a server has not raced.
+            // A request that is refused for want of a server has not raced.
             for (action, words) in told.iter().filter(|(_, words)| !words.starts_with("503 ")) {
                 let expected = match (action.as_str(), status) {
                     ("pay", "paid") | ("cancel", "cancelled") => "200 done",

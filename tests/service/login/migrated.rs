@@ -47,7 +47,7 @@ async fn old_database(rows: &str) -> (Place, MySqlConnection) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_users_with_one_number_the_oldest_keeps_it_and_the_others_are_listed() {
-    // User 9 has a number as it is to be, but user 8 is older.
+    // User 9 has a normalized number, but user 8 is older.
     let rows = "(1, '13900000016'), (2, '+8613900000016'), (3, '008613900000016'), \
          (4, '+13900000016'), (5, '123456'), (6, '+999000000000001'), (7, '+4915112345678'), \
          (8, '013900000018'), (9, '+8613900000018'), (10, '13900000019')";

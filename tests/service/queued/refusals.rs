@@ -1,4 +1,4 @@
-//! Who is not admitted, and tickets that were never given.
+//! Purchases that are not admitted, and tickets that were never given.
 
 use seckill::domain::Role;
 use serde_json::json;

@@ -101,7 +101,7 @@ async fn one_replica_opens_the_sale_and_none_once_it_is_open() {
     assert!(turn(None).await);
     assert!(!turn(None).await, "another consumer has it");
     assert!(table.open(1, 5).await);
-    // Who has seen no sale before it was opened comes too late.
+    // A request that read no sale before it was opened is too late.
     assert!(!turn(None).await && !turn(Some(7)).await);
     assert!(turn(Some(1)).await, "its epoch is of no use");
 }

@@ -1,4 +1,4 @@
-//! Who may do what: other people's orders, admins' routes, fields that no client may set.
+//! Access: orders of other users, admins' routes, fields that no client may set.
 
 use reqwest::Method;
 use reqwest::header::AUTHORIZATION;

@@ -22,7 +22,7 @@ pub(crate) struct Channel {
     live: AtomicBool,
     /// Another server has it now.
     moved: AtomicBool,
-    /// Who had the lock lately:
+    /// Counts of recent hand-offs:
     /// - `passed_on`: how often it was passed on;
     /// - `released_at`: `passed_on` at this process's last release;
     /// - `with_own`: `passed_on` including the message of that release, if this process gets it;

@@ -42,7 +42,7 @@ pub(crate) enum Fault {
 pub(crate) struct Line {
     pub(crate) address: SocketAddr,
     state: Arc<State>,
-    /// Counts up when all connections are to end.
+    /// Counts up when all connections shall end.
     cuts: watch::Sender<u32>,
 }
 

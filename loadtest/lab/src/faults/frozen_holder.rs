@@ -46,7 +46,7 @@ impl ContenderAction {
     fn have(self, wrote: u64, shown: u64) -> bool {
         match self {
             Self::Write => wrote > 0,
-            // Who writes has passed the fence.
+            // A writer has passed the fence.
             Self::ComeToTheFence => wrote + shown > 0,
             Self::Wait => true,
         }

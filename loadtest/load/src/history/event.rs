@@ -244,7 +244,7 @@ pub struct EarlierOrder {
     pub o: u64,
 }
 
-/// Who read the orders and the stock.
+/// The reader of the orders and the stock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -266,7 +266,7 @@ pub struct Account {
     pub left: Option<i64>,
     /// How many lines with this voucher's orders there are.
     pub orders: u64,
-    /// Who read it.
+    /// Its reader.
     pub source: Source,
     /// The tables that were read: what for, and their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -67,7 +67,7 @@ pub struct VoucherHistory {
 }
 
 impl VoucherHistory {
-    /// Units that there were to be sold, those added later included.
+    /// Units on sale, those added later included.
     pub fn offered(&self) -> Option<i64> {
         let added: i64 = self.grants.iter().map(|grant| grant.units).sum();
         self.offer.offered.map(|offered| offered.saturating_add(added))

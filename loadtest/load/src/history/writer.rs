@@ -30,7 +30,7 @@ const ZSTD_LEVEL: i32 = 1;
 
 enum Message {
     Event(Event<'static>),
-    /// What came before is to be in the file.
+    /// Earlier events have to be in the file.
     Flush(oneshot::Sender<()>),
     /// All is recorded.
     Finish(oneshot::Sender<io::Result<Written>>),

@@ -298,7 +298,7 @@ fn the_page_names_missing_counts_the_builds_and_the_command_that_judges_again() 
         page(vec![CellReport { detail, history, ..story().swap_remove(0) }])
     };
     let (whole, partly) = (html(0, None), html(1, Some("kept/a cell.jsonl.zst")));
-    let missing = "One replica was killed or restarted, and counts from the new start on";
+    let missing = "One replica was killed or restarted, and counts from the restart on";
     assert!(partly.contains(missing) && !whole.contains(missing), "{partly}");
     let check = "<code>loadtest check &#x27;kept&#x2f;a cell.jsonl.zst&#x27;</code>";
     assert!(partly.contains(check) && !whole.contains("loadtest check"), "{partly}");

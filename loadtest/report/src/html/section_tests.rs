@@ -73,7 +73,7 @@ fn each_cell_shows_its_flags_and_its_load_and_the_default_load_where_it_had_that
         "<dt>lease</dt><dd>1000 ms</dd>",
         "<dt>wait for the lock</dt><dd>1000 ms, the service&#x27;s own</dd>",
         "<dt>fenced</dt><dd>yes</dd>",
-        "<dt>path</dt><dd>direct</dd>",
+        "<dt>mode</dt><dd>direct</dd>",
         "<dt>users, at most</dt><dd>2500</dd>",
         "<dt>extra work under the lock</dt><dd>10 ms</dd>",
     ] {
