@@ -1,0 +1,10 @@
+//! Tests of the `mysql` kinds on a real database.
+#![cfg(feature = "mysql")]
+
+mod inspection_mysql;
+mod mysql_named;
+mod mysql_row;
+mod mysql_table;
+mod mysql_tokens;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,149 @@
+//! `lua-release` when its server, or the way to it, fails. Each test has a Redis of its own.
+
+use std::time::{Duration, Instant};
+
+use crate::support::proxy::{Accident, Proxy};
+use crate::support::{ANSWER, LONG, Look, at_once, eventually, fresh_name, locks_at, options};
+use distlock::{LockError, LockName, LockOptions, Locks, Release};
+use testbed::{Bed, Redis, RedisOptions};
+
+/// An attempt and its repetition on a new connection, with room for a busy machine.
+const PROMPT_WITHIN: Duration = Duration::from_secs(2);
+
+/// A Redis of one's own. The bed goes last.
+struct OwnServer {
+    redis: Redis,
+    _bed: Bed,
+}
+
+impl OwnServer {
+    fn start() -> Self {
+        tokio::task::block_in_place(|| {
+            let bed = Bed::start().expect("a private bed");
+            let redis = bed.redis(RedisOptions::default()).expect("Redis is installed");
+            Self { redis, _bed: bed }
+        })
+    }
+
+    fn act(&self, act: impl FnOnce(&Redis) -> testbed::Result<()>) {
+        tokio::task::block_in_place(|| act(&self.redis)).expect("the testbed can do that");
+    }
+}
+
+async fn failure(locks: &Locks, name: &LockName, options: &LockOptions) -> LockError {
+    let started = Instant::now();
+    let error = locks.lock(name, options).await.expect_err("it must fail");
+    assert!(started.elapsed() < PROMPT_WITHIN, "{error} after {:?}", started.elapsed());
+    error
+}
+
+fn assert_backend(error: &LockError) {
+    assert!(matches!(error, LockError::Backend(_)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_server_is_an_error_at_once_and_has_lost_its_locks_afterwards() {
+    let (own, name) = (OwnServer::start(), fresh_name());
+    let locks = locks_at(own.redis.url()).await;
+    let before = locks.lock(&name, &at_once()).await.expect("the lock");
+    own.act(|redis| redis.kill());
+    for _ in 0..3 {
+        assert_backend(&failure(&locks, &fresh_name(), &at_once()).await);
+    }
+    assert!(before.release().await.is_err(), "nobody can say whether it was released");
+    own.act(|redis| redis.restart());
+    // The same locks, without being made anew.
+    eventually("the connection is back", async || {
+        locks.lock(&fresh_name(), &at_once()).await.is_ok()
+    })
+    .await;
+    let guard = locks.lock(&name, &at_once()).await.expect("nothing is left of the first hold");
+    assert_eq!(guard.release().await.expect("a release"), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_at_an_emptied_server_reports_that_the_lock_was_not_held() {
+    let (own, name) = (OwnServer::start(), fresh_name());
+    let locks = locks_at(own.redis.url()).await;
+    let guard = locks.lock(&name, &at_once()).await.expect("the lock");
+    own.act(|redis| redis.restart());
+    eventually("the connection is back", async || {
+        locks.lock(&fresh_name(), &at_once()).await.is_ok()
+    })
+    .await;
+    assert_eq!(guard.release().await.expect("a release"), Release::Gone);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_granted_by_a_server_that_woke_up_too_late_is_given_back() {
+    // Whether the server wakes up during the cleanup, or after the cleanup was given up as well;
+    // and whether it knows the script.
+    for (late, seen) in [(false, true), (true, true), (false, false), (true, false)] {
+        let (own, name) = (OwnServer::start(), fresh_name());
+        let (locks, other) = (locks_at(own.redis.url()).await, locks_at(own.redis.url()).await);
+        let look = Look::at(own.redis.url()).await;
+        if seen {
+            let guard = locks.lock(&fresh_name(), &at_once()).await.expect("a lock");
+            guard.release().await.expect("a release");
+        }
+        own.act(|redis| redis.freeze());
+        let started = Instant::now();
+        assert_backend(&failure(&locks, &name, &options(Duration::ZERO, LONG)).await);
+        assert!(started.elapsed() >= ANSWER, "it did not wait: {:?}", started.elapsed());
+        if late {
+            locks.flush().await;
+        }
+        own.act(|redis| redis.thaw());
+        let thawed = Instant::now();
+        locks.flush().await;
+        let what = format!("late: {late}, script seen: {seen}");
+        eventually(&what, async || look.owner(&name).await.is_none()).await;
+        let guard = other.lock(&name, &at_once()).await.expect("the lock is free");
+        println!("{what}: free after {:?}", thawed.elapsed());
+        guard.release().await.expect("a release");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_answer_was_cut_off_is_given_back() {
+    let (own, name) = (OwnServer::start(), fresh_name());
+    let look = Look::at(own.redis.url()).await;
+    let proxy = Proxy::before(&own.redis).await;
+    let (locks, other) = (locks_at(proxy.url()).await, locks_at(own.redis.url()).await);
+    for _ in 0..5 {
+        proxy.plan("SET", Accident::AnswerLost);
+        assert_backend(&failure(&locks, &name, &at_once()).await);
+        proxy.happened().await;
+        locks.flush().await;
+        assert_eq!(look.owner(&name).await, None, "it is still held by nobody");
+        let guard = other.lock(&name, &at_once()).await.expect("the lock is free");
+        guard.release().await.expect("a release");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_request_is_refused_before_any_server_is_asked() {
+    let own = OwnServer::start();
+    let locks = locks_at(own.redis.url()).await;
+    // The server is gone.
+    own.act(|redis| redis.kill());
+    assert_backend(&failure(&locks, &fresh_name(), &at_once()).await);
+    let (day, ms) = (Duration::from_hours(24), Duration::from_millis(1));
+    for (wait, lease, field) in [
+        (Duration::ZERO, Duration::ZERO, "lease"),
+        (Duration::ZERO, ms * 9, "lease"),
+        (Duration::ZERO, day + ms, "lease"),
+        (day + ms, LONG, "wait"),
+        (Duration::MAX, Duration::MAX, "lease"),
+    ] {
+        match failure(&locks, &fresh_name(), &options(wait, lease)).await {
+            LockError::BadRequest { field: named, .. } => assert_eq!(named, field),
+            other => panic!("{wait:?} {lease:?}: {other}"),
+        }
+    }
+    // A name is checked when it is made, without any locks.
+    for bad in [String::new(), "a\r\nDEL b".into(), "\0".into(), "x".repeat(513)] {
+        let refused = LockName::new(bad.as_str()).expect_err(&bad);
+        assert!(matches!(refused, LockError::BadRequest { field: "lock name", .. }), "{refused}");
+    }
+}

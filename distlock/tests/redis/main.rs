@@ -1,0 +1,43 @@
+//! Tests of the Redis kinds and of what is built like them, on real servers.
+
+mod basic_kinds;
+mod command_batcher;
+mod countdown_latch;
+mod countdown_latch_faults;
+mod expirable_semaphore;
+mod expirable_semaphore_faults;
+mod fair;
+mod fenced_reentry;
+mod getset_timestamp;
+mod half_open;
+mod hold_faults;
+mod hold_scripts;
+mod inspection;
+mod limits;
+mod lost_messages;
+mod lua_release;
+mod lua_release_faults;
+mod multi;
+mod multi_again;
+mod odd_states;
+mod owner_scripts;
+mod read_write;
+mod read_write_cancelled;
+mod redisson;
+mod redisson_failover;
+mod redisson_faults;
+mod redisson_replication;
+mod redisson_scripts;
+mod redisson_waiting;
+mod redisson_watchdog;
+mod redlock;
+mod redlock_flush;
+mod reentrant;
+mod semaphore;
+mod semaphore_faults;
+mod semaphore_load;
+mod stale_owner;
+#[path = "../support/mod.rs"]
+mod support;
+mod synchronizer_failover;
+mod synchronizer_scripts;
