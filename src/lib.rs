@@ -7,8 +7,8 @@
 //! 3. `token`, `revocation`: access tokens, and which of them are revoked; `outbox`: login codes.
 //! 4. `readiness`, `fitness`: whether a replica should get requests.
 //! 5. `http`: routes and server.
-//! 6. `lock`: locks from addresses, and the commands about them; `dead_letters`, `database`: other
-//!    commands.
+//! 6. `lock`: locks from addresses, and the commands about them; `dead_letters`, `database`,
+//!    `load_users`: other commands.
 //! 7. `app`: the composition root; `config`, `telemetry`, `failpoint`.
 //!
 //! `main.rs` is the command line.
@@ -21,6 +21,7 @@ pub mod domain;
 pub mod failpoint;
 pub mod fitness;
 pub mod http;
+pub mod load_users;
 pub mod lock;
 pub mod outbox;
 pub mod payment;

@@ -19,7 +19,7 @@ use seckill::domain::{Phone, Role};
 use seckill::store::{RevocationTable, Users};
 use seckill::telemetry;
 use seckill::token::{Identity, Tokens};
-use seckill::{database, dead_letters, lock};
+use seckill::{database, dead_letters, load_users, lock};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The C library's allocator takes a sixth of a purchase's processor time.
@@ -172,9 +172,9 @@ async fn token(config: &Token) -> anyhow::Result<()> {
     let pool = database::connect(address).await?;
     let file = open_private(out).with_context(|| format!("cannot write {}", out.display()))?;
     let role = if config.admin { Role::Admin } else { Role::Buyer };
-    let phones = load_phones(config.users)?;
     let table = Users::new(pool);
-    let users = table.create(&phones, role).await.context("cannot create users")?;
+    let users = load_users::create(&table, config.users, role, || fastrand::u32(..)).await;
+    let users = users.context("cannot create users")?;
     let issued_ms = table.now_ms().await.context("cannot read the database's clock")?;
     // Last: if the users cannot be created, an older file stays as it is.
     file.set_len(0).context("cannot write the tokens")?;
@@ -232,12 +232,6 @@ fn open_private(path: &Path) -> io::Result<File> {
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
-}
-
-/// Reserved phone numbers, different from those of an earlier call.
-fn load_phones(count: u32) -> anyhow::Result<Vec<Phone>> {
-    let series = u64::from(getrandom::u32()?) % 100_000 * 10_000_000;
-    Ok((0..u64::from(count)).map(|number| Phone::reserved(series + number)).collect())
 }
 
 /// Asks `/readyz` over a plain socket, so that a health check costs little.

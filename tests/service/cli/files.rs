@@ -7,9 +7,12 @@ use std::path::Path;
 use std::thread;
 
 use reqwest::Method;
+use seckill::domain::Role;
+use seckill::load_users;
+use seckill::store::{StoreError, Users};
 use seckill::token::Tokens;
 use serde_json::{Value, json};
-use sqlx::{Connection, MySqlConnection};
+use sqlx::{Connection, MySqlConnection, MySqlPool};
 use tempfile::TempDir;
 
 use super::{env, run};
@@ -76,6 +79,22 @@ fn an_older_token_file_is_replaced_whole_and_closed_to_others() {
     let said = make_tokens(&place, "1", &out, &[]).fine();
     assert_eq!(said, format!("1 token written to {}\n", out.display()));
     assert_eq!((read(&out).len(), mode(&out)), (1, 0o600));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_of_a_load_get_a_series_of_phones_that_is_not_in_use() {
+    let place = Place::fresh();
+    run(&["migrate"], &env(&place)[..1]).fine();
+    let users = Users::new(MySqlPool::connect(&place.database_url).await.expect("the database"));
+    let create = async |drawn: &[u32]| {
+        let mut drawn = drawn.iter().copied().cycle();
+        load_users::create(&users, 3, Role::Buyer, || drawn.next().expect("a number")).await
+    };
+    let first = create(&[7]).await.expect("a free series");
+    let second = create(&[7, 100_007, 8]).await.expect("the series 8");
+    assert_eq!(first.iter().chain(&second).collect::<BTreeSet<_>>().len(), 6);
+    let refused = create(&[7, 8]).await.expect_err("both are in use");
+    assert!(matches!(refused, StoreError::Duplicate(_)), "{refused}");
 }
 
 #[test]
