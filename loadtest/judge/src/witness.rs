@@ -2,37 +2,16 @@
 //! its id, and how much of the voucher is left.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use loadtest_load::api;
-use loadtest_load::api::{ApiError, Voucher};
+use loadtest_load::api::{self, ApiError, Voucher};
 use loadtest_load::client::Connection;
 use loadtest_load::history::final_state::OrderRow;
 use loadtest_load::plan::Plan;
+use loadtest_load::retry;
 
 /// Connections that look; enough to keep a deployment busy, few enough not to be shed.
 const MAX_READERS: usize = 16;
-/// Times one look is tried: a deployment that has just been under full load may still refuse one.
-const MAX_TRIES: u32 = 5;
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
-
-/// Tries a call again while the service asks for patience or cannot be reached.
-macro_rules! retry {
-    ($call:expr) => {{
-        let mut tries = 1;
-        loop {
-            match $call.await {
-                Err(error) if tries < MAX_TRIES && error.is_transient() => {
-                    tries += 1;
-                    tokio::time::sleep(RETRY_PAUSE * tries).await;
-                }
-                result => break result,
-            }
-        }
-    }};
-}
-
 /// Ids of the orders that the load's users hold already.
 pub async fn earlier(plan: &Plan, voucher: &str) -> Result<HashSet<u64>, ApiError> {
     let rows = afterwards(plan, voucher, &HashMap::new()).await?;
@@ -60,12 +39,11 @@ pub async fn afterwards(
         let mut connection = Connection::new(plan.target.clone(), plan.timeout);
         let mut rows = Vec::new();
         for user in plan.users.iter().skip(first).step_by(lookers) {
-            let mut listed = retry!(api::orders_of(&mut connection, &user.authorization, voucher))?;
+            let token = &user.authorization;
+            let mut listed = retry!(api::orders_of(&mut connection, token, voucher))?;
             for &id in acknowledged.get(&user.id).map_or(&[][..], Vec::as_slice) {
                 let wanted = (id, voucher);
-                let exists =
-                    retry!(api::order_exists(&mut connection, &user.authorization, wanted))?;
-                if !exists {
+                if !retry!(api::order_exists(&mut connection, token, wanted))? {
                     listed.retain(|listed| listed.id != id);
                 } else if listed.iter().all(|listed| listed.id != id) {
                     listed.push(OrderRow::new(id, user.id));

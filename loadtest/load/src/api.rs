@@ -1,5 +1,7 @@
 //! Calls besides the purchase, with the parts of the service's answers that are needed.
 
+use std::time::Duration;
+
 use http::{HeaderValue, Method};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +16,10 @@ use crate::request;
 const PAGE: usize = 100;
 /// Pages read of one user's orders; a user with more than this is beyond what a load can make.
 const MAX_PAGES: usize = 50;
+/// How often `retry!` makes a call, within 3 s.
+pub const MAX_TRIES: u32 = 5;
+/// The pause of `retry!` after the first try; each further one is longer by as much.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
 /// Why a call did not give what was asked for: a clause without a full stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +57,24 @@ impl ApiError {
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Status { status: 429 | 500.., .. })
     }
+}
+
+/// Makes a call again while the service asks for patience or cannot be reached: a deployment that
+/// starts, or has just been under full load, may refuse one. At most [`MAX_TRIES`] times.
+#[macro_export]
+macro_rules! retry {
+    ($call:expr) => {{
+        let mut tries = 1;
+        loop {
+            match $call.await {
+                Err(error) if tries < $crate::api::MAX_TRIES && error.is_transient() => {
+                    tokio::time::sleep($crate::api::RETRY_PAUSE * tries).await;
+                    tries += 1;
+                }
+                result => break result,
+            }
+        }
+    }};
 }
 
 /// A voucher as the public sees it.

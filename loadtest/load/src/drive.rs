@@ -37,7 +37,7 @@ use crate::request::Purchase;
 use crate::request_result::RequestResult;
 use crate::stats::Figures;
 use crate::trace::TraceError;
-use crate::{api, follow, request_result};
+use crate::{api, follow, request_result, retry};
 
 /// Most arrivals that wait for a connection.
 const MAX_WAITING: usize = 100_000;
@@ -50,7 +50,7 @@ pub async fn connect(plan: &Plan) -> Result<Vec<Connection>> {
     let first = plan.vouchers.first().copied().unwrap_or_default().to_string();
     let opened = (0..plan.connections).map(|_| async {
         let mut connection = Connection::new(plan.target.clone(), plan.timeout);
-        api::voucher(&mut connection, &first).await.map(|_| connection)
+        retry!(api::voucher(&mut connection, &first)).map(|_| connection)
     });
     try_join_all(opened).await.map_err(|error| Error::Setup(error.to_string()))
 }
