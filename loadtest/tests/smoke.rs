@@ -14,6 +14,9 @@ use serde_json::Value;
 /// One run at a time: a cell is a full load.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
+/// Runs in which each cell is valid once.
+const TRIES: usize = 3;
+
 const LOADTEST: &str = env!("CARGO_BIN_EXE_loadtest");
 
 fn seckill() -> PathBuf {
@@ -45,10 +48,25 @@ fn names<'a>(cells: &'a [&Value], member: &str) -> BTreeSet<&'a str> {
 #[test]
 fn the_smoke_run_really_runs_every_lock_and_every_fault_and_all_is_as_predicted() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (output, report) = matrix(&["--smoke"], &folder.path().join("smoke.json"));
-    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    println!("{}", said.join("\n"));
-    if let Some(late) = said[0].lines().find(|line| line.contains("TOO SLOW")) {
+    let [json, state] = ["smoke.json", "state.jsonl"].map(|name| folder.path().join(name));
+    let run = || {
+        let state = state.to_str().expect("UTF-8");
+        let (output, report) = matrix(&["--smoke", "--resume", state], &json);
+        let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        println!("{}", said.join("\n"));
+        let said = said[0].clone().into_owned();
+        (output.status.code(), report, said)
+    };
+    // A cell whose load was not real beside the other tests runs again, and no other cell does.
+    let (mut code, mut report, mut said) = run();
+    for _ in 1..TRIES {
+        let cells = report["cells"].as_array().expect("cells");
+        if cells.iter().all(|cell| cell["valid"] == true) {
+            break;
+        }
+        (code, report, said) = run();
+    }
+    if let Some(late) = said.lines().find(|line| line.contains("TOO SLOW")) {
         // Past what the harness keeps of a test that is green.
         writeln!(std::io::stderr(), "{late}").expect("written");
     }
@@ -66,7 +84,7 @@ fn the_smoke_run_really_runs_every_lock_and_every_fault_and_all_is_as_predicted(
     };
     let struck: Vec<&Value> = ran.iter().filter(seen).copied().collect();
     assert_eq!(names(&struck, "fault"), faults);
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(code, Some(0));
     assert_eq!(report["summary"]["as_predicted"], cells.len());
 }
 

@@ -212,12 +212,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_reads_slowly_keeps_its_stream() {
-        let (mut client, hears) = endless_stream().await;
-        let began = Instant::now();
-        while began.elapsed() < WRITE_TIMEOUT * 4 {
-            assert!(client.read(&mut [0; 2048]).await.unwrap() > 0, "after {:?}", began.elapsed());
-            sleep(WRITE_TIMEOUT / 10).await;
+        for _ in 0..5 {
+            let (mut client, hears) = endless_stream().await;
+            let (began, mut last_read) = (Instant::now(), Instant::now());
+            let mut longest_pause = Duration::ZERO;
+            while began.elapsed() < WRITE_TIMEOUT * 4 {
+                let read = client.read(&mut [0; 2048]).await;
+                longest_pause = longest_pause.max(last_read.elapsed());
+                last_read = Instant::now();
+                if read.is_ok_and(|bytes| bytes > 0) {
+                    sleep(WRITE_TIMEOUT / 10).await;
+                } else {
+                    break;
+                }
+            }
+            // A client that the machine stops for a write timeout does not read slowly.
+            if longest_pause < WRITE_TIMEOUT / 2 {
+                assert!(!*hears.borrow(), "after {:?}", began.elapsed());
+                assert!(began.elapsed() >= WRITE_TIMEOUT * 4, "{:?}", began.elapsed());
+                return;
+            }
         }
-        assert!(!*hears.borrow());
+        panic!("the machine stopped each of five clients");
     }
 }

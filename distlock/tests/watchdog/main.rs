@@ -1,6 +1,6 @@
 //! The watchdog over days of simulated time, against a scripted server.
 //!
-//! `WATCHDOG_DAYS` says how many: 10 if it is not set. Thirty take two processors four minutes.
+//! `WATCHDOG_DAYS` says how many: 10 if it is not set. Thirty take minutes.
 //!
 //! Tokio's time is paused, so a day takes a moment. The server does on demand what no real one
 //! does: it fails before or after it has acted, answers late, and loses locks.
