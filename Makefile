@@ -49,6 +49,7 @@ compare: ready ## Compare locks without faults; report in target/report/
 soak: install-servers kill-rounds ## Run kill rounds, all cells and injected bugs, for hours
 	$(build-release)
 	mkdir -p $(report)
+	WATCHDOG_DAYS=30 cargo test --locked -p distlock --test watchdog
 	target/release/loadtest matrix --full --resume $(report)/soak.jsonl --report-dir $(report) $(ARGS)
 
 # 100 stories take an hour and a half; N=10 COMPARE=0 SMOKE=0 BUG_SEEDS=0 is a short form.
@@ -87,14 +88,14 @@ demo-programs:
 # Formatting, the laws of the tree, clippy on what is built by default, and the tests in `src/`.
 test-quick: fmt-check tidy ## What to run at each change: under three minutes once it has been built
 	cargo clippy --workspace --all-targets --locked -- $(deny)
-	tests/two_at_a_time.sh --workspace --locked --lib --bins $(ARGS)
+	tests/in_parallel.sh --workspace --locked --lib --bins $(ARGS)
 
 # ARGS="-p distlock --lib" takes a part.
 slowest := awk '/^ +Ran / { of = $$2; sub(/.*\//, "", of); sub(/-[0-9a-f]+$$/, "", of) } \
   /^test .* <[0-9.]+s>$$/ { time = $$NF; gsub(/[<>s]/, "", time); print time, of, $$2 }'
 test-times: install-all dev-binaries ## Run the tests and list the slowest thirty of them
 	mkdir -p target
-	status=0; TEST_TIMES=1 tests/two_at_a_time.sh --locked \
+	status=0; TEST_TIMES=1 tests/in_parallel.sh --locked \
 	  $(or $(ARGS),--workspace --lib --bins --tests) >target/test-times.txt || status=$$?; \
 	  $(slowest) target/test-times.txt | sort -rn >target/test-times.sorted; \
 	  sed -n 1,30p target/test-times.sorted; \
@@ -108,7 +109,7 @@ test: install-all fmt-check lint dev-binaries $(tests) ## Everything CI runs
 test-mysql: install-all dev-binaries ## Run the tests on MySQL instead of MariaDB
 	mysqld="$${MYSQLD:-$$(deploy/fetch-mysql.sh)}"; \
 	  TESTBED_DATABASE=mysql MYSQLD="$$mysqld" \
-	  tests/two_at_a_time.sh --workspace --locked --lib --bins --tests $(ARGS)
+	  tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
 
 # Three minutes. Maven fetches Redisson and Curator. ARGS="redisson-4::" runs a part.
 lock-bench := -p conformance --features interop --bench locks --locked
@@ -167,9 +168,8 @@ fmt-check:
 	cargo fmt --all --check
 
 lint: ## Run clippy on everything
-	cargo clippy --workspace --all-targets --locked -- $(deny)
-	cargo clippy --workspace --lib --test failpoints --features $(failpoints) --locked -- $(deny)
-	cargo clippy -p conformance --features interop --test interop --bench locks --locked -- $(deny)
+	cargo clippy --workspace --all-targets --features $(failpoints),conformance/interop --locked \
+	  -- $(deny)
 	@$(MAKE) --no-print-directory features
 
 features: ## Check that the lock library builds with each of its features alone
@@ -201,7 +201,7 @@ dev-binaries:
 	cargo build --workspace --bins --examples --locked
 
 unit: dev-binaries
-	tests/two_at_a_time.sh --workspace --locked --lib --bins --tests $(ARGS)
+	tests/in_parallel.sh --workspace --locked --lib --bins --tests $(ARGS)
 	$(if $(ARGS),,cargo test --workspace --locked --doc)
 
 # The programs that were built for it are replaced at the end.

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 #
-# Runs the programs of the tests, two at a time. Most of what they do is wait for servers and
+# Runs the programs of the tests, several at a time. Most of what they do is wait for servers and
 # leases, and one after the other leaves the processors idle.
 #
-#   two_at_a_time.sh ARGS    has `cargo test ARGS` build them, and runs each where cargo would
+#   in_parallel.sh ARGS    has `cargo test ARGS` build them, and runs each where cargo would
 #
-# Programs that run whole fleets fill the machine alone, and measure what it does: they come last,
-# one at a time.
+# AT_ONCE programs run at a time: 3 if it is not set. Those that take minutes begin first. The
+# tests of the service and the cells of the laboratory fill the machine: they come last, one of
+# each at a time.
 #
 # What a program prints comes when it has ended, whole. Exit code 0 only if all ended with 0. With
 # TEST_TIMES=1 each test's line ends with its duration, as in `ok <1.234s>`.
 set -eu -o pipefail
 
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
-alone='/deps/(board|smoke|service)-[0-9a-f]+ '
+long='/deps/(plants|conformance|validity|fairness|flaws)-[0-9a-f]+ '
+service='/deps/service-[0-9a-f]+ ' laboratory='/deps/(board|smoke)-[0-9a-f]+ '
 case "${1-}" in
   # Cargo calls this instead of running a program, in the folder of the program's package.
   --note)
@@ -43,7 +45,15 @@ export PROGRAMS
 PROGRAMS=$(mktemp) && trap 'rm -f "$PROGRAMS"' EXIT
 cargo --config "target.'cfg(all())'.runner=['$self', '--note']" test "$@"
 [ -s "$PROGRAMS" ] || { echo "cargo named no program of tests" >&2; exit 1; }
+of() {
+  grep -z "$@" "$PROGRAMS" || true
+}
+run() {
+  xargs -0 -r -n 1 -P "$1" "$self" --run
+}
 code=0
-{ grep -zvE "$alone" "$PROGRAMS" || true; } | xargs -0 -r -n 1 -P 2 "$self" --run || code=$?
-{ grep -zE "$alone" "$PROGRAMS" || true; } | xargs -0 -r -n 1 -P 1 "$self" --run || code=$?
+{ of -E "$long"; of -vE "$long|$service|$laboratory"; } | run "${AT_ONCE:-3}" || code=$?
+of -E "$laboratory" | run 1 & background=$!
+of -E "$service" | run 1 || code=$?
+wait "$background" || code=$?
 exit "$code"
