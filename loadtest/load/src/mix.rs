@@ -1,5 +1,5 @@
-//! The user and the voucher of each request: drawn from the seed, one arrival after the other, so
-//! that the same seed gives the same requests and nothing grows with their number.
+//! The user and the voucher of each request. They are drawn from the seed, one arrival after the
+//! other, so that the same seed gives the same requests and nothing grows with their number.
 //!
 //! Users, vouchers and arrivals have random streams of their own. The properties of one request
 //! (its idempotency key, whether and when its client hangs up) are drawn from the seed and the
