@@ -118,6 +118,7 @@ mod options;
 mod owner;
 mod ownership;
 mod process_quantum;
+mod read_side;
 #[cfg(feature = "redis")]
 mod redis;
 mod registry;

@@ -84,6 +84,12 @@ pub trait Locker: Any + Send + Sync {
     /// Mechanisms that do not say otherwise leave nothing there.
     async fn flush(&self) {}
 
+    /// The mechanism by which many share a lock that this one takes alone; `None` for mechanisms
+    /// without one.
+    fn read_side(&self) -> Option<Arc<dyn Locker>> {
+        None
+    }
+
     /// What reads its locks from outside; `None` for mechanisms without a server.
     fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
         None

@@ -169,7 +169,7 @@ pub struct Laboratory {
           value_parser = clap::value_parser!(u32).range(0..=60_000))]
     pub work_ms: u32,
     /// `inside`: take the lock inside the transaction and release it before the commit, a common
-    /// mistake.
+    /// mistake. `nested`: take it once more within. `read-first`: read the stock under it before.
     #[arg(long, env = "LOCK_ORDER", value_enum, default_value = "outside")]
     pub lock_order: LockOrder,
     /// What a purchase does when its lock is lost: `stop`, or `ignore` as naive code does.
@@ -204,7 +204,7 @@ impl Serve {
         let used = [
             (lab.guards == Guards::Off, "--guards off"),
             (lab.work_ms > 0, "--work-ms"),
-            (lab.lock_order == LockOrder::Inside, "--lock-order inside"),
+            (lab.lock_order != LockOrder::Outside, lab.lock_order.flag()),
             (lab.on_lost == OnLost::Ignore, "--on-lost ignore"),
             (lab.fenced, "--fenced"),
             (lab.inject_bug.is_some(), "--inject-bug"),
@@ -296,8 +296,9 @@ impl Serve {
         }
         if guarantees(kind).hold == HoldKind::Transaction {
             let because = format!("the lock {kind} ends with the order's transaction");
-            if lab.lock_order == LockOrder::Inside {
-                return Err(format!("--lock-order inside makes no sense: {because}"));
+            if lab.lock_order != LockOrder::Outside {
+                let flag = lab.lock_order.flag();
+                return Err(format!("{flag} makes no sense: {because}"));
             }
             if lab.inject_bug == Some(InjectedBug::ReleaseBeforeCommit) {
                 return Err(format!("--inject-bug release-before-commit cannot be: {because}"));
@@ -344,8 +345,11 @@ impl Serve {
         // Replicas of the previous version compare this text, which has the former name of a kind.
         let kind = self.lock.former_name().unwrap_or(self.lock.as_str());
         let mut settings = format!("lock={kind} scope={scope} guards={guards} writer={writer}");
-        if self.laboratory.lock_order == LockOrder::Inside {
-            settings.push_str(" order=inside");
+        match self.laboratory.lock_order {
+            LockOrder::Outside => {}
+            LockOrder::Inside => settings.push_str(" order=inside"),
+            LockOrder::Nested => settings.push_str(" order=nested"),
+            LockOrder::ReadFirst => settings.push_str(" order=read-first"),
         }
         if self.laboratory.fenced {
             settings.push_str(" fenced=yes");

@@ -33,6 +33,23 @@ pub enum LockOrder {
     Outside,
     /// Inside the transaction; released before its commit, the classic mistake.
     Inside,
+    /// Around the transaction, and once more within, by the same owner.
+    Nested,
+    /// Around the transaction, after a read of the stock under the lock; shared if the lock has a
+    /// read side. The extra work of --work-ms is done in that read only.
+    ReadFirst,
+}
+
+impl LockOrder {
+    /// The flag that chooses it.
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Self::Outside => "--lock-order outside",
+            Self::Inside => "--lock-order inside",
+            Self::Nested => "--lock-order nested",
+            Self::ReadFirst => "--lock-order read-first",
+        }
+    }
 }
 
 /// What writes the orders.

@@ -36,6 +36,8 @@ pub(super) struct CriticalSection {
     pub(super) pool: sqlx::MySqlPool,
     ids: OrderIds,
     locks: Locks,
+    /// The read side of the locks, if they have one (laboratory).
+    pub(super) read_locks: Option<Locks>,
     pub(super) lock_kind: LockKind,
     pub(super) lock_server: &'static str,
     /// Whether the lock is a transaction, in which the order is written.
@@ -55,6 +57,7 @@ impl CriticalSection {
             batch_writer,
             pool,
             ids,
+            read_locks: locks.read_side(),
             locks,
             lock_kind,
             lock_server,
@@ -72,8 +75,8 @@ impl CriticalSection {
     pub(super) async fn run(&self, attempt: &Arc<PurchaseAttempt>) -> (Outcome, Option<Guard>) {
         reach(failpoint::ADMITTED);
         let mut guard = None;
-        if self.config.lock_order == LockOrder::Outside && !self.lock_is_transaction {
-            guard = match self.lock(attempt).await {
+        if self.config.lock_order != LockOrder::Inside && !self.lock_is_transaction {
+            guard = match self.enter(attempt).await {
                 Ok(guard) => Some(guard),
                 Err(refusal) => return (Outcome::Refused(refusal), None),
             };

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use distlock::{Guard, HoldKind};
 use tokio::time::sleep;
 
-use super::{InjectedBug, LockHoldTimes, SaleConfig};
+use super::{InjectedBug, LockHoldTimes, LockOrder, SaleConfig};
 use crate::failpoint::{self, reach};
 
 /// Settings of the hooks.
 pub(super) struct LabHooks {
     injected_bug: Option<InjectedBug>,
     work: Duration,
+    /// The same in the section of the order.
+    section_work: Duration,
     /// Whether the lock has hold times: not if it holds nothing, nor if it ends amid COMMIT.
     records_holds: bool,
 }
@@ -25,6 +27,10 @@ impl LabHooks {
         Self {
             injected_bug: config.injected_bug,
             work: config.work,
+            section_work: match config.lock_order {
+                LockOrder::ReadFirst => Duration::ZERO,
+                _ => config.work,
+            },
             records_holds: !matches!(hold, HoldKind::Nothing | HoldKind::Transaction),
         }
     }
@@ -45,14 +51,24 @@ impl LabHooks {
     /// The order is inserted, and its unit is not taken yet.
     pub(super) async fn on_order_inserted(&self) {
         reach(failpoint::ORDER_INSERTED);
-        self.simulate_work().await;
+        self.simulate_section_work().await;
     }
 
-    /// Extra time inside the critical section. Even a sleep of zero may take a millisecond.
+    /// Extra time under the lock.
     pub(super) async fn simulate_work(&self) {
-        if !self.work.is_zero() {
-            sleep(self.work).await;
-        }
+        pause(self.work).await;
+    }
+
+    /// Extra time inside the section of the order.
+    pub(super) async fn simulate_section_work(&self) {
+        pause(self.section_work).await;
+    }
+}
+
+/// Even a sleep of zero may take a millisecond.
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
     }
 }
 

@@ -21,6 +21,7 @@ mod housekeeping;
 mod in_flight_requests;
 mod injected_bug;
 mod lab_hooks;
+mod lock_entry;
 mod naive;
 mod order_settlement;
 mod outcome;

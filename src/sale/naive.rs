@@ -27,7 +27,7 @@ pub(super) async fn write(
     if stock <= 0 {
         return Err(Refusal::SoldOut.into());
     }
-    section.hooks.simulate_work().await;
+    section.hooks.simulate_section_work().await;
     ensure_held(lost_signal)?;
     orders.insert(tx, new_order).await?;
     reach(failpoint::ORDER_INSERTED);

@@ -178,6 +178,11 @@ impl Locker for WriteLock {
         self.server.fresh_owner()
     }
 
+    fn read_side(&self) -> Option<Arc<dyn Locker>> {
+        let scripts = HoldScripts::new(&self.server, &READ_SCRIPTS);
+        Some(Arc::new(ReadLock { server: self.server.clone(), scripts }))
+    }
+
     fn inspector(&self) -> Option<Arc<dyn LockInspector>> {
         Some(RedisInspector::of_holds(
             LockKind::ReadWrite,

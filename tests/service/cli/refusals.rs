@@ -54,13 +54,15 @@ fn switches_for_development_are_refused_on_an_address_that_others_reach() {
 #[test]
 fn switches_that_break_things_are_refused_outside_of_the_laboratory() {
     let place = nowhere();
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["--guards", "off"], "--guards off"),
         (&["--failpoints", "sale-committed=panic"], "--failpoints"),
         (&["--work-ms", "1"], "--work-ms"),
         (&["--on-lost", "ignore"], "--on-lost ignore"),
         (&["--fenced"], "--fenced"),
         (&["--lock-order", "inside"], "--lock-order inside"),
+        (&["--lock-order", "nested"], "--lock-order nested"),
+        (&["--lock-order", "read-first"], "--lock-order read-first"),
         (&["--inject-bug", "lying-audit"], "--inject-bug"),
         (&["--inject-bug", "release-before-commit"], "--inject-bug"),
         (&["--inject-bug", "no-stock-condition"], "--inject-bug"),
