@@ -25,7 +25,7 @@ export RUST_TEST_THREADS ?= 4
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare soak demo-soak inject-bugs plants kill-rounds up ready demo-programs \
+.PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds up ready demo-programs \
   test \
   test-quick test-times test-mysql interop interop-short peers fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql \
@@ -44,6 +44,10 @@ demo: ready ## Show what each lock is worth on a private cluster; report in targ
 compare: ready ## Compare locks without faults; report in target/report/
 	mkdir -p $(report)
 	target/demo/loadtest compare --report-dir $(report) $(ARGS)
+
+learn: ready ## Break each lock of the classic tutorial and see its repair; report in target/report/
+	mkdir -p $(report)
+	target/demo/loadtest learn --all --report-dir $(report) $(ARGS)
 
 # Finished cells are remembered: an interrupted soak continues where it was.
 soak: install-servers kill-rounds ## Run kill rounds, all cells and injected bugs, for hours

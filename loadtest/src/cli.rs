@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod injected_bugs;
+mod learn;
 mod matrix;
 mod output;
 mod run;
@@ -89,6 +90,13 @@ enum Command {
     /// something is found.
     #[command(alias = "plants")]
     InjectBugs(injected_bugs::InjectBugsArgs),
+    /// See each lock of the classic tutorial break, and its repair withstand
+    ///
+    /// Lists the ladder of lessons, from no lock to fencing tokens. For one rung it starts private
+    /// servers, says what will happen, and runs a sale under the lock and a fault. The judge names
+    /// the requests that prove the breach. Then the repaired lock runs under the same fault. A rung
+    /// that does not break fails as one whose repair does.
+    Learn(learn::LearnArgs),
     /// Measure the service beside the database's own bare transaction, and hold it to its bars
     ///
     /// Every round measures everything on private servers, in slices in turn, each service in a
@@ -260,6 +268,7 @@ async fn carry_out(command: Command) -> Result<bool> {
         Command::Check(args) => check::check(args).await,
         Command::Matrix(args) => matrix::run(args).await,
         Command::InjectBugs(args) => injected_bugs::run(args).await,
+        Command::Learn(args) => Box::pin(learn::run(args)).await,
         Command::Bench(args) => bench::run(args).await,
         Command::Up(args) => up::run(args).await,
     }

@@ -9,9 +9,10 @@ use crate::prose::{is_han, without_code};
 use crate::tree::{File, Tree};
 
 /// English pages, and folders of them, beside their Chinese counterparts.
-const PAIRS: [(&str, &str); 3] = [
+const PAIRS: [(&str, &str); 4] = [
     ("README.md", "README.zh.md"),
     ("docs/choose-a-lock.md", "docs/zh/choose-a-lock.md"),
+    ("docs/learn.md", "docs/zh/learn.md"),
     ("docs/locks/", "docs/zh/locks/"),
 ];
 /// Where only counterparts of English pages may be.

@@ -28,6 +28,14 @@ pub const STOCK_WRITE: [&str; 2] = ["UPDATE", "SET stock = ?"];
 /// How a fenced holder begins, for faults that wait for one: it shows its token.
 pub const FENCE_WRITE: &str = "INSERT INTO lock_fence";
 
+/// How an order is inserted, for faults that wait for it: the beginning, and a part.
+pub const ORDER_INSERT: [&str; 2] = ["INSERT INTO", "orders (id, user_id, voucher_id,"];
+
+/// How the statements begin by which a lock in the database is kept alive, for faults that wait for
+/// one: the heartbeat of `mysql-named`, and the renewal of `mysql-table`.
+pub const LOCK_RENEWALS: [&str; 2] =
+    ["SELECT COALESCE(IS_USED_LOCK(", "UPDATE lock_holders SET expires_at = GREATEST(expires_at"];
+
 /// The tables of one mode: orders, stock, grants; with the statements that read them.
 struct SaleTables {
     tables: [&'static str; 3],

@@ -58,7 +58,7 @@ pub fn reasons(figures: &Figures, stock: u64, orders: u64, replicas: u16) -> Vec
         figures.in_flight_mean >= MIN_IN_FLIGHT,
         format!("{:.1} requests in flight are fewer than {MIN_IN_FLIGHT}", figures.in_flight_mean),
     );
-    demand(orders >= stock, format!("only {orders} of {stock} units were sold"));
+    demand(orders >= stock, unsold(orders, stock));
     reasons.extend(of_replicas(replicas, |name| share_of(figures, name)));
     reasons.extend(of_unknown(figures.unknown_share(), MAX_UNKNOWN_SHARE));
     reasons
@@ -90,10 +90,23 @@ pub fn of_long_work(figures: &Figures, stock: u64, orders: u64, replicas: u16) -
             figures.in_flight_peak
         ),
     );
-    demand(orders >= stock, format!("only {orders} of {stock} units were sold"));
+    demand(orders >= stock, unsold(orders, stock));
     reasons.extend(of_replicas(replicas, |name| share_of(figures, name)));
     reasons.extend(of_unknown(figures.unknown_share(), MAX_UNKNOWN_SHARE));
     reasons
+}
+
+/// Why a load is invalid that left units.
+fn unsold(orders: u64, stock: u64) -> String {
+    format!("only {orders} of {stock} units{UNSOLD}")
+}
+
+/// How that reason ends.
+const UNSOLD: &str = " were sold";
+
+/// Whether that is the reason why a load is invalid.
+pub fn is_unsold(reason: &str) -> bool {
+    reason.ends_with(UNSOLD)
 }
 
 /// The further demands where holders should lose their locks and stop.

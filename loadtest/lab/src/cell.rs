@@ -114,6 +114,9 @@ pub struct CellReport {
     pub took_s: f64,
     /// The file of its history, if that was kept.
     pub history: Option<String>,
+    /// The side of a rung of the ladder that it is, such as `set-nx` or `set-nx-repaired`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rung: Option<String>,
 }
 
 impl CellReport {
@@ -121,6 +124,17 @@ impl CellReport {
     pub fn trial(&self) -> CellSpec {
         let Self { place, scenario, fault, .. } = *self;
         CellSpec { place, scenario, fault }
+    }
+
+    /// The cell's name in links.
+    pub fn id(&self) -> String {
+        self.rung.clone().unwrap_or_else(|| self.trial().id())
+    }
+
+    /// The cell's name in words.
+    pub fn title(&self) -> String {
+        let trial = self.trial();
+        self.rung.as_ref().map_or_else(|| trial.to_string(), |rung| format!("{rung}: {trial}"))
     }
 
     /// Whether the cell is a real load and came out as predicted.
@@ -167,6 +181,7 @@ impl CellReport {
             tries: 1,
             took_s: 0.0,
             history: None,
+            rung: None,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::injection_results::{Attempt, BugResults, InjectionResults};
 use crate::lock::Lock;
 use crate::predict::Scenario;
 use crate::results::{CellSelection, RunResults};
-use crate::round::{FaultRecord, Round};
+use crate::round::{FaultRecord, PurchasesDuringFault, Round};
 
 /// Figures of a load that is valid with up to three replicas.
 pub fn figures() -> Figures {
@@ -119,6 +119,7 @@ pub fn frozen(scenario: Scenario, oversold: u64) -> CellReport {
         back_after_ms: Some(230),
         failed_requests: 2,
         served_after: 6,
+        during: PurchasesDuringFault::default(),
     };
     CellReport { seed: 9, tries: 3, ..report.with_round(round) }
 }
@@ -170,6 +171,7 @@ pub fn matrix() -> RunResults {
         seed: 7,
         preset: None,
         sample: None,
+        command: None,
     };
     RunResults { selection: Some(selection), ..comparison_of(matrix_cells()) }
 }

@@ -7,7 +7,8 @@
 //!   watches ([`watched_sale`]);
 //! - runs of cells ([`runner`], [`matrix_axes`], [`matrix`], [`presets`], [`compare`]);
 //! - bugs that it must catch ([`injected_bugs`], [`injection_run`]), and histories that stay
-//!   ([`histories`]).
+//!   ([`histories`]);
+//! - the lessons of a tutorial, each as two cells ([`ladder`]).
 //!
 //! It returns results ([`results`], [`injection_results`]) and draws none. While it runs, it tells
 //! an observer of each cell that ends.
@@ -28,6 +29,7 @@ pub mod histories;
 pub mod injected_bugs;
 pub mod injection_results;
 pub mod injection_run;
+pub mod ladder;
 mod load_rate;
 pub mod lock;
 pub mod matrix;
@@ -40,6 +42,7 @@ pub mod requirements;
 pub mod results;
 mod resume_state;
 pub mod round;
+mod round_counts;
 mod round_history;
 pub mod runner;
 mod sale;

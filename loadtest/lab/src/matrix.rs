@@ -120,6 +120,7 @@ impl Matrix {
                 seed: self.seed,
                 preset: self.preset,
                 sample: self.sample,
+                command: None,
             }),
             injected_bugs,
             load: self.load.clone(),

@@ -69,6 +69,8 @@ pub struct CellSelection {
     pub preset: Option<Preset>,
     /// How many of its cells were drawn, if not all.
     pub sample: Option<usize>,
+    /// The command that chose the cells, if it is not `loadtest matrix`.
+    pub command: Option<String>,
 }
 
 /// What a run reports while it runs.

@@ -21,11 +21,8 @@ use loadtest_judge::validity;
 use loadtest_judge::verdict::Rule;
 use loadtest_load::arrival::Arrival;
 use loadtest_load::client::Target;
-use loadtest_load::history::History;
-use loadtest_load::history::record::has_failed;
 use loadtest_load::live::LiveFigures;
 use loadtest_load::mix::Mix;
-use loadtest_load::outcome::Outcome;
 use loadtest_load::plan::Plan;
 use loadtest_load::progress::Progress;
 use loadtest_load::stall_monitor::StallMonitor;
@@ -46,8 +43,8 @@ use crate::faults::{
     replica_name,
 };
 use crate::load_rate::{LoadRate, MIN_LOAD_AFTER_FAULT, SAMPLE_INTERVAL, Samples};
-use crate::oversell_moment::DoubleSale;
 use crate::predict::{Family, Scenario as C};
+pub use crate::round_counts::PurchasesDuringFault;
 use crate::round_history::RoundHistory;
 use crate::sale::Sale;
 use crate::sell_out::SOLD_OUT_WITHIN;
@@ -62,6 +59,10 @@ const SERVE_TIMEOUT: Duration = Duration::from_secs(5);
 const PURCHASE_END_TIMEOUT: Duration = Duration::from_secs(40);
 /// Longer than any main load.
 const MAX_LOAD_DURATION: Duration = Duration::from_mins(5);
+/// Why a round is invalid after which no purchase was made.
+const NO_PURCHASE_AFTER: &str = "nothing was bought after the fault";
+/// How the reason ends that it had too few requests in all.
+const TOO_FEW_REQUESTS: &str = "requests are fewer than 200";
 /// Users who are there to hang up, and to be new after the fault.
 const ABORTING_CLIENTS: usize = 25;
 const NEW_BUYERS: usize = 200;
@@ -96,6 +97,9 @@ pub struct Round {
     pub failed_requests: u64,
     /// New buyers, and those who asked again, whom replicas served afterwards.
     pub served_after: u64,
+    /// Purchases that were made while the fault lasted.
+    #[serde(default)]
+    pub during: PurchasesDuringFault,
 }
 
 /// One fault of a round.
@@ -131,18 +135,23 @@ impl Round {
                 reasons.push(reason);
             }
         };
-        demand(all >= MIN_REQUESTS, format!("{all} requests are fewer than {MIN_REQUESTS}"));
+        demand(all >= MIN_REQUESTS, format!("{all} {TOO_FEW_REQUESTS}"));
         demand(
             before >= MIN_REQUESTS_BEFORE,
             format!("{before} requests before the fault are fewer than {MIN_REQUESTS_BEFORE}"),
         );
         demand(self.in_flight > 0, "nothing was in flight when the fault hit".to_owned());
-        demand(self.ok_after > 0, "nothing was bought after the fault".to_owned());
+        demand(self.ok_after > 0, NO_PURCHASE_AFTER.to_owned());
         let has_witness =
             !self.faults.is_empty() && self.faults.iter().all(|fault| !fault.witness.is_empty());
         demand(has_witness, "the fault has no witness".to_owned());
         reasons
     }
+}
+
+/// Whether that reason only says that nothing came after the fault.
+pub(super) fn is_cut_short(why_invalid: &str) -> bool {
+    why_invalid == NO_PURCHASE_AFTER || why_invalid.ends_with(TOO_FEW_REQUESTS)
 }
 
 /// Runs a round to its verdict.
@@ -295,6 +304,7 @@ impl FaultRound<'_> {
             back_after_ms,
             failed_requests: 0,
             served_after: 0,
+            during: PurchasesDuringFault::default(),
         };
         Ok((figures?, round))
     }
@@ -365,29 +375,6 @@ impl FaultRound<'_> {
                 Err(error) if is_last => return Err(error),
                 Ok(_) | Err(_) => sleep(SAMPLE_INTERVAL).await,
             }
-        }
-    }
-}
-
-impl Round {
-    /// The frozen holder's purchase and the next one's.
-    fn double_sale(&self, history: &History) -> Option<DoubleSale> {
-        let victim = self.schedule.victim_name();
-        let went_on_ns = self.faults.first()?.end_ns;
-        DoubleSale::of(&history.records, &history.names, (&victim, went_on_ns))
-    }
-
-    /// What is counted once all requests are known.
-    fn count(&mut self, history: &History) {
-        let (begin_ns, end_ns) =
-            self.faults.first().map_or((0, 0), |fault| (fault.begin_ns, fault.end_ns));
-        for record in &history.records {
-            let phase =
-                usize::from(record.start_ns >= begin_ns) + usize::from(record.start_ns >= end_ns);
-            self.requests[phase] += 1;
-            let is_after = record.end_ns >= end_ns;
-            self.ok_after += u64::from(is_after && record.outcome == Outcome::Bought);
-            self.failed_requests += u64::from(has_failed(record, &history.names));
         }
     }
 }

@@ -20,6 +20,7 @@ fn round() -> Round {
         back_after_ms: None,
         failed_requests: 0,
         served_after: 2,
+        during: PurchasesDuringFault::default(),
     }
 }
 

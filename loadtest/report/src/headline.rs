@@ -73,7 +73,7 @@ pub(super) fn of_cells(cells: &[CellReport]) -> Option<(String, Doubt, &CellRepo
         }
         Doubt::Measurement => "The measurement is in doubt, not the product: this was no real load",
     };
-    Some((format!("Red: {}{why}{others}. {because}.", first.trial()), doubt, first))
+    Some((format!("Red: {}{why}{others}. {because}.", first.title()), doubt, first))
 }
 
 /// What a red cell casts doubt on. A replica that dies, a broken rule and a broken promise speak

@@ -12,6 +12,7 @@ pub mod csv;
 pub mod headline;
 pub mod html;
 pub mod injected_bugs;
+pub mod learn;
 pub mod matrix;
 pub mod progress;
 pub mod repeat;
@@ -138,7 +139,7 @@ fn wrong(cells: &[CellReport]) -> Vec<String> {
     let why = |cell: &CellReport| {
         let history = cell.history.as_ref().map(|path| format!(" (history: {path})"));
         let (why, history) = (problems(cell).join("; "), history.unwrap_or_default());
-        format!("✗ {}: {why}{history}", cell.trial())
+        format!("✗ {}: {why}{history}", cell.title())
     };
     cells.iter().filter(|cell| !cell.ok()).map(why).collect()
 }

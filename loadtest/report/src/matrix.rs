@@ -31,12 +31,16 @@ pub struct Selection {
     pub preset: Option<Preset>,
     /// How many of its cells were drawn, if not all.
     pub sample: Option<usize>,
+    /// The command that chose the cells, if it is not `loadtest matrix`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 impl Selection {
     pub(super) fn of(chosen: CellSelection, cells: &[CellReport]) -> Self {
-        let CellSelection { not_generated, resumed, seed, preset, sample } = chosen;
-        Self { summary: summary(cells), not_generated, resumed, seed, preset, sample }
+        let CellSelection { not_generated, resumed, seed, preset, sample, command } = chosen;
+        let summary = summary(cells);
+        Self { summary, not_generated, resumed, seed, preset, sample, command }
     }
 }
 
@@ -56,7 +60,7 @@ pub fn line(cell: &CellReport) -> String {
     let tries = if cell.tries > 1 { format!(", {} tries", cell.tries) } else { String::new() };
     let (verdict, _) = verdict(cell);
     let mut lines =
-        vec![format!("{:<62} {verdict:<12} {:>5.1} s{tries}", cell.trial(), cell.took_s)];
+        vec![format!("{:<62} {verdict:<12} {:>5.1} s{tries}", cell.title(), cell.took_s)];
     if let Some(round) = &cell.round {
         let back = format!("throughput back {}", round.back());
         let seen: Vec<&str> = round.faults.iter().map(|fault| fault.witness.as_str()).collect();
@@ -72,7 +76,7 @@ pub fn summary(cells: &[CellReport]) -> Summary {
     for cell in cells.iter().filter(|cell| cell.valid && !cell.observed.holds()) {
         let because = if cell.as_predicted { cell.because.clone() } else { "unknown".to_owned() };
         let words = cell.observed.words();
-        unsafe_because.entry(because).or_default().push(format!("{}: {words}", cell.trial()));
+        unsafe_because.entry(because).or_default().push(format!("{}: {words}", cell.title()));
     }
     let as_predicted = cells.iter().filter(|cell| cell.ok()).count();
     Summary { cells: cells.len(), as_predicted, unsafe_because }

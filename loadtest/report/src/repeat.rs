@@ -7,6 +7,7 @@ use loadtest_lab::cell_spec::CellSpec;
 use loadtest_lab::faults::FaultKind;
 use loadtest_lab::injected_bugs::BUG_CASES;
 use loadtest_lab::injection_results::InjectionResults;
+use loadtest_lab::ladder::REPAIRED;
 use loadtest_lab::lock::Lock;
 use loadtest_lab::predict::Scenario;
 use loadtest_lab::presets::Preset;
@@ -17,6 +18,10 @@ use crate::Report;
 /// The command that runs all cells again.
 pub fn run(report: &Report) -> String {
     let trials: Vec<CellSpec> = report.cells.iter().map(CellReport::trial).collect();
+    let chosen_by = report.selection.as_ref().and_then(|chosen| chosen.command.clone());
+    if let Some(command_line) = chosen_by {
+        return command(&command_line, report.chosen.clone());
+    }
     let whole = match &report.selection {
         None => comparison(&trials, &report.load),
         Some(selection) => {
@@ -60,6 +65,11 @@ fn injection(
 
 /// The command that runs this cell again, with the seed with which it came out so.
 pub fn one(report: &Report, cell: &CellReport) -> String {
+    if let Some(rung) = &cell.rung {
+        let slug = rung.strip_suffix(REPAIRED).unwrap_or(rung);
+        let learn = format!("loadtest learn {slug} --seed {}", cell.seed);
+        return command(&learn, report.chosen.clone());
+    }
     let one = match report.selection {
         None => comparison(&[cell.trial()], &report.load),
         Some(_) => matrix(&[cell.trial()], (report.load.mode, cell.seed)),

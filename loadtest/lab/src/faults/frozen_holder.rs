@@ -11,24 +11,20 @@
 //! Where a fence keeps the next holder from reading, that holder shows its token and waits. Where
 //! the lock does not lapse there is no next holder: the COMMIT arrives after a bounded time.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use loadtest_judge::audit::{FENCE_WRITE, STOCK_WRITE};
+use loadtest_judge::audit::FENCE_WRITE;
 use loadtest_measure::error::Result;
-use testbed::{Action, Command, Rule, Times};
-use tokio::time::{Instant, sleep};
+use testbed::{Command, Rule};
 
+use super::held_commit::{HeldCommit, stock_write};
 use super::replicas::{state_of, victim};
-use super::{FaultContext, Link, POLL_INTERVAL, unseen, until, witness};
+use super::{FaultContext, Link, witness};
 use crate::cluster::blocking;
 
 /// Longest time for another replica to take the lock and write: three leases of a second, and less
 /// than the database's wait for a row.
 const NEXT_WRITE_TIMEOUT: Duration = Duration::from_millis(3200);
-/// Between the write of another and the COMMIT: that write waits for the row.
-const PAUSE_BEFORE_COMMIT: Duration = Duration::from_millis(30);
 
 /// What others do while a holder stands still past its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,19 +57,7 @@ pub async fn freeze_the_holder(
 ) -> Result<String> {
     let (deployment, schedule) = (context.deployment, context.schedule);
     let replica = victim(context)?;
-    let Some(proxy) = deployment.proxies(schedule.victim, Link::Database).first() else {
-        return Err(unseen("there is no way on which a COMMIT could be held".to_owned()));
-    };
-    // Of the commits on this way, that of an order is the one after a write of the stock.
-    let has_written = Arc::new(AtomicBool::new(false));
-    let (seen, due) = (has_written.clone(), has_written);
-    let _written = proxy.watch(stock_write().when(move |_| {
-        seen.store(true, Ordering::SeqCst);
-        true
-    }));
-    let commit = Command::commit().when(move |_| due.swap(false, Ordering::SeqCst));
-    let held = proxy.arm(commit, Action::HoldRequest, Times::Next(1));
-    until("a COMMIT is held", || held.fired() > 0).await?;
+    let held = HeldCommit::of_order(context).await?;
     let frozen = replica.clone();
     blocking(move || frozen.freeze()).await?;
     let others = (0..deployment.replicas().len()).filter(|other| *other != schedule.victim);
@@ -85,19 +69,12 @@ pub async fn freeze_the_holder(
     let (writes, tokens) = (watched(stock_write), watched(|| Command::sql(FENCE_WRITE)));
     let seen = |rules: &[Rule]| rules.iter().map(Rule::matched).sum::<u64>();
     let wrote = || seen(&writes);
-    let began = Instant::now();
-    while wrote() == 0 && began.elapsed() < NEXT_WRITE_TIMEOUT {
-        sleep(POLL_INTERVAL).await;
-    }
-    sleep(PAUSE_BEFORE_COMMIT).await;
-    let (state, meanwhile, lasted) = (state_of(replica.pid()), wrote(), began.elapsed());
+    held.until_another_wrote(wrote, NEXT_WRITE_TIMEOUT).await;
+    let (state, meanwhile, lasted) = (state_of(replica.pid()), wrote(), held.elapsed());
     let shown = seen(&tokens);
     // The COMMIT arrives and is answered while the replica still stands, so that no time-out of
     // its own comes first.
-    let before = proxy.counts().bytes_to_client;
-    held.release();
-    let answered =
-        until("the COMMIT is answered", || proxy.counts().bytes_to_client > before).await;
+    let answered = held.arrive().await;
     blocking(move || replica.thaw()).await?;
     answered?;
     let others = match (meanwhile, shown) {
@@ -113,12 +90,6 @@ pub async fn freeze_the_holder(
         lasted.as_millis()
     );
     witness(state == 'T' && expected.have(meanwhile, shown), text)
-}
-
-/// The unguarded sale writes back the stock that it has read.
-pub(super) fn stock_write() -> Command {
-    let [start, part] = STOCK_WRITE;
-    Command::sql(start).containing(part)
 }
 
 #[cfg(test)]

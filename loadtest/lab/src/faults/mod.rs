@@ -6,11 +6,15 @@
 //! which replica is hit, how long the fault lasts, and which variant it is.
 
 mod action;
+mod at_commit;
 mod clients;
 mod database;
 mod failover;
 mod failpoint;
 mod frozen_holder;
+mod held_commit;
+mod kill_after_set;
+mod late_holder;
 mod network;
 pub mod pairs;
 mod redis;

@@ -73,7 +73,9 @@ impl FaultKind {
     pub fn kills(self, schedule: &Schedule) -> bool {
         match self {
             Self::KillReplica | Self::RollingRestart | Self::Failpoint => true,
-            Self::Targeted(targeted) => targeted == TargetedFault::KillAtWork,
+            Self::Targeted(targeted) => {
+                matches!(targeted, TargetedFault::KillAtWork | TargetedFault::KillAfterSet)
+            }
             Self::TwoAtOnce => schedule
                 .pair
                 .iter()

@@ -9,9 +9,12 @@ use testbed::{Action, Command, Direction, MessageDrop, Proxy, Rule, Times};
 use tokio::time::{Instant, sleep};
 
 use super::failover::{fail_over, follow_the_successor};
-use super::frozen_holder::stock_write;
+use super::held_commit::stock_write;
 use super::replicas::{freeze, kill};
-use super::{FaultContext, FaultRequirements, Link, POLL_INTERVAL, stock, until, witness};
+use super::{
+    FaultContext, FaultRequirements, Link, POLL_INTERVAL, at_commit, kill_after_set, late_holder,
+    stock, until, witness,
+};
 use crate::cluster::blocking;
 
 /// Longer than the lease in such cells (600 ms): what was held back arrives when another has the
@@ -64,6 +67,17 @@ pub enum TargetedFault {
     FailOverAndFollow,
     /// Stock is added after every replica has seen that nothing is left.
     AddStock,
+    /// A replica is killed between the command that took the lock and its next one.
+    KillAfterSet,
+    /// A replica stands still past its lease with the lock, and gives it back amid the successor's
+    /// COMMIT.
+    StandStillPastLease,
+    /// The last command of a release arrives past the lease, amid the successor's COMMIT.
+    ReleasePastLease,
+    /// Redis forgets the lock while its holder's COMMIT is on the way.
+    FlushAtCommit,
+    /// The connection that keeps the lock alive is cut while its holder's COMMIT is on the way.
+    CutAtCommit,
 }
 
 impl TargetedFault {
@@ -79,6 +93,11 @@ impl TargetedFault {
             Self::KillAtWork => "kill-at-work",
             Self::FailOverAndFollow => "redis-failover-and-follow",
             Self::AddStock => "add-stock",
+            Self::KillAfterSet => "kill-after-set",
+            Self::StandStillPastLease => "stand-still-past-lease",
+            Self::ReleasePastLease => "release-past-lease",
+            Self::FlushAtCommit => "redis-flush-at-commit",
+            Self::CutAtCommit => "cut-at-commit",
         }
     }
 
@@ -97,6 +116,20 @@ impl TargetedFault {
                  of its own then"
             }
             Self::AddStock => "stock is added after every replica has seen that nothing is left",
+            Self::StandStillPastLease => {
+                "a replica stands still past its lease while it holds the lock, then gives it back"
+            }
+            Self::ReleasePastLease => {
+                "the last command of a release arrives when the lease has ended"
+            }
+            Self::KillAfterSet => {
+                "a replica is killed between the command that took the lock and its next one"
+            }
+            Self::FlushAtCommit => "Redis forgets the lock while its holder's COMMIT is on the way",
+            Self::CutAtCommit => {
+                "the connection that keeps the lock alive is cut while its holder's COMMIT is on \
+                 the way"
+            }
         }
     }
 
@@ -106,9 +139,17 @@ impl TargetedFault {
             Self::LateRelease | Self::DropMessages | Self::SlowGrants => {
                 FaultRequirements::link(Link::Redis)
             }
-            Self::CommitsNeverArrive | Self::LateCommit | Self::FreezeAtWork | Self::KillAtWork => {
-                FaultRequirements::link(Link::Database)
+            Self::CommitsNeverArrive
+            | Self::LateCommit
+            | Self::FreezeAtWork
+            | Self::KillAtWork
+            | Self::StandStillPastLease
+            | Self::CutAtCommit => FaultRequirements::link(Link::Database),
+            Self::ReleasePastLease => {
+                FaultRequirements::link(Link::Redis).and(FaultRequirements::link(Link::Database))
             }
+            Self::KillAfterSet => own_redis.and(FaultRequirements::link(Link::Redis)),
+            Self::FlushAtCommit => own_redis.and(FaultRequirements::link(Link::Database)),
             Self::ForceUnlock => own_redis,
             Self::AddStock => FaultRequirements::default(),
             Self::FailOverAndFollow => FaultRequirements { follower: true, ..own_redis }
@@ -132,6 +173,11 @@ impl TargetedFault {
                 Ok(format!("{seen}; {}", follow_the_successor(context).await?))
             }
             Self::AddStock => stock::add(context).await,
+            Self::KillAfterSet => kill_after_set::kill(context).await,
+            Self::StandStillPastLease => late_holder::stand_still(context).await,
+            Self::ReleasePastLease => late_holder::release_late(context).await,
+            Self::FlushAtCommit => at_commit::flush(context).await,
+            Self::CutAtCommit => at_commit::cut(context).await,
         }
     }
 }

@@ -175,8 +175,8 @@ impl Section {
         let detail = cell.detail.as_ref().filter(|_| !brief);
         let figures = cell.load.as_ref().filter(|_| !brief);
         Self {
-            id: cell.trial().id(),
-            name: cell.trial().to_string(),
+            id: cell.id(),
+            name: cell.title(),
             kind,
             mark: kind.mark(),
             words: match kind {

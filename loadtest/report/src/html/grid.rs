@@ -220,7 +220,8 @@ fn scenarios(cells: &[CellReport]) -> Vec<ScenarioGroup> {
             |one| one.name == what,
             || ScenarioRow { name: what, does, squares: Vec::new() },
         );
-        let label = Some(format!("{} × {}", place.lock.name(), place.replicas));
+        let label = format!("{} × {}", place.lock.name(), place.replicas);
+        let label = Some(cell.rung.clone().unwrap_or(label));
         row.squares.push(Square { label, ..Square::of(cell) });
     }
     groups
@@ -265,11 +266,11 @@ impl Square {
         };
         let ran = cell.load.is_some();
         Self {
-            id: cell.trial().id(),
+            id: cell.id(),
             kind,
             mark: kind.mark(),
             words,
-            name: cell.trial().to_string(),
+            name: cell.title(),
             label: None,
             rate: ran.then(|| rate(cell.orders_per_s)),
             p99: ran.then(|| milliseconds(cell.p99_ms)),

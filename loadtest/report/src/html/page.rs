@@ -240,7 +240,7 @@ fn plot(cell: &CellReport) -> Option<(String, Plot)> {
         faults: cell.round.iter().flat_map(|round| round.faults.clone()).collect(),
         closing_ns: cell.round.as_ref().map(|round| round.closing_ns),
     };
-    Some((cell.trial().id(), plot))
+    Some((cell.id(), plot))
 }
 
 fn changes(changes: &Changes) -> ChangesView {

@@ -1,0 +1,103 @@
+//! The COMMIT of an order, held on its way to the database: its holder has checked its lock for the
+//! last time. Whatever costs it the lock now comes too late to stop it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use loadtest_judge::audit::STOCK_WRITE;
+use loadtest_measure::error::Result;
+use testbed::{Action, Command, Proxy, Rule, Times};
+use tokio::time::{Instant, sleep};
+
+use super::{FaultContext, Link, POLL_INTERVAL, unseen, until};
+
+/// Between the write of another and the COMMIT: that write waits for the row.
+const PAUSE_BEFORE_COMMIT: Duration = Duration::from_millis(30);
+
+/// A COMMIT of the victim that has not arrived.
+pub(super) struct HeldCommit<'a> {
+    proxy: &'a Proxy,
+    rule: Rule,
+    /// A write that is watched belongs to no other purchase if it is the COMMIT's own.
+    _written: Rule,
+    began: Instant,
+}
+
+impl<'a> HeldCommit<'a> {
+    /// Holds the next COMMIT of an order of the victim.
+    pub(super) async fn of_order(context: &FaultContext<'a>) -> Result<Self> {
+        Self::of_replica(context, context.schedule.victim).await
+    }
+
+    /// Holds the next COMMIT of an order of that replica. Of the commits on its way, that of an
+    /// order is the one after a write of the stock.
+    pub(super) async fn of_replica(context: &FaultContext<'a>, replica: usize) -> Result<Self> {
+        let proxies = context.deployment.proxies(replica, Link::Database);
+        let Some(proxy) = proxies.first() else {
+            return Err(unseen("there is no way on which a COMMIT could be held".to_owned()));
+        };
+        let has_written = Arc::new(AtomicBool::new(false));
+        let (seen, due) = (has_written.clone(), has_written);
+        let written = proxy.watch(stock_write().when(move |_| {
+            seen.store(true, Ordering::SeqCst);
+            true
+        }));
+        let commit = Command::commit().when(move |_| due.swap(false, Ordering::SeqCst));
+        let rule = proxy.arm(commit, Action::HoldRequest, Times::Next(1));
+        until("a COMMIT is held", || rule.fired() > 0).await?;
+        Ok(Self { proxy, rule, _written: written, began: Instant::now() })
+    }
+
+    /// Waits until another purchase has written, or for that time at most.
+    pub(super) async fn until_another_wrote(&self, wrote: impl Fn() -> u64, at_most: Duration) {
+        while wrote() == 0 && self.began.elapsed() < at_most {
+            sleep(POLL_INTERVAL).await;
+        }
+        sleep(PAUSE_BEFORE_COMMIT).await;
+    }
+
+    /// How long it has been held.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Lets it arrive when one of these writes was sent, or after that time. What others did
+    /// meanwhile, in words.
+    pub(super) async fn arrive_after_another(
+        self,
+        writes: &[Rule],
+        at_most: Duration,
+    ) -> Result<String> {
+        let wrote = || writes.iter().map(Rule::matched).sum::<u64>();
+        self.until_another_wrote(wrote, at_most).await;
+        let (meanwhile, ms) = (wrote(), self.elapsed().as_millis());
+        self.arrive().await?;
+        let others = match meanwhile {
+            0 => "no other purchase wrote".to_owned(),
+            1 => "another purchase wrote".to_owned(),
+            more => format!("{more} other purchases wrote"),
+        };
+        Ok(format!("a COMMIT was on the way for {ms} ms, and {others} meanwhile"))
+    }
+
+    /// Lets it arrive, and waits for its answer.
+    pub(super) async fn arrive(self) -> Result<()> {
+        let before = self.proxy.counts().bytes_to_client;
+        self.rule.release();
+        until("the COMMIT is answered", || self.proxy.counts().bytes_to_client > before).await
+    }
+}
+
+/// Counts the writes of all purchases from now on.
+pub(super) fn watch_writes(context: &FaultContext<'_>) -> Vec<Rule> {
+    let replicas = 0..context.deployment.replicas().len();
+    let proxies = replicas.flat_map(|one| context.deployment.proxies(one, Link::Database));
+    proxies.map(|proxy| proxy.watch(stock_write())).collect()
+}
+
+/// The unguarded sale writes back the stock that it has read.
+pub(super) fn stock_write() -> Command {
+    let [start, part] = STOCK_WRITE;
+    Command::sql(start).containing(part)
+}

@@ -1,0 +1,73 @@
+//! A holder whose lease has ended gives back what it takes for its lock. By then the lock is its
+//! successor's, whose COMMIT is on the way: if that lock is freed, a third purchase enters, reads
+//! the old stock and writes.
+
+use std::time::Duration;
+
+use loadtest_judge::audit::ORDER_INSERT;
+use loadtest_measure::error::Result;
+use testbed::{Action, Command, Proxy, Rule, Times};
+use tokio::time::{Instant, sleep};
+
+use super::held_commit::{HeldCommit, watch_writes};
+use super::replicas::{stands_still, victim};
+use super::{FaultContext, Link, until};
+use crate::cluster::blocking;
+
+/// Longest time for a third purchase to take the lock and write; waiters poll every 16 ms. Far
+/// shorter than the successor's lease: that must not end meanwhile.
+const THIRD_WRITE_TIMEOUT: Duration = Duration::from_millis(400);
+/// Longer than the lease in such cells (800 ms), and less than a second, after which the replica
+/// gives up a connection that is silent.
+const HOLD_PAST_LEASE: Duration = Duration::from_millis(850);
+
+/// The victim stands still past its lease before it writes; then it looks, stops and gives back its
+/// lock. Witness: its state in /proc, and what others wrote.
+pub(super) async fn stand_still(context: &FaultContext<'_>) -> Result<String> {
+    let replica = victim(context)?;
+    let [start, part] = ORDER_INSERT;
+    let rules = arm(context, Link::Database, || vec![Command::sql(start).containing(part)]);
+    until("an order is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
+    let frozen = replica.clone();
+    blocking(move || frozen.freeze()).await?;
+    let name = context.schedule.victim_name();
+    let seen = stands_still(&name, replica.pid(), context.schedule.lasts()).await;
+    let successor = HeldCommit::of_replica(context, successor_of(context)).await;
+    let writes = watch_writes(context);
+    blocking(move || replica.thaw()).await?;
+    rules.iter().for_each(Rule::release);
+    let (seen, successor) = (seen?, successor?);
+    let others = successor.arrive_after_another(&writes, THIRD_WRITE_TIMEOUT).await?;
+    Ok(format!("{seen}, with the lock; when it went on, {others}"))
+}
+
+/// The last command of a release arrives when the lease has ended. Witness: when it arrived, and
+/// what others wrote.
+pub(super) async fn release_late(context: &FaultContext<'_>) -> Result<String> {
+    // Whichever of them the lock releases with.
+    let commands = || ["DEL", "EVALSHA"].map(Command::redis).into();
+    let rules = arm(context, Link::Redis, commands);
+    until("a release is held", || rules.iter().any(|rule| rule.fired() > 0)).await?;
+    let began = Instant::now();
+    rules.iter().for_each(Rule::disarm);
+    sleep(HOLD_PAST_LEASE).await;
+    let successor = HeldCommit::of_replica(context, successor_of(context)).await;
+    let writes = watch_writes(context);
+    let late = began.elapsed();
+    rules.iter().for_each(Rule::release);
+    let others = successor?.arrive_after_another(&writes, THIRD_WRITE_TIMEOUT).await?;
+    Ok(format!("a release arrived after {} ms; {others}", late.as_millis()))
+}
+
+/// Holds the next one of these commands on each way of the victim.
+fn arm(context: &FaultContext<'_>, link: Link, commands: impl Fn() -> Vec<Command>) -> Vec<Rule> {
+    let proxies = context.deployment.proxies(context.schedule.victim, link);
+    let hold = |proxy: &Proxy, command| proxy.arm(command, Action::HoldRequest, Times::Next(1));
+    let each = proxies.iter();
+    each.flat_map(|proxy| commands().into_iter().map(|command| hold(proxy, command))).collect()
+}
+
+/// A replica other than the victim.
+fn successor_of(context: &FaultContext<'_>) -> usize {
+    (context.schedule.victim + 1) % context.deployment.replicas().len()
+}
