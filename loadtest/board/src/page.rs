@@ -4,6 +4,8 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum as _;
+use loadtest_lab::cell_axes::CellAxes;
+use loadtest_lab::ladder::RUNGS;
 use loadtest_lab::lock::Lock;
 
 use crate::event_log::LogSlice;
@@ -53,10 +55,38 @@ fn fill(nonce: &str, policy: &str, saved: &str) -> String {
         .replace("{{policy}}", policy)
         .replace("{{nonce}}", nonce)
         .replace("{{locks}}", &locks)
+        .replace("{{rungs}}", &rungs())
         .replace("{{style}}", STYLE)
         .replace("{{strings}}", STRINGS.trim())
         .replace("{{script}}", &SCRIPT.join("\n"))
         .replace("{{saved}}", saved)
+}
+
+/// The rungs of the ladder, each with its command and, if the board can show it, a link to its
+/// race.
+fn rungs() -> String {
+    let mut items = String::new();
+    for rung in RUNGS {
+        let (slug, command) = (rung.slug, rung.command());
+        let name = rung.board_lanes().map_or_else(
+            || format!("<b>{slug}</b>"),
+            |lanes| format!("<a href=\"{}\">{slug}</a>", address(&lanes)),
+        );
+        // Writing to a string cannot fail.
+        let _ = write!(
+            items,
+            "<li>{name} <span data-t=\"rung_{slug}\"></span> <code>{command}</code></li>"
+        );
+    }
+    items
+}
+
+/// The part of the page's address that starts a race of these cells.
+fn address(lanes: &[CellAxes; 2]) -> String {
+    let [left, right] = lanes.map(|CellAxes { lock, scope, guards, replicas }| {
+        format!("{},{},{},{replicas}", lock.name(), scope.name(), guards.name())
+    });
+    format!("#seed=1&amp;users=300&amp;stock=100&amp;left={left}&amp;right={right}")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::board_error::ErrorCode;
 use crate::event_log::{EventLog, LogPosition, MAX_BYTES, Priority, RESERVE_BYTES};
+use crate::setup::RaceSetup;
 
 /// What issue of a saved race may have at most, in bytes.
 const MAX_SAVED_BYTES: usize = 1_500_000;
@@ -67,9 +68,37 @@ fn every_text_that_the_page_names_is_in_the_table() {
     let whys = whys.map(|why| format!("why_{why}"));
     let bets = ["holds", "oversells", "duplicates"].map(|outcome| format!("bet_{outcome}"));
     let phases = ["begin", "witness", "healed", "failed"].map(|phase| format!("phase_{phase}"));
+    let rungs = RUNGS.iter().map(|rung| format!("rung_{}", rung.slug)).collect::<Vec<_>>();
     let all = [&rules[..], &faults, &states, &errors, &replicas, &more, &whys, &bets, &phases];
-    for key in &all.concat() {
+    for key in all.concat().iter().chain(&rungs) {
         assert!(known.contains(key), "{key}");
+    }
+}
+
+#[test]
+fn the_ladder_has_every_rung_with_its_command_and_links_to_races_that_the_board_accepts() {
+    let page = live("n1");
+    for rung in RUNGS {
+        assert!(page.contains(&format!("<code>{}</code>", rung.command())), "{}", rung.slug);
+    }
+    let links = named(&page, "<a href=\"#seed=", '"');
+    assert!(links.len() >= 4, "{links:?}");
+    for link in links {
+        let mut setup = serde_json::Map::new();
+        for (name, value) in
+            link.replace("&amp;", "&").split('&').filter_map(|one| one.split_once('='))
+        {
+            let parts: Vec<&str> = value.split(',').collect();
+            let value = match parts[..] {
+                [lock, scope, guards, replicas] => json!({
+                    "lock": lock, "scope": scope, "guards": guards,
+                    "replicas": replicas.parse::<u64>().expect("a number"),
+                }),
+                _ => json!(value.parse::<u64>().expect("a number")),
+            };
+            setup.insert(name.to_owned(), value);
+        }
+        assert!(RaceSetup::parse(&Value::Object(setup)).is_ok(), "{link}");
     }
 }
 
