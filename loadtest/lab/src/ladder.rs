@@ -22,6 +22,9 @@ use crate::cell_spec::CellSpec;
 use crate::faults::Schedule;
 use crate::predict::{Case, Prediction, prediction};
 
+/// The flag of a sale that checks fencing tokens.
+const FENCED: &str = "--fenced";
+
 /// How the name of a rung's repaired side ends.
 pub const REPAIRED: &str = "-repaired";
 
@@ -154,12 +157,12 @@ impl RungCell {
     /// The lock in words, with its bug if it has one.
     pub fn lock(&self) -> String {
         let name = self.trial.place.lock.name();
-        let extra = self.flags.iter().find(|(flag, _)| *flag == "--lock-replication");
-        match (self.bug, self.trial.is_fenced(), extra) {
-            (Some(bug), ..) => format!("{name} ({})", bug.name()),
-            (None, true, _) => format!("{name}, fenced"),
-            (None, false, Some((_, count))) => format!("{name}, {count} replica confirms"),
-            _ => name.to_owned(),
+        let is_fenced =
+            self.trial.is_fenced() || self.flags.iter().any(|(flag, _)| *flag == FENCED);
+        match self.bug {
+            Some(bug) => format!("{name} ({})", bug.name()),
+            None if is_fenced => format!("{name}, fenced"),
+            None => name.to_owned(),
         }
     }
 

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use loadtest_judge::audit::LOCK_RENEWALS;
 use loadtest_measure::error::Result;
-use testbed::{Action, Command, Rule, Times};
+use testbed::{Action, Command, Proxy, Rule, Times};
 
-use super::held_commit::{HeldCommit, watch_writes};
+use super::held_commit::{HeldCommit, OtherPurchases};
 use super::{FaultContext, Link, redis, unseen, until, witness};
 use crate::cluster::blocking;
 
 /// Longest time for another purchase to take the lock and write: waiters look again after a second.
 /// Shorter than what is left of a lease in such cells.
 const NEXT_WRITE_TIMEOUT: Duration = Duration::from_millis(2500);
+
 /// All keys of the lock's Redis are removed meanwhile. Witness: that locks were among them, and
 /// what others wrote.
 pub(super) async fn flush(context: &FaultContext<'_>) -> Result<String> {
@@ -23,27 +24,56 @@ pub(super) async fn flush(context: &FaultContext<'_>) -> Result<String> {
     let deployment = context.deployment;
     let (redis, number) = (deployment.redis().clone(), deployment.redis_database());
     let lock = context.lock;
-    let writes = watch_writes(context);
+    let next = OtherPurchases::watch(context);
     let (keys, locks) = blocking(move || redis::flush_once(&redis, number, lock)).await?;
-    let others = held.arrive_after_another(&writes, NEXT_WRITE_TIMEOUT).await?;
+    let others = held.arrive_after(&next, NEXT_WRITE_TIMEOUT).await?;
     let text = format!("FLUSHALL removed {keys} keys, {locks} of them locks; {others}");
     witness(locks > 0, text)
 }
 
-/// The connection is cut by which the victim keeps its lock. Witness: how often that happened, and
-/// what others wrote.
+/// The connection is cut by which the victim keeps its lock. Witness: that it was, and what others
+/// wrote.
 pub(super) async fn cut(context: &FaultContext<'_>) -> Result<String> {
+    let (fired, others, _) = cut_renewals(context, Times::Next(1)).await?;
+    witness(fired > 0, format!("{fired} connection that kept the lock alive was cut; {others}"))
+}
+
+/// No renewal of the victim arrives until its lease has ended. Witness: how many were lost, and
+/// that another purchase got the lock.
+pub(super) async fn lose_renewals(context: &FaultContext<'_>) -> Result<String> {
+    let (fired, others, got_lock) = cut_renewals(context, Times::Always).await?;
+    witness(fired > 0 && got_lock, format!("{fired} renewals never arrived; {others}"))
+}
+
+/// The victim cannot reach `ZooKeeper` until its session has expired. Witness: connections that
+/// were cut, and that another purchase got the lock.
+pub(super) async fn expire_session(context: &FaultContext<'_>) -> Result<String> {
+    let held = HeldCommit::of_order(context).await?;
+    let proxies = context.deployment.proxies(context.schedule.victim, Link::Zookeeper);
+    let cut = || proxies.iter().map(|proxy| proxy.counts().cut).sum::<u64>();
+    let (before, next) = (cut(), OtherPurchases::watch(context));
+    proxies.iter().for_each(Proxy::start_outage);
+    let others = held.arrive_after(&next, NEXT_WRITE_TIMEOUT).await;
+    proxies.iter().for_each(Proxy::heal);
+    let (cut, others) = (cut() - before, others?);
+    let text = format!("{cut} connections to ZooKeeper were cut; {others}");
+    witness(cut > 0 && next.got_lock(), text)
+}
+
+/// Cuts statements that keep the victim's lock alive, amid its COMMIT: how many, what others did,
+/// and whether one got the lock.
+async fn cut_renewals(context: &FaultContext<'_>, times: Times) -> Result<(u64, String, bool)> {
     let held = HeldCommit::of_order(context).await?;
     let proxies = context.deployment.proxies(context.schedule.victim, Link::Database);
     let Some(proxy) = proxies.first() else {
         return Err(unseen("there is no way that could be cut".to_owned()));
     };
-    let writes = watch_writes(context);
-    let arm = |start| proxy.arm(Command::sql(start), Action::CutRequest, Times::Next(1));
+    let next = OtherPurchases::watch(context);
+    let arm = |start| proxy.arm(Command::sql(start), Action::CutRequest, times);
     let cuts: Vec<Rule> = LOCK_RENEWALS.into_iter().map(arm).collect();
     let fired = || cuts.iter().map(Rule::fired).sum::<u64>();
     until("the lock is kept alive", || fired() > 0).await?;
-    let others = held.arrive_after_another(&writes, NEXT_WRITE_TIMEOUT).await?;
-    let fired = fired();
-    witness(fired > 0, format!("{fired} connection that kept the lock alive was cut; {others}"))
+    let others = held.arrive_after(&next, NEXT_WRITE_TIMEOUT).await?;
+    cuts.iter().for_each(Rule::disarm);
+    Ok((fired(), others, next.got_lock()))
 }

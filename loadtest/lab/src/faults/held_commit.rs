@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use loadtest_judge::audit::STOCK_WRITE;
+use loadtest_judge::audit::{FENCE_WRITE, STOCK_WRITE};
 use loadtest_measure::error::Result;
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::time::{Instant, sleep};
@@ -62,23 +62,17 @@ impl<'a> HeldCommit<'a> {
         self.began.elapsed()
     }
 
-    /// Lets it arrive when one of these writes was sent, or after that time. What others did
+    /// Lets it arrive when another purchase has written, or after that time. What others did
     /// meanwhile, in words.
-    pub(super) async fn arrive_after_another(
+    pub(super) async fn arrive_after(
         self,
-        writes: &[Rule],
+        others: &OtherPurchases,
         at_most: Duration,
     ) -> Result<String> {
-        let wrote = || writes.iter().map(Rule::matched).sum::<u64>();
-        self.until_another_wrote(wrote, at_most).await;
-        let (meanwhile, ms) = (wrote(), self.elapsed().as_millis());
+        self.until_another_wrote(|| others.wrote(), at_most).await;
+        let (words, ms) = (others.words(), self.elapsed().as_millis());
         self.arrive().await?;
-        let others = match meanwhile {
-            0 => "no other purchase wrote".to_owned(),
-            1 => "another purchase wrote".to_owned(),
-            more => format!("{more} other purchases wrote"),
-        };
-        Ok(format!("a COMMIT was on the way for {ms} ms, and {others} meanwhile"))
+        Ok(format!("a COMMIT was on the way for {ms} ms, and {words} meanwhile"))
     }
 
     /// Lets it arrive, and waits for its answer.
@@ -89,11 +83,43 @@ impl<'a> HeldCommit<'a> {
     }
 }
 
-/// Counts the writes of all purchases from now on.
-pub(super) fn watch_writes(context: &FaultContext<'_>) -> Vec<Rule> {
-    let replicas = 0..context.deployment.replicas().len();
-    let proxies = replicas.flat_map(|one| context.deployment.proxies(one, Link::Database));
-    proxies.map(|proxy| proxy.watch(stock_write())).collect()
+/// What purchases do from now on, on all replicas.
+pub(super) struct OtherPurchases {
+    writes: Vec<Rule>,
+    tokens: Vec<Rule>,
+}
+
+impl OtherPurchases {
+    pub(super) fn watch(context: &FaultContext<'_>) -> Self {
+        let replicas = 0..context.deployment.replicas().len();
+        let proxies = replicas.flat_map(|one| context.deployment.proxies(one, Link::Database));
+        let count = |what: fn() -> Command| {
+            proxies.clone().map(|proxy| proxy.watch(what())).collect::<Vec<_>>()
+        };
+        Self { writes: count(stock_write), tokens: count(|| Command::sql(FENCE_WRITE)) }
+    }
+
+    fn wrote(&self) -> u64 {
+        self.writes.iter().map(Rule::matched).sum()
+    }
+
+    fn shown(&self) -> u64 {
+        self.tokens.iter().map(Rule::matched).sum()
+    }
+
+    /// Whether one got the lock: it wrote, or came to the fence.
+    pub(super) fn got_lock(&self) -> bool {
+        self.wrote() + self.shown() > 0
+    }
+
+    fn words(&self) -> String {
+        match (self.wrote(), self.shown()) {
+            (0, 0) => "no other purchase wrote".to_owned(),
+            (0, _) => "another purchase showed its token and did not write".to_owned(),
+            (1, _) => "another purchase wrote".to_owned(),
+            (more, _) => format!("{more} other purchases wrote"),
+        }
+    }
 }
 
 /// The unguarded sale writes back the stock that it has read.

@@ -9,7 +9,7 @@ use loadtest_measure::error::Result;
 use testbed::{Action, Command, Proxy, Rule, Times};
 use tokio::time::{Instant, sleep};
 
-use super::held_commit::{HeldCommit, watch_writes};
+use super::held_commit::{HeldCommit, OtherPurchases};
 use super::replicas::{stands_still, victim};
 use super::{FaultContext, Link, until};
 use crate::cluster::blocking;
@@ -33,11 +33,11 @@ pub(super) async fn stand_still(context: &FaultContext<'_>) -> Result<String> {
     let name = context.schedule.victim_name();
     let seen = stands_still(&name, replica.pid(), context.schedule.lasts()).await;
     let successor = HeldCommit::of_replica(context, successor_of(context)).await;
-    let writes = watch_writes(context);
+    let third = OtherPurchases::watch(context);
     blocking(move || replica.thaw()).await?;
     rules.iter().for_each(Rule::release);
     let (seen, successor) = (seen?, successor?);
-    let others = successor.arrive_after_another(&writes, THIRD_WRITE_TIMEOUT).await?;
+    let others = successor.arrive_after(&third, THIRD_WRITE_TIMEOUT).await?;
     Ok(format!("{seen}, with the lock; when it went on, {others}"))
 }
 
@@ -52,10 +52,10 @@ pub(super) async fn release_late(context: &FaultContext<'_>) -> Result<String> {
     rules.iter().for_each(Rule::disarm);
     sleep(HOLD_PAST_LEASE).await;
     let successor = HeldCommit::of_replica(context, successor_of(context)).await;
-    let writes = watch_writes(context);
+    let third = OtherPurchases::watch(context);
     let late = began.elapsed();
     rules.iter().for_each(Rule::release);
-    let others = successor?.arrive_after_another(&writes, THIRD_WRITE_TIMEOUT).await?;
+    let others = successor?.arrive_after(&third, THIRD_WRITE_TIMEOUT).await?;
     Ok(format!("a release arrived after {} ms; {others}", late.as_millis()))
 }
 

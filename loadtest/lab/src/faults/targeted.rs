@@ -78,6 +78,10 @@ pub enum TargetedFault {
     FlushAtCommit,
     /// The connection that keeps the lock alive is cut while its holder's COMMIT is on the way.
     CutAtCommit,
+    /// No renewal arrives until the lease has ended, amid its holder's COMMIT.
+    LoseRenewalsAtCommit,
+    /// A replica cannot reach `ZooKeeper` until its session has expired, amid its holder's COMMIT.
+    ExpireSessionAtCommit,
 }
 
 impl TargetedFault {
@@ -98,6 +102,8 @@ impl TargetedFault {
             Self::ReleasePastLease => "release-past-lease",
             Self::FlushAtCommit => "redis-flush-at-commit",
             Self::CutAtCommit => "cut-at-commit",
+            Self::LoseRenewalsAtCommit => "lose-renewals-at-commit",
+            Self::ExpireSessionAtCommit => "expire-session-at-commit",
         }
     }
 
@@ -130,6 +136,14 @@ impl TargetedFault {
                 "the connection that keeps the lock alive is cut while its holder's COMMIT is on \
                  the way"
             }
+            Self::LoseRenewalsAtCommit => {
+                "no renewal arrives until the lease has ended, while its holder's COMMIT is on \
+                 the way"
+            }
+            Self::ExpireSessionAtCommit => {
+                "a replica cannot reach ZooKeeper until its session has expired, while its \
+                 COMMIT is on the way"
+            }
         }
     }
 
@@ -144,7 +158,10 @@ impl TargetedFault {
             | Self::FreezeAtWork
             | Self::KillAtWork
             | Self::StandStillPastLease
-            | Self::CutAtCommit => FaultRequirements::link(Link::Database),
+            | Self::CutAtCommit
+            | Self::LoseRenewalsAtCommit => FaultRequirements::link(Link::Database),
+            Self::ExpireSessionAtCommit => FaultRequirements::link(Link::Zookeeper)
+                .and(FaultRequirements::link(Link::Database)),
             Self::ReleasePastLease => {
                 FaultRequirements::link(Link::Redis).and(FaultRequirements::link(Link::Database))
             }
@@ -178,6 +195,8 @@ impl TargetedFault {
             Self::ReleasePastLease => late_holder::release_late(context).await,
             Self::FlushAtCommit => at_commit::flush(context).await,
             Self::CutAtCommit => at_commit::cut(context).await,
+            Self::LoseRenewalsAtCommit => at_commit::lose_renewals(context).await,
+            Self::ExpireSessionAtCommit => at_commit::expire_session(context).await,
         }
     }
 }

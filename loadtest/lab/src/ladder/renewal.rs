@@ -14,9 +14,10 @@ const DROP_MESSAGES: Option<FaultKind> = Some(FaultKind::Targeted(TargetedFault:
 const FLUSH_AT_COMMIT: Option<FaultKind> = Some(FaultKind::Targeted(TargetedFault::FlushAtCommit));
 const SLOW_REDIS: Option<FaultKind> = Some(FaultKind::Network(NetworkFault::Delay, Link::Redis));
 
-/// Work that a lease of half a second does not outlive; holders that ignore that.
+/// A lease that the work outlasts unless it is renewed, with a second for a late renewal; holders
+/// that ignore a loss.
 const OUTLASTING: &[(&str, &str)] =
-    &[("--lease-ms", "500"), ("--on-lost", "ignore"), ("--lock-wait-ms", "20000")];
+    &[("--lease-ms", "1500"), ("--on-lost", "ignore"), ("--lock-wait-ms", "20000")];
 /// Waiters that are seen to wait.
 const PATIENT: &[(&str, &str)] = &[("--lock-wait-ms", "6000")];
 /// Half of the lease is enough for a new connection. The work outlasts it by so much that a second
@@ -58,11 +59,11 @@ pub(super) const REENTRANT: Rung = Rung {
     because: "the lease ends while its holder works on, and no process renews it",
     repair: "a watchdog renews the lease at every third of it while its holder lives",
     broken: RungCell::of(naked(Lock::Reentrant, 2), Scenario::LongWorkIgnored, None)
-        .load(60, 12, 700, 3)
+        .load(60, 4, 2100, 3)
         .with(OUTLASTING),
     breach: Breach::Rules(SALE_RULES),
     repaired: RungCell::of(naked(Lock::Redisson, 2), Scenario::LongWorkKept, None)
-        .load(60, 12, 700, 3)
+        .load(60, 4, 2100, 3)
         .with(OUTLASTING),
     on_board: false,
 };
@@ -77,10 +78,12 @@ pub(super) const RETRY: Rung = Rung {
     repair: "a waiter that looks again after a bounded time, besides the message",
     broken: RungCell::short(per_user(Lock::Redisson, Guards::On), DROP_MESSAGES)
         .bug(InjectedBug::LostWakeUp)
+        .load(2500, 250, 10, 2)
         .with(PATIENT)
         .lasting(2500),
     breach: Breach::Rules(WAIT_RULES),
     repaired: RungCell::short(per_user(Lock::Redisson, Guards::On), DROP_MESSAGES)
+        .load(2500, 250, 10, 2)
         .with(PATIENT)
         .lasting(2500),
     on_board: false,

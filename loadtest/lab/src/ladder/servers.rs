@@ -14,6 +14,13 @@ const FREEZE_REDIS: Option<FaultKind> = Some(FaultKind::FreezeRedis);
 const FREEZE: Option<FaultKind> = Some(FaultKind::FreezeReplica);
 const CUT_AT_COMMIT: Option<FaultKind> = Some(FaultKind::Targeted(TargetedFault::CutAtCommit));
 
+const LOSE_RENEWALS: Option<FaultKind> =
+    Some(FaultKind::Targeted(TargetedFault::LoseRenewalsAtCommit));
+const EXPIRE_SESSION: Option<FaultKind> =
+    Some(FaultKind::Targeted(TargetedFault::ExpireSessionAtCommit));
+
+/// The sale checks the token of its holder.
+const FENCE: &[(&str, &str)] = &[(super::FENCED, "")];
 /// A heartbeat or a renewal comes every second.
 const HEARTBEAT: &[(&str, &str)] = &[("--lease-ms", "3000")];
 /// Fewer connections than waiters.
@@ -65,7 +72,7 @@ pub(super) const MYSQL_ROW: Rung = Rung {
         .load(700, 100, 200, 3)
         .connections(192)
         .with(SMALL_POOL),
-    breach: Breach::Refusals { code: "503 overloaded", percent: 0 },
+    breach: Breach::Refusals { code: "503 overloaded", percent: 5 },
     repaired: RungCell::short(alone(Lock::MysqlTable), None)
         .load(700, 100, 200, 3)
         .connections(192)
@@ -76,13 +83,15 @@ pub(super) const MYSQL_ROW: Rung = Rung {
 pub(super) const MYSQL_TABLE: Rung = Rung {
     slug: "mysql-table",
     lesson: "MySQL: a row of a lock table, with a lease",
-    fault: FROZEN,
+    fault: "no renewal arrives until the lease has ended, while the COMMIT is on the way",
     breaks: "The next holder takes the expired row, reads the old stock, and both sell one unit.",
     because: "the lease of the row ends by time, as that of a key in Redis",
     repair: "every ownership has a higher token, and the sale checks it before it reads",
-    broken: RungCell::of(naked(Lock::MysqlTable, 2), FrozenUnfenced, FREEZE),
+    broken: RungCell::short(naked(Lock::MysqlTable, 2), LOSE_RENEWALS).load(2500, 160, 10, 1),
     breach: Breach::Rules(SALE_RULES),
-    repaired: RungCell::of(naked(Lock::MysqlTable, 2), FrozenFenced, FREEZE),
+    repaired: RungCell::short(naked(Lock::MysqlTable, 2), LOSE_RENEWALS)
+        .load(2500, 160, 10, 1)
+        .with(FENCE),
     on_board: false,
 };
 
@@ -107,13 +116,16 @@ pub(super) const MYSQL_NAMED: Rung = Rung {
 pub(super) const ZOOKEEPER: Rung = Rung {
     slug: "zookeeper",
     lesson: "ZooKeeper: the lowest ephemeral node of a session",
-    fault: FROZEN,
-    breaks: "The session expires. The next holder reads the old stock, and both sell one unit.",
-    because: "consensus orders the holders, and does not stop one that was paused",
+    fault: "a replica cannot reach ZooKeeper until its session has expired, while its COMMIT is on \
+            the way",
+    breaks: "The node is gone. The next holder reads the old stock, and both sell one unit.",
+    because: "consensus orders the holders, and does not stop a COMMIT that was sent before",
     repair: "the number of the node is a token that rises with every holder; the sale checks it",
-    broken: RungCell::of(naked(Lock::Zookeeper, 2), FrozenUnfenced, FREEZE),
+    broken: RungCell::short(naked(Lock::Zookeeper, 2), EXPIRE_SESSION).load(2500, 160, 10, 1),
     breach: Breach::Rules(SALE_RULES),
-    repaired: RungCell::of(naked(Lock::Zookeeper, 2), FrozenFenced, FREEZE),
+    repaired: RungCell::short(naked(Lock::Zookeeper, 2), EXPIRE_SESSION)
+        .load(2500, 160, 10, 1)
+        .with(FENCE),
     on_board: false,
 };
 
