@@ -75,14 +75,14 @@ fn a_side_that_comes_out_otherwise_is_not_as_predicted_and_only_a_miss_is_tried_
     assert!(broke.as_predicted && broke.ok(), "{:?}", broke.broken_rules);
     assert_eq!(broke.rung.as_deref(), Some("set-nx"));
     let held = rung.judge(RungSide::Broken, report(rung.broken.trial, 0));
-    assert!(!held.as_predicted && rung.is_worth_retrying(RungSide::Broken, &held));
+    assert!(!held.as_predicted && RungSide::Broken.is_worth_retrying(&held));
     assert!(held.predicted.oversells, "it was to break");
 
     let held = rung.judge(RungSide::Repaired, report(rung.repaired.trial, 0));
     assert!(held.ok());
     assert_eq!(held.rung.as_deref(), Some("set-nx-repaired"));
     let broke = rung.judge(RungSide::Repaired, report(rung.repaired.trial, 3));
-    assert!(!broke.as_predicted && !rung.is_worth_retrying(RungSide::Repaired, &broke));
+    assert!(!broke.as_predicted && !RungSide::Repaired.is_worth_retrying(&broke));
     assert_eq!(broke.broken_rules, [Rule::OrdersWithinStock, Rule::StockAddsUp]);
 }
 
@@ -95,7 +95,7 @@ fn a_side_that_never_ran_shows_nothing() {
     for side in [RungSide::Broken, RungSide::Repaired] {
         let report = rung.judge(side, failed());
         assert!(!report.as_predicted && !report.ok());
-        assert!(rung.is_worth_retrying(side, &report));
+        assert!(side.is_worth_retrying(&report));
     }
 }
 

@@ -54,7 +54,7 @@ impl LadderRunner {
             let report = self.runner.run_plan(&rung.cell_plan(side, seed), stop).await;
             let report = CellReport { seed, tries, ..rung.judge(side, report) };
             let is_last = tries == MAX_TRIES || stop.is_cancelled();
-            if is_last || !rung.is_worth_retrying(side, &report) {
+            if is_last || !side.is_worth_retrying(&report) {
                 return report;
             }
             tries += 1;

@@ -53,16 +53,6 @@ impl Rung {
         report
     }
 
-    /// Whether another run of that side may show what this one did not: its fault or its load
-    /// missed, and nothing speaks against the service.
-    pub(super) fn is_worth_retrying(&self, side: RungSide, report: &CellReport) -> bool {
-        let is_wrong = !report.broken_rules.is_empty() || report.died;
-        match side {
-            RungSide::Broken => !report.ok() && !is_wrong,
-            RungSide::Repaired => !report.valid && !is_wrong,
-        }
-    }
-
     /// What was seen of that side, with the requests that prove it.
     pub fn evidence(&self, report: &CellReport) -> Vec<String> {
         let mut lines = Vec::new();
@@ -88,6 +78,18 @@ impl Rung {
             }
         }
         lines
+    }
+}
+
+impl RungSide {
+    /// Whether another run of this side may show what that one did not: its fault or its load
+    /// missed, and nothing speaks against the service.
+    pub(super) fn is_worth_retrying(self, report: &CellReport) -> bool {
+        let is_wrong = !report.broken_rules.is_empty() || report.died;
+        match self {
+            Self::Broken => !report.ok() && !is_wrong,
+            Self::Repaired => !report.valid && !is_wrong,
+        }
     }
 }
 
