@@ -103,7 +103,8 @@ fn rungs_of_page(page: &str) -> (Vec<String>, Vec<String>) {
     let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
     let slugs = headings.filter_map(|line| line.split_once(". ")).map(|(_, slug)| slug.to_owned());
     let commands = page.lines().filter(|line| line.starts_with("loadtest learn "));
-    let commands = commands.filter(|line| !line.starts_with("loadtest learn --"));
+    // Those of the introduction have a comment.
+    let commands = commands.filter(|line| !line.contains('#'));
     (slugs.collect(), commands.map(str::to_owned).collect())
 }
 

@@ -46,7 +46,9 @@ pub fn prologue(rung: &Rung) -> String {
 
 /// What was seen of one side.
 pub fn seen(rung: &Rung, side: RungSide, cell: &CellReport) -> String {
-    let verdict = match (cell.valid, cell.as_predicted, side) {
+    // A breach of the repair counts, whatever else the run lacks.
+    let is_wrong = side == RungSide::Repaired && !cell.broken_rules.is_empty();
+    let verdict = match (cell.valid || is_wrong, cell.as_predicted, side) {
         (false, ..) => "INVALID: it shows nothing",
         (true, true, RungSide::Broken) => "BROKE, as it should",
         (true, true, RungSide::Repaired) => "HELD, as it should",
