@@ -25,8 +25,8 @@ export RUST_TEST_THREADS ?= 4
 # Points at which a replica can be made to fail: never in a program that others use.
 failpoints := seckill/failpoints
 
-.PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds up ready demo-programs \
-  test \
+.PHONY: help demo compare learn soak demo-soak inject-bugs plants kill-rounds up ready \
+  demo-programs test \
   test-quick test-times test-mysql interop interop-short peers fuzz-api fuzz-api-short \
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \

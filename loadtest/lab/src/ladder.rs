@@ -142,7 +142,7 @@ impl Rung {
     pub fn cell_plan(&self, side: RungSide, seed: u64) -> CellPlan {
         let RungCell { trial, bug, load, flags: more, lasts_ms } = self.side(side);
         let mut load = load.clone().unwrap_or_else(|| trial.load(&Load::DEFAULT));
-        load.plant = *bug;
+        load.injected_bug = *bug;
         let mut schedule = Schedule::of(seed, self.slug, trial.place.replicas);
         schedule.lasts_ms = lasts_ms.unwrap_or(schedule.lasts_ms);
         let mut flags = trial.flags(&load, trial.requirements(&schedule));

@@ -46,7 +46,7 @@ fn both_sides_of_a_rung_differ_in_the_lock_or_its_bug_or_its_fence_and_meet_the_
         assert_eq!(same(broken), same(repaired), "{}", rung.slug);
         let plans = [one, other].map(|side| rung.cell_plan(side, 7));
         assert_eq!(plans[0].schedule, plans[1].schedule, "{}", rung.slug);
-        let sound = plans.clone().map(|plan| Load { plant: None, ..plan.load });
+        let sound = plans.clone().map(|plan| Load { injected_bug: None, ..plan.load });
         assert_eq!(sound[0], sound[1], "{}", rung.slug);
         assert!(rung.repaired.prediction().holds() || rung.slug == "watchdog", "{}", rung.slug);
     }
@@ -69,7 +69,7 @@ fn report(trial: CellSpec, oversold: u64) -> crate::cell::CellReport {
 }
 
 #[test]
-fn a_side_that_comes_out_otherwise_is_not_as_predicted_and_only_a_miss_is_tried_again() {
+fn a_side_that_differs_is_not_as_predicted_and_only_a_miss_is_tried_again() {
     let rung = rung("set-nx");
     let broke = rung.judge(RungSide::Broken, report(rung.broken.trial, 3));
     assert!(broke.as_predicted && broke.ok(), "{:?}", broke.broken_rules);

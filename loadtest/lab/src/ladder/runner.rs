@@ -75,7 +75,7 @@ impl LadderRunner {
             cells,
             not_applicable: Vec::new(),
             selection: Some(selection),
-            planted: None,
+            injected_bugs: None,
             load: Load::DEFAULT,
             chosen: self.parts.chosen,
             settings: self.runner.settings(),
