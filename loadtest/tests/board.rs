@@ -219,13 +219,13 @@ async fn faults_are_injected(page: &Page) {
     for (fault, seen) in [
         ("thaw", "r1 is in state"),
         ("flush-redis", "FLUSHALL removed"),
-        ("kill", "is gone"),
+        ("kill", "has ended"),
         ("restart", "r1 was process"),
         ("cut-redis", "connections cut"),
         ("heal-redis", "accepted again"),
         // At the end a replica is started again whose link is cut.
         ("cut-redis", "connections cut"),
-        ("kill", "is gone"),
+        ("kill", "has ended"),
     ] {
         page.inject(("left", fault), seen).await;
     }
