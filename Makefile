@@ -31,7 +31,7 @@ failpoints := seckill/failpoints
   bench bench-check bench-load bench-locks bench-mysql \
   fmt fmt-check lint features package msrv tidy deny dev-binaries unit failpoints docs book \
   check-compose \
-  check-image try-compose \
+  check-image check-monitoring try-compose \
   install-servers install-all clean-report
 
 help: ## Print this list
@@ -230,6 +230,10 @@ check-compose: ## Check docker-compose.yml, where docker compose exists
 check-image: ## Run what builds the images without an engine, with the images' files only
 	deploy/try/check-image.sh
 	cargo build --workspace --bins --locked
+
+# promtool comes from its package, which is unpacked in target/tools/ and not installed.
+check-monitoring: ## Check alert rules, their tests and the dashboard with promtool
+	deploy/check-monitoring.sh
 
 try-compose: ## Build the images, run docker-compose.yml as a user would, and give a verdict
 	deploy/try/try.sh

@@ -22,6 +22,9 @@ const SENTENCE: usize = 3;
 /// A quoted name with this many underscores is a test, except those of metrics and settings.
 const LONG_SENTENCE: usize = 5;
 const METRICS: [&str; 4] = ["seckill_", "distlock_", "haproxy_", "innodb_"];
+const DESCRIPTIONS: &str = "src/telemetry/descriptions.rs";
+/// What Prometheus appends to the name of a histogram.
+const SERIES: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 /// Every test that a page, or a comment in Rust, quotes is there.
 pub(crate) fn quoted_tests_exist(tree: &Tree) -> Vec<String> {
@@ -144,6 +147,24 @@ pub(crate) fn terms_are_in_the_code(tree: &Tree) -> Vec<String> {
                     |file: &File| !has_extension(&file.path, "md") && file.text.contains(name);
                 if !tree.files.iter().any(is_there) {
                     found.push(file.at(line, &format!("`{name}` is in no file of the code")));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Every metric that an alert rule or the dashboard names is described in the code.
+pub(crate) fn monitored_metrics_are_described(tree: &Tree) -> Vec<String> {
+    let described = tree.file(DESCRIPTIONS).map_or("", |file| &file.text);
+    let mut found = Vec::new();
+    for file in tree.files.iter().filter(|file| file.under(&["deploy/monitoring/"])) {
+        for (line, text) in file.lines() {
+            let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+            for word in words.filter(|word| METRICS[..2].iter().any(|own| word.starts_with(own))) {
+                let name = SERIES.iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);
+                if !described.contains(&format!("\"{name}\"")) {
+                    found.push(file.at(line, &format!("no metric `{name}` is described")));
                 }
             }
         }

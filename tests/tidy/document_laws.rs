@@ -29,6 +29,15 @@ laws! {
     breaks: [("docs/glossary.md", "| lock | exclusion | `Guard`, `Locks::gone` | x | x |")],
     keeps: [("docs/glossary.md", "| lock | `exclusion` | - | `RLock` | x |")];
 
+    metrics_of_alerts_and_dashboard_are_described: docs::monitored_metrics_are_described,
+    breaks: [
+        ("deploy/monitoring/a.yml", "expr: rate(seckill_order_total[5m]) > 0"),
+        ("deploy/monitoring/a.json", "distlock_wait_bucket\n>>> src/telemetry/descriptions.rs\n\
+            (\"distlock_wait_seconds\", \"Time\")"),
+    ],
+    keeps: [("deploy/monitoring/a.json", "sum(distlock_wait_seconds_bucket{job=\"seckill\"})\n\
+        >>> src/telemetry/descriptions.rs\n(\"distlock_wait_seconds\", \"Time\")")];
+
     the_first_pages_are_short: docs::first_pages_are_short,
     breaks: [
         ("README.md", "x\n".repeat(201)),
