@@ -89,7 +89,7 @@ fn the_help_of_a_command_under_a_lock_says_that_a_name_belongs_to_one_kind() {
     for help in ["--help", "-h"] {
         let help = run(&["lock", "run", help], &[]).fine();
         let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        let rule = "All who share a name must use the same kind";
+        let rule = "All users of a name must use the same kind";
         assert!(words.contains(rule), "{words}");
     }
 }
