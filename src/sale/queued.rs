@@ -172,7 +172,7 @@ impl Queue {
         }
     }
 
-    /// Runs workers for the queues of all vouchers until [`Queue::finish`] is called.
+    /// Runs workers for the queues of all vouchers until `finish` is called.
     pub async fn run(self) {
         let context = &self.0;
         while !context.end.is_cancelled() {
