@@ -12,7 +12,7 @@ if [ "$("$mdbook" --version 2>/dev/null)" != "mdbook v$version" ]; then
 fi
 rm -rf "$pages" target/book
 mkdir -p "$pages"
-git ls-files --cached --others --exclude-standard -z '*.md' 'docs/*.png' |
+git ls-files --cached --others --exclude-standard -z '*.md' 'docs/*.png' '*/examples/*.rs' |
   xargs -0 cp --parents -t "$pages"
 cp docs/book.toml "$pages/"
 rm "$pages/docs/SUMMARY.md"

@@ -46,7 +46,11 @@ laws! {
     keeps: [("README.md", "x\n".repeat(200)), ("docs/a.md", "x ".repeat(2501))];
 
     the_site_has_every_page: docs::site_has_every_page,
-    breaks: [("docs/locks/a.md", ""), ("docs/decisions/README.md", "")],
+    breaks: [
+        ("docs/locks/a.md", ""),
+        ("docs/decisions/README.md", ""),
+        ("docs/a.md", "\n>>> docs/SUMMARY.md\n- [A](a.md)\n- [B](a.md)"),
+    ],
     keeps: [("docs/SUMMARY.md", ""), ("docs/decisions/0001-a.md", ""), ("README.md", "")];
 
     each_decision_has_its_date_and_its_parts: docs::decisions_are_complete,
