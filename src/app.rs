@@ -384,7 +384,7 @@ fn api(
         settings: String::new(),
         lab: (!lab.is_empty()).then(|| lab.join(", ")),
         tells_holds: config.laboratory.lab,
-        lying_audit: bug == Some(InjectedBug::LyingAudit),
+        falsifies_audit: bug == Some(InjectedBug::LyingAudit),
         max_requests: config.max_requests as usize,
         streams: SseLimiter::new(
             config.purchase_mode.max_streams,

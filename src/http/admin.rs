@@ -20,12 +20,12 @@ use super::validation_messages::{
     FIRST_YEAR, LAST_YEAR, MAX_DESCRIPTION_CHARS, MAX_PRICE_CENTS, MAX_TITLE_CHARS, MAX_UNITS,
 };
 use super::views::{VoucherAnswer, VoucherView};
-use super::{Shared, text_rules};
+use super::{ApiState, text_rules};
 use crate::domain::{MAX_STOCK, VoucherId, Window};
 use crate::sale::Refusal;
 use crate::store::{Audit, Change, ChangedVoucher, Draft, Edit, StoreError};
 
-pub(super) fn router() -> OpenApiRouter<Shared> {
+pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(create))
         .routes(routes!(change, delete))
@@ -110,23 +110,23 @@ fn invalid(field: &str, limit: &str) -> ApiError {
     ApiError::Invalid { code: "invalid_body", field: field.to_owned(), limit: limit.to_owned() }
 }
 
-fn backwards() -> ApiError {
+fn invalid_window() -> ApiError {
     invalid("ends_at", "must be after starts_at")
 }
 
 fn window(starts_at: OffsetDateTime, ends_at: OffsetDateTime) -> Result<Window, ApiError> {
-    if starts_at < ends_at { Ok(Window { starts_at, ends_at }) } else { Err(backwards()) }
+    if starts_at < ends_at { Ok(Window { starts_at, ends_at }) } else { Err(invalid_window()) }
 }
 
 const VOUCHER_NOT_FOUND: ApiError = ApiError::Refused(Refusal::VoucherNotFound);
 
 /// The change, if it was sent to the database.
-fn made(change: Change) -> Result<ChangedVoucher, ApiError> {
+fn into_changed_voucher(change: Change) -> Result<ChangedVoucher, ApiError> {
     match change {
         Change::Made(changed) => Ok(*changed),
         Change::NotFound => Err(VOUCHER_NOT_FOUND),
         Change::HasOrders => Err(ApiError::HasOrders),
-        Change::NoWindow => Err(backwards()),
+        Change::NoWindow => Err(invalid_window()),
         Change::StockLimit => {
             let sentence = format!("the voucher would have more than {MAX_STOCK} units");
             Err(invalid("units", &sentence))
@@ -136,21 +136,21 @@ fn made(change: Change) -> Result<ChangedVoucher, ApiError> {
 
 /// Makes a change and logs it, in a task that a client's hang-up does not abort. Boxed, because a
 /// task moves its future when it is spawned.
-fn log_change(
-    api: &Shared,
+fn apply_and_log(
+    api: &ApiState,
     admin: Admin,
     about: VoucherChange,
     work: impl Future<Output = Result<Change, StoreError>> + Send + 'static,
 ) -> impl Future<Output = Result<ChangedVoucher, ApiError>> {
     let sale = api.sale.clone();
     let work = Box::pin(async move {
-        let changed = made(work.await?)?;
+        let changed = into_changed_voucher(work.await?)?;
         sale.invalidate(changed.id);
         about.log(&admin, &changed);
         if changed.is_certain {
             return Ok(changed);
         }
-        Err(StoreError::Unexpected("the answer to COMMIT was lost".into()).into())
+        Err(ApiError::ChangeUnknown(changed.id))
     });
     async move { api.sale.run_to_end(work).await.unwrap_or(Err(ApiError::Internal)) }
 }
@@ -163,9 +163,13 @@ fn view(changed: ChangedVoucher) -> Result<VoucherAnswer, ApiError> {
 /// Creates a draft with its first units.
 #[utoipa::path(post, path = "/api/admin/vouchers", tag = "admin", security(("bearer" = [])),
     request_body = NewVoucher,
-    responses((status = 201, body = VoucherAnswer)))]
+    responses(
+        (status = 201, body = VoucherAnswer),
+        (status = 504, description = "outcome_unknown: read the voucher first",
+            body = ProblemView),
+    ))]
 async fn create(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     admin: Admin,
     JsonBody(new): JsonBody<NewVoucher>,
 ) -> Result<Response, ApiError> {
@@ -180,7 +184,7 @@ async fn create(
     let vouchers = api.vouchers.clone();
     let work = async move { Ok(Change::Made(Box::new(vouchers.create(&draft).await?))) };
     let about = VoucherChange { action: "create", units: None };
-    let changed = log_change(&api, admin, about, work).await?;
+    let changed = apply_and_log(&api, admin, about, work).await?;
     Ok(created(&format!("/api/vouchers/{}", changed.id), view(changed)?))
 }
 
@@ -190,9 +194,11 @@ async fn create(
     responses(
         (status = 200, body = VoucherAnswer),
         (status = 404, description = "voucher_not_found", body = ProblemView),
+        (status = 504, description = "outcome_unknown: read the voucher first",
+            body = ProblemView),
     ))]
 async fn change(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     admin: Admin,
     PathId(id): PathId<VoucherId>,
     JsonBody(change): JsonBody<VoucherEdit>,
@@ -208,7 +214,7 @@ async fn change(
     let vouchers = api.vouchers.clone();
     let work = async move { vouchers.update(id, &edit).await };
     let about = VoucherChange { action: "change", units: None };
-    Ok(Json(view(log_change(&api, admin, about, work).await?)?))
+    Ok(Json(view(apply_and_log(&api, admin, about, work).await?)?))
 }
 
 /// Deletes a voucher without orders.
@@ -217,16 +223,18 @@ async fn change(
     responses(
         (status = 204),
         (status = 404, description = "voucher_not_found", body = ProblemView),
+        (status = 504, description = "outcome_unknown: read the voucher first",
+            body = ProblemView),
         (status = 409, description = "has_orders", body = ProblemView),
     ))]
 async fn delete(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     admin: Admin,
     PathId(id): PathId<VoucherId>,
 ) -> Result<Response, ApiError> {
     let vouchers = api.vouchers.clone();
     let work = async move { vouchers.delete(id).await };
-    log_change(&api, admin, VoucherChange { action: "delete", units: None }, work).await?;
+    apply_and_log(&api, admin, VoucherChange { action: "delete", units: None }, work).await?;
     Ok(no_content())
 }
 
@@ -236,9 +244,11 @@ async fn delete(
     responses(
         (status = 200, body = VoucherAnswer),
         (status = 404, description = "voucher_not_found", body = ProblemView),
+        (status = 504, description = "outcome_unknown: read the voucher first",
+            body = ProblemView),
     ))]
 async fn put_on_sale(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     admin: Admin,
     PathId(id): PathId<VoucherId>,
     _: NoBody,
@@ -246,7 +256,7 @@ async fn put_on_sale(
     let vouchers = api.vouchers.clone();
     let work = async move { vouchers.put_on_sale(id).await };
     let about = VoucherChange { action: "put_on_sale", units: None };
-    Ok(Json(view(log_change(&api, admin, about, work).await?)?))
+    Ok(Json(view(apply_and_log(&api, admin, about, work).await?)?))
 }
 
 /// Adds units.
@@ -257,9 +267,11 @@ async fn put_on_sale(
         (status = 400, description = "invalid_body, invalid_id; also if more than \
             1000000000 units were left", body = ProblemView),
         (status = 404, description = "voucher_not_found", body = ProblemView),
+        (status = 504, description = "outcome_unknown: read the voucher first",
+            body = ProblemView),
     ))]
 async fn add_stock(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     admin: Admin,
     PathId(id): PathId<VoucherId>,
     JsonBody(more): JsonBody<MoreStock>,
@@ -267,7 +279,7 @@ async fn add_stock(
     let (vouchers, units) = (api.vouchers.clone(), more.units);
     let work = async move { vouchers.add_stock(id, units).await };
     let about = VoucherChange { action: "add_stock", units: Some(units) };
-    Ok(Json(view(log_change(&api, admin, about, work).await?)?))
+    Ok(Json(view(apply_and_log(&api, admin, about, work).await?)?))
 }
 
 /// Counts of a voucher's tables.
@@ -315,13 +327,13 @@ struct AuditTables {
             body = ProblemView),
     ))]
 async fn audit(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     _: Admin,
     PathId(id): PathId<VoucherId>,
 ) -> Result<Json<AuditView>, ApiError> {
     let tables = api.orders.tables;
     let mut audit = Audit::read(&api.pool, tables, id).await?.ok_or(VOUCHER_NOT_FOUND)?;
-    if api.lying_audit {
+    if api.falsifies_audit {
         let sold = audit.initial_stock / 2;
         audit.stock_left = audit.initial_stock - sold;
         (audit.orders, audit.distinct_users, audit.duplicate_users) = (sold, sold, 0);

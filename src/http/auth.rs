@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 
 use super::audit_log::RequestId;
 use super::error::ApiError;
-use super::{Api, Shared};
+use super::{Api, ApiState};
 use crate::domain::{Role, UserId};
 use crate::telemetry::{DurationMetric, record_duration};
 use crate::token::{BadToken, Identity};
@@ -28,28 +28,28 @@ pub(super) struct Admin {
     pub(super) request_id: String,
 }
 
-impl FromRequestParts<Shared> for Caller {
+impl FromRequestParts<ApiState> for Caller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, ApiError> {
         Ok(Self(identity(&parts.headers, api)?.user))
     }
 }
 
-impl FromRequestParts<Shared> for Buyer {
+impl FromRequestParts<ApiState> for Buyer {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, ApiError> {
         let user = identity(&parts.headers, api)?.user;
         api.limits.order(user, parts).await?;
         Ok(Self(user))
     }
 }
 
-impl FromRequestParts<Shared> for Admin {
+impl FromRequestParts<ApiState> for Admin {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, ApiError> {
         let Identity { user, role } = identity(&parts.headers, api)?;
         if role != Role::Admin {
             return Err(ApiError::Forbidden);

@@ -17,7 +17,7 @@ use super::audit_log::count_refusal;
 use super::problem::Body;
 pub(super) use super::problem::ProblemView;
 use super::rate_limits::whole_seconds;
-use crate::domain::{OrderId, TicketId};
+use crate::domain::{OrderId, TicketId, VoucherId};
 use crate::sale::Refusal;
 use crate::store::{Rate, StoreError};
 use crate::token::BadToken;
@@ -62,6 +62,8 @@ pub(super) enum ApiError {
     OutcomeUnknown(OrderId),
     /// The purchase may or may not be admitted.
     AdmissionUnknown(TicketId),
+    /// The voucher may or may not be changed.
+    ChangeUnknown(VoucherId),
     /// Too many requests in flight.
     Overloaded,
     Internal,
@@ -195,7 +197,6 @@ impl From<ApiError> for Problem {
                 let detail = "You have no such ticket.";
                 Self::new(404, "ticket_not_found", "No such ticket", detail)
             }
-            E::AdmissionUnknown(ticket) => admission_unknown(ticket),
             E::MethodNotAllowed => {
                 let detail = "This address does not allow that method.";
                 Self::new(405, "method_not_allowed", "Method not allowed", detail)
@@ -205,7 +206,17 @@ impl From<ApiError> for Problem {
                 Self::new(409, "has_orders", "Voucher was sold", detail)
             }
             E::Refused(refusal) => refused(refusal),
-            E::OutcomeUnknown(order) => outcome_unknown(order),
+            E::OutcomeUnknown(order) => {
+                let next = "Ask for the order later, or send this again: it is done once.";
+                outcome_unknown(next, "order_id", &order.to_string())
+            }
+            E::AdmissionUnknown(ticket) => {
+                outcome_unknown("Ask for the ticket later.", "ticket_id", &ticket.to_string())
+            }
+            E::ChangeUnknown(voucher) => {
+                let next = "Read the voucher before you send the change again.";
+                outcome_unknown(next, "voucher_id", &voucher.to_string())
+            }
             E::Overloaded => overloaded(),
             E::Internal => {
                 Self::new(500, "internal", "Internal error", "The service failed; see its log.")
@@ -237,17 +248,10 @@ fn too_many_codes(wait: Duration, rate: Rate) -> Problem {
     problem.retry_after(whole_seconds(wait))
 }
 
-fn outcome_unknown(order: OrderId) -> Problem {
-    let detail = "A server failed before the outcome was known. Ask for the order later, or send \
-                  this again: it is done once.";
+fn outcome_unknown(next: &str, field: &'static str, id: &str) -> Problem {
+    let detail = format!("A server failed before the outcome was known. {next}");
     let problem = Problem::new(504, "outcome_unknown", "Outcome unknown", detail);
-    problem.with("order_id", order.to_string())
-}
-
-fn admission_unknown(ticket: TicketId) -> Problem {
-    let detail = "A server failed before the outcome was known. Ask for the ticket later.";
-    let problem = Problem::new(504, "outcome_unknown", "Outcome unknown", detail);
-    problem.with("ticket_id", ticket.to_string())
+    problem.with(field, id)
 }
 
 fn body_encoded() -> Problem {

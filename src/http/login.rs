@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
+use super::ApiState;
 use super::auth::{Caller, identity};
 use super::error::{ApiError, ProblemView};
 use super::extract::{JsonBody, NoBody};
@@ -25,7 +25,7 @@ use crate::domain::Phone;
 use crate::store::{LoginAttempt, LoginUser};
 use crate::token::{BadToken, Identity};
 
-pub(super) fn router() -> OpenApiRouter<Shared> {
+pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(send_code))
         .routes(routes!(login))
@@ -59,7 +59,7 @@ struct LoginRequest {
 
 /// The phone that a body names. Parsing takes a millisecond, and the first time, when the rules of
 /// all countries are loaded, a hundred: too long for a thread that serves others.
-async fn phone_of(api: &Shared, text: String) -> Result<Phone, ApiError> {
+async fn phone_of(api: &ApiState, text: String) -> Result<Phone, ApiError> {
     let country = api.country;
     let parsing = tokio::task::spawn_blocking(move || Phone::parse(&text, country));
     // A parser that panicked has left its line in the log.
@@ -108,7 +108,7 @@ struct LoggedIn {
             was sent", body = ProblemView),
     ))]
 async fn send_code(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     asking: LoginCodeRateLimit,
     JsonBody(request): JsonBody<CodeRequest>,
 ) -> Result<Response, ApiError> {
@@ -131,7 +131,7 @@ async fn send_code(
 }
 
 /// Stores a code and delivers it; a code that cannot be delivered is void.
-async fn issue(api: &Shared, new: LoginAttempt<'_>) -> Result<(), ApiError> {
+async fn issue(api: &ApiState, new: LoginAttempt<'_>) -> Result<(), ApiError> {
     if let Some(wait) = api.codes.issue(new).await? {
         return Err(ApiError::TooManyCodes { wait, rate: api.limits.rules.codes_of_phone });
     }
@@ -179,7 +179,7 @@ fn new_code() -> Result<String, ApiError> {
         (status = 401, description = "wrong_code", body = ProblemView),
     ))]
 async fn login(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     JsonBody(request): JsonBody<LoginRequest>,
 ) -> Result<Json<LoggedIn>, ApiError> {
     let LoginRequest { phone, challenge, code } = request;
@@ -207,7 +207,7 @@ async fn login(
 #[utoipa::path(post, path = "/api/logout", tag = "login", security(("bearer" = [])),
     responses((status = 204)))]
 async fn logout(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     headers: HeaderMap,
     _: NoBody,
 ) -> Result<Response, ApiError> {
@@ -222,7 +222,7 @@ async fn logout(
 /// The user of the token.
 #[utoipa::path(get, path = "/api/me", tag = "login", security(("bearer" = [])),
     responses((status = 200, body = UserView)))]
-async fn me(State(api): State<Shared>, Caller(user): Caller) -> Result<Json<UserView>, ApiError> {
+async fn me(State(api): State<ApiState>, Caller(user): Caller) -> Result<Json<UserView>, ApiError> {
     let known = api.users.find(user).await?;
     let (phone, role) = known.ok_or(ApiError::BadToken(BadToken::Invalid))?;
     Ok(Json(UserView::new(user, &phone, role)))

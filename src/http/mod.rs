@@ -100,14 +100,14 @@ pub struct Api {
     /// Whether the answer to a purchase says when it held its lock (laboratory).
     pub tells_holds: bool,
     /// Whether the audit reports invented figures (an injected bug of the laboratory).
-    pub lying_audit: bool,
+    pub falsifies_audit: bool,
     /// The most requests in flight.
     pub max_requests: usize,
     /// The permits of tickets' event streams.
     pub streams: SseLimiter,
 }
 
-type Shared = Arc<Api>;
+type ApiState = Arc<Api>;
 
 /// The whole service.
 pub fn service(api: Api) -> HttpService {

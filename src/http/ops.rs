@@ -7,12 +7,12 @@ use axum::routing::{get, put};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::ApiState;
 use super::error::ApiError;
 use super::success;
 use crate::{failpoint, telemetry};
 
-pub(super) fn router() -> Router<Shared> {
+pub(super) fn router() -> Router<ApiState> {
     let routes = Router::new()
         .route("/livez", get(alive))
         .route("/readyz", get(ready))
@@ -36,7 +36,7 @@ async fn alive() -> Json<Value> {
     Json(json!({"alive": true}))
 }
 
-async fn ready(State(api): State<Shared>) -> Response {
+async fn ready(State(api): State<ApiState>) -> Response {
     success::readiness(&api.readiness.reasons(), &api.settings, api.lab.as_deref())
 }
 

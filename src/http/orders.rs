@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
+use super::ApiState;
 use super::auth::{Buyer, Caller};
 use super::error::{ApiError, ProblemView};
 use super::extract::{IdempotencyKeyHeader, NoBody, Params, PathId};
@@ -30,7 +30,7 @@ const LAB_HELD: HeaderName = HeaderName::from_static("x-lab-held");
 /// The default number of orders on a page.
 const PAGE: u32 = 20;
 
-pub(super) fn router() -> OpenApiRouter<Shared> {
+pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(buy))
         .routes(routes!(list))
@@ -40,7 +40,7 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 }
 
 /// The JSON view of an order.
-fn view(api: &Shared, order: Order) -> OrderView {
+fn view(api: &ApiState, order: Order) -> OrderView {
     OrderView::new(order, api.unpaid_timeout)
 }
 
@@ -67,7 +67,7 @@ fn view(api: &Shared, order: Order) -> OrderView {
             body = ProblemView),
     ))]
 async fn buy(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     Buyer(user): Buyer,
     PathId(voucher): PathId<VoucherId>,
     IdempotencyKeyHeader(key): IdempotencyKeyHeader,
@@ -107,7 +107,7 @@ fn with_hold_times(mut answer: Response, report: HoldReport) -> Response {
     answer
 }
 
-fn bought(api: &Shared, order: Order) -> Response {
+fn bought(api: &ApiState, order: Order) -> Response {
     let address = format!("/api/orders/{}", order.id);
     created(&address, OrderAnswer { order: view(api, order) })
 }
@@ -134,7 +134,7 @@ fn page_size(text: &str) -> Option<u32> {
     security(("bearer" = [])), params(Page),
     responses((status = 200, body = OrderPage)))]
 async fn list(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     Caller(user): Caller,
     Params(page): Params<Page>,
 ) -> Result<Json<OrderPage>, ApiError> {
@@ -174,7 +174,7 @@ async fn list(
         (status = 404, description = "order_not_found", body = ProblemView),
     ))]
 async fn one(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     Caller(user): Caller,
     PathId(order): PathId<OrderId>,
 ) -> Result<Json<TimedOrder>, ApiError> {
@@ -201,7 +201,7 @@ async fn one(
             body = ProblemView),
     ))]
 async fn pay(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     Caller(user): Caller,
     PathId(order): PathId<OrderId>,
     IdempotencyKeyHeader(key): IdempotencyKeyHeader,
@@ -224,7 +224,7 @@ async fn pay(
             body = ProblemView),
     ))]
 async fn cancel(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     Caller(user): Caller,
     PathId(order): PathId<OrderId>,
     IdempotencyKeyHeader(key): IdempotencyKeyHeader,

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
+use super::ApiState;
 use super::error::{ApiError, ProblemView};
 use super::extract::RawBody;
 use super::openapi::schemas::{self, PaymentSignature};
@@ -19,7 +19,7 @@ use crate::payment::PaymentStatus;
 /// The header with the provider's signature.
 const SIGNATURE: &str = "payment-signature";
 
-pub(super) fn router() -> OpenApiRouter<Shared> {
+pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(callback))
 }
 
@@ -61,7 +61,7 @@ struct PaymentNotice {
         (status = 422, description = "wrong_amount", body = ProblemView),
     ))]
 async fn callback(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     headers: HeaderMap,
     RawBody(body): RawBody,
 ) -> Result<Json<CallbackAnswer>, ApiError> {

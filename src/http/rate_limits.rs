@@ -16,7 +16,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use ipnet::IpNet;
 
-use super::Shared;
+use super::ApiState;
 use super::error::ApiError;
 use crate::domain::{Phone, UserId};
 use crate::store::{self, Rate, StoreError};
@@ -79,10 +79,10 @@ impl CountedCode {
     }
 }
 
-impl FromRequestParts<Shared> for LoginCodeRateLimit {
+impl FromRequestParts<ApiState> for LoginCodeRateLimit {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Shared) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, ApiError> {
         // First, so that a code that cannot be sent counts against no limit.
         if !api.outbox.is_usable() {
             return Err(ApiError::LoginUnavailable);

@@ -24,7 +24,7 @@ use tower::{Layer, Service};
 use tower_http::catch_panic::CatchPanic;
 use tracing::{Instrument, Span};
 
-use super::Shared;
+use super::ApiState;
 use super::audit_log::{RequestId, count_refusal};
 use super::body_drain::{self, DrainableBody};
 use super::early_rejection;
@@ -50,7 +50,7 @@ const HEADERS: usize = 12;
 
 /// What all requests share: header values, counters and permits.
 pub(super) struct RequestContext {
-    api: Shared,
+    api: ApiState,
     replica: Option<HeaderValue>,
     lab: Option<HeaderValue>,
     counters: RequestCounters,
@@ -61,7 +61,7 @@ pub(super) struct RequestContext {
 }
 
 impl RequestContext {
-    pub(super) fn new(api: Shared) -> Self {
+    pub(super) fn new(api: ApiState) -> Self {
         let replica = HeaderValue::from_str(&api.replica).ok();
         let lab = api.lab.as_deref().and_then(|lab| HeaderValue::from_str(lab).ok());
         let in_flight = Semaphore::new(api.max_requests);

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
+use super::ApiState;
 use super::auth::Caller;
 use super::error::{ApiError, ProblemView};
 use super::extract::PathId;
@@ -57,7 +57,7 @@ impl TicketAnswer {
     }
 }
 
-pub(super) fn router() -> OpenApiRouter<Shared> {
+pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(one)).routes(routes!(events))
 }
 
@@ -75,7 +75,7 @@ pub(super) fn admitted(ticket: TicketId) -> Response {
         (status = 404, description = "ticket_not_found", body = ProblemView),
     ))]
 async fn one(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     Caller(user): Caller,
     PathId(ticket): PathId<TicketId>,
 ) -> Result<Json<TicketAnswer>, ApiError> {
@@ -96,7 +96,7 @@ async fn one(
         (status = 503, description = "overloaded, dependency_unavailable", body = ProblemView),
     ))]
 async fn events(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     Caller(user): Caller,
     PathId(ticket): PathId<TicketId>,
 ) -> Result<Response, ApiError> {
@@ -112,14 +112,14 @@ async fn events(
     Ok((headers, Body::new(body)).into_response())
 }
 
-async fn look(api: &Shared, user: UserId, ticket: TicketId) -> Result<TicketState, ApiError> {
+async fn look(api: &ApiState, user: UserId, ticket: TicketId) -> Result<TicketState, ApiError> {
     let queue = api.sale.queue().ok_or(ApiError::TicketNotFound)?;
     queue.state(user, ticket).await?.ok_or(ApiError::TicketNotFound)
 }
 
 /// A stream of events to one client.
 struct Events {
-    api: Shared,
+    api: ApiState,
     user: UserId,
     ticket: TicketId,
     sender: Sender<bytes::Bytes, std::convert::Infallible>,

@@ -5,21 +5,21 @@ use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
+use super::ApiState;
 use super::error::{ApiError, ProblemView};
 use super::extract::PathId;
 use super::views::{TimedVoucher, TimedVouchers, VoucherView};
 use crate::domain::{Status, VoucherId};
 use crate::sale::Refusal;
 
-pub(super) fn router() -> OpenApiRouter<Shared> {
+pub(super) fn router() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(one))
 }
 
 /// Vouchers on sale, latest start first, at most 100.
 #[utoipa::path(get, path = "/api/vouchers", tag = "vouchers",
     responses((status = 200, body = TimedVouchers)))]
-async fn list(State(api): State<Shared>) -> Result<Json<TimedVouchers>, ApiError> {
+async fn list(State(api): State<ApiState>) -> Result<Json<TimedVouchers>, ApiError> {
     let (vouchers, server_time) = api.vouchers.list().await?;
     let vouchers = vouchers.into_iter().map(|v| VoucherView::new(v, server_time)).collect();
     Ok(Json(TimedVouchers { server_time, vouchers }))
@@ -33,7 +33,7 @@ async fn list(State(api): State<Shared>) -> Result<Json<TimedVouchers>, ApiError
         (status = 404, description = "voucher_not_found", body = ProblemView),
     ))]
 async fn one(
-    State(api): State<Shared>,
+    State(api): State<ApiState>,
     PathId(id): PathId<VoucherId>,
 ) -> Result<Json<TimedVoucher>, ApiError> {
     match api.vouchers.find(id).await? {

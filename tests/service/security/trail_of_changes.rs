@@ -106,7 +106,7 @@ async fn a_client_that_hangs_up_early_leaves_as_many_lines_as_grants() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_whose_commit_got_no_answer_is_a_line_of_unknown_outcome() {
+async fn a_change_whose_commit_got_no_answer_has_an_unknown_outcome_for_client_and_trail() {
     let place = tokio::task::spawn_blocking(Place::fresh).await.expect("a place");
     let (proxy, through) = place.database_through_proxy();
     let replicas = blocking(|| Ok(start_together([spec(&through, "trail-lost", &[])])));
@@ -118,7 +118,9 @@ async fn a_change_whose_commit_got_no_answer_is_a_line_of_unknown_outcome() {
     let request = caller.raw((Method::POST, &path), json!({"units": 5}).to_string());
     let authorization = crate::caller::bearer(&token(9, Role::Admin));
     let answer = caller.send(request.header("authorization", authorization)).await;
-    assert_eq!(answer.status.as_u16(), 500, "{}", answer.body);
+    assert_eq!(answer.status.as_u16(), 504, "{}", answer.body);
+    assert_eq!(answer.body["code"], "outcome_unknown");
+    assert_eq!(answer.body["voucher_id"], voucher, "{}", answer.body);
     drop(rule);
     eventually("one line", async || lines(replica, &voucher).len() == 1).await;
     let line = &lines(replica, &voucher)[0];
